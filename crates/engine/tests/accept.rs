@@ -1,6 +1,6 @@
 //! Listeners: several at a time, TCP and Unix, and the limit of connections.
 
-use crate::common::{Address, Client, End, Event, Pause, Plan, World, local_of, ms, tcp_listener, timeless};
+use crate::common::{Address, Client, End, Event, Pause, Plan, World, listen, local_of, ms, timeless};
 use engine::{Config, Engine, Local, Now, Os, Readiness};
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
@@ -12,8 +12,8 @@ fn all_listeners_are_served() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("engine.sock");
     let unix = UnixListener::bind(&path).unwrap();
-    let (first, first_address) = tcp_listener(None);
-    let (second, second_address) = tcp_listener(None);
+    let (first, first_address) = listen(None);
+    let (second, second_address) = listen(None);
     let listeners = vec![first, unix.into(), second];
     let addresses = vec![first_address, Address::Unix(path), second_address];
     let mut world = World::on(listeners, addresses, timeless(), vec![Plan::sized(&[5])]);
@@ -55,7 +55,7 @@ fn engine_refuses_a_descriptor_that_does_not_listen() {
 #[test]
 fn engine_refuses_a_server_field_with_a_line_break() {
     let config = Config { server: "kirsch\r\nX: y".into(), ..timeless() };
-    let (listener, _) = tcp_listener(None);
+    let (listener, _) = listen(None);
     let (net, ..) = Os::new().unwrap();
     assert!(
         Engine::<crate::common::Script>::new(

@@ -8,8 +8,6 @@ mod common;
 mod deadlines;
 mod fairness;
 mod fastcgi;
-#[path = "../../sim/src/frames.rs"]
-mod frames;
 mod health;
 mod holding;
 mod memory;

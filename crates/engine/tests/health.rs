@@ -2,7 +2,7 @@
 //!
 //! The file is long because each state that a connection or a stop can be in has its case.
 
-use crate::common::{Address, Client, End, Event, Plan, World, ms, pattern, seconds, tcp_listener, timeless};
+use crate::common::{Address, Client, End, Event, Plan, World, listen, ms, pattern, seconds, timeless};
 use engine::Config;
 use std::time::Duration;
 
@@ -512,7 +512,7 @@ fn pending_connection_that_closes_is_dropped() {
 
 #[test]
 fn peer_that_never_stops_sending_is_cut() {
-    let (listener, address) = tcp_listener(None);
+    let (listener, address) = listen(None);
     let mut world = World::on(vec![listener], vec![address], config(), vec![Plan::sized(&[5])]);
     world.settle();
     world.service_pending(SERVICE_INTERVAL);
@@ -699,7 +699,7 @@ fn pending_connections_of_all_listeners_are_serviced() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("engine.sock");
     let unix = std::os::unix::net::UnixListener::bind(&path).unwrap();
-    let (tcp, address) = tcp_listener(None);
+    let (tcp, address) = listen(None);
     let mut world = World::on(vec![tcp, unix.into()], vec![address, Address::Unix(path)], config(), vec![]);
     world.settle();
     world.service_pending(SERVICE_INTERVAL);

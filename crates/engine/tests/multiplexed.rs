@@ -4,8 +4,8 @@
 //! The file is long because each case has the plans of several exchanges.
 
 use crate::common::{Client, Event, GRAIN, Kind, Manner, Op, Plan, World, ms, pattern, seconds, timeless};
-use crate::frames::{CREDIT, DATA, END, Frames, GOAWAY, HEAD, HEAD_ONLY, RESET, SETTINGS, WINDOW, frame};
 use engine::{Config, Expired, Os, Poller, Waker};
+use sim::frames::{self, CREDIT, DATA, END, Frames, GOAWAY, HEAD, HEAD_ONLY, RESET, SETTINGS, WINDOW, frame};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
@@ -66,7 +66,7 @@ struct Received {
 impl Received {
     fn of(client: &Client) -> Self {
         let (mut received, mut rest) = (Self::default(), &client.received[..]);
-        while let Some(frame) = crate::frames::read(rest) {
+        while let Some(frame) = frames::read(rest) {
             rest = &rest[frame.length..];
             let response = received.exchanges.entry(frame.stream).or_default();
             // What the server may say of the request after it has answered.

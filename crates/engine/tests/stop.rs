@@ -1,6 +1,6 @@
 //! Graceful stop: every accepted connection is served, and all connections are closed in time.
 
-use crate::common::{Client, End, Event, GRAIN, Op, Plan, World, ms, pattern, seconds, tcp_listener, timeless};
+use crate::common::{Client, End, Event, GRAIN, Op, Plan, World, listen, ms, pattern, seconds, timeless};
 use engine::{Config, STOP_GRACE};
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn engine_without_connections_stops_in_one_poll() {
 
 #[test]
 fn listeners_close_when_the_engine_stops() {
-    let (listener, address) = tcp_listener(None);
+    let (listener, address) = listen(None);
     let crate::common::Address::Tcp(tcp) = address.clone() else { unreachable!() };
     let mut world = World::on(vec![listener], vec![address], timeless(), vec![]);
     stop(&mut world, None);
@@ -340,7 +340,7 @@ fn requests_in_progress_are_completed_during_a_stop() {
 #[test]
 fn deadline_of_a_stop_cuts_remaining_connections() {
     let plans = vec![Plan::sized(&[50_000; 20]), Plan::of(vec![Op::Echo])];
-    let (listener, address) = tcp_listener(Some(16 << 10));
+    let (listener, address) = listen(Some(16 << 10));
     let mut world = World::on(vec![listener], vec![address], timeless(), plans);
     let mut answered = world.client();
     answered.reads = false;

@@ -141,7 +141,7 @@ fn body_below_its_rate_gets_408() {
 #[test]
 fn peer_that_does_not_read_is_cut() {
     let config = Config { write_timeout: Some(seconds(30)), ..timeless() };
-    let (listener, address) = crate::common::tcp_listener(Some(16 << 10));
+    let (listener, address) = crate::common::listen(Some(16 << 10));
     let mut world = World::on(vec![listener], vec![address], config, vec![Plan::sized(&[50_000; 20])]);
     let mut client = world.client();
     client.reads = false;

@@ -4,7 +4,8 @@
 
 use crate::clock::{Micros, SLACK, Shared, micros};
 use crate::net::{Network, Side, number_of};
-use crate::plan::{Plan, RequestPlan, pattern, upload};
+use crate::plan::{Plan, RequestPlan, upload};
+use crate::response::pattern;
 use engine::{AcceptPause, App, Body, Expired, Peer, Protocol, Refusal, Report, Ticket};
 use std::borrow::Cow;
 use std::cell::RefCell;

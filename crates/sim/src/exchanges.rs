@@ -8,7 +8,8 @@
 use crate::clock::{Micros, Shared};
 use crate::frames::{self, CREDIT, DATA, END, GOAWAY, HEAD, HEAD_ONLY, RESET, SETTINGS, WINDOW, frame};
 use crate::net::Network;
-use crate::plan::{ExchangePlan, Garbage, PeerPlan, Plan, RequestPlan, ResetTrigger, pattern, upload};
+use crate::plan::{ExchangePlan, Garbage, PeerPlan, Plan, RequestPlan, ResetTrigger, upload};
+use crate::response::pattern;
 use std::rc::Rc;
 
 /// A client writes no more frames while it has this many bytes to send.

@@ -4,7 +4,6 @@
 //! payload, with numbers in network order. The head of a request is what HTTP/1 would say; the exchange's number must be
 //! larger than all before. Each exchange has a window in both directions, of [`WINDOW`] bytes at first: who receives says
 //! with [`CREDIT`] how many more it takes.
-#![allow(dead_code, reason = "the engine's tests and the simulator use a part each")]
 
 use engine::{Event, Http1, Protocol, Reset, ResponseSender, StreamId};
 use std::collections::BTreeMap;
@@ -12,28 +11,31 @@ use wire::http1::Receiver;
 use wire::message::{BodyLength, Draft, Fault, Field, Limits, Misuse, PartialRequestLine, RequestHead, Stamp};
 
 /// Bytes of a body that may be sent before the first credit.
-pub(crate) const WINDOW: usize = 32 << 10;
+pub const WINDOW: usize = 32 << 10;
 const HEADER: usize = 7;
 
 /// The head of a request that has a body.
-pub(crate) const HEAD: u8 = b'H';
+pub const HEAD: u8 = b'H';
 /// The head of a request without a body; of any response.
-pub(crate) const HEAD_ONLY: u8 = b'h';
+pub const HEAD_ONLY: u8 = b'h';
 /// A part of a body.
-pub(crate) const DATA: u8 = b'D';
+pub const DATA: u8 = b'D';
 /// The end of a body, with its last part.
-pub(crate) const END: u8 = b'E';
+pub const END: u8 = b'E';
 /// The exchange ends early; from the server with a letter that says why.
-pub(crate) const RESET: u8 = b'R';
+pub const RESET: u8 = b'R';
 /// The sender takes so many bytes more of the exchange's body (4 bytes).
-pub(crate) const CREDIT: u8 = b'W';
+pub const CREDIT: u8 = b'W';
 /// From the server: so many exchanges may be under way (2 bytes).
-pub(crate) const SETTINGS: u8 = b'S';
+pub const SETTINGS: u8 = b'S';
 /// From the server: no further exchange is begun.
-pub(crate) const GOAWAY: u8 = b'G';
+pub const GOAWAY: u8 = b'G';
 
 /// Writes a frame.
-pub(crate) fn frame(kind: u8, stream: StreamId, payload: &[u8], out: &mut Vec<u8>) {
+///
+/// # Panics
+/// If the payload is longer than 65,535 bytes.
+pub fn frame(kind: u8, stream: StreamId, payload: &[u8], out: &mut Vec<u8>) {
     let length = u16::try_from(payload.len()).expect("a payload fits into a frame");
     out.extend_from_slice(&length.to_be_bytes());
     out.push(kind);
@@ -43,16 +45,19 @@ pub(crate) fn frame(kind: u8, stream: StreamId, payload: &[u8], out: &mut Vec<u8
 
 /// A frame that has been read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Frame<'a> {
-    pub(crate) kind: u8,
-    pub(crate) stream: StreamId,
-    pub(crate) payload: &'a [u8],
+pub struct Frame<'a> {
+    /// One of the constants above.
+    pub kind: u8,
+    /// The number of its exchange.
+    pub stream: StreamId,
+    /// What follows the header.
+    pub payload: &'a [u8],
     /// Bytes in all.
-    pub(crate) length: usize,
+    pub length: usize,
 }
 
 /// Reads the frame at the front; `None` until it is whole.
-pub(crate) fn read(input: &[u8]) -> Option<Frame<'_>> {
+pub fn read(input: &[u8]) -> Option<Frame<'_>> {
     let header = input.get(..HEADER)?;
     let count = usize::from(u16::from_be_bytes([header[0], header[1]]));
     let payload = input.get(HEADER..HEADER + count)?;
@@ -62,7 +67,7 @@ pub(crate) fn read(input: &[u8]) -> Option<Frame<'_>> {
 
 /// The server's side of a connection. `SAYS_GOODBYE`: it can tell its client that no further exchange is begun.
 #[derive(Debug, Default)]
-pub(crate) struct Frames<const SAYS_GOODBYE: bool = true> {
+pub struct Frames<const SAYS_GOODBYE: bool = true> {
     streams: BTreeMap<StreamId, Stream>,
     last: StreamId,
     /// Reads the heads.
@@ -293,7 +298,7 @@ impl<const SAYS_GOODBYE: bool> Protocol for Frames<SAYS_GOODBYE> {
 
 /// Holds a response to its declared length.
 #[derive(Debug, Default)]
-pub(crate) struct FrameSender {
+pub struct FrameSender {
     declared: Option<u64>,
     is_bodiless: bool,
     body_bytes: u64,

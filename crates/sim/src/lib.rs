@@ -24,6 +24,9 @@
 //! The same plans also run over real sockets (`on_sockets`): time, clients and application are those of the simulation,
 //! and Linux moves the bytes.
 //!
+//! The engine's own tests direct a scripted application instead of drawing one. What both kinds of worlds have stands here
+//! once: the protocol of [`frames`], the parts of a [`response`], and real [`sockets`].
+//!
 //! Not simulated: the scheduler's lock, of which loom tries every interleaving, the operating system, and Python.
 #![forbid(unsafe_code)]
 
@@ -34,11 +37,13 @@ mod deadlines;
 mod driver;
 mod engine_core;
 mod exchanges;
-mod frames;
+pub mod frames;
 mod net;
 mod peer;
 mod plan;
+pub mod response;
 mod script;
+pub mod sockets;
 mod threads;
 mod world;
 

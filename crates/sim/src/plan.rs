@@ -8,6 +8,7 @@
 
 use crate::clock::{MILLI, Micros, SECOND};
 use crate::net::{Conditions, Medium};
+use crate::response::pattern;
 use engine::{BodyMemory, Config, STOP_GRACE};
 use fastrand::Rng;
 use std::time::Duration;
@@ -203,12 +204,6 @@ pub(crate) enum Op {
     Done,
     /// Never returns.
     Hang,
-}
-
-/// Bytes `from` to `from + length` of body number `id`. The bytes differ at each position and for each body.
-pub(crate) fn pattern(id: usize, from: usize, length: usize) -> Vec<u8> {
-    let of = |place: usize| ((place as u64 ^ (id as u64) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
-    (from..from + length).map(of).collect()
 }
 
 /// The number of a request's own body.

@@ -2,12 +2,12 @@
 
 use crate::app::{CallEnd, Chunk, Job, Returnable, SuspendedCall};
 use crate::clock::MILLI;
-use crate::plan::{Op, Script, pattern};
+use crate::plan::{Op, Script};
+use crate::response::{self, pattern};
 use crate::threads::{Activity, Step};
 use crate::world::World;
 use engine::{Input, Progress, Protocol, Refusal, Ticket};
 use std::fs::File;
-use std::io::Write;
 use std::rc::Rc;
 use wire::message::Draft;
 
@@ -97,7 +97,7 @@ impl<P: Protocol> World<P> {
                 let chunk = match op {
                     Some(Op::Write(length)) => Some(Part::Chunk(pattern(id, job.written, length))),
                     Some(Op::File { length, missing }) => {
-                        Some(Part::File(file(id, job.written, length, missing), length))
+                        Some(Part::File(response::file(id, job.written, length, missing), length))
                     }
                     _ => None,
                 };
@@ -140,7 +140,7 @@ impl<P: Protocol> World<P> {
             }
             let verdict = match part {
                 Some(Part::Chunk(bytes)) => reply.write(Chunk::new(id, bytes, &ledger)),
-                Some(Part::File(file, length)) => reply.write_file(file, 0, length as u64),
+                Some(Part::File((file, offset), length)) => reply.write_file(file, offset, length as u64),
                 None => Ok(()),
             };
             if writes {
@@ -348,26 +348,12 @@ impl<P: Protocol> World<P> {
 
 enum Part {
     Chunk(Vec<u8>),
-    File(File, usize),
+    /// A file, the offset in it, and the number of bytes.
+    File((File, u64), usize),
 }
 
 fn draft(id: usize, script: &Script) -> Draft {
-    let mut draft = Draft::default();
-    let status = format!("{} As Planned", script.status);
-    let mut written = draft.start(status.as_bytes()).and_then(|()| draft.field(b"X-Id", id.to_string().as_bytes()));
-    if let Some(length) = script.declared {
-        written = written.and_then(|()| draft.field(b"Content-Length", length.to_string().as_bytes()));
-    }
-    if script.closes {
-        written = written.and_then(|()| draft.field(b"Connection", b"close"));
-    }
-    written.expect("a valid head");
-    draft
-}
-
-/// A file with a part of a body, without its last `missing` bytes.
-fn file(id: usize, from: usize, length: usize, missing: usize) -> File {
-    let mut file = tempfile::tempfile().expect("a temporary file");
-    file.write_all(&pattern(id, from, length - missing)).expect("space for the file");
-    file
+    let (status, id) = (format!("{} As Planned", script.status), id.to_string());
+    let fields = [("X-Id", id.as_str()), ("Connection", "close")];
+    response::head(&status, &fields[..=usize::from(script.closes)], script.declared)
 }

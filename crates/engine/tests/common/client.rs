@@ -3,7 +3,7 @@
 use super::Address;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketType, sockopt};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, sockopt};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -57,25 +57,7 @@ impl Client {
     /// Connects. The kernel accepts the connection, so the engine need not be polled. `receive_buffer` limits how many
     /// unread bytes the kernel buffers.
     pub(crate) fn connect(address: &Address, receive_buffer: Option<usize>) -> Self {
-        let family = match address {
-            Address::Tcp(_) => AddressFamily::INET,
-            Address::Unix(_) => AddressFamily::UNIX,
-        };
-        let socket = rustix::net::socket(family, SocketType::STREAM, None).expect("a socket");
-        if let Some(bytes) = receive_buffer {
-            sockopt::set_socket_recv_buffer_size(&socket, bytes).expect("a size that the kernel bounds itself");
-        }
-        match address {
-            Address::Tcp(address) => {
-                rustix::net::connect(&socket, address).expect("the engine listens");
-                sockopt::set_tcp_nodelay(&socket, true).expect("a TCP socket");
-            }
-            Address::Unix(path) => {
-                let address = SocketAddrUnix::new(path).expect("a short path");
-                rustix::net::connect(&socket, &address).expect("the engine listens");
-            }
-        }
-        rustix::io::ioctl_fionbio(&socket, true).expect("a socket");
+        let socket = sim::sockets::connect(address, receive_buffer).expect("the engine listens");
         Self {
             socket,
             outbox: VecDeque::new(),

@@ -19,17 +19,13 @@ pub(crate) mod client;
 pub(crate) mod script;
 
 pub(crate) use client::{Client, End};
-pub(crate) use script::{
-    Course, Event, How, Kind, Manner, Next, Op, Pause, Plain, Plan, ReceivedBody, Script, pattern,
-};
+pub(crate) use script::{Course, Event, How, Kind, Manner, Next, Op, Pause, Plain, Plan, ReceivedBody, Script};
+pub(crate) use sim::response::pattern;
+pub(crate) use sim::sockets::{Address, listen};
 
 use engine::{Config, Engine, Local, Now, Os, Poller, Progress, Readiness, Statistics, Ticket, Waker, Work};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::net::sockopt;
-use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
 use std::sync::{Mutex, Once};
 use std::time::{Duration, Instant};
 
@@ -58,13 +54,6 @@ pub(crate) fn timeless() -> Config {
         queue_timeout: None,
         ..Config::default()
     }
-}
-
-/// The address of a listener.
-#[derive(Clone, Debug)]
-pub(crate) enum Address {
-    Tcp(SocketAddr),
-    Unix(PathBuf),
 }
 
 /// Suppresses the reports of the panics that a test plans, so that unexpected ones are seen. `is_planned` is told the
@@ -119,16 +108,6 @@ pub(crate) struct Call {
     pub(crate) waits: bool,
 }
 
-/// A listening TCP socket on the loopback interface; `send_buffer` is inherited by its connections.
-pub(crate) fn tcp_listener(send_buffer: Option<usize>) -> (OwnedFd, Address) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("the loopback interface has a free port");
-    let address = listener.local_addr().expect("it is bound");
-    if let Some(bytes) = send_buffer {
-        sockopt::set_socket_send_buffer_size(&listener, bytes).expect("a size that the kernel bounds itself");
-    }
-    (listener.into(), Address::Tcp(address))
-}
-
 impl World {
     /// A world with one TCP listener and these plans.
     pub(crate) fn new(config: Config, plans: Vec<Plan>) -> Self {
@@ -137,7 +116,7 @@ impl World {
 
     /// As [`new`](Self::new). For each connection the kernel buffers about twice `send_buffer` unread bytes.
     pub(crate) fn with_send_buffer(config: Config, plans: Vec<Plan>, send_buffer: Option<usize>) -> Self {
-        let (listener, address) = tcp_listener(send_buffer);
+        let (listener, address) = listen(send_buffer);
         Self::on(vec![listener], vec![address], config, plans)
     }
 
@@ -156,9 +135,8 @@ impl<K: Kind> World<K> {
     /// One Unix socket, for connections of this kind.
     pub(crate) fn of_kind(config: Config, plans: Vec<Plan>) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let path = directory.path().join("engine.sock");
-        let listener = UnixListener::bind(&path).expect("a new path");
-        let mut world = Self::made_of(vec![listener.into()], vec![Address::Unix(path)], config, plans);
+        let (listener, address) = sim::sockets::listen_at(&directory.path().join("engine.sock"));
+        let mut world = Self::made_of(vec![listener], vec![address], config, plans);
         world.directory = Some(directory);
         world
     }

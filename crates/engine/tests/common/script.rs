@@ -5,8 +5,9 @@ use engine::{
     AcceptPause, App, Body, Engine, Http1, Input, Net, Now, Os, Peer, Poller, Protocol, Refusal, Rejection, Reply,
     Report, Ticket, Waker,
 };
+use sim::response::{self, pattern};
 use std::borrow::Cow;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read};
 use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,7 +15,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Instant;
-use wire::message::{Client, Draft, Misuse, PartialRequestLine, RequestHead};
+use wire::message::{Client, Misuse, PartialRequestLine, RequestHead};
 
 /// How the application answers a request: the head, then one operation after the other.
 #[derive(Clone, Debug)]
@@ -119,12 +120,6 @@ impl Plan {
         };
         self.ops.iter().map(of).sum()
     }
-}
-
-/// Bytes `from` to `from + length` of the body of plan `id`. The bytes differ at each position and for each body.
-pub(crate) fn pattern(id: usize, from: usize, length: usize) -> Vec<u8> {
-    let of = |place: usize| ((place as u64 ^ (id as u64) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
-    (from..from + length).map(of).collect()
 }
 
 /// A call of the application, or what became of a response.
@@ -410,15 +405,7 @@ impl<K: Kind> Script<K> {
     }
 
     fn write_head(plan: &Plan, reply: &mut Reply<'_, Self>) {
-        let mut draft = Draft::default();
-        draft.start(plan.status.as_bytes()).expect("a status");
-        for (name, value) in &plan.fields {
-            draft.field(name.as_bytes(), value.as_bytes()).expect("a field");
-        }
-        if let Some(length) = plan.declared {
-            draft.field(b"Content-Length", length.to_string().as_bytes()).expect("a length");
-        }
-        reply.begin(&draft, None);
+        reply.begin(&response::head(plan.status, &plan.fields, plan.declared), None);
     }
 
     /// Begins a call.
@@ -564,12 +551,8 @@ impl<K: Kind> Script<K> {
             Op::File { length, missing } => {
                 let from = course.written;
                 course.written += length;
-                let mut file = tempfile::tempfile().expect("a temporary file");
-                file.write_all(b"not this").expect("space for the file");
-                file.write_all(&pattern(id, from, length)).expect("space for the file");
-                file.set_len((8 + length - missing) as u64).expect("a file");
-                file.seek(SeekFrom::Start(0)).expect("a file");
-                reply.write_file(file, 8, length as u64)
+                let (file, offset) = response::file(id, from, length, missing);
+                reply.write_file(file, offset, length as u64)
             }
             Op::Flush => {
                 reply.flush();

@@ -3,7 +3,8 @@
 use crate::app::Late;
 use crate::clock::SLACK;
 use crate::peer::{Answer, Ending, Peer};
-use crate::plan::{Act, pattern};
+use crate::plan::Act;
+use crate::response::pattern;
 use crate::world::World;
 use engine::{Expired, Protocol};
 

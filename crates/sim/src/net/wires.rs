@@ -9,13 +9,10 @@
 //! [`Wires`] waits for it before virtual time goes on.
 
 use crate::clock::Shared;
+use crate::sockets::{self, Address};
 use engine::{Os, Poller};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, sockopt};
-use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// How long the machine may take for what takes no virtual time. Only a failing world waits this long.
@@ -34,12 +31,6 @@ pub(crate) enum Medium {
     },
     /// Unix sockets, which have no resets.
     Unix,
-}
-
-#[derive(Clone, Debug)]
-enum Address {
-    Tcp(SocketAddr),
-    Unix(PathBuf),
 }
 
 /// The client's end of a connection.
@@ -84,38 +75,19 @@ impl Wires {
 
     /// Opens the next listening socket.
     pub(super) fn open_listener(&mut self) -> OwnedFd {
-        if let Some(directory) = &self.directory {
-            let path = directory.path().join(self.addresses.len().to_string());
-            let listener = UnixListener::bind(&path).expect("a new path");
-            self.addresses.push(Address::Unix(path));
-            return listener.into();
-        }
-        let listener = TcpListener::bind("127.0.0.1:0").expect("the loopback interface has a free port");
-        self.addresses.push(Address::Tcp(listener.local_addr().expect("it is bound")));
-        if let Medium::Tcp { send_buffer: Some(bytes), .. } = self.medium {
-            // Its connections inherit the size.
-            sockopt::set_socket_send_buffer_size(&listener, bytes).expect("a size that the kernel bounds itself");
-        }
-        listener.into()
+        let (listener, address) = match (&self.directory, self.medium) {
+            (Some(directory), _) => sockets::listen_at(&directory.path().join(self.addresses.len().to_string())),
+            (None, Medium::Tcp { send_buffer, .. }) => sockets::listen(send_buffer),
+            (None, _) => sockets::listen(None),
+        };
+        self.addresses.push(address);
+        listener
     }
 
     /// Connects the client of connection `number`; false if the listener is closed.
     pub(super) fn connect(&mut self, number: usize, listener: usize) -> bool {
-        let address = self.addresses[listener].clone();
-        let family = if matches!(address, Address::Tcp(_)) { AddressFamily::INET } else { AddressFamily::UNIX };
-        let socket = rustix::net::socket(family, SocketType::STREAM, None).expect("a socket");
-        if let Medium::Tcp { receive_buffer: Some(bytes), .. } = self.medium {
-            sockopt::set_socket_recv_buffer_size(&socket, bytes).expect("a size that the kernel bounds itself");
-        }
-        let connected = match address {
-            Address::Tcp(address) => rustix::net::connect(&socket, &address)
-                .inspect(|()| sockopt::set_tcp_nodelay(&socket, true).expect("a TCP socket")),
-            Address::Unix(path) => rustix::net::connect(&socket, &SocketAddrUnix::new(path).expect("a short path")),
-        };
-        if connected.is_err() {
-            return false;
-        }
-        rustix::io::ioctl_fionbio(&socket, true).expect("a socket");
+        let receive_buffer = if let Medium::Tcp { receive_buffer, .. } = self.medium { receive_buffer } else { None };
+        let Ok(socket) = sockets::connect(&self.addresses[listener], receive_buffer) else { return false };
         self.ends.resize_with(self.ends.len().max(number + 1), || None);
         self.ends[number] = Some(ClientEnd {
             socket,
