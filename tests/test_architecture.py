@@ -227,7 +227,8 @@ def test_files_of_a_crate_do_not_import_each_other_in_a_circle(crate: str) -> No
 def test_imports_are_really_read() -> None:
     gateway = imports("gateway")
     assert {"interface", "host::job", "host::threads"} <= gateway["host::call"]
-    assert {"host", "wsgi", "access_log"} <= gateway["server"]
+    assert {"host", "wsgi", "resources"} <= gateway["server"]
+    assert {"host", "access_log", "proxies"} <= gateway["resources"]
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == {frozenset({"b", "c"})}
 
 

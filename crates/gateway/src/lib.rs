@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   server      the class that Python sees: a host of WSGI or of ASGI
-//!   config      what a server is made with: settings and resources, each taken by its name
+//!   config      what a server is configured with, each setting taken by its name
+//!   resources   what a server is made of: from its configuration to its engines
 //!   host        engines, threads, calls and their deadlines, for any interface
 //!   wsgi, asgi  interfaces: make environs and scopes, call the application
 //!   mounted     both in one server: which application a request is for (mounts)
@@ -42,6 +43,7 @@ mod mounts;
 mod object;
 mod proxies;
 mod refusals;
+mod resources;
 mod scoreboard;
 mod server;
 mod signals;

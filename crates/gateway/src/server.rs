@@ -1,38 +1,21 @@
 //! The server that Python sees: engines, their application, and the threads or the loop that poll them.
 
-use crate::access_log::AccessLog;
 use crate::asgi::{self, Asgi};
-use crate::clock;
-use crate::config::{NativeConfig, seconds};
-use crate::group;
-use crate::host::{
-    AnyEngines, AppParts, Call, EngineIndex, Engines, Hooks, Host, HostedJob, Limits as TimeLimits, Plan, Replacement,
-    RunJob, RunsIn, ServerShared, Stop, share,
-};
-use crate::interface::{Interface, Local};
-use crate::limit::RequestLimit;
-use crate::log_writer;
+use crate::config::NativeConfig;
+use crate::host::{AnyEngines, Call, HostedJob, RunJob, RunsIn, Stop};
 use crate::mounted::{Application, Mounted, MountedRequests};
 use crate::object::Object;
-use crate::proxies;
-use crate::scoreboard::{Scoreboard, Stopwatch};
+use crate::resources::{Built, Resources};
 use crate::wsgi::{ScriptName, ServerFacts, Wsgi};
-use engine::{
-    BodyMemory, Config, ENGINES_MAX, Engine, EngineGroup, Os, ProtocolKind, STOP_GRACE, SharedRecords, Stage,
-    StaticFiles, StaticOptions, Times, WebSocketConfig,
-};
-use pyo3::exceptions::{PyOSError, PyRuntimeError, PyTypeError, PyValueError};
+use engine::{STOP_GRACE, Stage, Times};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use wire::message::Limits;
-use wire::websocket::DeflateSettings;
 
 /// One engine and one application on listening sockets.
 #[pyclass(frozen, module = "kirsch._native")]
@@ -50,113 +33,41 @@ pub(crate) struct Server {
     monitor: Monitor,
 }
 
-/// What the engines of a server are made of, whichever interface calls the application.
-struct Resources {
-    listeners: Vec<RawFd>,
-    config: Config,
-    engines: usize,
-    threads: usize,
-    calls_at_most: Option<usize>,
-    hooks: Hooks,
-    limit: Option<Arc<RequestLimit>>,
-    replacement: Option<Arc<Replacement>>,
-    scoreboard: Option<Arc<Scoreboard>>,
-    access_log_handler: Option<Py<PyAny>>,
-    access_logfile: String,
-    access_logformat: String,
-    report: Option<Py<PyAny>>,
-    time_stages: usize,
-    timeout: Option<Duration>,
-    timeout_paths: Vec<(String, Option<Duration>)>,
-    group: Option<SharedRecords>,
-    /// A loop polls the engine, and begins any number of calls.
-    is_hosted: bool,
+/// The engines of a server, and where the loops of its ASGI applications are attached.
+type Made = (Built, Vec<Arc<asgi::Shared>>);
+
+/// A server of one ASGI application.
+fn of_asgi(py: Python<'_>, resources: Resources, app: &Object) -> PyResult<Made> {
+    let shared = Arc::new(asgi::Shared::default());
+    let paths = resources.unix_paths();
+    let built = resources.build(py, |locals| {
+        let interface = Asgi::new(app.clone_ref(py), Arc::clone(&shared));
+        Ok((interface, Asgi::requests(py, locals, &paths)?))
+    })?;
+    Ok((built, vec![shared]))
 }
 
-impl Resources {
-    /// The engines, and the descriptors of the first one's poller and of its waker. `make` makes an interface for each,
-    /// and what makes requests that come in at these addresses.
-    fn build<I: Interface>(
-        self,
-        py: Python<'_>,
-        make: impl Fn(&[Local]) -> PyResult<(I, I::Requests)>,
-    ) -> PyResult<(Box<dyn AnyEngines>, (RawFd, RawFd))> {
-        let engines = self.engines;
-        let shared = Arc::new(ServerShared::<Host<I>>::default());
-        let mut systems = (0..engines).map(|_| Os::new()).collect::<io::Result<Vec<_>>>()?;
-        if let Some(group) = &self.group {
-            systems.iter_mut().try_for_each(|(net, ..)| net.watch_bell(group.own_bell(), group.processes()))?;
-        }
-        let (_, poller, waker) = &systems[0];
-        let descriptors = (poller.as_raw_fd(), waker.as_fd().as_raw_fd());
-        let wakers = systems.iter().map(|(.., waker)| waker.clone()).collect();
-        let group = (engines > 1 || self.group.is_some()).then(|| EngineGroup::new(wakers, self.group));
-        // One for all engines, whose lines it keeps whole.
-        let writes_access_log = self.access_log_handler.is_none() && !self.access_logfile.is_empty();
-        let access_log = writes_access_log.then(|| log_writer::access_log(&self.access_logfile)).transpose()?;
-        if let Some(log) = &access_log {
-            log.set_waker(waker.clone());
-        }
-        let mut hosts: Vec<Arc<Host<I>>> = Vec::new();
-        for (index, (net, poller, waker)) in systems.into_iter().enumerate() {
-            let next = |host: &Arc<Host<I>>| host.engine_index().next(host.thread_count());
-            let engine_index = hosts.last().map_or_else(|| EngineIndex::first(engines), next);
-            let sockets =
-                self.listeners.iter().map(|&listener| duplicate("listeners", listener)).collect::<PyResult<_>>()?;
-            let config = Config {
-                connections: share(self.config.connections, index, engines),
-                queue: share(self.config.queue, index, engines),
-                ..self.config.clone()
-            };
-            let answers_health = !config.health_path.is_empty();
-            let buffers_bodies = config.buffer_bodies;
-            let mut engine = Engine::new(net, sockets, config, clock::now())?;
-            let own_threads = share(self.threads, index, engines);
-            if let Some(group) = &group {
-                // Calls of a loop are not counted: however many there are, it can begin another.
-                let calls = if self.is_hosted { usize::MAX } else { own_threads };
-                engine.join_group(group.membership(index, calls));
-            }
-            if self.time_stages > 0 {
-                engine.take_times(Box::new(clock::Fine), self.time_stages);
-            }
-            let (interface, requests) = make(engine.locals())?;
-            let scoreboard = self.scoreboard.clone();
-            let app_parts = AppParts {
-                requests,
-                access_log: AccessLog::new(
-                    access_log.clone(),
-                    &self.access_logformat,
-                    self.access_log_handler.as_ref().map(|handler| handler.clone_ref(py)),
-                )?,
-                limits: TimeLimits::new(self.timeout, self.timeout_paths.clone()),
-                buffers_bodies,
-                multithread: self.threads > 1 || self.is_hosted,
-                stopwatch: scoreboard.clone().map(|scoreboard| Stopwatch::new(scoreboard, engines == 1)),
-                is_hosted: self.is_hosted,
-            };
-            let plan = Plan {
-                interface,
-                app: app_parts,
-                engine,
-                poller,
-                waker,
-                report: self.report.as_ref().map(|report| report.clone_ref(py)),
-                hooks: self.hooks.clone_ref(py),
-                threads: own_threads,
-                calls_at_most: self.calls_at_most.map_or(usize::MAX, |most| share(most, index, engines)),
-                limit: self.limit.clone(),
-                scoreboard,
-                engine_index,
-                shared: Arc::clone(&shared),
-                answers_health,
-                times_stages: self.time_stages > 0,
-                replacement: self.replacement.clone(),
-            };
-            hosts.push(Host::new(plan));
-        }
-        Ok((Box::new(Engines::new(hosts, shared)), descriptors))
-    }
+/// A server of applications that are mounted side by side.
+fn of_mounts(py: Python<'_>, mut resources: Resources, facts: &ServerFacts<'_>) -> PyResult<Made> {
+    let mounts = std::mem::take(&mut resources.mounts);
+    let places: Vec<_> = mounts.iter().map(|mount| (mount.host.clone(), mount.path.clone(), mount.is_wsgi)).collect();
+    let paths = resources.unix_paths();
+    let event_loops: Vec<Arc<asgi::Shared>> = mounts.iter().map(|_| Arc::default()).collect();
+    let built = resources.build(py, |locals| {
+        let environs = Wsgi::requests(py, locals, facts.clone())?;
+        let requests = MountedRequests::new(&places, environs, Asgi::requests(py, locals, &paths)?);
+        let applications = mounts.iter().zip(&event_loops).map(|(mount, event_loop)| {
+            let app = mount.app.clone_ref(py);
+            Ok(if mount.is_wsgi {
+                Application::Wsgi(Wsgi::new(py, app)?)
+            } else {
+                Application::Asgi(Asgi::new(app, Arc::clone(event_loop)))
+            })
+        });
+        Ok((Mounted::new(applications.collect::<PyResult<_>>()?), requests))
+    })?;
+    let of_asgi = event_loops.into_iter().zip(&mounts).filter(|(_, mount)| !mount.is_wsgi);
+    Ok((built, of_asgi.map(|(event_loop, _)| event_loop).collect()))
 }
 
 /// Where the thread that called `run` waits while others serve: signals, and the last thread, write to it.
@@ -174,160 +85,30 @@ impl Server {
     #[allow(clippy::needless_pass_by_value, reason = "they are Python's arguments")]
     fn new(py: Python<'_>, app: Bound<'_, PyAny>, listeners: Vec<RawFd>, config: &Bound<'_, PyAny>) -> PyResult<Self> {
         let given = NativeConfig::new(config)?;
-        // First, because it owns descriptors.
-        let group = given.take::<Option<group::Arguments<'_>>>("group")?;
-        let group = group.map(group::Arguments::take).transpose()?;
+        let resources = Resources::take(&given, listeners)?;
         if !app.is_callable() {
             return Err(PyTypeError::new_err(format!("the application {app} is not callable")));
         }
-        let threads: usize = given.take("threads")?;
-        let interface: String = given.take("interface")?;
-        let is_wsgi = |interface: &str| match interface {
-            "wsgi" => Ok(true),
-            "asgi" => Ok(false),
-            other => Err(PyValueError::new_err(format!("interface: {other:?} is none of wsgi, asgi"))),
+        let hand_over = given.take("hand_over")?;
+        let facts = ServerFacts {
+            // Greenlets come in between each other as threads do.
+            multithread: resources.threads > 1 || resources.is_hosted,
+            multiprocess: given.take("multiprocess")?,
+            errors: given.take("errors")?,
+            script_name: ScriptName::parse(&given.take::<String>("fastcgi_script_name")?),
         };
-        let mounts: Vec<(String, String, String, Object)> = given
-            .take::<Vec<(String, String, String, Py<PyAny>)>>("mounts")?
-            .into_iter()
-            .map(|(host, path, interface, app)| (host, path, interface, app.into()))
-            .collect();
-        let hand_over: Option<Py<PyAny>> = given.take("hand_over")?;
-        // A loop hosts the engine where any application is ASGI.
-        let is_asgi = !is_wsgi(&interface)? || !mounts.is_empty();
-        let hooks = Hooks {
-            spawn: given.take("spawn")?,
-            waiter: given.take("waiter")?,
-            wait: given.take("wait")?,
-            timeout_exception: given.take("timeout_exception")?,
-        };
-        if threads == 0 {
-            return Err(PyValueError::new_err("threads: at least one has to run the application"));
-        }
-        if threads > 1 && hooks.spawn.is_none() {
-            return Err(PyTypeError::new_err("threads: more than one need `spawn`, which starts them"));
-        }
-        if hooks.waiter.is_some() != hooks.wait.is_some() {
-            return Err(PyTypeError::new_err("waiter and wait belong together"));
-        }
-        let mut config = engine_config(&given)?;
-        if !is_asgi {
-            config.websocket = None;
-        }
-        if is_asgi {
-            if mounts.is_empty() {
-                // The application receives a body as it arrives, and its loop does something else meanwhile.
-                config.buffer_bodies = false;
-            }
-            if config.protocols.iter().any(|protocol| *protocol != ProtocolKind::Http) {
-                return Err(PyValueError::new_err(
-                    "fastcgi:, uwsgi: and scgi: addresses serve WSGI applications; an ASGI application is served over HTTP",
-                ));
-            }
-        }
-        // Each has threads of its own, so that a long call keeps no other connection of its engine waiting, and a share of
-        // each bound.
-        let engines: usize = given.take("engines")?;
-        let is_hosted = hooks.waiter.is_some() || is_asgi;
-        let calls_at_most = Some(given.take("limit_concurrency")?).filter(|&most| most > 0);
-        let engines = engines.min(calls_at_most.unwrap_or(usize::MAX));
-        let engines = if is_hosted { 1 } else { engines.min(threads / 2).min(config.connections).min(config.queue) };
-        let engines = engines.clamp(1, ENGINES_MAX);
-        config.engines = engines;
-        let timeout = given.take_seconds("timeout")?;
-        let timeout_paths = given
-            .take::<Vec<(String, f64)>>("timeout_paths")?
-            .into_iter()
-            .map(|(prefix, limit)| Ok((prefix, seconds("timeout_paths", limit)?)))
-            .collect::<PyResult<Vec<_>>>()?;
-        let limit_fd: Option<RawFd> = given.take("limit_fd")?;
-        let limit = match given.take("request_limit")? {
-            0 => None,
-            requests => Some(Arc::new(RequestLimit::new(requests, duplicate("limit_fd", limit_fd.unwrap_or(-1))?))),
-        };
-        let replacement = given
-            .take::<Option<(RawFd, Vec<u8>)>>("replacement")?
-            .map(|(channel, message)| PyResult::Ok(Replacement::new(duplicate("replacement", channel)?, &message)))
-            .transpose()?
-            .map(Arc::new);
-        let scoreboard: Option<Bound<'_, PyAny>> = given.take("scoreboard")?;
-        let scoreboard = scoreboard.as_ref().map(Scoreboard::new).transpose()?.map(Arc::new);
-        let access_log_handler: Option<Py<PyAny>> = given.take("access_log_handler")?;
-        let access_logfile: String = given.take("access_logfile")?;
-        let access_logformat: String = given.take("access_logformat")?;
-        let report: Option<Py<PyAny>> = given.take("report")?;
-        let errors: Option<Bound<'_, PyAny>> = given.take("errors")?;
-        let multiprocess: bool = given.take("multiprocess")?;
-        let time_stages: usize = given.take("time_stages")?;
-        let script_name = ScriptName::parse(&given.take::<String>("fastcgi_script_name")?);
         given.finish()?;
         let app: Object = app.unbind().into();
-        let resources = Resources {
-            listeners,
-            config,
-            engines,
-            threads,
-            calls_at_most,
-            hooks,
-            limit,
-            replacement,
-            scoreboard,
-            access_log_handler,
-            access_logfile,
-            access_logformat,
-            report,
-            time_stages,
-            timeout,
-            timeout_paths,
-            group,
-            is_hosted,
-        };
-        let (engines, descriptors, event_loops) = if !mounts.is_empty() {
-            let places = mounts
-                .iter()
-                .map(|(host, path, interface, _)| Ok((host.clone(), path.clone(), is_wsgi(interface)?)))
-                .collect::<PyResult<Vec<_>>>()?;
-            let paths = resources.listeners.iter().map(|&listener| unix_path(listener)).collect::<Vec<_>>();
-            let event_loops: Vec<Arc<asgi::Shared>> = places.iter().map(|_| Arc::default()).collect();
-            let (engines, descriptors) = resources.build(py, |locals| {
-                let script_name = script_name.clone();
-                let facts = ServerFacts { multithread: true, multiprocess, errors: errors.clone(), script_name };
-                let requests = MountedRequests::new(
-                    &places,
-                    Wsgi::requests(py, locals, facts)?,
-                    Asgi::requests(py, locals, &paths)?,
-                );
-                let applications = mounts.iter().zip(&places).zip(&event_loops).map(|((mount, place), event_loop)| {
-                    let app = mount.3.clone_ref(py);
-                    Ok(if place.2 {
-                        Application::Wsgi(Wsgi::new(py, app)?)
-                    } else {
-                        Application::Asgi(Asgi::new(app, Arc::clone(event_loop)))
-                    })
-                });
-                Ok((Mounted::new(applications.collect::<PyResult<_>>()?), requests))
-            })?;
-            let of_asgi = event_loops.into_iter().zip(&places).filter(|(_, (.., is_wsgi))| !is_wsgi);
-            (engines, descriptors, of_asgi.map(|(event_loop, _)| event_loop).collect())
-        } else if is_asgi {
-            let shared = Arc::new(asgi::Shared::default());
-            let paths = resources.listeners.iter().map(|&listener| unix_path(listener)).collect::<Vec<_>>();
-            let (engines, descriptors) = resources.build(py, |locals| {
-                let interface = Asgi::new(app.clone_ref(py), Arc::clone(&shared));
-                Ok((interface, Asgi::requests(py, locals, &paths)?))
-            })?;
-            (engines, descriptors, vec![shared])
+        let threads = resources.threads;
+        let ((engines, (poller, engine_wakeup)), event_loops) = if !resources.mounts.is_empty() {
+            of_mounts(py, resources, &facts)?
+        } else if resources.is_asgi {
+            of_asgi(py, resources, &app)?
         } else {
-            // Greenlets come in between each other as threads do.
-            let multithread = threads > 1 || is_hosted;
-            let (engines, descriptors) = resources.build(py, |locals| {
-                let script_name = script_name.clone();
-                let facts = ServerFacts { multithread, multiprocess, errors: errors.clone(), script_name };
-                Ok((Wsgi::new(py, app.clone_ref(py))?, Wsgi::requests(py, locals, facts)?))
-            })?;
-            (engines, descriptors, Vec::new())
+            let make =
+                |locals: &[_]| Ok((Wsgi::new(py, app.clone_ref(py))?, Wsgi::requests(py, locals, facts.clone())?));
+            (resources.build(py, make)?, Vec::new())
         };
-        let (poller, engine_wakeup) = descriptors;
         Ok(Self {
             engines,
             threads,
@@ -599,116 +380,5 @@ fn wait_for_two(descriptors: [RawFd; 2], timeout: Option<Duration>) -> [bool; 2]
     descriptors.map(|descriptor| descriptor.revents != 0)
 }
 
-/// The path of a listening Unix socket; `None` for another one.
-fn unix_path(listener: RawFd) -> Option<PathBuf> {
-    let listener = UnixListener::from(duplicate("listeners", listener).ok()?);
-    listener.local_addr().ok()?.as_pathname().map(Path::to_owned)
-}
-
 /// How long calls whose peers were cut off may take to come back before the server ends without them.
 const FAREWELL: Duration = Duration::from_secs(1);
-
-/// A path as it stands in a request line; empty is none.
-fn path(name: &str, path: String) -> PyResult<String> {
-    let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#');
-    let is_path = path.starts_with('/') && path.bytes().all(is_plain);
-    if !is_path && !path.is_empty() {
-        return Err(PyValueError::new_err(format!("{name}: {path:?} is no path of a request, such as \"/healthz\"")));
-    }
-    Ok(path)
-}
-
-/// The settings of an engine, for one that serves alone.
-fn engine_config(given: &NativeConfig<'_>) -> PyResult<Config> {
-    Ok(Config {
-        limits: Limits {
-            request_line: given.take("limit_request_line")?,
-            fields: given.take("limit_request_fields")?,
-            field_line: given.take("limit_request_field_size")?,
-            head: given.take("limit_request_head")?,
-            body: given.take("limit_request_body")?,
-        },
-        connections: given.take("worker_connections")?,
-        proxy_listeners: given.take("proxy_listeners")?,
-        proxy_from: proxies::take_proxy_from(given)?,
-        trust: proxies::take_trust(given)?,
-        evicts_silent: given.take("evicts_silent")?,
-        engines: 1,
-        protocols: given
-            .take::<Vec<String>>("protocols")?
-            .iter()
-            .map(|name| protocol(name))
-            .collect::<PyResult<_>>()?,
-        // Of FastCGI; HTTP/1 has one request at a time.
-        exchanges: Config::default().exchanges,
-        keep_alive: given.take_seconds("keep_alive")?,
-        header_timeout: given.take_seconds("header_timeout")?,
-        body_timeout: given.take_seconds("body_timeout")?,
-        write_timeout: given.take_seconds("write_timeout")?,
-        min_rate: given.take("min_rate")?,
-        body_memory: given.take("body_memory")?,
-        // The engines share it.
-        body_memory_total: BodyMemory::new(given.take("body_memory_total")?),
-        buffer_bodies: given.take("request_buffering")?,
-        queue: given.take("queue")?,
-        queue_timeout: given.take_seconds("queue_timeout")?,
-        server: given.take("server_header")?,
-        health_path: path("health_path", given.take("health_path")?)?,
-        static_files: static_files(given)?,
-        stalled_after: given.take_seconds("stall_timeout")?,
-        websocket: Some(WebSocketConfig {
-            message: given.take("ws_max_size")?,
-            queue: given.take("ws_max_queue")?,
-            deflate: given.take::<bool>("ws_compression")?.then(DeflateSettings::default),
-            ping_interval: given.take_seconds("ws_ping_interval")?,
-            ping_timeout: given.take_seconds("ws_ping_timeout")?,
-        }),
-    })
-}
-
-/// What a listener's connections speak.
-fn protocol(name: &str) -> PyResult<ProtocolKind> {
-    Ok(match name {
-        "http" => ProtocolKind::Http,
-        "fastcgi" => ProtocolKind::FastCgi,
-        "uwsgi" => ProtocolKind::Uwsgi,
-        "scgi" => ProtocolKind::Scgi,
-        _ => return Err(PyValueError::new_err(format!("protocols: {name:?} is none of http, fastcgi, uwsgi, scgi"))),
-    })
-}
-
-/// The directories of static files, opened; `None` if there are none.
-fn static_files(given: &NativeConfig<'_>) -> PyResult<Option<Arc<StaticFiles>>> {
-    let directories: Vec<(String, String)> = given.take("static")?;
-    let max_age: f64 = given.take("static_max_age")?;
-    let options = StaticOptions {
-        max_age: Some(seconds("static_max_age", max_age)?.unwrap_or_default()),
-        immutable: given.take("static_immutable")?,
-        index: given.take("static_index")?,
-        falls_through: given.take::<String>("static_missing")? == "app",
-        follows_symlinks: given.take::<String>("static_symlinks")? == "anywhere",
-    };
-    if directories.is_empty() {
-        return Ok(None);
-    }
-    let mappings = directories.iter().map(|(prefix, directory)| (prefix.as_str(), Path::new(directory)));
-    StaticFiles::open(mappings, &options).map(|files| Some(Arc::new(files))).map_err(|(at, error)| {
-        let (prefix, directory) = &directories[at];
-        let place = if prefix.is_empty() { "/" } else { prefix };
-        let number = error.raw_os_error().unwrap_or_default();
-        let text = error.to_string();
-        let text = text.split(" (os error").next().unwrap_or_default();
-        let message =
-            format!("{text}; --static serves the files of this directory at {place}: create it, or correct the path");
-        PyOSError::new_err((number, message, directory.clone()))
-    })
-}
-
-/// A descriptor of our own for what the caller's stands for.
-fn duplicate(name: &str, descriptor: RawFd) -> PyResult<OwnedFd> {
-    if descriptor < 0 {
-        return Err(PyValueError::new_err(format!("{name}: {descriptor} is no descriptor")));
-    }
-    // SAFETY: the caller owns the descriptor during this call; if it does not exist, duplicating fails.
-    Ok(unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned()?)
-}

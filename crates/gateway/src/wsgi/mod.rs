@@ -41,6 +41,7 @@ pub(crate) struct Wsgi {
 }
 
 /// What an application learns of its server.
+#[derive(Clone)]
 pub(crate) struct ServerFacts<'py> {
     pub(crate) multithread: bool,
     pub(crate) multiprocess: bool,

@@ -1,0 +1,385 @@
+//! What a server is made of, from its configuration to its engines, whichever interface calls the application.
+
+use crate::access_log::AccessLog;
+use crate::clock;
+use crate::config::{NativeConfig, seconds};
+use crate::group;
+use crate::host::{
+    AnyEngines, AppParts, EngineIndex, Engines, Hooks, Host, Limits as TimeLimits, Plan, Replacement, ServerShared,
+    share,
+};
+use crate::interface::{Interface, Local};
+use crate::limit::RequestLimit;
+use crate::log_writer;
+use crate::object::Object;
+use crate::proxies;
+use crate::scoreboard::{Scoreboard, Stopwatch};
+use engine::{
+    BodyMemory, Config, ENGINES_MAX, Engine, EngineGroup, Os, ProtocolKind, SharedRecords, StaticFiles, StaticOptions,
+    WebSocketConfig,
+};
+use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use wire::message::Limits;
+use wire::websocket::DeflateSettings;
+
+/// An application that is served under a host and a path.
+pub(crate) struct Mount {
+    pub(crate) host: String,
+    pub(crate) path: String,
+    pub(crate) is_wsgi: bool,
+    pub(crate) app: Object,
+}
+
+/// Engines, and the descriptors of the first one's poller and of its waker.
+pub(crate) type Built = (Box<dyn AnyEngines>, (RawFd, RawFd));
+
+/// What the engines of a server are made of.
+pub(crate) struct Resources {
+    listeners: Vec<RawFd>,
+    config: Config,
+    engines: usize,
+    pub(crate) threads: usize,
+    calls_at_most: Option<usize>,
+    hooks: Hooks,
+    limit: Option<Arc<RequestLimit>>,
+    replacement: Option<Arc<Replacement>>,
+    scoreboard: Option<Arc<Scoreboard>>,
+    access_log_handler: Option<Py<PyAny>>,
+    access_logfile: String,
+    access_logformat: String,
+    report: Option<Py<PyAny>>,
+    time_stages: usize,
+    timeout: Option<Duration>,
+    timeout_paths: Vec<(String, Option<Duration>)>,
+    group: Option<SharedRecords>,
+    /// A loop hosts the engine, because an application is ASGI.
+    pub(crate) is_asgi: bool,
+    /// Applications that are served side by side; none where there is one alone.
+    pub(crate) mounts: Vec<Mount>,
+    /// A loop polls the engine, and begins any number of calls.
+    pub(crate) is_hosted: bool,
+}
+
+impl Resources {
+    /// Takes what does not depend on the interface.
+    ///
+    /// # Errors
+    /// Those of [`NativeConfig::take`], with the name of the setting.
+    pub(crate) fn take(given: &NativeConfig<'_>, listeners: Vec<RawFd>) -> PyResult<Self> {
+        // First, because it owns descriptors.
+        let group = given.take::<Option<group::Arguments<'_>>>("group")?;
+        let group = group.map(group::Arguments::take).transpose()?;
+        let threads: usize = given.take("threads")?;
+        let mounts = mounts(given)?;
+        let is_asgi = !is_wsgi(&given.take::<String>("interface")?)? || !mounts.is_empty();
+        let hooks = hooks(given, threads)?;
+        let is_hosted = hooks.waiter.is_some() || is_asgi;
+        let calls_at_most = Some(given.take("limit_concurrency")?).filter(|&most| most > 0);
+        let mut config = engine_config(given)?;
+        if is_asgi {
+            if mounts.is_empty() {
+                // The application receives a body as it arrives, and its loop does something else meanwhile.
+                config.buffer_bodies = false;
+            }
+            if config.protocols.iter().any(|protocol| *protocol != ProtocolKind::Http) {
+                return Err(PyValueError::new_err(
+                    "fastcgi:, uwsgi: and scgi: addresses serve WSGI applications; an ASGI application is served over HTTP",
+                ));
+            }
+        } else {
+            config.websocket = None;
+        }
+        // Each has threads of its own, so that a long call keeps no other connection of its engine waiting, and a share of
+        // each bound.
+        let engines = given.take::<usize>("engines")?.min(calls_at_most.unwrap_or(usize::MAX));
+        let engines = if is_hosted { 1 } else { engines.min(threads / 2).min(config.connections).min(config.queue) };
+        config.engines = engines.clamp(1, ENGINES_MAX);
+        let scoreboard: Option<Bound<'_, PyAny>> = given.take("scoreboard")?;
+        Ok(Self {
+            listeners,
+            engines: config.engines,
+            config,
+            threads,
+            calls_at_most,
+            hooks,
+            limit: request_limit(given)?,
+            replacement: replacement(given)?,
+            scoreboard: scoreboard.as_ref().map(Scoreboard::new).transpose()?.map(Arc::new),
+            access_log_handler: given.take("access_log_handler")?,
+            access_logfile: given.take("access_logfile")?,
+            access_logformat: given.take("access_logformat")?,
+            report: given.take("report")?,
+            time_stages: given.take("time_stages")?,
+            timeout: given.take_seconds("timeout")?,
+            timeout_paths: timeout_paths(given)?,
+            group,
+            is_asgi,
+            mounts,
+            is_hosted,
+        })
+    }
+
+    /// For each listener the path of its Unix socket; `None` for another one.
+    pub(crate) fn unix_paths(&self) -> Vec<Option<PathBuf>> {
+        let path = |listener| {
+            let listener = UnixListener::from(duplicate("listeners", listener).ok()?);
+            listener.local_addr().ok()?.as_pathname().map(Path::to_owned)
+        };
+        self.listeners.iter().map(|&listener| path(listener)).collect()
+    }
+
+    /// The engines, and the descriptors of the first one's poller and of its waker. `make` makes an interface for each,
+    /// and what makes requests that come in at these addresses.
+    pub(crate) fn build<I: Interface>(
+        self,
+        py: Python<'_>,
+        make: impl Fn(&[Local]) -> PyResult<(I, I::Requests)>,
+    ) -> PyResult<Built> {
+        let engines = self.engines;
+        let shared = Arc::new(ServerShared::<Host<I>>::default());
+        let mut systems = (0..engines).map(|_| Os::new()).collect::<io::Result<Vec<_>>>()?;
+        if let Some(group) = &self.group {
+            systems.iter_mut().try_for_each(|(net, ..)| net.watch_bell(group.own_bell(), group.processes()))?;
+        }
+        let (_, poller, waker) = &systems[0];
+        let descriptors = (poller.as_raw_fd(), waker.as_fd().as_raw_fd());
+        let wakers = systems.iter().map(|(.., waker)| waker.clone()).collect();
+        let group = (engines > 1 || self.group.is_some()).then(|| EngineGroup::new(wakers, self.group));
+        // One for all engines, whose lines it keeps whole.
+        let writes_access_log = self.access_log_handler.is_none() && !self.access_logfile.is_empty();
+        let access_log = writes_access_log.then(|| log_writer::access_log(&self.access_logfile)).transpose()?;
+        if let Some(log) = &access_log {
+            log.set_waker(waker.clone());
+        }
+        let mut hosts: Vec<Arc<Host<I>>> = Vec::new();
+        for (index, (net, poller, waker)) in systems.into_iter().enumerate() {
+            let next = |host: &Arc<Host<I>>| host.engine_index().next(host.thread_count());
+            let engine_index = hosts.last().map_or_else(|| EngineIndex::first(engines), next);
+            let sockets =
+                self.listeners.iter().map(|&listener| duplicate("listeners", listener)).collect::<PyResult<_>>()?;
+            let config = Config {
+                connections: share(self.config.connections, index, engines),
+                queue: share(self.config.queue, index, engines),
+                ..self.config.clone()
+            };
+            let answers_health = !config.health_path.is_empty();
+            let buffers_bodies = config.buffer_bodies;
+            let mut engine = Engine::new(net, sockets, config, clock::now())?;
+            let own_threads = share(self.threads, index, engines);
+            if let Some(group) = &group {
+                // Calls of a loop are not counted: however many there are, it can begin another.
+                let calls = if self.is_hosted { usize::MAX } else { own_threads };
+                engine.join_group(group.membership(index, calls));
+            }
+            if self.time_stages > 0 {
+                engine.take_times(Box::new(clock::Fine), self.time_stages);
+            }
+            let (interface, requests) = make(engine.locals())?;
+            let scoreboard = self.scoreboard.clone();
+            let app_parts = AppParts {
+                requests,
+                access_log: AccessLog::new(
+                    access_log.clone(),
+                    &self.access_logformat,
+                    self.access_log_handler.as_ref().map(|handler| handler.clone_ref(py)),
+                )?,
+                limits: TimeLimits::new(self.timeout, self.timeout_paths.clone()),
+                buffers_bodies,
+                multithread: self.threads > 1 || self.is_hosted,
+                stopwatch: scoreboard.clone().map(|scoreboard| Stopwatch::new(scoreboard, engines == 1)),
+                is_hosted: self.is_hosted,
+            };
+            let plan = Plan {
+                interface,
+                app: app_parts,
+                engine,
+                poller,
+                waker,
+                report: self.report.as_ref().map(|report| report.clone_ref(py)),
+                hooks: self.hooks.clone_ref(py),
+                threads: own_threads,
+                calls_at_most: self.calls_at_most.map_or(usize::MAX, |most| share(most, index, engines)),
+                limit: self.limit.clone(),
+                scoreboard,
+                engine_index,
+                shared: Arc::clone(&shared),
+                answers_health,
+                times_stages: self.time_stages > 0,
+                replacement: self.replacement.clone(),
+            };
+            hosts.push(Host::new(plan));
+        }
+        Ok((Box::new(Engines::new(hosts, shared)), descriptors))
+    }
+}
+
+/// Whether an interface is WSGI.
+fn is_wsgi(interface: &str) -> PyResult<bool> {
+    match interface {
+        "wsgi" => Ok(true),
+        "asgi" => Ok(false),
+        other => Err(PyValueError::new_err(format!("interface: {other:?} is none of wsgi, asgi"))),
+    }
+}
+
+/// The applications that are served side by side.
+fn mounts(given: &NativeConfig<'_>) -> PyResult<Vec<Mount>> {
+    let mounts: Vec<(String, String, String, Py<PyAny>)> = given.take("mounts")?;
+    let mount = |(host, path, interface, app): (_, _, String, Py<PyAny>)| {
+        Ok(Mount { host, path, is_wsgi: is_wsgi(&interface)?, app: app.into() })
+    };
+    mounts.into_iter().map(mount).collect()
+}
+
+/// What the host calls in Python.
+fn hooks(given: &NativeConfig<'_>, threads: usize) -> PyResult<Hooks> {
+    let hooks = Hooks {
+        spawn: given.take("spawn")?,
+        waiter: given.take("waiter")?,
+        wait: given.take("wait")?,
+        timeout_exception: given.take("timeout_exception")?,
+    };
+    if threads == 0 {
+        return Err(PyValueError::new_err("threads: at least one has to run the application"));
+    }
+    if threads > 1 && hooks.spawn.is_none() {
+        return Err(PyTypeError::new_err("threads: more than one need `spawn`, which starts them"));
+    }
+    if hooks.waiter.is_some() != hooks.wait.is_some() {
+        return Err(PyTypeError::new_err("waiter and wait belong together"));
+    }
+    Ok(hooks)
+}
+
+/// The number of requests after which the process is replaced; `None` for any number.
+fn request_limit(given: &NativeConfig<'_>) -> PyResult<Option<Arc<RequestLimit>>> {
+    let descriptor = given.take::<Option<RawFd>>("limit_fd")?.unwrap_or(-1);
+    Ok(match given.take("request_limit")? {
+        0 => None,
+        requests => Some(Arc::new(RequestLimit::new(requests, duplicate("limit_fd", descriptor)?))),
+    })
+}
+
+/// How another process is asked for in this one's place.
+fn replacement(given: &NativeConfig<'_>) -> PyResult<Option<Arc<Replacement>>> {
+    let Some((channel, message)) = given.take::<Option<(RawFd, Vec<u8>)>>("replacement")? else { return Ok(None) };
+    Ok(Some(Arc::new(Replacement::new(duplicate("replacement", channel)?, &message))))
+}
+
+/// The limits of calls by the prefixes of their paths.
+fn timeout_paths(given: &NativeConfig<'_>) -> PyResult<Vec<(String, Option<Duration>)>> {
+    let limits: Vec<(String, f64)> = given.take("timeout_paths")?;
+    limits.into_iter().map(|(prefix, limit)| Ok((prefix, seconds("timeout_paths", limit)?))).collect()
+}
+
+/// A path as it stands in a request line; empty is none.
+fn path(name: &str, path: String) -> PyResult<String> {
+    let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#');
+    let is_path = path.starts_with('/') && path.bytes().all(is_plain);
+    if !is_path && !path.is_empty() {
+        return Err(PyValueError::new_err(format!("{name}: {path:?} is no path of a request, such as \"/healthz\"")));
+    }
+    Ok(path)
+}
+
+/// The settings of an engine, for one that serves alone.
+fn engine_config(given: &NativeConfig<'_>) -> PyResult<Config> {
+    Ok(Config {
+        limits: Limits {
+            request_line: given.take("limit_request_line")?,
+            fields: given.take("limit_request_fields")?,
+            field_line: given.take("limit_request_field_size")?,
+            head: given.take("limit_request_head")?,
+            body: given.take("limit_request_body")?,
+        },
+        connections: given.take("worker_connections")?,
+        proxy_listeners: given.take("proxy_listeners")?,
+        proxy_from: proxies::take_proxy_from(given)?,
+        trust: proxies::take_trust(given)?,
+        evicts_silent: given.take("evicts_silent")?,
+        engines: 1,
+        protocols: given
+            .take::<Vec<String>>("protocols")?
+            .iter()
+            .map(|name| protocol(name))
+            .collect::<PyResult<_>>()?,
+        // Of FastCGI; HTTP/1 has one request at a time.
+        exchanges: Config::default().exchanges,
+        keep_alive: given.take_seconds("keep_alive")?,
+        header_timeout: given.take_seconds("header_timeout")?,
+        body_timeout: given.take_seconds("body_timeout")?,
+        write_timeout: given.take_seconds("write_timeout")?,
+        min_rate: given.take("min_rate")?,
+        body_memory: given.take("body_memory")?,
+        // The engines share it.
+        body_memory_total: BodyMemory::new(given.take("body_memory_total")?),
+        buffer_bodies: given.take("request_buffering")?,
+        queue: given.take("queue")?,
+        queue_timeout: given.take_seconds("queue_timeout")?,
+        server: given.take("server_header")?,
+        health_path: path("health_path", given.take("health_path")?)?,
+        static_files: static_files(given)?,
+        stalled_after: given.take_seconds("stall_timeout")?,
+        websocket: Some(WebSocketConfig {
+            message: given.take("ws_max_size")?,
+            queue: given.take("ws_max_queue")?,
+            deflate: given.take::<bool>("ws_compression")?.then(DeflateSettings::default),
+            ping_interval: given.take_seconds("ws_ping_interval")?,
+            ping_timeout: given.take_seconds("ws_ping_timeout")?,
+        }),
+    })
+}
+
+/// What a listener's connections speak.
+fn protocol(name: &str) -> PyResult<ProtocolKind> {
+    Ok(match name {
+        "http" => ProtocolKind::Http,
+        "fastcgi" => ProtocolKind::FastCgi,
+        "uwsgi" => ProtocolKind::Uwsgi,
+        "scgi" => ProtocolKind::Scgi,
+        _ => return Err(PyValueError::new_err(format!("protocols: {name:?} is none of http, fastcgi, uwsgi, scgi"))),
+    })
+}
+
+/// The directories of static files, opened; `None` if there are none.
+fn static_files(given: &NativeConfig<'_>) -> PyResult<Option<Arc<StaticFiles>>> {
+    let directories: Vec<(String, String)> = given.take("static")?;
+    let max_age: f64 = given.take("static_max_age")?;
+    let options = StaticOptions {
+        max_age: Some(seconds("static_max_age", max_age)?.unwrap_or_default()),
+        immutable: given.take("static_immutable")?,
+        index: given.take("static_index")?,
+        falls_through: given.take::<String>("static_missing")? == "app",
+        follows_symlinks: given.take::<String>("static_symlinks")? == "anywhere",
+    };
+    if directories.is_empty() {
+        return Ok(None);
+    }
+    let mappings = directories.iter().map(|(prefix, directory)| (prefix.as_str(), Path::new(directory)));
+    StaticFiles::open(mappings, &options).map(|files| Some(Arc::new(files))).map_err(|(at, error)| {
+        let (prefix, directory) = &directories[at];
+        let place = if prefix.is_empty() { "/" } else { prefix };
+        let number = error.raw_os_error().unwrap_or_default();
+        let text = error.to_string();
+        let text = text.split(" (os error").next().unwrap_or_default();
+        let message =
+            format!("{text}; --static serves the files of this directory at {place}: create it, or correct the path");
+        PyOSError::new_err((number, message, directory.clone()))
+    })
+}
+
+/// A descriptor of our own for what the caller's stands for.
+fn duplicate(name: &str, descriptor: RawFd) -> PyResult<OwnedFd> {
+    if descriptor < 0 {
+        return Err(PyValueError::new_err(format!("{name}: {descriptor} is no descriptor")));
+    }
+    // SAFETY: the caller owns the descriptor during this call; if it does not exist, duplicating fails.
+    Ok(unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned()?)
+}
