@@ -2,17 +2,18 @@
 //! and at seeded random positions. The seed is `KIRSCH_SEED`, or a fixed one; a failure prints it.
 #![cfg(not(miri))]
 
+mod reading;
+
+use reading::{Read, Reading};
 use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::PathBuf;
-use wire::cgi::{self, Framing};
+use wire::cgi::Framing;
 use wire::fastcgi::{self, Event, Receiver};
 use wire::message::{BodyLength, Fault, Field, Limits, RequestHead};
 
 const RANDOM_SPLITS: usize = 20;
-/// Requests that a FastCGI connection takes at a time.
-const MOST: usize = 3;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -76,107 +77,39 @@ fn request(head: &RequestHead<'_>) -> Request {
         method: latin1(head.method),
         target: latin1(head.target.raw),
         length,
-        is_whole: length == 0,
         variables: head.fields.iter().map(pair).collect(),
         ..Request::default()
     }
 }
 
-fn fastcgi(bytes: &[u8], cuts: &[usize], limits: &Limits) -> Outcome {
-    let mut receiver = Receiver::new(MOST);
-    let mut outcome = Outcome::default();
-    let mut places = HashMap::new();
-    let mut at = 0;
-    'cuts: for &cut in cuts.iter().chain([&bytes.len()]) {
-        while at < cut {
-            let (used, event) = match receiver.next(&bytes[at..cut], limits) {
-                Ok(step) => step,
-                Err(fault) => {
-                    outcome.end = Some(fault.name().into());
-                    break 'cuts;
-                }
-            };
-            assert!(used > 0, "it takes what it is offered");
-            at += used;
-            let requests = &mut outcome.requests;
-            match event {
-                Event::More => {}
-                Event::Head { id, head } => {
-                    assert!(places.insert(id.serial, requests.len()).is_none(), "serial numbers are used once");
-                    requests.push(request(&head));
-                }
-                Event::Data { id, bytes } => {
-                    assert!(!bytes.is_empty());
-                    requests[places[&id.serial]].body.push_str(&latin1(bytes));
-                }
-                Event::End { id } => {
-                    requests[places[&id.serial]].is_whole = true;
-                    // The answer is here before the next request.
-                    receiver.forget(id.serial);
-                }
-                Event::Abort { id } => requests[places[&id.serial]].is_aborted = true,
-                Event::Broken { id, fault } => {
-                    let place = *places.entry(id.serial).or_insert_with(|| {
-                        requests.push(Request::default());
-                        requests.len() - 1
-                    });
-                    requests[place].fault = Some(fault.name().into());
-                    receiver.forget(id.serial);
-                }
-            }
-        }
-    }
-    // A request without a body is answered at the end.
-    for (&serial, &place) in &places {
-        if outcome.requests[place].is_whole {
-            receiver.forget(serial);
-        }
-    }
-    if outcome.end.is_none() {
-        outcome.end = receiver.end_of_input().err().map(|fault| fault.name().into());
-    }
-    let mut answers = Vec::new();
-    receiver.take_answers(&mut answers);
-    outcome.answers = latin1(&answers);
-    outcome.is_ending = receiver.is_ending();
-    outcome
-}
-
-fn single(framing: Framing, bytes: &[u8], cuts: &[usize], limits: &Limits) -> Outcome {
-    let (mut receiver, mut fields) = (cgi::Receiver::new(framing), Vec::new());
-    let mut outcome = Outcome::default();
-    let (mut at, mut has_head) = (0, false);
-    let fault = 'cuts: {
-        for &cut in cuts.iter().chain([&bytes.len()]) {
-            if !has_head {
-                match receiver.head(&bytes[at..cut], &mut fields, limits) {
-                    Ok(Some((used, head))) => {
-                        at += used;
-                        has_head = true;
-                        outcome.requests.push(request(&head));
-                    }
-                    Ok(None) => continue,
-                    Err(fault) => break 'cuts Some(fault),
-                }
-            }
-            while receiver.is_in_body() && at < cut {
-                let (part, is_last) = receiver.body(&bytes[at..cut]);
-                at += part.len();
-                outcome.requests[0].body.push_str(&latin1(part));
-                outcome.requests[0].is_whole = is_last;
-            }
-        }
-        receiver.end_of_input(&bytes[at..]).err()
-    };
-    outcome.end = fault.map(|fault| fault.name().into());
-    outcome
-}
-
 fn read(kind: &str, bytes: &[u8], cuts: &[usize], limits: &Limits) -> Outcome {
+    Reading::of(framing(kind), bytes, cuts, limits, request).into()
+}
+
+fn framing(kind: &str) -> Option<Framing> {
     match kind {
-        "fastcgi" => fastcgi(bytes, cuts, limits),
-        "uwsgi" => single(Framing::Uwsgi, bytes, cuts, limits),
-        _ => single(Framing::Scgi, bytes, cuts, limits),
+        "fastcgi" => None,
+        "uwsgi" => Some(Framing::Uwsgi),
+        _ => Some(Framing::Scgi),
+    }
+}
+
+impl From<Reading<Request>> for Outcome {
+    fn from(reading: Reading<Request>) -> Self {
+        let name = |fault: Fault| fault.name().to_owned();
+        let request = |read: Read<Request>| Request {
+            body: latin1(&read.body),
+            is_whole: read.is_whole,
+            is_aborted: read.is_aborted,
+            fault: read.fault.map(name),
+            ..read.head
+        };
+        Self {
+            requests: reading.requests.into_iter().map(request).collect(),
+            answers: latin1(&reading.answers),
+            end: reading.fault.map(name),
+            is_ending: reading.is_ending,
+        }
     }
 }
 
@@ -375,16 +308,8 @@ fn mutated_cases_are_read_alike_however_they_are_cut() {
         let limits = if random(2) == 0 { &tight } else { &Limits::default() };
         let mut cuts: Vec<usize> = (0..=random(4)).map(|_| random(bytes.len() + 1)).collect();
         cuts.sort_unstable();
-        let normal = |mut outcome: Outcome| {
-            for request in &mut outcome.requests {
-                // How much of a body has come before a rule is broken depends on the cuts.
-                if request.fault.is_some() || outcome.end.is_some() {
-                    request.body.clear();
-                }
-            }
-            outcome
-        };
-        let (whole, cut) = (read(kinds[kind], &bytes, &[], limits), read(kinds[kind], &bytes, &cuts, limits));
-        assert_eq!(normal(whole), normal(cut), "{} {bytes:?} cut at {cuts:?}, case {nth} of seed {seed}", kinds[kind]);
+        let read =
+            |cuts: &[usize]| Reading::of(framing(kinds[kind]), &bytes, cuts, limits, request).without_broken_bodies();
+        assert_eq!(read(&[]), read(&cuts), "{} {bytes:?} cut at {cuts:?}, case {nth} of seed {seed}", kinds[kind]);
     }
 }
