@@ -44,6 +44,7 @@ LAYERS = (
     "config.compat",
     "config.arguments",
     "loading",
+    "serving",
     "server",
     "slow_requests",
     "deadlines",

@@ -22,7 +22,7 @@ import kirsch
 from kirsch import sockets
 from kirsch.config.kinds import DURATION, SIZE
 from kirsch.config.schema import SETTINGS
-from kirsch.server import serve_until_signal
+from kirsch.serving import serve_until_signal
 from proc import wait_until
 
 if TYPE_CHECKING:

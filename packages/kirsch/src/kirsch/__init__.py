@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from kirsch._native import FileWrapper, __version__
     from kirsch.drivers import ClientDisconnected, RequestTimeout
     from kirsch.scoreboard import worker_number, worker_numbers
-    from kirsch.server import Server, listen, run, serve
+    from kirsch.server import Server
+    from kirsch.serving import listen, run, serve
 
 __all__ = [
     "ClientDisconnected",
@@ -32,9 +33,9 @@ _HOMES = {
     "RequestTimeout": "drivers",
     "Server": "server",
     "__version__": "_native",
-    "listen": "server",
-    "run": "server",
-    "serve": "server",
+    "listen": "serving",
+    "run": "serving",
+    "serve": "serving",
     "worker_number": "scoreboard",
     "worker_numbers": "scoreboard",
 }

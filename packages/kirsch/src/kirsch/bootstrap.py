@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from kirsch.config.options import Options
     from kirsch.config.schema import Settings
-    from kirsch.server import Server, Signals
+    from kirsch.server import Server
+    from kirsch.serving import Signals
 
 # No worker uses more descriptors than this. With more, programs that close every possible descriptor become slow.
 _DESCRIPTORS_MAX = 1 << 20
@@ -173,8 +174,8 @@ def make_server(app: Callable[..., Any], chosen: Settings, report: reports.Repor
 
 
 def serve(signals: Signals, ready: Callable[[], None]) -> int:
-    """Call :func:`kirsch.server.serve_with`. What is refused before the server is ready is a StartupError."""
-    from kirsch.server import serve_with
+    """Call :func:`kirsch.serving.serve_with`. What is refused before the server is ready is a StartupError."""
+    from kirsch.serving import serve_with
 
     is_ready = False
 

@@ -138,7 +138,7 @@ def _serve_alone(chosen: Settings) -> int:
 
 def _serve_with(resources: Resources, chosen: Settings) -> int:
     from kirsch.hooks import Hooks
-    from kirsch.server import Signals
+    from kirsch.serving import Signals
     from kirsch.supervisor import privileges, titles
     from kirsch.supervisor.notify import Notifier, leave_environment
 

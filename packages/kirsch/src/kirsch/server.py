@@ -1,7 +1,7 @@
-"""The server as an object: ``Server``, ``serve``, and picows's ``listen`` and ``run``.
+"""The server as an object.
 
-The native engine (``kirsch._native``) serves; this module gives it sockets, connects signals to it, and lets go of
-everything when it is done. Which thread does what::
+The native engine (``kirsch._native``) serves; this module gives it sockets, and lets go of everything when it is done.
+``kirsch.serving`` connects signals to it. Which thread does what::
 
     the serving thread      start() ── listen, then the driver's run() ─────────────▶ sockets closed, paths removed
     any other thread        stop()  ── tells the engine, waits until start() is done
@@ -11,8 +11,6 @@ everything when it is done. Which thread does what::
 
 The serving thread is the one that calls start(). Where the driver has one thread, or a hub, the application runs in it
 too; where it has more, the serving thread only waits, and signal handlers run there while every other thread is busy.
-
-It is a long module because all of it is one object's life: what starts, watches and ends a server shares its state.
 """
 
 from __future__ import annotations
@@ -24,17 +22,16 @@ import signal
 from kirsch import _native, drivers, reports
 from kirsch.calling import interface_of
 from kirsch.config.native import NativeConfig
-from kirsch.config.schema import BY_NAME, ENGINE, SETTINGS, default
+from kirsch.config.schema import BY_NAME, ENGINE, SETTINGS
 from kirsch.drivers import choice
-from kirsch.handlers import handle
-from kirsch.reports import CRITICAL, ERROR, INFO, WARNING, AccessThread, access_logger, report_to_logging, write_dump
+from kirsch.reports import WARNING, AccessThread, access_logger, report_to_logging
 from kirsch.sockets import discard, parse_bind
 from kirsch.sockets import listen as listen_on
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping
-    from types import FrameType, TracebackType
+    from types import TracebackType
     from typing import Any
 
     from typing_extensions import Self, Unpack
@@ -49,24 +46,14 @@ if TYPE_CHECKING:
     Application = Callable[..., Any]
 
 _OPTIONS = tuple(each for each in SETTINGS if each.in_programs)
-_DEFAULT_BIND = BY_NAME["bind"].default
-
-# What SIGINT and SIGQUIT leave to requests in flight, in seconds: enough for an answer, too short to annoy.
-FAST_TIMEOUT = 1.0
+DEFAULT_BIND = BY_NAME["bind"].default
 
 # The engine cuts what is late by itself, in coarse steps; an application call that does not return it cannot cut.
-_STUCK_AFTER = 2.0
-_STUCK_AFTER_SECOND = 0.5
+STUCK_AFTER = 2.0
 
 EXIT_STUCK = 75
 """The exit status of a process that ended because a request did not end after its deadline: start it again. It is the
 number of EX_TEMPFAIL in sysexits.h, and no other end of ours has it."""
-
-# The signal for a dump: SIGINFO where there is one, on Linux its namesake SIGPWR. gunicorn has a use for neither.
-_SIGNAL_DUMP = getattr(signal, "SIGINFO", None) or getattr(signal, "SIGPWR", None)
-
-# An end that comes sooner needs no explanation. Closing idle connections properly takes the engine half a second.
-_SILENCE = 1.0
 
 
 class Server:
@@ -92,7 +79,7 @@ class Server:
     def __init__(
         self,
         app: Application | None = None,
-        bind: str | Iterable[str] = _DEFAULT_BIND,
+        bind: str | Iterable[str] = DEFAULT_BIND,
         *,
         mounts: Mapping[str, Application] | None = None,
         **options: Unpack[Options],
@@ -131,9 +118,11 @@ class Server:
         # thread that holds it.
         self._order = drivers.original("RLock")()
         self._stop_requested = False
-        self._calls_remaining = False
+        # Whether calls run that the end has not waited for; set when start() returns.
+        self.calls_remaining = False
         self._stuck = False
-        self._owns_process = False
+        # Whether the process is there for this server alone.
+        self.owns_process = False
         # Asks the supervisor for another worker in this one's place; set before start().
         self.request_replacement: Callable[[], None] | None = None
 
@@ -215,20 +204,11 @@ class Server:
     async def _serve_in_loop(self, driver: AsyncioDriver, ready: Callable[[], None] | None) -> None:
         try:
             await driver.start_up_in_loop()
-            if self._stop_requested:
-                return
             run = self._prepare()
-            if run is None:
-                return
-            try:
-                self._begin(run.native, ready)
-                await driver.serve(run.native)
-                self._note_calls(run.native)
-            except RuntimeError:
-                if not self._stop_requested:
-                    raise
-            finally:
-                run.end()
+            if run is not None:
+                with run as native:
+                    self._begin(native, ready)
+                    await driver.serve(native)
         finally:
             await driver.shut_down_in_loop()
 
@@ -263,7 +243,7 @@ class Server:
         self.begin_stop(timeout, 0.0)
         if self._driver.is_inside():
             return False
-        return self.wait(timeout + _STUCK_AFTER) and not self._calls_remaining
+        return self.wait(timeout + STUCK_AFTER) and not self.calls_remaining
 
     def begin_stop(self, timeout: float, idle_timeout: float | None = None) -> None:
         """Tell the engine to stop, as :meth:`stop` does, and return at once wherever this is called.
@@ -390,34 +370,18 @@ class Server:
             self._driver.start_up()
             if self.check_ready is not None and not self._stop_requested:
                 self._driver.complete(self.check_ready())  # type: ignore[attr-defined]  # that of an ASGI application
-            if not self._stop_requested:
-                self._run(ready)
+            run = self._prepare()
+            if run is not None:
+                with run as native, _Wakeup(native.wakeup_fd()):
+                    self._begin(native, ready)
+                    self._driver.run(native)
         finally:
             self._driver.shut_down()
 
-    def _run(self, ready: Callable[[], None] | None) -> None:
-        run = self._prepare()
-        if run is None:
-            return
-        try:
-            previous = signal.set_wakeup_fd(run.native.wakeup_fd(), warn_on_full_buffer=False)
-        except ValueError:
-            previous = None  # not the main thread: no signal is handled here
-        try:
-            self._begin(run.native, ready)
-            self._driver.run(run.native)
-            self._note_calls(run.native)
-        except RuntimeError:
-            if not self._stop_requested:
-                raise
-            # stop() came between our look and the engine's start, which then refuses to run.
-        finally:
-            if previous is not None:
-                signal.set_wakeup_fd(previous)
-            run.end()
-
     def _prepare(self) -> _Run | None:
         """Make the native server; None where the end has come first."""
+        if self.is_stopping:
+            return None
         for complaint in self._driver.warnings():
             self.report(WARNING, complaint)
         handler = self._access_log_handler()
@@ -434,7 +398,7 @@ class Server:
         self._started = True
         with self._order:
             self._native = native
-            return None if self._stop_requested else _Run(native, handler)
+            return None if self._stop_requested else _Run(self, native, handler)
 
     def _begin(self, native: _native.Server, ready: Callable[[], None] | None) -> None:
         if self._driver_name == "gevent":
@@ -446,10 +410,10 @@ class Server:
         if ready is not None:
             ready()
 
-    def _note_calls(self, native: _native.Server) -> None:
+    def note_calls(self, native: _native.Server) -> None:
         """Note the calls that the native server has left behind."""
         calls = native.calls()
-        self._calls_remaining = bool(calls)
+        self.calls_remaining = bool(calls)
         # One that was cut off now is no less stuck than one that was given up before.
         self._stuck |= any(call.outcome for call in calls)
 
@@ -492,11 +456,11 @@ class Server:
             self.request_replacement()
             return
         self.begin_stop(self.graceful_timeout)
-        if self._owns_process:
-            _start_thread(self._end_process, ())
+        if self.owns_process:
+            drivers.start_thread("kirsch-signal", self._end_process, ())
 
     def _end_process(self) -> None:
-        if not self.wait(self.graceful_timeout + _STUCK_AFTER) or self._calls_remaining:
+        if not self.wait(self.graceful_timeout + STUCK_AFTER) or self.calls_remaining:
             reports.flush()
             os._exit(EXIT_STUCK)
 
@@ -508,204 +472,44 @@ class Server:
 class _Run:
     """The native server while it serves, and what its log goes through."""
 
-    def __init__(self, native: _native.Server, handler: object) -> None:
-        self.native = native
+    def __init__(self, server: Server, native: _native.Server, handler: object) -> None:
+        self._server = server
+        self._native = native
         self._handler = handler
 
-    def end(self) -> None:
-        """Write what is left in the logs."""
-        if isinstance(self._handler, AccessThread):
-            self._handler.flush(reports.END_PATIENCE)
-        reports.flush()
-        self.native.log_counts()
+    def __enter__(self) -> _native.Server:
+        return self._native
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> bool:
+        """Note what has not ended, and write what is left in the logs."""
+        try:
+            if kind is None:
+                self._server.note_calls(self._native)
+        finally:
+            if isinstance(self._handler, AccessThread):
+                self._handler.flush(reports.END_PATIENCE)
+            reports.flush()
+            self._native.log_counts()
+        # stop() came between a look at it and the engine's start, which then refuses to run.
+        return kind is not None and issubclass(kind, RuntimeError) and self._server.is_stopping
 
 
-def serve(app: Application, bind: str | Iterable[str] = _DEFAULT_BIND, **options: Unpack[Options]) -> None:
-    """Serve ``app`` until a signal ends it. Arguments and errors are those of :class:`Server`.
+class _Wakeup:
+    """Signals write to a descriptor, if this is the main thread. Elsewhere no signal is handled."""
 
-    In the main thread: TERM ends gracefully, INT and QUIT fast, a second one of them at once, USR1 reopens the access
-    log, PWR (INFO where there is such a signal) writes :meth:`Server.dump` to stderr. The handlers that were there
-    before are back when it returns.
-    """
-    serve_until_signal(Server(app, bind, **options))
-
-
-def serve_until_signal(
-    server: Server,
-    *,
-    ready: Callable[[], None] | None = None,
-    reopen: Callable[[], None] | None = None,
-    owns_process: bool = False,
-) -> int:
-    """``start()`` with signal handlers around it, where this is the main thread.
-
-    ``ready`` is that of :meth:`Server.start`; ``reopen`` is called at USR1 too. With ``owns_process`` the process is
-    there for this server alone: it ends with status 1 when an application call does not return within the time that
-    the signal left it, with EXIT_STUCK when one does not return after its deadline, and signals that come while it is
-    ending change nothing.
-
-    Returns the exit status that fits: 0, or EXIT_STUCK.
-    """
-    return serve_with(Signals(server, reopen, owns_process), ready)
-
-
-def serve_with(signals: Signals, ready: Callable[[], None] | None) -> int:
-    """The same, with handlers that the caller has made, and may use to :meth:`Signals.end` it all."""
-    server = signals.server
-    server._owns_process = signals.owns_process
-    with signals:
-        server.start(ready)
-        status = EXIT_STUCK if server._stuck else 0
-        if signals.owns_process and server._calls_remaining:
-            # Its thread may hold any lock, so the interpreter's own way out might not end.
-            _give_up_process(server, status or 1)
-    return status
-
-
-_DOES_NOT_RETURN = "an application call does not return; ending the process under it"
-
-
-def _give_up_process(server: Server, status: int) -> None:
-    """End the process while a call is running. What it holds may be a lock that a handler of ``logging`` waits for."""
-    done = drivers.original("allocate_lock")()
-    done.acquire()
-
-    def report() -> None:
-        server.report(CRITICAL, _DOES_NOT_RETURN)
-        done.release()
-
-    _start_thread(report, ())
-    done.acquire(timeout=reports.END_PATIENCE)
-    reports.flush()
-    os._exit(status)
-
-
-class Signals:
-    """Signal handlers for the time of a ``with`` block; none outside of the main thread.
-
-    A handler interrupts the main thread anywhere, also in the middle of a report or of an import. So it only sets
-    things going; what there is to say, another thread says. ``on_stop_signal``, of a supervised process, is called in
-    such a thread with the name of a signal that begins the end, and then it is the supervisor who says so. An end may
-    be over before such a thread gets on; ``ended_by`` is that name too, and stays.
-    """
-
-    def __init__(
-        self,
-        server: Server,
-        reopen: Callable[[], None] | None,
-        owns_process: bool,
-        on_stop_signal: Callable[[str], None] | None = None,
-    ) -> None:
-        self.server = server
-        self.owns_process = owns_process
-        self.ended_by = ""
-        self._reopen = reopen
-        self._on_stop_signal = on_stop_signal
-        self._previous: dict[int, Any] = {}
-        self._ending = False
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._previous: int | None = None
 
     def __enter__(self) -> None:
-        handlers = {
-            signal.SIGTERM: self._on_end,
-            signal.SIGINT: self._on_end,
-            signal.SIGQUIT: self._on_end,
-            signal.SIGUSR1: self._on_reopen,
-        }
-        if _SIGNAL_DUMP is not None:
-            handlers[_SIGNAL_DUMP] = self._on_dump
         try:
-            self._previous = handle({number: _native.Handler(handler) for number, handler in handlers.items()})
+            self._previous = signal.set_wakeup_fd(self._descriptor, warn_on_full_buffer=False)
         except ValueError:
-            pass  # not the main thread, and the first call has told us so
+            pass
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._previous.items():
-            if self._ending and self.owns_process:
-                signal.signal(number, signal.SIG_IGN)
-            else:
-                # None is a handler that Python did not install and cannot put back.
-                signal.signal(number, signal.SIG_DFL if handler is None else handler)
-
-    def end(self, why: str, timeout: float, idle_timeout: float | None = None) -> None:
-        """Begin the end, or hasten it: ``timeout`` and ``idle_timeout`` are those of :meth:`Server.begin_stop`, and
-        ``why`` is for people. From any thread; returns at once."""
-        patience = timeout + (_STUCK_AFTER_SECOND if self._ending else _STUCK_AFTER)
-        self._ending = True
-        self.server.begin_stop(timeout, idle_timeout)
-        _start_thread(self._watch_end, (why, timeout, patience))
-
-    def _on_end(self, number: int, _frame: FrameType | None) -> None:
-        name = signal.Signals(number).name
-        if self._ending:
-            timeout = 0.0
-        elif number == signal.SIGTERM:
-            timeout = self.server.graceful_timeout
-        else:
-            timeout = FAST_TIMEOUT
-        if self._on_stop_signal is not None and not self._ending:
-            self.ended_by = name
-            _start_thread(self._on_stop_signal, (name,))
-        # A program that embeds the server wants to go on; a process that is there for the server alone has the time.
-        self.end(name, timeout, None if self.owns_process else 0.0)
-
-    def _watch_end(self, why: str, timeout: float, patience: float) -> None:
-        """Explain an end that takes its time; force one that does not come."""
-        silence = min(_SILENCE, patience)
-        if self.server.wait(silence):
-            return
-        if self._on_stop_signal is None:
-            how = f"up to {timeout:g} s for the requests in flight" if timeout else "at once"
-            # In a thread of its own: a handler of the application's may wait, and the end must not.
-            _start_thread(self.server.report, (INFO, f"{why}: stopping, {how}"))
-        if self.owns_process and not self.server.wait(patience - silence):
-            _give_up_process(self.server, EXIT_STUCK if self.server._stuck else 1)
-
-    def _on_reopen(self, _number: int, _frame: FrameType | None) -> None:
-        for reopen in (self.server.reopen_logs, self._reopen):
-            try:
-                if reopen is not None:
-                    reopen()
-            except OSError as error:
-                message = f"SIGUSR1: a log cannot be opened again, and the old file stays: {error}"
-                _start_thread(self.server.report, (ERROR, message, None))
-
-    def _on_dump(self, _number: int, _frame: FrameType | None) -> None:
-        _start_thread(self._dump, ())
-
-    def _dump(self) -> None:
-        write_dump(self.server.dump())
-
-
-def _start_thread(target: Callable[..., object], arguments: tuple[object, ...]) -> None:
-    drivers.start_thread("kirsch-signal", target, arguments)
-
-
-_pending: list[Listener] = []
-
-
-def listen(host: str, port: int) -> tuple[Address, ...]:
-    """Listen on one more address, for the next :func:`run`, and return where: port 0 takes a free one.
-
-    An empty host means every address of the machine. Raises OSError like :meth:`Server.listen`.
-    """
-    listeners = listen_on([f"[{host}]:{port}" if ":" in host else f"{host}:{port}"], default("backlog"))
-    _pending.extend(listeners)
-    return tuple(listener.address for listener in listeners)
-
-
-def run(app: Application, **options: Unpack[Options]) -> None:
-    """Serve ``app`` on the addresses of :func:`listen` until a signal ends it, as :func:`serve` does.
-
-    Options are those of :class:`Server`, but ``threads`` is 1 unless given: one call of ``app`` at a time, in the
-    calling thread, as picows has it. Raises RuntimeError when there is no address.
-    """
-    if not _pending:
-        raise RuntimeError("there is no address to serve on; call kirsch.listen(host, port) first")
-    options.setdefault("threads", 1)
-    server = Server(app, **options)
-    server.adopt(_pending.copy())
-    _pending.clear()
-    serve_until_signal(server)
+        if self._previous is not None:
+            signal.set_wakeup_fd(self._previous)
 
 
 def _checked(options: Options) -> tuple[dict[str, Any], reports.Report]:

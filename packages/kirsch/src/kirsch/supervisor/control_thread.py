@@ -18,7 +18,8 @@ from kirsch.supervisor.running_requests import publish
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kirsch.scoreboard import Slot
-    from kirsch.server import Server, Signals
+    from kirsch.server import Server
+    from kirsch.serving import Signals
     from kirsch.supervisor.control import Channel, Message
 
 BEAT_SECONDS = 1.0

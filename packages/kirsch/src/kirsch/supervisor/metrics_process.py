@@ -35,7 +35,8 @@ def run(board: Scoreboard, listeners: list[Listener], report: Report) -> int:
     Return the exit status. Has to be called at the bottom of a child's stack.
     """
     from kirsch.drivers import original
-    from kirsch.server import Server, serve_until_signal
+    from kirsch.server import Server
+    from kirsch.serving import serve_until_signal
 
     _set_signals()
     status = Status(board)

@@ -28,7 +28,7 @@ from functools import partial
 from kirsch import bootstrap, reports
 from kirsch.reports import CRITICAL, ERROR, INFO, WARNING
 from kirsch.scoreboard import Scoreboard
-from kirsch.server import FAST_TIMEOUT
+from kirsch.serving import FAST_TIMEOUT
 from kirsch.supervisor import forking, upgrade, worker_process, zygote_process
 from kirsch.supervisor.autoscaler import Autoscaler
 from kirsch.supervisor.engine_group import EngineGroup

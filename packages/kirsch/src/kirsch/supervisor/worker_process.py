@@ -180,7 +180,7 @@ def _enter_directory(context: SpawnContext) -> None:
 
 
 def _serve(arguments: WorkerArguments, app: Application, name: str) -> int:
-    from kirsch.server import Signals
+    from kirsch.serving import Signals
     from kirsch.supervisor import titles
 
     chosen, errors = arguments.context.chosen, arguments.context.errors
