@@ -52,6 +52,7 @@ fn some_descriptors_stay_free() {
     world.until("all are answered", &mut waiting, |_, clients| clients.iter().all(|client| client.answers.len() == 1));
 }
 
+/// Longer than other tests: no other test may run while the process has no descriptors left.
 fn the_system_refuses() {
     let config = Config { body_memory: 1000, ..timeless() };
     let relieved: Vec<_> = (0..60).map(|part| if part % 2 == 0 { Op::Write(100_000) } else { Op::Relieve }).collect();

@@ -15,8 +15,8 @@ use crate::object::Object;
 use crate::proxies;
 use crate::scoreboard::{Scoreboard, Stopwatch};
 use engine::{
-    BodyMemory, Config, ENGINES_MAX, Engine, EngineGroup, Os, ProtocolKind, SharedRecords, StaticFiles, StaticOptions,
-    WebSocketConfig,
+    App, BodyMemory, Config, ENGINES_MAX, Engine, EngineGroup, Os, ProtocolKind, SharedRecords, StaticFiles,
+    StaticOptions, WebSocketConfig,
 };
 use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -138,7 +138,7 @@ impl Resources {
     /// The engines, and the descriptors of the first one's poller and of its waker. `make` makes an interface for each,
     /// and what makes requests that come in at these addresses.
     pub(crate) fn build<I: Interface>(
-        self,
+        mut self,
         py: Python<'_>,
         make: impl Fn(&[Local]) -> PyResult<(I, I::Requests)>,
     ) -> PyResult<Built> {
@@ -151,7 +151,7 @@ impl Resources {
         let (_, poller, waker) = &systems[0];
         let descriptors = (poller.as_raw_fd(), waker.as_fd().as_raw_fd());
         let wakers = systems.iter().map(|(.., waker)| waker.clone()).collect();
-        let group = (engines > 1 || self.group.is_some()).then(|| EngineGroup::new(wakers, self.group));
+        let group = (engines > 1 || self.group.is_some()).then(|| EngineGroup::new(wakers, self.group.take()));
         // One for all engines, whose lines it keeps whole.
         let writes_access_log = self.access_log_handler.is_none() && !self.access_logfile.is_empty();
         let access_log = writes_access_log.then(|| log_writer::access_log(&self.access_logfile)).transpose()?;
@@ -162,24 +162,12 @@ impl Resources {
         for (index, (net, poller, waker)) in systems.into_iter().enumerate() {
             let next = |host: &Arc<Host<I>>| host.engine_index().next(host.thread_count());
             let engine_index = hosts.last().map_or_else(|| EngineIndex::first(engines), next);
-            let sockets =
-                self.listeners.iter().map(|&listener| duplicate("listeners", listener)).collect::<PyResult<_>>()?;
-            let config = Config {
-                connections: share(self.config.connections, index, engines),
-                queue: share(self.config.queue, index, engines),
-                ..self.config.clone()
-            };
-            let answers_health = !config.health_path.is_empty();
-            let buffers_bodies = config.buffer_bodies;
-            let mut engine = Engine::new(net, sockets, config, clock::now())?;
+            let mut engine = self.engine(net, index)?;
             let own_threads = share(self.threads, index, engines);
             if let Some(group) = &group {
                 // Calls of a loop are not counted: however many there are, it can begin another.
                 let calls = if self.is_hosted { usize::MAX } else { own_threads };
                 engine.join_group(group.membership(index, calls));
-            }
-            if self.time_stages > 0 {
-                engine.take_times(Box::new(clock::Fine), self.time_stages);
             }
             let (interface, requests) = make(engine.locals())?;
             let scoreboard = self.scoreboard.clone();
@@ -191,7 +179,7 @@ impl Resources {
                     self.access_log_handler.as_ref().map(|handler| handler.clone_ref(py)),
                 )?,
                 limits: TimeLimits::new(self.timeout, self.timeout_paths.clone()),
-                buffers_bodies,
+                buffers_bodies: self.config.buffer_bodies,
                 multithread: self.threads > 1 || self.is_hosted,
                 stopwatch: scoreboard.clone().map(|scoreboard| Stopwatch::new(scoreboard, engines == 1)),
                 is_hosted: self.is_hosted,
@@ -210,13 +198,29 @@ impl Resources {
                 scoreboard,
                 engine_index,
                 shared: Arc::clone(&shared),
-                answers_health,
+                answers_health: !self.config.health_path.is_empty(),
                 times_stages: self.time_stages > 0,
                 replacement: self.replacement.clone(),
             };
             hosts.push(Host::new(plan));
         }
         Ok((Box::new(Engines::new(hosts, shared)), descriptors))
+    }
+
+    /// Engine `index`, with its share of each bound.
+    fn engine<A: App<Net = Os>>(&self, net: Os, index: usize) -> PyResult<Engine<A>> {
+        let sockets =
+            self.listeners.iter().map(|&listener| duplicate("listeners", listener)).collect::<PyResult<_>>()?;
+        let config = Config {
+            connections: share(self.config.connections, index, self.engines),
+            queue: share(self.config.queue, index, self.engines),
+            ..self.config.clone()
+        };
+        let mut engine = Engine::new(net, sockets, config, clock::now())?;
+        if self.time_stages > 0 {
+            engine.take_times(Box::new(clock::Fine), self.time_stages);
+        }
+        Ok(engine)
     }
 }
 

@@ -107,6 +107,7 @@ struct Recognised {
     partly: usize,
 }
 
+/// Longer than other functions: each head is compared with all that the ones before it have left behind.
 fn read_in_a_row(seed: u64, recognised: &mut Recognised) {
     let mut random = Random(seed);
     let limits = Limits { head: 60 + random.below(200), fields: 4 + random.below(8), ..Limits::default() };

@@ -52,6 +52,7 @@ const PLAIN: Case = Case {
     result: Ok(()),
 };
 
+/// Longer than other functions: it is the table of these cases.
 #[test]
 fn responses_are_framed_by_request_and_status() {
     let length5 = &[("Content-Length", "5")][..];

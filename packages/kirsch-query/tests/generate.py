@@ -110,6 +110,7 @@ class Predicates:
         return self.atom(depth, row)
 
     def atom(self, depth: int, row: str) -> str:
+        """A condition without ``and``, ``or`` and ``not``. Longer than other functions: it is the list of all kinds."""
         c = self.chance
         kinds = [
             "int",

@@ -196,7 +196,10 @@ def segments_of(path: str) -> list[str]:
 
 
 def expected(tree: Tree, method: str, path: str) -> tuple[int, Any]:
-    """The status, and what the handler says or the methods that are allowed."""
+    """The status, and what the handler says or the methods that are allowed.
+
+    Longer than other functions: the rules are asked in their order, as the documentation lists them.
+    """
     segments = segments_of(path)
     steps: list[tuple[Node | None, dict[str, str], dict[str, str]]] = []
     node: Node | None = tree.root

@@ -31,6 +31,7 @@ pub(super) struct Begun<A: App> {
 impl<A: App> Connection<A> {
     /// Reads what is next: a head, or anything else that a multiplexed protocol has. Returns the bytes used, none until it
     /// is whole, and a request that is ready: because it has no body, or has it right behind, or is not to wait for it.
+    /// Longer than other functions: it is one match, during which the head is borrowed from the connection.
     pub(super) fn message(
         &mut self,
         input: &[u8],

@@ -456,23 +456,8 @@ impl<K: Kind> Script<K> {
         let op = plan.ops.get(course.at).copied().unwrap_or(Op::Finish);
         course.at += 1;
         match op {
-            Op::Await(bytes) => {
-                // Deferred output is sent at the second tick.
-                engine.tick();
-                engine.tick();
-                let received = self.received.as_ref().expect("the test sets the channel");
-                while received.recv_timeout(PATIENCE).expect("bytes are sent while the application works") < bytes {}
-                return Next::GoOn;
-            }
-            Op::AwaitUnread(bytes) => {
-                engine.tick();
-                engine.tick();
-                let peer = self.peer.as_ref().expect("the test sets the peer");
-                let patience = Instant::now() + PATIENCE;
-                while rustix::io::ioctl_fionread(peer).expect("a socket") < bytes {
-                    assert!(Instant::now() < patience, "no byte is sent while the application works");
-                    std::thread::yield_now();
-                }
+            Op::Await(_) | Op::AwaitUnread(_) => {
+                self.stay_busy(engine, op);
                 return Next::GoOn;
             }
             Op::Read(at_most) | Op::ReadAll(at_most) | Op::EchoAll(at_most) => {
@@ -531,6 +516,25 @@ impl<K: Kind> Script<K> {
             Manner::Waits if is_gone => self.end(course.id, How::Cut),
             Manner::Waits if is_full => Next::AwaitOutput,
             _ => Next::GoOn,
+        }
+    }
+
+    /// Stays busy until the peer has what `op` says.
+    fn stay_busy(&self, engine: &mut Engine<Self>, op: Op) {
+        // Deferred output is sent at the second tick.
+        engine.tick();
+        engine.tick();
+        if let Op::Await(bytes) = op {
+            let received = self.received.as_ref().expect("the test sets the channel");
+            while received.recv_timeout(PATIENCE).expect("bytes are sent while the application works") < bytes {}
+        }
+        if let Op::AwaitUnread(bytes) = op {
+            let peer = self.peer.as_ref().expect("the test sets the peer");
+            let patience = Instant::now() + PATIENCE;
+            while rustix::io::ioctl_fionread(peer).expect("a socket") < bytes {
+                assert!(Instant::now() < patience, "no byte is sent while the application works");
+                std::thread::yield_now();
+            }
         }
     }
 
