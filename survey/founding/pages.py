@@ -25,12 +25,6 @@ def hello_world(environ: dict[str, Any], start_response: StartResponse) -> Itera
     return [b"Hello world!\n"]
 
 
-def gateway(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
-    """The page behind the gateways (S4.1: 12 bytes, of a length that is not told)."""
-    start_response("200 OK", [("Content-type", "text/plain")])
-    return [b"Hello World!"]
-
-
 class Yielding:
     """An application that is a class: called, it is an iterable, which begins its response when it is iterated (S1.3).
     Between its two parts it sleeps."""

@@ -156,6 +156,7 @@ def command_of(ready: Ready, scenario: Scenario) -> str:
         (directory, "DIR"),
         (scenario.directory, "APP"),
         (ready.python, "python"),
+        (sys.executable, "python"),
         (f"{folder}/" if folder else "", ""),
     )
     for found, name in places:
