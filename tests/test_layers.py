@@ -69,11 +69,17 @@ LAYERS = (
     "_native",
 )
 
-# What nothing in the layers above imports: profiles and middleware, and the former name of kirsch_bench.
-LEAVES = frozenset({"bench", "profile", "middleware"})
+# What nothing in the layers above imports: profiles, middleware, what applications use of WebSockets, and the former
+# name of kirsch_bench.
+LEAVES = frozenset({"bench", "profile", "middleware", "websocket"})
 
 # What the modules in LEAVES may import, of each other and of the layers.
-BELOW_LEAVES = {"bench": set(), "middleware": {"middleware", "profile"}, "profile": {"profile", "drivers"}}
+BELOW_LEAVES: dict[str, set[str]] = {
+    "bench": set(),
+    "middleware": {"middleware", "profile"},
+    "profile": {"profile", "drivers"},
+    "websocket": {"_native"},
+}
 
 # The packages of all distributions, as (folder, name).
 PACKAGES = (

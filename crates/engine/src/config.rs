@@ -82,6 +82,8 @@ pub struct WebSocketConfig {
     pub ping_interval: Option<Duration>,
     /// How long a client may send nothing at all after a ping.
     pub ping_timeout: Option<Duration>,
+    /// A handshake that breaks a rule is refused; otherwise it is an ordinary request.
+    pub refuses_broken: bool,
 }
 
 impl Default for WebSocketConfig {
@@ -92,6 +94,7 @@ impl Default for WebSocketConfig {
             deflate: Some(DeflateSettings::default()),
             ping_interval: Some(Duration::from_secs(20)),
             ping_timeout: Some(Duration::from_secs(20)),
+            refuses_broken: true,
         }
     }
 }

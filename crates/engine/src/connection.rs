@@ -68,6 +68,8 @@ pub(crate) enum NextAction<A: App> {
     Call(Index, A::Request),
     /// A response may go on; its exchange is `Running`.
     Resume(Index, A::Response),
+    /// A message is there for a response that listens, and waits for a thread.
+    Enqueue(Index),
     /// It is over.
     Close,
 }
@@ -104,6 +106,9 @@ pub(crate) struct Connection<A: App> {
     has_stale_deadline: bool,
     /// It has become a WebSocket.
     is_upgraded: bool,
+    /// The head that the reader keeps ([`RequestHead::retained`](wire::message::RequestHead::retained)) has a field
+    /// Upgrade. So the fields of heads that resemble it need not be looked at.
+    has_upgrade_field: bool,
 }
 
 /// Whether a connection goes on.
@@ -176,6 +181,7 @@ impl<A: App> Connection<A> {
             schedule: Schedule::OnEvent,
             has_stale_deadline: false,
             is_upgraded: false,
+            has_upgrade_field: false,
         }
     }
 
@@ -257,6 +263,11 @@ impl<A: App> Connection<A> {
     /// Whether a call is out for it, so that its slot has to be kept.
     pub(crate) fn has_calls(&self) -> bool {
         self.exchanges.has_calls()
+    }
+
+    /// Whether this exchange is an open WebSocket.
+    pub(crate) fn has_websocket(&self, exchange: Index) -> bool {
+        self.exchanges.get(exchange).is_some_and(Exchange::has_websocket)
     }
 
     /// Whether the request of this exchange waits for a thread that calls the application.

@@ -18,7 +18,7 @@ mod watchdog;
 mod websocket;
 mod work;
 
-use crate::app::{App, CallId, Report, Ticket, Work};
+use crate::app::{App, CallId, Progress, Report, Ticket, Work};
 use crate::config::{Config, READ_BUFFER};
 use crate::connection::{Connection, NextAction, panic_message};
 use crate::context::EngineContext;
@@ -251,6 +251,9 @@ impl<A: App> Engine<A> {
         while let Some(work) = self.queue.pop_ready() {
             match work {
                 Work::Call(ticket, request) if !may_call => self.enqueue(ticket.call, request, app),
+                Work::Resume(ticket, response) if !may_call && self.is_for_message(&ticket) => {
+                    self.enqueue_message(ticket.call, response, app);
+                }
                 work => return Some(work),
             }
         }
@@ -262,6 +265,9 @@ impl<A: App> Engine<A> {
         }
         while let Some(call) = self.queue.pop() {
             let Some(connection) = self.connections.get_mut(call.slot) else { continue };
+            if let Some(response) = connection.dequeue_message(call.exchange, &mut self.context) {
+                return Some(Work::Resume(Ticket { call }, response));
+            }
             let waited = connection.is_queued(call.exchange);
             if let Some(request) = connection.dequeue(call.exchange, &mut self.context, app) {
                 return Some(Work::Call(Ticket { call }, request));
@@ -271,6 +277,11 @@ impl<A: App> Engine<A> {
             }
         }
         None
+    }
+
+    /// Whether a response goes on because a message has come for it, which is work as a request is.
+    fn is_for_message(&self, ticket: &Ticket) -> bool {
+        self.connections[ticket.call.slot].has_websocket(ticket.call.exchange)
     }
 
     /// Whether the next poll has work to return.
@@ -291,6 +302,19 @@ impl<A: App> Engine<A> {
         if connection.has_output() {
             self.watch_or_cut(call.slot, app);
         }
+    }
+
+    /// A response that goes on because a message has come has to wait for a thread.
+    fn enqueue_message(&mut self, call: CallId, response: A::Response, app: &mut A) {
+        let connection = &mut self.connections[call.slot];
+        if connection.is_detached(call.exchange) {
+            // Its client has gone since it was resumed.
+            connection.release(call.exchange, app);
+            connection.complete(call.exchange, Progress::Listening(response), &mut self.context);
+            return self.drive(call.slot, app);
+        }
+        connection.enqueue_message(call.exchange, response, &mut self.context);
+        self.queue.push(call);
     }
 
     /// Removes the entries of the queue that wait no longer.
@@ -460,6 +484,19 @@ impl<A: App> Engine<A> {
             Ok(NextAction::Resume(exchange, response)) => {
                 self.queue.push_ready(Work::Resume(Ticket { call: CallId { slot, exchange } }, response));
                 self.go_on_beside(slot, app);
+            }
+            Ok(NextAction::Enqueue(exchange)) => {
+                let call = CallId { slot, exchange };
+                let response = if self.queue.is_empty() {
+                    self.connections[slot].dequeue_message(exchange, &mut self.context)
+                } else {
+                    None
+                };
+                match response {
+                    Some(response) => self.queue.push_ready(Work::Resume(Ticket { call }, response)),
+                    None => self.queue.push(call),
+                }
+                self.watch_or_cut(slot, app);
             }
             Ok(NextAction::AwaitRoom) => {
                 self.connections[slot].await_room(&mut self.context);

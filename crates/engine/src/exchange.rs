@@ -89,6 +89,8 @@ pub(crate) enum Until {
     Turn,
     /// A message of its WebSocket, or the end.
     Message,
+    /// A thread for the message that is there: it is in the queue, as requests are.
+    Thread,
 }
 
 /// A call whose client has its answer, or is gone.
@@ -157,8 +159,14 @@ impl<A: App> Exchange<A> {
         matches!(self.state, State::Receiving(_))
     }
 
+    /// Whether its request, or a message of its WebSocket, waits for a thread.
     pub(crate) fn is_queued(&self) -> bool {
-        matches!(self.state, State::Queued(_))
+        matches!(self.state, State::Queued(_)) || self.has_queued_message()
+    }
+
+    /// Whether a message of its WebSocket waits for a thread.
+    pub(crate) fn has_queued_message(&self) -> bool {
+        matches!(&self.state, State::Suspended(suspended) if suspended.until == Until::Thread)
     }
 
     /// Whether a call is out for it, so that its place has to be kept.

@@ -38,6 +38,14 @@ pub struct WebSocketId {
     pub(crate) serial: u64,
 }
 
+impl WebSocketId {
+    /// No other WebSocket of the engine has this number.
+    #[must_use]
+    pub fn serial(self) -> u64 {
+        self.serial
+    }
+}
+
 /// Why no message follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebSocketEnd {

@@ -532,3 +532,112 @@ fn call_that_listens_is_given_back_and_resumed_for_each_message_and_the_end() {
     pair.world.until_empty(&mut [&mut pair.client]);
     assert_eq!(pair.reply(id, Outgoing::Text("late")), Err(SendError::Closed));
 }
+
+#[test]
+fn message_waits_for_a_thread_as_a_request_does() {
+    let (mut pair, id) = Pair::open(config(quiet()), b"");
+    pair.world.complete(0, Progress::Listening);
+    pair.world.callers = 0;
+    pair.send(Outgoing::Text("one"));
+    pair.send(Outgoing::Text("two"));
+    pair.settle();
+    assert_eq!((pair.world.calls.len(), pair.world.statistics().queued), (0, 1));
+    // A request that comes later is behind it.
+    let mut other = pair.world.client();
+    other.send("GET /1 HTTP/1.1\r\nHost: a.example\r\n\r\n");
+    pair.settle();
+    other.pump();
+    pair.settle();
+    assert_eq!(pair.world.statistics().queued, 2);
+    pair.world.callers = 1;
+    pair.settle();
+    assert_eq!(pair.next(id), Ok((Kind::Text, b"one".to_vec())));
+    pair.world.complete(0, Progress::Listening);
+    pair.settle();
+    assert_eq!(pair.world.calls[0].course.id, 1);
+    pair.world.engine.reply(&pair.world.calls[0].ticket, |reply| reply.refuse(500, ""));
+    pair.world.complete(0, |_| Progress::Done);
+    pair.settle();
+    assert_eq!(pair.world.calls[0].course.id, 0);
+    assert_eq!(pair.next(id), Ok((Kind::Text, b"two".to_vec())));
+    assert_eq!(pair.world.statistics().queued, 0);
+    // One that waits when its client goes is given up.
+    pair.world.complete(0, Progress::Listening);
+    pair.world.callers = 0;
+    pair.send(Outgoing::Text("three"));
+    pair.settle();
+    assert_eq!(pair.world.statistics().queued, 1);
+    let now = pair.world.now();
+    pair.world.engine.stop(now, Some(Duration::ZERO), Duration::ZERO);
+    pair.settle();
+    assert_eq!((pair.world.statistics().queued, pair.world.statistics().suspended), (0, 0));
+}
+
+#[test]
+fn call_for_a_message_that_misses_its_deadline_closes_with_1011() {
+    let (mut pair, id) = Pair::open(config(quiet()), b"");
+    pair.world.complete(0, Progress::Listening);
+    pair.send(Outgoing::Text("slow"));
+    pair.settle();
+    let (call, now) = (pair.world.calls[0].ticket.call(), pair.world.now());
+    let expired = pair.world.engine.expire(call, now);
+    assert!(matches!(expired, engine::Expired::Cut { body_bytes: 0 }), "{expired:?}");
+    assert_eq!(pair.got(), [Got::Closed(1011, "the application did not answer in time".to_owned())]);
+    assert_eq!(pair.reply(id, Outgoing::Text("late")), Err(SendError::Closed));
+    pair.client.hang_up();
+    pair.settle();
+    pair.world.complete(0, Progress::Listening);
+    pair.world.until_empty(&mut [&mut pair.client]);
+    assert_eq!(pair.world.statistics().suspended, 0);
+}
+
+#[test]
+fn broken_handshake_is_an_ordinary_request_where_the_application_is_to_judge() {
+    let lenient = WebSocketConfig { refuses_broken: false, ..quiet() };
+    let mut world = World::unix(config(lenient), vec![Plan::sized(&[3])]);
+    let mut client = world.client();
+    let broken = handshake("").replace("Version: 13", "Version: 8");
+    world.ask(&mut client, broken.as_bytes(), 1);
+    world.ask(&mut client, broken.as_bytes(), 2);
+    assert_eq!((client.answers[1].status, client.answers[1].keep_alive), (200, true));
+}
+
+/// Such a head is compared with the one before; only the value of Upgrade differs.
+#[test]
+fn head_that_repeats_another_one_asks_for_a_websocket_nevertheless() {
+    let mut pair = Pair::new(config(quiet()));
+    pair.world.app.plans[0] = Plan::sized(&[5]);
+    pair.world.keeps = false;
+    let ordinary = handshake("").replace("Upgrade: websocket", "Upgrade: h2c-or-so");
+    pair.world.ask(&mut pair.client, ordinary.as_bytes(), 1);
+    pair.world.ask(&mut pair.client, ordinary.as_bytes(), 2);
+    pair.world.keeps = true;
+    pair.client.send(handshake(""));
+    pair.world.until("it is dispatched", &mut [&mut pair.client], |world, _| !world.calls.is_empty());
+    let now = pair.world.now();
+    let World { engine, calls, app, .. } = &mut pair.world;
+    assert!(matches!(engine.accept_websocket(&calls[0].ticket, None, [], now, app), Ok(Some(_))));
+    pair.complete();
+}
+
+#[test]
+fn waiter_of_a_websocket_is_woken_while_no_call_is_out() {
+    let (mut pair, id) = Pair::open(config(quiet()), b"");
+    pair.world.complete(0, Progress::Listening);
+    let wakes = |pair: &Pair| pair.world.app.log.iter().filter(|event| matches!(event, Event::Wake { .. })).count();
+    let wait = |pair: &mut Pair, awaited| {
+        let now = pair.world.now();
+        pair.world.engine.wait_for_websocket(id, awaited, 17, now, &mut pair.world.app);
+    };
+    wait(&mut pair, Awaited::OUTPUT);
+    assert_eq!(wakes(&pair), 1, "there is room at once");
+    wait(&mut pair, Awaited::INPUT);
+    assert_eq!(wakes(&pair), 1);
+    pair.client.hang_up();
+    pair.world.until("it is resumed for the end", &mut [], |world, _| !world.calls.is_empty());
+    assert_eq!(wakes(&pair), 2);
+    pair.complete();
+    pair.settle();
+    wait(&mut pair, Awaited::INPUT);
+    assert_eq!(wakes(&pair), 3, "it has gone");
+}

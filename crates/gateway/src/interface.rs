@@ -14,7 +14,7 @@
 //! ```
 
 pub(crate) use crate::host::exchange::{
-    Acceptance, End, Exchange, ExchangeHost, MessageSent, Part, Received, Sent, StartRefusal,
+    Acceptance, End, Exchange, ExchangeHost, MessageHandler, MessageSent, Part, Received, Sent, StartRefusal,
 };
 pub(crate) use crate::object::Message;
 pub(crate) use engine::{Awaited, Incoming, Local, Peer, WebSocketEnd};
@@ -45,6 +45,8 @@ pub(crate) trait Interface: Send + Sync + Sized + 'static {
     type Handles: Handles;
     /// A response body that the application produces part by part.
     type Body: ResponseBody;
+    /// The call of a request that asks for a WebSocket has a deadline until it is accepted.
+    const LIMITS_HANDSHAKES: bool = false;
 
     /// Handles for a new response, whose exchange belongs to `host`.
     ///
@@ -95,6 +97,12 @@ pub(crate) trait Interface: Send + Sync + Sized + 'static {
     /// What is wrong with a call that has ended before its response has.
     fn incomplete() -> PyErr {
         Self::unstarted()
+    }
+
+    /// Whether `error` is what an application is told that uses a WebSocket which is closed. It need not catch it.
+    fn says_websocket_is_closed(py: Python<'_>, error: &PyErr) -> bool {
+        let _ = (py, error);
+        false
     }
 
     /// What a report says of a request. It runs nothing of the application's.

@@ -153,6 +153,10 @@ impl Interface for Mounted {
         Asgi::incomplete()
     }
 
+    fn says_websocket_is_closed(py: Python<'_>, error: &PyErr) -> bool {
+        Wsgi::says_websocket_is_closed(py, error)
+    }
+
     fn summary(py: Python<'_>, request: &Object) -> Summary {
         let is_scope = request.bind(py).cast::<PyDict>().is_ok_and(|dict| dict.contains("asgi").unwrap_or(false));
         if is_scope { Asgi::summary(py, request) } else { Wsgi::summary(py, request) }

@@ -93,8 +93,9 @@ impl Resources {
                     "fastcgi:, uwsgi: and scgi: addresses serve WSGI applications; an ASGI application is served over HTTP",
                 ));
             }
-        } else {
-            config.websocket = None;
+        } else if let Some(websocket) = &mut config.websocket {
+            // An application that knows nothing of WebSockets is asked what it makes of such a request.
+            websocket.refuses_broken = false;
         }
         // Each has threads of its own, so that a long call keeps no other connection of its engine waiting, and a share of
         // each bound.
@@ -337,6 +338,7 @@ fn engine_config(given: &NativeConfig<'_>) -> PyResult<Config> {
             deflate: given.take::<bool>("ws_compression")?.then(DeflateSettings::default),
             ping_interval: given.take_seconds("ws_ping_interval")?,
             ping_timeout: given.take_seconds("ws_ping_timeout")?,
+            refuses_broken: true,
         }),
     })
 }

@@ -3,7 +3,7 @@
 use super::{BUSY, Closing, Connection, Lifecycle, NextAction};
 use crate::app::{App, Progress};
 use crate::context::EngineContext;
-use crate::exchange::{Awaited, Index, Queued, State, Suspended, Until};
+use crate::exchange::{Awaited, Exchange, Index, Queued, State, Suspended, Until};
 use crate::observe::{Observer, Stage};
 use crate::protocol::{Protocol, ResponseSender};
 use crate::reply::{Loss, Reply};
@@ -69,6 +69,27 @@ impl<A: App> Connection<A> {
                 exchange.state = state;
                 NextAction::Wait
             }
+        }
+    }
+
+    /// A response that goes on because a message has come has to wait for a thread.
+    pub(crate) fn enqueue_message(&mut self, index: Index, response: A::Response, context: &mut EngineContext<A>) {
+        let exchange = self.exchanges.at(index);
+        let State::Running(facts) = exchange.state else { unreachable!("it was resumed") };
+        exchange.state = State::Suspended(Box::new(Suspended { response, facts, until: Until::Thread }));
+        context.statistics.suspended += 1;
+        context.queued += 1;
+    }
+
+    /// The response whose message waits for a thread has one; `None` if none waits.
+    pub(crate) fn dequeue_message(&mut self, index: Index, context: &mut EngineContext<A>) -> Option<A::Response> {
+        if !self.exchanges.get(index).is_some_and(Exchange::has_queued_message) {
+            return None;
+        }
+        context.queued -= 1;
+        match self.resume(index, context) {
+            NextAction::Resume(_, response) => Some(response),
+            _ => None,
         }
     }
 

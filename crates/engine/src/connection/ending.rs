@@ -3,7 +3,7 @@
 use super::{Closing, Connection, Lifecycle, NextAction};
 use crate::app::App;
 use crate::context::EngineContext;
-use crate::exchange::{Awaited, Cause, Exchange, Index, State};
+use crate::exchange::{Awaited, Cause, Exchange, Index, State, Until};
 use crate::transport::Transport;
 use wire::message::Fault;
 
@@ -82,7 +82,11 @@ impl<A: App> Connection<A> {
             }
             State::Suspended(suspended) => {
                 context.statistics.suspended -= 1;
+                context.queued -= usize::from(suspended.until == Until::Thread);
                 context.abandoned.push(suspended.response);
+                if let Some((_, waiter)) = exchange.waiter.take() {
+                    app.wake(waiter);
+                }
             }
             State::Free | State::Finishing(_) | State::Running(_) | State::Detached(_) => {}
         }

@@ -72,8 +72,12 @@ impl<A: App> Connection<A> {
         if self.is_multiplexed() {
             return self.expire_exchange(index, MISSED, facts, context);
         }
+        let of_websocket = self.expire_message(context);
         let in_flight = self.exchanges.at(index).in_flight.as_mut();
         let (expired, closing) = match in_flight {
+            _ if of_websocket.is_some() => {
+                (Expired::Cut { body_bytes: of_websocket.unwrap_or_default() }, Closing::Linger)
+            }
             None => {
                 let page = self.compose_refusal(MISSED, facts, context);
                 context.statistics.count_status(MISSED.status);

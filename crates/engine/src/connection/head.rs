@@ -51,6 +51,9 @@ impl<A: App> Connection<A> {
                 {
                     return self.refuse_head(stream, fault, used, input, context, app);
                 }
+                if head.retained {
+                    self.has_upgrade_field = head.field(b"upgrade").is_some();
+                }
                 if context.responder.answers(&head) {
                     return (self.respond(stream, facts, used, input, context), None);
                 }
@@ -67,11 +70,14 @@ impl<A: App> Connection<A> {
                     return (used, None);
                 }
                 let mut opening = None;
+                let may_have_upgrade = self.has_upgrade_field || head.changed.is_none() && !head.retained;
                 if let Some(config) = &context.config.websocket
+                    && may_have_upgrade
                     && WebSocketConfig::is_asked_for(&head)
                 {
                     match Opening::read(&head, Carrier::Http1) {
                         Ok(read) => opening = Some((read.keep(config.deflate), read)),
+                        Err(_) if !config.refuses_broken => {}
                         Err(refusal) => {
                             let text = refusal.text();
                             let draft = refusal.draft(&text);

@@ -9,7 +9,7 @@ use crate::config::WebSocketConfig;
 use crate::context::EngineContext;
 use crate::exchange::{Awaited, Index, State, Until};
 use crate::meter;
-use crate::observe::Observer;
+use crate::observe::{Observer, Stage};
 use crate::protocol::{Protocol, ResponseSender, StreamId};
 use crate::transport::{Received, Transport};
 use crate::websocket::{Incoming, Overdue, Room, Upgrade, WebSocket, WebSocketEnd, WebSocketId};
@@ -191,6 +191,25 @@ impl<A: App> Connection<A> {
         )
     }
 
+    /// Has `waiter` woken when any of these is the case for a WebSocket, or it has gone. It takes the place of the waiter
+    /// that was there. The connection has to be driven then.
+    pub(crate) fn wait_for_websocket(&mut self, id: WebSocketId, awaited: Awaited, waiter: A::Waiter, app: &mut A) {
+        let is_named = self.named(id).is_some();
+        if !is_named || self.has_awaited_of_websocket(id.exchange, awaited).unwrap_or(true) {
+            return app.wake(waiter);
+        }
+        self.exchanges.at(id.exchange).waiter = Some((awaited, waiter));
+    }
+
+    /// Closes the WebSocket because the application's call for a message has missed its deadline. Returns the bytes of
+    /// messages that were sent; `None`: it is no WebSocket. The client's messages are kept: see
+    /// [`expire_call`](Self::expire_call).
+    pub(super) fn expire_message(&mut self, context: &mut EngineContext<A>) -> Option<u64> {
+        self.websocket()?;
+        self.write_close(CloseCode::INTERNAL_ERROR, "the application did not answer in time", true, context);
+        self.websocket().map(|websocket| websocket.sent_bytes)
+    }
+
     /// One step of a WebSocket: answers, output, what wakes the application, then input.
     pub(super) fn step_websocket(&mut self, context: &mut EngineContext<A>, buffer: &mut [u8], app: &mut A) -> Step<A> {
         self.end_if_due(context);
@@ -220,8 +239,15 @@ impl<A: App> Connection<A> {
                     return Step::Stop(NextAction::Again);
                 }
                 Until::Output if has_room => return Step::Stop(self.resume(0, context)),
-                Until::Message if has_something => return Step::Stop(self.resume(0, context)),
-                Until::Output | Until::Message => {}
+                Until::Message if has_something => {
+                    suspended.until = Until::Thread;
+                    context.queued += 1;
+                    context.observer.switch(self.call(0), Stage::Queue);
+                    return Step::Stop(NextAction::Enqueue(0));
+                }
+                // The end is still to be told.
+                Until::Thread if is_over => return Step::Stop(NextAction::Wait),
+                Until::Output | Until::Message | Until::Thread => {}
             }
         }
         if is_over && (!has_output || self.input.has_ended()) {

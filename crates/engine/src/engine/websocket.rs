@@ -11,6 +11,7 @@ use super::Engine;
 use crate::app::{App, Ticket};
 use crate::connection::Sending;
 use crate::deadline::Now;
+use crate::exchange::Awaited;
 use crate::websocket::{Incoming, Room, WebSocketEnd, WebSocketId};
 use wire::websocket::{AcceptMisuse, CloseCode, Outgoing, Prepared, SendError};
 
@@ -84,6 +85,15 @@ impl<A: App> Engine<A> {
         connection.send_message(id, message, &mut self.context)?;
         self.drive(id.slot, app);
         Ok(self.connections.get(id.slot).map_or(Room::Left, |connection| connection.room()))
+    }
+
+    /// Has `waiter` woken, once, when any of `awaited` is the case, or is already, or the WebSocket has gone. It takes the
+    /// place of the waiter that was there. Unlike [`wait_for_any`](Self::wait_for_any) this needs no call that is out.
+    pub fn wait_for_websocket(&mut self, id: WebSocketId, awaited: Awaited, waiter: A::Waiter, now: Now, app: &mut A) {
+        let Some(connection) = self.connections.get_mut(id.slot) else { return app.wake(waiter) };
+        self.clock.set(now, &mut self.context);
+        connection.wait_for_websocket(id, awaited, waiter, app);
+        self.drive(id.slot, app);
     }
 
     /// Closes a WebSocket, if it is open. Its client has some seconds to answer; messages that came before can still be

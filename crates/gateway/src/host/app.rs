@@ -3,9 +3,10 @@
 //! Its methods are called while the engine is locked, so they run nothing of the application's. What has to be reported
 //! meanwhile is put down as a [`Note`], and delivered when the lock is open ([`Host::tidy`](super::Host::tidy)).
 
-use super::job::{Request, Stream};
+use super::job::{Request, Resumable};
 use super::limits::Limits;
 use super::shared::Waiter;
+use super::sleepers::Sleepers;
 use crate::access_log::{AccessLog, Entry, LoggerLines, Response};
 use crate::gil::WithGil;
 use crate::interface::{Interface, Message, RequestBody, Requests};
@@ -44,6 +45,8 @@ pub(crate) struct AppState<I: Interface> {
     /// The threads and greenlets whose wait in the middle of a call is over.
     pub(super) worker_wakes: Vec<usize>,
     pub(super) hosted_wakes: Vec<Py<PyAny>>,
+    /// Those that wait for events of WebSockets.
+    pub(super) sleepers: Sleepers,
     /// Connections that have given back what they kept, since memory was last returned.
     rested: usize,
 }
@@ -87,6 +90,7 @@ impl<I: Interface> AppState<I> {
             notes: Vec::new(),
             worker_wakes: Vec::new(),
             hosted_wakes: Vec::new(),
+            sleepers: Sleepers::default(),
             rested: 0,
         }
     }
@@ -129,6 +133,20 @@ impl<I: Interface> AppState<I> {
         (std::mem::take(&mut self.notes), lines)
     }
 
+    /// Wakes what waits for an event of the engine.
+    pub(super) fn wake_waiter(&mut self, waiter: Waiter) {
+        match waiter {
+            Waiter::Worker(worker) => self.worker_wakes.push(worker),
+            Waiter::Hosted(waiter) => self.hosted_wakes.push(waiter),
+            Waiter::Thread(bell) => bell.ring(),
+            Waiter::WebSocket(serial) => {
+                for sleeper in self.sleepers.take(serial) {
+                    self.wake_waiter(sleeper);
+                }
+            }
+        }
+    }
+
     /// The shortest time limit that any request has.
     pub(super) fn shortest_limit(&self) -> Option<Duration> {
         self.limits.shortest()
@@ -155,7 +173,7 @@ impl<I: Interface> App for WithGil<AppState<I>> {
     type Connection = Connection<<I::Requests as Requests>::Connection>;
     type Request = Request;
     // What a connection that waits would otherwise move about is larger than all else.
-    type Response = Box<Stream<I>>;
+    type Response = Resumable<I>;
     type Chunk = Chunk;
     type Waiter = Waiter;
     type Message = Message;
@@ -200,9 +218,12 @@ impl<I: Interface> App for WithGil<AppState<I>> {
             route,
             body: RequestBody::WebSocket,
             is_chunked: false,
-            // It lasts as long as both sides want.
-            limit: None.into(),
-            route_key: None,
+            limit: if I::LIMITS_HANDSHAKES || route.is_threaded {
+                app.limits.of(head.target.path)
+            } else {
+                None.into()
+            },
+            route_key: app.route_keys.as_ref().map(|route_keys| route_keys.of_request(b"WEBSOCKET", head.target.path)),
             entry: app.access_log.as_ref().map(|_| Box::new(Entry::new(head, *peer))),
             queued_at: None,
             is_beyond_limit: false,
@@ -259,11 +280,7 @@ impl<I: Interface> App for WithGil<AppState<I>> {
     }
 
     fn wake(&mut self, waiter: Waiter) {
-        let (_, app) = self.parts();
-        match waiter {
-            Waiter::Worker(worker) => app.worker_wakes.push(worker),
-            Waiter::Hosted(waiter) => app.hosted_wakes.push(waiter),
-        }
+        self.parts().1.wake_waiter(waiter);
     }
 
     fn idle(&mut self, connection: &mut Self::Connection) {

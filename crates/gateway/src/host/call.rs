@@ -4,7 +4,10 @@
 use super::app::{AppState, ERROR, WARNING};
 use super::calls::Ended;
 use super::exchange::ExchangeState;
-use super::job::{Ending, Failure, InFlight, Job, Mismatch, OpenHandles, Request, Rest, Stream};
+use super::job::{
+    Ending, Failure, InFlight, Job, MessageRules, Mismatch, OpenHandles, Request, Rest, Resumable, Stream,
+};
+use super::shared::Waiter;
 use super::state::EngineState;
 use super::threads::Host;
 use super::waiting::take_back_interrupt;
@@ -30,7 +33,7 @@ const TOO_LATE: &str = "The application did not answer in time.";
 const EMPTY_PER_POLL: usize = 64;
 
 /// How a response that goes on later is given back to the engine.
-type Suspension<I> = fn(Box<Stream<I>>) -> Progress<Box<Stream<I>>>;
+type Suspension<I> = fn(Resumable<I>) -> Progress<Resumable<I>>;
 
 /// Why a response body is not asked for more.
 enum Pumped {
@@ -66,14 +69,22 @@ impl<I: Interface> Host<I> {
                 self.cut_off_call(py, ticket, None);
                 None
             }
-            Job::Resume(ticket, stream) => {
+            Job::Resume(ticket, Resumable::Stream(stream)) => {
                 self.resume(py, &stream, Some(ticket));
                 self.pump(py, stream);
                 None
             }
-            Job::Abandon(stream) => {
+            Job::Resume(ticket, Resumable::Listening(listening)) => {
+                self.handle_message(py, listening, ticket);
+                None
+            }
+            Job::Abandon(Resumable::Stream(stream)) => {
                 self.resume(py, &stream, None);
                 self.abandon(py, *stream);
+                None
+            }
+            Job::Abandon(Resumable::Listening(listening)) => {
+                self.abandon_listening(py, listening);
                 None
             }
         }));
@@ -118,7 +129,8 @@ impl<I: Interface> Host<I> {
         worker: Option<usize>,
         handles: Option<I::Handles>,
     ) -> Option<Ending<I>> {
-        let Request { object: Some(object), route, body, is_chunked, is_beyond_limit, .. } = request else {
+        let Request { object: Some(object), route, body, is_chunked, is_beyond_limit, limit, route_key, .. } = request
+        else {
             self.cut_off_call(py, ticket, Some(key));
             return None;
         };
@@ -132,6 +144,7 @@ impl<I: Interface> Host<I> {
         };
         let handles = OpenHandles::open(py, handles, ticket, key);
         let is_arriving = matches!(body, RequestBody::Arriving);
+        let may_upgrade = matches!(body, RequestBody::WebSocket);
         let mut call = InFlight { key, request: object, handles, spooled: None, is_arriving };
         if is_beyond_limit {
             self.refuse(py, call);
@@ -144,6 +157,9 @@ impl<I: Interface> Host<I> {
             self.switch_call(py, &call, Stage::Other);
             answer
         });
+        if may_upgrade {
+            return self.answer_upgrade(py, call, answer, MessageRules { limit, route_key }, worker);
+        }
         match answer {
             Ok(Answer::Whole(chunk)) => {
                 self.close_input(py, &mut call);
@@ -191,9 +207,9 @@ impl<I: Interface> Host<I> {
     }
 
     /// Writes a response that the application makes part by part.
-    fn respond(&self, py: Python<'_>, call: InFlight<I>, body: I::Body, worker: Option<usize>) {
+    pub(super) fn respond(&self, py: Python<'_>, call: InFlight<I>, body: I::Body, worker: Option<usize>) {
         self.switch_call(py, &call, Stage::App);
-        let stream = Box::new(Stream { call, body, body_bytes: 0, worker });
+        let stream = Box::new(Stream { call, body, body_bytes: 0, first: None, worker });
         let Err(mut stream) = self.send_file(py, stream) else { return };
         match stream.body.start(py) {
             Ok(()) => self.pump(py, stream),
@@ -251,7 +267,7 @@ impl<I: Interface> Host<I> {
     }
 
     /// Pulls a stream as far as the client reads.
-    fn pump(&self, py: Python<'_>, mut stream: Box<Stream<I>>) {
+    pub(super) fn pump(&self, py: Python<'_>, mut stream: Box<Stream<I>>) {
         loop {
             match self.pump_some(py, &mut stream) {
                 Ok(Pumped::Blocked) if stream.worker.is_some() => return self.suspend(py, stream, Progress::Blocked),
@@ -277,7 +293,7 @@ impl<I: Interface> Host<I> {
     /// What the application has raised, or what was wrong with what it has produced.
     fn pump_some(&self, py: Python<'_>, stream: &mut Stream<I>) -> PyResult<Pumped> {
         let mut empty = 0;
-        while let Some(chunk) = stream.body.next(py)? {
+        while let Some(chunk) = stream.first.take().map_or_else(|| stream.body.next(py), |first| Ok(Some(first)))? {
             if chunk.as_ref().is_empty() {
                 empty += 1;
                 if empty == EMPTY_PER_POLL {
@@ -344,7 +360,7 @@ impl<I: Interface> Host<I> {
             let Some(ticket) = ticket else { unreachable!("the call has not ended") };
             let now = clock::now();
             state.calls.suspend(stream.call.key, now.monotonic);
-            state.complete(py, ticket, how(stream), now);
+            state.complete(py, ticket, how(Resumable::Stream(stream)), now);
         });
         debug_assert!(suspended.is_ok(), "a call does not run while the engine is locked");
     }
@@ -402,7 +418,7 @@ impl<I: Interface> Host<I> {
     }
 
     /// Closes a stream's body. What it raises then does not change the response, but is reported.
-    fn close(&self, py: Python<'_>, Stream { call, body, .. }: Stream<I>) -> InFlight<I> {
+    pub(super) fn close(&self, py: Python<'_>, Stream { call, body, .. }: Stream<I>) -> InFlight<I> {
         if let Err(error) = body.close(py) {
             self.report_raised(py, &call, "while its response was closed, on", error);
         }
@@ -521,14 +537,17 @@ impl<I: Interface> Host<I> {
     }
 
     /// The response is over, whole or not: it is logged, and what it held is released.
-    pub(super) fn end(&self, py: Python<'_>, mut call: InFlight<I>, progress: Progress<Box<Stream<I>>>) {
+    pub(super) fn end(&self, py: Python<'_>, mut call: InFlight<I>, progress: Progress<Resumable<I>>) {
         self.switch_call(py, &call, Stage::Other);
         self.close_input(py, &mut call);
         let ended = self.with(py, |state| {
             let ticket = call.handles.exchange().with(py, ExchangeState::take_ticket_for_good);
             let Some(ticket) = ticket else { unreachable!("the call has not ended") };
             let body_bytes = match call.handles.exchange().with(py, |exchange| exchange.websocket) {
-                Some(id) => state.engine.websocket_state(id).1,
+                Some(id) => {
+                    state.app.wake_waiter(Waiter::WebSocket(id.serial()));
+                    state.engine.websocket_state(id).1
+                }
                 None => state.engine.reply(&ticket, |reply| reply.body_bytes()),
             };
             let ended = state.end_call(py, &call, body_bytes);

@@ -26,6 +26,7 @@ struct Current {
     waiter: Option<Py<PyAny>>,
     /// It waits in the middle, for its body or for its client.
     waiting: bool,
+    websocket: Option<WebSocketState>,
     /// [`Calls::overdue`] has returned it.
     reported: bool,
     interrupted: bool,
@@ -35,6 +36,17 @@ struct Current {
     expired: Option<Expired>,
     /// For its line in the access log, until that is written.
     entry: Option<Box<Entry>>,
+}
+
+/// What a call does that has accepted a WebSocket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WebSocketState {
+    /// It takes the messages itself. It lasts as long as both sides want.
+    Receiving,
+    /// It waits for a message, and no thread has it.
+    Listening,
+    /// A message is handled, as a request is.
+    Handling,
 }
 
 impl Current {
@@ -114,12 +126,12 @@ impl Calls {
         }
     }
 
-    /// A call begins, in this thread. Returns its key.
     /// How many there are.
     pub(crate) fn count(&self) -> usize {
         self.current.len()
     }
 
+    /// A call begins, in this thread. Returns its key.
     pub(crate) fn begin(
         &mut self,
         id: CallId,
@@ -142,6 +154,7 @@ impl Calls {
             worker: worker.and_then(|worker| u32::try_from(worker).ok()),
             waiter: None,
             waiting: false,
+            websocket: None,
             reported: false,
             interrupted: false,
             id: Some(id),
@@ -162,6 +175,68 @@ impl Calls {
         call.id = None;
         call.limit = Limit(NEVER);
         (call.number, call.entry.take(), call.request.clone_ref(py))
+    }
+
+    /// The call has accepted a WebSocket: no deadline applies to it any more. Returns the one that did.
+    pub(crate) fn upgrade(&mut self, key: usize) -> Limit {
+        let call = &mut self.current[key];
+        call.websocket = Some(WebSocketState::Receiving);
+        std::mem::replace(&mut call.limit, Limit(NEVER))
+    }
+
+    /// The call waits for the next message of its WebSocket, and has no thread. Returns whether an exception was to be
+    /// raised in it, and what is to be dropped when the engine is unlocked.
+    pub(crate) fn listen(&mut self, key: usize) -> (bool, Option<Py<PyAny>>) {
+        let call = &mut self.current[key];
+        call.websocket = Some(WebSocketState::Listening);
+        call.since = NEVER;
+        call.spent = 0;
+        call.worker = None;
+        (std::mem::take(&mut call.interrupted), call.waiter.take())
+    }
+
+    /// A message is handled in this thread, under a number and a deadline of its own. `is_gone`: its connection is, and
+    /// what is handled is the end.
+    pub(crate) fn handle_message(
+        &mut self,
+        key: usize,
+        limit: Limit,
+        worker: Option<usize>,
+        waiter: Option<Py<PyAny>>,
+        is_gone: bool,
+        now: Duration,
+    ) {
+        self.count += 1;
+        let number = self.engine.number(self.count);
+        let call = &mut self.current[key];
+        call.number = number;
+        call.websocket = Some(WebSocketState::Handling);
+        call.began = nanos(now);
+        call.since = call.began;
+        call.spent = 0;
+        call.limit = limit;
+        call.thread = this_thread();
+        call.worker = worker.and_then(|worker| u32::try_from(worker).ok());
+        call.waiter = waiter;
+        if is_gone {
+            // What it says of the deadline of the message before, it says to the access log.
+            call.id = None;
+            call.limit = Limit(NEVER);
+        } else {
+            call.reported = false;
+        }
+        self.next_look = self.next_look.min(call.due());
+    }
+
+    /// The call of a WebSocket is about to end, under the number that it had.
+    pub(crate) fn end_websocket(&mut self, key: usize, number: u64) {
+        self.current[key].number = number;
+    }
+
+    /// Whether the thread `worker` runs this call, or waits in it.
+    pub(crate) fn is_of(&self, key: usize, worker: usize) -> bool {
+        let call = &self.current[key];
+        call.worker() == Some(worker) && call.is_running()
     }
 
     /// Whether the call has missed its deadline.
@@ -314,7 +389,10 @@ impl Calls {
     }
 
     pub(crate) fn all(&self, py: Python<'_>, now: Duration) -> Vec<Call> {
-        self.current.iter().map(|(_, call)| Call::of(py, call, now, &self.engine)).collect()
+        // One that waits for a message, and has no thread, is as idle as a connection.
+        let is_shown = |call: &Current| call.websocket != Some(WebSocketState::Listening);
+        let shown = self.current.iter().filter(|(_, call)| is_shown(call));
+        shown.map(|(_, call)| Call::of(py, call, now, &self.engine)).collect()
     }
 
     /// The call with this number, if it runs in a thread now: its key and the thread.
@@ -367,6 +445,7 @@ pub(crate) struct Call {
     waiter: Option<Py<PyAny>>,
     state: &'static str,
     worker: Option<usize>,
+    websocket: bool,
     outcome: Option<&'static str>,
 }
 
@@ -386,6 +465,7 @@ impl Call {
                 (false, _) => "suspended",
             },
             worker: call.worker().map(|worker| engine.number_of_worker(worker)),
+            websocket: call.websocket == Some(WebSocketState::Receiving),
             outcome: call.expired.map(|expired| match expired {
                 Expired::Answered { .. } => "504",
                 Expired::Cut { .. } => "cut",

@@ -11,12 +11,14 @@
 
 use crate::guarded::Guarded;
 use crate::object::{Chunk, Message};
-use engine::{Awaited, Incoming, Ticket, WebSocketEnd, WebSocketId};
+pub(crate) use engine::{Awaited, Incoming, WebSocketEnd};
+use engine::{Ticket, WebSocketId};
 use pyo3::prelude::*;
 use std::fs::File;
 use std::sync::Weak;
+use std::time::Duration;
 use wire::message::{Draft, FieldLines, Misuse};
-use wire::websocket::{AcceptMisuse, CloseCode, Outgoing};
+use wire::websocket::{AcceptMisuse, CloseCode, Outgoing, Prepared};
 
 /// What an exchange asks of the host that it belongs to.
 pub(crate) trait ExchangeHost: Send + Sync {
@@ -96,6 +98,35 @@ pub(crate) trait ExchangeHost: Send + Sync {
     /// As [`accept`](Self::accept).
     fn send_message(&self, py: Python<'_>, exchange: &Exchange, message: Outgoing<'_>) -> PyResult<MessageSent>;
 
+    /// Takes the next message of an accepted WebSocket, and waits for it, at most so long.
+    ///
+    /// # Errors
+    /// As [`accept`](Self::accept); what ends the wait.
+    fn receive_message(
+        &self,
+        py: Python<'_>,
+        exchange: &Exchange,
+        timeout: Option<Duration>,
+    ) -> PyResult<Incoming<Message>>;
+
+    /// Sends a message on an accepted WebSocket, and waits until there is room for it, at most so long.
+    ///
+    /// # Errors
+    /// As [`receive_message`](Self::receive_message).
+    fn send_message_in(
+        &self,
+        py: Python<'_>,
+        exchange: &Exchange,
+        message: Outgoing<'_>,
+        timeout: Option<Duration>,
+    ) -> PyResult<MessageSent>;
+
+    /// Sends a message that is framed once for many, without waiting.
+    ///
+    /// # Errors
+    /// As [`accept`](Self::accept).
+    fn send_prepared(&self, py: Python<'_>, exchange: &Exchange, message: &Prepared) -> PyResult<MessageSent>;
+
     /// Closes an accepted WebSocket, if it is open.
     ///
     /// # Errors
@@ -113,6 +144,27 @@ pub(crate) trait ExchangeHost: Send + Sync {
 
     /// The call that has this ticket and this key does not come to its end.
     fn cut_off(&self, py: Python<'_>, ticket: Ticket, key: usize);
+}
+
+/// What takes the messages of a WebSocket. It is called by one thread at a time, by any.
+pub(crate) trait MessageHandler: Send + Sync {
+    /// The WebSocket is open.
+    ///
+    /// # Errors
+    /// What the application has raised.
+    fn open(&self, py: Python<'_>) -> PyResult<()>;
+
+    /// A message has come.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    fn message(&self, py: Python<'_>, message: Message) -> PyResult<()>;
+
+    /// No message follows. It is told once, whatever happened before.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    fn close(&self, py: Python<'_>, end: WebSocketEnd) -> PyResult<()>;
 }
 
 /// A part of a response's body.
@@ -210,6 +262,10 @@ pub(super) struct ExchangeState {
     is_open: bool,
     /// The WebSocket that it has become.
     pub(super) websocket: Option<WebSocketId>,
+    /// What takes its messages, until the host has it: the application's call has returned.
+    pub(super) handler: Option<Box<dyn MessageHandler>>,
+    /// The status of the response that the application has made besides, which is not sent; 0: it has made none.
+    pub(super) ignored_status: u16,
     /// What `write` was not allowed to send, kept for the report: the application may swallow the exception.
     pub(super) misuse: Option<Misuse>,
 }
@@ -250,6 +306,8 @@ impl Exchange {
             finished: false,
             is_open: false,
             websocket: None,
+            handler: None,
+            ignored_status: 0,
             misuse: None,
         };
         Self { host, state: Guarded::new(state) }
@@ -259,6 +317,9 @@ impl Exchange {
     /// stored before may be replaced.
     pub(crate) fn take_draft(&self, py: Python<'_>, replaces: bool) -> Result<Draft, StartRefusal> {
         self.state.with(py, |state| {
+            if state.websocket.is_some() {
+                return Ok(Draft::default());
+            }
             admit(state, replaces)?;
             // An empty one may have room.
             Ok(if replaces { Draft::default() } else { std::mem::take(&mut state.draft) })
@@ -275,10 +336,28 @@ impl Exchange {
         then: impl FnOnce() -> R,
     ) -> Result<R, StartRefusal> {
         self.state.with(py, |state| {
+            if state.websocket.is_some() {
+                // The handshake was the response.
+                state.ignored_status = draft.status();
+                return Ok(then());
+            }
             admit(state, replaces)?;
             state.draft = draft;
             Ok(then())
         })
+    }
+
+    /// Has the host give the messages of a WebSocket to `handler`, when the application's call has returned. False if it
+    /// has returned already, or there is no WebSocket.
+    pub(crate) fn set_handler(&self, py: Python<'_>, handler: Box<dyn MessageHandler>) -> bool {
+        let rest = self.state.with(py, |state| {
+            if state.websocket.is_none() || state.ticket.is_none() || state.handler.is_some() {
+                return Some(handler);
+            }
+            state.handler = Some(handler);
+            None
+        });
+        rest.is_none()
     }
 
     /// Whether the application has given the response a head.
@@ -338,6 +417,11 @@ impl Exchange {
         self.host.upgrade().map_or(Ok(Acceptance::Gone), |host| host.accept(py, self, subprotocol, fields))
     }
 
+    /// Whether the response is over.
+    pub(crate) fn is_over(&self, py: Python<'_>) -> bool {
+        self.state.with(py, |state| state.is_over())
+    }
+
     /// Whether it has become a WebSocket.
     pub(crate) fn is_upgraded(&self, py: Python<'_>) -> bool {
         self.state.with(py, |state| state.websocket.is_some())
@@ -352,6 +436,28 @@ impl Exchange {
     /// See [`ExchangeHost::send_message`].
     pub(crate) fn send_message(&self, py: Python<'_>, message: Outgoing<'_>) -> PyResult<MessageSent> {
         self.host.upgrade().map_or(Ok(MessageSent::Closed), |host| host.send_message(py, self, message))
+    }
+
+    /// See [`ExchangeHost::receive_message`].
+    pub(crate) fn receive_message(&self, py: Python<'_>, timeout: Option<Duration>) -> PyResult<Incoming<Message>> {
+        let host = self.host.upgrade();
+        host.map_or(Ok(Incoming::End(WebSocketEnd::abnormal())), |host| host.receive_message(py, self, timeout))
+    }
+
+    /// See [`ExchangeHost::send_message_in`].
+    pub(crate) fn send_message_in(
+        &self,
+        py: Python<'_>,
+        message: Outgoing<'_>,
+        timeout: Option<Duration>,
+    ) -> PyResult<MessageSent> {
+        let host = self.host.upgrade();
+        host.map_or(Ok(MessageSent::Closed), |host| host.send_message_in(py, self, message, timeout))
+    }
+
+    /// See [`ExchangeHost::send_prepared`].
+    pub(crate) fn send_prepared(&self, py: Python<'_>, message: &Prepared) -> PyResult<MessageSent> {
+        self.host.upgrade().map_or(Ok(MessageSent::Closed), |host| host.send_prepared(py, self, message))
     }
 
     /// See [`ExchangeHost::close_websocket`].
@@ -387,14 +493,17 @@ impl Exchange {
 
     /// The response is over, and the exchange may be opened again.
     pub(super) fn close(&self, py: Python<'_>) {
-        self.with(py, |state| {
+        let handler = self.with(py, |state| {
             state.is_open = false;
             state.draft.clear();
             state.begun = false;
             state.finished = false;
             state.websocket = None;
+            state.ignored_status = 0;
             state.misuse = None;
+            state.handler.take()
         });
+        drop(handler);
     }
 
     /// Cuts off a response that has not come to its end, because code of ours has panicked.

@@ -1,6 +1,7 @@
 //! What a thread, or the loop that hosts the engine, runs for the application.
 
 use super::calls::{Calls, Ended};
+use super::exchange::MessageHandler;
 use super::limits::Limit;
 use crate::access_log::Entry;
 use crate::interface::{Handles as _, Interface, RequestBody, Route};
@@ -34,9 +35,64 @@ pub(crate) enum Job<I: Interface> {
     /// A request; `key`: of the call that has begun, `None` if memory was short.
     Call { ticket: Ticket, request: Request, key: Option<usize> },
     /// A response that may go on.
-    Resume(Ticket, Box<Stream<I>>),
+    Resume(Ticket, Resumable<I>),
     /// A response that cannot go on.
-    Abandon(Box<Stream<I>>),
+    Abandon(Resumable<I>),
+}
+
+/// A response that was given back to the engine.
+pub(crate) enum Resumable<I: Interface> {
+    /// It goes on when its client has taken what was written.
+    Stream(Box<Stream<I>>),
+    /// It goes on when a message has come.
+    Listening(Box<Listening<I>>),
+}
+
+impl<I: Interface> Resumable<I> {
+    fn call(&self) -> &InFlight<I> {
+        match self {
+            Resumable::Stream(stream) => &stream.call,
+            Resumable::Listening(listening) => &listening.call,
+        }
+    }
+
+    /// Whether a thread beside the loop that hosts the engine has to run it.
+    fn is_threaded(&self) -> bool {
+        match self {
+            Resumable::Stream(stream) => stream.worker.is_some(),
+            Resumable::Listening(listening) => listening.is_threaded,
+        }
+    }
+
+    /// The thread that it belongs to.
+    fn worker(&self) -> Option<usize> {
+        match self {
+            Resumable::Stream(stream) => stream.worker,
+            Resumable::Listening(_) => None,
+        }
+    }
+}
+
+/// A WebSocket whose messages are work, as requests are: each is given to the application's handler by any thread, one at a
+/// time. Between them this lies in the engine, and no thread has it.
+pub(crate) struct Listening<I: Interface> {
+    pub(super) call: InFlight<I>,
+    pub(super) handler: Box<dyn MessageHandler>,
+    pub(super) rules: MessageRules,
+    /// The number of the call. Each message has one of its own.
+    pub(super) number: u64,
+    /// It began in a thread, so any thread may go on with it, but no loop that hosts the engine.
+    pub(super) is_threaded: bool,
+    /// The handler has raised: it gets no message any more, only the end.
+    pub(super) has_failed: bool,
+}
+
+/// What holds for each message that a handler is given.
+#[derive(Clone, Copy)]
+pub(super) struct MessageRules {
+    /// How long the handler may take.
+    pub(super) limit: Limit,
+    pub(super) route_key: Option<RouteKey>,
 }
 
 impl<I: Interface> Job<I> {
@@ -44,7 +100,7 @@ impl<I: Interface> Job<I> {
     pub(super) fn worker(&self) -> Option<usize> {
         match self {
             Job::Call { .. } => None,
-            Job::Resume(_, stream) | Job::Abandon(stream) => stream.worker,
+            Job::Resume(_, response) | Job::Abandon(response) => response.worker(),
         }
     }
 
@@ -52,7 +108,7 @@ impl<I: Interface> Job<I> {
     pub(super) fn is_threaded(&self) -> bool {
         match self {
             Job::Call { request, .. } => request.route.is_threaded,
-            Job::Resume(_, stream) | Job::Abandon(stream) => stream.worker.is_some(),
+            Job::Resume(_, response) | Job::Abandon(response) => response.is_threaded(),
         }
     }
 
@@ -60,6 +116,7 @@ impl<I: Interface> Job<I> {
     pub(super) fn route_key(&self) -> Option<RouteKey> {
         match self {
             Job::Call { request, .. } => request.route_key,
+            Job::Resume(_, Resumable::Listening(listening)) => listening.rules.route_key,
             Job::Resume(..) | Job::Abandon(_) => None,
         }
     }
@@ -76,7 +133,7 @@ impl<I: Interface> Job<I> {
     pub(super) fn number(&self, calls: &Calls) -> u64 {
         match self {
             Job::Call { key, .. } => key.map_or(0, |key| calls.number(key)),
-            Job::Resume(_, stream) | Job::Abandon(stream) => calls.number(stream.call.key),
+            Job::Resume(_, response) | Job::Abandon(response) => calls.number(response.call().key),
         }
     }
 }
@@ -136,6 +193,8 @@ pub(crate) struct Stream<I: Interface> {
     pub(super) call: InFlight<I>,
     pub(super) body: I::Body,
     pub(super) body_bytes: u64,
+    /// A part that was taken from the body and not written.
+    pub(super) first: Option<Chunk>,
     /// The thread that it belongs to; `None` where a loop hosts the engine.
     pub(super) worker: Option<usize>,
 }

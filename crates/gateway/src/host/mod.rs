@@ -4,7 +4,8 @@
 //! ```text
 //!   engines    all engines of a server
 //!   control    stop, drain, reopen logs; reports    ┐
-//!   call       one call, to the end of its response ├ what a Host does
+//!   listening  WebSockets whose messages are work   ├ what a Host does
+//!   call       one call, to the end of its response │
 //!   suspended  calls that go on beside others      │
 //!   websockets exchanges that become WebSockets     │
 //!   waiting    reads, writes and waits of exchanges ┘
@@ -15,7 +16,7 @@
 //!   calls      the calls that have not ended        │
 //!   exchange   one request and its response         ├ on their own
 //!   shared     what the engines of a server share   │
-//!   index, limits                                   ┘
+//!   index, limits, sleepers                         ┘
 //! ```
 //!
 //! Each imports those below it only.
@@ -29,7 +30,9 @@ pub(crate) mod exchange;
 mod index;
 mod job;
 mod limits;
+mod listening;
 mod shared;
+mod sleepers;
 mod state;
 mod suspended;
 mod threads;

@@ -169,6 +169,39 @@ pub(crate) enum Waiter {
     Worker(usize),
     /// What the loop that hosts the engine waits with.
     Hosted(Py<PyAny>),
+    /// Another thread, of the application's.
+    Thread(Arc<Bell>),
+    /// All that wait for the WebSocket with this serial number.
+    WebSocket(u64),
+}
+
+/// What a thread that is not the server's waits with.
+#[derive(Default)]
+pub(crate) struct Bell {
+    has_rung: Mutex<bool>,
+    rung: Condvar,
+}
+
+impl Bell {
+    pub(super) fn ring(&self) {
+        *lock(&self.has_rung) = true;
+        self.rung.notify_all();
+    }
+
+    /// Waits, without the GIL, until it rings, at most so long.
+    pub(super) fn wait(&self, timeout: Option<Duration>) {
+        let mut has_rung = lock(&self.has_rung);
+        match timeout {
+            None => {
+                while !*has_rung {
+                    has_rung = self.rung.wait(has_rung).unwrap_or_else(PoisonError::into_inner);
+                }
+            }
+            Some(timeout) => {
+                drop(self.rung.wait_timeout_while(has_rung, timeout, |has_rung| !*has_rung));
+            }
+        }
+    }
 }
 
 /// This thread holds the lock already: something that the interpreter ran by itself meanwhile, such as a finalizer, came

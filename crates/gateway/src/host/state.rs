@@ -3,7 +3,7 @@
 use super::app::AppState;
 use super::calls::{Calls, Ended, Late};
 use super::index::EngineIndex;
-use super::job::{Ending, Failure, InFlight, Job, Mismatch, Rest, Stream};
+use super::job::{Ending, Failure, InFlight, Job, Mismatch, Rest, Resumable};
 use super::shared::Replacement;
 use crate::access_log::Response;
 use crate::clock::{self, Clock};
@@ -90,13 +90,13 @@ impl<I: Interface> EngineState<I> {
                 }
                 Job::Call { ticket, request, key }
             }
-            Work::Resume(ticket, stream) => Job::Resume(ticket, stream),
-            Work::Abandon(stream) => Job::Abandon(stream),
+            Work::Resume(ticket, response) => Job::Resume(ticket, response),
+            Work::Abandon(response) => Job::Abandon(response),
         }
     }
 
     /// Gives a ticket back to the engine.
-    pub(super) fn complete(&mut self, py: Python<'_>, ticket: Ticket, progress: Progress<Box<Stream<I>>>, now: Now) {
+    pub(super) fn complete(&mut self, py: Python<'_>, ticket: Ticket, progress: Progress<Resumable<I>>, now: Now) {
         self.engine.complete(ticket, progress, now, WithGil::new(&mut self.app, py));
     }
 
@@ -243,11 +243,12 @@ impl<I: Interface> WorkSource for EngineState<I> {
         self.fill(poller, Some(Duration::ZERO));
         let is_ready = !self.ready.is_empty();
         self.engine.notice(&mut self.ready);
-        is_ready
+        is_ready | self.wake_late()
     }
 
     fn due(&self) -> Option<Duration> {
-        self.engine.due()
+        let due = self.engine.due();
+        due.into_iter().chain(self.app.sleepers.due()).min()
     }
 
     fn now(&self) -> Duration {
@@ -334,6 +335,19 @@ impl<I: Interface> EngineState<I> {
             }
             self.engine.refuse_waiting(now);
         }
+    }
+
+    /// Wakes those whose wait for an event of a WebSocket has lasted long enough. Returns whether there were any.
+    fn wake_late(&mut self) -> bool {
+        if self.app.sleepers.due().is_none() {
+            return false;
+        }
+        let late = self.app.sleepers.take_late(clock::now().monotonic);
+        let is_any = !late.is_empty();
+        for waiter in late {
+            self.app.wake_waiter(waiter);
+        }
+        is_any
     }
 
     /// How things are. It touches nothing of Python.

@@ -7,7 +7,7 @@
 use super::app::{AppParts, AppState, WARNING};
 use super::calls::Calls;
 use super::index::EngineIndex;
-use super::job::{Ending, InFlight, Job};
+use super::job::{Ending, InFlight, Job, Resumable};
 use super::shared::{Control, Hooks, Reentered, Replacement, ServerShared, Stop};
 use super::state::{EngineState, HostEngine, Watched};
 use crate::clock::{self, Clock, Usage};
@@ -20,7 +20,7 @@ use engine::scheduler::{self, PoolStatistics, Scheduler, Threads, WorkSource};
 use engine::{Pace, Poller, Ticker, Waker, Wanted};
 use pyo3::prelude::*;
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
@@ -51,6 +51,8 @@ pub(crate) struct Host<I: Interface> {
     pub(super) suspended: Guarded<Vec<Option<InFlight<I>>>>,
     /// This host, for exchanges, which may outlive it.
     pub(super) myself: Weak<dyn ExchangeHost>,
+    /// The thread of the loop that hosts the engine; 0 before it has polled, and where threads do.
+    hosting_thread: AtomicUsize,
 }
 
 /// What makes up a [`Host`].
@@ -134,6 +136,7 @@ impl<I: Interface> Host<I> {
             shared,
             suspended: Guarded::new(Vec::new()),
             myself: Weak::<Self>::clone(myself),
+            hosting_thread: AtomicUsize::new(0),
         })
     }
 
@@ -263,12 +266,16 @@ impl<I: Interface> Host<I> {
     /// For a loop that hosts the engine: how long until it has to poll at the latest.
     pub(crate) fn timeout(&self, py: Python<'_>) -> Result<Option<Duration>, Reentered> {
         self.with(py, |state| {
-            if state.app.hosted_wakes.is_empty() { state.engine.timeout(clock::now()) } else { Some(Duration::ZERO) }
+            if !state.app.hosted_wakes.is_empty() {
+                return Some(Duration::ZERO);
+            }
+            state.due().map(|due| due.saturating_sub(clock::now().monotonic))
         })
     }
 
     /// For a loop that hosts the engine: what can start or go on now, and whose wait is over.
     pub(crate) fn poll(&self, py: Python<'_>) -> PyResult<Polled<I>> {
+        self.hosting_thread.store(this_thread(), Ordering::Relaxed);
         let thread = AttachedThread::new(self, py);
         let mut jobs = Vec::new();
         let (woken, has_deferred_output) = self
@@ -342,8 +349,10 @@ impl<I: Interface> Host<I> {
 
     /// Answers a request with 503, for which no thread was free.
     pub(crate) fn refuse_job(&self, py: Python<'_>, mut job: Job<I>) {
-        if let Job::Call { request, .. } = &mut job {
-            request.is_beyond_limit = true;
+        match &mut job {
+            Job::Call { request, .. } => request.is_beyond_limit = true,
+            Job::Resume(_, Resumable::Listening(listening)) => self.close_overloaded(py, listening),
+            Job::Resume(..) | Job::Abandon(_) => {}
         }
         self.run_whole(py, job, None);
     }
@@ -351,6 +360,11 @@ impl<I: Interface> Host<I> {
     pub(crate) fn before_wait(&self, py: Python<'_>) {
         self.interface.before_wait(py);
         self.flush_access_log(py);
+    }
+
+    /// Whether this thread is that of the loop that hosts the engine.
+    pub(super) fn is_hosting(&self) -> bool {
+        self.hosting_thread.load(Ordering::Relaxed) == this_thread()
     }
 
     /// Everything is over, or has to be: what is open is cut.
@@ -476,6 +490,14 @@ impl<I: Interface> Threads for AttachedThread<'_, I> {
             self.host.tick_along(pace);
         }
     }
+}
+
+/// A number that no other thread has which runs now.
+fn this_thread() -> usize {
+    thread_local! {
+        static PLACE: u8 = const { 0 };
+    }
+    PLACE.with(|place| std::ptr::from_ref(place).addr())
 }
 
 /// Keeps glibc from giving every thread a heap of its own: what connections keep would lie scattered over all of them,

@@ -17,7 +17,7 @@ use pyo3::exceptions::{PyConnectionResetError, PyOSError, PyRuntimeError, PyTime
 use pyo3::prelude::*;
 use std::time::Duration;
 use wire::message::{Fault, FieldLines};
-use wire::websocket::{CloseCode, Outgoing};
+use wire::websocket::{CloseCode, Outgoing, Prepared};
 
 /// What a thread or a greenlet waits for in the middle of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,8 @@ impl<I: Interface> ExchangeHost for Host<I> {
     fn write(&self, py: Python<'_>, exchange: &Exchange, chunk: Chunk) -> PyResult<bool> {
         let written = self.with(py, |state| {
             exchange.with(py, |exchange| {
-                let ticket = exchange.ticket.as_ref().filter(|_| !exchange.finished)?;
+                let is_writable = !exchange.finished && exchange.websocket.is_none();
+                let ticket = exchange.ticket.as_ref().filter(|_| is_writable)?;
                 let draft = &exchange.draft;
                 let (written, is_full) = state.engine.reply(ticket, |reply| {
                     if !reply.is_begun() {
@@ -136,8 +137,31 @@ impl<I: Interface> ExchangeHost for Host<I> {
         Ok(self.with(py, |state| state.send_message(py, exchange, message))?)
     }
 
+    fn receive_message(
+        &self,
+        py: Python<'_>,
+        exchange: &Exchange,
+        timeout: Option<Duration>,
+    ) -> PyResult<Incoming<Message>> {
+        self.wait_for_message(py, exchange, timeout)
+    }
+
+    fn send_message_in(
+        &self,
+        py: Python<'_>,
+        exchange: &Exchange,
+        message: Outgoing<'_>,
+        timeout: Option<Duration>,
+    ) -> PyResult<MessageSent> {
+        self.wait_and_send(py, exchange, message, timeout)
+    }
+
+    fn send_prepared(&self, py: Python<'_>, exchange: &Exchange, message: &Prepared) -> PyResult<MessageSent> {
+        self.with_waking(py, |state| state.send_prepared(py, exchange, message))
+    }
+
     fn close_websocket(&self, py: Python<'_>, exchange: &Exchange, code: CloseCode, reason: &str) -> PyResult<()> {
-        Ok(self.with(py, |state| state.close_websocket(py, exchange, code, reason))?)
+        self.with_waking(py, |state| state.close_websocket(py, exchange, code, reason))
     }
 
     fn websocket_end(&self, py: Python<'_>, exchange: &Exchange) -> PyResult<Option<WebSocketEnd>> {

@@ -4,15 +4,29 @@
 
 use super::exchange::{Acceptance, Exchange, MessageSent};
 use super::job::InFlight;
+use super::shared::{Bell, Reentered, Waiter};
+use super::sleepers::SleeperKey;
 use super::state::EngineState;
 use super::suspended::is_cancellation;
-use super::threads::Host;
+use super::threads::{AttachedThread, Host};
+use super::waiting::take_back_interrupt;
 use crate::clock;
 use crate::gil::WithGil;
 use crate::interface::{Handles as _, Interface, Message};
-use engine::{Incoming, Progress, Room, WebSocketEnd, WebSocketId};
+use engine::{Awaited, Incoming, Progress, Room, WebSocketEnd, WebSocketId, scheduler};
 use pyo3::prelude::*;
-use wire::websocket::{CloseCode, Outgoing, SendError};
+use std::sync::Arc;
+use std::time::Duration;
+use wire::websocket::{CloseCode, Outgoing, Prepared, SendError};
+
+/// A thread or a greenlet that waits for an event of a WebSocket.
+struct Sleep {
+    key: SleeperKey,
+    /// The key of the call that waits, if it is the WebSocket's own.
+    call: Option<usize>,
+    /// The time counts towards the call's deadline.
+    counts: bool,
+}
 
 impl<I: Interface> EngineState<I> {
     /// See [`ExchangeHost::accept`](super::exchange::ExchangeHost::accept).
@@ -35,6 +49,7 @@ impl<I: Interface> EngineState<I> {
                     exchange.websocket = Some(id);
                     exchange.begun = true;
                     exchange.draft.start_upgrade();
+                    self.calls.upgrade(exchange.key);
                     Acceptance::Accepted
                 }
                 Ok(None) => Acceptance::Gone,
@@ -58,12 +73,53 @@ impl<I: Interface> EngineState<I> {
     /// See [`ExchangeHost::send_message`](super::exchange::ExchangeHost::send_message).
     pub(super) fn send_message(&mut self, py: Python<'_>, exchange: &Exchange, message: Outgoing<'_>) -> MessageSent {
         let Some(id) = Self::websocket(py, exchange) else { return MessageSent::Closed };
-        match self.engine.send_message(id, message, clock::now(), WithGil::new(&mut self.app, py)) {
-            Ok(Room::Left) => MessageSent::Done,
-            Ok(Room::Full) => MessageSent::Full,
-            Err(SendError::QueueFull) => MessageSent::Refused,
-            Err(SendError::Closed | SendError::MessageOpen | SendError::KindChanged) => MessageSent::Closed,
+        outcome(self.engine.send_message(id, message, clock::now(), WithGil::new(&mut self.app, py)))
+    }
+
+    /// See [`ExchangeHost::send_prepared`](super::exchange::ExchangeHost::send_prepared).
+    pub(super) fn send_prepared(&mut self, py: Python<'_>, exchange: &Exchange, message: &Prepared) -> MessageSent {
+        let Some(id) = Self::websocket(py, exchange) else { return MessageSent::Closed };
+        outcome(self.engine.send_prepared(id, message, clock::now(), WithGil::new(&mut self.app, py)))
+    }
+
+    /// Has `waiter` woken when any of `awaited` is the case for a WebSocket, when that has ended, or at a moment. `is_own`
+    /// says whether the call of a key is the one that waits. `None`: there is no WebSocket, and `waiter` is woken.
+    fn begin_sleep(
+        &mut self,
+        py: Python<'_>,
+        exchange: &Exchange,
+        (awaited, until): (Awaited, Option<Duration>),
+        waiter: Waiter,
+        is_own: impl FnOnce(&Self, usize) -> bool,
+    ) -> Option<Sleep> {
+        let Some(id) = Self::websocket(py, exchange) else {
+            self.app.wake_waiter(waiter);
+            return None;
+        };
+        let call = exchange.with(py, |exchange| exchange.ticket.as_ref().map(|_| exchange.key));
+        let call = call.filter(|&key| !self.calls.is_waiting(key) && is_own(self, key));
+        let now = clock::now();
+        let counts = !awaited.has(Awaited::OUTPUT);
+        if let Some(call) = call {
+            self.blocked += u64::from(!counts);
+            self.calls.set_waiting(call, true, counts, now.monotonic);
         }
+        let (key, all) = self.app.sleepers.add(id.serial(), awaited, until, waiter);
+        let app = WithGil::new(&mut self.app, py);
+        self.engine.wait_for_websocket(id, all, Waiter::WebSocket(id.serial()), now, app);
+        Some(Sleep { key, call, counts })
+    }
+
+    /// The wait is over. Returns whether the call was interrupted meanwhile, and what is to be dropped when the engine is
+    /// unlocked.
+    fn end_sleep(&mut self, Sleep { key, call, counts }: Sleep) -> (bool, Option<Waiter>) {
+        let waiter = self.app.sleepers.remove(key);
+        let is_interrupted = call.is_some_and(|call| {
+            self.blocked -= u64::from(!counts);
+            self.calls.set_waiting(call, false, counts, clock::now().monotonic);
+            self.calls.is_interrupted(call)
+        });
+        (is_interrupted, waiter)
     }
 
     /// See [`ExchangeHost::close_websocket`](super::exchange::ExchangeHost::close_websocket).
@@ -92,7 +148,121 @@ impl<I: Interface> EngineState<I> {
     }
 }
 
+fn outcome(sent: Result<Room, SendError>) -> MessageSent {
+    match sent {
+        Ok(Room::Left) => MessageSent::Done,
+        Ok(Room::Full) => MessageSent::Full,
+        Err(SendError::QueueFull) => MessageSent::Refused,
+        Err(SendError::Closed | SendError::MessageOpen | SendError::KindChanged) => MessageSent::Closed,
+    }
+}
+
+/// The moment at which the time is up.
+fn until(timeout: Option<Duration>) -> Option<Duration> {
+    timeout.map(|timeout| clock::now().monotonic.saturating_add(timeout))
+}
+
+fn is_over(until: Option<Duration>) -> bool {
+    until.is_some_and(|until| clock::now().monotonic >= until)
+}
+
 impl<I: Interface> Host<I> {
+    /// As [`with`](Self::with), for what may let others go on: a loop that hosts the engine is woken then.
+    pub(super) fn with_waking<R>(&self, py: Python<'_>, act: impl FnOnce(&mut EngineState<I>) -> R) -> PyResult<R> {
+        let is_hosted = self.hooks.wait.is_some();
+        let (result, must_wake) = self.with(py, |state| {
+            let result = act(state);
+            let has_wakes = !state.app.hosted_wakes.is_empty();
+            (result, is_hosted && (has_wakes || state.engine.due() == Some(Duration::ZERO)))
+        })?;
+        if must_wake {
+            self.waker.wake();
+        }
+        Ok(result)
+    }
+
+    /// See [`ExchangeHost::receive_message`](super::exchange::ExchangeHost::receive_message).
+    pub(super) fn wait_for_message(
+        &self,
+        py: Python<'_>,
+        exchange: &Exchange,
+        timeout: Option<Duration>,
+    ) -> PyResult<Incoming<Message>> {
+        let until = until(timeout);
+        loop {
+            match self.with(py, |state| state.take_message(py, exchange))? {
+                Incoming::Pending if !is_over(until) => self.sleep(py, exchange, (Awaited::INPUT, until))?,
+                incoming => return Ok(incoming),
+            }
+        }
+    }
+
+    /// See [`ExchangeHost::send_message_in`](super::exchange::ExchangeHost::send_message_in).
+    pub(super) fn wait_and_send(
+        &self,
+        py: Python<'_>,
+        exchange: &Exchange,
+        message: Outgoing<'_>,
+        timeout: Option<Duration>,
+    ) -> PyResult<MessageSent> {
+        let until = until(timeout);
+        loop {
+            match self.with_waking(py, |state| state.send_message(py, exchange, message))? {
+                MessageSent::Refused if !is_over(until) => self.sleep(py, exchange, (Awaited::OUTPUT, until))?,
+                sent => return Ok(sent),
+            }
+        }
+    }
+
+    /// Waits for an event of a WebSocket: a thread of the engine, a greenlet of the loop that hosts it, or any other
+    /// thread. The wait may be over early.
+    fn sleep(&self, py: Python<'_>, exchange: &Exchange, what: (Awaited, Option<Duration>)) -> PyResult<()> {
+        if let (Some(wait), Some(make_waiter)) = (&self.hooks.wait, &self.hooks.waiter)
+            && self.is_hosting()
+        {
+            let greenlet = make_waiter.call0(py)?;
+            let waiter = Waiter::Hosted(greenlet.clone_ref(py));
+            let is_own = |state: &EngineState<I>, key| {
+                state.calls.waiter(py, key).is_some_and(|waiter| waiter.as_ptr() == greenlet.as_ptr())
+            };
+            let begun = self.with_waking(py, |state| state.begin_sleep(py, exchange, what, waiter, is_own))?;
+            let waited = wait.call1(py, (greenlet.clone_ref(py),));
+            if let Some(begun) = begun {
+                self.with(py, |state| state.end_sleep(begun))?;
+            }
+            return waited.map(drop);
+        }
+        let worker = self.engine_index.worker().filter(|_| self.hooks.wait.is_none());
+        if let Some(worker) = worker {
+            let mut begun = None;
+            self.scheduler
+                .wait(&AttachedThread::new(self, py), worker, |state| {
+                    let is_own = |state: &EngineState<I>, key| state.calls.is_of(key, worker);
+                    begun = state.begin_sleep(py, exchange, what, Waiter::Worker(worker), is_own);
+                })
+                .map_err(|scheduler::Reentered| Reentered)?;
+            if let Some(begun) = begun
+                && self.with(py, |state| state.end_sleep(begun))?.0
+                && let Some(exception) = &self.hooks.timeout_exception
+            {
+                // It is raised here, and not once more after this.
+                take_back_interrupt(py);
+                return Err(PyErr::from_value(exception.bind(py).call0()?));
+            }
+            // The server's end is the call's too.
+            return self.shared.failure(py).map_or(Ok(()), Err);
+        }
+        let bell = Arc::new(Bell::default());
+        let waiter = Waiter::Thread(Arc::clone(&bell));
+        let begun = self.with_waking(py, |state| state.begin_sleep(py, exchange, what, waiter, |_, _| false))?;
+        if let Some(begun) = begun {
+            let timeout = what.1.map(|until| until.saturating_sub(clock::now().monotonic));
+            py.detach(|| bell.wait(timeout));
+            self.with(py, |state| state.end_sleep(begun))?;
+        }
+        py.check_signals()
+    }
+
     /// The call of a WebSocket has come to its end: so does the WebSocket, with 1000, or with 1011 if the application has
     /// failed.
     pub(super) fn conclude_websocket(&self, py: Python<'_>, call: InFlight<I>, result: PyResult<()>) {
@@ -101,6 +271,7 @@ impl<I: Interface> Host<I> {
         match (result, end) {
             (Ok(()), _) => {}
             (Err(error), Some(end)) if !end.is_own => self.log_left(py, &call, &error),
+            (Err(error), Some(_)) if I::says_websocket_is_closed(py, &error) => {}
             // It closes, and is cancelled while it cleans up at the server's end.
             (Err(error), Some(_)) if is_cancellation(py, &error) => {}
             (Err(error), _) => {

@@ -1,6 +1,7 @@
 //! `wsgi.input` (PEP 3333, "Input and Error Streams").
 
 use super::start_response::{Handles, StartResponseRef};
+use super::websocket::WebSocket;
 use crate::object::{Object, bytes_of};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyRuntimeError, PyStopIteration, PyTypeError};
@@ -94,6 +95,7 @@ pub(crate) struct Inputs {
     wsgi_input: Object,
     content_length: Object,
     disconnected: Object,
+    websocket: Object,
 }
 
 impl Inputs {
@@ -106,12 +108,19 @@ impl Inputs {
             wsgi_input: Object::interned(py, c"wsgi.input")?,
             content_length: Object::interned(py, c"CONTENT_LENGTH")?,
             disconnected: Object::interned(py, c"kirsch.disconnected")?,
+            websocket: Object::interned(py, c"wsgi.websocket")?,
         })
     }
 
     /// Sets `kirsch.disconnected`.
     pub(crate) fn set_disconnected(&self, py: Python<'_>, environ: &Object, handles: &Handles) -> PyResult<()> {
         assign(py, environ, &self.disconnected, handles.disconnected())
+    }
+
+    /// Sets `wsgi.websocket`.
+    pub(crate) fn set_websocket(&self, py: Python<'_>, environ: &Object, handles: &Handles) -> PyResult<()> {
+        let websocket = Py::new(py, WebSocket::new(py, handles.keep(py), environ))?;
+        assign(py, environ, &self.websocket, &websocket.into_any().into())
     }
 
     /// Says how long a body is that came in chunks: it arrives decoded, so its length takes the place of

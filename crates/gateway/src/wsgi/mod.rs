@@ -5,7 +5,8 @@
 //!   Wsgi::call              application(environ, start_response) ──▶ iterable
 //!                           iterable ──▶ one list item: a whole answer
 //!                                    ──▶ anything else: Iterable
-//!   start_response, write, kirsch.disconnected, wsgi.input    what the application is given, over one Exchange
+//!   start_response, write, kirsch.disconnected, wsgi.input, wsgi.websocket    what the application is given, over one
+//!                                                                             Exchange
 //! ```
 
 mod body;
@@ -18,6 +19,7 @@ mod path;
 mod start_response;
 
 pub(crate) mod file_wrapper;
+pub(crate) mod websocket;
 
 use crate::interface::{Answer, ExchangeHost, Handles as _, Input, Interface, Local, RequestBody, Route, Summary};
 use crate::object::{Chunk, Item, Object};
@@ -74,6 +76,7 @@ impl Interface for Wsgi {
     type Requests = Environs;
     type Handles = Handles;
     type Body = Iterable;
+    const LIMITS_HANDSHAKES: bool = true;
 
     fn take_handles(&self, py: Python<'_>, _: Route, host: &Weak<dyn ExchangeHost>) -> PyResult<Handles> {
         self.handles.take(py, host)
@@ -93,7 +96,11 @@ impl Interface for Wsgi {
         self.inputs.set_disconnected(py, environ, handles)?;
         let mut file_input = None;
         let length = match body {
-            RequestBody::Empty | RequestBody::WebSocket => 0,
+            RequestBody::Empty => 0,
+            RequestBody::WebSocket => {
+                self.inputs.set_websocket(py, environ, handles)?;
+                0
+            }
             RequestBody::Bytes(bytes) => self.inputs.set_bytes(py, environ, &bytes)?,
             RequestBody::File(spooled) => {
                 let (file, length) = *spooled;
@@ -128,6 +135,10 @@ impl Interface for Wsgi {
             }
             _ => Ok(Answer::Body(Iterable::new(py, returned))),
         }
+    }
+
+    fn says_websocket_is_closed(py: Python<'_>, error: &PyErr) -> bool {
+        websocket::says_closed(py, error)
     }
 
     fn unstarted() -> PyErr {

@@ -22,6 +22,7 @@ __all__ = [
     "Inotify",
     "LogWriter",
     "Server",
+    "WebSocket",
     "__version__",
     "check_access_log_format",
     "check_addresses",
@@ -32,6 +33,7 @@ __all__ = [
     "is_request_id",
     "make_room_for_signals",
     "name_thread",
+    "send_to_all",
 ]
 
 __version__: str
@@ -328,6 +330,10 @@ class Call:
     def worker(self) -> int | None:
         """The index of the thread that it belongs to."""
 
+    @property
+    def websocket(self) -> bool:
+        """Whether it takes the messages of a WebSocket: it lasts as long as both sides want."""
+
 @final
 class FileWrapper:
     """``wsgi.file_wrapper``: an iterator over ``file.read(block_size)`` that the server sends with sendfile(2)
@@ -337,6 +343,88 @@ class FileWrapper:
     def __iter__(self) -> Iterator[bytes]: ...
     def __next__(self) -> bytes: ...
     def close(self) -> None: ...
+
+@final
+class WebSocket:
+    """The WebSocket that a request asks for: ``environ["wsgi.websocket"]``. All of it may be used by any thread.
+
+    The first use accepts it, without a subprotocol. When the call of the application returns it is closed with 1000,
+    unless a handler has been given; with 1011 if the call raises.
+    """
+
+    def accept(self, subprotocol: str | None = None, headers: Sequence[tuple[str, str]] | None = None) -> None:
+        """Accept, with one of the subprotocols that the client offers, and with more header fields.
+
+        Raises ValueError for a subprotocol that is not offered and for a field that may not be set, RuntimeError when
+        it has been accepted or the request was answered, :class:`kirsch.websocket.Closed` when the client has left.
+        """
+
+    def receive(self, timeout: float | None = None) -> Any:
+        """Return the next message: ``str`` if it is text, ``bytes`` if it is binary. Wait for it, at most ``timeout``
+        seconds (None: without limit).
+
+        Raises TimeoutError when no message has come, :class:`kirsch.websocket.Closed` when none follows, RuntimeError
+        when a handler takes the messages.
+        """
+
+    def __iter__(self) -> Iterator[Any]: ...
+    def __next__(self) -> Any:
+        """The next message. The iteration ends when none follows."""
+
+    def send(self, data: str | bytes | bytearray | memoryview, timeout: float | None = None) -> None:
+        """Send a message: text for a ``str``, binary for bytes. While the client has more than 64 KiB to read, wait
+        until 16 KiB are left, at most ``timeout`` seconds. None: without limit, but ``--write-timeout`` ends a
+        connection whose client takes nothing. 0: do not wait.
+
+        Raises :class:`kirsch.websocket.QueueFull` when there was no room in time, :class:`kirsch.websocket.Closed`,
+        TypeError for what is no message, ValueError for surrogates.
+        """
+
+    def close(self, code: int | None = None, reason: str | None = None) -> None:
+        """Close, with 1000 unless another code is given (RFC 6455 section 7.4). Nothing happens if it is closed.
+
+        Messages that came before can still be received. Raises ValueError for a code that no Close frame may carry, and
+        for a reason of more than 123 bytes.
+        """
+
+    def handle(self, handler: object) -> None:
+        """Have ``handler`` take the messages when the call of the application has returned; what the call returns is
+        ignored. See ``kirsch.websocket.Handler``.
+
+        Raises TypeError for what is no handler, RuntimeError where there is one, or the call has returned.
+        """
+
+    @property
+    def subprotocols(self) -> list[str]:
+        """What the client offers, the one that it likes best first."""
+
+    @property
+    def subprotocol(self) -> str | None:
+        """The one that was accepted."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed, by either side. Messages that came before can still be received."""
+
+    @property
+    def close_code(self) -> int | None:
+        """The code of the side that closed first: 1005 if it gave none, 1006 if the connection ended without a Close
+        frame. None while it is open."""
+
+    @property
+    def close_reason(self) -> str | None:
+        """The reason that the Close frame gave. None while it is open."""
+
+    @property
+    def data(self) -> Any:
+        """Anything that the application keeps with it; None at first."""
+
+    @data.setter
+    def data(self, data: Any) -> None: ...
+
+def send_to_all(websockets: Sequence[WebSocket], data: Any, /) -> list[list[WebSocket]]:
+    """Send a message, framed and compressed once, without waiting. Returns those that are closed, and those whose
+    clients have too much to read and have got nothing."""
 
 def check_access_log_format(log_format: str, /) -> None:
     """Raise ValueError where no access log can be written in ``log_format``.

@@ -78,7 +78,7 @@ class SlowRequestMonitor:
         if native is None:
             return self._limit
         # A WebSocket lasts as long as both sides want.
-        calls = [call for call in native.calls() if call.environ.get("type") != "websocket"]
+        calls = [call for call in native.calls() if not call.websocket and call.environ.get("type") != "websocket"]
         running = {call.number for call in calls}
         for number in [number for number in self._reported if number not in running]:
             self._report_end(self._reported.pop(number))

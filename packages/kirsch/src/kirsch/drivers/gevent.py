@@ -276,6 +276,8 @@ class GeventDriver:
         wait: Any = Waiter(self._hub)
         waits = self._waits.setdefault(greenlet, [])
         waits.append(wait)
+        # No poll has run this greenlet, perhaps, and what it waits for may have brought a deadline forward.
+        self._rearm()
         try:
             wait.get()
         except BaseException:
