@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import re
 import subprocess
@@ -106,13 +107,28 @@ def _layer(parts: list[str]) -> str:
     return ".".join(parts[: 2 if parts[0] == "config" else 1])
 
 
+@functools.cache
+def _import_statements(path: Path) -> list[ast.Import | ast.ImportFrom]:
+    """Those of a file: anywhere in it, also inside functions and for type checking."""
+    found: list[ast.Import | ast.ImportFrom] = []
+    waiting: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            found.append(node)
+        # Statements stand in these alone; to walk through all expressions takes seconds.
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            waiting += getattr(node, name, ())
+    return found
+
+
 def _imports(path: Path) -> set[str]:
-    """Modules of kirsch that a file imports: anywhere in it, also inside functions and for type checking."""
+    """Modules of kirsch that a file imports."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in _import_statements(path):
         if isinstance(node, ast.Import):
             found |= {_layer(alias.name.split(".")[1:]) for alias in node.names if alias.name.startswith("kirsch.")}
-        elif isinstance(node, ast.ImportFrom):
+        else:
             module = node.module or ""
             assert node.level == 0, f"{path.name} imports relatively, which this test does not follow"
             if module == "kirsch":
@@ -125,12 +141,12 @@ def _imports(path: Path) -> set[str]:
 
 
 def _imported_files(path: Path, folder: Path) -> set[Path]:
-    """Files below ``folder`` that a file imports, anywhere in it."""
+    """Files below ``folder`` that a file imports."""
     names = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in _import_statements(path):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
+        else:
             above = path.relative_to(folder).parts[: -node.level or None] if node.level else ()
             module = ".".join([*above, *([node.module] if node.module else [])])
             submodules = {f"{module}.{alias.name}" for alias in node.names}
@@ -138,6 +154,7 @@ def _imported_files(path: Path, folder: Path) -> set[Path]:
     return {found for name in names if not name.endswith("._native") and (found := _file(name, folder))}
 
 
+@functools.cache
 def _file(module: str, folder: Path) -> Path | None:
     """The file of a module; None where it is none of this folder's. A native module has its stub."""
     path = folder.joinpath(*module.split("."))
