@@ -1,4 +1,7 @@
-"""The command line: what it serves, what it prints, and that every mistake is one helpful line and a status."""
+"""The command line: what it serves, what it prints, and that every mistake is one helpful line and a status.
+
+The file is long because each option and each mistake has its case.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 """Bounds on everything that a peer can make grow, and what happens at each: sizes, times, rates, connections,
-descriptors, disc space; and the end of the server itself."""
+descriptors, disc space; and the end of the server itself.
+
+The file is long because each bound has its cases: below, at and beyond it, and what is left afterwards.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """``--metrics-bind``: what Prometheus, people and programs find there, and that it is there whatever the workers do.
 
 What the numbers mean is shown with workers that count what the test says (``family.py``); the last part is about whole
-servers.
+servers. The file is long because each number has its case.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """PEP 3333 to the letter, seen from both sides: what the application gets, and what of its answer reaches the wire.
 
 The application is ``wsgi_app.py``; ``probes`` in names are the rows in which other servers are known to fail.
+The file is long because it follows the sections of PEP 3333, each sentence with a case.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The application of ``test_wsgi.py``: each path does one thing that PEP 3333 allows or forbids.
 
 The tests import the tables below (``READINGS``, ``REFUSED``, ``ITERABLES``) to know what there is to ask for.
+The file is long because the tests name each of its paths, in one application.
 """
 
 from __future__ import annotations

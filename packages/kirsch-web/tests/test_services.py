@@ -1,4 +1,7 @@
-"""Sessions, CSRF, security headers, files, validators, compression, authentication, proxies, events."""
+"""Sessions, CSRF, security headers, files, validators, compression, authentication, proxies, events.
+
+The file is long because each service has its cases, on one tree of handlers.
+"""
 
 from __future__ import annotations
 
