@@ -34,6 +34,8 @@ use std::sync::{PoisonError, TryLockError};
 use std::time::Duration;
 
 #[cfg(all(test, loom))]
+mod hosted_model;
+#[cfg(all(test, loom))]
 mod model;
 mod predictor;
 mod route_keys;
@@ -144,6 +146,8 @@ pub struct Scheduler<C: WorkSource> {
     turnstile: Turnstile,
     /// The thread that holds the lock; lets reentry be reported instead of deadlocking.
     owner: AtomicUsize,
+    /// The thread of the loop that hosts the engine; 0 if there is none.
+    host: AtomicUsize,
     /// The last tick found the rules locked.
     has_missed: AtomicBool,
     signals: Box<[Condvar]>,
@@ -195,6 +199,7 @@ impl<C: WorkSource<Work: Send, Poller: Send> + Send> Scheduler<C> {
             rules: Mutex::new(rules),
             turnstile: Turnstile::default(),
             owner: AtomicUsize::new(0),
+            host: AtomicUsize::new(0),
             has_missed: AtomicBool::new(false),
             signals,
         }
@@ -217,7 +222,11 @@ impl<C: WorkSource<Work: Send, Poller: Send> + Send> Scheduler<C> {
     pub fn with<R>(&self, threads: &impl Threads<Source = C>, act: impl FnOnce(&mut C) -> R) -> Result<R, Reentered> {
         let mut rules = self.try_lock(threads)?;
         let result = act(rules.source_mut());
-        rules.step();
+        if self.host.load(Ordering::Relaxed) == me() {
+            rules.step_of_host();
+        } else {
+            rules.step();
+        }
         self.unlock(rules);
         Ok(result)
     }
@@ -236,11 +245,26 @@ impl<C: WorkSource<Work: Send, Poller: Send> + Send> Scheduler<C> {
         act: impl FnOnce(&mut C, &mut C::Poller) -> R,
     ) -> Result<R, Reentered> {
         let mut rules = self.try_lock(threads)?;
+        rules.begin_hosted_poll();
         let (source, poller) = rules.source_and_poller();
         let result = act(source, poller.expect("no thread waits for the poller"));
         rules.publish();
         self.unlock(rules);
         Ok(result)
+    }
+
+    /// For an event loop that hosts the engine and is about to wait: when it has to [poll](Self::poll) at the latest, on
+    /// the clock of [`WorkSource::now`]; zero if there is something to do. If another thread brings that forward while
+    /// the loop waits, the poller is woken.
+    ///
+    /// # Errors
+    /// [`Reentered`] if called from within [`with`](Self::with).
+    pub fn before_hosted_wait(&self, threads: &impl Threads<Source = C>) -> Result<Option<Duration>, Reentered> {
+        let mut rules = self.try_lock(threads)?;
+        self.host.store(me(), Ordering::Relaxed);
+        let due = rules.before_hosted_wait();
+        self.unlock(rules);
+        Ok(due)
     }
 
     /// Counts the threads by what they do.

@@ -36,6 +36,8 @@ pub struct Rules<C: WorkSource> {
     started: usize,
     /// When the wait for the poller ends at the latest.
     poll_until: Option<Duration>,
+    /// A loop that hosts the engine waits for the poller without taking it.
+    is_hosted: bool,
     /// The thread that waits for the poller within a call, because no other thread is free.
     polls_alone: Option<usize>,
     /// Threads that have not exited.
@@ -176,6 +178,7 @@ impl<C: WorkSource> Rules<C> {
             arriving: 0,
             started: 1,
             poll_until: None,
+            is_hosted: false,
             polls_alone: None,
             present: 1,
             running: 0,
@@ -493,6 +496,27 @@ impl<C: WorkSource> Rules<C> {
         self.wake_poller_if_earlier();
     }
 
+    // ---------------------------------------------------------------------------------------------- hosting loop
+
+    /// A loop that hosts the engine is about to wait for the poller, which it does not take. Returns when there is
+    /// something to do at the latest. From now on [`step`](Self::step) wakes the poller for what is to be done earlier.
+    pub fn before_hosted_wait(&mut self) -> Option<Duration> {
+        self.is_hosted = true;
+        self.poll_until = self.source.due();
+        self.poll_until
+    }
+
+    /// The hosting loop polls: it asks again before it waits.
+    pub fn begin_hosted_poll(&mut self) {
+        self.poll_until = Some(Duration::ZERO);
+    }
+
+    /// As [`step`](Self::step), where the thread of the hosting loop has changed the work source: it does not wait then.
+    pub fn step_of_host(&mut self) {
+        self.steps += 1;
+        self.resume_waiters();
+    }
+
     /// Counts the threads by what they do.
     pub fn pool_statistics(&self) -> PoolStatistics {
         PoolStatistics {
@@ -669,9 +693,9 @@ impl<C: WorkSource> Rules<C> {
         free.or(self.followers.last()).copied()
     }
 
-    /// Wakes the leader if there is something to do before its wait would end.
+    /// Wakes the leader, or the loop that hosts the engine, if there is something to do before its wait would end.
     fn wake_poller_if_earlier(&mut self) {
-        if self.poller.is_some() {
+        if self.poller.is_some() && !self.is_hosted {
             return;
         }
         let due = self.source.due();

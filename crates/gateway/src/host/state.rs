@@ -201,6 +201,14 @@ fn timeout_draft() -> Draft {
     draft
 }
 
+impl<I: Interface> EngineState<I> {
+    /// When the engine, or a call that sleeps, has something to do.
+    pub(super) fn next_due(&self) -> Option<Duration> {
+        let due = self.engine.due();
+        due.into_iter().chain(self.app.sleepers.due()).min()
+    }
+}
+
 impl<I: Interface> WorkSource for EngineState<I> {
     type Work = Job<I>;
     type Poller = Poller;
@@ -247,8 +255,7 @@ impl<I: Interface> WorkSource for EngineState<I> {
     }
 
     fn due(&self) -> Option<Duration> {
-        let due = self.engine.due();
-        due.into_iter().chain(self.app.sleepers.due()).min()
+        if self.app.hosted_wakes.is_empty() { self.next_due() } else { Some(Duration::ZERO) }
     }
 
     fn now(&self) -> Duration {

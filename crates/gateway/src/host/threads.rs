@@ -263,14 +263,14 @@ impl<I: Interface> Host<I> {
         self.with(py, |state| state.snapshot(pool_statistics))
     }
 
-    /// For a loop that hosts the engine: how long until it has to poll at the latest.
+    /// For a loop that hosts the engine and is about to wait: how long until it has to poll at the latest.
     pub(crate) fn timeout(&self, py: Python<'_>) -> Result<Option<Duration>, Reentered> {
-        self.with(py, |state| {
-            if !state.app.hosted_wakes.is_empty() {
-                return Some(Duration::ZERO);
-            }
-            state.due().map(|due| due.saturating_sub(clock::now().monotonic))
-        })
+        if self.is_elsewhere() {
+            return Err(Reentered);
+        }
+        let due = self.scheduler.before_hosted_wait(&AttachedThread::new(self, py));
+        let due = due.map_err(|scheduler::Reentered| Reentered)?;
+        Ok(due.map(|due| due.saturating_sub(clock::now().monotonic)))
     }
 
     /// For a loop that hosts the engine: what can start or go on now, and whose wait is over.
@@ -285,7 +285,7 @@ impl<I: Interface> Host<I> {
                     while let Some(job) = state.next(py, true) {
                         jobs.push((job.number(&state.calls), job));
                     }
-                    if !state.poll(poller) && state.due() != Some(Duration::ZERO) {
+                    if !state.poll(poller) && state.next_due() != Some(Duration::ZERO) {
                         break;
                     }
                 }

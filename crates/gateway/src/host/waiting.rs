@@ -110,13 +110,7 @@ impl<I: Interface> ExchangeHost for Host<I> {
     }
 
     fn wake_when(&self, py: Python<'_>, exchange: &Exchange, awaited: Awaited, waiter: Py<PyAny>) -> PyResult<bool> {
-        let (waits, is_woken) = self
-            .with(py, |state| (state.wake_when(py, exchange, awaited, waiter), !state.app.hosted_wakes.is_empty()))?;
-        if is_woken {
-            // The loop may wait already, where another thread than its own has called this.
-            self.waker.wake();
-        }
-        Ok(waits)
+        Ok(self.with(py, |state| state.wake_when(py, exchange, awaited, waiter))?)
     }
 
     fn accept(
