@@ -119,8 +119,8 @@ loom: ## Try the orders in which threads can share the engine; LOOM_MAX_PREEMPTI
 	RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=target/loom CARGO_PROFILE_TEST_DEBUG=0 $(RERUN) cargo test -p engine --lib model::
 
 .PHONY: sim
-sim: ## Simulate the engine's world: SEEDS=5000 of them, or SEED=7 alone and traced; SOCKETS=1 over real sockets
-	@cargo run --quiet --profile test --package sim -- $(if $(SOCKETS),--sockets) $(if $(SEED),$(SEED),1..$(or $(SEEDS),200))
+sim: ## Simulate the engine's world: SEEDS=5000 of them, or SEED=7 alone and traced; SOCKETS=1 over real sockets, LOOP=1 in an event loop
+	@cargo run --quiet --profile test --package sim -- $(if $(SOCKETS),--sockets) $(if $(LOOP),--loop) $(if $(SEED),$(SEED),1..$(or $(SEEDS),200))
 
 .PHONY: test-python
 test-python: build $(STAMPS)/test test-system ## Run the server's Python tests alone, but the slow ones

@@ -355,6 +355,10 @@ impl<A: App> Connection<A> {
             return Step::Stop(self.abort(context, app));
         }
         if self.has_output() {
+            if !self.is_multiplexed() {
+                // A slow client may leave, too.
+                self.look_for_departure(0, app);
+            }
             return Step::Stop(if self.send.waiting.is_paused() { NextAction::Again } else { NextAction::Wait });
         }
         match self.lifecycle {

@@ -109,6 +109,19 @@ pub(crate) struct Ledger {
     pub(crate) lost: AtomicU64,
 }
 
+impl Ledger {
+    /// For so many requests.
+    pub(crate) fn new(count: usize) -> Arc<Self> {
+        Arc::new(Self {
+            is_ticking: AtomicBool::new(false),
+            dropped_in_tick: AtomicU64::new(0),
+            deferred: (0..count).map(|_| AtomicI64::new(0)).collect(),
+            alive: AtomicI64::new(0),
+            lost: AtomicU64::new(0),
+        })
+    }
+}
+
 /// A part of a body.
 #[derive(Debug)]
 pub(crate) struct Chunk {
@@ -217,13 +230,7 @@ impl<P: Protocol> Records<P> {
             protocol: PhantomData,
             shared,
             network,
-            ledger: Arc::new(Ledger {
-                is_ticking: AtomicBool::new(false),
-                dropped_in_tick: AtomicU64::new(0),
-                deferred: (0..count).map(|_| AtomicI64::new(0)).collect(),
-                alive: AtomicI64::new(0),
-                lost: AtomicU64::new(0),
-            }),
+            ledger: Ledger::new(count),
             requests: vec![Record::default(); count],
             connections: vec![ConnectionRecord::default(); plan.connections.len()],
             woken: Vec::new(),

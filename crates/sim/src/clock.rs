@@ -49,6 +49,10 @@ pub(crate) enum Event {
     Files,
     /// The peer of this request, which was ready earlier, loses patience if the request still waits.
     PatienceEnds(usize),
+    /// The event loop goes on. Void unless the number is the current one.
+    Loop(u64),
+    /// Another thread than the loop's acts, as this entry of the plan says.
+    Outside(usize),
 }
 
 /// What all parts of the world share: time, calendar, random choices, and the failure.

@@ -36,6 +36,7 @@ mod clock;
 mod deadlines;
 mod driver;
 mod engine_core;
+mod event_loop;
 mod exchanges;
 pub mod frames;
 mod net;
@@ -47,6 +48,7 @@ pub mod sockets;
 mod threads;
 mod world;
 
+pub use event_loop::LoopSummary;
 pub use world::Summary;
 
 /// Runs the world of `seed`; `traces` prints each event with its virtual time. `on_sockets`: the engine's sockets are
@@ -98,5 +100,30 @@ pub fn run_all(first: u64, last: u64, on_sockets: bool) -> (u64, Summary) {
         }
     });
     println!("{} worlds{}, {failed} failed; {total:?}", last + 1 - first, if on_sockets { " on sockets" } else { "" });
+    (failed, total)
+}
+
+/// Runs the world of `seed` whose driver is an event loop; `traces` prints each event with its virtual time.
+///
+/// # Errors
+/// Which condition did not hold, and when.
+pub fn run_loop(seed: u64, traces: bool) -> Result<LoopSummary, String> {
+    event_loop::run(seed, traces)
+}
+
+/// Runs the worlds with an event loop from seed `first` to seed `last`, as [`run_all`] does.
+#[must_use]
+pub fn run_all_loops(first: u64, last: u64) -> (u64, LoopSummary) {
+    let (mut failed, mut total) = (0, LoopSummary::default());
+    for seed in first..=last {
+        match run_loop(seed, false) {
+            Ok(summary) => total.add(summary),
+            Err(failure) => {
+                println!("seed {seed} failed {failure}\n  replay it: make sim SEED={seed} LOOP=1");
+                failed += 1;
+            }
+        }
+    }
+    println!("{} worlds with an event loop, {failed} failed; {total:?}", last + 1 - first);
     (failed, total)
 }

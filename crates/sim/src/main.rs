@@ -1,19 +1,27 @@
 //! `sim SEED` traces one world; `sim FIRST..LAST` runs many and prints those that failed. With `--sockets` the engine's
-//! sockets are real ones.
+//! sockets are real ones; with `--loop` the driver is an event loop.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let mut arguments: Vec<_> = std::env::args().skip(1).collect();
-    let count = arguments.len();
-    arguments.retain(|argument| argument != "--sockets");
-    let on_sockets = arguments.len() < count;
+    let mut take = |flag: &str| {
+        let count = arguments.len();
+        arguments.retain(|argument| argument != flag);
+        arguments.len() < count
+    };
+    let (on_sockets, has_loop) = (take("--sockets"), take("--loop"));
     let argument = arguments.pop().unwrap_or_default();
     if let Ok(seed) = argument.parse() {
-        return match sim::run(seed, on_sockets, true) {
+        let outcome = if has_loop {
+            sim::run_loop(seed, true).map(|summary| format!("{summary:#?}"))
+        } else {
+            sim::run(seed, on_sockets, true).map(|summary| format!("{summary:#?}"))
+        };
+        return match outcome {
             Ok(summary) => {
-                println!("seed {seed}: {summary:#?}");
+                println!("seed {seed}: {summary}");
                 ExitCode::SUCCESS
             }
             Err(failure) => {
@@ -24,9 +32,9 @@ fn main() -> ExitCode {
     }
     let range = argument.split_once("..").and_then(|(first, last)| Some((first.parse().ok()?, last.parse().ok()?)));
     let Some((first, last)) = range else {
-        eprintln!("usage: sim [--sockets] SEED | sim [--sockets] FIRST..LAST");
+        eprintln!("usage: sim [--sockets | --loop] SEED | sim [--sockets | --loop] FIRST..LAST");
         return ExitCode::from(2);
     };
-    let (failed, _) = sim::run_all(first, last, on_sockets);
+    let failed = if has_loop { sim::run_all_loops(first, last).0 } else { sim::run_all(first, last, on_sockets).0 };
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

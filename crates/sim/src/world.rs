@@ -268,6 +268,7 @@ impl<P: Protocol> World<P> {
             Event::Stop(number) => self.stop(number),
             Event::Files => self.open_files(),
             Event::PatienceEnds(id) => self.end_patience(id),
+            Event::Loop(_) | Event::Outside(_) => unreachable!("this world has threads"),
         }
     }
 

@@ -34,8 +34,24 @@ fn every_promise_holds_over_real_sockets() {
 }
 
 #[test]
+fn every_promise_holds_in_an_event_loop() {
+    if let Some(seed) = number("KIRSCH_SEED") {
+        let outcome = sim::run_loop(seed, true);
+        assert!(outcome.is_ok(), "seed {seed} failed {}", outcome.unwrap_err());
+        return;
+    }
+    let last = number("KIRSCH_SEEDS").unwrap_or(SEEDS);
+    println!("seeds 1 to {last}");
+    let (failed, total) = sim::run_all_loops(1, last);
+    assert_eq!(failed, 0, "the seeds that failed are named above");
+    let shares = [total.answers, total.websockets, total.messages.0, total.messages.1, total.resumed, total.cancelled];
+    assert!(shares.iter().all(|&share| share > 0), "{total:?}");
+}
+
+#[test]
 fn seed_always_gives_the_same_run() {
     for seed in 1..=20 {
+        assert_eq!(sim::run_loop(seed, false), sim::run_loop(seed, false), "seed {seed} with an event loop");
         assert_eq!(sim::run(seed, false, false), sim::run(seed, false, false), "seed {seed}");
     }
 }

@@ -919,14 +919,6 @@ fn waiting_call_returns_when_interrupted() {
 }
 
 #[test]
-fn suspended_call_resumes_when_another_thread_answers_it() {
-    for (most, preemptions) in [(1, None), (2, Some(2))] {
-        Plan::new(most, &[SUSPEND]).interrupting(0).check(preemptions);
-        Plan::new(most, &[SUSPEND]).interrupting(0).free_threaded().check(preemptions);
-    }
-}
-
-#[test]
 fn request_taken_in_by_the_ticker_is_served() {
     Plan::new(1, &[RETURN, RETURN]).serviced(1).check(None);
     Plan::new(1, &[RETURN]).serviced(0).free_threaded().check(None);

@@ -1,0 +1,707 @@
+//! Calls of the application: tasks that wait beside each other, and handlers that are given back between messages.
+
+use super::World;
+use super::app::{Held, LoopApp};
+use super::core::Core;
+use super::plan::{Op, Script, message};
+use crate::clock::Micros;
+use crate::response::pattern;
+use engine::{Awaited, Incoming, Input, Progress, Room, Ticket, WebSocketEnd, WebSocketId};
+use wire::message::Draft;
+use wire::websocket::{CloseCode, Kind, Outgoing, SendError};
+
+/// Bytes of output that a WebSocket may have waiting when a message is taken.
+const HIGH_WATER: u64 = 64 << 10;
+
+/// How a call has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The whole response was written, of so many bytes; or the WebSocket was closed.
+    Whole(usize),
+    /// The WebSocket was denied, or the server's own page sent.
+    Refused(u16),
+    Cut,
+    Abandoned,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TaskState {
+    /// The loop runs it in its next iteration.
+    Ready,
+    Receiving,
+    Sending,
+    Departing,
+    Sleeping(Micros),
+    Over,
+}
+
+#[derive(Debug)]
+pub(crate) struct Task {
+    ops: Vec<Op>,
+    at: usize,
+    pub(crate) state: TaskState,
+    /// A message that is to be sent: its kind and length.
+    pending: Option<(Kind, usize)>,
+    /// Messages that the current operation has taken.
+    count: usize,
+}
+
+/// A handler that is given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Until {
+    Message,
+    Output,
+}
+
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) ticket: Option<Ticket>,
+    pub(crate) websocket: Option<WebSocketId>,
+    pub(crate) tasks: Vec<Task>,
+    /// How often the engine was told to wake it, and has not. One wake ends all waits of a call.
+    pub(crate) armed: u32,
+    /// What a handler waits for while it is given back.
+    pub(crate) until: Option<Until>,
+    pub(crate) has_head: bool,
+    pub(crate) written: usize,
+    pub(crate) messages_sent: usize,
+    /// Bytes of the frames of messages that the engine has taken.
+    composed: u64,
+    /// What the application was told of the end of its WebSocket.
+    pub(crate) end: Option<WebSocketEnd>,
+    pub(crate) outcome: Option<Outcome>,
+    /// All is over: the response and the tasks.
+    pub(crate) is_over: bool,
+    /// When the application's part of its WebSocket was over.
+    pub(crate) over_at: Micros,
+}
+
+/// What a task does after an operation.
+enum Next {
+    GoOn,
+    /// The same operation is tried again when the wait is over.
+    Wait(TaskState),
+    /// The next operation comes when the wait is over.
+    WaitAndGoOn(TaskState),
+    Return,
+    Raise,
+}
+
+enum Sent {
+    Done,
+    Full,
+    Refused,
+    Closed,
+}
+
+impl Call {
+    pub(crate) fn new(ticket: Ticket, script: &Script) -> Self {
+        let ops = if let Script::Tasks(tasks) = script { &tasks[..] } else { &[] };
+        let task = |ops: &Vec<Op>| Task { ops: ops.clone(), at: 0, state: TaskState::Ready, pending: None, count: 0 };
+        Self {
+            ticket: Some(ticket),
+            websocket: None,
+            tasks: ops.iter().map(task).collect(),
+            armed: 0,
+            until: None,
+            has_head: false,
+            written: 0,
+            messages_sent: 0,
+            composed: 0,
+            end: None,
+            outcome: None,
+            is_over: false,
+            over_at: Micros::MAX,
+        }
+    }
+
+    /// What its tasks wait for together.
+    fn awaited(&self) -> Option<Awaited> {
+        let of = |task: &Task| match task.state {
+            TaskState::Receiving => Some(Awaited::INPUT.or(Awaited::DEPARTURE)),
+            TaskState::Sending => Some(Awaited::OUTPUT),
+            TaskState::Departing => Some(Awaited::DEPARTURE),
+            _ => None,
+        };
+        self.tasks.iter().filter_map(of).reduce(Awaited::or)
+    }
+}
+
+impl World {
+    fn call(&mut self, id: usize) -> &mut Call {
+        self.calls[id].as_mut().expect("it was called")
+    }
+
+    /// Runs a task until it waits or ends.
+    pub(super) fn run_task(&mut self, id: usize, task: usize) {
+        while !self.shared.has_failed() && !self.call(id).is_over {
+            let own = &self.call(id).tasks[task];
+            if own.state != TaskState::Ready {
+                return;
+            }
+            let op = own.ops.get(own.at).copied();
+            let next = match op {
+                None => Next::Return,
+                Some(op) => self.operate(id, task, op),
+            };
+            let own = &mut self.call(id).tasks[task];
+            match next {
+                Next::GoOn => {
+                    own.at += 1;
+                    own.count = 0;
+                    // The application gives others a turn.
+                    if self.shared.one_in(8) {
+                        return self.ready.push((id, task));
+                    }
+                }
+                Next::Wait(state) => return self.wait(id, task, state),
+                Next::WaitAndGoOn(state) => {
+                    own.at += 1;
+                    own.count = 0;
+                    return self.wait(id, task, state);
+                }
+                Next::Return | Next::Raise => {
+                    own.state = TaskState::Over;
+                    if task == 0 {
+                        self.conclude(id, matches!(next, Next::Raise));
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn wait(&mut self, id: usize, task: usize, state: TaskState) {
+        self.waits += 1;
+        self.shared.trace(|| format!("task {task} of call {id} waits: {state:?}"));
+        self.call(id).tasks[task].state = state;
+        match state {
+            TaskState::Ready => self.ready.push((id, task)),
+            TaskState::Sleeping(_) => {}
+            _ => self.arm(id),
+        }
+    }
+
+    /// Has the engine wake the call when any of its tasks can go on.
+    pub(super) fn arm(&mut self, id: usize) {
+        let call = self.calls[id].as_mut().expect("it was called");
+        let (Some(awaited), Some(ticket)) = (call.awaited(), &call.ticket) else { return };
+        call.armed += 1;
+        let core = self.rules.source_mut();
+        let now = core.clock();
+        core.engine.wait_for_any(ticket, awaited, id, now, &mut core.app);
+        self.rules.step_of_host();
+    }
+
+    /// What a call waits for may be the case: its tasks look again.
+    pub(super) fn wake(&mut self, id: usize) {
+        let Some(call) = &mut self.calls[id] else {
+            return self.shared.fail(|| format!("call {id} is woken, which was not called"));
+        };
+        let Some(armed) = call.armed.checked_sub(1) else {
+            return self.shared.fail(|| format!("call {id} is woken more often than it has waited"));
+        };
+        call.armed = armed;
+        self.shared.trace(|| format!("call {id} is woken"));
+        self.look_again(id);
+    }
+
+    fn look_again(&mut self, id: usize) {
+        let call = self.calls[id].as_mut().expect("it was called");
+        for (index, task) in call.tasks.iter_mut().enumerate() {
+            if matches!(task.state, TaskState::Receiving | TaskState::Sending | TaskState::Departing) {
+                task.state = TaskState::Ready;
+                self.ready.push((id, index));
+            }
+        }
+    }
+
+    /// A task of a call is cancelled.
+    pub(super) fn cancel(&mut self, id: usize, index: usize, is_swallowed: bool) {
+        let Some(call) = self.calls[id].as_mut().filter(|call| !call.is_over) else { return };
+        let index = index.min(call.tasks.len().saturating_sub(1));
+        let Some(task) = call.tasks.get_mut(index) else { return };
+        if matches!(task.state, TaskState::Over | TaskState::Ready) {
+            return;
+        }
+        self.cancelled += 1;
+        self.shared.trace(|| format!("task {index} of call {id} is cancelled"));
+        if is_swallowed {
+            task.state = TaskState::Ready;
+            self.ready.push((id, index));
+        } else {
+            task.state = TaskState::Over;
+            if index == 0 {
+                self.conclude(id, true);
+            }
+        }
+    }
+
+    fn operate(&mut self, id: usize, task: usize, op: Op) -> Next {
+        match op {
+            Op::Sleep(time) => Next::WaitAndGoOn(TaskState::Sleeping(self.shared.now() + time)),
+            Op::Receive | Op::ReceiveAll if !self.plan.calls[id].is_websocket => self.read(id, op == Op::ReceiveAll),
+            Op::Receive => self.take(id, task, 1, false),
+            Op::ReceiveAll => self.take(id, task, usize::MAX, false),
+            Op::Echo(most) => self.take(id, task, most, true),
+            Op::AwaitDeparture => {
+                let call = self.calls[id].as_mut().expect("it was called");
+                let engine = &self.rules.source().engine;
+                match &call.ticket {
+                    Some(ticket) if !engine.has_peer_left(ticket) => Next::Wait(TaskState::Departing),
+                    _ => Next::GoOn,
+                }
+            }
+            Op::Head(_) => Next::GoOn,
+            Op::Part(length) => self.write(id, length),
+            Op::End => self.end_response(id),
+            Op::Accept => self.accept(id),
+            Op::Deny(status) => self.deny(id, status),
+            Op::Send(length) => {
+                let own = &mut self.call(id).tasks[task];
+                own.pending.get_or_insert((Kind::Binary, length));
+                self.send_pending(id, task).unwrap_or(Next::GoOn)
+            }
+            Op::Close(code) => {
+                self.close(id, code);
+                Next::GoOn
+            }
+            Op::Raise => Next::Raise,
+        }
+    }
+
+    // -------------------------------------------------------------------------------------------------------- HTTP
+
+    fn read(&mut self, id: usize, is_all: bool) -> Next {
+        let mut buffer = vec![0; 1 + self.shared.index(64 << 10)];
+        loop {
+            let call = self.calls[id].as_ref().expect("it was called");
+            let Some(ticket) = &call.ticket else { return Next::GoOn };
+            let core = self.rules.source_mut();
+            let now = core.clock();
+            let input = core.engine.read(ticket, &mut buffer, now, &mut core.app);
+            match input {
+                Input::Bytes(count) => {
+                    core.app.note_read(id, &buffer[..count]);
+                    if !is_all {
+                        return Next::GoOn;
+                    }
+                }
+                Input::Pending => return Next::Wait(TaskState::Receiving),
+                Input::Broken(_) => return Next::Raise,
+                Input::End => {
+                    let (read, length) = (core.app.records[id].read, self.plan.calls[id].body);
+                    if read != length {
+                        self.shared.fail(|| format!("the body of call {id} ends after {read} bytes of {length}"));
+                    }
+                    return Next::GoOn;
+                }
+            }
+        }
+    }
+
+    pub(super) fn declared(&self, id: usize) -> Option<u64> {
+        let Script::Tasks(tasks) = &self.plan.calls[id].script else { return None };
+        let declares = tasks[0].contains(&Op::Head(true));
+        let length = |op: &Op| if let Op::Part(length) = op { *length as u64 } else { 0 };
+        declares.then(|| tasks[0].iter().map(length).sum())
+    }
+
+    /// Writes a part of the body, behind the head, and sends it.
+    fn write(&mut self, id: usize, length: usize) -> Next {
+        let declared = self.declared(id);
+        let call = self.calls[id].as_mut().expect("it was called");
+        let Some(ticket) = &call.ticket else { return Next::GoOn };
+        let core = self.rules.source_mut();
+        if core.engine.is_gone(ticket) {
+            return Next::Raise;
+        }
+        let chunk = core.app.chunk(id, pattern(id, call.written, length));
+        let is_full = core.engine.reply(ticket, |reply| {
+            begin(id, &mut call.has_head, declared, reply);
+            if length > 0 && reply.write(chunk).is_err() {
+                return Err("the engine takes a part for wrong");
+            }
+            reply.flush();
+            Ok(reply.is_full())
+        });
+        call.written += length;
+        self.rules.step_of_host();
+        match is_full {
+            Ok(true) => Next::WaitAndGoOn(TaskState::Sending),
+            Ok(false) => Next::GoOn,
+            Err(what) => {
+                self.shared.fail(|| format!("call {id}: {what}"));
+                Next::Raise
+            }
+        }
+    }
+
+    fn end_response(&mut self, id: usize) -> Next {
+        let declared = self.declared(id);
+        let call = self.calls[id].as_mut().expect("it was called");
+        let Some(ticket) = call.ticket.take() else { return Next::GoOn };
+        let core = self.rules.source_mut();
+        let now = core.clock();
+        let outcome = if core.engine.is_gone(&ticket) {
+            Outcome::Cut
+        } else {
+            let finished = core.engine.reply(&ticket, |reply| {
+                begin(id, &mut call.has_head, declared, reply);
+                reply.finish()
+            });
+            if finished.is_err() { Outcome::Cut } else { Outcome::Whole(call.written) }
+        };
+        call.outcome = Some(outcome);
+        let progress = if outcome == Outcome::Cut { Progress::Cut } else { Progress::Done };
+        core.engine.complete(ticket, progress, now, &mut core.app);
+        self.rules.step_of_host();
+        // `receive` says so to those that wait.
+        self.look_again(id);
+        Next::GoOn
+    }
+
+    // --------------------------------------------------------------------------------------------------- WebSocket
+
+    fn accept(&mut self, id: usize) -> Next {
+        let call = self.calls[id].as_mut().expect("it was called");
+        let Some(ticket) = &call.ticket else { return Next::Raise };
+        let core = self.rules.source_mut();
+        let now = core.clock();
+        match core.engine.accept_websocket(ticket, None, [], now, &mut core.app) {
+            Ok(Some(websocket)) => {
+                call.websocket = Some(websocket);
+                self.websockets += 1;
+                self.rules.step_of_host();
+                Next::GoOn
+            }
+            Ok(None) => Next::Raise,
+            Err(misuse) => {
+                self.shared.fail(|| format!("call {id} may not accept: {misuse}"));
+                Next::Raise
+            }
+        }
+    }
+
+    fn deny(&mut self, id: usize, status: u16) -> Next {
+        let call = self.calls[id].as_mut().expect("it was called");
+        let Some(ticket) = call.ticket.take() else { return Next::GoOn };
+        let core = self.rules.source_mut();
+        let now = core.clock();
+        let is_gone = core.engine.is_gone(&ticket);
+        if !is_gone {
+            core.engine.reply(&ticket, |reply| {
+                let mut draft = Draft::default();
+                draft.start_code(status).expect("a status");
+                draft.field(b"Content-Length", b"0").expect("a length");
+                reply.begin(&draft, None);
+                reply.finish().expect("it is whole");
+            });
+        }
+        call.outcome = Some(if is_gone { Outcome::Cut } else { Outcome::Refused(status) });
+        core.engine.complete(ticket, if is_gone { Progress::Cut } else { Progress::Done }, now, &mut core.app);
+        self.rules.step_of_host();
+        Next::GoOn
+    }
+
+    fn receive(&mut self, id: usize) -> Incoming<(Kind, Vec<u8>)> {
+        let Some(websocket) = self.call(id).websocket else { return Incoming::End(WebSocketEnd::abnormal()) };
+        let core = self.rules.source_mut();
+        let now = core.clock();
+        let incoming = core.engine.receive_message(websocket, now, &mut core.app);
+        let incoming = match incoming {
+            Incoming::Message(mut message) => {
+                let (kind, bytes) = (message.kind, std::mem::take(&mut message.bytes));
+                core.app.note_taken(id, kind, &bytes);
+                Incoming::Message((kind, bytes))
+            }
+            Incoming::Pending => Incoming::Pending,
+            Incoming::End(end) => {
+                let record = &core.app.records[id];
+                let (arrived, taken) = (record.arrived, record.taken);
+                if arrived != taken {
+                    self.shared.fail(|| format!("call {id} is told the end after {taken} of {arrived} messages"));
+                }
+                Incoming::End(end)
+            }
+        };
+        self.rules.step_of_host();
+        if let Incoming::End(end) = &incoming {
+            let call = self.call(id);
+            if call.end.get_or_insert_with(|| end.clone()) != end {
+                self.shared.fail(|| format!("call {id} is told another end than before: {end:?}"));
+            }
+        }
+        incoming
+    }
+
+    /// Takes messages, and sends each back if it is to.
+    fn take(&mut self, id: usize, task: usize, most: usize, answers: bool) -> Next {
+        loop {
+            if let Some(next) = self.send_pending(id, task) {
+                return next;
+            }
+            if self.call(id).tasks[task].count >= most {
+                return Next::GoOn;
+            }
+            match self.receive(id) {
+                Incoming::Message((kind, bytes)) => {
+                    let own = &mut self.call(id).tasks[task];
+                    own.count += 1;
+                    own.pending = answers.then_some((kind, bytes.len()));
+                }
+                Incoming::Pending => return Next::Wait(TaskState::Receiving),
+                Incoming::End(_) => return Next::Return,
+            }
+        }
+    }
+
+    /// Sends the message that waits to be sent, if there is one. `None`: the task goes on.
+    fn send_pending(&mut self, id: usize, task: usize) -> Option<Next> {
+        let (kind, length) = self.call(id).tasks[task].pending?;
+        let sent = self.send(id, kind, length, true);
+        let own = &mut self.call(id).tasks[task];
+        if !matches!(sent, Sent::Refused) {
+            own.pending = None;
+        }
+        match sent {
+            Sent::Done => None,
+            // The message was all of the operation.
+            Sent::Full if matches!(own.ops[own.at], Op::Send(_)) => Some(Next::WaitAndGoOn(TaskState::Sending)),
+            Sent::Full | Sent::Refused => Some(Next::Wait(TaskState::Sending)),
+            Sent::Closed => Some(Next::Raise),
+        }
+    }
+
+    /// Sends a message, from the loop's thread or from another one.
+    fn send(&mut self, id: usize, kind: Kind, length: usize, is_host: bool) -> Sent {
+        let call = self.calls[id].as_mut().expect("it was called");
+        let Some(websocket) = call.websocket else { return Sent::Closed };
+        let bytes = message(id, call.messages_sent, kind, length, true);
+        let outgoing = match kind {
+            Kind::Text => Outgoing::Text(str::from_utf8(&bytes).expect("ASCII")),
+            Kind::Binary => Outgoing::Binary(&bytes),
+        };
+        let core = self.rules.source_mut();
+        let connection = core.app.records[id].connection.unwrap_or_default();
+        let backlog = call.composed.saturating_sub(self.network.borrow().sent_on(connection));
+        let now = core.clock();
+        let sent = core.engine.send_message(websocket, outgoing, now, &mut core.app);
+        if is_host {
+            self.rules.step_of_host();
+        } else {
+            self.rules.step();
+        }
+        if sent.is_ok() {
+            let header = match bytes.len() {
+                0..126 => 2,
+                126..65_536 => 4,
+                _ => 10,
+            };
+            call.messages_sent += 1;
+            call.composed += header + bytes.len() as u64;
+            if backlog > HIGH_WATER {
+                self.shared.fail(|| format!("a message of call {id} is taken while {backlog} bytes wait"));
+            }
+        }
+        match sent {
+            Ok(Room::Left) => Sent::Done,
+            Ok(Room::Full) => Sent::Full,
+            Err(SendError::QueueFull) => Sent::Refused,
+            Err(_) => Sent::Closed,
+        }
+    }
+
+    fn close(&mut self, id: usize, code: u16) {
+        let Some(websocket) = self.call(id).websocket else { return };
+        let core = self.rules.source_mut();
+        let (now, code) = (core.clock(), CloseCode::new(code).expect("a code for frames"));
+        core.engine.close_websocket(websocket, code, "", now, &mut core.app);
+    }
+
+    /// Another thread than the loop's sends a message, or closes.
+    pub(super) fn act_outside(&mut self, entry: usize) {
+        let (_, id, act) = self.plan.outside[entry];
+        let is_open = self.calls[id].as_ref().is_some_and(|call| call.websocket.is_some() && !call.is_over);
+        if !is_open {
+            return;
+        }
+        self.shared.trace(|| format!("another thread acts on call {id}: {act:?}"));
+        match act {
+            super::plan::Outside::Send(length) => drop(self.send(id, Kind::Text, length, false)),
+            super::plan::Outside::Close(code) => {
+                self.close(id, code);
+                self.rules.step();
+            }
+        }
+    }
+
+    /// A call has come to its end: so does what it has left open.
+    fn conclude(&mut self, id: usize, has_raised: bool) {
+        let now = self.shared.now();
+        let call = self.calls[id].as_mut().expect("it was called");
+        call.is_over = true;
+        call.over_at = now;
+        for task in &mut call.tasks {
+            task.state = TaskState::Over;
+        }
+        self.shared.trace(|| format!("call {id} is over{}", if has_raised { ", by an exception" } else { "" }));
+        let Some(ticket) = call.ticket.take() else { return };
+        let websocket = call.websocket;
+        let core = self.rules.source_mut();
+        let now = core.clock();
+        let Core { engine, app, .. } = core;
+        let (progress, outcome) = match websocket {
+            Some(websocket) => {
+                if has_raised {
+                    let code = CloseCode::INTERNAL_ERROR;
+                    engine.close_websocket(websocket, code, "", now, app);
+                }
+                (Progress::Done, Outcome::Whole(0))
+            }
+            None if engine.is_gone(&ticket) => (Progress::Cut, Outcome::Cut),
+            None => {
+                if engine.reply(&ticket, |reply| reply.fail(500, "The application has failed.")) {
+                    (Progress::Done, Outcome::Refused(500))
+                } else {
+                    (Progress::Cut, Outcome::Cut)
+                }
+            }
+        };
+        engine.complete(ticket, progress, now, app);
+        self.call(id).outcome = Some(outcome);
+        self.rules.step_of_host();
+    }
+
+    // ----------------------------------------------------------------------------------------------------- handlers
+
+    /// Runs a handler until no message is left.
+    pub(super) fn run_handler(&mut self, id: usize, resumed: Option<Until>) {
+        let Script::Handler { answers, closes_after } = self.plan.calls[id].script else { return };
+        if resumed.is_none() && !matches!(self.accept(id), Next::GoOn) {
+            return self.complete_handler(id, Progress::Cut, Outcome::Cut);
+        }
+        let mut is_first = true;
+        let mut pending = self.handler_owes[id].take();
+        loop {
+            if let Some((kind, length)) = pending.take() {
+                match self.send(id, kind, length, true) {
+                    Sent::Done | Sent::Closed => {}
+                    Sent::Full => return self.give_back(id, Until::Output),
+                    Sent::Refused => {
+                        self.handler_owes[id] = Some((kind, length));
+                        return self.give_back(id, Until::Output);
+                    }
+                }
+            }
+            let taken = self.rules.source().app.records[id].taken;
+            if closes_after.is_some_and(|most| taken >= most) {
+                self.close(id, 4002);
+                return self.complete_handler(id, Progress::Done, Outcome::Whole(0));
+            }
+            match self.receive(id) {
+                Incoming::Message((kind, bytes)) => pending = answers.then_some((kind, bytes.len())),
+                Incoming::Pending if is_first && resumed == Some(Until::Message) => {
+                    return self.shared.fail(|| format!("call {id} is resumed, and there is no message"));
+                }
+                Incoming::Pending => return self.give_back(id, Until::Message),
+                Incoming::End(_) => return self.complete_handler(id, Progress::Done, Outcome::Whole(0)),
+            }
+            is_first = false;
+        }
+    }
+
+    fn give_back(&mut self, id: usize, until: Until) {
+        let core = self.rules.source_mut();
+        let held = core.app.held(id);
+        let progress = match until {
+            Until::Message => Progress::Listening(held),
+            Until::Output => Progress::Blocked(held),
+        };
+        self.call(id).until = Some(until);
+        self.complete_with(id, progress);
+    }
+
+    fn complete_handler(&mut self, id: usize, progress: Progress<Held>, outcome: Outcome) {
+        let now = self.shared.now();
+        let call = self.call(id);
+        call.is_over = true;
+        call.over_at = now;
+        call.outcome = Some(outcome);
+        self.complete_with(id, progress);
+    }
+
+    fn complete_with(&mut self, id: usize, progress: Progress<Held>) {
+        let Some(ticket) = self.call(id).ticket.take() else {
+            return self.shared.fail(|| format!("call {id} has no ticket to give back"));
+        };
+        let core = self.rules.source_mut();
+        let now = core.clock();
+        core.engine.complete(ticket, progress, now, &mut core.app);
+        self.rules.step_of_host();
+    }
+
+    // ------------------------------------------------------------------------------------------------------- checks
+
+    /// Checks, when the loop is about to wait, that nothing waits for what is there.
+    pub(super) fn check_waiting(&mut self) {
+        for id in 0..self.calls.len() {
+            let Some(call) = self.calls[id].as_ref().filter(|call| !call.is_over) else { continue };
+            let core = self.rules.source_mut();
+            let record = &core.app.records[id];
+            let (arrived, taken, read) = (record.arrived, record.taken, record.read);
+            let connection = record.connection.unwrap_or_default();
+            let network = self.network.borrow();
+            let is_stuck = network.history(connection).full_since.is_some();
+            let has_ended = call.websocket.is_some_and(|websocket| core.engine.websocket_state(websocket).0.is_some());
+            let is = |state: TaskState| call.tasks.iter().any(|task| task.state == state);
+            let (receives, sends, departs) =
+                (is(TaskState::Receiving), is(TaskState::Sending), is(TaskState::Departing));
+            let is_gone = call.ticket.as_ref().is_some_and(|ticket| core.engine.is_gone(ticket));
+            let has_left = call.ticket.as_ref().is_some_and(|ticket| core.engine.has_peer_left(ticket));
+            let wrong = if (receives || sends || departs) && call.ticket.is_none() {
+                "waits although its response is complete"
+            } else if (receives || call.until == Some(Until::Message)) && arrived > taken {
+                "waits although there is a message"
+            } else if (receives || sends || call.until.is_some()) && has_ended {
+                "waits although its WebSocket has ended"
+            } else if (sends || call.until == Some(Until::Output)) && !is_stuck {
+                "waits for output although its client has taken all"
+            } else if (receives || sends || departs) && is_gone {
+                "waits although its client is gone"
+            } else if departs && has_left {
+                "waits although its client has left"
+            } else if receives && call.websocket.is_none() && self.has_unread_body(id, read, network.taken(connection))
+            {
+                "waits although some of its body is there"
+            } else {
+                continue;
+            };
+            self.shared.fail(|| format!("call {id} {wrong}: {call:?}"));
+        }
+    }
+
+    /// Whether the engine has received more of a body than the application has read.
+    fn has_unread_body(&self, id: usize, read: usize, taken: u64) -> bool {
+        let plan = &self.plan.calls[id];
+        let client = &self.clients[self.owners[id]];
+        let index = client.plan.calls.iter().position(|&call| call == id).unwrap_or_default();
+        let body = client.places[index].0 + plan.head;
+        let received = usize::try_from(taken).unwrap_or(usize::MAX).saturating_sub(body).min(plan.body);
+        !plan.is_chunked && received > read
+    }
+}
+
+/// Writes the head, if that has not been done.
+fn begin(id: usize, has_head: &mut bool, declared: Option<u64>, reply: &mut engine::Reply<'_, LoopApp>) {
+    if std::mem::replace(has_head, true) {
+        return;
+    }
+    let mut draft = Draft::default();
+    draft.start(b"200 OK").expect("a status");
+    draft.field(b"X-Id", id.to_string().as_bytes()).expect("a field");
+    if let Some(length) = declared {
+        draft.field(b"Content-Length", length.to_string().as_bytes()).expect("a length");
+    }
+    reply.begin(&draft, None);
+}

@@ -1,0 +1,187 @@
+//! What must hold at the end of a world.
+
+use super::World;
+use super::calls::Outcome;
+use super::client::{Client, Ending, WebSocketClient};
+use super::plan::{ClientOp, Op, Outside, Script};
+use crate::clock::{EARLY, Micros, micros};
+use crate::net::History;
+
+impl World {
+    pub(super) fn check_end(&mut self) {
+        let core = self.rules.source();
+        let describe = || self.describe();
+        if !core.engine.is_stopped() || core.engine.connections() > 0 {
+            return self.shared.fail(|| format!("the engine does not come to its end: {}", describe()));
+        }
+        for (id, call) in self.calls.iter().enumerate() {
+            let record = &core.app.records[id];
+            if let Some(call) = call.as_ref().filter(|call| !call.is_over) {
+                return self.shared.fail(|| format!("call {id} never ends: {call:?}"));
+            }
+            if record.has_begun && !record.is_called && !record.is_dismissed {
+                return self.shared.fail(|| format!("call {id} is lost"));
+            }
+        }
+        let statistics = core.engine.statistics();
+        if (statistics.running, statistics.suspended, statistics.connections, statistics.websockets) != (0, 0, 0, 0) {
+            return self.shared.fail(|| format!("the counters do not add up: {}", describe()));
+        }
+        for (index, client) in self.clients.iter().enumerate() {
+            let Some(number) = client.connection else { continue };
+            let history = self.network.borrow().history(number);
+            if let Err(what) = self.check_client(client, &history) {
+                return self.shared.fail(|| format!("client {index}: {what}; {history:?}"));
+            }
+        }
+    }
+
+    fn outcome(&self, id: usize) -> Option<Outcome> {
+        self.calls[id].as_ref().and_then(|call| call.outcome)
+    }
+
+    fn check_client(&self, client: &Client, history: &History) -> Result<(), String> {
+        // A stop cuts what is under way, and does not accept what comes late.
+        let is_stopping = history.dropped.is_none_or(|(at, _)| at >= self.plan.stop.at);
+        for (index, answer) in client.answers.iter().enumerate() {
+            let id = client.plan.calls[index];
+            match self.outcome(id) {
+                Some(Outcome::Whole(length)) if answer.is_own && answer.body.len() == length => {}
+                Some(Outcome::Refused(status)) if answer.status == status => {}
+                // All that was declared had been sent when the application failed.
+                Some(Outcome::Cut) if answer.is_own && self.declared(id) == Some(answer.body.len() as u64) => {}
+                // The client of a request that never came to its end.
+                None if !answer.is_own && matches!(answer.status, 400 | 408 | 503) && !client.is_honest() => {}
+                None if answer.status == 408 && is_stopping => {}
+                outcome => {
+                    let (status, length) = (answer.status, answer.body.len());
+                    return Err(format!("it has {status} and {length} bytes for call {id}, which was {outcome:?}"));
+                }
+            }
+        }
+        if !client.is_honest() {
+            return Ok(());
+        }
+        match &client.websocket {
+            Some(websocket) if websocket.is_open => self.check_websocket(client, websocket, is_stopping),
+            _ => self.check_answers(client, is_stopping, history),
+        }
+    }
+
+    fn check_answers(&self, client: &Client, is_stopping: bool, history: &History) -> Result<(), String> {
+        let answered = client.answers.len();
+        let Some(&id) = client.plan.calls.get(answered) else { return Ok(()) };
+        if is_stopping || client.answers.last().is_some_and(|last| !last.keep_alive) {
+            return Ok(());
+        }
+        // The connection does not go on behind a response that was cut, though all that it declared was sent, and behind a
+        // body that the application has not taken. The server does not wait for long then for what the client still sends.
+        let is_cut = |&id: &usize| self.outcome(id) == Some(Outcome::Cut);
+        let is_unread = |&id: &usize| self.outcome(id).is_some() && !self.is_body_read(id);
+        if client.plan.calls[..answered].iter().any(is_cut) || client.plan.calls[..=answered].iter().any(is_unread) {
+            return Ok(());
+        }
+        // What a slow client sends on a connection that was idle for too long destroys what it has not read.
+        let idle = self.plan.config.keep_alive.map_or(Micros::MAX, micros);
+        let dropped = history.dropped.map_or(0, |(at, _)| at + EARLY);
+        if history.last_send.saturating_add(idle) <= dropped && history.last_arrival > dropped {
+            return Ok(());
+        }
+        match (self.outcome(id), client.ending) {
+            (Some(Outcome::Cut), Some(Ending::Reset)) => Ok(()),
+            (Some(Outcome::Cut), Some(Ending::End)) if self.is_cut_visible(client, id) => Ok(()),
+            (outcome, ending) => Err(format!("it has no answer to call {id}, which was {outcome:?}; {ending:?}")),
+        }
+    }
+
+    fn is_body_read(&self, id: usize) -> bool {
+        self.rules.source().app.records[id].read == self.plan.calls[id].body
+    }
+
+    /// Whether a client that sees an end knows that something is missing.
+    fn is_cut_visible(&self, client: &Client, id: usize) -> bool {
+        let has_head = self.calls[id].as_ref().is_some_and(|call| call.has_head);
+        !has_head || client.has_part()
+    }
+
+    fn check_websocket(&self, client: &Client, websocket: &WebSocketClient, is_stopping: bool) -> Result<(), String> {
+        let id = client.plan.calls[0];
+        let Some(call) = &self.calls[id] else { return Err("it is open without a call".to_owned()) };
+        let record = &self.rules.source().app.records[id];
+        if websocket.received > call.messages_sent {
+            return Err(format!("it has {} messages of {}", websocket.received, call.messages_sent));
+        }
+        let made = websocket.ends.len();
+        if record.taken > record.arrived || record.arrived > made {
+            return Err(format!("{made} messages were sent, {} arrived, {} taken", record.arrived, record.taken));
+        }
+        if let Some(end) = &call.end {
+            let is_right = match end.code {
+                // It cannot be told from others where both have closed at once.
+                code if end.is_own => self.server_codes(id).contains(&code),
+                1006 => is_stopping,
+                code => websocket.own_close == Some(code) || self.server_codes(id).contains(&code),
+            };
+            if !is_right {
+                return Err(format!("the application is told {end:?}"));
+            }
+            let is_clients = !end.is_own && websocket.own_close == Some(end.code);
+            if is_clients && !self.server_codes(id).contains(&end.code) && record.taken != made {
+                return Err(format!("the application has taken {} messages of {made} before {end:?}", record.taken));
+            }
+        }
+        let Some(code) = websocket.close else {
+            return if is_stopping { Ok(()) } else { Err(format!("it has no Close frame; {:?}", client.ending)) };
+        };
+        if websocket.own_close != Some(code) && !self.server_codes(id).contains(&code) {
+            return Err(format!("it is closed with {code}"));
+        }
+        // The end of a call closes, and does not leave that to the end of the server.
+        let ends_at = self.plan.drain.unwrap_or(Micros::MAX).min(self.plan.stop.at);
+        if matches!(code, 1001 | 1012) && websocket.own_close != Some(code) && call.over_at < ends_at {
+            return Err(format!("it is closed with {code}, and its call was over before"));
+        }
+        if websocket.received != call.messages_sent {
+            let (got, sent) = (websocket.received, call.messages_sent);
+            return Err(format!("it has {got} messages of {sent} before the Close frame {code}"));
+        }
+        match client.ending {
+            // A reset where the server has not read what was sent behind its Close frame.
+            Some(Ending::End | Ending::Reset) => Ok(()),
+            ending => Err(format!("its WebSocket is closed, and the connection is not: {ending:?}")),
+        }
+    }
+
+    /// The codes with which the server may close the WebSocket of a call.
+    fn server_codes(&self, id: usize) -> Vec<u16> {
+        // The application's call is over without a close, or by an exception.
+        let mut codes = vec![1000];
+        let plan = &self.plan.calls[id];
+        let is_cancelled = plan.cancelled.is_some_and(|cancelled| !cancelled.is_swallowed);
+        match &plan.script {
+            Script::Tasks(tasks) => {
+                for op in tasks.iter().flatten() {
+                    match op {
+                        Op::Close(code) => codes.push(*code),
+                        Op::Raise => codes.push(1011),
+                        _ => {}
+                    }
+                }
+            }
+            Script::Handler { .. } => codes.push(4002),
+        }
+        // A message that cannot be sent raises.
+        codes.extend(is_cancelled.then_some(1011));
+        for (_, of, act) in &self.plan.outside {
+            if let (true, Outside::Close(code)) = (*of == id, act) {
+                codes.push(*code);
+            }
+        }
+        if self.plan.clients[self.owners[id]].ops.contains(&ClientOp::Break) {
+            codes.push(1002);
+        }
+        codes.extend(self.plan.drain.map(|_| 1012));
+        codes.push(1001);
+        codes
+    }
+}
