@@ -7,7 +7,8 @@ r"""Measure HTTP servers side by side against the floor, a bare epoll loop in C.
 Each server is one process group that is pinned to one processor; wrk is pinned to another. The servers take turns,
 round after round, so that a machine that drifts touches all alike. The figure to quote is `cpu`, microseconds of
 processor time (user and system, the whole process group) for each answered request, and `x floor`, the same as a
-multiple of the floor's in this very run. Requests a second depend on wrk's share of the machine too: quote them as a
+multiple of the floor's in this very run. In the scenarios `ws` and `ws-16k` a request is a message of a WebSocket, sent
+back; echoes.c is the client there. Requests a second depend on wrk's share of the machine too: quote them as a
 ratio only.
 
 In a command, {app} is yardstick_apps:NAME (the file beside this one, on PYTHONPATH), {name} is NAME and {port} the
@@ -39,7 +40,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 
-# Name: the WSGI application, and arguments of wrk.
+# Name: the application, and arguments of wrk; for WebSockets those of echoes.
 SCENARIOS: dict[str, tuple[str, list[str]]] = {
     "ka": ("hello", []),
     "chrome": ("hello", ["-s", "chrome.lua"]),
@@ -54,12 +55,18 @@ SCENARIOS: dict[str, tuple[str, list[str]]] = {
     "slowmix": ("slowmix", ["-s", "slowmix.lua"]),
     "asgi": ("asgi", []),
     "asgi-chrome": ("asgi", ["-s", "chrome.lua"]),
+    "ws": ("ws_echo", ["125"]),
+    "ws-16k": ("ws_echo", ["16384"]),
 }
+
+INTERFACES = {"asgi": "asgi", "asgi-chrome": "asgi", "ws": "ws", "ws-16k": "ws"}
+"""What a scenario needs of a server; WSGI where it is not said."""
 
 FLOOR_BODY = {"large": 100_000, "stream": 100_000}
 """Bytes of body that the floor sends where responses are large, so that it pays for the same copying."""
 
 ASGI_PEERS = frozenset({"granian-asgi", "uvicorn"})
+WS_PEERS = frozenset({"granian-ws", "picows", "uvicorn-websockets", "uvicorn-wsproto"})
 """Without --only a peer takes part in the scenarios that it can serve."""
 
 _START_SECONDS = 30.0
@@ -77,6 +84,7 @@ def peers(venv: str) -> dict[str, str]:
     at = "127.0.0.1"
     granian = f"{bin_}/granian --workers 1 --http 1 --no-ws --host {at} --port {{port}}"
     gunicorn = f"{bin_}/gunicorn -w 1 -b {at}:{{port}}"
+    uvicorn = f"{bin_}/uvicorn --host {at} --port {{port}} --no-access-log"
 
     def run(code: str) -> str:
         return f"{bin_}/python -c {shlex.quote(code)}"
@@ -93,7 +101,11 @@ def peers(venv: str) -> dict[str, str]:
         "granian": f"{granian} --interface wsgi --blocking-threads 1 {{app}}",
         "granian-threads": f"{granian} --interface wsgi --blocking-threads 100 {{app}}",
         "granian-asgi": f"{granian} --interface asgi {{app}}",
-        "uvicorn": f"{bin_}/uvicorn --host {at} --port {{port}} --no-access-log {{app}}",
+        "granian-ws": f"{granian.replace(' --no-ws', '')} --interface asgi {{app}}",
+        "uvicorn": f"{uvicorn} {{app}}",
+        "uvicorn-websockets": f"{uvicorn} --ws websockets --ws-per-message-deflate false {{app}}",
+        "uvicorn-wsproto": f"{uvicorn} --ws wsproto --ws-per-message-deflate false {{app}}",
+        "picows": run("import yardstick_apps as a; a.picows_echo({port})"),
         "gunicorn": f"{gunicorn} {{app}}",
         "gunicorn-gthread": f"{gunicorn} -k gthread --threads 100 {{app}}",
         "gunicorn-gevent": f"{gunicorn} -k gevent {{app}}",
@@ -204,13 +216,17 @@ class Server:
         }
 
 
-def load(server: Server, extra: list[str], args: argparse.Namespace, seconds: int) -> str:
-    """Run wrk once; returns what it printed, and adds the processor time to the server's."""
-    scripts = [str(HERE / "wrk" / each) if each.endswith(".lua") else each for each in extra]
-    command = ["wrk", "-t1", f"-c{args.connections}", f"-d{seconds}s", "--latency", "--timeout", "10s", *scripts]
+def load(server: Server, extra: list[str], args: argparse.Namespace, seconds: int, echoes: str) -> str:
+    """Run wrk, or ``echoes``, once; returns what it printed, and adds the processor time to the server's."""
+    if echoes:
+        command = [echoes, str(server.port), str(args.connections), str(seconds), *extra]
+    else:
+        scripts = [str(HERE / "wrk" / each) if each.endswith(".lua") else each for each in extra]
+        command = ["wrk", "-t1", f"-c{args.connections}", f"-d{seconds}s", "--latency", "--timeout", "10s", *scripts]
+        command.append(f"http://127.0.0.1:{server.port}/")
     before, _ = server.usage()
     printed = subprocess.run(  # noqa: S603 - the arguments are ours
-        ["taskset", "-c", args.client_cpu, *command, f"http://127.0.0.1:{server.port}/"],  # noqa: S607
+        ["taskset", "-c", args.client_cpu, *command],  # noqa: S607
         capture_output=True,
         text=True,
         check=False,
@@ -236,32 +252,32 @@ def note(server: Server, printed: str) -> None:
         server.errors = "; ".join(bad)
 
 
-def build_floor(folder: str) -> str:
-    """Compile the floor; returns the program's path. Raises YardstickError."""
-    program = os.path.join(folder, "floor")
+def build(name: str, folder: str) -> str:
+    """Compile a program that lies here; returns its path. Raises YardstickError."""
+    program = os.path.join(folder, name)
     compiler = shutil.which("cc")
     if compiler is None:
-        raise YardstickError("cc is missing, which the floor is compiled with: apt-get install gcc libc6-dev")
+        raise YardstickError(f"cc is missing, which {name}.c is compiled with: apt-get install gcc libc6-dev")
     done = subprocess.run(  # noqa: S603 - the arguments are ours
-        [compiler, "-O3", "-o", program, str(HERE / "floor.c")], capture_output=True, text=True, check=False
+        [compiler, "-O3", "-o", program, str(HERE / f"{name}.c")], capture_output=True, text=True, check=False
     )
     if done.returncode:
-        raise YardstickError(f"the floor does not compile: {done.stderr.strip().splitlines()[-1]}")
+        raise YardstickError(f"{name}.c does not compile: {done.stderr.strip().splitlines()[-1]}")
     return program
 
 
-def measure(scenario: str, servers: list[Server], args: argparse.Namespace) -> dict[str, Any]:
+def measure(scenario: str, servers: list[Server], args: argparse.Namespace, echoes: str) -> dict[str, Any]:
     """All rounds of a scenario. The first one warms up and is thrown away."""
     app, extra = SCENARIOS[scenario]
     try:
         absent = [server.name for server in servers if not server.start(app, args.server_cpu)]
         alive = [server for server in servers if server.name not in absent]
         for server in alive:
-            load(server, extra, args, 1)
+            load(server, extra, args, 1, echoes)
             server.cpu.clear()
         for _ in range(args.rounds):
             for server in alive:
-                note(server, load(server, extra, args, args.seconds))
+                note(server, load(server, extra, args, args.seconds, echoes))
     finally:
         for server in servers:
             server.stop()
@@ -291,6 +307,11 @@ def show(result: dict[str, Any], args: argparse.Namespace) -> None:
             for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
         )
         print("  ".join([first, *middle]).rstrip(), flush=True)  # noqa: T201
+
+
+def interface(peer: str) -> str:
+    """What a peer takes part in without --only, as in :data:`INTERFACES`."""
+    return "asgi" if peer in ASGI_PEERS else "ws" if peer in WS_PEERS else "wsgi"
 
 
 def commands(args: argparse.Namespace, floor: str) -> dict[str, str]:
@@ -346,17 +367,20 @@ def main() -> int:
     try:
         args = parse()
         with tempfile.TemporaryDirectory(prefix="kirsch-yardstick-") as folder:
-            found = commands(args, "" if args.no_floor else build_floor(folder))
+            found = commands(args, "" if args.no_floor else build("floor", folder))
             all_peers = peers(args.peers) if args.peers else {}
             status = 0
             for scenario in args.scenario.split(","):
+                is_ws = INTERFACES.get(scenario) == "ws"
                 body = f" {FLOOR_BODY[scenario]}" if scenario in FLOOR_BODY else ""
+                if is_ws:
+                    body = f" messages {SCENARIOS[scenario][1][0]}"
                 servers = [
                     Server(name, command + body if name == "floor" else command)
                     for name, command in found.items()
-                    if args.only or name not in all_peers or (name in ASGI_PEERS) == scenario.startswith("asgi")
+                    if args.only or name not in all_peers or interface(name) == INTERFACES.get(scenario, "wsgi")
                 ]
-                result = measure(scenario, servers, args)
+                result = measure(scenario, servers, args, build("echoes", folder) if is_ws else "")
                 if args.json:
                     print(json.dumps(result), flush=True)  # noqa: T201
                 else:

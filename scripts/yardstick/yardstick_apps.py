@@ -1,4 +1,4 @@
-"""The applications that every server under the yardstick runs: plain WSGI, and one in ASGI."""
+"""The applications that every server under the yardstick runs: plain WSGI, and ASGI."""
 
 from __future__ import annotations
 
@@ -72,3 +72,37 @@ async def asgi(
     headers = [(b"content-type", b"text/plain"), (b"content-length", b"19")]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": BODY})
+
+
+async def ws_echo(
+    scope: dict[str, Any], receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
+) -> None:
+    """Each message of a WebSocket, back again."""
+    if scope["type"] != "websocket":
+        await asgi(scope, receive, send)
+        return
+    await receive()
+    await send({"type": "websocket.accept"})
+    while (message := await receive())["type"] == "websocket.receive":
+        await send({"type": "websocket.send", "bytes": message["bytes"]})
+
+
+def picows_echo(port: int) -> None:
+    """The same by picows, which has a server of its own and no ASGI. It runs until it is killed."""
+    import asyncio
+
+    import picows
+
+    class Listener(picows.WSListener):  # type: ignore[misc]
+        def on_ws_frame(self, transport: Any, frame: Any) -> None:
+            if frame.msg_type == picows.WSMsgType.CLOSE:
+                transport.send_close(frame.get_close_code())
+                transport.disconnect()
+            else:
+                transport.send(frame.msg_type, frame.get_payload_as_bytes())
+
+    async def serve() -> None:
+        server = await picows.ws_create_server(lambda _: Listener(), "127.0.0.1", port)
+        await server.serve_forever()
+
+    asyncio.run(serve())
