@@ -39,6 +39,12 @@ impl Inbound {
         !self.is_exhausted && !self.is_empty()
     }
 
+    /// Keeps `bytes` from `used` on, to be looked at later.
+    pub(super) fn keep(&mut self, bytes: Vec<u8>, used: usize) {
+        self.is_exhausted = used == bytes.len();
+        (self.bytes, self.used) = if self.is_exhausted { (Vec::new(), 0) } else { (bytes, used) };
+    }
+
     /// Forgets what is here, and looks at no more of it.
     pub(super) fn discard(&mut self) {
         self.bytes = Vec::new();

@@ -260,8 +260,10 @@ impl<A: App> Connection<A> {
         }
         if self.input.has_unseen() {
             let mut bytes = std::mem::take(&mut self.input.bytes);
-            let start = std::mem::take(&mut self.input.used);
-            self.take_frames(&mut bytes[start..], context, app);
+            let start = self.input.used;
+            let used = self.take_frames(&mut bytes[start..], context, app);
+            // What there is no room for stays where it is: a client may have sent many messages at once.
+            self.input.keep(bytes, start + used);
             return Step::Next;
         }
         if !self.input.is_readable() {
@@ -278,7 +280,8 @@ impl<A: App> Connection<A> {
                 if is_drained {
                     self.input.note_drained();
                 }
-                self.take_frames(&mut buffer[..count], context, app);
+                let used = self.take_frames(&mut buffer[..count], context, app);
+                self.input.keep(buffer[used..count].to_vec(), 0);
                 Step::Next
             }
             Ok(Received::WouldBlock) => {
@@ -296,8 +299,8 @@ impl<A: App> Connection<A> {
         }
     }
 
-    /// Takes the messages in `bytes`, and keeps what there is no room for.
-    fn take_frames(&mut self, bytes: &mut [u8], context: &mut EngineContext<A>, app: &mut A) {
+    /// Takes the messages in `bytes`, as far as there is room for them. Returns how many bytes that were.
+    fn take_frames(&mut self, bytes: &mut [u8], context: &mut EngineContext<A>, app: &mut A) -> usize {
         let backlog = usize::try_from(self.send.waiting.length()).unwrap_or(usize::MAX);
         let mut out = std::mem::take(&mut self.out(context).bytes);
         let EngineContext { config, compression, now, meter, statistics, .. } = &mut *context;
@@ -312,10 +315,7 @@ impl<A: App> Connection<A> {
             });
         }
         self.out(context).bytes = out;
-        let rest = &bytes[used..];
-        self.input.is_exhausted = rest.is_empty();
-        self.input.bytes = rest.to_vec();
-        self.input.used = 0;
+        used
     }
 
     /// Closes it where the server ends, or the call is over and has not closed it.
