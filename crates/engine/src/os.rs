@@ -22,6 +22,8 @@ const WAKE: Token = Token(usize::MAX);
 const LISTENERS: usize = usize::MAX - 1;
 /// An upper limit of listeners that no process reaches.
 const LISTENERS_AT_MOST: usize = 1 << 16;
+/// What is watched beside the engine's own descriptors.
+const BESIDE: Token = Token(LISTENERS - LISTENERS_AT_MOST);
 
 /// The operating system's sockets, watched by a [`Poller`].
 #[derive(Debug)]
@@ -43,6 +45,8 @@ pub struct Poller {
     events: Events,
     /// The result of a wait that nothing has taken yet; may be an error.
     found: io::Result<Vec<Readiness>>,
+    /// What is watched beside the engine's own descriptors, and whether a wait has found it ready since the last look.
+    beside: Option<(OwnedFd, bool)>,
 }
 
 /// Wakes the engines of another process: an eventfd(2) that both processes have open.
@@ -78,7 +82,7 @@ impl Os {
         let (sender, mut wakes) = pipe::new()?;
         poll.registry().register(&mut wakes, WAKE, Interest::READABLE)?;
         let registry = poll.registry().try_clone()?;
-        let poller = Poller { poll, events: Events::with_capacity(EVENTS), found: Ok(Vec::new()) };
+        let poller = Poller { poll, events: Events::with_capacity(EVENTS), found: Ok(Vec::new()), beside: None };
         let net = Self {
             registry,
             wakes,
@@ -129,6 +133,14 @@ impl Poller {
     /// If the poller fails. An interruption by a signal is no failure.
     pub fn wait(&mut self, timeout: Option<Duration>, ready: &mut Vec<Readiness>) -> io::Result<()> {
         self.wait_until_ready(timeout);
+        self.take(ready)
+    }
+
+    /// Appends to `ready` what [`wait_until_ready`](Self::wait_until_ready) has found.
+    ///
+    /// # Errors
+    /// If the poller has failed.
+    pub fn take(&mut self, ready: &mut Vec<Readiness>) -> io::Result<()> {
         match &mut self.found {
             Ok(found) => {
                 ready.append(found);
@@ -153,15 +165,68 @@ impl Poller {
                 return;
             }
         }
-        found.extend(self.events.iter().map(|event| match event.token() {
-            WAKE => Readiness::Woken,
-            Token(token) if token > LISTENERS - LISTENERS_AT_MOST => Readiness::Listener(LISTENERS - token),
-            Token(slot) => Readiness::Connection {
+        let beside = &mut self.beside;
+        found.extend(self.events.iter().filter_map(|event| match event.token() {
+            WAKE => Some(Readiness::Woken),
+            BESIDE => {
+                if let Some((_, is_ready)) = beside {
+                    *is_ready = true;
+                }
+                None
+            }
+            Token(token) if token > BESIDE.0 => Some(Readiness::Listener(LISTENERS - token)),
+            Token(slot) => Some(Readiness::Connection {
                 slot,
                 readable: event.is_readable() || event.is_read_closed() || event.is_error(),
                 read_closed: event.is_read_closed() || event.is_error(),
-            },
+            }),
         }));
+    }
+
+    /// Ends waits also while `descriptor` is readable, which [`take_beside`](Self::take_beside) tells: what else the loop
+    /// that hosts the engine waits for.
+    ///
+    /// # Errors
+    /// If the system cannot watch it, or watches it already.
+    pub fn watch_beside(&mut self, descriptor: OwnedFd) -> io::Result<()> {
+        watch_beside(self.poll.registry(), &descriptor, false)?;
+        self.beside = Some((descriptor, false));
+        Ok(())
+    }
+
+    /// Whether a wait since the last call has ended because of what is watched beside.
+    pub fn take_beside(&mut self) -> bool {
+        let Some((descriptor, is_ready)) = &mut self.beside else { return false };
+        let was_ready = std::mem::take(is_ready);
+        if was_ready {
+            // It is watched already, and so this cannot fail for want of memory.
+            watch_beside(self.poll.registry(), descriptor, true).ok();
+        }
+        was_ready
+    }
+}
+
+/// Watches such that each wait reports the descriptor while it is readable (level-triggered), which mio has no method for.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn watch_beside(registry: &Registry, descriptor: &OwnedFd, again: bool) -> io::Result<()> {
+    use rustix::event::epoll;
+
+    if again {
+        return Ok(());
+    }
+    let data = epoll::EventData::new_u64(BESIDE.0 as u64);
+    Ok(epoll::add(registry, descriptor, data, epoll::EventFlags::IN)?)
+}
+
+/// The same where readiness is reported once: it is watched anew each time.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn watch_beside(registry: &Registry, descriptor: &OwnedFd, again: bool) -> io::Result<()> {
+    let number = descriptor.as_raw_fd();
+    let mut source = SourceFd(&number);
+    if again {
+        registry.reregister(&mut source, BESIDE, Interest::READABLE)
+    } else {
+        registry.register(&mut source, BESIDE, Interest::READABLE)
     }
 }
 

@@ -76,6 +76,10 @@ pub trait WorkSource {
     fn bound(&self, worker: usize) -> usize;
     /// Takes the poller's events without waiting; whether there were any.
     fn poll(&mut self, poller: &mut Self::Poller) -> bool;
+    /// Takes the events that the last wait for the poller has found.
+    fn take_events(&mut self, poller: &mut Self::Poller) {
+        self.poll(poller);
+    }
     /// When there is work at the latest, on the clock of [`now`](Self::now); zero if there is work already.
     fn due(&self) -> Option<Duration>;
     /// Time since an arbitrary start.
@@ -265,6 +269,42 @@ impl<C: WorkSource<Work: Send, Poller: Send> + Send> Scheduler<C> {
         let due = rules.before_hosted_wait();
         self.unlock(rules);
         Ok(due)
+    }
+
+    /// For an event loop that hosts the engine, in its thread: waits for the poller, at most for so long as `patience`
+    /// says (`None`: without limit) and no longer than until there is work, takes the poller's events, and runs `act` with
+    /// the work source. No thread may be in [`work`](Self::work).
+    ///
+    /// # Errors
+    /// [`Reentered`] if called from within [`with`](Self::with).
+    ///
+    /// # Panics
+    /// If a thread waits for the poller.
+    pub fn turn<T: Threads<Source = C>, R>(
+        &self,
+        threads: &T,
+        patience: Option<Duration>,
+        act: impl FnOnce(&mut C) -> R,
+    ) -> Result<R, Reentered> {
+        let mut rules = self.try_lock(threads)?;
+        self.host.store(me(), Ordering::Relaxed);
+        let (mut poller, due) = rules.take_poller_for_loop().expect("no thread waits for the poller");
+        let over = rules.source().is_over().then_some(Duration::ZERO);
+        let wait = patience.into_iter().chain(due).chain(over).min();
+        self.unlock(rules);
+        if wait == Some(Duration::ZERO) {
+            // This takes no time.
+            T::wait_for_events(&mut poller, wait);
+        } else {
+            threads.detached(|| T::wait_for_events(&mut poller, wait));
+        }
+        let mut rules = self.lock(threads);
+        rules.source_mut().take_events(&mut poller);
+        rules.return_poller(0, poller);
+        rules.begin_hosted_poll();
+        let result = act(rules.source_mut());
+        self.unlock(rules);
+        Ok(result)
     }
 
     /// Counts the threads by what they do.

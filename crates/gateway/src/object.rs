@@ -115,6 +115,15 @@ impl Object {
         self.bind(py).get_item(name).ok().as_ref().map(text)
     }
 
+    /// An attribute.
+    ///
+    /// # Errors
+    /// What the look-up raises.
+    pub(crate) fn attribute(&self, py: Python<'_>, name: &Self) -> PyResult<Self> {
+        // SAFETY: both are live and the thread is attached.
+        unsafe { Self::from_new_or_error(py, ffi::PyObject_GetAttr(self.as_ptr(), name.as_ptr())) }
+    }
+
     /// An interned string: dictionary look-ups find it by address.
     pub(crate) fn interned(py: Python<'_>, text: &CStr) -> PyResult<Self> {
         // SAFETY: the thread is attached and `text` is a C string.

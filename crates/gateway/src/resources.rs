@@ -382,7 +382,7 @@ fn static_files(given: &NativeConfig<'_>) -> PyResult<Option<Arc<StaticFiles>>> 
 }
 
 /// A descriptor of our own for what the caller's stands for.
-fn duplicate(name: &str, descriptor: RawFd) -> PyResult<OwnedFd> {
+pub(crate) fn duplicate(name: &str, descriptor: RawFd) -> PyResult<OwnedFd> {
     if descriptor < 0 {
         return Err(PyValueError::new_err(format!("{name}: {descriptor} is no descriptor")));
     }

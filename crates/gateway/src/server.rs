@@ -2,10 +2,10 @@
 
 use crate::asgi::{self, Asgi};
 use crate::config::NativeConfig;
-use crate::host::{AnyEngines, Call, HostedJob, RunJob, RunsIn, Stop};
+use crate::host::{AnyEngines, Call, HostedJob, RunJob, RunsIn, Stop, Turned};
 use crate::mounted::{Application, Mounted, MountedRequests};
 use crate::object::Object;
-use crate::resources::{Built, Resources};
+use crate::resources::{Built, Resources, duplicate};
 use crate::wsgi::{ScriptName, ServerFacts, Wsgi};
 use engine::{STOP_GRACE, Stage, Times};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
@@ -155,29 +155,36 @@ impl Server {
             return Err(PyTypeError::new_err(format!("a loop is attached to each ASGI application: {applications}")));
         }
         self.begun.store(true, Ordering::Relaxed);
-        self.event_loops.iter().zip(&lent).try_for_each(|(shared, lent)| shared.attach(asgi::EventLoop::new(lent)?))
+        let beside: Option<RawFd> = lent.first().map_or(Ok(None), |lent| lent.getattr("beside")?.extract())?;
+        self.event_loops.iter().zip(&lent).try_for_each(|(shared, lent)| shared.attach(asgi::EventLoop::new(lent)?))?;
+        let Some((descriptor, lent)) = beside.zip(lent.first()) else { return Ok(()) };
+        self.engines.watch_beside(lent.py(), duplicate("beside", descriptor)?)
     }
 
-    fn select(slf: &Bound<'_, Self>, timeout: Option<f64>, others: RawFd) -> PyResult<bool> {
+    fn select(slf: &Bound<'_, Self>, timeout: Option<f64>) -> PyResult<(bool, bool)> {
         let (this, py) = (slf.get(), slf.py());
-        let seconds = |timeout: f64| Duration::try_from_secs_f64(timeout.max(0.0)).unwrap_or(Duration::MAX);
-        let until = timeout.map(seconds).and_then(|timeout| Instant::now().checked_add(timeout));
+        let Some(shared) = this.event_loops.first() else { return Err(PyTypeError::new_err(NO_ASGI)) };
+        let event_loop = shared.event_loop()?;
+        // As asyncio has it: nothing is lost where a wait ends early.
+        let seconds = |timeout: f64| Duration::try_from_secs_f64(timeout.clamp(0.0, 86_400.0)).unwrap_or_default();
+        let mut patience = timeout.map(seconds);
+        let until =
+            patience.filter(|patience| !patience.is_zero()).and_then(|patience| Instant::now().checked_add(patience));
+        let timers = event_loop.timers(py);
         loop {
-            this.engines.before_wait(py);
-            if this.engines.is_stopped(py)? {
-                // A call that the loop has run was the last thing that the stop waited for: no event follows.
-                return Ok(false);
-            }
-            let patience = until.map(|until| until.saturating_duration_since(Instant::now()));
-            let due = this.engines.timeout(py)?;
-            let wait = patience.into_iter().chain(due).min();
-            let [is_ready, has_others] = py.detach(|| wait_for_two([this.poller, others], wait));
             py.check_signals()?;
-            let is_due = due.is_some_and(|due| patience.is_none_or(|patience| due <= patience));
-            let has_run = (is_ready || is_due) && Self::turn(slf)?;
-            let is_late = until.is_some_and(|until| Instant::now() >= until);
-            if has_run || has_others || is_late || this.engines.is_stopped(py)? {
-                return Ok(has_others);
+            let Turned { has_run, is_beside_ready, is_over } = Self::turn(slf, patience)?;
+            // The loop is not asked for nothing: its own part of a turn costs as much as a short call.
+            let is_done = is_beside_ready || is_over || has_run && event_loop.has_work(py, &timers);
+            if is_done || timeout.is_some() && until.is_none() {
+                return Ok((is_beside_ready, is_over));
+            }
+            if let Some(until) = until {
+                let left = until.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return Ok((false, false));
+                }
+                patience = Some(left);
             }
         }
     }
@@ -261,10 +268,10 @@ impl Server {
 }
 
 impl Server {
-    /// Does what is ready; whether anything of the application's may have run.
-    fn turn(slf: &Bound<'_, Self>) -> PyResult<bool> {
+    /// Waits, does what is ready, and hands over what is for threads beside the loop.
+    fn turn(slf: &Bound<'_, Self>, patience: Option<Duration>) -> PyResult<Turned> {
         let (this, py) = (slf.get(), slf.py());
-        let (has_run, jobs) = this.engines.turn(py)?;
+        let (turned, jobs) = this.engines.turn(py, patience)?;
         for job in jobs {
             let exchange = Py::new(py, HostedExchange::new(slf, job))?;
             match &this.hand_over {
@@ -272,7 +279,7 @@ impl Server {
                 None => exchange.get().refuse(py)?,
             }
         }
-        Ok(has_run)
+        Ok(turned)
     }
 }
 
@@ -367,18 +374,8 @@ impl Monitor {
     }
 }
 
-/// Waits until a descriptor is readable, at most for so long. Returns which are. An interruption by a signal ends the wait.
-fn wait_for_two(descriptors: [RawFd; 2], timeout: Option<Duration>) -> [bool; 2] {
-    let mut descriptors = descriptors.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
-    // What is left of a millisecond is waited for too.
-    let millis =
-        timeout.map_or(-1, |timeout| i32::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX));
-    // SAFETY: the structures are those of two descriptors; one that is not open is reported as ready.
-    if unsafe { libc::poll(descriptors.as_mut_ptr(), 2, millis) } <= 0 {
-        return [false; 2];
-    }
-    descriptors.map(|descriptor| descriptor.revents != 0)
-}
+/// Said where the loop of an ASGI application is wanted.
+const NO_ASGI: &str = "a loop is attached to the server of an ASGI application";
 
 /// How long calls whose peers were cut off may take to come back before the server ends without them.
 const FAREWELL: Duration = Duration::from_secs(1);

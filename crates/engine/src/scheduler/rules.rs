@@ -707,9 +707,15 @@ impl<C: WorkSource> Rules<C> {
 
     /// Takes the poller if it is there, and computes how long to wait for it at most.
     fn take_poller(&mut self) -> Option<(C::Poller, Option<Duration>)> {
-        let poller = self.poller.take()?;
+        self.poller.as_ref()?;
         self.is_return_overdue = false;
         self.source.before_wait(self.running == 0);
+        self.take_poller_for_loop()
+    }
+
+    /// The same for an event loop that hosts the engine. What else its loop does keeps it from coming back at once.
+    pub fn take_poller_for_loop(&mut self) -> Option<(C::Poller, Option<Duration>)> {
+        let poller = self.poller.take()?;
         let due = self.source.due();
         self.poll_until = due;
         self.publish();

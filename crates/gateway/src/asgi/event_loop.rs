@@ -5,6 +5,7 @@ use crate::guarded::Guarded;
 use crate::object::Object;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyList};
 use std::sync::OnceLock;
 
 /// What the calls of a server share.
@@ -35,7 +36,21 @@ pub(crate) struct EventLoop {
     pub(super) wake: Py<PyAny>,
     /// The class of what `send` raises when the client has left.
     pub(super) disconnected: Py<PyAny>,
+    /// CPython's own loop, where it is known how it keeps what it has to do.
+    queues: Option<Queues>,
 }
+
+/// What a loop of CPython's has to do: its attributes `_ready`, a deque of handles; `_scheduled`, a list of timers with the
+/// one that is due first in front; and `_stopping`.
+struct Queues {
+    event_loop: Object,
+    ready: Object,
+    scheduled: Object,
+    stopping: Object,
+}
+
+/// The timers of a loop in this turn, and the address of the one that is due first.
+pub(crate) struct Timers(Option<(Object, Option<usize>)>);
 
 impl EventLoop {
     /// Takes what it is made of from an object with attributes of the same names; the loop runs in this thread.
@@ -56,13 +71,60 @@ impl EventLoop {
             note_step: optional("note_step")?.map(Bound::unbind),
             wake: get("wake")?,
             disconnected: get("disconnected")?,
+            queues: Queues::of(&lent.getattr("event_loop")?),
         })
+    }
+
+    /// The loop's timers. It does not replace the list before its next turn.
+    pub(crate) fn timers(&self, py: Python<'_>) -> Timers {
+        let timers = self.queues.as_ref().and_then(|queues| queues.event_loop.attribute(py, &queues.scheduled).ok());
+        Timers(timers.map(|timers| {
+            let first = first_of(py, &timers);
+            (timers, first)
+        }))
+    }
+
+    /// Whether the loop has to run something, or to wait less long than at the time of [`timers`](Self::timers); true where
+    /// that is not known.
+    pub(crate) fn has_work(&self, py: Python<'_>, before: &Timers) -> bool {
+        let (Some(queues), Some((timers, first))) = (&self.queues, &before.0) else { return true };
+        let is_stopping = || queues.event_loop.attribute(py, &queues.stopping)?.bind(py).is_truthy();
+        queues.ready.bind(py).len().unwrap_or(1) > 0 || first_of(py, timers) != *first || is_stopping().unwrap_or(true)
     }
 
     pub(super) fn is_here(&self) -> bool {
         // SAFETY: as above.
         self.thread == unsafe { libc::pthread_self() }
     }
+}
+
+impl Queues {
+    /// Those of `event_loop`; `None` where it is another one than CPython's.
+    fn of(event_loop: &Bound<'_, PyAny>) -> Option<Self> {
+        let py = event_loop.py();
+        let class = py.import("asyncio").ok()?.getattr("SelectorEventLoop").ok()?;
+        let ready = event_loop.getattr("_ready").ok()?;
+        let is_known = event_loop.get_type().is(&class)
+            && ready.get_type().name().is_ok_and(|name| name == "deque")
+            && event_loop.getattr("_scheduled").is_ok_and(|timers| timers.is_exact_instance_of::<PyList>())
+            && event_loop.getattr("_stopping").is_ok_and(|stopping| stopping.is_exact_instance_of::<PyBool>());
+        if !is_known {
+            return None;
+        }
+        Some(Self {
+            event_loop: event_loop.clone().unbind().into(),
+            ready: ready.unbind().into(),
+            scheduled: Object::interned(py, c"_scheduled").ok()?,
+            stopping: Object::interned(py, c"_stopping").ok()?,
+        })
+    }
+}
+
+/// The address of a list's first item.
+fn first_of(py: Python<'_>, list: &Object) -> Option<usize> {
+    let list = list.bind(py);
+    let list = list.cast::<PyList>().ok()?;
+    if list.is_empty() { None } else { list.get_item(0).ok().map(|item| item.as_ptr().addr()) }
 }
 
 impl Default for Shared {
@@ -106,7 +168,7 @@ impl Shared {
         self.held_heads.with(py, std::mem::take)
     }
 
-    pub(super) fn event_loop(&self) -> PyResult<&EventLoop> {
+    pub(crate) fn event_loop(&self) -> PyResult<&EventLoop> {
         self.event_loop.get().ok_or_else(|| PyRuntimeError::new_err("no loop hosts the engine"))
     }
 }

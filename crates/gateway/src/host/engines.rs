@@ -9,12 +9,13 @@ use super::calls::Call;
 use super::index::EngineIndex;
 use super::job::Job;
 use super::shared::{Reentered, ServerShared, Stop};
-use super::threads::{Host, Polled};
+use super::threads::{Host, Polled, Turned};
 use crate::interface::Interface;
 use crate::scoreboard::Snapshot;
 use engine::Times;
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -49,10 +50,10 @@ pub(crate) trait AnyEngines: Send + Sync {
     fn poll(&self, py: Python<'_>) -> PyResult<(Vec<HostedJob>, Vec<Py<PyAny>>)>;
 
     /// For a loop that hosts the engine and runs in this thread: see [`Host::turn`].
-    fn turn(&self, py: Python<'_>) -> PyResult<(bool, Vec<HostedJob>)>;
+    fn turn(&self, py: Python<'_>, patience: Option<Duration>) -> PyResult<(Turned, Vec<HostedJob>)>;
 
-    /// For the same: it is about to wait.
-    fn before_wait(&self, py: Python<'_>);
+    /// For the same: see [`Host::watch_beside`].
+    fn watch_beside(&self, py: Python<'_>, descriptor: OwnedFd) -> PyResult<()>;
 
     /// For a loop that hosts the engine: see [`Host::timeout`].
     fn timeout(&self, py: Python<'_>) -> Result<Option<Duration>, Reentered>;
@@ -168,14 +169,14 @@ impl<I: Interface> AnyEngines for Engines<I> {
         Ok((jobs.collect(), woken))
     }
 
-    fn turn(&self, py: Python<'_>) -> PyResult<(bool, Vec<HostedJob>)> {
+    fn turn(&self, py: Python<'_>, patience: Option<Duration>) -> PyResult<(Turned, Vec<HostedJob>)> {
         let host = &self.hosts[0];
-        let (has_run, jobs) = host.turn(py)?;
-        Ok((has_run, jobs.into_iter().map(|job| hosted(host, 0, job)).collect()))
+        let (turned, jobs) = host.turn(py, patience)?;
+        Ok((turned, jobs.into_iter().map(|job| hosted(host, 0, job)).collect()))
     }
 
-    fn before_wait(&self, py: Python<'_>) {
-        self.hosts[0].before_wait(py);
+    fn watch_beside(&self, py: Python<'_>, descriptor: OwnedFd) -> PyResult<()> {
+        self.hosts[0].watch_beside(py, descriptor)
     }
 
     fn timeout(&self, py: Python<'_>) -> Result<Option<Duration>, Reentered> {

@@ -48,4 +48,4 @@ pub(crate) use engines::{AnyEngines, Engines, HostedJob, RunJob, RunsIn, share};
 pub(crate) use index::EngineIndex;
 pub(crate) use limits::Limits;
 pub(crate) use shared::{Hooks, Replacement, ServerShared, Stop};
-pub(crate) use threads::{Host, Plan};
+pub(crate) use threads::{Host, Plan, Turned};

@@ -37,6 +37,8 @@ pub(super) struct EngineState<I: Interface> {
     pub(super) clock: Clock,
     /// Room for what the poller reports.
     pub(super) ready: Vec<Readiness>,
+    /// The poller has found ready what is watched beside the engine's descriptors.
+    pub(super) is_beside_ready: bool,
     pub(super) waker: Waker,
     /// The poller has failed: nothing can go on.
     pub(super) broken: Option<io::Error>,
@@ -248,10 +250,14 @@ impl<I: Interface> WorkSource for EngineState<I> {
     }
 
     fn poll(&mut self, poller: &mut Poller) -> bool {
-        self.fill(poller, Some(Duration::ZERO));
-        let is_ready = !self.ready.is_empty();
-        self.engine.notice(&mut self.ready);
+        poller.wait_until_ready(Some(Duration::ZERO));
+        let is_ready = self.fill(poller);
         is_ready | self.wake_late()
+    }
+
+    fn take_events(&mut self, poller: &mut Poller) {
+        self.fill(poller);
+        self.wake_late();
     }
 
     fn due(&self) -> Option<Duration> {
@@ -259,7 +265,7 @@ impl<I: Interface> WorkSource for EngineState<I> {
     }
 
     fn now(&self) -> Duration {
-        clock::now().monotonic
+        clock::coarse()
     }
 
     fn wake_poller(&self) {
@@ -374,10 +380,15 @@ impl<I: Interface> EngineState<I> {
         }
     }
 
-    fn fill(&mut self, poller: &mut Poller, timeout: Option<Duration>) {
-        if let Err(error) = poller.wait(timeout, &mut self.ready) {
+    /// Takes what the poller has found; whether the engine has anything of it.
+    fn fill(&mut self, poller: &mut Poller) -> bool {
+        if let Err(error) = poller.take(&mut self.ready) {
             self.broken = Some(error);
             self.over = true;
         }
+        self.is_beside_ready |= poller.take_beside();
+        let is_ready = !self.ready.is_empty();
+        self.engine.notice(&mut self.ready);
+        is_ready
     }
 }

@@ -20,6 +20,7 @@ use engine::scheduler::{self, PoolStatistics, Scheduler, Threads, WorkSource};
 use engine::{Pace, Poller, Ticker, Waker, Wanted};
 use pyo3::prelude::*;
 use std::cell::RefCell;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
@@ -33,8 +34,6 @@ pub(crate) struct Host<I: Interface> {
     watched: Option<Watched>,
     /// The watchdog has something to do also while nothing is ready: others watch the server, or calls have deadlines.
     needs_ticks: bool,
-    /// It writes an access log.
-    logs_access: bool,
     pub(super) report: Option<Py<PyAny>>,
     pub(super) hooks: Hooks,
     /// Calls at a time.
@@ -86,13 +85,23 @@ pub(crate) struct Polled<I: Interface> {
     pub(crate) woken: Vec<Py<PyAny>>,
 }
 
+/// What a turn of a loop that hosts the engine has come to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turned {
+    /// Something of the application's may have run.
+    pub(crate) has_run: bool,
+    /// What is watched beside the engine's descriptors is ready.
+    pub(crate) is_beside_ready: bool,
+    /// The server has stopped.
+    pub(crate) is_over: bool,
+}
+
 impl<I: Interface> Host<I> {
     pub(crate) fn new(plan: Plan<I>) -> Arc<Self> {
         let Plan { interface, engine, poller, waker, report, hooks, threads, engine_index, shared, .. } = plan;
         let is_watched = plan.answers_health || plan.scoreboard.is_some();
         let publisher = plan.scoreboard.clone().map(|scoreboard| Publisher::new(scoreboard, engine_index.is_alone()));
         let watched = is_watched.then(|| Watched { scoreboard: plan.scoreboard, coming: Arc::default() });
-        let logs_access = plan.app.access_log.is_some();
         let app = AppState::new(plan.app);
         let shortest_limit = app.shortest_limit();
         let state = EngineState {
@@ -102,6 +111,7 @@ impl<I: Interface> Host<I> {
             engine_index,
             clock: Clock::default(),
             ready: Vec::new(),
+            is_beside_ready: false,
             waker: waker.clone(),
             broken: None,
             over: false,
@@ -124,7 +134,6 @@ impl<I: Interface> Host<I> {
             scheduler: Scheduler::new(state, poller, threads),
             watched,
             needs_ticks,
-            logs_access,
             report,
             hooks,
             threads,
@@ -273,6 +282,12 @@ impl<I: Interface> Host<I> {
         Ok(due.map(|due| due.saturating_sub(clock::now().monotonic)))
     }
 
+    /// For the same: waits of [`turn`](Self::turn) end when this descriptor is readable, too.
+    pub(crate) fn watch_beside(&self, py: Python<'_>, descriptor: OwnedFd) -> PyResult<()> {
+        let watched = self.scheduler.poll(&AttachedThread::new(self, py), |_, poller| poller.watch_beside(descriptor));
+        Ok(watched.map_err(|scheduler::Reentered| Reentered)??)
+    }
+
     /// For a loop that hosts the engine: what can start or go on now, and whose wait is over.
     pub(crate) fn poll(&self, py: Python<'_>) -> PyResult<Polled<I>> {
         self.hosting_thread.store(this_thread(), Ordering::Relaxed);
@@ -301,37 +316,58 @@ impl<I: Interface> Host<I> {
         Ok(Polled { jobs, woken })
     }
 
-    /// For a loop that hosts the engine and runs in this thread: does what is ready, runs the calls that can start, and
-    /// wakes what waited. Returns whether anything of the application's may have run, and the calls that are for threads
-    /// beside the loop.
-    pub(crate) fn turn(&self, py: Python<'_>) -> PyResult<(bool, Vec<Job<I>>)> {
-        let Polled { mut jobs, woken } = self.poll(py)?;
-        let has_run = !jobs.is_empty() || !woken.is_empty();
-        let threaded: Vec<_> = jobs.extract_if(.., |(_, job)| job.is_threaded()).map(|(_, job)| job).collect();
-        if !threaded.is_empty() {
-            let now = clock::now().monotonic;
-            let keys = threaded.iter().filter_map(Job::beginning);
-            self.with(py, |state| keys.for_each(|key| state.calls.set_aside(key, now)))?;
+    /// For a loop that hosts the engine and runs in this thread: waits until something is ready, at most for so long as
+    /// `patience` says (`None`: without limit), does what there is to do, runs the calls that can start, and wakes what
+    /// waited. Returns the calls that are for threads beside the loop, too.
+    pub(crate) fn turn(&self, py: Python<'_>, patience: Option<Duration>) -> PyResult<(Turned, Vec<Job<I>>)> {
+        self.hosting_thread.store(this_thread(), Ordering::Relaxed);
+        let thread = AttachedThread::new(self, py);
+        self.interface.before_wait(py);
+        self.tick_slowly();
+        thread.clean_up(true);
+        if let Some(error) = self.shared.take_failure(py) {
+            return Err(error);
         }
-        if self.watched.is_some() {
-            let keys = jobs.iter().filter_map(|(_, job)| job.beginning());
-            self.with(py, |state| keys.for_each(|key| state.take_up(key)))?;
+        let (mut jobs, mut threaded) = (Vec::new(), Vec::new());
+        let turned = self.scheduler.turn(&thread, patience, |state| {
+            while let Some(job) = state.next(py, true) {
+                let key = job.beginning();
+                if job.is_threaded() {
+                    let now = clock::coarse();
+                    if let Some(key) = key {
+                        state.calls.set_aside(key, now);
+                    }
+                    threaded.push(job);
+                } else {
+                    if let Some(key) = key {
+                        state.take_up(key);
+                    }
+                    jobs.push(job);
+                }
+            }
+            let woken = std::mem::take(&mut state.app.hosted_wakes);
+            let turned = Turned {
+                has_run: !jobs.is_empty() || !threaded.is_empty() || !woken.is_empty(),
+                is_beside_ready: std::mem::take(&mut state.is_beside_ready),
+                is_over: state.is_over(),
+            };
+            (turned, woken, state.engine.has_deferred_output(), state.broken.take())
+        });
+        let (turned, woken, has_deferred_output, broken) = turned.map_err(|scheduler::Reentered| Reentered)?;
+        if has_deferred_output {
+            self.tick_along(Pace::Quick);
         }
         for waiter in woken {
             self.interface.wake(py, &waiter);
         }
-        for (_, job) in jobs {
+        for job in jobs {
             self.run_whole(py, job, None);
         }
-        self.flush_access_log(py);
-        Ok((has_run, threaded))
-    }
-
-    /// For a loop that hosts the engine: there may be no other event soon.
-    fn flush_access_log(&self, py: Python<'_>) {
-        if self.logs_access {
-            self.tidy(py, true);
+        if patience == Some(Duration::ZERO) {
+            // The loop waits for itself, and there may be no other event soon.
+            thread.clean_up(true);
         }
+        broken.map_or(Ok((turned, threaded)), |error| Err(error.into()))
     }
 
     /// Runs a job in this thread, `worker` of those beside the loop that hosts the engine.
@@ -355,11 +391,6 @@ impl<I: Interface> Host<I> {
             Job::Resume(..) | Job::Abandon(_) => {}
         }
         self.run_whole(py, job, None);
-    }
-
-    pub(crate) fn before_wait(&self, py: Python<'_>) {
-        self.interface.before_wait(py);
-        self.flush_access_log(py);
     }
 
     /// Whether this thread is that of the loop that hosts the engine.

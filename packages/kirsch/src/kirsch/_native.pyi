@@ -171,17 +171,18 @@ class Server:
         ``task_class`` and ``context``, of which each request's task is
         made; ``make_task(coroutine, context, name)``, or None where a task can begin at once; ``state``, which each
         scope copies, or None; ``wait_to_receive(call)`` and ``wait_to_send(call)``, which return coroutines;
-        ``wake(futures)``; ``note_step()`` or None, called when a step of the loop may have changed what the engine has
-        to do next; and ``disconnected``, the class of what ``send`` raises when the client has left.
+        ``wake(futures)``; ``beside``, a descriptor that ends the waits of :meth:`select`, or None; ``note_step()`` or
+        None, called when a step of the loop may have changed what the engine has to do next; and ``disconnected``, the
+        class of what ``send`` raises when the client has left.
 
         Raises RuntimeError when there is a loop already, TypeError for another number of objects.
         """
 
-    def select(self, timeout: float | None, others: int) -> bool:
-        """Wait until the engine, or the descriptor ``others``, is ready, at most ``timeout`` seconds (None: without
-        limit), and call the application for requests that can start; what WSGI applications have to run is handed over
-        (``hand_over``). Returns whether ``others`` is readable; it may be -1. It returns when the application may
-        have run, and when the server has stopped."""
+    def select(self, timeout: float | None) -> tuple[bool, bool]:
+        """Wait until the engine is ready, at most ``timeout`` seconds (None: without limit), and call the application
+        for requests that can start; what WSGI applications have to run is handed over (``hand_over``). It returns when
+        the loop has something to do. Returns whether the descriptor ``beside`` is readable, and whether the server has
+        stopped."""
 
     def times(self) -> tuple[list[tuple[list[int], int, int]], int]:
         """The times of requests that were answered since the last call, and how many there was no room for.

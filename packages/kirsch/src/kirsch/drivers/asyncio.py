@@ -156,7 +156,8 @@ class AsyncioDriver:
             self._finish(native)
 
     def _attach(self, native: NativeServer, loop: asyncio.AbstractEventLoop, poller: EnginePoller | None) -> None:
-        native.attach([Lent(loop, lifespan, poller) for lifespan in self._lifespans.each])
+        beside = None if self._selector is None else self._selector.fileno()
+        native.attach([Lent(loop, lifespan, poller, beside) for lifespan in self._lifespans.each])
         if self._threads is not None:
             self._threads.start(loop)
 
@@ -313,17 +314,21 @@ class EngineSelector(selectors.BaseSelector):
 
     def __init__(self, on_stopped: Callable[[], None]) -> None:
         self._others = selectors.DefaultSelector()
-        self._descriptor: int = self._others.fileno()  # epoll and kqueue have one
         self._on_stopped = on_stopped
         self.native: NativeServer | None = None
+
+    def fileno(self) -> int:
+        """The descriptor that is readable when one of asyncio's own is ready."""
+        descriptor: int = self._others.fileno()  # epoll and kqueue have one
+        return descriptor
 
     @entry
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         native = self.native
         if native is None:
             return self._others.select(timeout)
-        has_others = native.select(timeout, self._descriptor)
-        if native.is_stopped():
+        has_others, is_stopped = native.select(timeout)
+        if is_stopped:
             self._on_stopped()
         return self._others.select(0) if has_others else []
 
@@ -387,7 +392,7 @@ class EnginePoller:
             return
         self._is_due = False
         try:
-            native.select(0.0, -1)
+            native.select(0.0)
         except (RequestTimeout, SystemExit):
             pass  # as in run()
         if native.is_stopped():
@@ -413,7 +418,14 @@ class EnginePoller:
 class Lent:
     """What the native server is lent to call an ASGI application with."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, lifespan: Lifespan, poller: EnginePoller | None) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        lifespan: Lifespan,
+        poller: EnginePoller | None,
+        beside: int | None = None,
+    ) -> None:
+        self.beside = beside
         self.note_step = None if poller is None else poller.note_step
         self.event_loop = loop
         self.task_class = asyncio.Task
