@@ -25,6 +25,7 @@
 
 mod access_log;
 mod asgi;
+mod callable;
 mod clock;
 mod config;
 mod descriptor;

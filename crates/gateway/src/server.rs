@@ -41,7 +41,7 @@ fn of_asgi(py: Python<'_>, resources: Resources, app: &Object) -> PyResult<Made>
     let shared = Arc::new(asgi::Shared::default());
     let paths = resources.unix_paths();
     let built = resources.build(py, |locals| {
-        let interface = Asgi::new(app.clone_ref(py), Arc::clone(&shared));
+        let interface = Asgi::new(py, app.clone_ref(py), Arc::clone(&shared))?;
         Ok((interface, Asgi::requests(py, locals, &paths)?))
     })?;
     Ok((built, vec![shared]))
@@ -61,7 +61,7 @@ fn of_mounts(py: Python<'_>, mut resources: Resources, facts: &ServerFacts<'_>) 
             Ok(if mount.is_wsgi {
                 Application::Wsgi(Wsgi::new(py, app)?)
             } else {
-                Application::Asgi(Asgi::new(app, Arc::clone(event_loop)))
+                Application::Asgi(Asgi::new(py, app, Arc::clone(event_loop))?)
             })
         });
         Ok((Mounted::new(applications.collect::<PyResult<_>>()?), requests))

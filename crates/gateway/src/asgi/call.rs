@@ -73,9 +73,9 @@ pub(super) enum Phase {
     Closed,
 }
 
-impl HttpCall {
-    pub(super) fn new(exchange: Exchange, shared: Arc<Shared>) -> Self {
-        let state = CallState {
+impl CallState {
+    fn new() -> Self {
+        Self {
             response: Response::Unstarted,
             body: Body::Empty,
             whole: None,
@@ -84,8 +84,20 @@ impl HttpCall {
             is_first_step: true,
             receivers: Vec::new(),
             senders: Vec::new(),
-        };
-        Self { exchange, shared, state: Guarded::new(state) }
+        }
+    }
+}
+
+impl HttpCall {
+    pub(super) fn new(exchange: Exchange, shared: Arc<Shared>) -> Self {
+        Self { exchange, shared, state: Guarded::new(CallState::new()) }
+    }
+
+    /// It is a new call, whose response is not over.
+    pub(super) fn reset(&self, py: Python<'_>) {
+        let before = self.state.with(py, |state| std::mem::replace(state, CallState::new()));
+        // Not within: what is dropped may be the application's.
+        drop(before);
     }
 
     pub(super) fn exchange(&self) -> &Exchange {
@@ -193,11 +205,14 @@ impl HttpCall {
     /// Resolves the futures of all that waits: each looks again whether it goes on.
     pub(super) fn wake_all(call: &Py<Self>, py: Python<'_>) {
         let futures = call.get().state.with(py, |state| {
+            if state.receivers.is_empty() && state.senders.is_empty() {
+                return None;
+            }
             let mut futures = std::mem::take(&mut state.receivers);
             futures.append(&mut state.senders);
-            futures
+            Some(futures)
         });
-        if !futures.is_empty()
+        if let Some(futures) = futures
             && let Ok(event_loop) = call.get().shared.event_loop()
             && let Err(error) = event_loop.wake.call1(py, (futures,))
         {

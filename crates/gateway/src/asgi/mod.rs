@@ -17,6 +17,7 @@ mod call;
 mod complaint;
 mod event_loop;
 mod file;
+mod handles;
 mod parking;
 mod receive;
 mod scope;
@@ -25,20 +26,17 @@ mod sending;
 mod tasks;
 mod websocket;
 
-use crate::interface::{
-    Answer, Exchange, ExchangeHost, Input, Interface, Local, RequestBody, ResponseBody, Route, Summary,
-};
+use crate::interface::{Answer, ExchangeHost, Input, Interface, Local, RequestBody, ResponseBody, Route, Summary};
 use crate::object::{Chunk, Object};
 use call::{HttpCall, Phase};
 pub(crate) use event_loop::{EventLoop, Shared};
+use handles::{HandleTypes, Handles};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use receive::Receive;
 use scope::Scopes;
-use sending::Send;
 use std::fs::File;
 use std::path::PathBuf;
 use std::ptr;
@@ -49,11 +47,12 @@ use tasks::{Begun, result_of};
 pub(crate) struct Asgi {
     application: Object,
     shared: Arc<Shared>,
+    handles: HandleTypes,
 }
 
 impl Asgi {
-    pub(crate) fn new(application: Object, shared: Arc<Shared>) -> Self {
-        Self { application, shared }
+    pub(crate) fn new(py: Python<'_>, application: Object, shared: Arc<Shared>) -> PyResult<Self> {
+        Ok(Self { application, shared, handles: HandleTypes::new(py)? })
     }
 
     /// Makes scopes for requests that come in at these addresses; `paths` are those of Unix sockets.
@@ -62,10 +61,8 @@ impl Asgi {
     }
 
     /// Begins a call, in a Task of its own.
-    fn start(&self, py: Python<'_>, event_loop: &EventLoop, scope: &Object, call: &Py<HttpCall>) -> PyResult<Begun> {
-        let receive = Py::new(py, Receive::new(call.clone_ref(py)))?;
-        let send = Py::new(py, Send::new(call.clone_ref(py)))?;
-        let arguments = [ptr::null_mut(), scope.as_ptr(), receive.as_ptr(), send.as_ptr()];
+    fn start(&self, py: Python<'_>, event_loop: &EventLoop, scope: &Object, handles: &Handles) -> PyResult<Begun> {
+        let arguments = [ptr::null_mut(), scope.as_ptr(), handles.receive().as_ptr(), handles.send().as_ptr()];
         // The application is a coroutine function, so this runs nothing of its body.
         // SAFETY: all are live; the slot before the arguments is ours to lend (PY_VECTORCALL_ARGUMENTS_OFFSET).
         let coroutine = unsafe {
@@ -84,13 +81,13 @@ impl Interface for Asgi {
     type Body = NoBody;
 
     fn take_handles(&self, py: Python<'_>, _: Route, host: &Weak<dyn ExchangeHost>) -> PyResult<Handles> {
-        let call = HttpCall::new(Exchange::new(Weak::clone(host)), Arc::clone(&self.shared));
-        Ok(Handles { call: Py::new(py, call)? })
+        self.handles.take(py, host, &self.shared)
     }
 
     fn return_handles(&self, py: Python<'_>, handles: Handles) {
         // Whatever waits for it is told that the response is over.
-        HttpCall::wake_all(&handles.call, py);
+        HttpCall::wake_all(handles.call(), py);
+        self.handles.keep(py, handles);
     }
 
     fn prepare(
@@ -106,10 +103,10 @@ impl Interface for Asgi {
         }
         match body {
             RequestBody::Empty => {}
-            RequestBody::Arriving => handles.call.get().expect_body(py),
-            RequestBody::WebSocket => handles.call.get().expect_websocket(py),
+            RequestBody::Arriving => handles.call().get().expect_body(py),
+            RequestBody::WebSocket => handles.call().get().expect_websocket(py),
             // It came with the head.
-            RequestBody::Bytes(bytes) => handles.call.get().set_whole_body(py, bytes),
+            RequestBody::Bytes(bytes) => handles.call().get().set_whole_body(py, bytes),
             // Bodies are never collected for this interface.
             RequestBody::File(_) => {
                 return Err(PyRuntimeError::new_err("a request body was collected for an ASGI application"));
@@ -120,8 +117,8 @@ impl Interface for Asgi {
 
     fn call(&self, py: Python<'_>, scope: &Object, handles: &Handles) -> PyResult<Answer<NoBody>> {
         let event_loop = self.shared.event_loop()?;
-        let call = &handles.call;
-        let begun = self.start(py, event_loop, scope, call);
+        let call = handles.call();
+        let begun = self.start(py, event_loop, scope, handles);
         call.get().end_first_step(py);
         let task = match begun {
             Ok(Begun::Waiting(task)) => task.into_bound(py),
@@ -214,25 +211,6 @@ impl Conclusion {
         let call = self.call.get();
         call.exchange().conclude(task.py(), call.checked(task.py(), result_of(task)));
         call.shared.note_step(task.py());
-    }
-}
-
-/// The objects of one call.
-pub(crate) struct Handles {
-    call: Py<HttpCall>,
-}
-
-impl crate::interface::Handles for Handles {
-    fn exchange(&self) -> &Exchange {
-        self.call.get().exchange()
-    }
-
-    fn is_shared(&self) -> bool {
-        true
-    }
-
-    fn may_block(&self) -> bool {
-        false
     }
 }
 

@@ -1,93 +1,13 @@
-//! `receive` and the awaitables that it returns.
+//! The messages that `receive` returns.
 
-use super::awaitable::Awaitable;
 use super::call::{Body, HttpCall};
 use crate::interface::Received;
-use pyo3::exceptions::PyStopIteration;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 /// The most bytes of a body in one message.
 const PART: usize = 64 << 10;
-
-/// `receive`
-#[pyclass(frozen, module = "kirsch._native")]
-pub(super) struct Receive {
-    call: Py<HttpCall>,
-}
-
-impl Receive {
-    pub(super) fn new(call: Py<HttpCall>) -> Self {
-        Self { call }
-    }
-}
-
-#[pymethods]
-impl Receive {
-    fn __call__(&self, py: Python<'_>) -> Receiving {
-        Receiving { call: self.call.clone_ref(py), awaitable: Awaitable::new() }
-    }
-}
-
-/// What `receive()` returns: an awaitable with the methods of a coroutine, so that `asyncio.create_task` takes it. It takes
-/// its message when it is first awaited. One that is cancelled before has taken none.
-#[pyclass(frozen, module = "kirsch._native")]
-pub(super) struct Receiving {
-    call: Py<HttpCall>,
-    awaitable: Awaitable,
-}
-
-impl Receiving {
-    fn step(&self, py: Python<'_>, value: Option<&Bound<'_, PyAny>>) -> PyResult<Py<PyAny>> {
-        let mut message = None;
-        let waiting = self.awaitable.step(py, value, || {
-            message = self.call.get().take_message(py)?;
-            if message.is_some() {
-                return Ok(None);
-            }
-            let event_loop = self.call.get().shared.event_loop()?;
-            event_loop.wait_to_receive.call1(py, (self.call.clone_ref(py),)).map(Some)
-        })?;
-        waiting.ok_or_else(|| PyStopIteration::new_err((message,)))
-    }
-}
-
-#[pymethods]
-impl Receiving {
-    fn __await__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    fn __iter__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    fn __next__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.step(py, None)
-    }
-
-    fn send(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        self.step(py, Some(value))
-    }
-
-    #[pyo3(signature = (kind, value = None, traceback = None))]
-    fn throw(
-        &self,
-        py: Python<'_>,
-        kind: &Bound<'_, PyAny>,
-        value: Option<&Bound<'_, PyAny>>,
-        traceback: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Py<PyAny>> {
-        // It is the exception's own.
-        let _ = traceback;
-        self.awaitable.throw(py, kind, value)
-    }
-
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.awaitable.close(py)
-    }
-}
 
 impl HttpCall {
     /// The next message; `None` if there is none yet.

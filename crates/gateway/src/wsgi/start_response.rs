@@ -7,21 +7,19 @@
 //!
 //! An application may call them from any thread that is attached to the interpreter, and at any time.
 
+use crate::callable::{CallableHead, answer, callable_type, free};
 use crate::interface::{self, Exchange, ExchangeHost, StartRefusal};
 use crate::object::{Chunk, Item, Object, latin1_of};
 use pyo3::exceptions::{PyAssertionError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use std::ffi::{c_int, c_void};
-use std::mem::offset_of;
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 use wire::message::{Draft, Misuse};
 
 #[repr(C)]
 struct StartResponse {
-    head: ffi::PyObject,
-    vectorcall: Option<ffi::vectorcallfunc>,
+    callable: CallableHead,
     /// The `Write` of the three, borrowed: it may be given out while the response is not over, when it is alive.
     write: *mut ffi::PyObject,
     exchange: Exchange,
@@ -30,8 +28,7 @@ struct StartResponse {
 /// A `Write` or a `Disconnected`.
 #[repr(C)]
 struct Companion {
-    head: ffi::PyObject,
-    vectorcall: Option<ffi::vectorcallfunc>,
+    callable: CallableHead,
     start_response: *mut ffi::PyObject,
 }
 
@@ -59,27 +56,9 @@ const SPARE: usize = 16;
 impl HandleTypes {
     pub(crate) fn new(py: Python<'_>) -> PyResult<Self> {
         Ok(Self {
-            start_response: make_type(
-                py,
-                c"kirsch._native.StartResponse",
-                size_of::<StartResponse>(),
-                offset_of!(StartResponse, vectorcall),
-                drop_start_response as *mut c_void,
-            )?,
-            write: make_type(
-                py,
-                c"kirsch._native.Write",
-                size_of::<Companion>(),
-                offset_of!(Companion, vectorcall),
-                drop_companion as *mut c_void,
-            )?,
-            disconnected: make_type(
-                py,
-                c"kirsch._native.Disconnected",
-                size_of::<Companion>(),
-                offset_of!(Companion, vectorcall),
-                drop_companion as *mut c_void,
-            )?,
+            start_response: callable_type::<StartResponse>(py, c"kirsch._native.StartResponse", drop_start_response)?,
+            write: callable_type::<Companion>(py, c"kirsch._native.Write", drop_companion)?,
+            disconnected: callable_type::<Companion>(py, c"kirsch._native.Disconnected", drop_companion)?,
             spare: Mutex::default(),
         })
     }
@@ -113,13 +92,13 @@ impl HandleTypes {
         unsafe {
             let start_response = Object::from_new(ffi::PyType_GenericAlloc(self.start_response.as_ptr().cast(), 0))?;
             let it = start_response.as_ptr().cast::<StartResponse>();
-            (&raw mut (*it).vectorcall).write(Some(call_start_response));
+            (&raw mut (*it).callable.vectorcall).write(Some(call_start_response));
             (&raw mut (*it).write).write(ptr::null_mut());
             (&raw mut (*it).exchange).write(Exchange::new(Weak::clone(host)));
             let companion = |kind: &Object, vectorcall: ffi::vectorcallfunc| {
                 let object = Object::from_new(ffi::PyType_GenericAlloc(kind.as_ptr().cast(), 0))?;
                 let it = object.as_ptr().cast::<Companion>();
-                (&raw mut (*it).vectorcall).write(Some(vectorcall));
+                (&raw mut (*it).callable.vectorcall).write(Some(vectorcall));
                 ffi::Py_INCREF(start_response.as_ptr());
                 (&raw mut (*it).start_response).write(start_response.as_ptr());
                 Some(object)
@@ -192,44 +171,6 @@ impl StartResponse {
     }
 }
 
-fn make_type(
-    py: Python<'_>,
-    name: &'static std::ffi::CStr,
-    size: usize,
-    vectorcall_offset: usize,
-    dealloc: *mut c_void,
-) -> PyResult<Object> {
-    let mut members = [
-        ffi::PyMemberDef {
-            name: c"__vectorcalloffset__".as_ptr(),
-            type_code: ffi::Py_T_PYSSIZET,
-            offset: vectorcall_offset.cast_signed(),
-            flags: ffi::Py_READONLY,
-            doc: ptr::null(),
-        },
-        ffi::PyMemberDef::default(),
-    ];
-    let mut slots = [
-        ffi::PyType_Slot { slot: ffi::Py_tp_dealloc, pfunc: dealloc },
-        ffi::PyType_Slot { slot: ffi::Py_tp_call, pfunc: ffi::PyVectorcall_Call as *mut c_void },
-        ffi::PyType_Slot { slot: ffi::Py_tp_members, pfunc: members.as_mut_ptr().cast() },
-        ffi::PyType_Slot { slot: 0, pfunc: ptr::null_mut() },
-    ];
-    let flags = ffi::Py_TPFLAGS_DEFAULT
-        | ffi::Py_TPFLAGS_HAVE_VECTORCALL
-        | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION
-        | ffi::Py_TPFLAGS_IMMUTABLETYPE;
-    let mut spec = ffi::PyType_Spec {
-        name: name.as_ptr(),
-        basicsize: c_int::try_from(size).expect("a few words"),
-        itemsize: 0,
-        flags: u32::try_from(flags).expect("type flags have 32 bits"),
-        slots: slots.as_mut_ptr(),
-    };
-    // SAFETY: the specification is complete and the interpreter copies what it keeps; the thread is attached.
-    unsafe { Object::from_new_or_error(py, ffi::PyType_FromSpec(&raw mut spec)) }
-}
-
 unsafe extern "C" fn drop_start_response(object: *mut ffi::PyObject) {
     // SAFETY: the interpreter calls this once, for an object of `HandleTypes::make` to which nothing refers any more. An
     // instance of a heap type holds a reference to it.
@@ -247,17 +188,6 @@ unsafe extern "C" fn drop_companion(object: *mut ffi::PyObject) {
     }
 }
 
-/// # Safety
-/// `object` is an instance of a heap type of ours whose fields are gone.
-unsafe fn free(object: *mut ffi::PyObject) {
-    // SAFETY: as the caller promises; the types are not tracked by the garbage collector.
-    unsafe {
-        let kind = ffi::Py_TYPE(object);
-        ffi::PyObject_Free(object.cast());
-        ffi::Py_DECREF(kind.cast());
-    }
-}
-
 /// `start_response(status, response_headers, exc_info=None)`
 unsafe extern "C" fn call_start_response(
     callable: *mut ffi::PyObject,
@@ -270,17 +200,6 @@ unsafe extern "C" fn call_start_response(
     unsafe {
         let py = Python::assume_attached();
         answer(py, start_response(py, callable, arguments, count, keywords))
-    }
-}
-
-/// A result as the C API has it: a new reference, or null with the exception set.
-fn answer(py: Python<'_>, result: PyResult<Object>) -> *mut ffi::PyObject {
-    match result {
-        Ok(object) => object.into_ptr(),
-        Err(error) => {
-            error.restore(py);
-            ptr::null_mut()
-        }
     }
 }
 

@@ -1,0 +1,197 @@
+//! `receive` and `send` of a call, as C-level types with vectorcall, because the application calls them in every request.
+//! Both, and the call, are used again for another request if nothing else refers to them: an application that has kept one
+//! finds the response that it belonged to.
+
+use super::awaitable::{AwaitableTypes, awaitable};
+use super::call::HttpCall;
+use super::event_loop::Shared;
+use crate::callable::{CallableHead, answer, callable_type, caught, free, only_argument};
+use crate::guarded::Guarded;
+use crate::interface::{self, Exchange, ExchangeHost};
+use crate::object::Object;
+use pyo3::exceptions::PyTypeError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use std::ptr;
+use std::sync::{Arc, Weak};
+
+/// A `Receive` or a `Send`.
+#[repr(C)]
+struct Channel {
+    callable: CallableHead,
+    call: Py<HttpCall>,
+    /// The type of what it returns.
+    awaitable: Object,
+}
+
+/// Makes handles, and keeps some that have come back.
+pub(super) struct HandleTypes {
+    receive: Object,
+    send: Object,
+    awaitables: AwaitableTypes,
+    spare: Guarded<Vec<Handles>>,
+}
+
+/// The objects of one call.
+pub(crate) struct Handles {
+    call: Py<HttpCall>,
+    receive: Object,
+    send: Object,
+}
+
+/// Handles that are kept: more come back at once only after many calls were out at once.
+const SPARE: usize = 64;
+
+impl HandleTypes {
+    pub(super) fn new(py: Python<'_>) -> PyResult<Self> {
+        Ok(Self {
+            receive: callable_type::<Channel>(py, c"kirsch._native.Receive", drop_channel)?,
+            send: callable_type::<Channel>(py, c"kirsch._native.Send", drop_channel)?,
+            awaitables: AwaitableTypes::new(py)?,
+            spare: Guarded::new(Vec::new()),
+        })
+    }
+
+    /// Handles for a new call of `host`. Those of one server go to one host.
+    ///
+    /// # Errors
+    /// `MemoryError`.
+    pub(super) fn take(
+        &self,
+        py: Python<'_>,
+        host: &Weak<dyn ExchangeHost>,
+        shared: &Arc<Shared>,
+    ) -> PyResult<Handles> {
+        match self.spare.with(py, Vec::pop) {
+            Some(handles) => Ok(handles),
+            None => self.make(py, host, shared),
+        }
+    }
+
+    /// Keeps handles of a call that is over, if nothing else refers to them.
+    pub(super) fn keep(&self, py: Python<'_>, handles: Handles) {
+        if interface::Handles::is_shared(&handles) {
+            return;
+        }
+        handles.call.get().reset(py);
+        let surplus = self.spare.with(py, |spare| {
+            if spare.len() < SPARE {
+                spare.push(handles);
+                return None;
+            }
+            Some(handles)
+        });
+        drop(surplus);
+    }
+
+    fn make(&self, py: Python<'_>, host: &Weak<dyn ExchangeHost>, shared: &Arc<Shared>) -> PyResult<Handles> {
+        let call = Py::new(py, HttpCall::new(Exchange::new(Weak::clone(host)), Arc::clone(shared)))?;
+        let channel = |kind: &Object, vectorcall: ffi::vectorcallfunc, awaitable: &Object| {
+            // SAFETY: the types were made from the structure that is initialised here, all fields of it before anything
+            // else refers to the object, or drops it; the thread is attached.
+            unsafe {
+                let it = ffi::PyObject_New::<Channel>(kind.as_ptr().cast());
+                let object = Object::from_new_or_error(py, it.cast())?;
+                (&raw mut (*it).callable.vectorcall).write(Some(vectorcall));
+                (&raw mut (*it).call).write(call.clone_ref(py));
+                (&raw mut (*it).awaitable).write(awaitable.clone_ref(py));
+                PyResult::Ok(object)
+            }
+        };
+        let receive = channel(&self.receive, call_receive, self.awaitables.receiving())?;
+        let send = channel(&self.send, call_send, self.awaitables.sending())?;
+        Ok(Handles { call, receive, send })
+    }
+}
+
+impl Handles {
+    pub(super) fn call(&self) -> &Py<HttpCall> {
+        &self.call
+    }
+
+    pub(super) fn receive(&self) -> &Object {
+        &self.receive
+    }
+
+    pub(super) fn send(&self) -> &Object {
+        &self.send
+    }
+}
+
+impl interface::Handles for Handles {
+    fn exchange(&self) -> &Exchange {
+        self.call.get().exchange()
+    }
+
+    /// Where there is no GIL that cannot be known: a count of references is made up of two, and another thread may move one
+    /// between them meanwhile. There handles are used once.
+    fn is_shared(&self) -> bool {
+        // SAFETY: all are live, and a count is read as a whole. Under the GIL it is exact, because a thread that is about to
+        // return handles is attached. The two others hold the call; so does each awaitable of theirs.
+        cfg!(Py_GIL_DISABLED)
+            || unsafe {
+                ffi::Py_REFCNT(self.call.as_ptr()) != 3
+                    || ffi::Py_REFCNT(self.receive.as_ptr()) != 1
+                    || ffi::Py_REFCNT(self.send.as_ptr()) != 1
+            }
+    }
+
+    fn may_block(&self) -> bool {
+        false
+    }
+}
+
+unsafe extern "C" fn drop_channel(object: *mut ffi::PyObject) {
+    // SAFETY: the interpreter calls this once, for an object of `HandleTypes::make` to which nothing refers any more.
+    unsafe {
+        let it = object.cast::<Channel>();
+        ptr::drop_in_place(&raw mut (*it).call);
+        ptr::drop_in_place(&raw mut (*it).awaitable);
+        free(object);
+    }
+}
+
+/// `receive()`
+unsafe extern "C" fn call_receive(
+    callable: *mut ffi::PyObject,
+    _arguments: *const *mut ffi::PyObject,
+    count: usize,
+    keywords: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: the interpreter calls this attached, with an object of `HandleTypes::make`.
+    let (py, it) = unsafe { (Python::assume_attached(), &*callable.cast::<Channel>()) };
+    // SAFETY: the names of keyword arguments are a tuple.
+    let is_given = unsafe { ffi::PyVectorcall_NARGS(count) != 0 || !keywords.is_null() && ffi::Py_SIZE(keywords) != 0 };
+    answer(
+        py,
+        caught(|| {
+            if is_given {
+                return Err(PyTypeError::new_err("receive takes no arguments"));
+            }
+            awaitable(py, &it.awaitable, &it.call, None)
+        }),
+    )
+}
+
+/// `send(message)`
+unsafe extern "C" fn call_send(
+    callable: *mut ffi::PyObject,
+    arguments: *const *mut ffi::PyObject,
+    count: usize,
+    keywords: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: the interpreter calls this attached, with an object of `HandleTypes::make` and arguments that live as long as
+    // the call.
+    let (py, it, message) = unsafe {
+        let message = only_argument(arguments, count, keywords, b"message");
+        let message = message.map(|message| Object::from_borrowed(message));
+        (Python::assume_attached(), &*callable.cast::<Channel>(), message)
+    };
+    answer(
+        py,
+        caught(|| match message {
+            Some(message) => awaitable(py, &it.awaitable, &it.call, Some(message)),
+            None => Err(PyTypeError::new_err("send takes one argument, the message")),
+        }),
+    )
+}
