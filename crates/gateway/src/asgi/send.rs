@@ -24,7 +24,7 @@ pub(super) fn send(py: Python<'_>, call: &Py<HttpCall>, kind: &str, message: &Bo
             send_part(py, this, Some(file), false)
         }
         ("http.response.zerocopysend", Response::Started | Response::InBody) => {
-            let has_more = is_true(message, "more_body")?;
+            let has_more = is_true(message, intern!(py, "more_body"))?;
             let file = file::of_descriptor(py, message)?;
             send_part(py, this, Some(file), has_more)
         }
@@ -80,18 +80,19 @@ fn misplaced(kind: &str, response: Response, expects_trailers: bool) -> PyErr {
 }
 
 /// Whether an item of a message is there and true.
-fn is_true(message: &Bound<'_, PyDict>, name: &str) -> PyResult<bool> {
-    message.get_item(PyString::intern(message.py(), name))?.map_or(Ok(false), |value| value.is_truthy())
+fn is_true(message: &Bound<'_, PyDict>, name: &Bound<'_, PyString>) -> PyResult<bool> {
+    message.get_item(name)?.map_or(Ok(false), |value| value.is_truthy())
 }
 
 pub(super) fn start(py: Python<'_>, call: &Py<HttpCall>, message: &Bound<'_, PyDict>) -> PyResult<()> {
     let this = call.get();
     let exchange = this.exchange();
     // Filled outside of the exchange: reading headers may run code of the application's.
-    let mut draft = Draft::default();
-    let has_trailers = is_true(message, "trailers")?;
+    let taken = exchange.take_draft(py, false);
+    let (mut draft, refusal) = taken.map_or_else(|refusal| (Draft::default(), Some(refusal)), |draft| (draft, None));
+    let has_trailers = is_true(message, intern!(py, "trailers"))?;
     fill(py, &mut draft, message, has_trailers)?;
-    let stored = exchange.take_draft(py, false).and_then(|_| exchange.store_draft(py, false, draft, || ()));
+    let stored = refusal.map_or_else(|| exchange.store_draft(py, false, draft, || ()), Err);
     match stored {
         Ok(()) => {}
         Err(StartRefusal::Over) => return Err(disconnected(py, this)),
@@ -150,14 +151,27 @@ pub(super) fn each_header(
     headers: &Bound<'_, PyAny>,
     mut add: impl FnMut(&[u8], &[u8]) -> Result<(), Misuse>,
 ) -> PyResult<()> {
+    // The usual case.
+    if let Ok(headers) = headers.cast_exact::<PyList>() {
+        return headers.iter().try_for_each(|header| add_header(&header, &mut add));
+    }
     for header in headers.try_iter().map_err(|_| wrong_type(headers, HEADERS))? {
-        let header = header?;
-        let (name, value) = pair(&header)?;
-        let (name, value) =
-            (bytes(&name, "a header name", "b'content-type'")?, bytes(&value, "a header value", "b'text/html'")?);
-        add(name.as_bytes(), value.as_bytes()).map_err(|misuse| refused(&header, misuse))?;
+        add_header(&header?, &mut add)?;
     }
     Ok(())
+}
+
+fn add_header(header: &Bound<'_, PyAny>, add: &mut impl FnMut(&[u8], &[u8]) -> Result<(), Misuse>) -> PyResult<()> {
+    if let Ok(pair) = header.cast_exact::<PyTuple>()
+        && let [name, value] = pair.as_slice()
+        && let (Ok(name), Ok(value)) = (name.cast_exact::<PyBytes>(), value.cast_exact::<PyBytes>())
+    {
+        return add(name.as_bytes(), value.as_bytes()).map_err(|misuse| refused(header, misuse));
+    }
+    let (name, value) = pair(header)?;
+    let name = bytes(&name, "a header name", "b'content-type'")?;
+    let value = bytes(&value, "a header value", "b'text/html'")?;
+    add(name.as_bytes(), value.as_bytes()).map_err(|misuse| refused(header, misuse))
 }
 
 /// Adds trailers, and with the last ones ends the response.
@@ -166,7 +180,7 @@ fn trailers(py: Python<'_>, call: &HttpCall, message: &Bound<'_, PyDict>) -> PyR
     if let Some(headers) = message.get_item(intern!(py, "headers"))? {
         each_header(&headers, |name, value| fields.trailer(name, value))?;
     }
-    let has_more = is_true(message, "more_trailers")?;
+    let has_more = is_true(message, intern!(py, "more_trailers"))?;
     let fields = call.add_trailers(py, |trailers| {
         trailers.extend(&fields);
         if has_more { None } else { Some(std::mem::take(trailers)) }
@@ -247,10 +261,7 @@ pub(super) fn body(py: Python<'_>, call: &HttpCall, message: &Bound<'_, PyDict>)
         None => None,
         Some(part) => Some(chunk(py, part)?),
     };
-    let has_more = match message.get_item(intern!(py, "more_body"))? {
-        None => false,
-        Some(has_more) => has_more.is_truthy()?,
-    };
+    let has_more = is_true(message, intern!(py, "more_body"))?;
     let part = part.filter(|part| !part.as_ref().is_empty());
     send_part(py, call, part.map(Part::Chunk), has_more)
 }
