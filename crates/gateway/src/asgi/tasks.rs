@@ -23,7 +23,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString, PyTuple};
+use pyo3::types::{PyDict, PySet, PyString, PyTuple};
 use std::ptr;
 
 /// Plain Tasks that follow each other at most until another one is parked.
@@ -65,14 +65,15 @@ struct ReuseState {
     last_plain: u32,
 }
 
-/// asyncio's functions for those who implement Tasks ("Extending", in the documentation of asyncio), and others.
+/// asyncio's functions for those who implement Tasks ("Extending", in the documentation of asyncio), and others; and what
+/// two pairs of these functions change, `_enter_task` and `_leave_task`, `_register_eager_task` and `_unregister_eager_task`.
 struct Functions {
-    enter: Object,
-    leave: Object,
+    /// The Task that runs in each loop, a dict.
+    current: Object,
+    /// Tasks in their first steps, a set.
+    eager: Object,
     register: Object,
     unregister: Object,
-    register_eager: Object,
-    unregister_eager: Object,
     set_name: Object,
     count_weak_references: Object,
     callbacks: Object,
@@ -211,6 +212,44 @@ impl Tasks {
     }
 }
 
+impl Functions {
+    /// Makes the Task the current one of the loop; false if there is one, or memory is short.
+    fn enter(&self, _py: Python<'_>, event_loop: &Object, task: &Object) -> bool {
+        // SAFETY: all are live and the thread is attached. The result is borrowed, and only compared.
+        let current = unsafe { ffi::PyDict_SetDefault(self.current.as_ptr(), event_loop.as_ptr(), task.as_ptr()) };
+        done(!current.is_null()) && current == task.as_ptr()
+    }
+
+    /// Undoes that; false if it was not the current one.
+    fn leave(&self, _py: Python<'_>, event_loop: &Object, task: &Object) -> bool {
+        // SAFETY: as above.
+        unsafe {
+            let current = ffi::PyDict_GetItemWithError(self.current.as_ptr(), event_loop.as_ptr());
+            done(current == task.as_ptr()) && done(ffi::PyDict_DelItem(self.current.as_ptr(), event_loop.as_ptr()) == 0)
+        }
+    }
+
+    /// Has `asyncio.all_tasks` show the Task; false if memory is short.
+    fn register_eager(&self, _py: Python<'_>, task: &Object) -> bool {
+        // SAFETY: both are live and the thread is attached.
+        done(unsafe { ffi::PySet_Add(self.eager.as_ptr(), task.as_ptr()) } == 0)
+    }
+
+    fn unregister_eager(&self, _py: Python<'_>, task: &Object) -> bool {
+        // SAFETY: as above.
+        done(unsafe { ffi::PySet_Discard(self.eager.as_ptr(), task.as_ptr()) } >= 0)
+    }
+}
+
+/// The argument. If it is false, what has been raised is forgotten.
+fn done(is_done: bool) -> bool {
+    if !is_done {
+        // SAFETY: those who call this are attached.
+        unsafe { ffi::PyErr_Clear() };
+    }
+    is_done
+}
+
 /// Whether Tasks may be used again: see the module.
 fn can_reuse(event_loop: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = event_loop.py();
@@ -226,13 +265,13 @@ impl Reuse {
             return Err(PyRuntimeError::new_err("the class of Tasks is not that of the C implementation"));
         }
         let get = |name: &str| asyncio.getattr(name).map(|function| Object::from(function.unbind()));
+        let current = asyncio.getattr("_current_tasks")?.cast_into_exact::<PyDict>()?;
+        let eager = asyncio.getattr("_eager_tasks")?.cast_into_exact::<PySet>()?;
         let functions = Functions {
-            enter: get("_enter_task")?,
-            leave: get("_leave_task")?,
+            current: current.into_any().unbind().into(),
+            eager: eager.into_any().unbind().into(),
             register: get("_register_task")?,
             unregister: get("_unregister_task")?,
-            register_eager: get("_register_eager_task")?,
-            unregister_eager: get("_unregister_eager_task")?,
             set_name: class.getattr("set_name")?.unbind().into(),
             count_weak_references: py.import("_weakref")?.getattr("getweakrefcount")?.unbind().into(),
             callbacks: PyString::intern(py, "_callbacks").into_any().unbind().into(),
@@ -290,10 +329,10 @@ impl Reuse {
         let functions = &self.functions;
         let task = &parked.task;
         let named = call(py, &functions.set_name, [task, name]);
-        if named.is_err() || call(py, &functions.enter, [&tasks.event_loop, task]).is_err() {
+        if named.is_err() || !functions.enter(py, &tasks.event_loop, task) {
             return Err(parked);
         }
-        let mut is_sound = call(py, &functions.register_eager, [task]).is_ok();
+        let mut is_sound = functions.register_eager(py, task);
         parked.future.get().set_used(true);
         parked.coroutine.get().begin(coroutine.bind(py).unbind());
         let mut result = ptr::null_mut();
@@ -305,8 +344,8 @@ impl Reuse {
             let status = ffi::PyIter_Send(coroutine.as_ptr(), ffi::Py_None(), &raw mut result);
             (status, Bound::from_owned_ptr_or_err(py, result).map(Bound::unbind))
         };
-        is_sound &= call(py, &functions.unregister_eager, [task]).is_ok();
-        is_sound &= call(py, &functions.leave, [&tasks.event_loop, task]).is_ok();
+        is_sound &= functions.unregister_eager(py, task);
+        is_sound &= functions.leave(py, &tasks.event_loop, task);
         let begun = match result {
             Ok(awaited) if status == ffi::PySendResult::PYGEN_NEXT => {
                 self.note_plain(py);
@@ -354,13 +393,7 @@ impl Reuse {
     fn is_untouched(&self, py: Python<'_>, parked: &ParkedTask) -> bool {
         let ParkedTask { task, context, attributes, .. } = parked;
         let weak_references = || call(py, &self.functions.count_weak_references, [task])?.bind(py).extract::<usize>();
-        let callbacks = || {
-            // SAFETY: both objects are live and the thread is attached.
-            unsafe {
-                let callbacks = ffi::PyObject_GetAttr(task.as_ptr(), self.functions.callbacks.as_ptr());
-                Object::from_new_or_error(py, callbacks)
-            }
-        };
+        let callbacks = || task.attribute(py, &self.functions.callbacks);
         let [of_task, of_context, of_attributes, of_coroutine] = parked.references;
         // The thread has one to the context.
         parked.count_references() == [of_task, of_context + 1, of_attributes, of_coroutine]
