@@ -1,9 +1,9 @@
 //! What must hold at the end of a world.
 
-use super::World;
-use super::calls::Outcome;
+use super::call::Outcome;
 use super::client::{Client, Ending, WebSocketClient};
 use super::plan::{ClientOp, Op, Outside, Script};
+use super::world::World;
 use crate::clock::{EARLY, Micros, micros};
 use crate::net::History;
 

@@ -1,0 +1,102 @@
+//! A call of the application: its tasks, and what is known of its response or WebSocket.
+
+use super::plan::{Op, Script};
+use crate::clock::Micros;
+use engine::{Awaited, Ticket, WebSocketEnd, WebSocketId};
+use wire::websocket::Kind;
+
+/// How a call has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The whole response was written, of so many bytes; or the WebSocket was closed.
+    Whole(usize),
+    /// The WebSocket was denied, or the server's own page sent.
+    Refused(u16),
+    Cut,
+    Abandoned,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TaskState {
+    /// The loop runs it in its next iteration.
+    Ready,
+    Receiving,
+    Sending,
+    Departing,
+    Sleeping(Micros),
+    Over,
+}
+
+#[derive(Debug)]
+pub(crate) struct Task {
+    pub(crate) ops: Vec<Op>,
+    pub(crate) at: usize,
+    pub(crate) state: TaskState,
+    /// A message that is to be sent: its kind and length.
+    pub(crate) pending: Option<(Kind, usize)>,
+    /// Messages that the current operation has taken.
+    pub(crate) count: usize,
+}
+
+/// A handler that is given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Until {
+    Message,
+    Output,
+}
+
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) ticket: Option<Ticket>,
+    pub(crate) websocket: Option<WebSocketId>,
+    pub(crate) tasks: Vec<Task>,
+    /// How often the engine was told to wake it, and has not. One wake ends all waits of a call.
+    pub(crate) armed: u32,
+    /// What a handler waits for while it is given back.
+    pub(crate) until: Option<Until>,
+    pub(crate) has_head: bool,
+    pub(crate) written: usize,
+    pub(crate) messages_sent: usize,
+    /// Bytes of the frames of messages that the engine has taken.
+    pub(crate) composed: u64,
+    /// What the application was told of the end of its WebSocket.
+    pub(crate) end: Option<WebSocketEnd>,
+    pub(crate) outcome: Option<Outcome>,
+    /// All is over: the response and the tasks.
+    pub(crate) is_over: bool,
+    /// When the application's part of its WebSocket was over.
+    pub(crate) over_at: Micros,
+}
+
+impl Call {
+    pub(crate) fn new(ticket: Ticket, script: &Script) -> Self {
+        let ops = if let Script::Tasks(tasks) = script { &tasks[..] } else { &[] };
+        let task = |ops: &Vec<Op>| Task { ops: ops.clone(), at: 0, state: TaskState::Ready, pending: None, count: 0 };
+        Self {
+            ticket: Some(ticket),
+            websocket: None,
+            tasks: ops.iter().map(task).collect(),
+            armed: 0,
+            until: None,
+            has_head: false,
+            written: 0,
+            messages_sent: 0,
+            composed: 0,
+            end: None,
+            outcome: None,
+            is_over: false,
+            over_at: Micros::MAX,
+        }
+    }
+
+    /// What its tasks wait for together.
+    pub(crate) fn awaited(&self) -> Option<Awaited> {
+        let of = |task: &Task| match task.state {
+            TaskState::Receiving => Some(Awaited::INPUT.or(Awaited::DEPARTURE)),
+            TaskState::Sending => Some(Awaited::OUTPUT),
+            TaskState::Departing => Some(Awaited::DEPARTURE),
+            _ => None,
+        };
+        self.tasks.iter().filter_map(of).reduce(Awaited::or)
+    }
+}
