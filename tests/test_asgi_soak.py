@@ -69,7 +69,8 @@ async def main():
     while await asyncio.to_thread(sys.stdin.readline):
         before, before_task = server, task
         server, task = await started()
-        before.stop()
+        # The successor serves already, so a client that has connected to this one has half a second to ask.
+        before.begin_stop(30)
         await before_task
         print("replaced", file=sys.stderr, flush=True)
     task.cancel()

@@ -84,10 +84,10 @@ def pip(command: str, index: Running, *args: str | Path) -> subprocess.Completed
 
 
 def test_download_with_pip(index: Running, packages: Path, tmp_path: Path) -> None:
-    for version in ("1.0", "1.1", "2.0"):
-        name, content = wheel(version)
+    wheels = {version: wheel(version) for version in ("1.0", "1.1", "2.0")}
+    for name, content in wheels.values():
         (packages / name).write_bytes(content)
-    name, content = wheel("1.1")
+    name, content = wheels["1.1"]
 
     run = pip("download", index, "--dest", tmp_path / "fetched", "kirsch-sample<2")
     assert run.returncode == 0, run.stdout + run.stderr
