@@ -1,5 +1,6 @@
 //! Virtual time, the calendar of events, and what all parts of the world share.
 
+use engine::Now;
 use fastrand::Rng;
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -19,6 +20,11 @@ pub(crate) const SLACK: Micros = 120 * MILLI;
 pub(crate) const EARLY: Micros = 5 * MILLI;
 /// How long a connection lingers.
 pub(crate) const LINGER: Micros = 2 * SECOND;
+
+/// Time since 1970 when the world begins, for the Date field.
+const WALL: Duration = Duration::from_secs(1_700_000_000);
+/// More polls than these without any progress, in quick succession, are a busy loop.
+const IDLE_POLLS: u64 = 64;
 
 pub(crate) fn micros(duration: Duration) -> Micros {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
@@ -70,6 +76,12 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// The engine's clock, whose time goes on by `grain`.
+    pub(crate) fn engine_now(&self, grain: Micros) -> Now {
+        let now = Duration::from_micros(self.now() / grain * grain);
+        Now { monotonic: now, wall: WALL + now }
+    }
+
     pub(crate) fn new(seed: u64, traces: bool) -> Rc<Self> {
         Rc::new(Self {
             now: Cell::new(0),
@@ -164,4 +176,27 @@ impl Shared {
 /// Seconds with six decimal places.
 pub(crate) fn moment(at: Micros) -> String {
     format!("{}.{:06}", at / SECOND, at % SECOND)
+}
+
+/// Polls of the engine since the last progress, and the time of the first of them.
+#[derive(Default)]
+pub(crate) struct IdlePolls {
+    count: u64,
+    since: Micros,
+    moves: u64,
+}
+
+impl IdlePolls {
+    /// Fails if the engine is polled again and again without any progress.
+    pub(crate) fn note(&mut self, shared: &Shared, has_work: bool) {
+        let (now, moves) = (shared.now(), shared.moves());
+        if has_work || moves != self.moves {
+            *self = Self { count: 0, since: now, moves };
+        }
+        self.count += 1;
+        let polls = self.count;
+        if polls > IDLE_POLLS && now - self.since < polls * MILLI / 2 {
+            shared.fail(|| format!("the engine is polled {polls} times without progress"));
+        }
+    }
 }

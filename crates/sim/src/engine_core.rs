@@ -1,7 +1,7 @@
 //! The work source that the simulated threads share: the engine, with the records as its application.
 
 use crate::app::{Late, Record, Records, SuspendedCall};
-use crate::clock::{Event, MILLI, Micros, SECOND, SLACK, Shared, micros};
+use crate::clock::{Event, IdlePolls, MILLI, Micros, SECOND, SLACK, Shared, micros};
 use crate::deadlines::{Deadlines, RunningCall};
 use crate::net::{Network, Side};
 use crate::plan::Plan;
@@ -13,10 +13,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Time since 1970, for the Date field.
-const WALL: Duration = Duration::from_secs(1_700_000_000);
-/// More polls than these without any progress, in quick succession, are a busy loop.
-const IDLE_POLLS: u64 = 64;
 /// If no thread polls the engine for this long after a missed deadline, queued requests are refused.
 const BLOCKED_AFTER: Duration = Duration::from_secs(2);
 /// How late a missed deadline may be noticed: a slow tick that comes too soon after the one before checks nothing.
@@ -39,22 +35,13 @@ pub(crate) struct EngineCore<P: Protocol> {
     waiting: Vec<bool>,
     /// When pending connections were serviced last.
     serviced_at: Duration,
-    /// Polls since the last progress, and the time of the first of them.
-    idle_polls: u64,
-    idle_since: Micros,
-    moves: u64,
-}
-
-/// The engine's clock.
-pub(crate) fn clock(shared: &Shared, plan: &Plan) -> Now {
-    let now = Duration::from_micros(shared.now() / plan.grain * plan.grain);
-    Now { monotonic: now, wall: WALL + now }
+    idle_polls: IdlePolls,
 }
 
 impl<P: Protocol> EngineCore<P> {
     pub(crate) fn new(shared: &Rc<Shared>, plan: &Rc<Plan>, network: &Rc<RefCell<Network>>) -> Self {
         let listeners = (0..plan.listeners).map(|_| crate::net::Listening::new(network)).collect();
-        let now = clock(shared, plan);
+        let now = shared.engine_now(plan.grain);
         let engine = Engine::new(Side(Rc::clone(network)), listeners, plan.config.clone(), now)
             .expect("the network accepts its own listeners");
         let threads = plan.most_calls + 1;
@@ -68,14 +55,12 @@ impl<P: Protocol> EngineCore<P> {
             bound: vec![0; threads],
             waiting: vec![false; threads],
             serviced_at: Duration::ZERO,
-            idle_polls: 0,
-            idle_since: 0,
-            moves: 0,
+            idle_polls: IdlePolls::default(),
         }
     }
 
     pub(crate) fn clock(&self) -> Now {
-        clock(&self.shared, &self.plan)
+        self.shared.engine_now(self.plan.grain)
     }
 
     /// A response was suspended that is bound to this thread.
@@ -100,21 +85,6 @@ impl<P: Protocol> EngineCore<P> {
             self.shared.schedule(self.shared.now(), Event::PatienceEnds(id));
         }
         ready
-    }
-
-    /// Fails if the engine is polled again and again without any progress.
-    fn note_poll(&mut self, has_work: bool) {
-        let (now, moves) = (self.shared.now(), self.shared.moves());
-        if has_work || moves != self.moves {
-            self.moves = moves;
-            self.idle_polls = 0;
-            self.idle_since = now;
-        }
-        self.idle_polls += 1;
-        let polls = self.idle_polls;
-        if polls > IDLE_POLLS && now - self.idle_since < polls * MILLI / 2 {
-            self.shared.fail(|| format!("the engine is polled {polls} times without progress"));
-        }
     }
 
     /// Runs what the ticker thread does. It must not drop objects of the application.
@@ -281,7 +251,7 @@ impl<P: Protocol> WorkSource for EngineCore<P> {
                 self.records.requests[id].was_queued = true;
             }
         }
-        self.note_poll(work.is_some());
+        self.idle_polls.note(&self.shared, work.is_some());
         work
     }
 

@@ -2,7 +2,7 @@
 
 use super::app::LoopApp;
 use super::plan::Plan;
-use crate::clock::{MILLI, Micros, Shared};
+use crate::clock::{IdlePolls, Shared};
 use crate::net::{Listening, Network, Side};
 use engine::scheduler::WorkSource;
 use engine::{Engine, Now, Work};
@@ -10,26 +10,19 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Time since 1970, for the Date field.
-const WALL: Duration = Duration::from_secs(1_700_000_000);
-/// More polls than these without any progress, in quick succession, are a busy loop.
-const IDLE_POLLS: u64 = 64;
-
 pub(crate) struct Core {
     pub(crate) engine: Engine<LoopApp>,
     pub(crate) app: LoopApp,
     shared: Rc<Shared>,
     plan: Rc<Plan>,
     network: Rc<RefCell<Network>>,
-    idle_polls: u64,
-    idle_since: Micros,
-    moves: u64,
+    idle_polls: IdlePolls,
 }
 
 impl Core {
     pub(crate) fn new(shared: &Rc<Shared>, plan: &Rc<Plan>, network: &Rc<RefCell<Network>>) -> Self {
         let listeners = vec![Listening::new(network)];
-        let now = Now { monotonic: Duration::ZERO, wall: WALL };
+        let now = shared.engine_now(plan.grain);
         let engine = Engine::new(Side(Rc::clone(network)), listeners, plan.config.clone(), now)
             .expect("the network accepts its own listeners");
         Self {
@@ -38,16 +31,13 @@ impl Core {
             shared: Rc::clone(shared),
             plan: Rc::clone(plan),
             network: Rc::clone(network),
-            idle_polls: 0,
-            idle_since: 0,
-            moves: 0,
+            idle_polls: IdlePolls::default(),
         }
     }
 
     /// The engine's clock.
     pub(crate) fn clock(&self) -> Now {
-        let now = Duration::from_micros(self.shared.now() / self.plan.grain * self.plan.grain);
-        Now { monotonic: now, wall: WALL + now }
+        self.shared.engine_now(self.plan.grain)
     }
 
     /// Does what a loop does that hosts the engine: polls until nothing is left. Returns the work that came of it.
@@ -62,21 +52,6 @@ impl Core {
             }
         }
     }
-
-    /// Fails if the engine is polled again and again without any progress.
-    fn note_poll(&mut self, has_work: bool) {
-        let (now, moves) = (self.shared.now(), self.shared.moves());
-        if has_work || moves != self.moves {
-            self.moves = moves;
-            self.idle_polls = 0;
-            self.idle_since = now;
-        }
-        self.idle_polls += 1;
-        let polls = self.idle_polls;
-        if polls > IDLE_POLLS && now - self.idle_since < polls * MILLI / 2 {
-            self.shared.fail(|| format!("the engine is polled {polls} times without progress"));
-        }
-    }
 }
 
 impl WorkSource for Core {
@@ -87,7 +62,7 @@ impl WorkSource for Core {
     fn next(&mut self, (): (), may_call: bool) -> Option<Work<LoopApp>> {
         let now = self.clock();
         let work = self.engine.poll(now, &mut self.app, may_call);
-        self.note_poll(work.is_some());
+        self.idle_polls.note(&self.shared, work.is_some());
         work
     }
 
