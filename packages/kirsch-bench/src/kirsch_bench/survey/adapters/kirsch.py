@@ -25,7 +25,7 @@ def _command(launch: Launch, *args: str) -> list[str]:
 ADAPTERS = (
     Adapter(
         "kirsch",
-        "a native loop and threads that turn it",
+        "a native event loop, polled by its threads",
         _threads,
         interpreters=_CPYTHON,
         why_not=_WHY_NOT,
@@ -33,7 +33,7 @@ ADAPTERS = (
     ),
     Adapter(
         "kirsch-gevent",
-        "a native loop in gevent's hub, a greenlet for each request",
+        "a native event loop in gevent's hub, a greenlet for each request",
         lambda launch: _command(launch, "--driver", "gevent"),
         requirements=("gevent",),
         interpreters=_CPYTHON,
@@ -42,7 +42,7 @@ ADAPTERS = (
     ),
     Adapter(
         "kirsch-asgi",
-        "a native loop that asyncio's waits for, ASGI",
+        "a native event loop inside asyncio's, ASGI",
         lambda launch: _command(launch, "--interface", "asgi"),
         interpreters=_CPYTHON,
         why_not=_WHY_NOT,
