@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 # kirsch-web is pure Python and need not be installed.
 WEB = Path(__file__).resolve().parent.parent / "packages" / "kirsch-web"
-sys.path.insert(0, str(WEB / "src"))
+sys.path[:0] = [str(WEB / "src"), str(WEB / "tests")]
 
 from kirsch_web import testing  # noqa: E402
+from rooms_visit import visit  # type: ignore[import-not-found, unused-ignore]  # noqa: E402
 
 EXAMPLES = WEB / "examples"
 
@@ -127,6 +128,11 @@ def test_the_cities_example_finds_controllers_by_route(serve: Serve) -> None:
     assert client.get("/surbiton").text == "Welcome to Surbiton, pop. 1327"
     assert client.get("/foo").status == 404
     assert client.request("PUT", "/hounslow").headers["Allow"] == "GET, HEAD, POST, OPTIONS"
+
+
+def test_the_rooms_example_serves_its_visitors(serve: Serve) -> None:
+    running = serve("rooms:asgi", cwd=EXAMPLES)
+    visit(f"http://127.0.0.1:{running.port}")
 
 
 PUBLISHER = Path(__file__).parent.parent / "examples"

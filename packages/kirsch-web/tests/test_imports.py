@@ -45,6 +45,8 @@ def test_importing_the_package_loads_only_what_most_applications_use() -> None:
         "stages",
         "compress",
         "threaded",
+        "asgi",
+        "websocket",
     }
     assert not {f"kirsch_web.{name}" for name in late} & loaded
     assert not {"inspect", "dataclasses", "json", "logging", "asyncio", "http", "email"} & loaded

@@ -33,6 +33,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from kirsch_web.asgi import ASGI
     from kirsch_web.dispatch import Objects, Resources, Routes, page
     from kirsch_web.files import StaticFiles, file
     from kirsch_web.forms import Upload
@@ -42,11 +43,14 @@ if TYPE_CHECKING:
     from kirsch_web.sessions import Session, SQLiteStore, Store, session
     from kirsch_web.shape import FromCookie, FromHeader
     from kirsch_web.sse import Event, events
+    from kirsch_web.websocket import Closed, WebSocket
 
 __version__ = "0.1.0"
 
 # Loaded when they are first asked for: most applications need few of them.
 _LATER = {
+    "ASGI": "asgi",
+    "Closed": "websocket",
     "Event": "sse",
     "FromCookie": "shape",
     "FromHeader": "shape",
@@ -59,6 +63,7 @@ _LATER = {
     "StaticFiles": "files",
     "Store": "sessions",
     "Upload": "forms",
+    "WebSocket": "websocket",
     "basic_auth": "protect",
     "csrf": "protect",
     "csrf_token": "protect",
@@ -71,7 +76,9 @@ _LATER = {
 }
 
 __all__ = [
+    "ASGI",
     "App",
+    "Closed",
     "ConfigError",
     "Event",
     "Finished",
@@ -96,6 +103,7 @@ __all__ = [
     "Store",
     "Tool",
     "Upload",
+    "WebSocket",
     "basic_auth",
     "config",
     "created",

@@ -281,24 +281,19 @@ class App:
 
     def _redirected(self, request: Request, redirect: InternalRedirect) -> tuple[Request, Any]:
         """End this request, and begin that of the redirect's path."""
-        self._end(request)
-        environ = dict(request.environ)
-        environ["REQUEST_METHOD"] = "GET" if environ["REQUEST_METHOD"] != "HEAD" else "HEAD"
-        environ["PATH_INFO"] = redirect.path.encode().decode("latin-1")
-        environ["QUERY_STRING"] = redirect.query
-        environ["CONTENT_LENGTH"] = "0"
-        environ.pop("CONTENT_TYPE", None)
-        environ.pop("HTTP_TRANSFER_ENCODING", None)
-        import io
+        from kirsch_web.internal_redirect import second_environ
 
-        environ["wsgi.input"] = io.BytesIO()
-        seen = {(request.path, request.query_string)}
-        previous = request.previous
-        while previous is not None:
-            seen.add((previous.path, previous.query_string))
-            previous = previous.previous
+        self._end(request)
+        path = redirect.path.encode().decode("latin-1")
+        environ = second_environ(request.environ, path, redirect.query)
         new = self.finder.request(environ)
-        if (redirect.path, redirect.query) in seen:
+        earlier: Any = request
+        while earlier is not None and (earlier.environ.get("PATH_INFO", ""), earlier.query_string) != (
+            path,
+            redirect.query,
+        ):
+            earlier = earlier.previous
+        if earlier is not None:
             new.plan = self.finder.refusal(RuntimeError(f"an internal redirect came back to {redirect.path}"))
         if "kirsch.stage" in environ:
             from kirsch_web import stages
@@ -430,7 +425,10 @@ class App:
         status, headers, body = response.status, response.headers, response.body
         line = status_line(status)
         no_content = status in NO_CONTENT or status < 200
-        if not (isinstance(body, bytes) or no_content or request.plan.streams):
+        is_async = hasattr(body, "__aiter__")
+        if is_async and "asgi.scope" not in request.environ:
+            raise TypeError("an asynchronous handler needs ASGI: serve web.ASGI(app)")
+        if not (isinstance(body, bytes) or no_content or is_async or request.plan.streams):
             body = response.collapse()
         if isinstance(body, bytes):
             if no_content:
@@ -452,6 +450,8 @@ class App:
             if no_content:
                 headers.remove("Content-Length")
             return line, headers.pairs(), []
+        if is_async:
+            return line, headers.pairs(), body  # type: ignore[return-value]  # for kirsch_web.asgi
         wrapper = request.environ.get("wsgi.file_wrapper")
         if type(body) is FileBody and body.length is None and wrapper is not None:
             return line, headers.pairs(), wrapper(body.file, FileBody.BLOCK)

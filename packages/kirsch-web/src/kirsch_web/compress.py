@@ -9,7 +9,7 @@ from kirsch_web.fields import media_type, qualities
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
     from typing import Any
 
     from kirsch_web.request import Request
@@ -32,7 +32,8 @@ def compress_response(request: Request, level: int, least: int, types: tuple[str
     if not encoding:
         return
     if not isinstance(response.body, bytes):
-        response.body = _Compressed(response.body, encoding, level)
+        kind = _CompressedLater if hasattr(response.body, "__aiter__") else _Compressed
+        response.body = kind(response.body, encoding, level)
     elif encoding == "zstd":
         response.body = zstd().compress(response.body, ZSTD_LEVEL)
     else:
@@ -81,12 +82,13 @@ def chosen_encoding(value: str) -> str:
 class _Compressed:
     """A stream, compressed; each part can be read by the client when it is sent."""
 
-    def __init__(self, body: Iterable[bytes | str], encoding: str, level: int) -> None:
+    def __init__(self, body: Any, encoding: str, level: int) -> None:
         self._body = body
         self._encoding = encoding
         self._level = level
 
-    def __iter__(self) -> Iterator[bytes]:
+    def _compressor(self) -> tuple[Callable[[bytes | str], bytes], Callable[[], bytes]]:
+        """What compresses a part so that it can be read, and what ends the body."""
         if self._encoding == "zstd":
             compressor: Any = zstd().ZstdCompressor(ZSTD_LEVEL)
             flush = compressor.FLUSH_BLOCK
@@ -95,12 +97,35 @@ class _Compressed:
 
             compressor = zlib.compressobj(self._level, zlib.DEFLATED, 31)
             flush = zlib.Z_SYNC_FLUSH
+
+        def compress(part: bytes | str) -> bytes:
+            data: bytes = compressor.compress(part.encode() if isinstance(part, str) else part)
+            return data + compressor.flush(flush)  # type: ignore[no-any-return]
+
+        return compress, compressor.flush
+
+    def __iter__(self) -> Iterator[bytes]:
+        compress, end = self._compressor()
         for part in self._body:
-            data = compressor.compress(part.encode() if isinstance(part, str) else part)
-            yield data + compressor.flush(flush)
-        yield compressor.flush()
+            yield compress(part)
+        yield end()
 
     def close(self) -> None:
+        """The end of the response."""
         close = getattr(self._body, "close", None)
         if close is not None:
             close()
+
+
+class _CompressedLater(_Compressed):
+    """The stream of an asynchronous generator, compressed."""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        compress, end = self._compressor()
+        async for part in self._body:
+            yield compress(part)
+        yield end()
+
+    async def aclose(self) -> None:
+        """The end of the response."""
+        await self._body.aclose()

@@ -213,6 +213,11 @@ def _without(route: str, variable: str, value: str) -> str:
     return _VARIABLE.sub(lambda match: value if variable in match.groups() else match[0], route)
 
 
+def template(route: str) -> str:
+    """The path of a route with each variable in braces, whatever it is written like: ``/books/{id}``."""
+    return _VARIABLE.sub(lambda match: f"{{{match[1] or match[3] or match[4]}}}", route)
+
+
 class Mapper:
     """``routes.mapper``, for code written for the package Routes: ``connect(route, ...)``; a name may come first."""
 
@@ -234,6 +239,8 @@ def _actions(controller: object) -> list[str]:
 
 class RouteFinder(Finder):
     """The compiled form of :class:`Routes`: fixed paths in a dictionary, the others by their first segment."""
+
+    dynamic = False
 
     def __init__(self, app: Application, routes: list[Route]) -> None:
         super().__init__(app)
@@ -376,6 +383,9 @@ class RouteFinder(Finder):
             endpoint = self._endpoint((number,), self._layers(route.route))
             for method in route.methods:
                 yield endpoint.plans[method]
+
+    def path_of(self, plan: Plan, values: dict[str, object]) -> str:
+        return next(each for each in self.routes if each.route == plan.path).path(values)
 
     def named(self, name: str) -> Route:
         for route in self.routes:

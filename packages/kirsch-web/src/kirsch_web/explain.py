@@ -292,6 +292,7 @@ def load(name: str) -> App:
             raise LookupError(f"module {module_name} has no {attribute}") from None
     if calls:
         found = found()
+    found = getattr(found, "app", found)  # of web.ASGI
     if not isinstance(found, App):
         raise LookupError(f"{name} is a {type(found).__name__}, and not a kirsch_web.App")
     return found

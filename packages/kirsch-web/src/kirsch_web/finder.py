@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from kirsch_web import percent
 from kirsch_web.plan import Endpoint, Plan
 from kirsch_web.request import Request
+from kirsch_web.urls import filled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ class Finder(ABC):
 
     A dispatcher whose paths have no endpoints overrides :meth:`request` too.
     """
+
+    dynamic = True
+    """Whether finding an endpoint may call the application's own code."""
 
     def __init__(self, app: Application) -> None:
         self.app = app
@@ -53,6 +57,10 @@ class Finder(ABC):
     def named(self, name: str) -> Any:
         """The route of a name, for URLs. Raises KeyError."""
         raise KeyError(name)
+
+    def path_of(self, plan: Plan, values: dict[str, object]) -> str:
+        """The path of a handler with ``values`` for its names, which are taken out."""
+        return filled(plan.path, values)
 
     def refusal(self, error: Exception) -> Plan:
         """A plan, with the configuration of the root, whose handler raises ``error``."""

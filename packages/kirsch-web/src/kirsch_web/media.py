@@ -70,11 +70,17 @@ class JsonOutTool(Tool):
             if handler is None:
                 return
 
-            def call() -> object:
-                result = handler()
+            def respond(result: object) -> object:
                 if isinstance(result, Response):
                     return result
                 return Response(encode_json(result), request.response.status, type=kind)
+
+            async def respond_later(result: Any) -> object:
+                return respond(await result)
+
+            def call() -> object:
+                result = handler()
+                return respond_later(result) if hasattr(result, "__await__") else respond(result)
 
             request.handler = call
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 
 from kirsch_web.errors import status_line
@@ -93,7 +94,7 @@ def to_body(value: object) -> tuple[bytes | Iterable[bytes | str], str]:
         return bytes(value), BYTES
     if isinstance(value, StreamBody):
         return value, value.content_type
-    if hasattr(value, "__next__"):
+    if hasattr(value, "__next__") or hasattr(value, "__anext__"):
         return value, HTML  # type: ignore[return-value]
     if hasattr(value, "read"):
         return FileBody(value), BYTES
@@ -167,9 +168,11 @@ def _make_encoder() -> Any:
 
 def _plain(value: Any) -> Any:
     """What JSON says for an object: the fields of a record, the text of a date, the items of a set."""
-    from kirsch_web.convert import record_fields
+    from kirsch_web.convert import is_struct, record_fields
 
     cls: Any = type(value)
+    if is_struct(cls):  # which may have other names, tags, and fields that are left out
+        return sys.modules["msgspec"].to_builtins(value, enc_hook=_plain)
     fields = record_fields(cls)
     if fields is not None:
         return {name: getattr(value, name) for name in fields}
@@ -184,6 +187,9 @@ def _plain(value: Any) -> Any:
         return value.value
     if hasattr(value, "__json__"):
         return value.__json__()
+    if hasattr(value, "__await__"):
+        value.close()
+        raise TypeError("an asynchronous handler needs ASGI: serve web.ASGI(app)")
     raise TypeError(f"a {type(value).__name__} has no JSON form; return a dict, a dataclass, or a Response")
 
 

@@ -6,7 +6,7 @@ from kirsch_web.response import Response, StreamBody, encode_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
     from typing import Any
 
 
@@ -45,24 +45,32 @@ class Event:
         return ("\n".join(lines) + "\n\n").encode()
 
 
+_OPENING = b": stream\n\n"
+"""What the browser learns from at once that the connection stands."""
+
+
+def _encoded(item: Any) -> bytes:
+    """An item of the stream. None is a heartbeat: a comment, which keeps proxies from giving up."""
+    return b":\n\n" if item is None else (item if isinstance(item, Event) else Event(item)).encode()
+
+
 class Events(StreamBody):
     """The body of a stream of events."""
 
     content_type = "text/event-stream"
 
-    def __init__(self, items: Iterable[Any]) -> None:
+    def __init__(self, items: Any) -> None:
         self._items = items
         self._closed = False
 
     def __iter__(self) -> Iterator[bytes]:
         from kirsch_web.request import current
 
-        yield b": stream\n\n"  # so that the browser learns at once that the connection stands
+        yield _OPENING
         for item in self._items:
             if current().disconnected():
                 break
-            # None is a heartbeat: a comment, which keeps proxies from giving up.
-            yield b":\n\n" if item is None else (item if isinstance(item, Event) else Event(item)).encode()
+            yield _encoded(item)
         self.close()
 
     def close(self) -> None:
@@ -73,12 +81,26 @@ class Events(StreamBody):
                 close()
 
 
-def events(items: Iterable[Any]) -> Response:
+class AsyncEvents(Events):
+    """The body of a stream of events that an asynchronous generator makes."""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield _OPENING
+        async for item in self._items:
+            yield _encoded(item)
+
+    async def aclose(self) -> None:
+        """The end of the response, or of its client."""
+        await self._items.aclose()
+
+
+def events(items: Iterable[Any] | AsyncIterable[Any]) -> Response:
     """A response of server-sent events.
 
     Args:
-        items: a generator of :class:`Event`, of text, or of what becomes JSON. It yields None as a heartbeat when
-            there is nothing to say. It is closed when the client leaves, where the server can tell, and in any case
-            when the response ends.
+        items: a generator, or under ASGI an asynchronous one, of :class:`Event`, of text, or of what becomes JSON. It
+            yields None as a heartbeat when there is nothing to say. It is closed when the client leaves, where the
+            server can tell, and in any case when the response ends.
     """
-    return Response(Events(items), headers=[("Cache-Control", "no-store"), ("X-Accel-Buffering", "no")])
+    body = (AsyncEvents if hasattr(items, "__aiter__") else Events)(items)
+    return Response(body, headers=[("Cache-Control", "no-store"), ("X-Accel-Buffering", "no")])

@@ -11,6 +11,7 @@ Cookies that are set are sent again. Redirects are not followed: a test says wha
 from __future__ import annotations
 
 import json as json_module
+from inspect import iscoroutinefunction
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -54,7 +55,8 @@ class Client:
     """Asks an application.
 
     Args:
-        app: the WSGI application.
+        app: the WSGI application, or a :class:`kirsch_web.ASGI`, which lives in an event loop of the client's own until
+            :meth:`close`.
         server: False calls it in process; True serves it by ``wsgiref`` on a free port of the loopback interface, in a
             thread; a URL such as ``http://127.0.0.1:8000`` asks a server that runs already.
         headers: fields of every request.
@@ -63,7 +65,7 @@ class Client:
 
     def __init__(
         self,
-        app: Callable[..., Iterable[bytes]] | None = None,
+        app: Callable[..., Any] | None = None,
         server: bool | str = False,
         *,
         headers: Fields = (),
@@ -76,6 +78,11 @@ class Client:
         self._server: Any = None
         self.base = server if isinstance(server, str) else "http://testserver"
         self._remote = bool(server)
+        self._loop: _Loop | None = None
+        if hasattr(app, "__call__") and iscoroutinefunction(type(app).__call__):  # noqa: B004 - its kind is asked for
+            if server is True:
+                raise ValueError("the standard library has no server of ASGI: give the URL of one that runs")
+            self._loop = _Loop(app)
         if server is True:
             self._start()
 
@@ -170,6 +177,8 @@ class Client:
     def _call(self, method: str, path: str, fields: Headers, body: bytes) -> Reply:
         from wsgiref.validate import validator
 
+        if self._loop is not None:
+            return self._loop.ask(self, method, path, fields, body)
         environ = self.environ(method, path, fields, body)
         errors = environ["wsgi.errors"]
         started: list[tuple[str, list[tuple[str, str]]]] = []
@@ -185,7 +194,8 @@ class Client:
 
         def call(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
             environ["REQUEST_METHOD"] = method
-            return app(environ, start_response)
+            found: Iterable[bytes] = app(environ, start_response)
+            return found
 
         if method not in _VALIDATED:
             environ["REQUEST_METHOD"] = "POST"  # the validator warns of methods that are younger than it is
@@ -236,10 +246,13 @@ class Client:
         threading.Thread(target=self._server.serve, daemon=True).start()
 
     def close(self) -> None:
-        """End the server that this client has started."""
+        """End the server, or the event loop, that this client has started."""
         if self._server is not None:
             self._server.stop()
             self._server = None
+        if self._loop is not None:
+            self._loop.close()
+            self._loop = None
 
     def __enter__(self) -> Client:
         return self
@@ -248,6 +261,101 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+class _Loop:
+    """An event loop in a thread, with an ASGI application from its startup to its shutdown."""
+
+    def __init__(self, app: Any) -> None:
+        import asyncio
+        import threading
+
+        self._app = app
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._inbox: Any = asyncio.Queue()
+        self._outbox: Any = asyncio.Queue()
+        try:
+            self._run(self._start())
+        except BaseException:
+            self._stop()
+            raise
+
+    def _run(self, coroutine: Any) -> Any:
+        import asyncio
+
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(60)
+
+    async def _start(self) -> None:
+        import asyncio
+
+        scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": {}}
+        self._life = asyncio.ensure_future(self._app(scope, self._inbox.get, self._outbox.put))
+        await self._step("startup")
+
+    async def _step(self, name: str) -> None:
+        await self._inbox.put({"type": f"lifespan.{name}"})
+        message = await self._outbox.get()
+        if message["type"] == f"lifespan.{name}.failed":
+            await self._life  # raises what the application has raised
+
+    def ask(self, client: Client, method: str, path: str, fields: Headers, body: bytes) -> Reply:
+        """Send one request, and read the whole response."""
+        import io
+        from urllib.parse import unquote
+
+        path, _, query = path.partition("?")
+        parts = urlsplit(client.base)
+        errors = io.StringIO()
+        given = Headers(fields)
+        given.setdefault("Host", parts.netloc)
+        if body or method in ("POST", "PUT", "PATCH"):
+            given.setdefault("Content-Length", str(len(body)))
+        scope = {
+            "type": "http", "asgi": {"version": "3.0", "spec_version": "2.5"}, "http_version": "1.1",
+            "method": method, "scheme": parts.scheme, "path": client.mount + unquote(path, errors="replace"),
+            "raw_path": (client.mount + path).encode("latin-1"), "query_string": query.encode("latin-1"),
+            "root_path": client.mount, "server": (parts.hostname, parts.port or 80), "client": ("127.0.0.1", 50000),
+            "headers": [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in given],
+            "wsgi.errors": errors,
+        }  # fmt: skip
+        start, data = self._run(self._exchange(scope, body))
+        headers = Headers([(name.decode("latin-1"), value.decode("latin-1")) for name, value in start["headers"]])
+        return Reply(start["status"], headers, b"" if method == "HEAD" else data, errors.getvalue())
+
+    async def _exchange(self, scope: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
+        import asyncio
+
+        messages = [{"type": "http.request", "body": body, "more_body": False}]
+        sent: list[dict[str, Any]] = []
+        over = asyncio.Event()
+
+        async def receive() -> dict[str, Any]:
+            if messages:
+                return messages.pop()
+            await over.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+            if message["type"] == "http.response.body" and not message.get("more_body"):
+                over.set()
+
+        await self._app(scope, receive, send)
+        return sent[0], b"".join(message.get("body", b"") for message in sent[1:])
+
+    def close(self) -> None:
+        """Shut the application down, and end the loop."""
+        try:
+            self._run(self._step("shutdown"))
+        finally:
+            self._stop()
+
+    def _stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(60)
+        self._loop.close()
 
 
 def _pairs(fields: Fields) -> Iterable[tuple[str, str]]:

@@ -164,6 +164,7 @@ class Tree(Finder):
         layers = tuple(each for each in (app.defaults, sections.get(""), own, section.layer) if each is not None)
         way = Way("", 0, layers, section)
         self.root = self._bare(way) if root is None else self._node(root, way)
+        self.dynamic = any(branch.dynamic or branch.hand_over for branch in self.branches())
 
     # Compiling
 

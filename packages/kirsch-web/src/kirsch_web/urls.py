@@ -36,13 +36,13 @@ def url_of(
             raise LookupError(f"{getattr(handler, '__qualname__', handler)} is no handler of this application")
         # Of several paths, the one that has most of the names that are given.
         plan = max(plans, key=lambda plan: len(plan.captured) if values.keys() >= set(plan.captured) else -1)
-        path = _filled(plan.path, values)
+        path = app.finder.path_of(plan, values)
     if segments:
         path = "/".join([path.rstrip("/"), *(quote_segment(_text(each)) for each in segments)])
     return (path or "/") + query_of(values)
 
 
-def _filled(path: str, values: dict[str, object]) -> str:
+def filled(path: str, values: dict[str, object]) -> str:
     """The path with its captured names replaced by values, which are taken out of ``values``."""
     parts = []
     for part in path.split("/"):

@@ -1,0 +1,405 @@
+"""The ASGI face of an application: ``asgi = web.ASGI(app)`` runs under every ASGI 3 server.
+
+Here handlers may be coroutine functions and asynchronous generators, and a handler that takes a
+:class:`kirsch_web.websocket.WebSocket` speaks WebSocket. The plans and the pipeline are those of WSGI. A request has
+the environ that a WSGI server would make, with ``asgi.scope`` in addition.
+
+Only coroutines run in the event loop. Whatever else may block runs in threads: handlers that are plain functions, each
+step of their streams, hooks, dispatchers that call the application, and the parsing of a multipart body.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import io
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache, partial
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+from kirsch_web.app import MAX_INTERNAL_REDIRECTS
+from kirsch_web.errors import HTTPError, InternalRedirect
+from kirsch_web.fields import media_type
+from kirsch_web.request import NOTHING, Request, current, reset_current, set_current
+from kirsch_web.response import Response
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+    from contextlib import AbstractAsyncContextManager
+
+    from kirsch_web.app import App
+    from kirsch_web.plan import Plan
+
+    Scope = dict[str, Any]
+    Receive = Callable[[], Awaitable[dict[str, Any]]]
+    Send = Callable[[dict[str, Any]], Awaitable[None]]
+    Parts = tuple[str, list[tuple[str, str]], Any]
+    """Status line, header fields and body of a response."""
+
+
+class ASGI:
+    """Serves an application by ASGI 3.
+
+    Args:
+        app: the application.
+        lifespan: called with the application when the server starts: an asynchronous context manager, which is entered
+            before the first request and left behind the last one.
+        threads: the most threads in which plain functions run.
+    """
+
+    def __init__(
+        self, app: App, *, lifespan: Callable[[App], AbstractAsyncContextManager[object]] | None = None,
+        threads: int = 40,
+    ) -> None:  # fmt: skip
+        self.app = app
+        self._lifespan = lifespan
+        self._threads = threads
+        self._pool: ThreadPoolExecutor | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        kind = scope["type"]
+        if kind == "http":
+            await self._http(scope, receive, send)
+        elif kind == "websocket":
+            from kirsch_web.websocket import converse
+
+            await converse(self, scope, receive, send)
+        elif kind == "lifespan":
+            await self._live(receive, send)
+        else:
+            raise RuntimeError(f"kirsch_web serves the scopes http, websocket and lifespan, not {kind!r}")
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        """The lifespan of the server, from its startup to its shutdown."""
+        await receive()
+        manager = None if self._lifespan is None else self._lifespan(self.app)
+        try:
+            if manager is not None:
+                await manager.__aenter__()
+        except BaseException as error:
+            await send({"type": "lifespan.startup.failed", "message": f"{type(error).__name__}: {error}"})
+            raise
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        try:
+            if manager is not None:
+                await manager.__aexit__(None, None, None)
+        except BaseException as error:
+            await send({"type": "lifespan.shutdown.failed", "message": f"{type(error).__name__}: {error}"})
+            raise
+        finally:
+            pool, self._pool = self._pool, None
+            if pool is not None:
+                pool.shutdown(wait=False)
+        await send({"type": "lifespan.shutdown.complete"})
+
+    # Requests
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = Input(receive)
+        environ = environ_of(scope, body)
+        environ["kirsch.disconnected"] = body.disconnected
+        if scope["method"] not in ("GET", "HEAD") or "CONTENT_LENGTH" in environ or "HTTP_TRANSFER_ENCODING" in environ:
+            await body.fill(1)
+            if body.more:
+                environ["wsgi.input_terminated"] = True
+            else:  # HTTP/2 need not name the length of a body, and a body that is here has one
+                environ.setdefault("CONTENT_LENGTH", str(len(body.data)))
+        else:
+            body.more = False
+        request = await self.found(environ)
+        token = set_current(request)
+        try:
+            await self._respond(await self._answer(request, body), send, body)
+        finally:
+            body.end()
+            await self.end(current())
+            reset_current(token)
+
+    async def found(self, environ: dict[str, Any]) -> Request:
+        """The request of ``environ`` with its plan. A thread looks up a path if that may call the application."""
+        app = self.app
+        plan = app._exact.get(environ["REQUEST_METHOD"], {}).get(environ["PATH_INFO"])
+        if plan is not None:
+            return Request(environ, app, plan, (), None)
+        return await self.thread(app._request, environ) if app.finder.dynamic else app._request(environ)
+
+    async def _answer(self, request: Request, body: Input) -> Parts:
+        """The response. After an internal redirect another request is the current one."""
+        app = self.app
+        for _ in range(MAX_INTERNAL_REDIRECTS + 1):
+            try:
+                return await self._parts(request, body)
+            except InternalRedirect as redirect:
+                request, _ = await self.thread(app._redirected, request, redirect)
+                set_current(request)
+        error = RuntimeError(f"more than {MAX_INTERNAL_REDIRECTS} internal redirects")
+        parts: Parts = await self.thread(app._unexpected, request, error)
+        return parts
+
+    async def _parts(self, request: Request, body: Input) -> Parts:
+        plan: Any = request.plan
+        inline = is_asynchronous(plan)
+        if inline and body.more and request.environ["wsgi.input"] is body:
+            if media_type(request.environ.get("CONTENT_TYPE", ""))[0] == "multipart/form-data":
+                inline = False  # its parsing reads all, and writes files
+            else:
+                await body.fill(plan.limits.total + 1)
+        inline = inline and not plan.hooks
+        found = self._begin(request) if inline else await self.thread(self._begin, request)
+        if type(found) is tuple:
+            return found
+        error: Exception | None = None
+        result = NOTHING
+        try:
+            result = await found
+        except Exception as failure:  # noqa: BLE001 - whatever a handler raises becomes a response
+            error = failure
+        return await self.resource(request, error, result)
+
+    def _begin(self, request: Request) -> Any:
+        """Run the hooks and the handler: the response, or what has to be awaited for the handler's result."""
+        try:
+            result = self.app._handle(request)
+        except Exception as error:  # noqa: BLE001 - whatever a handler raises becomes a response
+            return self.app._resource(request, error, NOTHING)
+        if inspect.isawaitable(result):
+            return result
+        if inspect.isasyncgen(result) and not request.plan.streams:
+            return _collected(result, request.plan.status)
+        return self.app._resource(request, None, result)
+
+    async def resource(self, request: Request, error: Exception | None, result: object) -> Parts:
+        """The response of what the handler has raised or returned."""
+        make = partial(self.app._resource, request, error, result)
+        return make() if not request.plan.hooks else await self.thread(make)
+
+    async def end(self, request: Request) -> None:
+        """The end of a request, whose last hooks run."""
+        if request.plan.points.on_end_request is not None or request._form is not None:
+            await self.thread(self.app._end, request)
+
+    async def thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function in a thread, with the context of this task.
+
+        A task that is cancelled meanwhile waits for the thread: it works on the request, and nothing else may.
+        """
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._threads, "kirsch_web")
+        call = partial(contextvars.copy_context().run, function, *arguments)
+        future = asyncio.get_running_loop().run_in_executor(self._pool, call)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            await asyncio.wait([future])
+            future.exception()  # which is looked at here, and so not reported as forgotten
+            raise
+
+    # Responses
+
+    async def _respond(self, parts: Parts, send: Send, body: Input) -> None:
+        line, fields, content = parts
+        await send({"type": "http.response.start", "status": int(line[:3]), "headers": encoded(fields)})
+        if type(content) is list:
+            await send({"type": "http.response.body", "body": content[0] if content else b""})
+            return
+        producer = asyncio.ensure_future(self._produce(content, send))
+        tasks: set[asyncio.Future[None]] = {producer}
+        if not body.more:
+            tasks.add(body.watch())
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not producer.done():
+                producer.cancel()
+                await asyncio.wait([producer])
+        if not producer.cancelled():
+            producer.result()
+
+    async def _produce(self, content: Any, send: Send) -> None:
+        """Send a streamed body part by part, and close it."""
+        is_async = hasattr(content, "__aiter__")
+        parts = content.__aiter__() if is_async else content
+        try:
+            while True:
+                part = await (anext_or_none(parts) if is_async else self.thread(next, parts, None))
+                if part is None:
+                    break
+                if part:
+                    data = part.encode() if isinstance(part, str) else bytes(part)
+                    if not await _sent(send, {"type": "http.response.body", "body": data, "more_body": True}):
+                        return
+            await _sent(send, {"type": "http.response.body", "body": b""})
+        finally:
+            if is_async:
+                for each in (parts, content):
+                    if hasattr(each, "aclose"):
+                        await each.aclose()
+            else:
+                await self.thread(content.close)
+
+
+async def _sent(send: Send, message: dict[str, Any]) -> bool:
+    """Send a part of a body; whether the client is still there, as far as the server says so by an OSError."""
+    try:
+        await send(message)
+    except OSError:
+        return False
+    return True
+
+
+async def anext_or_none(parts: Any) -> Any:
+    """The next part of an asynchronous body; None at its end."""
+    try:
+        return await parts.__anext__()
+    except StopAsyncIteration:
+        return None
+
+
+async def _collected(parts: Any, status: int) -> Response:
+    """The response of an asynchronous generator, where the configuration streams nothing."""
+    response = Response(status=status)
+    response.body = b"".join([part.encode() if isinstance(part, str) else part async for part in parts])
+    return response
+
+
+def is_asynchronous(plan: Plan) -> bool:
+    """Whether calling the handler runs nothing of it: it is a coroutine function, or an asynchronous generator."""
+    code = getattr(getattr(plan.function, "__func__", plan.function), "__code__", None)
+    return code is not None and bool(code.co_flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR))
+
+
+def encoded(fields: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
+    """Header fields as ASGI has them."""
+    return [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in fields]
+
+
+class Input(io.RawIOBase):
+    """``wsgi.input`` over ``receive``.
+
+    A thread that reads waits for what has not arrived. The thread of the event loop cannot: there the body of an
+    asynchronous handler has arrived before the handler is called, up to ``body.limit``.
+    """
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self.data = bytearray()
+        """What has arrived and was not read yet."""
+        self.more = True
+        """Whether more of the body is to come."""
+        self.gone = False
+        self._watcher: asyncio.Future[None] | None = None
+
+    async def _arrive(self) -> None:
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            self.more, self.gone = False, True
+        else:
+            self.data += message.get("body", b"")
+            self.more = message.get("more_body", False)
+
+    async def fill(self, size: int) -> None:
+        """Wait until ``size`` bytes have arrived, or all."""
+        while self.more and len(self.data) < size:
+            await self._arrive()
+
+    def readable(self) -> bool:
+        """Whether it can be read: it can."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read what has arrived; wait where it is nothing."""
+        while not self.data and self.more:
+            if threading.get_ident() == self._thread:
+                raise RuntimeError(
+                    "the body has not arrived, and this is the event loop's thread: take it as parameters of the "
+                    "handler, or `await asyncio.to_thread(request.body)`, request.json or another that reads it"
+                )
+            asyncio.run_coroutine_threadsafe(self._arrive(), self._loop).result()
+        if self.gone and not self.data:
+            raise HTTPError(400, "the body ended before its time")
+        count = min(len(buffer), len(self.data))
+        buffer[:count] = self.data[:count]
+        del self.data[:count]
+        return count
+
+    def disconnected(self) -> bool:
+        """Whether the client has left, as far as the loop has heard since this was first asked."""
+        if self._watcher is None and not self.more:
+            self._loop.call_soon_threadsafe(self.watch)
+        return self.gone
+
+    def watch(self) -> asyncio.Future[None]:
+        """A task that ends when the client leaves. The body must have arrived: what follows is the client's leaving."""
+        if self._watcher is None:
+            self._watcher = asyncio.ensure_future(self._watch())
+        return self._watcher
+
+    async def _watch(self) -> None:
+        while not self.gone:
+            await self._arrive()
+
+    def end(self) -> None:
+        """The response is complete."""
+        if self._watcher is not None:
+            self._watcher.cancel()
+        else:
+            self._watcher = self._loop.create_future()  # so that none begins now
+
+
+@lru_cache(maxsize=1000)
+def _key(name: bytes) -> str:
+    """The key in environ of a field; empty for a name with an underscore, which would stand for one with a dash."""
+    if b"_" in name:
+        return ""
+    key = name.decode("latin-1").upper().replace("-", "_")
+    return key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else "HTTP_" + key
+
+
+def environ_of(scope: Scope, body: Input) -> dict[str, Any]:
+    """The environ that a WSGI server makes for the request of ``scope``."""
+    path, root, raw = scope["path"], scope.get("root_path", "").rstrip("/"), scope.get("raw_path")
+    if "\ufffd" in path and raw:  # bytes that are no UTF-8, which are refused here as they came
+        path = unquote_to_bytes(raw).decode("latin-1")
+    elif not path.isascii():
+        path = path.encode("utf-8", "surrogateescape").decode("latin-1")
+    if not root.isascii():
+        root = root.encode().decode("latin-1")
+    if root and (path + "/").startswith(root + "/"):
+        path = path[len(root) :]
+    server, client = scope.get("server") or ("", None), scope.get("client")
+    environ: dict[str, Any] = {
+        "REQUEST_METHOD": scope.get("method", "GET"),
+        "SCRIPT_NAME": root,
+        "PATH_INFO": path,
+        "QUERY_STRING": scope.get("query_string", b"").decode("latin-1"),
+        "SERVER_NAME": server[0] or "localhost",
+        "SERVER_PORT": str(server[1] or 80),
+        "SERVER_PROTOCOL": f"HTTP/{scope.get('http_version', '1.1')}",
+        "wsgi.version": (1, 0),
+        "wsgi.url_scheme": {"ws": "http", "wss": "https"}.get(scope["scheme"], scope["scheme"]),
+        "wsgi.input": body,
+        "wsgi.errors": scope.get("wsgi.errors") or sys.stderr,  # the test client has an own one
+        "wsgi.multithread": True,
+        "wsgi.multiprocess": False,
+        "wsgi.run_once": False,
+        "asgi.scope": scope,
+    }
+    if client:
+        environ["REMOTE_ADDR"], environ["REMOTE_PORT"] = client[0], str(client[1])
+    for name, value in scope["headers"]:
+        key = _key(bytes(name))
+        if key:
+            text = value.decode("latin-1")
+            present = environ.get(key)
+            if present is not None:
+                text = f"{present}; {text}" if key == "HTTP_COOKIE" else f"{present},{text}"
+            environ[key] = text
+    return environ

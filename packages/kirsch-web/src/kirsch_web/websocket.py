@@ -1,0 +1,196 @@
+"""WebSockets as handlers, under ASGI.
+
+    async def chat(self, room: str, *, ws: web.WebSocket) -> None:
+        async for message in ws:
+            await ws.send(f"{room}: {message}")
+
+The path, its parameters, hooks and configuration are those of GET. A handler that raises, or returns, before the
+handshake denies it with the response that a GET would have had.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from kirsch_web import pages
+from kirsch_web.asgi import Input, encoded, environ_of
+from kirsch_web.errors import HTTPError, InternalRedirect, NotFound
+from kirsch_web.request import NOTHING, reset_current, set_current
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kirsch_web.asgi import ASGI, Receive, Scope, Send
+    from kirsch_web.request import Request
+
+KEY = "asgi.websocket"
+"""Of ``environ``: the WebSocket of the request."""
+
+
+class Closed(ConnectionError):
+    """Raised where a WebSocket is used that is closed. A handler need not catch it.
+
+    ``code`` is that of the client's Close frame: 1005 if it gave none, 1006 if the connection ended without one.
+    """
+
+    def __init__(self, code: int = 1006, reason: str = "") -> None:
+        super().__init__(code, reason)
+        self.code = code
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"the WebSocket is closed: {self.code} {self.reason}".rstrip()
+
+
+class WebSocket:
+    """The WebSocket of a request: a parameter of this type makes a coroutine function its handler.
+
+    ``async for message in ws`` gives all messages. The first use accepts the handshake, unless :meth:`accept` has.
+    When the handler returns the WebSocket is closed with 1000, and when it raises with 1011.
+    """
+
+    _request: Request
+    accepted = False
+    closed = False
+    """Whether it was closed, by either side."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._receive = receive
+        self._send = send
+        self.subprotocols: list[str] = list(scope.get("subprotocols", ()))
+        """What the client offers."""
+
+    @classmethod
+    def __from_request__(cls, request: Request) -> WebSocket:
+        found: WebSocket | None = request.environ.get(KEY)
+        if found is None:
+            raise HTTPError(426, "this path speaks WebSocket, and needs ASGI for it")
+        found._request = request
+        return found
+
+    async def accept(
+        self, subprotocol: str = "", *, headers: Iterable[tuple[str, str]] = (), origins: Iterable[str] = ()
+    ) -> None:
+        """Accept the handshake.
+
+        A browser sends a site's cookies with the handshakes of other sites' pages too, and does not keep their scripts
+        from reading. So a page of another origin is refused with 403.
+
+        Args:
+            subprotocol: one of :attr:`subprotocols`.
+            headers: further fields of the response.
+            origins: other origins that are accepted, such as ``https://shop.example``; ``*`` for all.
+        """
+        origin = self._request.headers.get("Origin").lower()
+        others = {each.lower() for each in origins}
+        if origin and origin != self._request.origin.lower() and not others & {origin, "*"}:
+            raise HTTPError(403, "this handshake comes from another site (Origin)")
+        message: dict[str, Any] = {"type": "websocket.accept", "headers": encoded(headers)}
+        if subprotocol:
+            message["subprotocol"] = subprotocol
+        self.accepted = True
+        await self._sent(message)
+
+    async def receive(self) -> str | bytes:
+        """The next message: text, or bytes. Raises :class:`Closed` where none follows."""
+        if not self.accepted:
+            await self.accept()
+        if self.closed:
+            raise Closed
+        message = await self._receive()
+        if message["type"] == "websocket.disconnect":
+            self.closed = True
+            raise Closed(message.get("code", 1005), message.get("reason") or "")
+        text: str | None = message.get("text")
+        data: bytes = message.get("bytes") or b""
+        return data if text is None else text
+
+    async def send(self, data: str | bytes) -> None:
+        """Send a message: text for a str, binary for bytes. Raises :class:`Closed` where the client has left."""
+        if not self.accepted:
+            await self.accept()
+        await self._sent({"type": "websocket.send", "text" if isinstance(data, str) else "bytes": data})
+
+    async def close(self, code: int = 1000, reason: str = "") -> None:
+        """Close it; nothing happens where it is closed."""
+        if not self.closed:
+            if not self.accepted:
+                await self.accept()
+            await self._sent({"type": "websocket.close", "code": code, "reason": reason})
+            self.closed = True
+
+    async def _sent(self, message: dict[str, Any]) -> None:
+        if self.closed:
+            raise Closed
+        try:
+            await self._send(message)
+        except OSError:
+            self.closed = True
+            raise Closed from None
+
+    async def __aiter__(self) -> Any:
+        try:
+            while True:
+                yield await self.receive()
+        except Closed:
+            return
+
+
+async def converse(face: ASGI, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a scope of the type ``websocket``."""
+    if (await receive())["type"] != "websocket.connect":
+        return
+    environ = environ_of(scope, Input(receive))
+    ws = environ[KEY] = WebSocket(scope, receive, send)
+    request = await face.found(environ)
+    token = set_current(request)
+    try:
+        error, result = await _handled(face, request)
+        if ws.accepted:
+            await _finished(request, ws, error)
+            return
+        line, fields, content = await face.resource(request, error, result)
+        await _deny(scope, send, int(line[:3]), fields, content)
+    finally:
+        await face.end(request)
+        reset_current(token)
+
+
+async def _handled(face: ASGI, request: Request) -> tuple[Exception | None, object]:
+    """What the handler has raised, and what it has returned."""
+    plan: Any = request.plan
+    shape = plan.shape
+    takes = shape is not None and any(getattr(each.inject, "__self__", None) is WebSocket for each in shape.parameters)
+    try:
+        if plan.function is not None and not takes:
+            raise NotFound("this path speaks no WebSocket")
+        result = await face.thread(face.app._handle, request)
+        return None, await result if inspect.isawaitable(result) else result
+    except InternalRedirect as redirect:
+        return RuntimeError(f"a WebSocket cannot be redirected to {redirect.path}"), NOTHING
+    except Exception as error:  # noqa: BLE001 - it closes the WebSocket, or becomes a response
+        return error, NOTHING
+
+
+async def _finished(request: Request, ws: WebSocket, error: Exception | None) -> None:
+    """Close a WebSocket whose handler has ended."""
+    if error is not None and not isinstance(error, Closed):
+        pages.report(request, error)
+    try:
+        await ws.close(1000 if error is None else 1011)
+    except Closed:
+        return
+
+
+async def _deny(scope: Scope, send: Send, status: int, fields: list[tuple[str, str]], content: Any) -> None:
+    """Answer the handshake with a response, where the server can send one; else the server answers 403."""
+    if "websocket.http.response" not in (scope.get("extensions") or {}):
+        await send({"type": "websocket.close", "code": 1008, "reason": ""})
+        return
+    # A response that succeeds would be read as one to the handshake.
+    status = status if status >= 300 else 403
+    await send({"type": "websocket.http.response.start", "status": status, "headers": encoded(fields)})
+    body = content[0] if type(content) is list and content else b""
+    await send({"type": "websocket.http.response.body", "body": body})
