@@ -92,17 +92,24 @@ def read_json(environ: dict[str, Any], limits: Limits) -> Any:
 
 
 def parse_json(data: bytes) -> Any:
-    """The value of ``data``; NaN and Infinity, which are no JSON, are refused with 400 like all that is not JSON."""
+    """The value of ``data``; 400 for all that is not JSON, as NaN and Infinity, and for numbers beyond a float."""
     import json
 
     try:
-        return json.loads(data.decode(), parse_constant=_no_constant)
+        return json.loads(data.decode(), parse_constant=_no_constant, parse_float=_finite)
     except UnicodeDecodeError:
         raise HTTPError(400, "the body is not UTF-8") from None
     except RecursionError:
         raise HTTPError(400, "the body is nested too deeply") from None
     except ValueError as error:
         raise HTTPError(400, f"the body is not JSON: {error}") from None
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if value in (float("inf"), float("-inf")):
+        raise ValueError(f"{text[:20]} is too large a number")
+    return value
 
 
 def _no_constant(name: str) -> Any:

@@ -12,6 +12,7 @@ import re
 import sys
 import types
 import typing
+from collections import abc
 from functools import lru_cache, partial
 from typing import Any
 
@@ -241,7 +242,11 @@ def _literal_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-_LISTS: dict[Any, Callable[[Any], Any]] = {list: list, set: set, frozenset: frozenset, tuple: tuple}
+LISTS: dict[Any, Callable[[Any], Any]] = {
+    list: list, set: set, frozenset: frozenset, tuple: tuple,
+    abc.Sequence: list, abc.Iterable: list, abc.Collection: list, abc.MutableSequence: list, abc.Set: frozenset,
+}  # fmt: skip
+DICTS = (dict, abc.Mapping, abc.MutableMapping)
 
 
 def many(annotation: Any) -> tuple[Callable[[Any], Any], FromText] | None:
@@ -252,7 +257,7 @@ def many(annotation: Any) -> tuple[Callable[[Any], Any], FromText] | None:
         others = [member for member in members if member is not type(None)]
         return many(others[0]) if len(others) == 1 else None
     origin = typing.get_origin(annotation) or annotation
-    builder = _LISTS.get(origin) if isinstance(origin, type) else None
+    builder = LISTS.get(origin) if isinstance(origin, type) else None
     if builder is None:
         return None
     arguments = [each for each in typing.get_args(annotation) if each is not Ellipsis]
@@ -270,44 +275,48 @@ class Field:
 
     __slots__ = ("annotation", "json", "many", "name", "required", "text")
 
-    def __init__(self, name: str, annotation: Any, required: bool) -> None:
+    def __init__(self, name: str, annotation: Any, required: bool, is_struct: bool = False) -> None:
         self.name = name
         self.annotation = annotation
         self.required = required
         self.text = text_converter(annotation)
         self.many = many(annotation)
-        self.json = json_converter(annotation)
+        self.json = _json_any if is_struct else json_converter(annotation)  # msgspec knows more types than this file
 
 
 class Record:
-    """A dataclass, a TypedDict or a msgspec Struct, built from a form, a query or JSON."""
+    """A dataclass, a TypedDict or a msgspec Struct, built from a form, a query or JSON; generic ones too."""
 
-    def __init__(self, cls: Any) -> None:
-        self.cls = cls
-        self.is_struct = is_struct(cls)
+    def __init__(self, annotation: Any) -> None:
+        self.annotation = annotation
+        self.cls = _class_of(annotation)
+        self.is_struct = is_struct(self.cls)
         self.fields: list[Field] = []
 
     def resolve(self) -> None:
         """Read the types of the fields; apart from ``__init__``, because a record may contain itself."""
-        hints = hints_of(self.cls)
-        if typing.is_typeddict(self.cls):
-            required = self.cls.__required_keys__
-            self.fields = [Field(name, _without_required(hint), name in required) for name, hint in hints.items()]
+        cls = self.cls
+        variables = _type_variables(self.annotation)
+        hints = {name: _substituted(hint, variables) for name, hint in hints_of(cls).items()}
+        if typing.is_typeddict(cls):
+            self.fields = [Field(name, *_required(hint, name in cls.__required_keys__)) for name, hint in hints.items()]
         elif self.is_struct:
-            self.fields = [
-                Field(name, hints[name], name in _struct_required(self.cls)) for name in self.cls.__struct_fields__
-            ]
+            required = _struct_required(cls)
+            names = zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True)
+            self.fields = [Field(encoded, hints[name], name in required, True) for name, encoded in names]
         else:
-            self.fields = [
-                Field(each.name, hints[each.name], _has_no_default(each))
-                for each in dataclasses.fields(self.cls)
-                if each.init
-            ]
+            given = [each for each in dataclasses.fields(cls) if each.init]
+            self.fields = [Field(each.name, hints[each.name], _has_no_default(each)) for each in given]
+            for name, hint in hints.items():
+                if isinstance(hint, dataclasses.InitVar) and _has_no_default(cls.__dataclass_fields__[name]):
+                    raise ConfigError(
+                        f"{describe(cls)}: {name} is an InitVar, which no request gives; it needs a default"
+                    )
 
     def from_json(self, value: Any) -> Any:
         """The record of a JSON object. Raises Invalid with every field that is wrong."""
         if self.is_struct:
-            return _struct_of(self.cls, value, strict=True)
+            return _struct_of(self.annotation, value, strict=True)
         if type(value) is not dict:
             raise Invalid.one("is not an object")
         built: dict[str, Any] = {}
@@ -329,7 +338,7 @@ class Record:
         if self.is_struct:
             named = {field.name: field for field in self.fields}
             lists = {name: (each if named[name].many else each[-1]) for name, each in values.items() if name in named}
-            return _struct_of(self.cls, lists, strict=False)
+            return _struct_of(self.annotation, lists, strict=False)
         built: dict[str, Any] = {}
         problems: list[tuple[str, str]] = []
         for field in self.fields:
@@ -359,6 +368,32 @@ class Record:
             return self.cls(**values)
         except (ValueError, TypeError) as error:  # of the class's own __post_init__
             raise Invalid.one(str(error)) from error
+
+
+def _class_of(annotation: Any) -> Any:
+    """The class of ``Page[Book]``, which is ``Page``, and of other annotations themselves."""
+    return typing.get_origin(annotation) or annotation
+
+
+def _type_variables(annotation: Any) -> dict[Any, Any]:
+    """What the type variables stand for in the fields of ``Page[Book]``, and of a class that derives from it."""
+    found: dict[Any, Any] = {}
+    cls = _class_of(annotation)
+    for base in getattr(cls, "__orig_bases__", ()):
+        if typing.get_origin(base) not in (None, typing.Generic):
+            found.update(_type_variables(base))
+    given = dict(zip(getattr(cls, "__parameters__", ()), typing.get_args(annotation)))  # noqa: B905 - those given
+    return {**{variable: _substituted(each, given) for variable, each in found.items()}, **given}
+
+
+def _substituted(hint: Any, variables: dict[Any, Any]) -> Any:
+    """An annotation with types in place of its type variables; one that stands for nothing is its bound, or any."""
+    if isinstance(hint, typing.TypeVar):
+        return variables.get(hint, hint.__bound__ or Any)
+    parameters = getattr(hint, "__parameters__", ())
+    if not parameters or typing.get_origin(hint) is None:
+        return hint
+    return hint[tuple(_substituted(each, variables) for each in parameters)]
 
 
 def _join(name: str, path: str) -> str:
@@ -392,20 +427,21 @@ def _has_no_default(field: dataclasses.Field[Any]) -> bool:
     return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
-def _without_required(hint: Any) -> Any:
-    name = getattr(typing.get_origin(hint), "_name", "")
-    return typing.get_args(hint)[0] if name in ("Required", "NotRequired", "ReadOnly") else hint
+def _required(hint: Any, required: bool) -> tuple[Any, bool]:
+    """Type of a TypedDict's field, and whether it is required.
+
+    Python knows this only of annotations that are no text, as all are with ``from __future__ import annotations``.
+    """
+    while (name := getattr(typing.get_origin(hint), "_name", "")) in ("Required", "NotRequired", "ReadOnly"):
+        required = {"Required": True, "NotRequired": False}.get(name, required)
+        hint = typing.get_args(hint)[0]
+    return hint, required
 
 
 @lru_cache(maxsize=1024)
 def record_fields(cls: Any) -> tuple[str, ...] | None:
-    """The names of a dataclass's or a Struct's fields; None for other classes."""
-    if dataclasses.is_dataclass(cls):
-        return tuple(field.name for field in dataclasses.fields(cls))
-    if is_struct(cls):
-        found: tuple[str, ...] = cls.__struct_fields__
-        return found
-    return None
+    """The names of a dataclass's fields; None for other classes."""
+    return tuple(field.name for field in dataclasses.fields(cls)) if dataclasses.is_dataclass(cls) else None
 
 
 _records: dict[Any, Record] = {}
@@ -418,9 +454,7 @@ def record(annotation: Any) -> Record | None:
     if members is not None:
         others = [member for member in members if member is not type(None)]
         return record(others[0]) if len(others) == 1 else None
-    if not isinstance(annotation, type):
-        return None
-    if not (dataclasses.is_dataclass(annotation) or typing.is_typeddict(annotation) or is_struct(annotation)):
+    if not _is_record(annotation):
         return None
     found = _records.get(annotation)
     if found is None:
@@ -431,6 +465,11 @@ def record(annotation: Any) -> Record | None:
             del _records[annotation]
             raise
     return found
+
+
+def _is_record(annotation: Any) -> bool:
+    cls = _class_of(annotation)
+    return isinstance(cls, type) and (dataclasses.is_dataclass(cls) or typing.is_typeddict(cls) or is_struct(cls))
 
 
 def hints_of(thing: Any) -> dict[str, Any]:
@@ -592,9 +631,11 @@ def json_converter(annotation: Any) -> FromJson:
     target = origin or annotation
     if target is tuple and len(arguments) != 0 and arguments[-1] is not Ellipsis:
         return partial(_json_tuple, tuple(json_converter(each) for each in arguments))
-    if isinstance(target, type) and target in _LISTS:
-        return partial(_json_list, _LISTS[target], json_converter(arguments[0]) if arguments else _json_any)
-    if target is dict:
+    if isinstance(target, type) and target in LISTS:
+        return partial(_json_list, LISTS[target], json_converter(arguments[0]) if arguments else _json_any)
+    if target in DICTS:
+        if not arguments:
+            return _JSONS[dict]
         key = text_converter(arguments[0])
         if key is not None:
             return partial(_json_dict, key, json_converter(arguments[1]))
@@ -605,6 +646,6 @@ def json_converter(annotation: Any) -> FromJson:
             converter = text_converter(annotation)
             assert converter is not None
             return partial(_json_text, converter)
-        if dataclasses.is_dataclass(annotation) or typing.is_typeddict(annotation) or is_struct(annotation):
-            return _JsonRecord(annotation)
+    if _is_record(annotation):
+        return _JsonRecord(annotation)
     raise ConfigError(f"{annotation!r} is not a type that a request can be converted to")

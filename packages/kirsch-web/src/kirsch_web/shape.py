@@ -90,9 +90,8 @@ class Parameter:
             items = get_args(plain)
             if (
                 self.record is not None
-                or plain is dict
-                or get_origin(plain) is dict
-                or (get_origin(plain) is list and items and convert.record(items[0]) is not None)
+                or (get_origin(plain) or plain) in convert.DICTS
+                or (get_origin(plain) in convert.LISTS and items and convert.record(items[0]) is not None)
             ):
                 self.source = "record"
                 self.json = convert.json_converter(plain)
