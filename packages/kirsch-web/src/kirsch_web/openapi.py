@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import inspect
+import re
 import typing
 from typing import Any
 
@@ -58,6 +59,10 @@ _PROBLEM_SCHEMA = {
 }
 
 
+_NAME = re.compile(r"\{([^{}]*)\}")
+"""A parameter in a path."""
+
+
 class OpenAPI:
     """Publishes the document of the application that it is part of.
 
@@ -81,14 +86,27 @@ def document(app: Application, title: str = "", version: str = "0") -> dict[str,
     """The OpenAPI document of an application. Handlers that take ``*path`` are left out: OpenAPI has no such path."""
     schemas = _Schemas()
     paths: dict[str, dict[str, Any]] = {}
+    templates: dict[str, str] = {}
+    ids: set[str] = set()
     for plan in app.handlers():
         if isinstance(getattr(plan.function, "__self__", None), OpenAPI):
             continue
-        for path, names in _paths(plan):
+        for path, names in _paths(plan, hasattr(app.finder, "routes")):
             method = plan.method.lower()
             if method == "query":  # OpenAPI 3.1 has no such operation; 3.2 does
                 continue
-            paths.setdefault(path, {})[method] = _operation(plan, names, schemas)
+            # Paths that differ in the names of their parameters alone are one path.
+            template = templates.setdefault(_NAME.sub("{}", path), path)
+            operation = _operation(plan, names, schemas)
+            renamed = dict(zip(_NAME.findall(path), _NAME.findall(template), strict=True))
+            for each in operation.get("parameters", ()):
+                if each["in"] == "path":
+                    each["name"] = renamed[each["name"]]
+            name, number = operation["operationId"], 2
+            while operation["operationId"] in ids:
+                operation["operationId"], number = f"{name}_{number}", number + 1
+            ids.add(operation["operationId"])
+            paths.setdefault(template, {})[method] = operation
     schemas.components["Problem"] = _PROBLEM_SCHEMA
     return {
         "openapi": "3.1.0",
@@ -98,9 +116,13 @@ def document(app: Application, title: str = "", version: str = "0") -> dict[str,
     }
 
 
-def _paths(plan: Plan) -> list[tuple[str, list[str]]]:
+def _paths(plan: Plan, is_route: bool) -> list[tuple[str, list[str]]]:
     """The paths of a handler with the parameters in them: one for each number of optional segments."""
     base = plan.path or "/"
+    if is_route:
+        from kirsch_web.dispatch import template
+
+        base = template(base)
     if plan.shape is None or plan.shape.rest is not None:
         return []
     positional = [] if plan.is_index else [
@@ -162,6 +184,12 @@ def _operation(plan: Plan, in_path: list[str], schemas: _Schemas) -> dict[str, A
                 required.append(each.name)
         else:
             parameters.append(_parameter(each, "query", each.name, schemas))
+    known = {each["name"] for each in parameters if each["in"] == "path"}
+    parameters += [  # for **params
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in in_path
+        if name not in known
+    ]
     if fields:
         operation["requestBody"] = _field_body(fields, required, has_file)
     if parameters:
@@ -210,7 +238,7 @@ def _response(plan: Plan, schemas: _Schemas) -> dict[str, Any]:
     name = getattr(returns, "__name__", "")
     if returns is str:
         return {"description": "OK", "content": {"text/html": {"schema": {"type": "string"}}}}
-    if returns is Any or name in ("Response", "Iterator", "Generator", "Iterable"):
+    if returns is Any or name in ("Response", "Iterator", "Generator", "Iterable", "AsyncIterator", "AsyncGenerator"):
         return {"description": "OK"}
     return {"description": "OK", "content": {"application/json": {"schema": schemas.of(returns)}}}
 
@@ -237,9 +265,9 @@ class _Schemas:
         if origin is typing.Literal:
             return {"enum": [each.value if isinstance(each, enum.Enum) else each for each in arguments]}
         target = origin or annotation
-        if target in (list, set, frozenset, tuple):
-            return self._array(target, arguments)
-        if target is dict:
+        if isinstance(target, type) and target in convert.LISTS:
+            return self._array(convert.LISTS[target], arguments)
+        if target in convert.DICTS:
             return {"type": "object", "additionalProperties": self.of(arguments[1]) if len(arguments) == 2 else {}}
         if isinstance(annotation, type):
             if issubclass(annotation, enum.Enum):
@@ -247,12 +275,10 @@ class _Schemas:
             named = _NAMED.get(f"{annotation.__module__}.{annotation.__qualname__}")
             if named is not None:
                 return dict(named)
-            record = convert.record(annotation)
-            if record is not None:
-                return {"$ref": f"#/components/schemas/{self._component(annotation, record)}"}
-        return {}
+        record = convert.record(annotation)
+        return {} if record is None else {"$ref": f"#/components/schemas/{self._component(annotation, record)}"}
 
-    def _array(self, target: type, arguments: tuple[Any, ...]) -> dict[str, Any]:
+    def _array(self, target: Any, arguments: tuple[Any, ...]) -> dict[str, Any]:
         items = [each for each in arguments if each is not Ellipsis]
         if target is tuple and len(items) > 1:
             return {"type": "array", "prefixItems": [self.of(each) for each in items], "items": False}
@@ -264,7 +290,9 @@ class _Schemas:
     def _component(self, cls: Any, record: convert.Record) -> str:
         name = self._names.get(cls)
         if name is None:
-            name = cls.__name__
+            # Page[Book] is Page_Book: few characters may stand in a name.
+            name = "_".join(getattr(each, "__name__", str(each)) for each in (cls, *typing.get_args(cls)))
+            name = re.sub(r"[^A-Za-z0-9._-]", "_", name)
             while name in self.components:
                 name += "_"
             self._names[cls] = name
