@@ -93,7 +93,7 @@ def kirsch() -> dict[str, tuple[App, dict[str, Any]]]:
     plain = web.App(_without_session(Root))
     payload = base64.urlsafe_b64encode(json.dumps({"name": "Ann"}).encode()).rstrip(b"=").decode()
     text = f"{int(time.time()):x}.{payload}"
-    key = hashlib.sha256(b"kirsch_web session\0" + SECRET.encode()).digest()
+    key = hashlib.sha256(f"kirsch_web session\0session\0content\0{SECRET}".encode()).digest()
     signature = hmac.digest(key, text.encode(), "sha256").hex()
     cookie = f"theme=dark; session={text}.{signature}; lang=en"
 

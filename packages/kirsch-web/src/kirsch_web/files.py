@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -46,9 +47,12 @@ def file(path: str, *, request: Request | None = None, type: str = "", download:
 
     request = current() if request is None else request
     try:
-        opened = open(path, "rb")  # noqa: SIM115 - the response closes it
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError):
-        raise NotFound from None
+        # Without waiting: a named pipe is no file, and opening one would wait for who writes to it.
+        opened = open(path, "rb", opener=_open)  # noqa: SIM115 - the response closes it
+    except OSError as error:
+        if error.errno in _ABSENT:
+            raise NotFound from None
+        raise
     try:
         status = os.fstat(opened.fileno())
         if not stat.S_ISREG(status.st_mode):
@@ -57,6 +61,16 @@ def file(path: str, *, request: Request | None = None, type: str = "", download:
     except BaseException:
         opened.close()
         raise
+
+
+_ABSENT = {
+    errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO,
+}  # fmt: skip
+"""Why a file cannot be opened that a client must not tell from one that does not exist."""
+
+
+def _open(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _response(request: Request, opened: object, status: os.stat_result, content_type: str, download: str) -> Response:

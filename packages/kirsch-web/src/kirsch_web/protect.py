@@ -45,7 +45,8 @@ class CsrfTool(Tool):
         trusted = frozenset(each.lower() for each in options.get("trusted", ()))
 
         def check(request: Request) -> None:
-            if request.method in SAFE:
+            # A handshake of WebSocket is a GET, whose response the pages of every site can read.
+            if request.method in SAFE and request.headers.get("Upgrade").lower() != "websocket":
                 return
             origin = request.headers.get("Origin").lower()
             if origin in trusted:
@@ -59,7 +60,7 @@ class CsrfTool(Tool):
                 if origin == request.origin.lower():
                     return
                 raise HTTPError(403, "this request comes from another site (Origin)")
-            if not request.cookies:
+            if not request.cookies or request.method in SAFE:
                 return
             expected = request.cookies.get(CSRF_COOKIE, "")
             given = request.headers.get(CSRF_HEADER)
@@ -237,7 +238,8 @@ def trailing_slash(request: Request, *, missing: bool = True, extra: bool = True
     else:
         return
     query = f"?{request.query_string}" if request.query_string else ""
-    raise HTTPRedirect(request.url(path)[len(request.origin) :] + query, 308)
+    # One slash at the beginning: two would name another host.
+    raise HTTPRedirect("/" + request.url(path)[len(request.origin) :].lstrip("/") + query, 308)
 
 
 @tool("before_finalize", priority=75)

@@ -139,7 +139,7 @@ class Session(MutableMapping[str, Any]):
         if self._values is None or not self._touched:
             return
         after = {name: _dump(value) for name, value in self._values.items()}
-        before = {name: _dump(value) for name, value in _loaded(self._raw).items()}
+        before = _dumped(self._raw.decode())
         if after != before or self.rotates:
             self._keeper.store(self, request, before, after)
 
@@ -165,8 +165,10 @@ class Keeper:
         cookie_options: dict[str, Any],
     ) -> None:
         given = [secret] if isinstance(secret, str) else list(secret)
-        # A key of its own for this purpose, so that a secret may be used for others too.
-        self._signers = [_Signer(hashlib.sha256(b"kirsch_web session\0" + each.encode()).digest()) for each in given]
+        # A key of its own for this purpose, cookie and kind of content, so that a secret may be used for others too:
+        # the session of one cookie is no session of another, and an id is no content.
+        kind = f"kirsch_web session\0{name}\0{'content' if store is None else 'id'}\0"
+        self._signers = [_Signer(hashlib.sha256((kind + each).encode()).digest()) for each in given]
         self.name = name
         self.max_age = max_age
         self._store = store
@@ -212,9 +214,12 @@ class Keeper:
         store = self._store
         assert store is not None
         old = ""
-        if session.rotates or not session.key:
-            old, session.key, session.version = session.key, secrets.token_urlsafe(24), 0
         merged = after
+        if session.rotates or not session.key:
+            found = store.get(session.key) if session.key else None
+            if found is not None and found[0] != session.version:  # what others have changed comes along
+                merged = _merged(before, after, _dumped(found[1]))
+            old, session.key, session.version = session.key, secrets.token_urlsafe(24), 0
         for _ in range(ATTEMPTS):
             if store.put(session.key, _object(merged), session.version, self.max_age):
                 session.version += 1
@@ -226,8 +231,7 @@ class Keeper:
                 # Another request has removed the session: a log-out must not be undone.
                 raise HTTPError(409, "the session was ended by another request")
             session.version = found[0]
-            theirs = {name: _dump(value) for name, value in _loaded(found[1].encode()).items()}
-            merged = _merged(before, after, theirs)
+            merged = _merged(before, after, _dumped(found[1]))
         raise HTTPError(503, "the session is being changed by too many requests", headers=[("Retry-After", "1")])
 
     # Signing
@@ -280,6 +284,11 @@ def _loaded(data: bytes) -> dict[str, Any]:
     """The values of JSON that was verified, or comes from a store."""
     found: dict[str, Any] = _scan(data.decode(), 0)[0]  # without white space around it
     return found
+
+
+def _dumped(data: str) -> dict[str, str]:
+    """The values of a store's data, each as JSON."""
+    return {name: _dump(value) for name, value in _loaded(data.encode()).items()}
 
 
 def _merged(before: dict[str, str], mine: dict[str, str], theirs: dict[str, str]) -> dict[str, str]:
