@@ -248,6 +248,31 @@ def test_dropped_lines_are_a_metric(block: Callable[..., Blocked], write_app: Wr
 
 
 @pytest.mark.slow
+def test_dropped_lines_of_the_supervisor_are_a_metric_and_outlive_an_upgrade(serve: Serve, write_app: Write) -> None:
+    running = serve(write_app(APP), "-w", "1", "--error-logfile", "/dev/full", "--metrics-bind", "127.0.0.1:0")
+    metrics = running.wait_for(r"metrics on (\S+)")[1]
+
+    def dropped() -> int:
+        with urllib.request.urlopen(f"{metrics}/metrics", timeout=30) as response:
+            page = response.read().decode()
+        found = re.search(r"^kirsch_log_lines_dropped_total (\d+)$", page, re.MULTILINE)
+        assert found is not None, page
+        return int(found[1])
+
+    before = dropped()
+    # Only the supervisor reports this signal.
+    running.send(signal.SIGTTIN)
+    wait_until(lambda: dropped() > before, "the lines of the supervisor are counted")
+    running.wait_for_workers(2)
+    first = running.worker_pids()
+    before = dropped()
+    running.send(signal.SIGUSR2)
+    running.wait_for_workers(2, without=first, timeout=30)
+    wait_until(lambda: dropped() > before, "the lines of both images are counted", 30)
+    assert running.stop() == 0
+
+
+@pytest.mark.slow
 def test_supervisor_reloads_while_standard_error_is_not_read(
     block: Callable[..., Blocked], write_app: Write, tmp_path: Path
 ) -> None:

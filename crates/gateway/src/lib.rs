@@ -72,7 +72,7 @@ mod _native {
     #[pymodule_export]
     use crate::inotify::Inotify;
     #[pymodule_export]
-    use crate::log_writer::{LogWriter, count_dropped_line, flush_logs};
+    use crate::log_writer::{LogWriter, count_dropped_line, dropped_lines, flush_logs};
     use crate::scoreboard;
     #[pymodule_export]
     use crate::server::{HostedExchange, Server};

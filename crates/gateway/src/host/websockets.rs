@@ -167,13 +167,15 @@ fn is_over(until: Option<Duration>) -> bool {
 }
 
 impl<I: Interface> Host<I> {
-    /// As [`with`](Self::with), for what may let others go on: a loop that hosts the engine is woken then.
+    /// As [`with`](Self::with), for what may let others go on. Where another thread than that of the hosting loop does it,
+    /// the scheduler wakes the poller. In the loop's own thread it does not, and gevent's hub does not ask before each of
+    /// its waits when it has to poll, so it is woken here.
     pub(super) fn with_waking<R>(&self, py: Python<'_>, act: impl FnOnce(&mut EngineState<I>) -> R) -> PyResult<R> {
-        let is_hosted = self.hooks.wait.is_some();
+        let is_hosting = self.is_hosting();
         let (result, must_wake) = self.with(py, |state| {
             let result = act(state);
             let has_wakes = !state.app.hosted_wakes.is_empty();
-            (result, is_hosted && (has_wakes || state.engine.due() == Some(Duration::ZERO)))
+            (result, is_hosting && (has_wakes || state.engine.due() == Some(Duration::ZERO)))
         })?;
         if must_wake {
             self.waker.wake();

@@ -107,6 +107,12 @@ pub(crate) fn count_dropped_line() {
     DROPPED.fetch_add(1, Ordering::Relaxed);
 }
 
+/// See the stub.
+#[pyfunction]
+pub(crate) fn dropped_lines() -> u64 {
+    dropped()
+}
+
 fn seconds(patience: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(patience).map_err(|error| PyValueError::new_err(format!("patience: {error}")))
 }

@@ -27,6 +27,7 @@ __all__ = [
     "check_access_log_format",
     "check_addresses",
     "count_dropped_line",
+    "dropped_lines",
     "flush_logs",
     "follow_frames",
     "forwarded_client",
@@ -47,14 +48,14 @@ GROUP_RECORD_SIZE: int
 SCOREBOARD_FIELDS: tuple[str, ...]
 """Names of the scoreboard's words, from offset 0 on.
 
-``published`` is when counters and gauges were told last (nanoseconds, as :func:`time.monotonic_ns`, a few milliseconds
-coarse). Then come those of :meth:`Server.statistics`, and for each histogram its ``_sum`` in nanoseconds and the
-numbers of observations in its buckets, ``_0`` to the last, which has no bound; they are not cumulative.
+``published`` is when counters and gauges were published last (nanoseconds, as :func:`time.monotonic_ns`, a few
+milliseconds coarse). Then come those of :meth:`Server.statistics`, and for each histogram its ``_sum`` in nanoseconds
+and the numbers of observations in its buckets, ``_0`` to the last, which has no bound; they are not cumulative.
 
 ``queue_wait``: from the moment at which a request is whole until the application is called; 0 for one that did not
 have to wait. Under gevent, until the hub polls the engine. ``service_time``: from the call of
 the application to the end of its response, the time in which its peer is slow to read included. ``interpreter_wait``:
-how long a thread of the server that comes back from waiting for the engine's work waits for the interpreter.
+how long a thread of the server that comes back from waiting for the engine's work waits for the GIL.
 """
 
 SCOREBOARD_BOUNDS: tuple[float, ...]
@@ -115,12 +116,16 @@ def is_request_id(given: str) -> bool:
 def count_dropped_line() -> None:
     """Count a line that was dropped outside the native writer, in ``log_lines_dropped`` of the statistics."""
 
+def dropped_lines() -> int:
+    """Return how many log lines this process has dropped since it began, as ``log_lines_dropped`` of the statistics."""
+
 @final
 class Server:
     """One engine and one application on listening sockets.
 
-    It is turned by the threads that are in :meth:`run` and :meth:`work`, or by a loop that hosts it: this watches
-    :meth:`fileno`, calls :meth:`turn` when that is readable and when :meth:`timeout` has passed, and runs what it gets.
+    The threads that are in :meth:`run` and :meth:`work` poll it, or a loop that hosts it. Such a loop either waits in
+    :meth:`select`, or watches :meth:`fileno`, calls :meth:`poll` when that is readable and when :meth:`timeout` has
+    passed, and runs what it gets.
 
     ``listeners`` are descriptors of listening stream sockets; they are duplicated, so the caller keeps and closes
     its own. Timeouts are seconds (0 means none), sizes are bytes, rates are bytes per second.
@@ -193,16 +198,16 @@ class Server:
         """
 
     def timeout(self) -> float | None:
-        """Seconds until :meth:`turn` is due though :meth:`fileno` is not readable; 0: now; None: never."""
+        """Seconds until :meth:`poll` is due though :meth:`fileno` is not readable; 0: now; None: never."""
 
     def is_stopped(self) -> bool:
         """Whether all that :meth:`stop` left time for is over. A call that outlasts its connection does not count."""
 
     def finish(self) -> None:
-        """The loop turns no more: what is open is cut, logs are flushed."""
+        """End: the loop polls no more. Open connections are cut, and logs are flushed."""
 
     def await_overdue(self) -> list[Call] | None:
-        """Wait, without the interpreter, until calls have passed their deadlines, and tell each once.
+        """Wait, without the GIL, until calls have passed their deadlines, and return each once.
 
         None: the server has ended. For one thread at a time.
         """
@@ -251,13 +256,13 @@ class Server:
         """
 
     def fileno(self) -> int:
-        """The poller's descriptor: readable when a turn has something to do."""
+        """The poller's descriptor: readable when :meth:`poll` has something to do."""
 
     def wakeup_fd(self) -> int:
         """A descriptor for :func:`signal.set_wakeup_fd`: a byte written to it ends the engine's wait."""
 
     def statistics(self) -> dict[str, int]:
-        """Counters since the start and gauges of now, as of the turn before: connections, accepted, requests, ...
+        """Counters since the start and gauges of now, as of the poll before: connections, accepted, requests, ...
 
         ``draining`` and ``stalled`` are 0 or 1; ``threads_most`` is how many calls may run at a time, and 0 where a
         loop hosts the engine.

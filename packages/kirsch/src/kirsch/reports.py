@@ -130,6 +130,13 @@ def prepare_fork() -> None:
         _native.flush_logs(PATIENCE, settle=True)
 
 
+def dropped_lines() -> int:
+    """Return how many log lines this process has dropped since it began, those of the access log included."""
+    from kirsch import _native
+
+    return _native.dropped_lines()
+
+
 def json_record(level: int, message: str, *, created: float | None = None, traceback: str | None = None) -> str:
     """Return a record of the error log as a line of JSON, in ASCII, so that it cannot contain a terminal's commands."""
     import json

@@ -60,7 +60,7 @@ SLOW_REQUESTS_MAX = 8
 
 _MAGIC = int.from_bytes(b"kirsch\0\1", sys.byteorder)
 # To be increased with any change of the layout below. The layout of the native part is checked separately.
-_VERSION = 2
+_VERSION = 3
 _PAGE = 4096
 _WORD = 8
 _MASK = (1 << 64) - 1
@@ -79,7 +79,8 @@ _LOOK_NANOSECONDS = 10 * 10**9
     _H_GENERATION,
     _H_REPLACED_AT,
     _H_LOOKED,
-) = range(10)
+    _H_LOG_LINES_DROPPED,
+) = range(11)
 # The reasons in the header: this many, each with a count and a text. Further ones are counted as "other".
 _REASONS, _REASONS_AT, _REASON_SIZE = 30, 256, 64
 # The text of the last replacement.
@@ -196,6 +197,7 @@ class Scoreboard:
         self._map = mmap(fd, size, **only)
         self._bytes = memoryview(self._map)
         self._words = self._bytes.cast("Q")
+        self._log_lines_dropped_before = self._words[_H_LOG_LINES_DROPPED]
 
     @classmethod
     def create(cls, slots: int, layout: Layout | None = None) -> Scoreboard:
@@ -360,6 +362,10 @@ class Scoreboard:
         self._set_text(_LAST_AT, _LAST_SIZE, (text or reason).encode("utf-8", "replace"))
         words[_H_REPLACED_AT] = time.time_ns()
 
+    def count_dropped_log_lines(self, own: int) -> None:
+        """Set how many log lines the supervisor has dropped: ``own`` in this image, and those of earlier images."""
+        self._words[_H_LOG_LINES_DROPPED] = self._log_lines_dropped_before + own
+
     # For all processes
 
     def read(self) -> Snapshot:
@@ -415,7 +421,10 @@ class Scoreboard:
             for each in layout.counters:
                 total[each] += values[each]
             workers.append(WorkerState(index, part, slot.reason, dict(zip(layout.fields, values, strict=True)), now))
-        return Snapshot(self, now, tuple(workers), {layout.fields[each]: total[each] for each in layout.counters}, slow)
+        counters = {layout.fields[each]: total[each] for each in layout.counters}
+        if "log_lines_dropped" in counters:
+            counters["log_lines_dropped"] += words[_H_LOG_LINES_DROPPED]
+        return Snapshot(self, now, tuple(workers), counters, slow)
 
     def _replacements(self) -> dict[str, int]:
         found = {}

@@ -47,7 +47,7 @@ COUNTERS = (
     (
         "log_lines_dropped",
         "kirsch_log_lines_dropped_total",
-        "Log lines dropped in workers because a log did not accept them.",
+        "Log lines dropped because a log did not accept them.",
     ),
     ("panics", "kirsch_panics_total", "Contained faults of the engine itself. Please report them."),
 )

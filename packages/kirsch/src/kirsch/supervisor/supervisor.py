@@ -12,10 +12,11 @@ difference between them: :meth:`Supervisor._reconcile`, with :func:`worker_plan.
     USR1                          the logs are reopened, here and in the workers
     USR2                          the new version of this program takes over the sockets and the workers (upgrade.py)
     TTIN, TTOU                    one worker more, one less
-    WINCH                         no worker, after a graceful stop; the supervisor stays (ignored on a terminal's
-    resize) PWR                           every worker writes its running requests to stderr a worker asks for
-    replacement it is stale a worker exits                its index needs another worker no request for a long time
-    no worker, until the next connection
+    WINCH                         no worker, after a graceful stop; the supervisor stays (ignored in a terminal)
+    PWR                           no change; every worker writes its running requests to stderr
+    a worker asks for replacement it is stale
+    a worker exits                its index needs another worker
+    no request for a long time    no worker, until the next connection
 """
 
 from __future__ import annotations
@@ -153,6 +154,7 @@ class Supervisor:
 
     def _run_due(self, now: float) -> None:
         service = self._service
+        service.board.count_dropped_log_lines(reports.dropped_lines())
         if now >= self._watchdog_at:
             service.notifier.watchdog()
             self._watchdog_at = now + service.notifier.watchdog_interval
