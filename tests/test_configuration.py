@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kirsch.config.schema import SETTINGS, Setting, UsageError
+from kirsch.config.schema import SETTINGS
+from kirsch.config.setting import Setting, UsageError
 from kirsch.config.sources import again, changes, read, reloaded
 from kirsch.config.toml import Lines
 

@@ -32,7 +32,7 @@ HINT = "kirsch: kirsch {} is not installed for this Python: pip install 'kirsch[
 
 PLUGIN = """\
 from kirsch.commands import Command
-from kirsch.config.schema import UsageError
+from kirsch.config.setting import UsageError
 
 GREET = Command("Greet those who are named.", "greeting")
 

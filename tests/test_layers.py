@@ -54,6 +54,7 @@ LAYERS = (
     "config.native",
     "config.options",
     "config.schema",
+    "config.setting",
     "config.kinds",
     "config.values",
     "mounts",
@@ -229,7 +230,7 @@ def test_a_public_name_loads_the_server_and_no_leaf() -> None:
     assert "kirsch.cli" not in loaded
     # What a program gives is checked by the schema; neither command line nor environment nor file is looked at.
     config = {name for name in loaded if name.startswith("kirsch.config.")}
-    assert config == {f"kirsch.config.{name}" for name in ("kinds", "native", "schema", "values")}
+    assert config == {f"kirsch.config.{name}" for name in ("kinds", "native", "schema", "setting", "values")}
     assert not {name for name in loaded if name.startswith("kirsch.") and name.split(".")[1] in LEAVES}
 
 

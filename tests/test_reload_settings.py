@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kirsch.config import kinds
-from kirsch.config.schema import SECTIONS, SETTINGS, Setting
+from kirsch.config.schema import SECTIONS, SETTINGS
 from proc import wait_until
 from running import children, title
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from kirsch.config.setting import Setting
     from running import Running, Serve
 
 FAILED = "SIGHUP: reload failed, keeping the current workers: .*LookupError"

@@ -13,7 +13,8 @@ import pytest
 from kirsch import _native
 from kirsch.config.native import NativeConfig
 from kirsch.config.options import Options
-from kirsch.config.schema import SECTIONS, SETTINGS, Setting, UsageError
+from kirsch.config.schema import SECTIONS, SETTINGS
+from kirsch.config.setting import Setting, UsageError
 from kirsch.config.sources import read
 from kirsch.config.values import (
     parse_binds,

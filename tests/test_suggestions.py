@@ -13,7 +13,8 @@ import pytest
 
 from kirsch.config import compat
 from kirsch.config.compat import texts
-from kirsch.config.schema import SETTINGS, Setting, UsageError
+from kirsch.config.schema import SETTINGS
+from kirsch.config.setting import Setting, UsageError
 from kirsch.config.sources import read
 from kirsch.suggest import nearest
 
@@ -179,6 +180,7 @@ print(json.dumps([flags, variables]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("server", ASGI_SERVERS)
 def test_every_option_of_an_installed_server_is_in_its_table(server: str) -> None:
     """The release of tests/requirements.txt: where it has a new option, this test names it."""

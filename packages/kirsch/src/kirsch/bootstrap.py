@@ -9,7 +9,8 @@ import sys
 
 from kirsch import drivers, loading, log_config, reports
 from kirsch.calling import interface_of
-from kirsch.config.schema import SETTINGS, UsageError
+from kirsch.config.schema import SETTINGS
+from kirsch.config.setting import UsageError
 from kirsch.drivers import choice, loops
 
 TYPE_CHECKING = False

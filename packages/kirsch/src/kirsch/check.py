@@ -14,7 +14,7 @@ import sys
 from kirsch import bootstrap, proxies, reports, sockets
 from kirsch.config import sources
 from kirsch.config.arguments import Arguments
-from kirsch.config.schema import UsageError
+from kirsch.config.setting import UsageError
 from kirsch.hooks import Hooks
 from kirsch.output import print_output, table
 

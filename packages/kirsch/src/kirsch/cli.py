@@ -15,7 +15,7 @@ from kirsch import bootstrap, commands, reports
 from kirsch.bootstrap import EXIT_FAILED, EXIT_USAGE, StartupError
 from kirsch.config import sources
 from kirsch.config.arguments import HELP_ALL, VERSION, Arguments
-from kirsch.config.schema import UsageError
+from kirsch.config.setting import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

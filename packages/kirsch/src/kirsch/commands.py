@@ -25,8 +25,8 @@ class Command:
     """A subcommand. ``module`` is imported when it runs, and has ``main(argv) -> int``: ``argv`` is what follows the
     command's name, the result is the exit status.
 
-    ``main`` may raise :class:`kirsch.config.schema.UsageError` and :class:`kirsch.bootstrap.StartupError`. Each becomes
-    a line on stderr and an exit status.
+    ``main`` may raise :class:`kirsch.config.setting.UsageError` and :class:`kirsch.bootstrap.StartupError`. Each
+    becomes a line on stderr and an exit status.
     """
 
     __slots__ = ("module", "summary", "takes_settings")

@@ -10,7 +10,8 @@ import io
 import re
 
 from kirsch import commands
-from kirsch.config.schema import SETTINGS, UsageError
+from kirsch.config.schema import SETTINGS
+from kirsch.config.setting import UsageError
 from kirsch.output import print_output
 
 TYPE_CHECKING = False

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from kirsch.config.schema import UsageError
+from kirsch.config.setting import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kirsch import commands
-from kirsch.config.schema import SECTIONS, SETTINGS, UsageError
+from kirsch.config.schema import SECTIONS, SETTINGS
+from kirsch.config.setting import UsageError
 from kirsch.output import print_output
 
 TYPE_CHECKING = False

@@ -7,7 +7,8 @@ import sys
 
 from kirsch import commands
 from kirsch.bootstrap import EXIT_FAILED, StartupError
-from kirsch.config.schema import BY_NAME, SECTIONS, SETTINGS, UsageError
+from kirsch.config.schema import BY_NAME, SECTIONS, SETTINGS
+from kirsch.config.setting import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -22,7 +22,8 @@ import signal
 from kirsch import _native, drivers, reports
 from kirsch.calling import interface_of
 from kirsch.config.native import NativeConfig
-from kirsch.config.schema import BY_NAME, ENGINE, SETTINGS
+from kirsch.config.schema import BY_NAME, SETTINGS
+from kirsch.config.setting import ENGINE
 from kirsch.drivers import choice
 from kirsch.reports import WARNING, AccessThread, access_logger, report_to_logging
 from kirsch.sockets import discard, parse_bind

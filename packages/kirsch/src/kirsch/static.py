@@ -11,7 +11,7 @@ import sys
 
 from kirsch import reports
 from kirsch.bootstrap import EXIT_FAILED, StartupError, reason
-from kirsch.config.schema import UsageError
+from kirsch.config.setting import UsageError
 from kirsch.output import print_output, table
 
 TYPE_CHECKING = False

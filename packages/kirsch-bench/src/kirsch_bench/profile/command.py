@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kirsch import bootstrap
 from kirsch.config import sources
-from kirsch.config.schema import UsageError
+from kirsch.config.setting import UsageError
 from kirsch_bench.profile import flags
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from kirsch.config.schema import UsageError
+from kirsch.config.setting import UsageError
 from kirsch.config.sources import positionals
 from kirsch.config.values import parse_duration
 from kirsch.profile.tree import ORDERS

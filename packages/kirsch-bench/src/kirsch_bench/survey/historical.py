@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from kirsch.config import schema, toml
+from kirsch.config import setting, toml
 from kirsch.suggest import did_you_mean
 from kirsch_bench import ab
 from kirsch_bench.errors import UsageError
@@ -38,7 +38,7 @@ def load(path: str) -> dict[str, Any]:
     """Read the file of earlier tables, for ``Header.historical``; ``name`` in it is the file's. Raises UsageError."""
     try:
         _, data = toml.read_tables(path, path, "historical")
-    except schema.UsageError as error:
+    except setting.UsageError as error:
         raise UsageError(str(error)) from None
     for key in ("title", "source", "rig"):
         if not isinstance(data.get(key), str):

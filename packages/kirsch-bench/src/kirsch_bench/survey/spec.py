@@ -13,7 +13,7 @@ import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kirsch.config import schema, toml
+from kirsch.config import setting, toml
 from kirsch.suggest import did_you_mean
 from kirsch_bench import errors, flags
 from kirsch_bench import target as targets
@@ -159,7 +159,7 @@ def read(path: str) -> Survey:
     """Read a file. Raises UsageError with a line for each mistake."""
     try:
         text, tables = toml.read_tables(path, path)
-    except schema.UsageError as error:
+    except setting.UsageError as error:
         raise errors.UsageError(str(error)) from None
     reader = _Reader(path, toml.Lines(text))
     survey = reader.survey(tables)

@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kirsch.config.schema import Setting
+    from kirsch.config.setting import Setting
 
 HELP, HELP_ALL, VERSION = "help", "help-all", "version"
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kirsch.config.schema import ENGINE, SETTINGS
+from kirsch.config.schema import SETTINGS
+from kirsch.config.setting import ENGINE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,18 +10,22 @@ import os
 
 from kirsch.config.arguments import Arguments
 from kirsch.config.kinds import ON_OFF
-from kirsch.config.schema import BY_NAME, COMMAND_LINE, PORT_VARIABLE, SETTINGS, Settings, UsageError
+from kirsch.config.schema import BY_NAME, SETTINGS, Settings
+from kirsch.config.setting import PORT_VARIABLE, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from kirsch.config.schema import Setting
+    from kirsch.config.setting import Setting
     from kirsch.config.toml import File
 
 FILE = "kirsch.toml"
 PROJECT_FILE = "pyproject.toml"
 TARGET_VARIABLE = "KIRSCH_APP"
+
+COMMAND_LINE = "command line"
+"""The origin of what no flag names: the application."""
 
 NO_APPLICATION = "which application? Name it, as in `kirsch hello:app`; kirsch --help tells more"
 

@@ -10,7 +10,8 @@ import re
 import sys
 
 from kirsch.config.kinds import LOG_CONFIG, STATIC
-from kirsch.config.schema import SETTINGS, Setting, UsageError
+from kirsch.config.schema import SETTINGS
+from kirsch.config.setting import Setting, UsageError
 from kirsch.mounts import INTERFACES, Mount, check_host, check_path, parse_mount
 
 TYPE_CHECKING = False

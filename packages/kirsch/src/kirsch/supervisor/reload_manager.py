@@ -18,7 +18,7 @@ import time
 
 from kirsch import bootstrap
 from kirsch.config import sources
-from kirsch.config.schema import UsageError
+from kirsch.config.setting import UsageError
 from kirsch.reports import ERROR, INFO, WARNING
 from kirsch.supervisor import zygote_process
 from kirsch.supervisor.service import Generation

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from kirsch import bootstrap, inherited, sockets
-from kirsch.config.schema import UsageError
+from kirsch.config.setting import UsageError
 from kirsch.reports import ERROR, LEVELS, WARNING, ErrorLog, write_stderr
 from kirsch.sockets import Rebound
 from kirsch.supervisor import privileges

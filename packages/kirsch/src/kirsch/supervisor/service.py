@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from kirsch import reports
-from kirsch.config.schema import UsageError
+from kirsch.config.setting import UsageError
 from kirsch.supervisor import titles
 from kirsch.supervisor.worker_plan import IndexState, Worker
 
