@@ -19,6 +19,7 @@ TEXTS = [
     "😀", "a😀b", "ａ", "\ufb03", "İ", "ı", "K", "'", "a'b", '"', "\t", "abc", "abcd", "abcabc", "\u00a0", "\U0010ffff", "z", "zz", "10", "10x", "Z",
     "\ud7ff", "\ue000", "\r\n", "--", "/*", ":x", "%s", "%(a)s", "?", "{}",
 ]  # fmt: skip
+LOWER = ["", "a", "ab", "k", "i", "ss", "abc", "A", "z", "10", "'", " ", "é"]
 INTS = [0, 1, -1, 2, 3, -2, -3, 5, 7, -7, 10, 12, 100, 2**31 - 1, -(2**31)]
 BIGS = [*INTS, 2**31, 2**53, 2**53 + 1, -(2**53) - 1, 2**62, 2**63 - 1, -(2**63)]
 FLOATS = [
@@ -183,6 +184,8 @@ class Predicates:
             return c.choice([
                 f"{first}.startswith({second})", f"{first}.endswith({second})", f"{second} in {first}", f"{second} not in {first}",
                 f"{first}.startswith(({self.literal(TEXTS)}, {self.literal(TEXTS)}))", f"{first} in texts",
+                f"{first}.lower() {c.choice(['==', '!='])} {self.literal(LOWER)}", f"{self.literal(LOWER)} in {first}.lower()",
+                f"{first}.lower().{c.choice(['starts', 'ends'])}with({self.literal(LOWER)})", f"{first}.lower() not in ('a', 'k', 'AB')",
             ])  # fmt: skip
         how = c.randrange(10)
         if how == 0:

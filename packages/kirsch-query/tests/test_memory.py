@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
+import math
 import os
 import random
 import sys
@@ -13,7 +15,7 @@ import pytest
 import sqlalchemy as sa
 
 import generate
-from kirsch_query import judging, memory, where
+from kirsch_query import QueryError, judging, memory, where
 from kirsch_query.scope import Item, Scope
 from models import Thing
 
@@ -138,6 +140,66 @@ def test_code_made_of_random_queries_gives_what_their_trees_give(
         written += judging._rule_code(source) is not None
     say(f"memory: QUERY_SEED={SEED} {compared} queries compared with their trees, code was written for {written}")
     assert written > CASES / 2
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        # A function that takes None is called with it: what it gives is what Python's own function gives.
+        ("x.a < 3 or getattr(x.owner, 'name', None) is None", True),
+        ("x.a < 3 or str(x.a) == 'None'", True),
+        ("x.a < 3 or isinstance(x.a, type(None))", True),
+        ("x.a < 3 or repr(x.a) == 'None'", True),
+        ("x.a < 3 or x.word.strip(None) == 'w'", True),
+        ("x.a < 3 or x.word.split(None, 1) == ['w']", True),
+        ("x.a < 3 or '%s' % x.a == 'None'", True),
+        ("x.a < 3 or form % x.a == 'None'", True),
+        ("x.a < 3 or x.table.get(x.a) == 'none'", True),
+        ("x.a < 3 or x.table[x.a] == 'none'", True),
+        ("x.a < 3 or round(x.b, x.a) == 2", True),
+        ("x.a < 3 or several(x.b) == 3", True),
+        # One that does not makes the comparison false.
+        ("several(x.a) == 3", False),
+        ("not several(x.a) == 3", True),
+        ("math.sqrt(x.a) > 1", False),
+        ("str.upper(x.s) == 'A'", False),
+        ("datetime.date(2024, x.a, 1) > day", False),
+        ("x.word[x.a] == 'w'", False),
+        ("x.b % x.a == 0", False),
+        ("int('3', base=x.a) == 3", False),
+        # Loops: a comprehension in brackets, and one that a None stops on the way.
+        ("any([i.n > 3 for i in x.pair])", True),
+        ("all([i.n > 3 for i in x.pair])", False),
+        ("any(k > 3 for i in x.pair for k in i.more)", True),
+        ("all(k > 3 for i in x.pair for k in i.more)", False),
+        ("not all(k > 3 for i in x.pair for k in i.more)", True),
+        ("5 in [k for i in x.pair for k in i.more]", True),
+        ("6 not in [k for i in x.pair for k in i.more]", False),
+    ],
+)
+def test_a_function_that_takes_none_is_called_with_it(text: str, holds: bool) -> None:
+    def several(n: int) -> int:
+        n += 1
+        return n
+
+    names = {"several": several, "math": math, "datetime": datetime, "day": datetime.date(2024, 1, 1), "form": "%s"}
+    query = where(f"lambda x: {text}", **names)
+    pair = [row(n=None, more=None), row(n=4, more=[5])]
+    values = {"a": None, "b": 2, "s": None, "word": "w", "table": {None: "none"}, "pair": pair, "owner": row()}
+    for rare in (judging.RARE, 0):
+        query.source.judged = judging.RARE - rare  # type: ignore[attr-defined]
+        assert query(row(**values)) is holds
+        assert query(values) is holds
+    try:
+        by_hand = eval(f"lambda x: {text}", dict(names))(row(**values))
+    except (TypeError, AttributeError):
+        return
+    assert bool(by_hand) is holds
+
+
+def test_a_filter_of_single_rows_is_refused_to_a_query_of_pairs() -> None:
+    with pytest.raises(QueryError, match="judges 2 rows together"):
+        [*where(lambda a, b: a.b == b.b).filter([row()])]
 
 
 class Word(str):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,8 @@ import sqlalchemy as sa
 from sqlalchemy import orm
 from sqlalchemy.ext.asyncio import async_scoped_session, async_sessionmaker, create_async_engine
 
-from kirsch_query import Refused, count, desc, exists, recall, total, where
+from generate import TIMES
+from kirsch_query import QueryError, Refused, count, desc, exists, recall, total, where
 from models import Base, Item, Owner, Thing, wipe
 
 if TYPE_CHECKING:
@@ -75,6 +77,10 @@ def test_a_join_pairs_saved_and_unsaved_objects(session: orm.Session) -> None:
     assert recall(session, (Thing, Owner), owned) == [(saved[1], bob)]
     assert total(session, (Thing, Owner), owned, lambda x, o: x.j * o.rank) == 4
     session.delete(bob)
+    with pytest.raises(Refused, match="Owner was deleted, and a flush may change"):
+        count(session, (Thing, Owner), owned)
+    assert count(session, (Thing, Owner), lambda x, o: x.j > o.rank) == 2
+    session.flush()
     assert count(session, (Thing, Owner), owned) == 0
 
 
@@ -249,3 +255,194 @@ def test_new_objects_are_in_the_order_in_which_a_flush_inserts_them(session: orm
     saved = recall(session, Thing, lambda x: x.j >= 0)
     assert unsaved == by_key == saved
     assert [each.id for each in saved] == sorted(each.id for each in (third, fourth))
+
+
+class Kept(orm.DeclarativeBase):
+    pass
+
+
+class Box(Kept):
+    __tablename__ = "box"
+
+    id: orm.Mapped[int] = orm.mapped_column(primary_key=True)
+    owned: orm.Mapped[list[Toy]] = orm.relationship(back_populates="box", cascade="all, delete-orphan")
+    lent: orm.Mapped[list[Loan]] = orm.relationship(back_populates="box")
+    marks: orm.Mapped[list[Mark]] = orm.relationship(passive_deletes=True)
+
+
+class Toy(Kept):
+    __tablename__ = "toy"
+
+    id: orm.Mapped[int] = orm.mapped_column(primary_key=True)
+    n: orm.Mapped[int] = orm.mapped_column()
+    box_id: orm.Mapped[int | None] = orm.mapped_column(sa.ForeignKey("box.id"))
+    box: orm.Mapped[Box | None] = orm.relationship(back_populates="owned")
+
+
+class Loan(Kept):
+    __tablename__ = "loan"
+
+    id: orm.Mapped[int] = orm.mapped_column(primary_key=True)
+    box_id: orm.Mapped[int | None] = orm.mapped_column(sa.ForeignKey("box.id"))
+    box: orm.Mapped[Box | None] = orm.relationship(back_populates="lent")
+
+
+class Mark(Kept):
+    __tablename__ = "mark"
+
+    id: orm.Mapped[int] = orm.mapped_column(primary_key=True)
+    box_id: orm.Mapped[int | None] = orm.mapped_column(sa.ForeignKey("box.id", ondelete="CASCADE"))
+
+
+@pytest.fixture
+def kept(engine: sa.Engine) -> Iterator[orm.Session]:
+    Kept.metadata.create_all(engine)
+    with orm.Session(engine) as session:
+        if engine.dialect.name == "sqlite":
+            session.execute(sa.text("PRAGMA foreign_keys = ON"))
+        session.add_all(
+            [Box(id=1, owned=[Toy(id=1, n=1), Toy(id=2, n=2)], lent=[Loan(id=1)], marks=[Mark(id=1)]), Box(id=2)]
+        )
+        session.commit()
+        yield session
+    Kept.metadata.drop_all(engine)
+
+
+def test_what_a_flush_deletes_or_changes_with_a_deleted_object_is_refused(kept: orm.Session) -> None:
+    box = kept.get_one(Box, 1)
+    kept.delete(box)
+    with pytest.raises(Refused, match="a Box was deleted, and a flush may change or delete Loan objects"):
+        count(kept, Loan, lambda x: x.box_id == 1)
+    with pytest.raises(Refused, match="change or delete Mark objects"):
+        count(kept, Mark, lambda x: x.id > 0)
+    assert count(kept, Toy, lambda x: x.n > 0) == 0, "SQLAlchemy has marked these as deleted"
+    assert count(kept, Box, lambda x: x.id > 0) == 1
+    kept.flush()
+    assert count(kept, Loan, lambda x: x.box_id is None) == 1
+    assert count(kept, Mark, lambda x: x.id > 0) == 0
+
+
+def test_an_object_that_lost_its_owner_is_refused_until_a_flush_deletes_it(kept: orm.Session) -> None:
+    box = kept.get_one(Box, 1)
+    box.owned.pop()
+    with pytest.raises(Refused, match="a flush will delete a Toy that was taken from its owner"):
+        recall(kept, Toy, lambda x: x.n > 0)
+    assert count(kept, Loan, lambda x: x.id > 0) == 1
+    kept.flush()
+    assert [each.n for each in recall(kept, Toy, lambda x: x.n > 0)] == [1]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "query"),
+    [
+        ("i", 2.5, lambda x: x.i > 2),
+        ("i", "3", lambda x: x.i is None),
+        ("j", Thing.j + 1, lambda x: x.j > 0),
+        ("d", 0.1, lambda x: x.d is None),
+        ("d", Decimal("0.105"), lambda x: x.d is not None),
+        ("day", TIMES[0], lambda x: x.day is None),
+        ("at", datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc), lambda x: x.at is None),
+        ("t", 3, lambda x: x.t == "3"),
+    ],
+)
+def test_values_that_a_database_stores_as_others_are_refused_until_then(
+    session: orm.Session, name: str, value: Any, query: Any
+) -> None:
+    first = thing(j=1)
+    session.add(first)
+    session.commit()
+    setattr(first, name, value)
+    if name == "d" and session.get_bind().dialect.name == "sqlite":
+        return
+    with pytest.raises(Refused, match=f"Thing.{name} is .* flush"):
+        count(session, Thing, query)
+    assert count(session, Thing, lambda x: x.sure is False) == 1, "which does not read it"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("i", 2.0), ("i", True), ("f", 2), ("f", 1e300), ("flag", 1), ("day", datetime.date(2024, 1, 1)), ("s", ""),
+     ("d", 1), ("d", Decimal("1.500")), ("d", Decimal("1E+2")), ("at", TIMES[1]), ("big", 2**62)],
+)  # fmt: skip
+def test_values_that_a_database_stores_as_they_are_are_not_refused(session: orm.Session, name: str, value: Any) -> None:
+    if name == "d" and session.get_bind().dialect.name == "sqlite":
+        return
+    session.add(thing(**{name: value}))
+    for _ in range(2):
+        assert count(session, Thing, where(**{name: value})) == 1
+        session.flush()
+        session.expire_all()
+
+
+def test_savepoints_expired_and_detached_objects(session: orm.Session) -> None:
+    first, second, third = thing(j=1), thing(j=2), thing(j=3)
+    session.add_all([first, second, third])
+    session.commit()
+    small = where(lambda x: x.j < 3)
+    inner = session.begin_nested()
+    first.j = 9
+    session.add(thing(j=0))
+    assert [each.j for each in recall(session, Thing, small, order=lambda x: x.j)] == [0, 2]
+    session.flush()
+    assert [each.j for each in recall(session, Thing, small, order=lambda x: x.j)] == [0, 2]
+    inner.rollback()
+    assert recall(session, Thing, small, order=lambda x: x.j) == [first, second]
+    session.expire(second)
+    second.t = "changed"
+    assert recall(session, Thing, small & where(t="changed")) == [second]
+    session.expunge(first)
+    found = recall(session, Thing, small, order=lambda x: x.j)
+    assert [each.j for each in found] == [1, 2]
+    assert found[0] is not first, "a detached object is not the session's"
+    session.delete(second)
+    session.flush()
+    assert [each.j for each in recall(session, Thing, small)] == [1]
+
+
+def test_a_new_object_with_a_key_stands_where_its_key_belongs(session: orm.Session) -> None:
+    session.add_all([thing(id=10), thing(id=30)])
+    session.commit()
+    session.add_all([thing(id=40), thing(id=20)])
+    every = where(lambda x: x.j == 0)
+    for _ in range(2):
+        assert [each.id for each in recall(session, Thing, every)] == [10, 20, 30, 40]
+        assert [each.id for each in recall(session, Thing, every, limit=2, offset=1)] == [20, 30]
+        assert [each.id for each in recall(session, Thing, every, order=lambda x: (x.s, desc(x.id)))] == [
+            40,
+            30,
+            20,
+            10,
+        ]
+        session.flush()
+
+
+def test_limits_and_offsets_at_their_ends(session: orm.Session) -> None:
+    session.add_all([thing(j=number) for number in range(4)])
+    session.commit()
+    session.add(thing(j=4))
+    every = where(lambda x: x.j >= 0)
+
+    def found(**options: Any) -> list[int]:
+        return [each.j for each in recall(session, Thing, every, order=lambda x: desc(x.j), **options)]
+
+    assert found(limit=0) == found(limit=0, offset=3) == found(offset=5) == found(limit=2, offset=99) == []
+    assert found(limit=99) == found() == [4, 3, 2, 1, 0]
+    assert found(limit=2, offset=4) == [0]
+    with pytest.raises(QueryError, match="not negative"):
+        found(limit=-1)
+
+
+def test_lists_that_are_empty_or_long(session: orm.Session) -> None:
+    session.add_all([thing(i=3), thing(i=None)])
+    session.commit()
+    session.add(thing(i=9_998))
+    numbers: list[int] = []
+    assert count(session, Thing, lambda x: x.i in numbers) == 0
+    assert count(session, Thing, lambda x: x.i not in numbers) == 3
+    assert count(session, Thing, lambda x: x.i + 1 not in numbers) == 2
+    numbers = list(range(10_000))
+    assert count(session, Thing, lambda x: x.i in numbers) == 2
+    assert count(session, Thing, lambda x: x.i not in numbers) == 1
+    numbers.append(1)
+    with pytest.raises(Refused, match="at most 10,000"):
+        count(session, Thing, lambda x: x.i in numbers)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import decimal
 import importlib
+import linecache
 import os.path
 import subprocess
 import sys
@@ -34,6 +36,135 @@ def test_two_lambdas_on_one_line_are_told_apart() -> None:
     one, two, three = [where(f) for f in (lambda b: b.price == 1, lambda b: b.price == 1.0, lambda b: b.price == True)]  # noqa: E712
     assert [repr(each).count("1.0") for each in (one, two, three)] == [0, 1, 0]
     assert "True" in repr(three)
+
+
+def test_functions_that_differ_in_their_defaults_alone_are_told_apart() -> None:
+    one, two = where(lambda a, b: a.price < b), where(lambda a, b=3: a.price < b)
+    assert (one.arity, two.arity) == (2, 1)
+    assert kept(two, 2, 3) == [2]
+    low, high = (where(f) for f in (lambda a, b=3: a.price < b, lambda a, b=5: a.price < b))
+    assert (kept(low, 2, 4), kept(high, 2, 4)) == ([2], [2, 4])
+
+
+def named(query: Any) -> Any:
+    return query
+
+
+@dataclasses.dataclass
+class Rules:
+    cheap: Any = dataclasses.field(default_factory=lambda: where(lambda b: b.price < 3))
+    dear: Any = where(lambda b: b.price > 3)  # noqa: RUF009
+    table: dict[str, Any] = dataclasses.field(default_factory=lambda: {"one": where(lambda b: b.price == 1)})
+
+
+LIMITS = [where(lambda b: b.price < limit) for limit in (2, 4)]  # noqa: B023
+BY_DEFAULT = [where(lambda b, limit=limit: b.price < limit) for limit in (2, 4)]
+
+
+def test_lambdas_in_odd_places(default: Any = where(lambda b: b.price < 3)) -> None:  # noqa: B008, PT028
+    assert kept(default, 2, 3) == [2]
+    assert kept(Rules().cheap, 2, 3) == [2]
+    assert kept(Rules.dear, 3, 4) == [4]
+    assert kept(Rules().table["one"], 1, 2) == [1]
+    assert [kept(each, 1, 3, 5) for each in LIMITS] == [[1, 3], [1, 3]], (
+        "Python too reads the last value of a loop's name"
+    )
+    assert [kept(each, 1, 3, 5) for each in BY_DEFAULT] == [[1], [1, 3]]
+    assert kept((query := where(lambda b: b.price < 3)), 2, 3) == kept(query, 2) == [2]
+    assert f"{kept((where(lambda b: b.price in (2, 5) and b.price != {'a': 5}['a'])), 2, 5)}" == "[2]"
+    assert kept(named(query=named(where(lambda b: named(query=b.price) < 3))), 2, 3) == [2]
+    assert kept(where(lambda b: (lambda c: c < 3)(b.price)), 2, 3) == [2]
+    assert kept(where(lambda b: b.price < 3 \
+                      or b.price == len("""
+                      lambda b: b.price > 3""")), 2, 3, 44) == [2, 44]  # fmt: skip
+    assert kept(
+        {"a": [where(lambda b: b.price < 3)]}["a"][0] if default is not None else where(lambda b: b.price > 3), 2, 4
+    ) == [2]
+    try:
+        raise ValueError(where(lambda b: b.price < 3))
+    except ValueError as error:
+        raised = error.args[0]
+    assert kept(raised, 2, 3) == [2]
+
+
+def test_a_class_with_a_query_of_its_own_names() -> None:
+    class Prices:
+        limit = 3
+        below = staticmethod(lambda b, limit=limit: b.price < limit)
+
+        @staticmethod
+        @where
+        def small(b: Any) -> Any:
+            return b.price < __class__.limit  # type: ignore[name-defined]
+
+    assert kept(where(Prices.below), 2, 3) == [2]
+    assert kept(Prices.small, 2, 3) == [2]
+
+
+@pytest.mark.parametrize("tool", ["settrace", "setprofile", "monitoring"])
+def test_a_function_that_is_traced_is_found(tool: str) -> None:
+    query: Any = lambda b: b.price < 3 and b.price in (1, 2)  # noqa: E731
+    if tool == "monitoring":
+        if not hasattr(sys, "monitoring"):
+            pytest.skip("sys.monitoring is in Python from 3.12 on")
+        sys.monitoring.use_tool_id(4, "test")
+        sys.monitoring.set_local_events(
+            4, query.__code__, sys.monitoring.events.LINE | sys.monitoring.events.INSTRUCTION
+        )
+        try:
+            query(row(price=1))
+            assert kept(where(query), 1, 3) == [1]
+        finally:
+            sys.monitoring.set_local_events(4, query.__code__, 0)
+            sys.monitoring.free_tool_id(4)
+        return
+    get, put = getattr(sys, tool.replace("set", "get")), getattr(sys, tool)
+    before = get()
+    put(lambda *_: None)
+    try:
+        query(row(price=1))
+        found = kept(where(query), 1, 3)
+    finally:
+        put(before)
+    assert found == [1]
+
+
+def test_code_that_is_compiled_with_its_lines_in_linecache_is_found() -> None:
+    """As IPython and doctest do it."""
+    text = "from kirsch_query import where\nq = where(lambda b: b.price < 3); r = where(lambda b: b.price > 3)\n"
+    filename = "<a cell>"
+    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    names: dict[str, Any] = {}
+    exec(compile(text, filename, "exec"), names)
+    del linecache.cache[filename]
+    assert (kept(names["q"], 2, 4), kept(names["r"], 2, 4)) == ([2], [4])
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("lambda b: (p := b.price) > 1 and p < 3", "binds no names with :="),
+        ("any((p := n) > 1 and p < 3 for n in b.prices)", "binds no names with :="),
+        ("lambda b: (yield b.price)", "yields nothing"),
+    ],
+)
+def test_what_is_no_plain_expression_is_refused_with_a_caret(text: str, problem: str) -> None:
+    with pytest.raises(SourceError, match=problem) as caught:
+        where(text)
+    assert "^" in str(caught.value)
+    assert str(caught.value).splitlines()[-1].startswith("  Write ")
+
+
+def test_an_asynchronous_function_is_refused() -> None:
+    async def cheap(b: Any) -> bool:
+        return b.price < 3  # type: ignore[no-any-return]
+
+    with pytest.raises(SourceError, match="is asynchronous"):
+        where(cheap)
+
+
+def test_text_may_name_the_arguments_of_a_lambda_within() -> None:
+    assert kept(where("sorted([b.price], key=lambda n: -n)[0] < 3"), 2, 3) == [2]
 
 
 def test_a_lambda_in_a_lambda_and_in_an_argument() -> None:

@@ -24,8 +24,36 @@ def plain_dialect(name: str) -> Any:
     return sa.engine.make_url(f"{name}://").get_dialect()()
 
 
+class Shifting(datetime.tzinfo):
+    """A zone whose clocks are put forward on 31 March 2024 and back on 27 October."""
+
+    def utcoffset(self, when: datetime.datetime | None) -> datetime.timedelta:
+        assert when is not None
+        shown = (when.month, when.day, when.hour)
+        return datetime.timedelta(hours=1 + ((3, 31, 3 - when.fold) <= shown < (10, 27, 3 - when.fold)))
+
+    def dst(self, when: datetime.datetime | None) -> datetime.timedelta:
+        return self.utcoffset(when) - datetime.timedelta(hours=1)
+
+    def tzname(self, when: datetime.datetime | None) -> str:
+        return "shifting"
+
+
+TWICE = datetime.datetime(2024, 10, 27, 2, 30, tzinfo=Shifting())
+NEVER = datetime.datetime(2024, 3, 31, 2, 30, tzinfo=Shifting())
+
 EVERYWHERE = [
-    ("x.s.lower() == 'a'", "x.s.lower()", ".lower() is not exact on every database"),
+    ("x.s.upper() == 'A'", "x.s.upper()", ".upper() is not exact on every database"),
+    ("x.s.lower() == 'é'", "x.s.lower() == 'é'", "text that is not ASCII"),
+    ("x.s.lower() == x.t.lower()", "x.s.lower() == x.t.lower()", "with a constant alone"),
+    ("x.s.lower() == x.t", "x.s.lower() == x.t", "with a constant alone"),
+    ("x.s.lower() < 'b'", "x.s.lower() < 'b'", "the order of lower values"),
+    ("x.t in x.s.lower()", "x.t in x.s.lower()", "asks for text"),
+    ("x.s.lower() in 'abc'", "x.s.lower() in 'abc'", "asks for text"),
+    ("x.s.lower().startswith(x.t)", "x.s.lower().startswith(x.t)", "is not text"),
+    ("len(x.s.lower()) == 1", "len(x.s.lower())", "len() is of text"),
+    ("x.s.lower() + 'a' == 'aa'", "x.s.lower() + 'a'", "this arithmetic"),
+    ("min(x.s.lower(), x.t.lower()) == 'a'", "min(x.s.lower(), x.t.lower())", "the order of lower values"),
     ("x.j < 3 and x.t.strip() == ''", "x.t.strip()", ".strip() is not exact"),
     ("round(x.f) == 2", "round(x.f)", "Python to even"),
     ("str(x.j) == '1'", "str(x.j)", "numbers in its own way"),
@@ -114,6 +142,8 @@ class Strange(Odd):
         ("x.own == 'a'", None, "a type of its own"),
         ("x.aware > now", partial(plain_dialect, "sqlite"), "stores no time zone"),
         ("x.aware.year == 2024", None, "depend on the zone"),
+        ("x.aware == twice", None, "twice or never"),
+        ("x.aware < never", None, "twice or never"),
         ("x.free + 1 > 1", None, "how many digits"),
         ("x.tone == tone", None, "text or numbers too"),
         ("x.calculated == 2", None, "calculated by SQL"),
@@ -122,7 +152,9 @@ class Strange(Odd):
 )
 def test_columns_that_are_not_exact_are_refused(text: str, dialect: Any, reason: str) -> None:
     with pytest.raises(Refused, match=reason):
-        where(f"lambda x: {text}", now=NEW_YEAR, tone=Tone.LOW).clause(Strange, dialect=dialect and dialect())
+        where(f"lambda x: {text}", now=NEW_YEAR, tone=Tone.LOW, twice=TWICE, never=NEVER).clause(
+            Strange, dialect=dialect and dialect()
+        )
 
 
 INJECTIONS = [

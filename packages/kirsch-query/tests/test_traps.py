@@ -20,6 +20,8 @@ TRAPS = [
     "x.t == 'A'", "x.t == 'a '", "x.t == 'e'", "x.t < 'B'", "x.t > '\\uffff'", "x.t.startswith('A')", "x.t.startswith('_')", "x.t.endswith('%')",
     "'%' in x.t", "'B' in x.t", "len(x.t) == 1", "len(x.t) == 2", "x.t in ('A', 'e', '😀')", "x.t not in ('A',)", "x.t[-2:] == 'bc'", "x.t[0] == 'a'",
     "x.t", "not x.t", "x.t == ' '", "x.t == ''", "min(x.t, 'b') == 'b'", "x.t.startswith('')", "'' in x.t", "x.t.startswith('\\U0010ffff')",
+    "x.t.lower() == 'a'", "x.t.lower() != 'a'", "x.t.lower() in ('a', 'AB', 'abc')", "x.t.lower().startswith('a')", "x.t.lower().endswith('b')", "'b' in x.t.lower()", "x.t.lower() == 'k'",
+    "x.t.lower().startswith('i')", "x.t.lower().endswith('i')", "(x.t + 'B').lower() == 'ab'", "not x.t.lower()", "x.t.lower() == ''", "'A' in x.t.lower()",
     # None.
     "not x.i < 3", "x.i != 3", "x.i not in (1, None)", "x.i in (1, None)", "not (x.i == 3 and x.j == 3)", "x.i == x.n_ull", "not x.i % 0 == 1",
     # Numbers: floats are doubles, integers have as many digits as they need, types that differ are not equal.
@@ -53,6 +55,11 @@ TEXTS = [
     "\U0010ffffz",
     "\uffff",
     "10",
+    "\u212a",
+    "İ",
+    "ı",
+    "ſ",
+    "ﬁ",
 ]
 
 
@@ -122,3 +129,21 @@ def test_most_traps_catch_some_rows_and_not_all() -> None:
         query = where(f"lambda x: {text.replace('x.n_ull', 'nothing')}", **NAMES, nothing=None)
         useful += 0 < len([*query.filter(things)]) < len(things)
     assert useful > len(TRAPS) * 0.75
+
+
+def test_lower_case_of_each_character_is_ascii_where_python_says_so(engine: sa.Engine) -> None:
+    table = sa.Table("letter", sa.MetaData(), sa.Column("code", sa.Integer), sa.Column("letter", sa.String(4)))
+    letters: list[dict[str, Any]] = [
+        {"code": code, "letter": chr(code)} for code in range(1, 0x1F000) if not 0xD800 <= code < 0xE000
+    ]
+    ascii_ = [chr(code) for code in range(1, 128)]
+    with engine.connect() as connection:
+        connection.execute(sa.text("CREATE TEMPORARY TABLE letter (code INTEGER, letter VARCHAR(4))"))
+        for at in range(0, len(letters), 5000):
+            connection.execute(table.insert().values(letters[at : at + 5000]))
+        for query in (where(lambda x: x.letter.lower() in ascii_), where(lambda x: "i" in x.letter.lower())):
+            found = set(connection.scalars(sa.select(table.c.code).where(query.clause(table))))
+            assert found == {each["code"] for each in query.filter(letters)}
+        touching = [each["code"] for each in letters if each["code"] > 127 and set(each["letter"].lower()) & {*ascii_}]
+        assert touching == [0x130, 0x212A], "the two that SQL replaces"
+        connection.rollback()

@@ -74,8 +74,8 @@ class Calculating(Comparing):
         if isinstance(attribute, orm.RelationshipProperty):
             return self._relation(owner, attribute, name, node, scope)
         found = inspect.getattr_static(mapper.class_, name, None)
-        if isinstance(found, hybrid_property) and (found.expr is None or found.expr is found.fget):
-            found = property(found.fget)
+        if isinstance(found, hybrid_property):
+            found = property(found.fget)  # what objects in memory do; its SQL expression may mean something else
         if isinstance(found, property) and isinstance(found.fget, FunctionType):
             inner = inlined_with(found.fget, [owner])
             if inner is not None:
@@ -101,13 +101,16 @@ class Calculating(Comparing):
         return Value(scalar, kind, none=bool(column.nullable), present=owner.exists() if column.nullable else None)
 
     def _relation(self, owner: Entity | Related, attribute: Any, name: str, node: ast.expr, scope: Scope) -> Found:
-        if attribute.lazy in ("dynamic", "write_only"):
+        if attribute.lazy in ("dynamic", "write_only", "noload"):
             raise self.refuse(
                 f"the relation {name} is {attribute.lazy}, so that objects in memory do not hold it", node, scope
             )
         alias = orm.aliased(attribute.mapper)
         self.classes.add(attribute.mapper.class_)
         condition = getattr(owner.target, name).of_type(alias).__clause_element__()
+        subclass = attribute.mapper._single_table_criterion  # which rows of the table are of this class
+        if subclass is not None:
+            condition = sa.and_(condition, sa.inspect(alias)._adapt_element(subclass))
         aliases, conditions = (owner.aliases, owner.conditions) if isinstance(owner, Related) else ((), ())
         self.note(node, scope, "a correlated subquery finds the related rows")
         return (Many if attribute.uselist else Related)(alias, (*aliases, alias), (*conditions, condition))

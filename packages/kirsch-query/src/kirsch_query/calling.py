@@ -17,6 +17,7 @@ from .kinds import (
     INT32,
     NUMBERS,
     STRING,
+    TEXTS,
     Kind,
     next_prefix,
 )
@@ -161,8 +162,13 @@ class Calling(Calculating):
                     return self._inside(inner)
             raise self.refuse(f"the method {name} is not one expression whose source is known", node, scope)
         if isinstance(owner, Value) and not keywords:
-            if owner.kind.name == "str" and name in ("startswith", "endswith") and len(node.args) == 1:
+            if owner.kind.name in TEXTS and name in ("startswith", "endswith") and len(node.args) == 1:
                 return self._affix(name == "startswith", owner, node.args[0], node, scope)
+            if owner.kind.name == "str" and name == "lower" and not node.args:
+                self.note(
+                    node, scope, "ASCII letters change alone: it is compared with ASCII text, in which no others are"
+                )
+                return Value(op("lower", owner.sql), Kind("lower", sa.String()))
             if owner.kind.name in ("date", "datetime") and not node.args:
                 if name in ("weekday", "isoweekday"):
                     sql = op("weekday", owner.sql)
@@ -173,8 +179,8 @@ class Calling(Calculating):
                 if name == "date" and owner.kind.name == "datetime":
                     return Value(op("date", owner.sql), Kind("date", sa.Date()))
         hint = IN_MEMORY
-        if name in ("lower", "upper", "casefold"):
-            hint = f"Databases change the case of fewer letters than Python. Store the text in one case. {IN_MEMORY}"
+        if name in ("upper", "casefold", "swapcase", "title", "capitalize"):
+            hint = f"Databases change fewer letters than Python. Compare .lower() with ASCII text. {IN_MEMORY}"
         raise self.refuse(f".{name}() is not exact on every database", node, scope, hint)
 
     def _affix(self, prefix: bool, owner: Value, argument: ast.expr, node: ast.Call, scope: Scope) -> Condition:
@@ -182,24 +188,29 @@ class Calling(Calculating):
         if isinstance(affix, Constant):
             if affix.is_nothing():
                 return False
-            shape, bounds = self._affix_bounds(prefix, affix.peek(), node, scope)
-            self.claim(affix, shape, bounds, lambda again, value, at: again._affix_bounds(prefix, value, node, at))
+            kind = owner.kind
+            shape, bounds = self._affix_bounds(kind, prefix, affix.peek(), node, scope)
+            self.claim(
+                affix, shape, bounds, lambda again, value, at: again._affix_bounds(kind, prefix, value, node, at)
+            )
             given = iter(bounds)
             parts = (self._affix_constant(prefix, owner, [next(given) for _ in range(n)], node, scope) for n in shape)
             return either(*parts)
-        if not isinstance(affix, Value) or affix.kind.name != "str":
-            raise self.refuse("the prefix or suffix is not text", node, scope)
+        if not isinstance(affix, Value) or affix.kind.name != "str" or owner.kind.name != "str":
+            raise self.refuse(
+                "the prefix or suffix is not text", node, scope, "Give a constant, or text of another row."
+            )
         return op("starts" if prefix else "ends", owner.sql, affix.sql)
 
     def _affix_bounds(
-        self, prefix: bool, texts: Any, node: ast.expr, scope: Scope
+        self, kind: Kind, prefix: bool, texts: Any, node: ast.expr, scope: Scope
     ) -> tuple[tuple[int, ...], list[SQL]]:
         """The parameters for some prefixes or suffixes, and how many each has: the text, and what is behind it."""
         shape, bounds = [], []
         for text in texts if isinstance(texts, tuple) else (texts,):
             if type(text) is not str:
                 raise self.refuse("the prefix or suffix is not text", node, scope)
-            found = [self._bound_text(text, node, scope)] if text else []
+            found = [self._bound_text(kind, text, node, scope)] if text else []
             if text and prefix and (after := next_prefix(text)) is not None:
                 found.append(self.literal(after, STRING))
             shape.append(len(found))
@@ -223,14 +234,8 @@ class Calling(Calculating):
         if isinstance(found, Many):
             count = sa.select(sa.func.count()).where(*found.conditions).select_from(found.target)
             sql = count.correlate_except(*found.aliases).scalar_subquery()
-            present = (
-                Related(found.target, found.aliases[:-1], found.conditions[:-1]).exists()
-                if len(found.aliases) > 1
-                else None
-            )
-            if present is not None:
-                return Value(sa.case((present, sql)), kind)
-            return Value(sql, kind, column=True)
+            present = self._reachable(found)
+            return Value(sql, kind, column=True) if isinstance(present, bool) else Value(sa.case((present, sql)), kind)
         if isinstance(found, Value) and found.kind.name in ("str", "bytes"):
             return Value(op("length" if found.kind.name == "str" else "bytes_length", found.sql), kind)
         raise self.refuse("len() is of text, bytes or a relation", node, scope)
@@ -266,18 +271,24 @@ class Calling(Calculating):
     def _quantifier(self, node: ast.GeneratorExp | ast.ListComp, every: bool, scope: Scope) -> Condition:
         if not every:
             return self._any(node, scope, lambda inner: self._exact(node.elt, inner))
-        unmet = self._any(node, scope, lambda inner: negated(self._exact(node.elt, inner)))
-        # Where the relation cannot be reached, all() is false and not true of nothing.
-        return both(negated(unmet), self._reachable(node.generators[0].iter, scope))
+        # Where a relation cannot be reached, all() is false and not true of nothing.
+        unmet = self._any(node, scope, lambda inner: negated(self._exact(node.elt, inner)), unreachable=True)
+        return negated(unmet)
 
-    def _reachable(self, iterable: ast.expr, scope: Scope) -> Condition:
-        found = self.value(iterable, scope)
-        if isinstance(found, Many) and len(found.aliases) > 1:
-            return Related(found.target, found.aliases[:-1], found.conditions[:-1]).exists()
-        return not (isinstance(found, Constant) and found.value in (None, ABSENT))
+    def _reachable(self, found: Many) -> Condition:
+        """Whether no None is on the way to the objects of a relation."""
+        if len(found.aliases) == 1:
+            return True
+        return Related(found.target, found.aliases[:-1], found.conditions[:-1]).exists()
 
-    def _any(self, node: Any, scope: Scope, test: Callable[[Scope], Condition], depth: int = 0) -> Condition:
-        """Whether the test holds for an element of a comprehension, from its loop number ``depth`` on."""
+    def _any(
+        self, node: Any, scope: Scope, test: Callable[[Scope], Condition], depth: int = 0, unreachable: bool = False
+    ) -> Condition:
+        """Whether the test holds for an element of a comprehension, from its loop number ``depth`` on.
+
+        What cannot be looped over, since a None is on the way to it, has no elements; or one for which the test holds,
+        where ``unreachable`` is true.
+        """
         if depth == len(node.generators):
             return test(scope)
         part = node.generators[depth]
@@ -290,12 +301,12 @@ class Calling(Calculating):
                 met = both(met, self._exact(each, inner))
                 if met is False:
                     return False
-            return both(met, self._any(node, inner, test, depth + 1))
+            return both(met, self._any(node, inner, test, depth + 1, unreachable))
 
         iterable = self.value(part.iter, scope)
         if isinstance(iterable, Constant):
             if iterable.value is None or iterable.value is ABSENT:
-                return False
+                return unreachable
             items = list(iterable.value)
             if len(items) > 500:
                 raise self.refuse(
@@ -305,7 +316,8 @@ class Calling(Calculating):
         if not isinstance(iterable, Many) or not isinstance(part.target, ast.Name):
             raise self.refuse("a loop is over a relation or over constants", part.iter, scope)
         inner = rest(scope.with_names({part.target.id: Entity(iterable.target)}))
+        missing: Condition = negated(self._reachable(iterable)) if unreachable else False
         if inner is False:
-            return False
+            return missing
         conditions = iterable.conditions if inner is True else (*iterable.conditions, inner)
-        return sa.exists(sa.literal_column("1")).where(*conditions).correlate_except(*iterable.aliases)
+        return either(missing, Related(iterable.target, iterable.aliases, conditions).exists())

@@ -20,6 +20,7 @@ from .kinds import (
     INT64,
     NUMBERS,
     STRING,
+    TEXTS,
     Kind,
     bad_text,
     constant_kind,
@@ -49,6 +50,9 @@ from .terms import (
 
 if TYPE_CHECKING:
     from .scope import Scope
+
+
+_TEXT = Kind("str", STRING)
 
 
 class Comparing(Base):
@@ -112,9 +116,9 @@ class Comparing(Base):
         ):
             raise self.refuse("`is` compares identity, which a database does not know", node, scope, "Write ==.")
         if isinstance(value, Related | Many):
-            exists = self._truth(value, node, scope)
             if other.value is not None or isinstance(value, Many):
                 return negate
+            exists = value.exists()
             # None where the whole path leads to no row; absent where it breaks off before its end.
             before = (
                 Related(value.target, value.aliases[:-1], value.conditions[:-1]) if len(value.aliases) > 1 else None
@@ -145,6 +149,8 @@ class Comparing(Base):
                 return self._identity(False, left, right, node, scope)
             return self._equals_constant(left, right, node, scope)
         assert isinstance(right, Value)
+        if "lower" in (left.kind.name, right.kind.name):
+            raise self.refuse(".lower() is compared with a constant alone", node, scope)
         if group_of(left.kind) != group_of(right.kind) or left.kind.members != right.kind.members:
             self._refuse_mixture(left.kind.name, right.kind.name, node, scope)
             return False
@@ -213,11 +219,13 @@ class Comparing(Base):
         bound = self._bound_claimed(left.kind, constant, node, scope)
         if bound is None:
             return False
-        if left.kind.name == "str":
-            return op("text_is" if left.column else "text_eq", left.sql, bound)
-        if left.kind.name == "bool":
-            return left.sql == bound
-        return left.sql == bound
+        return self._is_text(left, bound) if left.kind.name in TEXTS else left.sql == bound
+
+    def _is_text(self, left: Value, bound: SQL) -> SQL:
+        """Whether text is a value, in a way that an index of the column serves."""
+        if not left.column:
+            return op("text_eq", left.sql, bound)
+        return op("text_is_collated" if left.kind.collated else "text_is", left.sql, bound)
 
     def _bound_claimed(self, kind: Kind, constant: Constant, node: ast.expr, scope: Scope) -> SQL | None:
         """As :meth:`_bound`, where nothing else depends on which value the constant has."""
@@ -246,13 +254,20 @@ class Comparing(Base):
             )
         if kind.name in NUMBERS and name in NUMBERS:
             return self._bound_number(kind, constant, node, scope)
+        if kind.name in TEXTS and name == "str":
+            return self._bound_text(kind, constant, node, scope)
         if kind.name != name:
             self._refuse_mixture(kind.name, name, node, scope)
             return None
-        if name == "str" and (problem := bad_text(constant)):
-            raise self.refuse(problem, node, scope, "Compare with text without it.")
         if name in ("datetime", "date") and constant.year < 1000:
             raise self.refuse("years before 1000 are not stored by all databases", node, scope, "Use a later date.")
+        if name == "aware" and constant.utcoffset() != constant.replace(fold=1 - constant.fold).utcoffset():
+            raise self.refuse(
+                "the clocks of its zone show this time twice or never, so that Python compares it in a way of its own",
+                node,
+                scope,
+                "Convert it to UTC: .astimezone(timezone.utc).",
+            )
         return self.literal(constant, kind.type)
 
     def _bound_enum(self, kind: Kind, constant: Any, node: ast.expr, scope: Scope) -> SQL | None:
@@ -312,7 +327,7 @@ class Comparing(Base):
             left, right = right, left
             name = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}[name]
         assert isinstance(left, Value)
-        if left.kind.name in ("enum", "uuid", "bytes"):
+        if left.kind.name in ("enum", "uuid", "bytes", "lower"):
             raise self.refuse(
                 f"the order of {left.kind.name} values is not the same on every database",
                 node,
@@ -419,7 +434,7 @@ class Comparing(Base):
         container = self.value(right, scope)
         if isinstance(container, Constant):
             return self._in_constant(negate, needle, container, node, scope)
-        if isinstance(container, Value) and container.kind.name == "str":
+        if isinstance(container, Value) and container.kind.name in TEXTS:
             return self._in_text(negate, needle, container, node, scope)
         raise self.refuse("what `in` looks into is not translated", node, scope, "Look into a constant, or into text.")
 
@@ -450,13 +465,12 @@ class Comparing(Base):
         self.claim(given, has_none, bounds, lambda again, value, at: again._item_bounds(kind, value, node, at))
         parts = [self._identity(False, needle, Constant(None), node, scope)] if has_none else []
         if bounds:
-            if needle.kind.name == "str":
-                first = (
-                    [op("text_is" if needle.column else "text_eq", needle.sql, bounds[0])] if len(bounds) == 1 else []
-                )
-                parts += first or [op("text", needle.sql).in_([bytewise(each) for each in bounds])]
-            else:
+            if kind.name not in TEXTS:
                 parts.append(needle.sql.in_(bounds))
+            elif len(bounds) == 1:
+                parts.append(self._is_text(needle, bounds[0]))
+            else:
+                parts.append(op("text", needle.sql).in_([bytewise(each) for each in bounds]))
         return self._negated_membership(negate, either(*parts), needle)
 
     def _item_bounds(self, kind: Kind, items: Any, node: ast.expr, scope: Scope) -> tuple[bool, list[SQL]]:
@@ -483,20 +497,28 @@ class Comparing(Base):
             if needle.peek() is None:
                 return False
             raise self.refuse("`in` text asks for text", node, scope)
-        if isinstance(needle, Value) and needle.kind.name != "str":
+        kind = text.kind if isinstance(text, Value) else _TEXT
+        if isinstance(needle, Value) and {needle.kind.name, kind.name} != {"str"}:
             raise self.refuse("`in` text asks for text", node, scope)
         assert isinstance(needle, Constant | Value)
-        found = op("contains", self._text(text, node, scope), self._text(needle, node, scope))
+        found = op("contains", self._text(text, node, scope), self._text(needle, node, scope, kind))
         return negated_strict(found, text, needle) if negate else found
 
-    def _text(self, value: Constant | Value, node: ast.expr, scope: Scope) -> SQL:
+    def _text(self, value: Constant | Value, node: ast.expr, scope: Scope, kind: Kind = _TEXT) -> SQL:
         if isinstance(value, Value):
             return value.sql
-        bound = self._bound_text(value.peek(), node, scope)
-        self.claim(value, None, [bound], lambda again, text, at: (None, [again._bound_text(text, node, at)]))
+        bound = self._bound_text(kind, value.peek(), node, scope)
+        self.claim(value, None, [bound], lambda again, text, at: (None, [again._bound_text(kind, text, node, at)]))
         return bound
 
-    def _bound_text(self, text: str, node: ast.expr, scope: Scope) -> SQL:
+    def _bound_text(self, kind: Kind, text: str, node: ast.expr, scope: Scope) -> SQL:
+        """Text as a parameter beside text of this kind."""
         if problem := bad_text(text):
             raise self.refuse(problem, node, scope, "Compare with text without it.")
+        if kind.name == "lower" and not text.isascii():
+            raise self.refuse(
+                ".lower() is compared with text that is not ASCII: databases change fewer letters than Python",
+                node,
+                scope,
+            )
         return self.literal(text, STRING)

@@ -148,6 +148,10 @@ def _bytewise(x: str) -> str:
     return f"CONVERT({x} USING utf8mb4) COLLATE utf8mb4_nopad_bin"
 
 
+def _utf8(digits: str) -> str:
+    return f"CHAR(0x{digits} USING utf8mb4)"
+
+
 _operation("text", sa.String(), sqlite=lambda x: f"({x} COLLATE BINARY)", postgresql=lambda x: f'({x} COLLATE "C")',
            mariadb=lambda x: f"({_bytewise(x)})")  # fmt: skip
 _operation("text_eq", sa.Boolean(), sqlite=lambda x, y: f"({x} = {y} COLLATE BINARY)",
@@ -155,6 +159,10 @@ _operation("text_eq", sa.Boolean(), sqlite=lambda x, y: f"({x} = {y} COLLATE BIN
 # A column and a value: the plain comparison, which an index serves, is implied by the exact one.
 _operation("text_is", sa.Boolean(), sqlite=lambda x, y: f"({x} = {y} COLLATE BINARY)",
            postgresql=lambda x, y: f"({x} = {y})",
+           mariadb=lambda x, y: f"({x} = {y} AND {_bytewise(x)} = {_bytewise(y)})")  # fmt: skip
+# The same of a column with a collation of its own, which PostgreSQL may have told to take different text for equal.
+_operation("text_is_collated", sa.Boolean(), sqlite=lambda x, y: f"({x} = {y} COLLATE BINARY)",
+           postgresql=lambda x, y: f'({x} = {y} AND {x} = {y} COLLATE "C")',
            mariadb=lambda x, y: f"({x} = {y} AND {_bytewise(x)} = {_bytewise(y)})")  # fmt: skip
 for _name, _sign in (("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">=")):
     _operation(
@@ -175,6 +183,12 @@ _operation("ends", sa.Boolean(),
            postgresql=lambda x, y: f'(right({x}, char_length({y})) = {y} COLLATE "C")',
            mariadb=lambda x, y: f"(right({_bytewise(x)}, char_length({y})) = {_bytewise(y)})")  # fmt: skip
 _operation("concat", sa.String(), sqlite=lambda x, y: f"({x} || {y})", mariadb=lambda x, y: f"concat({x}, {y})")
+# ASCII letters in lower case, as in Python; of others only the two are changed whose lower case has an ASCII letter:
+# the Kelvin sign, and the dotted capital I, which becomes two characters.
+_operation("lower", sa.String(),
+           sqlite=lambda x: f"lower(replace(replace({x}, char(8490), 'k'), char(304), 'i' || char(775)))",
+           postgresql=lambda x: f"""lower(replace(replace({x} COLLATE "C", chr(8490), 'k'), chr(304), 'i' || chr(775)))""",
+           mariadb=lambda x: f"lower(replace(replace({_bytewise(x)}, {_utf8('e284aa')}, 'k'), {_utf8('c4b0')}, {_utf8('69cc87')}))")  # fmt: skip
 # From a start and up to a stop that are not negative.
 _operation("slice", sa.String(), sqlite=lambda x, start, stop: f"substr({x}, {start} + 1, max({stop} - {start}, 0))",
            postgresql=lambda x, start, stop: f"substr({x}, {start} + 1, greatest({stop} - {start}, 0))",
@@ -265,5 +279,9 @@ for _name, (_start, _count) in _PARTS.items():
         )  # fmt: skip
 _operation("weekday", sa.Integer(), sqlite=lambda x: f"((CAST(strftime('%w', substr({x}, 1, 10)) AS INTEGER) + 6) % 7)",
            postgresql=lambda x: f"(CAST(EXTRACT(ISODOW FROM {x}) AS INTEGER) - 1)", mariadb=lambda x: f"weekday({x})")  # fmt: skip
+# An order that is Python's: MariaDB sorts UUIDs by their time, and two of the databases sort enums by declaration.
+_operation("uuid", sa.String(), sqlite=lambda x: x, mariadb=lambda x: f"CAST({x} AS CHAR(36))")
+_operation("enum", sa.String(), sqlite=lambda x: f"({x} COLLATE BINARY)", postgresql=lambda x: f'(CAST({x} AS TEXT) COLLATE "C")',
+           mariadb=lambda x: f"({_bytewise(f'CAST({x} AS CHAR)')})")  # fmt: skip
 _operation("date", sa.Date(), sqlite=lambda x: f"substr({x}, 1, 10)", postgresql=lambda x: f"CAST({x} AS DATE)",
            mariadb=lambda x: f"date({x})")  # fmt: skip

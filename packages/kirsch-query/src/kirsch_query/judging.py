@@ -77,7 +77,7 @@ class _Hoisted(NamedTuple):
 @functools.lru_cache(maxsize=4096)
 def _hoisted(source: Source) -> _Hoisted | None:
     """A query's expression with its parts; None where Python's scopes do not let it be taken apart."""
-    if source.private or any(isinstance(each, ast.NamedExpr | ast.Await | ast.Yield) for each in ast.walk(source.body)):
+    if source.private:
         return None
     prefix = "part_"
     text = f"{source.rows} {ast.unparse(source.body)}"
@@ -152,6 +152,8 @@ class _Rule:
         if isinstance(node, ast.Attribute):
             test, owner = self.missing(node.value)
             return self.unless([test], f"{self.prefix}read({owner}, {node.attr!r})")
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
+            return self.trying(node.left, [node.right], lambda left, right: f"{left} % {right}")  # text may take None
         if isinstance(node, ast.BinOp) and type(node.op) in _SIGNS:
             return self.strictly([node.left, node.right], lambda *given: f" {_SIGNS[type(node.op)]} ".join(given))
         if isinstance(node, ast.UnaryOp) and type(node.op) in _SIGNS:
@@ -171,11 +173,8 @@ class _Rule:
     def call(self, node: ast.Call) -> str:
         """A call of a method of plain values, or of a builtin function that knows no None."""
         if isinstance(node.func, ast.Attribute) and node.func.attr in memory.METHODS:
-            test, owner = self.missing(node.func.value)
-            tests, values = self.missing_of(node.args)
-            # A static method may know what to do with None, which the tree's evaluation finds out.
-            given = self.unless(tests, f"{owner}.{node.func.attr}({', '.join(values)})", f"{self.prefix}give_up()")
-            return self.unless([test], given)
+            name = node.func.attr
+            return self.trying(node.func.value, node.args, lambda owner, *given: f"{owner}.{name}({', '.join(given)})")
         if isinstance(node.func, ast.Name) and node.func.id in self.parts:
             name = node.func.id
             self.strict.add(name)
@@ -185,7 +184,7 @@ class _Rule:
     def subscript(self, node: ast.Subscript) -> str:
         """An item or a slice. A slice's bounds may be None."""
         if not isinstance(node.slice, ast.Slice):
-            return self.strictly([node.value, node.slice], lambda owner, index: f"{owner}[{index}]")
+            return self.trying(node.value, [node.slice], lambda owner, index: f"{owner}[{index}]")
         test, owner = self.missing(node.value)
         bounds = [("", "") if each is None else self.absent(each) for each in (node.slice.lower, node.slice.upper)]
         if node.slice.step is not None:
@@ -217,6 +216,12 @@ class _Rule:
         """What is absent where one of the values is None or absent."""
         tests, values = self.missing_of(nodes)
         return self.unless(tests, write(*values))
+
+    def trying(self, owner: ast.expr, nodes: list[ast.expr], write: Callable[..., str]) -> str:
+        """What is absent where the owner is; where another value is, the tree finds out whether the owner takes it."""
+        test, first = self.missing(owner)
+        tests, values = self.missing_of(nodes)
+        return self.unless([test], self.unless(tests, write(first, *values), f"{self.prefix}give_up()"))
 
     def missing_of(self, nodes: list[ast.expr]) -> tuple[list[str], list[str]]:
         pairs = [self.missing(each) for each in nodes]
@@ -289,7 +294,7 @@ def _by_rule(source: Source, parts: list[Any]) -> Callable[..., Any] | None:
         return None
     code, strict = made
     for name, part in zip(hoisted.names, parts, strict=True):
-        if name in strict and (part is bool or not is_builtin(part, *memory.FUNCTIONS)):
+        if name in strict and not is_builtin(part, *memory.FUNCTIONS):
             return None
     function: Callable[..., Any] = FunctionType(code, {"__builtins__": builtins})(*_HELPERS.values(), *parts)
     return function

@@ -7,7 +7,7 @@ import decimal
 import enum
 import math
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -24,6 +24,7 @@ BOOL: sa.Boolean = sa.Boolean()
 DOUBLE: sa.Double[float] = sa.Double()
 STRING: sa.String = sa.String()
 
+TEXTS = ("str", "lower")
 NUMBERS = ("bool", "int", "float", "decimal")
 
 
@@ -32,6 +33,7 @@ class Kind:
     """The Python type of a column's values, and how large they are."""
 
     name: str
+    """That of the Python type; ``lower`` for text of which ASCII letters alone are in lower case."""
     type: Any
     """The SQLAlchemy type with which a value beside it is bound."""
     bound: int = 0
@@ -40,6 +42,8 @@ class Kind:
     """The digits of a Decimal before and after its point; None where the column does not say."""
     members: Any = None
     """The class of an enum, or the strings of one that has no class."""
+    collated: bool = False
+    """Whether a text column has a collation of its own."""
     refusals: tuple[tuple[str, str, str], ...] = ()
     """Databases on which it is not exact: the database, why, and what to do instead."""
 
@@ -59,6 +63,30 @@ _PLAIN_DATETIMES = (sa.DateTime, sa.DATETIME, sa.TIMESTAMP, mysql.DATETIME, post
 
 def kind_of(type_: Any) -> Kind:
     """The kind of a column's type. Raises NotExact."""
+    kind = _kind(type_)
+    for dialect, variant in getattr(type_, "_variant_mapping", {}).items():
+        database = "mariadb" if dialect == "mysql" else dialect
+        others = tuple(each for each in kind.refusals if each[0] != database)
+        try:
+            there = _kind(variant)
+        except NotExact as why:
+            kind = replace(kind, refusals=(*others, (database, why.problem, why.hint)))
+            continue
+        own = tuple(each for each in there.refusals if each[0] == database)
+        if there.name != kind.name:
+            own = ((database, f"the column's type there stores a {there.name}", "Give it one type everywhere."),)
+        kind = replace(
+            kind,
+            refusals=others + own,
+            bound=max(kind.bound, there.bound),
+            digits=kind.digits and there.digits and tuple(map(max, kind.digits, there.digits)),  # type: ignore[arg-type]
+            collated=kind.collated or there.collated,
+        )
+    return kind
+
+
+def _kind(type_: Any) -> Kind:
+    """The kind of a type, whatever variants of it there are."""
     refused: tuple[tuple[str, str, str], ...]
     if isinstance(type_, sa.TypeDecorator):
         raise NotExact(
@@ -89,7 +117,7 @@ def kind_of(type_: Any) -> Kind:
     if isinstance(type_, sa.String) and type(type_).__module__.startswith(("sqlalchemy.sql.", "sqlalchemy.dialects.")):
         if type(type_).__name__ in {"CITEXT", "SET", "ENUM", "JSON", "XML"}:
             raise NotExact(f"a {type(type_).__name__} column compares in its own way", "Use String.")
-        return Kind("str", sa.String())
+        return Kind("str", sa.String(), collated=type_.collation is not None)
     if isinstance(type_, sa.LargeBinary | sa.VARBINARY):
         return Kind("bytes", sa.LargeBinary())
     if type(type_) in _PLAIN_DATETIMES:
@@ -129,10 +157,10 @@ def _float(type_: Any) -> Kind:
 
 
 def _enum(type_: sa.Enum) -> Kind:
+    strings = tuple(type_.enums)
+    if len({each.casefold() for each in strings}) != len(strings):
+        raise NotExact("two members of the enum differ in case only", "Give them names of their own.")
     if type_.enum_class is None:
-        strings = tuple(type_.enums)
-        if len({each.casefold() for each in strings}) != len(strings):
-            raise NotExact("two members of the enum differ in case only", "Give them names of their own.")
         return Kind("enum", type_, members=strings)
     if type_._sort_key_function is None or issubclass(type_.enum_class, str | int | float):
         raise NotExact(
@@ -176,6 +204,31 @@ def constant_kind(value: Any) -> str | None:
     if type(value) is datetime.time:
         return "time" if value.tzinfo is None else None
     return _SIMPLE.get(type(value))
+
+
+_STORED: dict[str, tuple[type[Any], ...]] = {
+    "str": (str,),
+    "bytes": (bytes,),
+    "enum": (str, enum.Enum),
+    "uuid": (uuid.UUID,),
+    "date": (datetime.date,),
+    "time": (datetime.time,),
+}
+
+
+def stored(kind: Kind, value: Any) -> bool:
+    """Whether a column of this kind gives back an equal value for one that it is given."""
+    if isinstance(value, datetime.datetime):
+        return kind.name == ("datetime" if value.utcoffset() is None else "aware")
+    if kind.name not in NUMBERS:
+        return isinstance(value, _STORED.get(kind.name, ()))
+    if not isinstance(value, int | float | decimal.Decimal) or not is_finite(value):
+        return kind.name == "float" and isinstance(value, float)
+    if kind.name == "decimal":
+        _, digits, exponent = decimal.Decimal(value).as_tuple()
+        beyond = (exponent if isinstance(exponent, int) else 0) + (kind.digits[1] if kind.digits else len(digits))
+        return not isinstance(value, float) and (beyond >= 0 or not any(digits[beyond:]))
+    return value in (0, 1) if kind.name == "bool" else kind.name == "float" or value == int(value)
 
 
 def bad_text(value: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import operator
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any
 
@@ -122,12 +122,17 @@ def _missing(*values: Any) -> bool:
     return any(each is None or each is ABSENT for each in values)
 
 
-def _guarded(function: Callable[..., Any], *values: Any) -> Any:
-    """Call a function that knows no None."""
-    if _missing(*values):
+def _guarded(function: Callable[..., Any], *values: Any, **named: Any) -> Any:
+    """What a function gives: absent where a value is, where it cannot take a None, and where it divides by zero."""
+    given = (*values, *named.values())
+    if any(each is ABSENT for each in given):
         return ABSENT
     try:
-        return function(*values)
+        return function(*values, **named)
+    except (TypeError, AttributeError):
+        if any(each is None for each in given):
+            return ABSENT
+        raise
     except ArithmeticError as error:
         decimal = sys.modules.get("decimal")  # where it was not imported, no Decimal divides by zero
         if isinstance(error, ZeroDivisionError) or (decimal and isinstance(error, decimal.InvalidOperation)):
@@ -199,11 +204,11 @@ def _contained(negated: bool, left: ast.expr, right: ast.expr, scope: Scope) -> 
         return False
     if isinstance(right, ast.Tuple | ast.List | ast.Set) and bound_names(right, scope):
         found = any(compare(ast.Eq(), needle, value(each, scope)) for each in right.elts)
-    elif isinstance(right, ast.ListComp | ast.SetComp | ast.GeneratorExp) and bound_names(right, scope):
+    elif isinstance(right, _LOOPS) and bound_names(right, scope):
         elements = _elements(right, scope)
-        if elements is None:
+        found = any(each is not None and compare(ast.Eq(), needle, value(right.elt, each)) for each in elements)
+        if negated and None in elements:
             return False
-        found = any(compare(ast.Eq(), needle, value(right.elt, each)) for each in elements)
     else:
         container = value(right, scope)
         if _missing(container) or (needle is None and isinstance(container, str | bytes)):
@@ -212,15 +217,19 @@ def _contained(negated: bool, left: ast.expr, right: ast.expr, scope: Scope) -> 
     return found is not negated
 
 
-def _elements(node: ast.ListComp | ast.SetComp | ast.GeneratorExp, scope: Scope) -> Iterable[Scope] | None:
-    """The scopes of a comprehension's elements; None where what it iterates over is None."""
-    found = [scope]
+_LOOPS = (ast.GeneratorExp, ast.ListComp, ast.SetComp)
+
+
+def _elements(node: ast.GeneratorExp | ast.ListComp | ast.SetComp, scope: Scope) -> list[Scope | None]:
+    """The scopes of a comprehension's elements. None stands for the elements of what is None or absent."""
+    found: list[Scope | None] = [scope]
     for part in node.generators:
-        scopes = []
+        scopes: list[Scope | None] = []
         for each in found:
-            iterable = value(part.iter, each)
-            if _missing(iterable):
-                return None
+            iterable: Any = ABSENT if each is None else value(part.iter, each)
+            if each is None or _missing(iterable):
+                scopes.append(None)
+                continue
             for item in iterable:
                 inner = each.with_names(unpack(part.target, item))
                 if all(truth(test, inner) for test in part.ifs):
@@ -249,19 +258,17 @@ METHODS = {
 }  # fmt: skip
 """Methods of the values that databases know. Each is a function of its owner and its arguments, and of nothing else."""
 
-FUNCTIONS = (
-    "len", "abs", "round", "int", "float", "str", "bool", "ord", "divmod", "sorted", "tuple", "list", "set", "min",
-    "max", "sum",
-)  # fmt: skip
-"""Builtin functions that know no None."""
+FUNCTIONS = ("len", "abs", "int", "float", "ord", "divmod", "sorted", "tuple", "list", "set", "min", "max", "sum")
+"""Builtin functions that raise TypeError where an argument is None."""
 
 
 def _call(node: ast.Call, scope: Scope) -> Any:
     function = called(node, scope)
     if any(isinstance(each, ast.Starred) for each in node.args) or any(not each.arg for each in node.keywords):
         return _opaque(node, scope)
-    if is_builtin(function, "any", "all") and len(node.args) == 1 and isinstance(node.args[0], ast.GeneratorExp):
-        return _quantifier(node.args[0], is_builtin(function, "all"), scope)
+    if is_builtin(function, "any", "all") and len(node.args) == 1 and isinstance(node.args[0], _LOOPS):
+        whole = all if function is all else any  # what cannot be looped over meets nothing
+        return whole(each is not None and truth(node.args[0].elt, each) for each in _elements(node.args[0], scope))
     if is_builtin(function, "bool") and len(node.args) == 1:
         return truth(node.args[0], scope)
     keywords = {each.arg: each.value for each in node.keywords if each.arg}
@@ -278,26 +285,12 @@ def _call(node: ast.Call, scope: Scope) -> Any:
         return value(inner.source.body, inner)
     arguments = [value(each, scope) for each in node.args]
     named = {name: value(each, scope) for name, each in keywords.items()}
-    strict = is_builtin(method, *FUNCTIONS) or hasattr(method, "__self__")
-    everything = [*arguments, *named.values()]
-    if any(each is ABSENT for each in everything) or (strict and _missing(*everything)):
-        return ABSENT
-    return _guarded(lambda: method(*arguments, **named))
-
-
-def _quantifier(node: ast.GeneratorExp, every: bool, scope: Scope) -> bool:
-    elements = _elements(node, scope)
-    if elements is None:
-        return False
-    return (all if every else any)(truth(node.elt, each) for each in elements)
+    return _guarded(method, *arguments, **named)
 
 
 def _subscript(node: ast.Subscript, scope: Scope) -> Any:
-    owner, index = value(node.value, scope), value(node.slice, scope)
-    if _missing(owner, index):
-        return ABSENT
     try:
-        return owner[index]
+        return _guarded(operator.getitem, value(node.value, scope), value(node.slice, scope))
     except IndexError:
         return ABSENT
 

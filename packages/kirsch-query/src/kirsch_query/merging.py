@@ -112,7 +112,7 @@ class _Query:
 
         Where Python decides parts of the query it is ``unknown`` what they read.
         """
-        refuse_related(self.session, classes, self.models, unknown=unknown)
+        refuse_related(self.session, classes, self.models, {name for _, name in read}, unknown=unknown)
         for each, target in zip(self.changes, self.targets, strict=True):
             names = {name for owner, name in read if owner is target}
             names |= set(each.mapper.attrs.keys()) if unknown else set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import decimal
+import enum
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,8 @@ import sqlalchemy as sa
 from . import memory
 from .emit import op
 from .errors import QueryError, Refused
+from .kinds import NotExact, kind_of
+from .pending import inserted
 from .scope import ABSENT, Item, Scope, called, space_of
 from .source import from_function
 from .sql import Translator
@@ -56,7 +59,7 @@ class Order:
         """The statement, in this order."""
         for (_, descends), found in zip(self.nodes, self.columns, strict=True):
             if isinstance(found, Value):
-                for column in (found.sql.is_not(None), _sortable(found)):
+                for column in (found.sql.is_not(None), _sortable(found.sql, found.kind.name)):
                     statement = statement.order_by(column.desc() if descends else column)
         return statement.order_by(*self.last)
 
@@ -66,9 +69,10 @@ class Order:
         for node, descends in self.nodes:
             key = self._key(node, rows)
             keys.append(_Reversed(key) if descends else key)
-        for row in rows:
-            state = sa.inspect(row)
-            keys.append((0, *state.identity) if state.identity else (1, state.insert_order or 0))
+        for row, changed in zip(rows, self.changes, strict=True):
+            primary = changed.mapper.primary_key_from_instance(row)
+            # None: a flush will give it, which inserts the new objects in their order.
+            keys.append((1, inserted(row)) if None in primary else (0, *map(_comparable, primary)))
         return keys
 
     def _key(self, node: ast.expr, rows: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -90,7 +94,7 @@ class Order:
             at = self.scope.source.rows.index(node.value.id)
             mapper = self.changes[at].mapper
             if node.attr in mapper.column_attrs and mapper.column_attrs[node.attr].columns[0].primary_key:
-                return int(sa.inspect(rows[at]).insert_order or 0)
+                return inserted(rows[at])
         return None
 
     def _value(self, node: ast.expr, rows: tuple[Any, ...]) -> Any:
@@ -137,10 +141,17 @@ class Order:
         return int(number)
 
 
-def _sortable(found: Value) -> Any:
-    if found.kind.name == "str":
-        return op("text", found.sql)
-    return op("whole", found.sql) if found.kind.name == "bool" else found.sql
+_SORTABLE = {"str": "text", "bool": "whole", "uuid": "uuid", "enum": "enum"}
+"""How values of these kinds are sorted."""
+
+
+def _sortable(sql: Any, kind: str) -> Any:
+    return op(_SORTABLE[kind], sql) if kind in _SORTABLE else sql
+
+
+def _comparable(key: Any) -> Any:
+    """A part of a primary key as the database sorts it."""
+    return key.name if isinstance(key, enum.Enum) else key
 
 
 def ordering(
@@ -165,14 +176,17 @@ def ordering(
             found = translator.value(node, scope)
             if not isinstance(found, Value | Constant):
                 raise translator.refuse("an object has no order", node, scope, "Order by one of its columns.")
-            if isinstance(found, Value) and found.kind.name in ("enum", "uuid", "bytes"):
+            if isinstance(found, Value) and found.kind.name in ("enum", "uuid", "bytes", "lower"):
                 raise translator.refuse(
                     f"the order of {found.kind.name} values is not the same on every database", node, scope
                 )
             order.columns.append(found)
     for target, changed in zip(targets, changes, strict=True):
-        for column, kind in zip(changed.primary_key(target), changed.mapper.primary_key, strict=True):
-            order.last.append(op("text", column) if isinstance(kind.type, sa.String) else column)
+        for column, primary in zip(changed.primary_key(target), changed.mapper.primary_key, strict=True):
+            try:
+                order.last.append(_sortable(column, kind_of(primary.type).name))
+            except NotExact:  # of a type that is not translated: as the database has it
+                order.last.append(op("text", column) if isinstance(primary.type, sa.String) else column)
     return order
 
 

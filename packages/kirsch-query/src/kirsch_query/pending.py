@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy import orm
 
-from .emit import op
+from .emit import dialect_name, op
 from .errors import Refused
+from .kinds import NotExact, kind_of, stored
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -22,12 +23,13 @@ class Changes:
     def __init__(self, session: orm.Session, model: Any) -> None:
         self.session = session
         self.mapper = sa.inspect(model).mapper
+        self.dialect = session.get_bind(self.mapper).dialect
         cls = self.mapper.class_
         self.name = cls.__name__
         self.new = [each for each in session.new if isinstance(each, cls)]
         dirty = [each for each in session.dirty if isinstance(each, cls)]
         deleted = [each for each in session.deleted if isinstance(each, cls)]
-        self.live = [*sorted(self.new, key=_inserted), *dirty]
+        self.live = [*sorted(self.new, key=inserted), *dirty]
         """Those that memory judges."""
         self.identities = [sa.inspect(each).identity for each in (*dirty, *deleted)]
         """The primary keys of the rows that the database must leave out."""
@@ -63,6 +65,7 @@ class Changes:
                 self._refuse_unset(state, read, but_key)
             else:
                 self._refuse_updated(read)
+            self._refuse_converted(state, read)
             for relation in self.mapper.relationships:
                 if relation.direction is orm.RelationshipDirection.MANYTOONE:
                     self._refuse_stale(item, state, relation, read)
@@ -86,6 +89,23 @@ class Changes:
             updates = (getattr(column, "onupdate", None), getattr(column, "server_onupdate", None))
             if updates != (None, None) or column is self.mapper.version_id_col:
                 raise Refused(f"a flush will update {self.name}.{name}, which the query reads", hint=_FLUSH)
+
+    def _refuse_converted(self, state: Any, read: set[str]) -> None:
+        """Refuse values that the database stores as others, and expressions in SQL."""
+        for name in read & set(self.mapper.column_attrs.keys()) & state.dict.keys():
+            value, type_ = state.dict[name], self.mapper.column_attrs[name].columns[0].type
+            try:
+                same = value is None or stored(kind_of(type_), value)
+            except NotExact:  # the database is not asked about it
+                continue
+            if dialect_name(self.dialect) == "mariadb" and getattr(value, "microsecond", False):
+                kept: Any = type_.dialect_impl(self.dialect)
+                same = same and getattr(kept, "fsp", None) == 6  # cut off otherwise
+            if not same:
+                raise Refused(
+                    f"{self.name}.{name} is {value!r}: a flush will store another value, and the query reads it",
+                    hint=f"{_FLUSH} Or give it a value of the column's type.",
+                )
 
     def _refuse_stale(self, item: Any, state: Any, relation: Any, read: set[str]) -> None:
         keys = [
@@ -112,14 +132,25 @@ class Changes:
             )
 
 
-def refuse_related(session: orm.Session, classes: Collection[Any], models: Iterable[Any], *, unknown: bool) -> None:
+def refuse_related(
+    session: orm.Session, classes: Collection[Any], models: Iterable[Any], read: Collection[str], *, unknown: bool
+) -> None:
     """Refuse a query that reads related objects which the session has changed: the database has them as they were.
 
-    ``classes`` are those that it reads through relations; it may read others too where that is ``unknown``.
+    ``classes`` are those that it reads through relations; it may read others too where that is ``unknown``. ``read``
+    are the attributes of the models that it reads.
     """
     own = tuple(sa.inspect(model).mapper.class_ for model in models)
-    changed = [*session.new, *session.dirty, *session.deleted]
-    for each in changed:
+    for each in (*session.new, *session.dirty):
+        state = sa.inspect(each)
+        if state.mapper._is_orphan(state) and (state.persistent or state._orphaned_outside_of_session):
+            _refuse_leaving(each, (*own, *classes))
+    for each in session.deleted:
+        for cls in own:
+            _refuse_following(each, cls, None if unknown else read)
+        for cls in classes:
+            _refuse_following(each, cls, None)
+    for each in (*session.new, *session.dirty, *session.deleted):
         related = isinstance(each, tuple(classes))
         if related or (unknown and not isinstance(each, own)):
             raise Refused(
@@ -137,5 +168,35 @@ def refuse_related(session: orm.Session, classes: Collection[Any], models: Itera
                     )
 
 
-def _inserted(item: Any) -> int:
+def _refuse_leaving(item: Any, classes: Collection[Any]) -> None:
+    """Refuse where a flush will delete an object that no other one holds any more, and perhaps what it holds."""
+    mapper = sa.inspect(item).mapper
+    held = [relation.mapper.class_ for relation in mapper.relationships if relation.cascade.delete]
+    if any(issubclass(one, cls) or issubclass(cls, one) for one in (type(item), *held) for cls in classes):
+        raise Refused(f"a flush will delete a {type(item).__name__} that was taken from its owner", hint=_FLUSH)
+
+
+def _refuse_following(item: Any, cls: Any, read: Collection[str] | None) -> None:
+    """Refuse where the deletion of an object deletes others of a class, or changes an attribute that is read.
+
+    SQLAlchemy marks as deleted at once what it cascades to; the rest follows in a flush, or in the database.
+    """
+    mapper, other = sa.inspect(item).mapper, sa.inspect(cls).mapper
+    keys = [key for table in other.tables for key in table.foreign_keys if key.column.table in mapper.tables]
+    deletes = any((key.ondelete or "").upper() == "CASCADE" for key in keys)
+    changed = {key.parent for key in keys if (key.ondelete or "").upper().startswith("SET")}
+    for relation in mapper.relationships:
+        if relation.direction is orm.RelationshipDirection.ONETOMANY and relation.mapper.common_parent(other):
+            deletes = deletes or (relation.cascade.delete and bool(relation.passive_deletes))
+            changed |= set() if relation.cascade.delete else relation.remote_side
+    names = {other.get_property_by_column(each).key for each in changed if each in other.c.values()}
+    if deletes or (names and (read is None or not names.isdisjoint(read))):
+        raise Refused(
+            f"a {type(item).__name__} was deleted, and a flush may change or delete {cls.__name__} objects with it",
+            hint=_FLUSH,
+        )
+
+
+def inserted(item: Any) -> int:
+    """The place of a new object among those that a flush inserts."""
     return int(sa.inspect(item).insert_order or 0)

@@ -42,6 +42,11 @@ class Where(Generic[T]):
 
     def filter(self, rows: Iterable[T]) -> Iterator[T]:
         """The rows for which it holds, in their order. What depends on no row is evaluated once, at the first."""
+        if self.arity != 1:
+            raise QueryError(
+                f"this query judges {self.arity} rows together, so that it filters no single ones",
+                hint="Call it: [pair for pair in itertools.product(ones, others) if query(*pair)].",
+            )
         fast, guarded = self.judge()
         known: type[Any] | None = None
         plain = False

@@ -9,7 +9,7 @@ from types import CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .errors import QueryError, SourceError
-from .source import Source, compiled_quietly, from_function
+from .source import Source, compiled_quietly, free_names, from_function
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,25 +92,6 @@ class Scope:
 
     def with_names(self, names: Mapping[str, Binding]) -> Scope:
         return Scope(self.source, self.space, {**self.names, **names})
-
-
-@functools.lru_cache(maxsize=65536)
-def free_names(node: ast.AST) -> frozenset[str]:
-    """The names that an expression reads and does not bind itself."""
-    if isinstance(node, ast.Name):
-        return frozenset([node.id])
-    if isinstance(node, ast.Lambda):
-        arguments = node.args
-        bound = {each.arg for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
-        bound |= {each.arg for each in (arguments.vararg, arguments.kwarg) if each}
-        defaults = [each for each in (*arguments.defaults, *arguments.kw_defaults) if each]
-        return (free_names(node.body) - bound).union(*map(free_names, defaults))
-    found: frozenset[str] = frozenset().union(*map(free_names, ast.iter_child_nodes(node)))
-    if isinstance(node, ast.GeneratorExp | ast.ListComp | ast.SetComp | ast.DictComp):
-        targets = {name.id for each in node.generators for name in ast.walk(each.target) if isinstance(name, ast.Name)}
-        # The first iterable is evaluated outside, where a name of the same spelling is another one.
-        return (found - targets) | free_names(node.generators[0].iter)
-    return found
 
 
 def bound_names(node: ast.expr, scope: Scope) -> frozenset[str]:

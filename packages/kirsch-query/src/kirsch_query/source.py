@@ -58,9 +58,11 @@ _known: dict[CodeType, list[tuple[CodeType, Source]]] = {}
 
 
 def _from_code(code: CodeType, function: FunctionType) -> Source:
-    # Code objects that are equal may be of different files: the key finds candidates, identity decides.
+    # Code objects that are equal may be of different files: the key finds candidates, identity decides. Two functions
+    # of one line whose defaults alone differ share their code: CPython 3.10 keeps equal constants once.
+    defaults = len(function.__defaults__ or ())
     for known, source in _known.get(code, ()):
-        if known is code:
+        if known is code and len(source.rows) == code.co_argcount - defaults:
             return source
     source = _find(code, function)
     _known.setdefault(code, []).append((code, source))
@@ -84,14 +86,15 @@ def _find(code: CodeType, function: FunctionType) -> Source:
             hint="Import the module again, or restart.",
         ) from None
     candidates = functions.get(code.co_firstlineno, [])
+    defaults = len(function.__defaults__ or ())
     for node, private in candidates:
         if _compiles_to(node, private, imported, code):
-            return _checked(node, private, code.co_filename, lines)
+            return _checked(node, private, code.co_filename, lines, defaults)
     for node, private in candidates:
-        if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
-            _checked(node, private, code.co_filename, lines)  # of more than one statement: that is the clearer message
-    if any(isinstance(node, ast.AsyncFunctionDef) for node, _ in candidates):
-        raise SourceError(f"{name} at {where} is asynchronous", hint="A query is a plain function.")
+        if not isinstance(node, ast.Lambda) and node.name == code.co_name:
+            _checked(
+                node, private, code.co_filename, lines, 0
+            )  # of more than one statement: that is the clearer message
     raise SourceError(
         f"the source of {name} at {where} is not that of the function which runs: the file has changed since it was "
         "imported, or something has rewritten the function's code",
@@ -222,8 +225,15 @@ def _are_names_of(code: Any, left: Any, right: Any) -> bool:
     return left.endswith(f".{code.co_name}") and right.endswith(f".{code.co_name}")
 
 
-def _checked(node: ast.AST, private: str, filename: str, lines: list[str]) -> Source:
-    """The source of a function that is one expression. Raises SourceError where it is more."""
+def _checked(node: ast.AST, private: str, filename: str, lines: list[str], defaults: int) -> Source:
+    """The source of a function that is one expression. Raises SourceError where it is more.
+
+    Its last ``defaults`` arguments have a default, and are no rows.
+    """
+    if isinstance(node, ast.AsyncFunctionDef):
+        raise SourceError(
+            f"the function {node.name} is asynchronous", Place.of(node, filename, lines), "A query is a plain function."
+        )
     assert isinstance(node, ast.Lambda | ast.FunctionDef)
     arguments = node.args
     if arguments.vararg or arguments.kwarg or (arguments.kwonlyargs and None in arguments.kw_defaults):
@@ -232,9 +242,9 @@ def _checked(node: ast.AST, private: str, filename: str, lines: list[str]) -> So
             Place.of(node, filename, lines),
         )
     positional = [*arguments.posonlyargs, *arguments.args]
-    rows = tuple(each.arg for each in positional[: len(positional) - len(arguments.defaults)])
+    rows = tuple(each.arg for each in positional[: len(positional) - defaults])
     if isinstance(node, ast.Lambda):
-        return Source(node.body, rows, filename, lines, private)
+        return Source(_expression(node.body, filename, lines), rows, filename, lines, private)
     statements = node.body
     if statements and isinstance(statements[0], ast.Expr) and isinstance(statements[0].value, ast.Constant):
         statements = statements[1:]
@@ -245,7 +255,43 @@ def _checked(node: ast.AST, private: str, filename: str, lines: list[str]) -> So
             Place.of(odd, filename, lines),
             "Write a query as one expression; call other such functions from it where it grows long.",
         )
-    return Source(statements[0].value, rows, filename, lines, private)
+    return Source(_expression(statements[0].value, filename, lines), rows, filename, lines, private)
+
+
+_NOT_PLAIN: dict[type[ast.AST], tuple[str, str]] = {
+    ast.NamedExpr: ("a query binds no names with :=", "Write the expression again in place of the name."),
+    ast.Await: ("a query does not wait", "Await the value before, and let the query read a name."),
+    ast.Yield: ("a query yields nothing", "Write the condition alone."),
+    ast.YieldFrom: ("a query yields nothing", "Write the condition alone."),
+}
+
+
+def _expression(body: ast.expr, filename: str, lines: list[str]) -> ast.expr:
+    """``body``, if each part of it means the same wherever it is evaluated. Raises SourceError."""
+    for node in ast.walk(body):
+        if type(node) in _NOT_PLAIN:
+            problem, hint = _NOT_PLAIN[type(node)]
+            raise SourceError(problem, Place.of(node, filename, lines), hint)
+    return body
+
+
+@functools.lru_cache(maxsize=65536)
+def free_names(node: ast.AST) -> frozenset[str]:
+    """The names that an expression reads and does not bind itself."""
+    if isinstance(node, ast.Name):
+        return frozenset([node.id])
+    if isinstance(node, ast.Lambda):
+        arguments = node.args
+        bound = {each.arg for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
+        bound |= {each.arg for each in (arguments.vararg, arguments.kwarg) if each}
+        defaults = [each for each in (*arguments.defaults, *arguments.kw_defaults) if each]
+        return (free_names(node.body) - bound).union(*map(free_names, defaults))
+    found: frozenset[str] = frozenset().union(*map(free_names, ast.iter_child_nodes(node)))
+    if isinstance(node, ast.GeneratorExp | ast.ListComp | ast.SetComp | ast.DictComp):
+        targets = {name.id for each in node.generators for name in ast.walk(each.target) if isinstance(name, ast.Name)}
+        # The first iterable is evaluated outside, where a name of the same spelling is another one.
+        return (found - targets) | free_names(node.generators[0].iter)
+    return found
 
 
 # Bounded, since texts may be made of names; the same text gives the same object, by which clauses are kept.
@@ -263,12 +309,11 @@ def from_text(text: str, given: frozenset[str]) -> Source:
         place = Place(filename, error.lineno or 1, (error.offset or 1) - 1, error.end_offset or 1, error.text or text)
         raise SourceError(f"a query given as text does not parse: {error.msg}", place) from None
     if isinstance(body, ast.Lambda):
-        return _checked(body, "", filename, lines)
+        return _checked(body, "", filename, lines, len(body.args.defaults))
     import builtins
 
-    names = [node for node in ast.walk(body) if isinstance(node, ast.Name)]
-    bound = {node.id for node in names if isinstance(node.ctx, ast.Store)}
-    rows = dict.fromkeys(node.id for node in names if node.id not in given | bound and not hasattr(builtins, node.id))
+    names = free_names(_expression(body, filename, lines)) - given
+    rows = sorted(each for each in names if not hasattr(builtins, each))
     if len(rows) != 1:
         found = f"the names {', '.join(rows)} have no value" if rows else "no name is left for the row"
         raise SourceError(

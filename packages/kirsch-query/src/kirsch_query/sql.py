@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from .calling import Calling
 from .emit import Checked, op
 from .errors import Refused
-from .kinds import Kind
+from .kinds import TEXTS, Kind
 from .scope import ABSENT, Item, Late, Scope
 from .terms import (
     DEEPEST,
@@ -110,9 +110,14 @@ class Translator(Calling):
         if isinstance(found, Constant):
             return found.value is not ABSENT and bool(found.value)
         if isinstance(found, Related):
+            cls = sa.inspect(found.target).mapper.class_
+            if hasattr(cls, "__bool__") or hasattr(cls, "__len__"):
+                raise self.refuse(
+                    f"{cls.__name__} decides itself what counts as true", node, scope, "Write: is not None."
+                )
             return found.exists()
         if isinstance(found, Many):
-            return sa.exists(sa.literal_column("1")).where(*found.conditions).correlate_except(*found.aliases)
+            return Related(found.target, found.aliases, found.conditions).exists()
         if isinstance(found, Entity):
             raise self.refuse("whether a whole row counts as true is not decided by the database", node, scope)
         name = found.kind.name
@@ -125,7 +130,7 @@ class Translator(Calling):
             raise self.refuse(
                 "whether a calculated float counts as true is not exact: NaN does", node, scope, "Compare with 0."
             )
-        if name == "str":
+        if name in TEXTS:
             return op("length", found.sql) > sa.literal(0, sa.Integer())
         if name == "bytes":
             return op("bytes_length", found.sql) > sa.literal(0, sa.Integer())
