@@ -111,10 +111,11 @@ impl<C: AsRef<[u8]>> Composer<C> {
         self.deferred = None;
     }
 
-    /// Sends as much of what has not left as the socket takes, in one call. Returns the bytes sent.
-    pub(crate) fn send(&mut self, transport: &mut impl Transport) -> io::Result<usize> {
+    /// Sends as much of what has not left as the socket takes, in one call. Returns the bytes sent. `ends`: the end of
+    /// output follows at once, and leaves with the last bytes where the transport can do that.
+    pub(crate) fn send(&mut self, transport: &mut impl Transport, ends: bool) -> io::Result<usize> {
         let moved = if self.chunks.is_empty() {
-            transport.send(&[IoSlice::new(&self.bytes[self.sent..])], false)
+            transport.send(&[IoSlice::new(&self.bytes[self.sent..])], ends)
         } else {
             let mut slices = [IoSlice::new(&[]); 2 * CHUNKS + 1];
             let mut count = 0;
@@ -127,7 +128,7 @@ impl<C: AsRef<[u8]>> Composer<C> {
                     count += 1;
                 }
             }
-            transport.send(&slices[..count], false)
+            transport.send(&slices[..count], ends)
         };
         match moved {
             Ok(Moved::Bytes(count)) => {
@@ -205,7 +206,7 @@ mod tests {
             let (near, mut far) = UnixStream::pair().unwrap();
             composer.sent = sent;
             let mut near = Tcp::new(OwnedFd::from(near));
-            let count = composer.send(&mut near).unwrap();
+            let count = composer.send(&mut near, false).unwrap();
             drop(near);
             let mut received = Vec::new();
             far.read_to_end(&mut received).unwrap();

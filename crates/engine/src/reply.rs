@@ -301,7 +301,7 @@ impl<A: App> Reply<'_, A> {
             in_flight.count_status(self.statistics);
         }
         let mut count = 0;
-        if flush(self.out, self.output, self.transport, &mut count).is_err() {
+        if flush(self.out, self.output, self.transport, false, &mut count).is_err() {
             *self.loss = Loss::Connection;
         }
         self.statistics.bytes_out += count;
@@ -413,12 +413,13 @@ pub(crate) fn defer<C>(out: &mut Composer<C>, deferred: &mut DeferredOutput, slo
     }
 }
 
-/// Sends what waits and then what is composed; what the transport does not take waits. Adds the bytes
-/// sent to `moved`, if it fails too.
+/// Sends what waits and then what is composed; what the transport does not take waits. `ends`: see [`Composer::send`].
+/// Adds the bytes sent to `moved`, if it fails too.
 pub(crate) fn flush<C: AsRef<[u8]>>(
     out: &mut Composer<C>,
     output: &mut Output<C>,
     transport: &mut impl Transport,
+    ends: bool,
     moved: &mut u64,
 ) -> io::Result<()> {
     if !output.is_empty() {
@@ -432,7 +433,7 @@ pub(crate) fn flush<C: AsRef<[u8]>>(
         return Ok(());
     }
     if !out.is_sent() {
-        *moved += out.send(transport)? as u64;
+        *moved += out.send(transport, ends)? as u64;
     }
     if out.is_sent() {
         out.clear();

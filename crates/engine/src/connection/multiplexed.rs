@@ -71,7 +71,7 @@ impl<A: App> Connection<A> {
     }
 
     /// Whether the protocol wants the connection to end when no exchange is under way, and all that has arrived is read.
-    fn may_end(&self) -> bool {
+    pub(super) fn may_end(&self) -> bool {
         self.protocol.is_ending(self.input.is_readable() || self.input.has_unseen())
     }
 

@@ -1,6 +1,6 @@
 //! What a connection composes and sends.
 
-use super::Connection;
+use super::{Closing, Connection, Lifecycle};
 use crate::app::App;
 use crate::compose::Composer;
 use crate::context::EngineContext;
@@ -66,7 +66,7 @@ impl<A: App> Connection<A> {
     pub(super) fn send_composed(&mut self, statistics: &mut Statistics) -> bool {
         let Some(out) = &mut self.send.composer else { return true };
         if !out.failed && !out.is_sent() {
-            let count = out.send(&mut self.transport).unwrap_or(0) as u64;
+            let count = out.send(&mut self.transport, false).unwrap_or(0) as u64;
             statistics.bytes_out += count;
             self.send.moved += count;
         }
@@ -91,13 +91,25 @@ impl<A: App> Connection<A> {
 
     fn flush_now(&mut self, context: &mut EngineContext<A>) -> bool {
         let mut count = 0;
+        let ends = self.ends_behind_output();
         let flushed = match &mut self.send.composer {
-            Some(out) => reply::flush(out, &mut self.send.waiting, &mut self.transport, &mut count),
+            Some(out) => reply::flush(out, &mut self.send.waiting, &mut self.transport, ends, &mut count),
             None => reply::flush_waiting(&mut self.send.waiting, &mut self.transport, &mut count),
         };
         context.statistics.bytes_out += count;
         self.send.moved += count;
         flushed.is_ok()
+    }
+
+    /// Whether the end of output is what follows that is composed. Over TCP both then leave in one packet. That is one packet
+    /// less, and a client that has read the last byte knows that the connection has ended: it cannot send a further
+    /// request on it in between.
+    fn ends_behind_output(&self) -> bool {
+        match self.lifecycle {
+            Lifecycle::Open => self.is_multiplexed() && self.exchanges.is_empty() && self.may_end(),
+            Lifecycle::Closing(Closing::Orderly | Closing::Linger) => true,
+            Lifecycle::Closing(Closing::Reset) | Lifecycle::Linger(_) | Lifecycle::Gone => false,
+        }
     }
 
     /// Writes what the protocol has to answer by itself.
