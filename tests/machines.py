@@ -119,6 +119,11 @@ class Network:
         """The command that runs ``words`` on ``machine``; the process has the pid of the one that is started."""
         return list(words) if self.why_not else ["ip", "netns", "exec", self._prefix + machine, *words]
 
+    def unplug(self, machine: str, *, back: bool = False) -> None:
+        """Take ``machine`` off the network, as when its power fails: nothing that is sent to it is ever answered."""
+        port = f"port{list(MACHINES).index(machine)}"
+        assert _ip(self._prefix + "balancer", [f"link set {port} {'up' if back else 'down'}"]) == ""
+
     def enter(self, machine: str) -> None:
         """Move the calling thread to ``machine``: the sockets that it makes from now on are there."""
         if self.why_not:
