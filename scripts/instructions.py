@@ -19,11 +19,13 @@ a collection only visits what requests have made. Before each request the client
 from __future__ import annotations
 
 import argparse
+import operator
 import os
 import re
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -71,6 +73,7 @@ SHAPES = {
     "chrome": ("app", "/", BROWSER, 1),
     "mixed": ("app", "/item/{n}?page={n}", BROWSER + "X-Id: {n:08x}\n", 1),
     "pipe16": ("app", "/", "Host: localhost\n", 16),
+    "fastcgi": ("app", "/", BROWSER, 1),
     "asgi": ("asgi", "/", "Host: localhost\n", 1),
     "asgi-chrome": ("asgi", "/", BROWSER, 1),
 }
@@ -80,7 +83,48 @@ BODY = "My Own Hello World!"
 FEW, MANY = 1024, 5120
 
 
+# What nginx says besides in its fastcgi_params. Each client has a connection of its own, and so a port.
+VARIABLES = """\
+QUERY_STRING:
+REQUEST_METHOD: GET
+CONTENT_TYPE:
+CONTENT_LENGTH:
+SCRIPT_NAME: /
+REQUEST_URI: /
+DOCUMENT_URI: /
+DOCUMENT_ROOT: /usr/share/nginx/html
+SERVER_PROTOCOL: HTTP/1.1
+REQUEST_SCHEME: http
+GATEWAY_INTERFACE: CGI/1.1
+SERVER_SOFTWARE: nginx/1.22.1
+REMOTE_ADDR: 127.0.0.1
+REMOTE_PORT: {port}
+SERVER_ADDR: 127.0.0.1
+SERVER_PORT: 80
+SERVER_NAME: localhost
+REDIRECT_STATUS: 200
+"""
+PARTS = operator.methodcaller("partition", ":")
+
+
+def record(kind: int, content: bytes) -> bytes:
+    return struct.pack("!BBHHBx", 1, kind, 1, len(content), 0) + content
+
+
+def fastcgi_request(number: int) -> bytes:
+    """The chrome shape as nginx passes it on with fastcgi_keep_conn."""
+    pairs = b""
+    fields = [f"HTTP_{name.upper().replace('-', '_')}:{value}" for name, _, value in map(PARTS, BROWSER.splitlines())]
+    for name, _, value in map(PARTS, VARIABLES.format(port=20000 + number).splitlines() + fields):
+        for text in (name, value.strip()):
+            pairs += struct.pack("!B", len(text)) if len(text) < 128 else struct.pack("!I", len(text) | 1 << 31)
+        pairs += (name + value.strip()).encode()
+    return record(1, b"\0\1\1\0\0\0\0\0") + record(4, pairs) + record(4, b"") + record(5, b"")
+
+
 def request(shape: str, number: int) -> bytes:
+    if shape == "fastcgi":
+        return fastcgi_request(number)
     target, fields = (text.format(n=number) for text in SHAPES[shape][1:3])
     return f"GET {target} HTTP/1.1\n{fields}\n".replace("\n", "\r\n").encode()
 
@@ -93,7 +137,8 @@ def instructions(shape: str, count: int, profile: Path | None) -> int:
         # Without a random layout (setarch -R) tables that hash addresses have the same collisions each time.
         command = ["setarch", "-R", "valgrind", "--tool=callgrind", f"--callgrind-out-file={output}"]
         command += [sys.executable, "-m", "kirsch", f"counted:{SHAPES[shape][0]}"]
-        command += ["--workers", "0", "--threads", "1", "--bind", "127.0.0.1:0", "--chdir", folder]
+        command += ["--workers", "0", "--threads", "1", "--chdir", folder]
+        command += ["--bind", "fastcgi:127.0.0.1:0" if shape == "fastcgi" else "127.0.0.1:0"]
         # ASGI without a lifespan, which the application does not know.
         command += ["--lifespan", "off"]
         server = subprocess.Popen(  # noqa: S603  # our own command line
@@ -104,7 +149,9 @@ def instructions(shape: str, count: int, profile: Path | None) -> int:
         )
         try:
             assert server.stderr is not None
-            port = next(int(found[1]) for line in server.stderr if (found := re.match(r"on http://.*:(\d+)", line)))
+            port = next(
+                int(found[1]) for line in server.stderr if (found := re.match(r"on (?:http://|fastcgi:).*:(\d+)", line))
+            )
             drive(server.pid, port, shape, count)
         finally:
             server.send_signal(signal.SIGTERM)
