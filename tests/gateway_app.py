@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 gate = threading.Event()
 closed = threading.Event()
+kept: list[Any] = []
 _lock = threading.Lock()
 served = 0
 
@@ -61,6 +62,27 @@ def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable
             environ["wsgi.errors"].write(f"to the log: {query}\n")
             environ["wsgi.errors"].flush()
             return _json(start_response, {})
+        case "much":
+            for number in range(int(query)):
+                print(f"line {number} {'x' * 100}", file=environ["wsgi.errors"])
+            return _json(start_response, {})
+        case "surrogate":
+            environ["wsgi.errors"].writelines(["\udcff", "é\n"])
+            return _json(start_response, {})
+        case "early":
+            print("before the wait", file=environ["wsgi.errors"])
+            gate.wait(60)
+            return _json(start_response, {})
+        case "between":
+            start_response("200 OK", [("Content-Type", "text/plain")])
+            return _reporting(environ["wsgi.errors"], int(query))
+        case "kept":
+            kept.append(environ["wsgi.errors"])
+            return _json(start_response, {})
+        case "late":
+            for errors in kept:
+                print("late", file=errors)
+            return _json(start_response, {})
         case "endless":
             start_response("200 OK", [("Content-Type", "text/plain")])
             return Endless()
@@ -80,6 +102,12 @@ def _json(start_response: Callable[..., Any], facts: dict[str, Any]) -> list[byt
     out = json.dumps(facts).encode()
     start_response("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(out)))])
     return [out]
+
+
+def _reporting(errors: Any, count: int) -> Iterator[bytes]:
+    for number in range(count):
+        print(f"before part {number}", file=errors)
+        yield b"%07d\n" % number
 
 
 def _broken() -> Iterator[bytes]:

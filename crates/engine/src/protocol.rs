@@ -242,6 +242,12 @@ pub trait Protocol: Default {
         let _ = (stream, bytes, out);
     }
 
+    /// Writes what the application reports of a request, which is not empty, beside its response, where the client takes
+    /// that ([`RequestHead::takes_errors`]). Multiplexed protocols only.
+    fn write_errors(&mut self, stream: StreamId, text: &[u8], out: &mut Vec<u8>) {
+        let _ = (stream, text, out);
+    }
+
     /// Writes that a response is complete. Multiplexed protocols only.
     fn end_response(&mut self, stream: StreamId, out: &mut Vec<u8>) {
         let _ = (stream, out);

@@ -200,11 +200,13 @@ pub(crate) enum Answer<B> {
     Returned(PyResult<()>),
 }
 
-/// A request's body.
+/// A request's body, and what else its head says to a call.
 pub(crate) struct Input {
     pub(crate) body: RequestBody,
     /// It came without a declared length.
     pub(crate) is_chunked: bool,
+    /// The client takes what the application reports ([`Exchange::write_errors`]).
+    pub(crate) takes_errors: bool,
 }
 
 /// What a request's body has become.

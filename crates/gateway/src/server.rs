@@ -59,7 +59,7 @@ fn of_mounts(py: Python<'_>, mut resources: Resources, facts: &ServerFacts<'_>) 
         let applications = mounts.iter().zip(&event_loops).map(|(mount, event_loop)| {
             let app = mount.app.clone_ref(py);
             Ok(if mount.is_wsgi {
-                Application::Wsgi(Wsgi::new(py, app)?)
+                Application::Wsgi(Wsgi::new(py, app, facts)?)
             } else {
                 Application::Asgi(Asgi::new(py, app, Arc::clone(event_loop))?)
             })
@@ -94,7 +94,8 @@ impl Server {
             // Greenlets come in between each other as threads do.
             multithread: resources.threads > 1 || resources.is_hosted,
             multiprocess: given.take("multiprocess")?,
-            errors: given.take("errors")?,
+            errors: given.take::<Option<_>>("errors")?.map_or_else(|| py.import("sys")?.getattr("stderr"), Ok)?,
+            passes_errors_on: given.take("fastcgi_stderr")?,
             script_name: ScriptName::parse(&given.take::<String>("fastcgi_script_name")?),
         };
         given.finish()?;
@@ -105,8 +106,9 @@ impl Server {
         } else if resources.is_asgi {
             of_asgi(py, resources, &app)?
         } else {
-            let make =
-                |locals: &[_]| Ok((Wsgi::new(py, app.clone_ref(py))?, Wsgi::requests(py, locals, facts.clone())?));
+            let make = |locals: &[_]| {
+                Ok((Wsgi::new(py, app.clone_ref(py), &facts)?, Wsgi::requests(py, locals, facts.clone())?))
+            };
             (resources.build(py, make)?, Vec::new())
         };
         Ok(Self {

@@ -188,6 +188,12 @@ impl Protocol for AnyProtocol {
         }
     }
 
+    fn write_errors(&mut self, stream: StreamId, text: &[u8], out: &mut Vec<u8>) {
+        if let Any::FastCgi(fastcgi) = &mut self.0 {
+            fastcgi.write_errors(stream, text, out);
+        }
+    }
+
     fn end_response(&mut self, stream: StreamId, out: &mut Vec<u8>) {
         if let Any::FastCgi(fastcgi) = &mut self.0 {
             fastcgi.end_response(stream, out);

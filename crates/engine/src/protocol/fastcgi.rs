@@ -104,6 +104,13 @@ impl FastCgi {
         }
     }
 
+    pub(super) fn write_errors(&mut self, stream: StreamId, text: &[u8], out: &mut Vec<u8>) {
+        // A request that is over has no record that could follow its end.
+        if let Some(id) = self.id(stream) {
+            fastcgi::stderr(id, text, out);
+        }
+    }
+
     pub(super) fn end_response(&mut self, stream: StreamId, out: &mut Vec<u8>) {
         if let Some(id) = self.id(stream) {
             fastcgi::end_stdout(id, out);

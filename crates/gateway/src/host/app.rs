@@ -194,6 +194,7 @@ impl<I: Interface> App for WithGil<AppState<I>> {
             route,
             body: if is_arriving { RequestBody::Arriving } else { RequestBody::Empty },
             is_chunked: head.body == BodyLength::Unknown,
+            takes_errors: head.takes_errors,
             limit: app.limits.of(head.target.path),
             route_key: app.route_keys.as_ref().map(|route_keys| route_keys.of_request(head.method, head.target.path)),
             entry: app.access_log.as_ref().map(|_| Box::new(Entry::new(head, connection.peer))),
@@ -218,6 +219,7 @@ impl<I: Interface> App for WithGil<AppState<I>> {
             route,
             body: RequestBody::WebSocket,
             is_chunked: false,
+            takes_errors: false,
             limit: if I::LIMITS_HANDSHAKES || route.is_threaded {
                 app.limits.of(head.target.path)
             } else {

@@ -129,11 +129,11 @@ impl<I: Interface> Host<I> {
         worker: Option<usize>,
         handles: Option<I::Handles>,
     ) -> Option<Ending<I>> {
-        let Request { object: Some(object), route, body, is_chunked, is_beyond_limit, limit, route_key, .. } = request
-        else {
+        let Request { object: Some(object), route, body, is_beyond_limit, limit, route_key, .. } = request else {
             self.cut_off_call(py, ticket, Some(key));
             return None;
         };
+        let (is_chunked, takes_errors) = (request.is_chunked, request.takes_errors);
         let handles = match handles.map_or_else(|| self.interface.take_handles(py, route, &self.myself), Ok) {
             Ok(handles) => handles,
             Err(error) => {
@@ -151,7 +151,7 @@ impl<I: Interface> Host<I> {
             return None;
         }
         self.switch_call(py, &call, Stage::Environ);
-        let answer = self.prepare(py, &mut call, Input { body, is_chunked }).and_then(|()| {
+        let answer = self.prepare(py, &mut call, Input { body, is_chunked, takes_errors }).and_then(|()| {
             self.switch_call(py, &call, Stage::App);
             let answer = self.interface.call(py, &call.request, &call.handles);
             self.switch_call(py, &call, Stage::Other);

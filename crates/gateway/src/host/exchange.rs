@@ -57,6 +57,10 @@ pub(crate) trait ExchangeHost: Send + Sync {
     /// `RuntimeError` if this thread is in the server already.
     fn send_early_hints(&self, py: Python<'_>, exchange: &Exchange, fields: &FieldLines) -> PyResult<Sent>;
 
+    /// Passes on what the application reports of the request, where the client takes that
+    /// ([`Input::takes_errors`](crate::interface::Input)).
+    fn write_errors(&self, py: Python<'_>, exchange: &Exchange, text: &[u8]);
+
     /// Sends the head by itself, if the response has one that was not sent.
     fn send_head(&self, py: Python<'_>, exchange: &Exchange);
 
@@ -388,6 +392,13 @@ impl Exchange {
     /// See [`ExchangeHost::send_early_hints`].
     pub(crate) fn send_early_hints(&self, py: Python<'_>, fields: &FieldLines) -> PyResult<Sent> {
         self.host.upgrade().map_or(Ok(Sent::Over), |host| host.send_early_hints(py, self, fields))
+    }
+
+    /// See [`ExchangeHost::write_errors`].
+    pub(crate) fn write_errors(&self, py: Python<'_>, text: &[u8]) {
+        if let Some(host) = self.host.upgrade() {
+            host.write_errors(py, self, text);
+        }
     }
 
     /// See [`ExchangeHost::send_head`].

@@ -21,6 +21,7 @@ pub(crate) struct Request {
     pub(super) route: Route,
     pub(super) body: RequestBody,
     pub(super) is_chunked: bool,
+    pub(super) takes_errors: bool,
     pub(super) limit: Limit,
     pub(super) route_key: Option<RouteKey>,
     pub(super) entry: Option<Box<Entry>>,

@@ -236,6 +236,15 @@ impl<I: Interface> EngineState<I> {
         })
     }
 
+    /// See [`ExchangeHost::write_errors`](super::exchange::ExchangeHost::write_errors).
+    pub(super) fn write_errors(&mut self, py: Python<'_>, exchange: &Exchange, text: &[u8]) {
+        exchange.with(py, |exchange| {
+            if let Some(ticket) = &exchange.ticket {
+                self.engine.reply(ticket, |reply| reply.write_errors(text));
+            }
+        });
+    }
+
     /// The response of a call has been written as a whole, and the call goes on.
     fn complete_answered(&mut self, py: Python<'_>, exchange: &Exchange, body_bytes: u64) {
         let (ticket, key) = exchange.with(py, |state| (state.take_ticket_for_good(), state.key));

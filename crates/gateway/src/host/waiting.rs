@@ -100,6 +100,11 @@ impl<I: Interface> ExchangeHost for Host<I> {
         Ok(self.with(py, |state| state.send_early_hints(py, exchange, fields))?)
     }
 
+    fn write_errors(&self, py: Python<'_>, exchange: &Exchange, text: &[u8]) {
+        // This thread may have the lock already. The log has the text.
+        self.with(py, |state| state.write_errors(py, exchange, text)).ok();
+    }
+
     fn send_head(&self, py: Python<'_>, exchange: &Exchange) {
         // This thread may have the lock already; then the head goes with the first part of the body.
         self.with(py, |state| state.send_head(py, exchange)).ok();

@@ -1,5 +1,6 @@
 //! `wsgi.input` (PEP 3333, "Input and Error Streams").
 
+use super::errors::RequestErrors;
 use super::start_response::{Handles, StartResponseRef};
 use super::websocket::WebSocket;
 use crate::object::{Object, bytes_of};
@@ -95,6 +96,7 @@ pub(crate) struct Inputs {
     wsgi_input: Object,
     content_length: Object,
     disconnected: Object,
+    errors: Object,
     websocket: Object,
 }
 
@@ -108,6 +110,7 @@ impl Inputs {
             wsgi_input: Object::interned(py, c"wsgi.input")?,
             content_length: Object::interned(py, c"CONTENT_LENGTH")?,
             disconnected: Object::interned(py, c"kirsch.disconnected")?,
+            errors: Object::interned(py, c"wsgi.errors")?,
             websocket: Object::interned(py, c"wsgi.websocket")?,
         })
     }
@@ -115,6 +118,12 @@ impl Inputs {
     /// Sets `kirsch.disconnected`.
     pub(crate) fn set_disconnected(&self, py: Python<'_>, environ: &Object, handles: &Handles) -> PyResult<()> {
         assign(py, environ, &self.disconnected, handles.disconnected())
+    }
+
+    /// Sets `wsgi.errors` to one that writes to `log` and to the web server.
+    pub(crate) fn set_errors(&self, py: Python<'_>, environ: &Object, handles: &Handles, log: &Object) -> PyResult<()> {
+        let errors = RequestErrors::new(log.bind(py).clone().unbind(), handles.keep(py));
+        assign(py, environ, &self.errors, &Py::new(py, errors)?.into_any().into())
     }
 
     /// Sets `wsgi.websocket`.

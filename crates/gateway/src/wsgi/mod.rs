@@ -14,6 +14,7 @@ mod cgi;
 mod cgi_template;
 mod client;
 mod environ;
+mod errors;
 mod input;
 mod path;
 mod start_response;
@@ -40,6 +41,8 @@ pub(crate) struct Wsgi {
     application: Object,
     inputs: Inputs,
     handles: HandleTypes,
+    /// What `wsgi.errors` is, where the web server in front gets a copy of it.
+    shared_errors: Option<Object>,
 }
 
 /// What an application learns of its server.
@@ -47,21 +50,24 @@ pub(crate) struct Wsgi {
 pub(crate) struct ServerFacts<'py> {
     pub(crate) multithread: bool,
     pub(crate) multiprocess: bool,
-    /// What an application is given as `wsgi.errors`; `sys.stderr` where there is none.
-    pub(crate) errors: Option<Bound<'py, PyAny>>,
+    /// What an application is given as `wsgi.errors`.
+    pub(crate) errors: Bound<'py, PyAny>,
+    /// A web server that takes what is written there gets it too.
+    pub(crate) passes_errors_on: bool,
     /// Where the application is, for requests that a web server passes on with CGI variables.
     pub(crate) script_name: ScriptName,
 }
 
 impl Wsgi {
-    pub(crate) fn new(py: Python<'_>, application: Object) -> PyResult<Self> {
-        Ok(Self { application, inputs: Inputs::new(py)?, handles: HandleTypes::new(py)? })
+    pub(crate) fn new(py: Python<'_>, application: Object, facts: &ServerFacts<'_>) -> PyResult<Self> {
+        let shared_errors = facts.passes_errors_on.then(|| facts.errors.clone().unbind().into());
+        Ok(Self { application, inputs: Inputs::new(py)?, handles: HandleTypes::new(py)?, shared_errors })
     }
 
     /// Makes environs for requests that come in at these addresses.
     pub(crate) fn requests<'py>(py: Python<'py>, locals: &[Local], facts: ServerFacts<'py>) -> PyResult<Environs> {
         let constants = Constants {
-            errors: facts.errors.map_or_else(|| py.import("sys")?.getattr("stderr"), Ok)?,
+            errors: facts.errors,
             file_wrapper: py.get_type::<FileWrapper>().into_any(),
             multithread: facts.multithread,
             multiprocess: facts.multiprocess,
@@ -91,9 +97,12 @@ impl Interface for Wsgi {
         py: Python<'_>,
         environ: &Object,
         handles: &Handles,
-        Input { body, is_chunked }: Input,
+        Input { body, is_chunked, takes_errors }: Input,
     ) -> PyResult<Option<Object>> {
         self.inputs.set_disconnected(py, environ, handles)?;
+        if takes_errors && let Some(log) = &self.shared_errors {
+            self.inputs.set_errors(py, environ, handles, log)?;
+        }
         let mut file_input = None;
         let length = match body {
             RequestBody::Empty => 0,

@@ -195,6 +195,7 @@ impl Variables {
             fields,
             body,
             is_cgi: true,
+            takes_errors: false,
             changed: None,
             retained: false,
             kept: 0,

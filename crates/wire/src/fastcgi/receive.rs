@@ -494,6 +494,7 @@ impl Receiver {
         match variables.head(fields, limits, body) {
             Ok(mut head) => {
                 (head.changed, head.retained, head.kept) = (changed, retained, keeping.kept());
+                head.takes_errors = true;
                 request.phase = phase;
                 Event::Head { id, head }
             }

@@ -14,6 +14,7 @@ pub(super) const END_REQUEST: u8 = 3;
 pub(super) const PARAMS: u8 = 4;
 pub(super) const STDIN: u8 = 5;
 pub(super) const STDOUT: u8 = 6;
+pub(super) const STDERR: u8 = 7;
 pub(super) const GET_VALUES: u8 = 9;
 pub(super) const GET_VALUES_RESULT: u8 = 10;
 pub(super) const UNKNOWN_TYPE: u8 = 11;

@@ -1,6 +1,6 @@
 //! The writing half.
 
-use super::record::{self, GET_VALUES_RESULT, HEADER, MOST, ProtocolStatus, RequestId, STDOUT, end};
+use super::record::{self, GET_VALUES_RESULT, HEADER, MOST, ProtocolStatus, RequestId, STDERR, STDOUT, end};
 use crate::cgi::{self, StatusLine};
 use crate::http1::{Request, Sender};
 use crate::message::Draft;
@@ -25,6 +25,12 @@ pub fn begin(id: RequestId, draft: &Draft, request: Request, length: Option<u64>
 /// Writes a part of a response's body, which is not empty: an empty record would end it.
 pub fn stdout(id: RequestId, bytes: &[u8], out: &mut Vec<u8>) {
     bytes.chunks(MOST).for_each(|part| record::write(STDOUT, id.number, part, out));
+}
+
+/// Writes what the application reports of a request, which is not empty, for the web server's log. It may stand anywhere
+/// before [`end_request`]; a stream of errors that has begun need not be ended (FastCGI specification, section 6.2).
+pub fn stderr(id: RequestId, text: &[u8], out: &mut Vec<u8>) {
+    text.chunks(MOST).for_each(|part| record::write(STDERR, id.number, part, out));
 }
 
 /// Ends STDOUT.

@@ -132,6 +132,7 @@ impl Receiver {
                 fields,
                 body,
                 is_cgi: false,
+                takes_errors: false,
                 changed,
                 retained,
                 kept: self.keeping.kept(),

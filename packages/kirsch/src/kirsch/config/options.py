@@ -24,6 +24,11 @@ class Options(TypedDict, total=False):
     application, as in /shop, or / for the root. It becomes SCRIPT_NAME, and the rest of the request's path PATH_INFO.
     auto is what the web server says if it gives a PATH_INFO, and otherwise the root."""
 
+    fastcgi_stderr: bool
+    """Default: on. With fastcgi: addresses: on passes on to the web server what a WSGI application writes to
+    wsgi.errors, at most 64 KiB of each request; web servers write it to their error log. off leaves it to the log of
+    Kirsch, which has it in any case."""
+
     backlog: int
     """Default: 2048, at least 1. How many connections the kernel keeps until the server accepts them. The kernel caps
     it at net.core.somaxconn. A connection costs memory only while it waits. With a short backlog a burst of connections

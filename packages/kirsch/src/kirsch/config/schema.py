@@ -142,6 +142,13 @@ class Settings:
         "the web server says if it gives a PATH_INFO, and otherwise the root.",
         scope=ENGINE,
     )  # fmt: skip
+    fastcgi_stderr = setting(
+        "Sockets", "--fastcgi-stderr", ON_OFF, "on",
+        "With fastcgi: addresses: on passes on to the web server what a WSGI application writes to wsgi.errors, at "
+        "most 64 KiB of each request; web servers write it to their error log. off leaves it to the log of Kirsch, "
+        "which has it in any case.",
+        scope=ENGINE,
+    )  # fmt: skip
     backlog = setting(
         "Sockets", "--backlog", COUNT, "2048",
         "How many connections the kernel keeps until the server accepts them. The kernel caps it at "

@@ -1,0 +1,172 @@
+//! `wsgi.errors` of a request whose web server takes what the application reports (FastCGI's STDERR).
+//!
+//! Everything goes to the log that other requests have as their `wsgi.errors`; each line also goes to the web server, with
+//! the response or before it. What the web server gets is bounded, so that an application that reports much neither holds
+//! up its response nor fills memory; the log has all of it.
+
+use super::start_response::StartResponseRef;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyString};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Bytes that a web server gets of one request.
+const MOST: usize = 64 << 10;
+/// What it gets last of a request that reports more.
+const REST: &[u8] = b"kirsch: the rest is in the log of Kirsch alone\n";
+/// A line without an end is passed on in parts of this size.
+const PARTIAL: usize = 8 << 10;
+
+/// See the module. The methods are those that PEP 3333 demands; others are the log's.
+#[pyclass(frozen, module = "kirsch._native")]
+pub(crate) struct RequestErrors {
+    log: Py<PyAny>,
+    /// Whose exchange it is.
+    start_response: StartResponseRef,
+    text: Mutex<Text>,
+}
+
+/// What is reported of a request, on its way to the web server.
+struct Text {
+    /// The beginning of a line.
+    partial: Vec<u8>,
+    /// Bytes that the web server may still get.
+    left: usize,
+}
+
+impl Text {
+    fn new() -> Self {
+        Self { partial: Vec::new(), left: MOST }
+    }
+
+    /// Takes a part in, and returns the lines that are complete with it.
+    fn take(&mut self, part: &[u8]) -> Vec<u8> {
+        if self.left == 0 {
+            return Vec::new();
+        }
+        self.partial.extend_from_slice(part);
+        let complete = match memchr::memrchr(b'\n', &self.partial) {
+            _ if self.partial.len() > PARTIAL => self.partial.len(),
+            Some(end) => end + 1,
+            None => 0,
+        };
+        let rest = self.partial.split_off(complete);
+        let lines = std::mem::replace(&mut self.partial, rest);
+        self.admit(lines)
+    }
+
+    /// The line that has begun, with an end.
+    fn flush(&mut self) -> Vec<u8> {
+        let mut line = std::mem::take(&mut self.partial);
+        if !line.is_empty() {
+            line.push(b'\n');
+        }
+        self.admit(line)
+    }
+
+    fn admit(&mut self, mut lines: Vec<u8>) -> Vec<u8> {
+        if lines.len() <= self.left {
+            self.left -= lines.len();
+        } else {
+            lines.truncate(self.left);
+            if lines.last().is_some_and(|&last| last != b'\n') {
+                lines.push(b'\n');
+            }
+            lines.extend_from_slice(REST);
+            self.left = 0;
+            self.partial = Vec::new();
+        }
+        lines
+    }
+}
+
+impl RequestErrors {
+    pub(super) fn new(log: Py<PyAny>, start_response: StartResponseRef) -> Self {
+        Self { log, start_response, text: Mutex::new(Text::new()) }
+    }
+
+    /// Nothing of Python runs, and nothing panics, while it is held.
+    fn text(&self) -> MutexGuard<'_, Text> {
+        self.text.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pass_on(&self, py: Python<'_>, lines: &[u8]) {
+        if !lines.is_empty() {
+            self.start_response.exchange().write_errors(py, lines);
+        }
+    }
+}
+
+#[pymethods]
+impl RequestErrors {
+    fn write<'py>(&self, py: Python<'py>, text: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let written = self.log.bind(py).call_method1(intern!(py, "write"), (text,))?;
+        if let Ok(text) = text.cast::<PyString>() {
+            let lines = if let Ok(text) = text.to_str() {
+                self.text().take(text.as_bytes())
+            } else {
+                // It has surrogates.
+                let bytes = text.call_method1(intern!(py, "encode"), ("utf-8", "backslashreplace"))?;
+                let bytes = bytes.cast_into::<PyBytes>()?;
+                self.text().take(bytes.as_bytes())
+            };
+            self.pass_on(py, &lines);
+        }
+        Ok(written)
+    }
+
+    fn writelines(&self, py: Python<'_>, lines: &Bound<'_, PyAny>) -> PyResult<()> {
+        lines.try_iter()?.try_for_each(|line| self.write(py, &line?).map(drop))
+    }
+
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        let lines = self.text().flush();
+        self.pass_on(py, &lines);
+        self.log.bind(py).call_method0(intern!(py, "flush")).map(drop)
+    }
+
+    /// The log stays open.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.flush(py)
+    }
+
+    fn __getattr__<'py>(&self, py: Python<'py>, name: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyAny>> {
+        self.log.bind(py).getattr(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_text_is_passed_on_in_whole_lines() {
+        let mut text = Text::new();
+        assert_eq!(text.take(b"one"), b"");
+        assert_eq!(text.take(b" line\nand\nano"), b"one line\nand\n");
+        assert_eq!(text.flush(), b"ano\n");
+        assert_eq!(text.flush(), b"");
+    }
+
+    #[test]
+    fn test_line_without_an_end_is_passed_on_in_parts() {
+        let mut text = Text::new();
+        assert_eq!(text.take(&[b'x'; PARTIAL]), b"");
+        assert_eq!(text.take(b"y").len(), PARTIAL + 1);
+    }
+
+    #[test]
+    fn test_text_of_one_request_is_bounded() {
+        let mut text = Text::new();
+        let mut received = Vec::new();
+        for _ in 0..MOST {
+            received.extend(text.take(b"a line\n"));
+        }
+        received.extend(text.take(b"a part"));
+        received.extend(text.flush());
+        assert!(received.ends_with(REST));
+        assert!(received.len() <= MOST + 1 + REST.len());
+        assert_eq!(received.windows(REST.len()).filter(|part| part == &REST).count(), 1);
+        assert!(text.partial.is_empty());
+    }
+}
