@@ -13,31 +13,26 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-import io
-import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
-from urllib.parse import unquote_to_bytes
 
 from kirsch_web.app import MAX_INTERNAL_REDIRECTS
-from kirsch_web.errors import HTTPError, InternalRedirect
+from kirsch_web.asgi_request import Input, encoded, environ_of
+from kirsch_web.errors import InternalRedirect
 from kirsch_web.fields import media_type
 from kirsch_web.request import NOTHING, Request, current, reset_current, set_current
 from kirsch_web.response import Response
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Callable
     from contextlib import AbstractAsyncContextManager
 
     from kirsch_web.app import App
+    from kirsch_web.asgi_request import Receive, Scope, Send
     from kirsch_web.plan import Plan
 
-    Scope = dict[str, Any]
-    Receive = Callable[[], Awaitable[dict[str, Any]]]
-    Send = Callable[[dict[str, Any]], Awaitable[None]]
     Parts = tuple[str, list[tuple[str, str]], Any]
     """Status line, header fields and body of a response."""
 
@@ -272,134 +267,3 @@ def is_asynchronous(plan: Plan) -> bool:
     """Whether calling the handler runs nothing of it: it is a coroutine function, or an asynchronous generator."""
     code = getattr(getattr(plan.function, "__func__", plan.function), "__code__", None)
     return code is not None and bool(code.co_flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR))
-
-
-def encoded(fields: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
-    """Header fields as ASGI has them."""
-    return [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in fields]
-
-
-class Input(io.RawIOBase):
-    """``wsgi.input`` over ``receive``.
-
-    A thread that reads waits for what has not arrived. The thread of the event loop cannot: there the body of an
-    asynchronous handler has arrived before the handler is called, up to ``body.limit``.
-    """
-
-    def __init__(self, receive: Receive) -> None:
-        self._receive = receive
-        self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
-        self.data = bytearray()
-        """What has arrived and was not read yet."""
-        self.more = True
-        """Whether more of the body is to come."""
-        self.gone = False
-        self._watcher: asyncio.Future[None] | None = None
-
-    async def _arrive(self) -> None:
-        message = await self._receive()
-        if message["type"] == "http.disconnect":
-            self.more, self.gone = False, True
-        else:
-            self.data += message.get("body", b"")
-            self.more = message.get("more_body", False)
-
-    async def fill(self, size: int) -> None:
-        """Wait until ``size`` bytes have arrived, or all."""
-        while self.more and len(self.data) < size:
-            await self._arrive()
-
-    def readable(self) -> bool:
-        """Whether it can be read: it can."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Read what has arrived; wait where it is nothing."""
-        while not self.data and self.more:
-            if threading.get_ident() == self._thread:
-                raise RuntimeError(
-                    "the body has not arrived, and this is the event loop's thread: take it as parameters of the "
-                    "handler, or `await asyncio.to_thread(request.body)`, request.json or another that reads it"
-                )
-            asyncio.run_coroutine_threadsafe(self._arrive(), self._loop).result()
-        if self.gone and not self.data:
-            raise HTTPError(400, "the body ended before its time")
-        count = min(len(buffer), len(self.data))
-        buffer[:count] = self.data[:count]
-        del self.data[:count]
-        return count
-
-    def disconnected(self) -> bool:
-        """Whether the client has left, as far as the loop has heard since this was first asked."""
-        if self._watcher is None and not self.more:
-            self._loop.call_soon_threadsafe(self.watch)
-        return self.gone
-
-    def watch(self) -> asyncio.Future[None]:
-        """A task that ends when the client leaves. The body must have arrived: what follows is the client's leaving."""
-        if self._watcher is None:
-            self._watcher = asyncio.ensure_future(self._watch())
-        return self._watcher
-
-    async def _watch(self) -> None:
-        while not self.gone:
-            await self._arrive()
-
-    def end(self) -> None:
-        """The response is complete."""
-        if self._watcher is not None:
-            self._watcher.cancel()
-        else:
-            self._watcher = self._loop.create_future()  # so that none begins now
-
-
-@lru_cache(maxsize=1000)
-def _key(name: bytes) -> str:
-    """The key in environ of a field; empty for a name with an underscore, which would stand for one with a dash."""
-    if b"_" in name:
-        return ""
-    key = name.decode("latin-1").upper().replace("-", "_")
-    return key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else "HTTP_" + key
-
-
-def environ_of(scope: Scope, body: Input) -> dict[str, Any]:
-    """The environ that a WSGI server makes for the request of ``scope``."""
-    path, root, raw = scope["path"], scope.get("root_path", "").rstrip("/"), scope.get("raw_path")
-    if "\ufffd" in path and raw:  # bytes that are no UTF-8, which are refused here as they came
-        path = unquote_to_bytes(raw).decode("latin-1")
-    elif not path.isascii():
-        path = path.encode("utf-8", "surrogateescape").decode("latin-1")
-    if not root.isascii():
-        root = root.encode().decode("latin-1")
-    if root and (path + "/").startswith(root + "/"):
-        path = path[len(root) :]
-    server, client = scope.get("server") or ("", None), scope.get("client")
-    environ: dict[str, Any] = {
-        "REQUEST_METHOD": scope.get("method", "GET"),
-        "SCRIPT_NAME": root,
-        "PATH_INFO": path,
-        "QUERY_STRING": scope.get("query_string", b"").decode("latin-1"),
-        "SERVER_NAME": server[0] or "localhost",
-        "SERVER_PORT": str(server[1] or 80),
-        "SERVER_PROTOCOL": f"HTTP/{scope.get('http_version', '1.1')}",
-        "wsgi.version": (1, 0),
-        "wsgi.url_scheme": {"ws": "http", "wss": "https"}.get(scope["scheme"], scope["scheme"]),
-        "wsgi.input": body,
-        "wsgi.errors": scope.get("wsgi.errors") or sys.stderr,  # the test client has an own one
-        "wsgi.multithread": True,
-        "wsgi.multiprocess": False,
-        "wsgi.run_once": False,
-        "asgi.scope": scope,
-    }
-    if client:
-        environ["REMOTE_ADDR"], environ["REMOTE_PORT"] = client[0], str(client[1])
-    for name, value in scope["headers"]:
-        key = _key(bytes(name))
-        if key:
-            text = value.decode("latin-1")
-            present = environ.get(key)
-            if present is not None:
-                text = f"{present}; {text}" if key == "HTTP_COOKIE" else f"{present},{text}"
-            environ[key] = text
-    return environ

@@ -14,16 +14,31 @@ import inspect
 from typing import Any
 
 from kirsch_web import pages
-from kirsch_web.asgi import Input, encoded, environ_of
+from kirsch_web.asgi_request import Input, encoded, environ_of
 from kirsch_web.errors import HTTPError, InternalRedirect, NotFound
 from kirsch_web.request import NOTHING, reset_current, set_current
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+    from typing import Protocol
 
-    from kirsch_web.asgi import ASGI, Receive, Scope, Send
+    from kirsch_web.app import App
+    from kirsch_web.asgi_request import Receive, Scope, Send
     from kirsch_web.request import Request
+
+    class Face(Protocol):
+        """What a WebSocket needs of :class:`kirsch_web.asgi.ASGI`."""
+
+        app: App
+
+        async def found(self, environ: dict[str, Any]) -> Request: ...
+        async def resource(
+            self, request: Request, error: Exception | None, result: object
+        ) -> tuple[str, list[tuple[str, str]], Any]: ...
+        async def end(self, request: Request) -> None: ...
+        async def thread(self, function: Callable[..., Any], *arguments: Any) -> Any: ...
+
 
 KEY = "asgi.websocket"
 """Of ``environ``: the WebSocket of the request."""
@@ -138,7 +153,7 @@ class WebSocket:
             return
 
 
-async def converse(face: ASGI, scope: Scope, receive: Receive, send: Send) -> None:
+async def converse(face: Face, scope: Scope, receive: Receive, send: Send) -> None:
     """Answer a scope of the type ``websocket``."""
     if (await receive())["type"] != "websocket.connect":
         return
@@ -158,7 +173,7 @@ async def converse(face: ASGI, scope: Scope, receive: Receive, send: Send) -> No
         reset_current(token)
 
 
-async def _handled(face: ASGI, request: Request) -> tuple[Exception | None, object]:
+async def _handled(face: Face, request: Request) -> tuple[Exception | None, object]:
     """What the handler has raised, and what it has returned."""
     plan: Any = request.plan
     shape = plan.shape
