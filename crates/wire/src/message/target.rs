@@ -69,7 +69,8 @@ fn scheme_stripped(raw: &[u8]) -> Option<&[u8]> {
     })
 }
 
-/// uri-host [ ":" port ] (RFC 9110 section 7.2, RFC 3986 section 3.2.2). Empty is valid: reg-name may be.
+/// uri-host [ ":" port ] (RFC 9110 section 7.2, RFC 3986 section 3.2.2). Empty is valid: reg-name may be. So is any number of
+/// digits: the grammar of a port ends there, and this server does not connect to it.
 pub(crate) fn is_host(value: &[u8]) -> bool {
     let (host_valid, rest) = if value.first() == Some(&b'[') {
         let Some(end) = value.iter().position(|&b| b == b']') else { return false };
@@ -81,7 +82,7 @@ pub(crate) fn is_host(value: &[u8]) -> bool {
     host_valid
         && match rest {
             [] => true,
-            [b':', port @ ..] => port.len() <= 5 && port.iter().all(u8::is_ascii_digit),
+            [b':', port @ ..] => port.iter().all(u8::is_ascii_digit),
             _ => false,
         }
 }
@@ -118,10 +119,25 @@ mod tests {
 
     #[test]
     fn hosts_follow_the_grammar() {
-        for good in ["", "a", "a.b:80", "a:", "1.2.3.4:1", "[::1]", "[::1]:80", "[v1.a:b]", "H%4fSt", "a_b-c~d"] {
+        for good in [
+            "",
+            "a",
+            "a.b:80",
+            "a:",
+            "1.2.3.4:1",
+            "[::1]",
+            "[::1]:80",
+            "[v1.a:b]",
+            "H%4fSt",
+            "a_b-c~d",
+            "a:000080",
+            "a:99999999999",
+        ] {
             assert!(is_host(good.as_bytes()), "{good}");
         }
-        for bad in ["a b", "a/b", "a@b", "::1", "[::1", "[::1]x", "[]", "a:b", "a:1:2", "%4", "%zz", "{", "a:123456"] {
+        for bad in
+            ["a b", "a/b", "a@b", "::1", "[::1", "[::1]x", "[]", "a:b", "a:1:2", "%4", "%zz", "{", "a:+80", "a:8 0"]
+        {
             assert!(!is_host(bad.as_bytes()), "{bad}");
         }
     }
