@@ -179,6 +179,15 @@ class AsgiClass:
     def __init__(self, scope: Any, receive: Any, send: Any) -> None: ...
 
 
+class AsgiInSlot:
+    """What is called is the object's own, as with Sentry's middleware."""
+
+    __slots__ = ("__call__",)
+
+    def __init__(self, call: Any) -> None:
+        self.__call__ = call
+
+
 class OfBoth:
     def __call__(self, environ: Any, start_response: Any, more: Any = None) -> None: ...
 
@@ -191,9 +200,11 @@ def test_interface_is_that_of_the_signature() -> None:
     instance = AsgiInstance()
     awaitable = lambda scope, receive, send: None  # noqa: E731
     of_asgi: tuple[Any, ...] = (asgi, functools.partial(asgi), instance, instance.method, AsgiClass, awaitable)
+    of_asgi += (AsgiInSlot(asgi), AsgiInSlot(instance.method))
     for found in of_asgi:
         assert interface_of(found) == "asgi", found
     of_wsgi: tuple[Any, ...] = (plain, OfBoth(), generator, lambda scope: None, lambda a, b, c: None, print, len, 7)
+    of_wsgi += (AsgiInSlot(plain), AsgiInSlot(None), AsgiInSlot.__new__(AsgiInSlot))
     for found in of_wsgi:
         assert interface_of(found) == "wsgi", found
 

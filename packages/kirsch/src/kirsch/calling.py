@@ -135,6 +135,8 @@ def _function(found: Any) -> _Function | None:
         bound += len(found.args)
         keywords |= frozenset(found.keywords)
         found = found.func
+    if type(_looked_up(type(found), "__call__")).__name__ == "member_descriptor":
+        found = getattr(found, "__call__", found)  # noqa: B004 - each object has its own, as Sentry's middleware for ASGI
     if isinstance(found, type):
         function = _constructor(found)
         bound += 1
