@@ -164,6 +164,39 @@ async def page_cancelled_receive(scope: Any, receive: Any, send: Any) -> None:
     await answer(send, str(total).encode())
 
 
+def count_futures() -> int:
+    gc.collect()
+    return sum(type(each).__name__ == "Future" for each in gc.get_objects())
+
+
+async def cancel_often(start: Any) -> int:
+    """How many futures 2,000 waits leave behind that are cancelled before anything happens."""
+    before = count_futures()
+    for _ in range(2000):
+        waiting = asyncio.ensure_future(start())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait({waiting})
+    return count_futures() - before
+
+
+async def page_cancelled_waits(scope: Any, receive: Any, send: Any) -> None:
+    """As Starlette's is_disconnected(), and as a heartbeat: waits that are cancelled again and again."""
+    await read(receive)
+    left = [await cancel_often(receive)]
+    await send(START)
+    waiting = asyncio.ensure_future(asyncio.sleep(0))
+    await waiting
+    while waiting.done():  # until the client, which does not read, has no room
+        part = {"type": "http.response.body", "body": b"x" * (1 << 20), "more_body": True}
+        waiting = asyncio.ensure_future(send(part))
+        await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait({waiting})
+    left.append(await cancel_often(lambda: send({"type": "http.response.body", "body": b"x", "more_body": True})))
+    say(f"futures left: {left}")
+
+
 async def page_timeout(scope: Any, receive: Any, send: Any) -> None:
     try:
         await asyncio.wait_for(asyncio.sleep(60), 0.01)

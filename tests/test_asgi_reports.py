@@ -100,6 +100,13 @@ def cancelled_receive(site: Running) -> None:
         assert peer.read_response().body == b"300000"
 
 
+def cancelled_waits(site: Running) -> None:
+    with connect(site) as peer:
+        peer.send(build_request("GET", "/cancelled-waits"))
+        found = site.wait_for(r"^futures left: \[(-?\d+), (-?\d+)\]$", timeout=30)
+        assert max(int(found[1]), int(found[2])) < 20, found.group()
+
+
 def timeout(site: Running) -> None:
     assert get(site, "/timeout").body == b"timed out"
 
@@ -167,6 +174,7 @@ REPORTS: dict[str, Callable[[Running], None]] = {
     "uvicorn #336: deadlock when the client leaves while send() waits": full,
     "hypercorn: a part is lost where two tasks receive": two,
     "granian: a receive() that is cancelled loses its part": cancelled_receive,
+    "waits that are cancelled while nothing happens leave futures behind": cancelled_waits,
     "granian #323, #476: asyncio.timeout without a task": timeout,
     "granian #436: a request that waits is garbage collected": collected,
     "granian #387: exceptions of awaited tasks pass uncaught": raises_group,

@@ -261,6 +261,19 @@ impl HttpCall {
         slf.get().state.with(py, |state| state.senders.push(future));
         Self::wait(slf, py)
     }
+
+    /// Nothing waits for `future` any more.
+    fn forget(&self, py: Python<'_>, future: &Bound<'_, PyAny>) {
+        let forgotten = self.state.with(py, |state| {
+            let CallState { receivers, senders, .. } = state;
+            let place = |futures: &mut Vec<Py<PyAny>>| {
+                let place = futures.iter().position(|each| each.as_ptr() == future.as_ptr());
+                place.map(|place| futures.remove(place))
+            };
+            place(receivers).or_else(|| place(senders))
+        });
+        drop(forgotten);
+    }
 }
 
 impl HttpCall {

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         def take_message(self) -> dict[str, Any] | None: ...
         def wait_to_receive(self, future: asyncio.Future[None]) -> bool: ...
         def wait_to_send(self, future: asyncio.Future[None]) -> bool: ...
+        def forget(self, future: asyncio.Future[None]) -> None: ...
 
 
 # How long tasks that were cancelled at the end may take to unwind.
@@ -463,7 +464,7 @@ async def _wait_to_receive(call: HttpCall) -> dict[str, Any]:
     while True:
         future = asyncio.get_running_loop().create_future()
         call.wait_to_receive(future)
-        await future
+        await _resolved(call, future)
         message = call.take_message()
         if message is not None:
             return message
@@ -472,7 +473,17 @@ async def _wait_to_receive(call: HttpCall) -> dict[str, Any]:
 async def _wait_to_send(call: HttpCall) -> None:
     future = asyncio.get_running_loop().create_future()
     call.wait_to_send(future)
-    await future
+    await _resolved(call, future)
+
+
+async def _resolved(call: HttpCall, future: asyncio.Future[None]) -> None:
+    """Wait for ``future``. Where the wait is cancelled the call forgets it: an application may do so again and again
+    while nothing happens, as Starlette's ``request.is_disconnected()`` does."""
+    try:
+        await future
+    except BaseException:
+        call.forget(future)
+        raise
 
 
 async def _send_later(call: HttpCall, send_again: Callable[[], bool | None]) -> None:
@@ -490,8 +501,11 @@ def _wake(futures: list[asyncio.Future[None]]) -> None:
         loop = future.get_loop()
         if loop is here:
             _resolve(future)
-        elif not loop.is_closed():
-            loop.call_soon_threadsafe(_resolve, future)
+        else:
+            try:
+                loop.call_soon_threadsafe(_resolve, future)
+            except RuntimeError:
+                pass  # it has been closed, and nothing waits in it any more
 
 
 def _resolve(future: asyncio.Future[None]) -> None:
