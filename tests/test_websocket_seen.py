@@ -10,6 +10,8 @@ import sys
 import urllib.request
 from typing import TYPE_CHECKING
 
+import pytest
+
 from proc import wait_until
 from test_websocket import connect
 
@@ -51,6 +53,32 @@ def test_open_websockets_and_their_messages_are_counted_and_shown(serve: Serve) 
         client.close()
     wait_until(lambda: metric("kirsch_websockets") == 0, "none is open", 20)
     assert metric("kirsch_websocket_messages_sent_total") == 6
+
+
+@pytest.mark.parametrize("app", ["websocket_app:app", "websocket_wsgi_app:app"])
+def test_time_of_a_websocket_ends_in_the_metrics_when_it_is_accepted(serve: Serve, app: str) -> None:
+    site = serve(app, "--metrics-bind", "127.0.0.1:0", cwd=HERE)
+    address = site.wait_for(r"metrics on http://(\S+)", timeout=20).group(1)
+
+    def counted() -> list[int]:
+        """How many times there are in the two histograms of requests."""
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=20) as answer:
+            found = answer.read().decode()
+        names = ("kirsch_request_service_seconds_count", "kirsch_request_queue_seconds_count")
+        return [int(re.search(rf"^{name} (\d+)$", found, re.MULTILINE).group(1)) for name in names]  # type: ignore[union-attr]
+
+    path = "/handles" if "wsgi" in app else "/echoes"
+    clients = [connect(site, path) for _ in range(3)]
+    for number in range(10):
+        for client in clients:
+            client.send(f"{number}")
+            assert client.recv(timeout=20) == f"{number}"
+    wait_until(lambda: counted() == [3, 3], "the requests are counted", 20)
+    for client in clients:
+        client.close()
+    wait_until(lambda: len(re.findall(r"disconnect 1000|close  1000", site.stderr)) == 3, "all calls have ended", 20)
+    assert site.page() == "hello"
+    wait_until(lambda: counted() == [4, 4], "one request more, and nothing else, is counted", 20)
 
 
 def test_access_log_has_the_close_code_and_the_time_of_a_websocket(serve: Serve) -> None:

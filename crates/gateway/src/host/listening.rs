@@ -186,9 +186,6 @@ impl<I: Interface> Host<I> {
             let key = listening.call.key;
             let worker = self.engine_index.worker();
             state.calls.handle_message(key, listening.rules.limit, worker, waiter, false, clock::now().monotonic);
-            if let Some(stopwatch) = &mut state.app.stopwatch {
-                stopwatch.begin(key, None);
-            }
             listening.has_failed |= state.calls.has_expired(key);
             state.take_message(py, listening.call.handles.exchange())
         });
@@ -212,13 +209,7 @@ impl<I: Interface> Host<I> {
     fn go_on(&self, py: Python<'_>, mut listening: Box<Listening<I>>) {
         let has_ended = |listening: &Listening<I>| {
             let exchange = listening.call.handles.exchange();
-            self.with(py, |state| {
-                let has_ended = state.websocket_state(py, exchange).0.is_some();
-                if has_ended && let Some(stopwatch) = &mut state.app.stopwatch {
-                    stopwatch.end(listening.call.key);
-                }
-                has_ended
-            })
+            self.with(py, |state| state.websocket_state(py, exchange).0.is_some())
         };
         while has_ended(&listening).unwrap_or(false) {
             if !self.handle_next(py, &mut listening) {
@@ -264,9 +255,6 @@ impl<I: Interface> Host<I> {
             let ticket = listening.call.handles.exchange().with(py, |exchange| exchange.ticket.take());
             let Some(ticket) = ticket else { unreachable!("the call has not ended") };
             let left = state.calls.listen(key);
-            if let Some(stopwatch) = &mut state.app.stopwatch {
-                stopwatch.end(key);
-            }
             let progress = Progress::Listening(Resumable::Listening(listening));
             state.complete(py, ticket, progress, clock::now());
             left
@@ -301,9 +289,6 @@ impl<I: Interface> Host<I> {
         let has_expired = self.with(py, |state| {
             let worker = self.engine_index.worker();
             state.calls.handle_message(key, listening.rules.limit, worker, None, true, clock::now().monotonic);
-            if let Some(stopwatch) = &mut state.app.stopwatch {
-                stopwatch.begin(key, None);
-            }
             state.calls.has_expired(key)
         });
         let end = if matches!(has_expired, Ok(true)) {

@@ -50,6 +50,9 @@ impl<I: Interface> EngineState<I> {
                     exchange.begun = true;
                     exchange.draft.start_upgrade();
                     self.calls.upgrade(exchange.key);
+                    if let Some(stopwatch) = &mut self.app.stopwatch {
+                        stopwatch.end(exchange.key);
+                    }
                     Acceptance::Accepted
                 }
                 Ok(None) => Acceptance::Gone,

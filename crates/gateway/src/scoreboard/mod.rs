@@ -133,7 +133,7 @@ pub(crate) struct Stopwatch {
     scoreboard: Arc<Scoreboard>,
     /// No other engine counts there.
     is_alone: bool,
-    /// When each call began, by its key.
+    /// When each call began, by its key; 0: its response has ended.
     began: Vec<u64>,
 }
 
@@ -174,10 +174,13 @@ impl Stopwatch {
         self.begin(key, Some(dispatched));
     }
 
-    /// Its response has come to its end.
+    /// Its response has come to its end, or the request has become a WebSocket, which may be open for days. Only the first
+    /// end counts.
     pub(crate) fn end(&mut self, key: usize) {
-        let took = clock::fine().saturating_sub(self.began[key]);
-        self.count(Histogram::ServiceTime, took);
+        let began = std::mem::take(&mut self.began[key]);
+        if began != 0 {
+            self.count(Histogram::ServiceTime, clock::fine().saturating_sub(began));
+        }
     }
 
     fn set(&mut self, key: usize, now: u64) {
