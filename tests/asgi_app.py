@@ -211,7 +211,6 @@ WRONG: dict[str, list[Any]] = {
     "header-crlf": [{"type": "http.response.start", "status": 200, "headers": [(b"a", b"b\r\nc: d")]}],
     "header-nul": [{"type": "http.response.start", "status": 200, "headers": [(b"a", b"b\0")]}],
     "name-space": [{"type": "http.response.start", "status": 200, "headers": [(b"a b", b"c")]}],
-    "upgrade": [{"type": "http.response.start", "status": 200, "headers": [(b"upgrade", b"h2c")]}],
     "body-str": [START, {"type": "http.response.body", "body": "text"}],
     "body-none": [START, {"type": "http.response.body", "body": None}],
     "after-end": [START, {"type": "http.response.body", "body": b"x"}, {"type": "http.response.body", "body": b"y"}],

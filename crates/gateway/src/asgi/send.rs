@@ -137,12 +137,12 @@ fn fill(py: Python<'_>, draft: &mut Draft, message: &Bound<'_, PyDict>, has_trai
         draft.expect_trailers();
     }
     let Some(headers) = message.get_item(intern!(py, "headers"))? else { return Ok(()) };
-    each_header(&headers, |name, value| {
-        if name.eq_ignore_ascii_case(b"transfer-encoding") {
-            // "The server must ignore it" (ASGI, HTTP, Response Start).
-            return Ok(());
-        }
-        draft.field(name, value)
+    each_header(&headers, |name, value| match draft.field(name, value) {
+        // "The server must ignore" Transfer-Encoding (ASGI, HTTP, Response Start), and no other server refuses the others
+        // of its kind: an application that passes on the response of another server passes on Keep-Alive and Upgrade, which
+        // were not meant for this connection (RFC 9110 section 7.6.1).
+        Err(Misuse::HopByHop) => Ok(()),
+        added => added,
     })
 }
 
@@ -247,13 +247,7 @@ fn bytes<'py>(object: &Bound<'py, PyAny>, what: &str, example: &str) -> PyResult
 }
 
 fn refused(header: &Bound<'_, PyAny>, misuse: Misuse) -> PyErr {
-    let shown = shown(header);
-    match misuse {
-        Misuse::HopByHop => PyValueError::new_err(format!(
-            "this header belongs to the connection, which is the server's: leave it out: {shown}"
-        )),
-        misuse => PyValueError::new_err(format!("{misuse}: {shown}")),
-    }
+    PyValueError::new_err(format!("{misuse}: {}", shown(header)))
 }
 
 pub(super) fn body(py: Python<'_>, call: &HttpCall, message: &Bound<'_, PyDict>) -> PyResult<bool> {

@@ -171,7 +171,8 @@ impl Draft {
     /// Adds a field. `Connection` is taken as a wish: `close` is fulfilled, `keep-alive` is the default anyway.
     ///
     /// # Errors
-    /// Any [`Misuse`] of a field; the draft is then to be started anew.
+    /// Any [`Misuse`] of a field; the draft is then to be started anew. Behind [`Misuse::HopByHop`] it can also be gone on
+    /// with: the field is left out.
     pub fn field(&mut self, name: &[u8], value: &[u8]) -> Result<(), Misuse> {
         if !is_token(name) {
             return Err(Misuse::NameInvalid);
