@@ -11,6 +11,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from kirsch.websocket import accept
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
@@ -58,10 +60,24 @@ def wsgi(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
             time.sleep(0.01)
     if path == "/wait":
         return answer(wait_for_file(environ["QUERY_STRING"], "WSGI waits"))
+    if path == "/handler":
+        return accept(environ, Handler())(environ, start_response)
     if path == "/upload":
         say("WSGI was called")
         return answer(str(len(environ["wsgi.input"].read())).encode())
     return answer(b"shop")
+
+
+class Handler:
+    """Is given the messages of a WebSocket."""
+
+    def message(self, ws: Any, data: str) -> None:
+        ws.send(
+            wait_for_file(data.removeprefix("wait "), "handler waits").decode() if data.startswith("wait ") else data
+        )
+
+    def close(self, ws: Any, code: int) -> None:
+        say(f"handler closed with {code}")
 
 
 def wait_for_file(path: str, said: str) -> bytes:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect as connect_websocket
 
 import kirsch
@@ -25,6 +25,8 @@ from proc import wait_until
 from raw import Peer, build_request, exchange
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from raw import Response
     from running import Running, Serve
 
@@ -95,6 +97,80 @@ def test_each_application_sees_its_place_as_its_interface_says(both: Any) -> Non
         "serving mounted_app:wsgi at /shop (WSGI), mounted_app:api at /api (ASGI), mounted_app:admin at /api/admin "
         "(ASGI), mounted_app:admin at api.example.org (ASGI)" in site.stderr
     )
+
+
+PLACES = [
+    "/shop",
+    "/shop/admin",
+    "/größe",
+    "example.org",
+    "*.example.org",
+    "*.eu.example.org",
+    "*.example.org/shop",
+    "api.example.org/v1",
+    "[::1]",
+]
+HOSTS = ["", "a", "example.org", "EXAMPLE.org:8000", "example.org.", "example.org:", ".example.org", "www.example.org"]
+HOSTS += ["a.b.example.org:80", "a.eu.example.org", "eu.example.org", "notexample.org", "api.example.org", "[::2]"]
+HOSTS += ["API.example.org:000080", "[::1]:8000", "[::1]", "xn--bcher-kva.example.org"]
+TARGETS = [
+    "/",
+    "/shop",
+    "/shop/",
+    "/shop//x",
+    "/shopping",
+    "//shop",
+    "/shop/admin",
+    "/shop/admin/x",
+    "/shop/administrator",
+    "/gr%C3%B6%C3%9Fe/x",
+    "/gr%f6%dfe",
+    "/%73hop/x",
+    "/shop%2Fadmin",
+    "/v1",
+    "/v1/x",
+    "/shop/../v1",
+    "/SHOP",
+    "/shop;x",
+    "/sho%70?q=/shop/admin",
+    "http://example.org/shop",
+    "http://www.example.org:1/shop/x",
+    "*",
+]
+
+
+def test_request_goes_to_the_same_place_whichever_interfaces_are_mounted(
+    serve: Serve, write_app: Callable[[str], str]
+) -> None:
+    # WSGI applications alone are called through kirsch.mounts; beside ASGI applications the native server chooses.
+    name = write_app("""
+        def make(name):
+            def app(environ, start_response):
+                start_response("200 OK", [("X-App", name), ("X-Script", environ["SCRIPT_NAME"])])
+                return [environ["PATH_INFO"].encode("latin-1")]
+            return app
+
+        for number in range(20):
+            globals()[f"app{number}"] = make(str(number))
+
+        async def asgi(scope, receive, send):
+            raise AssertionError
+    """)
+    mounts = [f"--mount={place}={name}:app{number}" for number, place in enumerate(PLACES, 1)]
+    found = []
+    for more in ([], [f"--mount=/asgi={name}:asgi"]):
+        site = serve(f"{name}:app0", *mounts, *more)
+        with connect(site) as peer:
+            for host in HOSTS:
+                for target in TARGETS:
+                    method = "OPTIONS" if target == "*" else "GET"
+                    peer.send(build_request(method, target, headers={"Host": host}))
+                    response = peer.read_response()
+                    seen = (response.status, response.header("x-app"), response.header("x-script"), response.body)
+                    found.append((host, target, *seen))
+    count = len(HOSTS) * len(TARGETS)
+    assert found[:count] == found[count:]
+    assert {each[3] for each in found} == {str(number) for number in range(len(PLACES) + 1)}, "each place has requests"
 
 
 def test_bodies_and_responses_of_both_are_as_when_they_serve_alone(both: Any) -> None:
@@ -172,6 +248,31 @@ def test_request_that_waits_too_long_for_a_thread_is_answered_with_503(both: Any
     gate.touch()
     assert waiting.read_response().body == b"waited"
     waiting.close()
+
+
+def test_message_that_no_thread_is_free_for_closes_with_1013(both: Any, tmp_path: Path) -> None:
+    site = both("--threads", "1", "--queue", "1", "--queue-timeout", "60")
+    gate = tmp_path / "gate"
+    url = f"ws://{site.host}:{site.port}/shop/handler"
+    more: Any = {"open_timeout": 20, "close_timeout": 20, "ping_interval": None, "proxy": None}
+    with connect_websocket(url, **more) as first, connect_websocket(url, **more) as second:
+        with connect_websocket(url, **more) as third:
+            first.send(f"wait {gate}")
+            site.wait_for("handler waits", timeout=20)
+            second.send("waits for the thread")
+            for _ in range(2):  # the loop has seen the message when it answers the second of these
+                assert ask(site, "/api/").body == b"api"
+            third.send("one too many")
+            with pytest.raises(ConnectionClosed) as raised:
+                third.recv(timeout=20)
+            assert raised.value.rcvd is not None
+            assert raised.value.rcvd.code == 1013
+            site.wait_for("handler closed with 1013", timeout=20)
+        gate.touch()
+        assert first.recv(timeout=20) == "waited"
+        assert second.recv(timeout=20) == "waits for the thread"
+        first.send("still there")
+        assert first.recv(timeout=20) == "still there"
 
 
 def test_deadline_is_the_same_for_both(both: Any) -> None:
