@@ -27,10 +27,13 @@ pytestmark = pytest.mark.skipif(not RUNNER.is_file(), reason=f"there is no share
 # Where silence is the right answer, the runner waits out a timeout of its own; there are many such cases.
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("delivery", ["whole", "bytes", "split"])
+@pytest.mark.parametrize(("app", "more"), [("echo_app:app", []), ("echo_asgi:app", ["--asgi"])], ids=["wsgi", "asgi"])
 @pytest.mark.slow
-def test_every_shared_case_is_answered_as_the_rfcs_mandate(serve: Serve, delivery: str) -> None:
-    server = serve("echo_app:app", cwd=CORPUS)
-    command = [sys.executable, str(RUNNER), server.host, str(server.port), "--delivery", delivery]
+def test_every_shared_case_is_answered_as_the_rfcs_mandate(
+    serve: Serve, app: str, more: list[str], delivery: str
+) -> None:
+    server = serve(app, cwd=CORPUS)
+    command = [sys.executable, str(RUNNER), server.host, str(server.port), "--delivery", delivery, *more]
     run = subprocess.run(command, capture_output=True, text=True, timeout=540, check=False)
     summary = run.stdout.strip().rpartition("\n")[2]
     assert run.returncode == 0, f"{run.stdout}\n{run.stderr}"
