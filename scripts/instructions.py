@@ -47,6 +47,16 @@ async def asgi(scope, receive, send):
     headers = [(b"content-type", b"text/plain"), (b"content-length", b"19")]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": b"My Own Hello World!"})
+
+async def asgi_echo(scope, receive, send):
+    body, more = b"", True
+    while more:
+        message = await receive()
+        body += message["body"]
+        more = message["more_body"]
+    headers = [(b"content-type", b"text/plain"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 """
 
 BROWSER = """\
@@ -76,9 +86,11 @@ SHAPES = {
     "fastcgi": ("app", "/", BROWSER, 1),
     "asgi": ("asgi", "/", "Host: localhost\n", 1),
     "asgi-chrome": ("asgi", "/", BROWSER, 1),
+    "asgi-post8k": ("asgi_echo", "/", "Host: localhost\nContent-Length: 8192\n", 1),
 }
 
 BODY = "My Own Hello World!"
+"""What each response ends with, and so each request whose body comes back."""
 
 FEW, MANY = 1024, 5120
 
@@ -126,7 +138,9 @@ def request(shape: str, number: int) -> bytes:
     if shape == "fastcgi":
         return fastcgi_request(number)
     target, fields = (text.format(n=number) for text in SHAPES[shape][1:3])
-    return f"GET {target} HTTP/1.1\n{fields}\n".replace("\n", "\r\n").encode()
+    length = int(found[1]) if (found := re.search(r"^Content-Length: (\d+)$", fields, re.M)) else 0
+    head = f"{'POST' if length else 'GET'} {target} HTTP/1.1\n{fields}\n".replace("\n", "\r\n")
+    return (head + BODY.rjust(length)[:length]).encode()
 
 
 def instructions(shape: str, count: int, profile: Path | None) -> int:

@@ -55,11 +55,12 @@ SCENARIOS: dict[str, tuple[str, list[str]]] = {
     "slowmix": ("slowmix", ["-s", "slowmix.lua"]),
     "asgi": ("asgi", []),
     "asgi-chrome": ("asgi", ["-s", "chrome.lua"]),
+    "asgi-post8k": ("asgi_echo", ["-s", "post8k.lua"]),
     "ws": ("ws_echo", ["125"]),
     "ws-16k": ("ws_echo", ["16384"]),
 }
 
-INTERFACES = {"asgi": "asgi", "asgi-chrome": "asgi", "ws": "ws", "ws-16k": "ws"}
+INTERFACES = {"asgi": "asgi", "asgi-chrome": "asgi", "asgi-post8k": "asgi", "ws": "ws", "ws-16k": "ws"}
 """What a scenario needs of a server; WSGI where it is not said."""
 
 FLOOR_BODY = {"large": 100_000, "stream": 100_000}

@@ -74,6 +74,25 @@ async def asgi(
     await send({"type": "http.response.body", "body": BODY})
 
 
+async def asgi_echo(
+    scope: dict[str, Any], receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
+) -> None:
+    """As ``echo``."""
+    if scope["type"] == "lifespan":
+        await asgi(scope, receive, send)
+        return
+    parts = []
+    has_more = True
+    while has_more:
+        message = await receive()
+        parts.append(message["body"])
+        has_more = message["more_body"]
+    body = b"".join(parts)
+    headers = [(b"content-type", b"application/octet-stream"), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
 async def ws_echo(
     scope: dict[str, Any], receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
 ) -> None:
