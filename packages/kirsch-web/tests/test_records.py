@@ -233,3 +233,13 @@ def test_numbers_that_json_cannot_say_are_refused(number: str) -> None:
         "/", body=f'{{"x": {number}}}'.encode(), headers={"Content-Type": "application/json"}
     )
     assert reply.status == 400
+
+
+def test_a_list_of_records_in_a_get_is_reported_at_mount() -> None:
+    class Broken:
+        def index(self, items: Any) -> str:
+            return ""
+
+    Broken.index.__annotations__["items"] = dict[str, int]
+    with pytest.raises(web.ConfigError, match="needs a body, and GET has none"):
+        web.App(Broken())

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from kirsch_web import bodies
 from kirsch_web.convert import Invalid
-from kirsch_web.errors import BadText, HTTPError, NotFound
+from kirsch_web.errors import BadText, ConfigError, HTTPError, NotFound
 from kirsch_web.fields import media_type
 from kirsch_web.publishing import WITH_BODY
 
@@ -72,6 +72,12 @@ def binder(
         takes_rest: whether segments behind the handler's own may exist.
         refuse_unknown: whether a field that is no parameter is refused.
     """
+    for each in shape.parameters:
+        if each.source == "record" and each.record is None and each.required and method not in WITH_BODY:
+            raise ConfigError(
+                f"{shape.where}: parameter {each.name} is annotated {each.annotation!r}, which needs a body, and "
+                f"{method} has none"
+            )
     simple = not (captured or refuse_unknown or shape.keywords)
     if simple and not shape.parameters and shape.rest is None:
         return _no_parameters(call)

@@ -166,8 +166,7 @@ def _operation(plan: Plan, in_path: list[str], schemas: _Schemas) -> dict[str, A
         elif each.source == "record":
             if body:
                 operation["requestBody"] = _record_body(each, schemas)
-            else:
-                assert each.record is not None
+            elif each.record is not None:  # else only a body could give it
                 parameters += [
                     {
                         "name": field.name,

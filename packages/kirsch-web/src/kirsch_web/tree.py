@@ -364,8 +364,19 @@ class Tree(Finder):
         own = self.app.layer_of(function)
         if own is not None:
             layers = (*layers[: target.level], own, *layers[target.level :])
+        refuse_unknown = False
+        for each in layers:
+            refuse_unknown = each.values.get("params.unknown", "refuse" if refuse_unknown else "ignore") == "refuse"
         try:
             shape = shape_of(function)
+            run = binder(
+                shape,
+                function,
+                method=method,
+                is_index=target.is_index,
+                captured=names,
+                refuse_unknown=refuse_unknown,
+            )
         except ConfigError as error:  # told with all others
             self.app.mistakes.extend(error.mistakes)
             return self._plan(refuse(NotFound()), layers, method=method, path=target.path)
@@ -373,17 +384,6 @@ class Tree(Finder):
             self.app.mistakes.append(
                 f"{shape.where}: index takes no segments of the path; name it default, or drop *{shape.rest_name}"
             )
-        refuse_unknown = False
-        for each in layers:
-            refuse_unknown = each.values.get("params.unknown", "refuse" if refuse_unknown else "ignore") == "refuse"
-        run = binder(
-            shape,
-            function,
-            method=method,
-            is_index=target.is_index,
-            captured=names,
-            refuse_unknown=refuse_unknown,
-        )
         mark = publishing.mark_of(function)
         return self._plan(
             run,

@@ -467,5 +467,7 @@ def _http_date(second: int) -> str:
 
 def fill_outside() -> None:
     """Set the request and response that code outside of a request sees."""
-    _local._outside.request = Request(httputil.Host("127.0.0.1", 80), httputil.Host("127.0.0.1", 1111))
+    request = Request(httputil.Host("127.0.0.1", 80), httputil.Host("127.0.0.1", 1111))
+    request.hooks = Request.hooks  # what is attached outside of a request is a hook of all requests
+    _local._outside.request = request
     _local._outside.response = Response()

@@ -21,6 +21,7 @@ from kirsch_web.compat.cherrypy import _globals
 from kirsch_web.compat.cherrypy._cperror import HTTPError
 from kirsch_web.compat.cherrypy._local import serving
 from kirsch_web.compat.cherrypy.lib import httputil, is_iterator
+from kirsch_web.compat.cherrypy.lib.locking import LockChecker
 from kirsch_web.compat.cherrypy.process.wspbus import bus
 
 _ID = re.compile(r"[0-9a-f]{40}").fullmatch
@@ -38,8 +39,6 @@ class Session(MutableMapping[str, Any]):
     originalid: Any = None
     id_observers: Any = None
     loaded = locked = missing = regenerated = False
-    finished = False
-    """Whether the end of the request has kept it, or will."""
     # The thread of the class.
     clean_thread: Any = None
 
@@ -90,6 +89,10 @@ class Session(MutableMapping[str, Any]):
         """160 random bits, in hexadecimal."""
         return secrets.token_hex(20)
 
+    def now(self) -> datetime.datetime:
+        """The time that sessions expire by; a store may have another time zone."""
+        return datetime.datetime.now()
+
     def clean_up(self) -> None:
         """Forget expired sessions."""
 
@@ -97,7 +100,7 @@ class Session(MutableMapping[str, Any]):
         """Keep the data, if they were used; release the lock."""
         try:
             if self.loaded:
-                self._save(_now() + datetime.timedelta(seconds=self.timeout * 60))
+                self._save(self.now() + datetime.timedelta(seconds=self.timeout * 60))
         finally:
             if self.locked:
                 self.release_lock()
@@ -105,7 +108,7 @@ class Session(MutableMapping[str, Any]):
     def load(self) -> None:
         """Read the data."""
         kept = self._load()
-        self._data = {} if kept is None or kept[1] < _now() else kept[0]
+        self._data = {} if kept is None or kept[1] < self.now() else kept[0]
         self.loaded = True
         cls = type(self)
         if self.clean_freq and not cls.clean_thread:
@@ -178,10 +181,6 @@ class Session(MutableMapping[str, Any]):
         return len(self._loaded())
 
 
-def _now() -> datetime.datetime:
-    return datetime.datetime.now()
-
-
 class RamSession(Session):
     """Sessions in the memory of this process: with several workers each has its own."""
 
@@ -190,7 +189,7 @@ class RamSession(Session):
 
     def clean_up(self) -> None:
         for key, (_, expires) in list(self.cache.items()):
-            if expires <= _now():
+            if expires <= self.now():
                 self.cache.pop(key, None)
         # A lock that no session needs any more, and that no request holds, is dropped.
         for key, lock in list(self.locks.items()):
@@ -237,29 +236,30 @@ class FileSession(Session):
     pickle_protocol = pickle.HIGHEST_PROTOCOL
     LOCK_SUFFIX = ".lock"
     lock_timeout: Any = None
-    _lock_file: Any = None
+    lock: Any = None
+    """The locked file; a subclass may have a lock of zc.lockfile here."""
 
     def __init__(self, id: Any = None, **kwargs: Any) -> None:
         kwargs["storage_path"] = os.path.abspath(kwargs["storage_path"])
         super().__init__(id, **kwargs)
 
-    def _path(self) -> str:
+    def _get_file_path(self) -> str:
         if not _ID(self.id or ""):
             raise HTTPError(400, "Invalid session id in cookie.")
         return f"{self.storage_path}{os.sep}{self.SESSION_PREFIX}{self.id}"
 
     def _exists(self) -> bool:
-        return os.path.exists(self._path())
+        return os.path.exists(self._get_file_path())
 
     def _load(self, path: Any = None) -> Any:
         try:
-            with open(path or self._path(), "rb") as file:
+            with open(path or self._get_file_path(), "rb") as file:
                 return pickle.load(file)  # noqa: S301 - a file of this program's own
         except (OSError, EOFError, pickle.UnpicklingError):
             return None
 
     def _save(self, expiration_time: Any) -> None:
-        path = self._path()
+        path = self._get_file_path()
         temporary = f"{path}.{secrets.token_hex(4)}.lock"  # a name that clean_up and listings skip
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             pickle.dump((self._data, expiration_time), file, self.pickle_protocol)
@@ -267,31 +267,39 @@ class FileSession(Session):
 
     def _delete(self) -> None:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._path())
+            os.unlink(self._get_file_path())
 
     def acquire_lock(self, path: Any = None) -> None:
         """Wait for the lock of the session's lock file, which the system releases if the process dies."""
-        name = (path or self._path()) + self.LOCK_SUFFIX
+        import fcntl
+
+        name = (path or self._get_file_path()) + self.LOCK_SUFFIX
         while not self.locked:
             file = open(name, "ab")  # noqa: SIM115 - release_lock closes it
             try:
-                _lock(file, self.lock_timeout)
+                checker = LockChecker(self.id, self.lock_timeout)
+                wait = 0 if self.lock_timeout is None else fcntl.LOCK_NB  # with a limit of time it has to poll
+                while not checker.expired():
+                    with contextlib.suppress(BlockingIOError):
+                        fcntl.flock(file, fcntl.LOCK_EX | wait)
+                        break
+                    time.sleep(0.01)
                 # The one that had the lock has removed the file, and another one may be there by now, or none.
                 with contextlib.suppress(FileNotFoundError):
                     self.locked = os.stat(name).st_ino == os.fstat(file.fileno()).st_ino
             finally:
                 if self.locked:
-                    self._lock_file = file
+                    self.lock = file
                 else:
                     file.close()
 
     def release_lock(self, path: Any = None) -> None:
         """Release it, and remove its file."""
-        file, self._lock_file = self._lock_file, None
-        if file is not None:
+        lock, self.lock = self.lock, None
+        if lock is not None:
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(file.name)
-            file.close()
+                os.unlink(getattr(lock, "_path", None) or lock.name)
+            lock.close()
         self.locked = False
 
     def _kept(self) -> list[str]:
@@ -306,7 +314,7 @@ class FileSession(Session):
         """Remove the files of expired sessions."""
         for path in self._kept():
             contents = self._load(path)
-            if contents is not None and contents[1] < _now():
+            if contents is not None and contents[1] < self.now():
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(path)
 
@@ -314,32 +322,16 @@ class FileSession(Session):
         return len(self._kept())
 
 
-def _lock(file: Any, timeout: Any) -> None:
-    """Lock a file; TimeoutError after ``timeout``, seconds or a timedelta, for which it has to poll."""
-    import fcntl
-
-    if timeout is None:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        return
-    limit = time.monotonic() + (timeout.total_seconds() if isinstance(timeout, datetime.timedelta) else float(timeout))
-    while True:
-        with contextlib.suppress(BlockingIOError):
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        if time.monotonic() >= limit:
-            raise TimeoutError("the lock of the session was not released in time")
-        time.sleep(0.01)
-
-
 def save() -> None:
     """Keep the session before the response is sent; a stream keeps it at its end."""
     session = getattr(serving, "session", None)
-    if session is None or session.finished:
+    request = serving.request
+    if session is None or hasattr(request, "_sessionsaved"):  # a program may have kept it, and say so
         return
-    session.finished = True
+    request._sessionsaved = True
     response = serving.response
     if response.stream:
-        serving.request.hooks.attach("on_end_request", session.save)
+        request.hooks.attach("on_end_request", session.save)
     else:
         if is_iterator(response.body):
             response.collapse_body()  # a generator may still change the session
@@ -388,7 +380,10 @@ def init(
                 f"tools.sessions.storage_type is ram or file, not {storage_type!r}: another store is a subclass of "
                 "sessions.Session with _exists, _load, _save and _delete, and tools.sessions.storage_class"
             )
-    kwargs.pop("locking", None)
+    if storage_class not in _set_up:
+        _set_up.add(storage_class)
+        if hasattr(storage_class, "setup"):  # of a store that connects to something
+            storage_class.setup(timeout=timeout, clean_freq=clean_freq, **kwargs)
     id = request.cookie[name].value if name in request.cookie else None
     serving.session = session = storage_class(id, timeout=timeout, clean_freq=clean_freq, **kwargs)
     response = serving.response
@@ -399,6 +394,10 @@ def init(
     session.id_observers.append(update_cookie)
     _globals.has_sessions = True
     set_response_cookie(path, path_header, name, timeout if persistent else None, domain, secure, httponly, samesite)
+
+
+_set_up: set[Any] = set()
+"""The classes whose ``setup`` was called."""
 
 
 def set_response_cookie(
