@@ -331,14 +331,15 @@ impl FileResponder {
         key.extend_from_slice(&mapping.to_le_bytes());
         key.extend_from_slice(name);
         let wanted = Wanted { key: &key, directory, name, now, wall };
-        let answer = self.find(&wanted).and_then(|entry| {
-            if let Some(answer) = self.respond(&conditions, &entry, directory, name)? {
+        let answer = self.find(&wanted).and_then(|(entry, opened)| {
+            if let Some(answer) = self.respond(&conditions, &entry, opened, directory, name)? {
                 return Ok(answer);
             }
-            // It has changed since it was looked at.
-            let entry = self.load(&wanted)?;
-            let answer = self.respond(&conditions, &entry, directory, name)?;
-            answer.ok_or_else(|| Unavailable::Failed(io::Error::other("it changes all the time")))
+            // It has changed since it was looked at. The answer is made of the files that are opened now, so that it does
+            // not matter if others take their places meanwhile.
+            let (entry, opened) = self.load(&wanted)?;
+            let answer = self.respond(&conditions, &entry, opened, directory, name)?;
+            Ok(answer.expect("all files of the entry are open"))
         });
         if answer.is_err() {
             self.cache.remove(&key);
@@ -352,11 +353,12 @@ impl FileResponder {
         &mut self,
         conditions: &Conditions<'_>,
         entry: &Arc<Entry>,
+        opened: Opened,
         directory: &Directory,
         name: &[u8],
     ) -> Result<Option<Answer>, Unavailable> {
         let coding = entry.choose(conditions);
-        let Some(source) = entry.source(coding, directory, name)? else { return Ok(None) };
+        let Some(source) = entry.source(coding, opened, directory, name)? else { return Ok(None) };
         let representation = entry.representation(coding);
         let (draft, body) = match conditions.select(representation.validators, representation.length) {
             Selected::Whole => {
@@ -383,27 +385,31 @@ impl FileResponder {
     }
 
     /// The entry of a file as it is now, or was less than a second ago.
-    fn find(&mut self, wanted: &Wanted<'_>) -> Result<Arc<Entry>, Unavailable> {
+    fn find(&mut self, wanted: &Wanted<'_>) -> Result<(Arc<Entry>, Opened), Unavailable> {
         match self.cache.find(wanted.key, wanted.now) {
-            Some((entry, false)) => Ok(entry),
+            Some((entry, false)) => Ok((entry, Opened::default())),
             Some((entry, true)) if entry.is_current(wanted.directory, wanted.name, wanted.wall)? => {
                 self.cache.confirm(wanted.key, wanted.now);
-                Ok(entry)
+                Ok((entry, Opened::default()))
             }
             _ => self.load(wanted),
         }
     }
 
-    fn load(&mut self, wanted: &Wanted<'_>) -> Result<Arc<Entry>, Unavailable> {
+    fn load(&mut self, wanted: &Wanted<'_>) -> Result<(Arc<Entry>, Opened), Unavailable> {
         let Wanted { key, directory, name, now, wall } = *wanted;
         let patterns = &self.files.immutable;
         let is_immutable = has_content_hash(name) || patterns.iter().any(|pattern| matches(pattern, name));
         let cache_control = Arc::clone(if is_immutable { &self.immutable } else { &self.max_age });
-        let entry = Arc::new(Entry::load(directory, name, cache_control, wall)?);
+        let (entry, opened) = Entry::load(directory, name, cache_control, wall)?;
+        let entry = Arc::new(entry);
         self.cache.insert(key, Arc::clone(&entry), now);
-        Ok(entry)
+        Ok((entry, opened))
     }
 }
+
+/// The files that an entry was made of just now, where their content is not in memory.
+type Opened = [Option<File>; Coding::ALL.len()];
 
 /// A file that a request names.
 struct Wanted<'a> {
@@ -418,13 +424,22 @@ struct Wanted<'a> {
 }
 
 impl Entry {
-    fn load(directory: &Directory, name: &[u8], cache_control: Arc<str>, wall: u64) -> Result<Self, Unavailable> {
-        let original = Variant::load(directory.file(name)?, Coding::Identity, wall)?;
+    fn load(
+        directory: &Directory,
+        name: &[u8],
+        cache_control: Arc<str>,
+        wall: u64,
+    ) -> Result<(Self, Opened), Unavailable> {
+        let (original, file) = Variant::load(directory.file(name)?, Coding::Identity, wall)?;
         let modified = original.stamp.modified;
         let mut variants = [Some(original), None, None, None];
+        let mut opened = [file, None, None, None];
         for (coding, found) in encoded(directory, name, modified) {
             // One that cannot be read is as good as none.
-            variants[coding as usize] = Variant::load(found, coding, wall).ok();
+            if let Ok((variant, file)) = Variant::load(found, coding, wall) {
+                variants[coding as usize] = Some(variant);
+                opened[coding as usize] = file;
+            }
         }
         let mut entry = Self { media_type: media_type(name), cache_control, variants };
         for coding in Coding::ALL {
@@ -435,7 +450,7 @@ impl Entry {
                 }
             }
         }
-        Ok(entry)
+        Ok((entry, opened))
     }
 
     /// Whether the files are as they were.
@@ -466,12 +481,16 @@ impl Entry {
     fn source(
         self: &Arc<Self>,
         coding: Coding,
+        mut opened: Opened,
         directory: &Directory,
         name: &[u8],
     ) -> Result<Option<Source>, Unavailable> {
         let variant = self.variant(coding);
         if variant.content.is_some() {
             return Ok(Some(Source::Memory(Arc::clone(self), coding)));
+        }
+        if let Some(file) = opened[coding as usize].take() {
+            return Ok(Some(Source::File(Arc::new(file), variant.stamp.length)));
         }
         let opened = match coding {
             Coding::Identity => directory.file(name),
@@ -487,7 +506,8 @@ impl Entry {
 }
 
 impl Variant {
-    fn load((file, stamp): (File, Stamp), coding: Coding, wall: u64) -> Result<Self, Unavailable> {
+    /// The file is returned beside it if its content is not in memory.
+    fn load((file, stamp): (File, Stamp), coding: Coding, wall: u64) -> Result<(Self, Option<File>), Unavailable> {
         let mut content = None;
         if stamp.length <= CONTENT_MAX && stamp.is_settled(wall) {
             let mut bytes = vec![0; usize::try_from(stamp.length).unwrap_or(0)];
@@ -497,14 +517,16 @@ impl Variant {
                 content = Some(bytes.into_boxed_slice());
             }
         }
-        Ok(Self {
+        let file = content.is_none().then_some(file);
+        let variant = Self {
             etag: stamp.etag(coding.token()),
             // RFC 9110 section 8.8.2.1: never later than the response.
             modified: stamp.modified_seconds().min(wall),
             stamp,
             content,
             whole: Draft::default(),
-        })
+        };
+        Ok((variant, file))
     }
 
     /// Whether nothing would be otherwise if it was loaded at `wall`.
