@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import kirsch_web as web
+from kirsch_web.explain import explain
 from kirsch_web.testing import Client
 
 SECRET = "a secret of enough characters"
@@ -140,3 +141,34 @@ def test_websocket_handshakes_of_other_sites_are_refused_where_csrf_is_on() -> N
     assert status(Origin="http://testserver") == 200
     assert status(Origin="https://evil.example") == 403
     assert status(Sec_Fetch_Site="cross-site") == 403
+
+
+@pytest.mark.parametrize("path", ["/", "/page", "/raised"])
+def test_head_has_no_body_whatever_finds_the_handler(path: str) -> None:
+    def dispatch(path: str) -> None:
+        def answer() -> str:
+            if path == "/raised":
+                raise web.HTTPError(410, "gone")
+            return path
+
+        web.current().handler = answer
+
+    client = Client(web.App(None, dispatch=dispatch))
+    head, full = client.request("HEAD", path), client.get(path)
+    assert (head.status, head.body) == (full.status, b"")
+    assert head.headers["Content-Length"] == str(len(full.body))
+
+
+def test_explain_tells_what_a_lookup_raises() -> None:
+    class Root:
+        def index(self) -> str:
+            return "page"
+
+        def __getattr__(self, name: str) -> object:
+            raise RuntimeError("no connection") if name == "books" else AttributeError(name)
+
+    found = web.App(Root())
+    assert explain(found, "GET", "/books") == (
+        "GET /books\n  500 Internal Server Error: finding the handler raises RuntimeError('no connection')\n"
+    )
+    assert explain(found, "GET", "/%FF") == "GET /%FF\n  400 Bad Request: the URL is not UTF-8\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import kirsch_web as web
@@ -86,3 +87,18 @@ def assert_parameters_are_in_paths(found: dict[str, Any]) -> None:
         for operation in operations.values():
             names = {each["name"] for each in operation.get("parameters", ()) if each["in"] == "path"}
             assert names == set(re.findall(r"\{(.*?)\}", path)), (path, operation)
+
+
+def test_a_name_that_a_parameter_and_a_record_have_is_written_once() -> None:
+    @dataclass
+    class Filter:
+        page: int = 1
+        tag: str = ""
+
+    class Root:
+        def index(self, filter: Any, page: int = 2) -> str:
+            return ""
+
+    Root.index.__annotations__["filter"] = Filter
+    parameters = document(web.App(Root()))["paths"]["/"]["get"]["parameters"]
+    assert [each["name"] for each in parameters] == ["page", "tag"]

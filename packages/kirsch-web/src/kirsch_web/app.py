@@ -466,7 +466,7 @@ class App:
         else:
             body, fields = encode_json(result), plan.json_fields
         fields = [*fields, ("Content-Length", str(len(body)))]
-        return plan.line, fields, [] if plan.method == "HEAD" else [body]
+        return plan.line, fields, [] if request.method == "HEAD" else [body]
 
     def _ended(self, request: Request, body: Iterable[bytes]) -> Iterable[bytes]:
         """``body`` with what has to be done at its end."""

@@ -6,7 +6,7 @@ import sys
 from types import FunctionType, MethodType
 
 from kirsch_web import publishing
-from kirsch_web.errors import ConfigError
+from kirsch_web.errors import ConfigError, HTTPError
 from kirsch_web.hooks import POINTS
 from kirsch_web.percent import unquote
 
@@ -97,9 +97,15 @@ def template(plan: Plan) -> str:
 
 def explain(app: App, method: str, path: str) -> str:
     """Handler, parameters, hooks and configuration of a request, with origins."""
-    path = unquote(path.partition("?")[0])
-    endpoint, plan = app.find(method, path)
     lines = [f"{method} {path}"]
+    try:
+        path = unquote(path.partition("?")[0])
+        lines = [f"{method} {path}"]
+        plan = app.find(method, path)[1]
+    except HTTPError as error:
+        return "\n".join([*lines, f"  {error}", ""])
+    except Exception as error:  # noqa: BLE001 - of an object that finds what has no attribute
+        return "\n".join([*lines, f"  500 Internal Server Error: finding the handler raises {error!r}", ""])
     if plan.function is None:
         if plan.method == "OPTIONS":
             lines.append(f"  is answered with Allow: {', '.join(plan.allow)}")
@@ -119,7 +125,6 @@ def explain(app: App, method: str, path: str) -> str:
         lines.append("  none")
     for key in sorted(plan.config):
         lines.append(f"  {key} = {plan.config[key]!r}    from {plan.origins[key]}")
-    del endpoint
     return "\n".join(lines) + "\n"
 
 

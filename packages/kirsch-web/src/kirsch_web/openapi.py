@@ -191,8 +191,10 @@ def _operation(plan: Plan, in_path: list[str], schemas: _Schemas) -> dict[str, A
     ]
     if fields:
         operation["requestBody"] = _field_body(fields, required, has_file)
-    if parameters:
-        operation["parameters"] = parameters
+    if parameters:  # each once, though a field of the record and a parameter may have one name
+        operation["parameters"] = list({(each["name"], each["in"]): each for each in reversed(parameters)}.values())[
+            ::-1
+        ]
     operation["responses"] = {
         str(plan.status if plan.shape.returns is not type(None) else 204): _response(plan, schemas),
         "default": _PROBLEM,

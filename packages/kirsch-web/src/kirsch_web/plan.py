@@ -123,7 +123,8 @@ class Plan:
         points = self.points
         ends = points.on_end_resource is not None or points.on_end_request is not None
         self.finishes = points.before_finalize
-        self.quiet = not ends and method != "HEAD" and status not in NO_CONTENT
+        # A plan of no method, such as that of an own dispatcher, may answer HEAD.
+        self.quiet = not ends and method not in ("HEAD", "") and status not in NO_CONTENT
         """Whether a plain result is sent at once, because nothing runs behind its finalization."""
 
         self.marked: Plan | None = None
