@@ -191,10 +191,11 @@ def _operation(plan: Plan, in_path: list[str], schemas: _Schemas) -> dict[str, A
     ]
     if fields:
         operation["requestBody"] = _field_body(fields, required, has_file)
-    if parameters:  # each once, though a field of the record and a parameter may have one name
-        operation["parameters"] = list({(each["name"], each["in"]): each for each in reversed(parameters)}.values())[
-            ::-1
-        ]
+    once: dict[tuple[str, str], dict[str, Any]] = {}  # a field of the record and a parameter may have one name
+    for parameter in parameters:
+        once.setdefault((parameter["name"], parameter["in"]), parameter)
+    if once:
+        operation["parameters"] = list(once.values())
     operation["responses"] = {
         str(plan.status if plan.shape.returns is not type(None) else 204): _response(plan, schemas),
         "default": _PROBLEM,
