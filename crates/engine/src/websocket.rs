@@ -17,14 +17,14 @@ use std::collections::VecDeque;
 use wire::message::Stamp;
 use wire::websocket::{
     self as frames, AcceptMisuse, CloseCode, Compression, ControlPayload, Event, Kind, Outgoing, PendingOpening, Role,
-    SendError, WebSocketLimits,
+    SendError, WebSocketFault, WebSocketLimits,
 };
 
 /// Bytes of output that may wait: while more do, no message is taken from the application, and it should not make one.
 const HIGH_WATER: usize = 64 << 10;
 /// An application that waits for room goes on when no more than this waits.
 const LOW_WATER: usize = 16 << 10;
-/// How long the client may take to answer a Close frame.
+/// How long the client may take to answer a Close frame, and the application to take the messages before a broken rule.
 const CLOSE_TIMEOUT: Millis = 10_000;
 
 /// Names a WebSocket of an engine, also when its connection is gone. It outlives the call that has accepted it: a call may
@@ -173,7 +173,7 @@ impl<M> WebSocket<M> {
             frames::Wait::Peer => self.incoming.len() < config.queue && self.incoming_bytes < READ_AHEAD,
             // The client's messages are discarded then.
             frames::Wait::Close => true,
-            frames::Wait::End => false,
+            frames::Wait::Caller | frames::Wait::End => false,
         }
     }
 
@@ -204,7 +204,9 @@ impl<M> WebSocket<M> {
                     }
                 }
                 Event::Close(frame) => self.note_end(frame.number(), frame.reason, false),
-                Event::Fault(fault) => self.note_end(fault.code().number(), fault.explanation().into(), false),
+                // What came before it is still answered, and the frames say why none follows when the application asks.
+                Event::Fault(fault) if !self.incoming.is_empty() => self.frames.postpone(fault),
+                Event::Fault(fault) => self.note_fault(fault),
             }
             if self.frames.owes_answer() {
                 self.frames.flush(backlog + out.len(), out);
@@ -219,22 +221,37 @@ impl<M> WebSocket<M> {
         at
     }
 
+    fn note_fault(&mut self, fault: WebSocketFault) {
+        self.note_end(fault.code().number(), fault.explanation().into(), false);
+    }
+
+    /// Takes up the fault that lies behind the messages. Its Close frame is to be written then.
+    fn take_up_fault(&mut self) {
+        if let Some(fault) = self.frames.take_up() {
+            self.note_fault(fault);
+        }
+    }
+
     fn note_end(&mut self, code: u16, reason: Box<str>, is_own: bool) {
         self.end.get_or_insert_with(|| Box::new(WebSocketEnd { code, reason, is_own }));
     }
 
     /// The transport has come to its end, or cannot be used any more.
     pub(crate) fn lose(&mut self) {
+        self.take_up_fault();
         self.is_lost = true;
         self.note_end(CloseCode::ABNORMAL, Box::default(), false);
     }
 
     pub(crate) fn has_something(&self) -> bool {
-        !self.incoming.is_empty() || self.end.is_some()
+        !self.incoming.is_empty() || self.end.is_some() || self.frames.waits_for() == frames::Wait::Caller
     }
 
     /// The next message. What the application takes makes room for more.
     pub(crate) fn take(&mut self) -> Incoming<M> {
+        if self.incoming.is_empty() {
+            self.take_up_fault();
+        }
         match (self.incoming.pop_front(), &self.end) {
             (Some((length, message)), _) => {
                 self.incoming_bytes -= length;
@@ -311,6 +328,7 @@ impl<M> WebSocket<M> {
 
     /// The application's call is over.
     pub(crate) fn release(&mut self) {
+        self.take_up_fault();
         self.is_released = true;
         self.incoming.clear();
         self.incoming_bytes = 0;
@@ -344,7 +362,7 @@ impl<M> WebSocket<M> {
         let Some(settings) = &config.websocket else { return Millis::MAX };
         match self.frames.waits_for() {
             frames::Wait::End => return Millis::MAX,
-            frames::Wait::Close => {
+            frames::Wait::Caller | frames::Wait::Close => {
                 self.timer.turn_to(Wait::Linger, now);
                 return self.timer.since.saturating_add(CLOSE_TIMEOUT);
             }
@@ -371,6 +389,12 @@ impl<M> WebSocket<M> {
         let Some(settings) = &config.websocket else { return Overdue::Nothing };
         match self.frames.waits_for() {
             frames::Wait::End => return Overdue::Nothing,
+            frames::Wait::Caller => {
+                if self.timer.since.saturating_add(CLOSE_TIMEOUT) <= now {
+                    self.take_up_fault();
+                }
+                return Overdue::Nothing;
+            }
             frames::Wait::Close => {
                 let is_late = self.timer.since.saturating_add(CLOSE_TIMEOUT) <= now;
                 self.is_lost |= is_late;

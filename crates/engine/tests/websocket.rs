@@ -1,5 +1,7 @@
 //! WebSockets: what the engine adds to the frames of `wire::websocket`: the upgrade, the queue of messages, backpressure,
 //! pings, closing, and the end of the server.
+//!
+//! The file is long because each way in which a WebSocket ends, from either side, has its case.
 
 use crate::common::{Client, End, Event, GRAIN, Op, Plan, World, seconds, timeless};
 use engine::{Awaited, Config, Incoming, Progress, Room, WebSocketConfig, WebSocketId};
@@ -306,6 +308,68 @@ fn broken_rules_close_with_their_codes() {
             pair.complete();
         }
     }
+}
+
+/// A world whose client has sent two messages and, at once with them, a frame of an unknown kind.
+fn broken_behind_two_messages() -> (Pair, WebSocketId) {
+    let (mut pair, id) = Pair::open(config(quiet()), b"");
+    let mut out = Vec::new();
+    for text in ["one", "two"] {
+        pair.end.send(Outgoing::Text(text), &mut pair.compression, 0, &mut out).expect("it is open");
+    }
+    out.extend_from_slice(b"\x83\x80\0\0\0\0");
+    pair.client.send(out);
+    pair.settle();
+    (pair, id)
+}
+
+#[test]
+fn messages_before_a_broken_rule_are_answered_before_it_closes() {
+    let (mut pair, id) = broken_behind_two_messages();
+    let mut expected = Vec::new();
+    for text in ["one", "two"] {
+        assert_eq!(pair.next(id), Ok((Kind::Text, text.as_bytes().to_vec())));
+        assert_eq!(pair.reply(id, Outgoing::Text(text)), Ok(Room::Left));
+        expected.push(Got::Message(Kind::Text, text.as_bytes().to_vec()));
+    }
+    assert_eq!(pair.got(), expected, "it does not close before the application has asked for more");
+    let reason = "An opcode is not known.";
+    assert_eq!(pair.next(id), Err((1002, reason.to_owned())));
+    assert_eq!(pair.got(), [Got::Closed(1002, reason.to_owned())]);
+    assert_eq!(pair.reply(id, Outgoing::Text("late")), Err(SendError::Closed));
+    assert_eq!(pair.world.end(&mut pair.client), End::Closed);
+    pair.complete();
+}
+
+#[test]
+fn broken_rule_closes_whatever_the_application_does_with_the_messages_before_it() {
+    let broken = [Got::Closed(1002, "An opcode is not known.".to_owned())];
+    // It takes none of them.
+    let (mut pair, id) = broken_behind_two_messages();
+    assert_eq!(pair.got(), []);
+    pair.world.advance(seconds(10) + GRAIN);
+    assert_eq!(pair.got(), broken);
+    assert_eq!(pair.world.end(&mut pair.client), End::Closed);
+    assert_eq!(pair.next(id), Ok((Kind::Text, b"one".to_vec())), "it may take them still");
+    // Its call is over.
+    let (mut pair, _) = broken_behind_two_messages();
+    pair.complete();
+    assert_eq!(pair.got(), broken);
+    assert_eq!(pair.world.end(&mut pair.client), End::Closed);
+    // It closes by itself. The client's answer is not waited for, because it would not be read.
+    let (mut pair, id) = broken_behind_two_messages();
+    pair.close(id, 4000, "enough");
+    assert_eq!(pair.got(), [Got::Closed(4000, "enough".to_owned())]);
+    assert_eq!(pair.world.end(&mut pair.client), End::Closed);
+    assert!(matches!(pair.next(id), Ok((Kind::Text, _))));
+    // Its client leaves, and it is told of the rule behind the messages.
+    let (Pair { mut world, client, .. }, id) = broken_behind_two_messages();
+    client.reset();
+    world.settle();
+    let now = world.now();
+    let mut take = || world.engine.receive_message(id, now, &mut world.app);
+    assert!(matches!((take(), take()), (Incoming::Message(_), Incoming::Message(_))));
+    assert!(matches!(take(), Incoming::End(end) if end.code == 1002));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The corpus of `tests/corpus/websocket` against both roles of WebSocket: every case whole, byte by byte, cut at each
 //! position, and at seeded random positions (`KIRSCH_SEED`, or a fixed seed); and what the corpus cannot say.
+//!
+//! The file is long because each rule of the three RFCs that a client can break has its case.
 #![cfg(not(miri))]
 
 use serde::Deserialize;
@@ -573,6 +575,30 @@ fn close_is_answered_and_the_server_ends_the_transport() {
     let (heard, nothing) = hear(&mut server, &answer, &mut compression);
     assert_eq!((heard.close, nothing), (Some((1012, String::new())), Vec::new()));
     assert_eq!((server.waits_for(), server.close_code()), (Wait::End, 1012));
+}
+
+#[test]
+fn answer_to_a_fault_can_be_put_off() {
+    let Pair { mut server, mut compression, .. } = pair(None);
+    let mut out = Vec::new();
+    let mut unknown = b"\x83\x80\0\0\0\0".to_vec();
+    assert_eq!(server.next(&mut unknown, &mut compression).1, Event::Fault(WebSocketFault::OpcodeUnknown));
+    server.postpone(WebSocketFault::OpcodeUnknown);
+    assert_eq!((server.waits_for(), server.is_open(), server.owes_answer()), (Wait::Caller, true, false));
+    server.send(Outgoing::Text("x"), &mut compression, 0, &mut out).unwrap();
+    server.flush(0, &mut out);
+    assert_eq!(out, b"\x81\x01x");
+    // What follows is not read.
+    let mut text = b"\x81\x80\0\0\0\0".to_vec();
+    assert_eq!(server.next(&mut text, &mut compression), (6, Event::Nothing));
+    assert_eq!(server.take_up(), Some(WebSocketFault::OpcodeUnknown));
+    assert_eq!((server.take_up(), server.is_open(), server.waits_for()), (None, false, Wait::End));
+    out.clear();
+    server.flush(0, &mut out);
+    assert_eq!(&out[2..4], 1002u16.to_be_bytes());
+    // Nothing is put off where there is nothing to answer.
+    server.postpone(WebSocketFault::OpcodeUnknown);
+    assert_eq!((server.take_up(), server.waits_for()), (None, Wait::End));
 }
 
 #[test]

@@ -95,7 +95,8 @@ impl<A: App> Connection<A> {
         Ok(Some(WebSocketId { slot, exchange: index, serial }))
     }
 
-    /// Takes a message. Returns whether the connection has to be driven, because there is room for more.
+    /// Takes a message. Returns whether the connection has to be driven: there is room for more, or the client is to be told
+    /// which rule it broke behind the last one.
     pub(crate) fn receive_message(
         &mut self,
         id: WebSocketId,
@@ -105,14 +106,14 @@ impl<A: App> Connection<A> {
         let Some((websocket, _)) = self.named(id) else {
             return (Incoming::End(WebSocketEnd::abnormal()), false);
         };
-        let had_room = websocket.wants_input(config);
+        let (had_room, was_open) = (websocket.wants_input(config), websocket.is_open());
         let incoming = websocket.take();
-        let has_room = websocket.wants_input(config);
+        let (has_room, is_open) = (websocket.wants_input(config), websocket.is_open());
         if matches!(incoming, Incoming::Pending) && self.lifecycle != Lifecycle::Open {
             // Nothing comes any more, whatever has ended it.
             return (Incoming::End(WebSocketEnd::abnormal()), false);
         }
-        (incoming, !had_room && has_room)
+        (incoming, !had_room && has_room || was_open && !is_open)
     }
 
     /// Writes a message. The connection has to be driven then.

@@ -52,6 +52,8 @@ pub enum Event<'i> {
 pub enum Wait {
     /// Anything from the peer. A ping that it does not answer shows that it is gone; any bytes show that it is not.
     Peer,
+    /// The caller itself, which has [put off](Connection::postpone) the answer to a fault.
+    Caller,
     /// The peer's answer to our Close frame (RFC 6455 section 7.1.2). When its deadline passes, the transport is closed.
     Close,
     /// The end of the transport. A server closes it when all output is sent; a client waits until the server does
@@ -65,6 +67,8 @@ enum Phase {
     Open,
     /// Our Close frame has been written, and the peer's has not come.
     Closing,
+    /// The peer broke a rule, and messages that came before may still be answered.
+    Postponed(WebSocketFault),
     /// A Close frame is owed: the peer's has come, or the peer broke a rule.
     Owing {
         code: Option<CloseCode>,
@@ -72,6 +76,12 @@ enum Phase {
     },
     /// Nothing more is written or read.
     Closed,
+}
+
+impl Phase {
+    fn owing(fault: WebSocketFault) -> Self {
+        Phase::Owing { code: Some(fault.code()), reason: fault.explanation() }
+    }
 }
 
 /// One end of an open connection.
@@ -110,7 +120,7 @@ impl Connection {
             Ok(step) => step,
             Err(fault) => {
                 self.phase = match self.phase {
-                    Phase::Open => Phase::Owing { code: Some(fault.code()), reason: fault.explanation() },
+                    Phase::Open => Phase::owing(fault),
                     _ => Phase::Closed,
                 };
                 return (length, Event::Fault(fault));
@@ -140,7 +150,7 @@ impl Connection {
     /// sent. While they are more than the limit pings are not answered, and of those that come meanwhile the last one is.
     pub fn flush(&mut self, backlog: usize, out: &mut Vec<u8>) {
         match self.phase {
-            Phase::Open => {
+            Phase::Open | Phase::Postponed(_) => {
                 if let Some(payload) = self.pong.take_if(|_| backlog <= self.limits.backlog) {
                     self.sender.pong(&payload, out);
                 }
@@ -151,6 +161,22 @@ impl Connection {
             }
             Phase::Closing | Phase::Closed => {}
         }
+    }
+
+    /// Puts off the answer to a [fault](Event::Fault) that [`next`](Self::next) has just returned, so that messages which came
+    /// before it can still be answered. Nothing more is read. The caller bounds the time until
+    /// [`take_up`](Self::take_up). (RFC 6455 section 7.1.7 forbids to process what follows a fault, and not what was before.)
+    pub fn postpone(&mut self, fault: WebSocketFault) {
+        if matches!(self.phase, Phase::Owing { .. }) {
+            self.phase = Phase::Postponed(fault);
+        }
+    }
+
+    /// Takes up the answer that was put off, and returns what it answers: a Close frame is owed now.
+    pub fn take_up(&mut self) -> Option<WebSocketFault> {
+        let Phase::Postponed(fault) = self.phase else { return None };
+        self.phase = Phase::owing(fault);
+        Some(fault)
     }
 
     /// Appends a message to `out`, as one frame. `backlog` is how many bytes wait to be sent.
@@ -227,23 +253,25 @@ impl Connection {
     pub fn close(&mut self, code: CloseCode, reason: &str, out: &mut Vec<u8>) -> Result<(), SendError> {
         self.admit(0)?;
         self.sender.close(Some(code), reason, out);
-        self.phase = Phase::Closing;
+        // Behind a fault the peer's answer would not be read.
+        let is_failed = matches!(self.phase, Phase::Postponed(_));
+        self.phase = if is_failed { Phase::Closed } else { Phase::Closing };
         self.pong = None;
         Ok(())
     }
 
     fn admit(&self, backlog: usize) -> Result<(), SendError> {
         match self.phase {
-            Phase::Open if backlog <= self.limits.backlog => Ok(()),
-            Phase::Open => Err(SendError::QueueFull),
+            Phase::Open | Phase::Postponed(_) if backlog <= self.limits.backlog => Ok(()),
+            Phase::Open | Phase::Postponed(_) => Err(SendError::QueueFull),
             _ => Err(SendError::Closed),
         }
     }
 
-    /// Whether messages may be sent and received.
+    /// Whether messages may be sent.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        matches!(self.phase, Phase::Open)
+        matches!(self.phase, Phase::Open | Phase::Postponed(_))
     }
 
     /// Whether [`flush`](Self::flush) has anything to write.
@@ -257,6 +285,7 @@ impl Connection {
     pub fn waits_for(&self) -> Wait {
         match self.phase {
             Phase::Open => Wait::Peer,
+            Phase::Postponed(_) => Wait::Caller,
             Phase::Closing => Wait::Close,
             Phase::Owing { .. } | Phase::Closed => Wait::End,
         }
