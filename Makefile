@@ -3,12 +3,14 @@
 #   PYTHON=python3.12   the interpreter to build for (default: CPython 3.13, or the newest one >= 3.10)
 #   VENV=.venv          where the build and the tools are installed
 #   PROFILE=release     cargo's profile for the engine; `profiling` adds line tables
+#   TEST_PROFILE=testing  the one that `make test` builds with: `release` without what takes long to compile
 #   BIND=127.0.0.1:8000 where `make serve` listens
 #   PYTEST_ARGS=...     e.g. PYTEST_ARGS='-k chunked -x'; PYTEST_SLOW_ARGS for the slow tests
 #   PYTEST_RERUNS=...   how often pytest runs a failed test again (never, but in CI)
 #   RERUN=.ci/rerun     before the commands that test without pytest: runs each once more if it fails (empty, but in CI)
-#   FUZZ_ARGS='-s none'  for cargo fuzz: without a sanitizer it is many times faster, and wire has no unsafe code
 #   FUZZ_SECONDS=60     for each target; FUZZ_RUNS=10000000 bounds cases instead; FUZZ_TARGETS='a b' chooses
+#   FUZZ_ARGS=          further arguments of libFuzzer, as -help=1 lists them
+#   SLOW_SEEDS=1000     how many simulated worlds of each kind the slow tests run
 #   PEERS=.venvs/peers  a virtual environment that holds the servers to compare with; SCENARIO=ka,chrome,... RIVALS=...
 #   SURVEY_ARGS=        further arguments of kirsch survey
 #   FOUNDING=           which of survey/founding (all)
@@ -22,6 +24,7 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 
 VENV ?= .venv
 PROFILE ?= release
+TEST_PROFILE ?= testing
 BIND ?= 127.0.0.1:8000
 SHARED ?= ../shared
 FUZZ_SECONDS ?= 60
@@ -34,6 +37,7 @@ NIGHTLY ?= +nightly
 PYTEST_ARGS ?= -n 4
 PYTEST_TESTS ?= tests
 PYTEST_SLOW_ARGS ?= -n 2
+SLOW_SEEDS ?= 1000
 
 # Looked for once, and only by the commands that need it.
 PYTHON_GIVEN := $(PYTHON)
@@ -41,7 +45,9 @@ override PYTHON = $(eval override PYTHON := $(shell .ci/pythons --find $(PYTHON_
 
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/.stamps
-PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+WHEELS := $(VENV)/.wheel/$(PROFILE)
+# One at a time, because `make test` prepares several things at once.
+PIP = flock $(STAMPS) $(BIN)/python -m pip --quiet --disable-pip-version-check
 # PyO3 asks this interpreter for its version; left to itself it would take the first python3 on PATH, and every change
 # between the two would compile PyO3 again.
 export PYO3_PYTHON = $(abspath $(BIN)/python)
@@ -62,34 +68,35 @@ help: ## List the commands (this is also what a bare `make` does)
 	@sed -n 's/^#   /  /p' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: serve
-serve: same-python $(STAMPS)/kirsch ## Build the server alone, then serve examples/hello.py on http://127.0.0.1:8000
+serve: same-python $(STAMPS)/kirsch.$(PROFILE) ## Build the server alone, then serve examples/hello.py on http://127.0.0.1:8000
 	@echo "Serving examples/hello.py: open http://$(BIND)/, press Ctrl-C to stop."
 	@exec $(BIN)/kirsch --chdir examples --bind $(BIND) hello:app
 
 .PHONY: build
-build: same-python $(NATIVE:%=$(STAMPS)/%) $(PURE:%=$(STAMPS)/%) ## Install a release build of all distributions into VENV (quick when nothing changed)
+build: same-python $(NATIVE:%=$(STAMPS)/%.$(PROFILE)) $(PURE:%=$(STAMPS)/%) ## Install a release build of all distributions into VENV (quick when nothing changed)
 
-# The wheels are linked on one core, and most Rust tests compile on the other meanwhile. What those print is shown when
-# they have ended.
+# Everything at once: the Rust tests and kirsch-query's have what the build and the Python tests leave of the processors.
+# What they print is shown when they have ended.
 .PHONY: test
-test: same-python ## Build and run the server's tests but the slow ones, the shared corpus too if it is there
-	@mkdir -p target; echo "The Rust tests run beside the build; target/test-rust.log has what they print."
-	@$(MAKE) test-rust >target/test-rust.log 2>&1 & rust=$$!; \
-	trap 'kill $$rust 2>/dev/null || true' INT TERM; \
+test: same-python ## Build, and run the server's tests but the slow ones, and the quick ones of kirsch-query
+	@mkdir -p target; echo "The tests of Rust and of kirsch-query run beside the others: target/test-rust.log, target/test-query.log"
+	@nice -n 10 $(MAKE) test-rust >target/test-rust.log 2>&1 & rust=$$!; \
+	nice -n 5 $(MAKE) test-query-quick >target/test-query.log 2>&1 & query=$$!; \
+	trap 'kill $$rust $$query 2>/dev/null || true' INT TERM; \
 	failed=""; $(MAKE) test-python || failed=" test-python"; \
-	$(MAKE) test-query-quick || failed="$$failed test-query-quick"; \
-	echo "Waiting for the Rust tests."; \
+	echo "Waiting for the tests of Rust and of kirsch-query."; \
+	if wait $$query; then grep -E '^RERUN| passed' target/test-query.log; else cat target/test-query.log; failed="$$failed test-query-quick"; fi; \
 	if wait $$rust; then grep -E '^(test result|test .* FAILED$$|FAILED AT FIRST)' target/test-rust.log; else cat target/test-rust.log; failed="$$failed test-rust"; fi; \
 	if [ -n "$$failed" ]; then echo "Failed:$$failed"; exit 1; fi
 
 .PHONY: test-all
 test-all: test test-slow ## Run every test on this Python
 
-# What takes long and rarely fails alone.
+# What takes long and rarely fails alone, with the profile that ships.
 .PHONY: test-slow
-test-slow: build $(STAMPS)/test test-system loom ## Run the slow tests: those marked so, loom's models, paths, the other distributions, a survey
-	bash tests/system_packages.sh chromium:chromium  # 290 MB, which only these need
-	SHARED="$(abspath $(SHARED))" $(BIN)/python -m pytest $(PYTEST_SLOW_ARGS) $(PYTEST_RERUNS) -m slow tests
+test-slow: test-slow-python loom ## Run the slow tests: those marked so, Rust's, loom's models, paths, fuzzing, the other distributions, a survey
+	@$(MAKE) test-rust-slow
+	@$(MAKE) fuzz FUZZ_RUNS=20000 FUZZ_ARGS=-verbosity=0
 	@$(MAKE) test-bench
 	@$(MAKE) test-path
 	QUERY_CASES=20000 QUERY_HISTORIES=1000 timeout 1200 $(MAKE) test-query
@@ -98,9 +105,15 @@ test-slow: build $(STAMPS)/test test-system loom ## Run the slow tests: those ma
 	@$(MAKE) survey-smoke
 
 .PHONY: test-rust
-test-rust: ## Run the tests of the Rust crates alone, 200 simulated worlds among them
-	$(RERUN) cargo test --workspace --exclude gateway --exclude load-py --no-fail-fast
+test-rust: ## Run the quick tests of the Rust crates of the server alone, 200 simulated worlds among them
+	$(RERUN) cargo test -p wire -p engine -p sim --no-fail-fast
+
+.PHONY: test-rust-slow
+test-rust-slow: ## Run the other Rust tests: of the gateway, of the load generator, and SLOW_SEEDS simulated worlds
+	$(RERUN) cargo test -p load --no-fail-fast
 	@$(MAKE) test-gateway
+	$(RERUN) $(MAKE) sim SEEDS=$(SLOW_SEEDS)
+	$(RERUN) $(MAKE) sim SEEDS=$(SLOW_SEEDS) LOOP=1
 
 # The gateway's tests link the interpreter's libpython. Where there is none, those of files that know no Python run alone.
 .PHONY: test-gateway
@@ -122,10 +135,20 @@ loom: ## Try the orders in which threads can share the engine; LOOM_MAX_PREEMPTI
 sim: ## Simulate the engine's world: SEEDS=5000 of them, or SEED=7 alone and traced; SOCKETS=1 over real sockets, LOOP=1 in an event loop
 	@cargo run --quiet --profile test --package sim -- $(if $(SOCKETS),--sockets) $(if $(LOOP),--loop) $(if $(SEED),$(SEED),1..$(or $(SEEDS),200))
 
+# Nothing of the system is installed for these, and few packages: tests/real, which is slow, imports many more.
 .PHONY: test-python
-test-python: build $(STAMPS)/test test-system ## Run the server's Python tests alone, but the slow ones
-	SHARED="$(abspath $(SHARED))" $(BIN)/python -m pytest -m 'not slow' $(PYTEST_ARGS) $(PYTEST_RERUNS) $(PYTEST_TESTS)
+test-python: ## Run the server's Python tests alone, but the slow ones
+	@$(MAKE) --jobs=4 ready-to-test PROFILE=$(TEST_PROFILE)
+	SHARED="$(abspath $(SHARED))" $(BIN)/python -m pytest -m 'not slow' --ignore=tests/real $(PYTEST_ARGS) $(PYTEST_RERUNS) $(PYTEST_TESTS)
 	@[ -f $(SHARED)/corpus/run_corpus.py ] || echo "Not run: the shared corpus, which is not at $(SHARED)/corpus."
+
+.PHONY: ready-to-test
+ready-to-test: build $(STAMPS)/test
+
+.PHONY: test-slow-python
+test-slow-python: build $(STAMPS)/test $(STAMPS)/test-slow test-system ## Run the server's slow Python tests alone
+	bash tests/system_packages.sh chromium:chromium  # 290 MB, which only these need
+	SHARED="$(abspath $(SHARED))" $(BIN)/python -m pytest -m slow $(PYTEST_SLOW_ARGS) $(PYTEST_RERUNS) tests
 
 .PHONY: test-bench
 test-bench: build $(STAMPS)/test ## Run kirsch-bench's tests
@@ -242,7 +265,7 @@ SUITE ?= starlette
 
 .PHONY: test-asgi-suites
 test-asgi-suites: build $(SUITES_VENV)/.stamps/test ## Run the tests of Starlette against Kirsch over a socket; SUITE=fastapi those of FastAPI
-	$(SUITES_VENV)/bin/python -m pip --quiet --disable-pip-version-check install --force-reinstall --no-deps $(VENV)/.wheel/kirsch/*.whl
+	$(SUITES_VENV)/bin/python -m pip --quiet --disable-pip-version-check install --force-reinstall --no-deps $(WHEELS)/kirsch/*.whl
 	$(SUITES_VENV)/bin/python tests/asgi_suites/run.py $(SUITE) $(SUITE_ARGS)
 
 $(SUITES_VENV)/.stamps/test: tests/asgi_suites/requirements.txt
@@ -256,12 +279,12 @@ test-system:
 	bash tests/system_packages.sh
 
 .PHONY: test-pythons
-test-pythons: test-system ## Run the Python tests, slow ones too, on every CPython >= 3.10 that is found, each in .venvs/X.Y
+test-pythons: ## Run the Python tests, slow ones too, on every CPython >= 3.10 that is found, each in .venvs/X.Y
 	@failed=""; found="$$(.ci/pythons)"; \
 	while read -r version python; do \
 		echo "== CPython $$version ($$python)"; \
-		$(MAKE) test-python VENV=.venvs/$$version PYTHON="$$python" </dev/null || failed="$$failed $$version"; \
-		$(MAKE) test-python VENV=.venvs/$$version PYTHON="$$python" PYTEST_ARGS='$(PYTEST_SLOW_ARGS) -m slow' </dev/null || failed="$$failed $$version"; \
+		$(MAKE) test-python TEST_PROFILE=$(PROFILE) VENV=.venvs/$$version PYTHON="$$python" </dev/null || failed="$$failed $$version"; \
+		$(MAKE) test-slow-python VENV=.venvs/$$version PYTHON="$$python" </dev/null || failed="$$failed $$version"; \
 		$(MAKE) test-bench VENV=.venvs/$$version PYTHON="$$python" </dev/null || failed="$$failed $$version"; \
 		$(MAKE) test-query QUERY_VENV=.venvs/query-$$version PYTHON="$$python" </dev/null || failed="$$failed $$version"; \
 		$(MAKE) test-web WEB_VENV=.venvs/web-$$version PYTHON="$$python" </dev/null || failed="$$failed $$version"; \
@@ -387,7 +410,7 @@ survey-frameworks: build ## Measure whole frameworks beside the bare server, wit
 	@bash packages/kirsch-query/tests/install_databases.sh
 	@[ -x .venvs/frameworks/bin/python ] || $(BIN)/python -m venv .venvs/frameworks
 	.venvs/frameworks/bin/python -m pip --quiet --disable-pip-version-check install --force-reinstall --no-deps \
-		$(VENV)/.wheel/kirsch/*.whl $(VENV)/.wheel/kirsch-bench/*.whl --editable packages/kirsch-web
+		$(WHEELS)/kirsch/*.whl $(WHEELS)/kirsch-bench/*.whl --editable packages/kirsch-web
 	.venvs/frameworks/bin/python -m pip --quiet --disable-pip-version-check install -r survey/frameworks/packages.txt
 	.venvs/frameworks/bin/python survey/frameworks/run.py --check
 	.venvs/frameworks/bin/python survey/frameworks/run.py --out target/survey/frameworks $(SURVEY_ARGS)
@@ -398,21 +421,29 @@ survey-frameworks: build ## Measure whole frameworks beside the bare server, wit
 instructions: build ## Count the instructions of a request under callgrind, which noise does not change
 	$(BIN)/python scripts/instructions.py
 
+# libFuzzer, which the crate libfuzzer-sys brings, with the instrumentation that rustc has in LLVM: any stable compiler
+# will do, and a C++ compiler. There is no sanitizer: it would be many times slower, and what is fuzzed has no unsafe code.
+FUZZ_FLAGS := --cfg fuzzing -Ccodegen-units=1 -Cpasses=sancov-module $(addprefix -Cllvm-args=-sanitizer-coverage-,\
+	level=4 inline-8bit-counters pc-table trace-compares)
+FUZZ_HOST = $(shell rustc -vV | sed -n 's/^host: //p')
+FUZZ_TARGETS ?= $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
+
 .PHONY: fuzz
-fuzz: ## Fuzz each target for FUZZ_SECONDS, from the seeds in tests/corpus
-	@cargo $(NIGHTLY) fuzz --version >/dev/null 2>&1 || { \
-		echo "cargo-fuzz on a nightly compiler is missing. To install both:"; \
-		echo "  rustup toolchain install nightly && cargo install cargo-fuzz"; exit 1; }
-	@for target in $${FUZZ_TARGETS:-$$(cargo $(NIGHTLY) fuzz list)}; do \
+fuzz: ## Fuzz each target for FUZZ_SECONDS, from the seeds in tests/corpus; what breaks one stays in fuzz/artifacts
+	@bash tests/system_packages.sh c++:g++
+	cd fuzz && RUSTFLAGS="$(FUZZ_FLAGS)" cargo build --release --locked --target $(FUZZ_HOST)
+	@cd fuzz; for target in $(FUZZ_TARGETS); do \
 		echo "== $$target"; \
-		fuzz/seed.sh $$target; \
-		cargo $(NIGHTLY) fuzz run $(FUZZ_ARGS) $$target fuzz/corpus/$$target -- \
-			-dict=fuzz/http1.dict -print_final_stats=1 $(if $(FUZZ_RUNS),-runs=$(FUZZ_RUNS),-max_total_time=$(FUZZ_SECONDS)); \
+		./seed.sh $$target; \
+		mkdir -p artifacts/$$target; \
+		target/$(FUZZ_HOST)/release/$$target corpus/$$target -dict=http1.dict -print_final_stats=1 \
+			-artifact_prefix=artifacts/$$target/ $(FUZZ_ARGS) \
+			$(if $(FUZZ_RUNS),-runs=$(FUZZ_RUNS),-max_total_time=$(FUZZ_SECONDS)); \
 	done
 
 # Echoes by crates/wire alone. AUTOBAHN_CASES=quick leaves out those that take long; or patterns, such as '12.1.*'.
 .PHONY: autobahn
-autobahn: same-python $(STAMPS)/kirsch ## Run the Autobahn test suite (517 cases, Python 2.7) against the server with an ASGI application
+autobahn: same-python $(STAMPS)/kirsch.$(PROFILE) ## Run the Autobahn test suite (517 cases, Python 2.7) against the server with an ASGI application
 	$(PYTHON) scripts/autobahn.py --server $(BIN)/kirsch \
 		--venv .venvs/autobahn --cases $(or $(AUTOBAHN_CASES),all) $(AUTOBAHN_ARGS)
 
@@ -450,34 +481,41 @@ $(STAMPS)/venv:
 	@[ -n "$(PYTHON)" ] || { echo "No CPython >= 3.10 with the module venv found$(PYTHON_GIVEN:%= as %): install one, or choose with PYTHON=."; exit 1; }
 	@command -v cargo >/dev/null || { echo "No cargo found: install Rust, e.g. from https://rustup.rs."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
+	@mkdir -p $(@D)
 	$(PIP) install 'pip>=25.1'
-	@mkdir -p $(@D) && touch $@
+	@touch $@
 
-$(STAMPS)/build $(STAMPS)/check: $(STAMPS)/%: pyproject.toml $(STAMPS)/venv
+$(STAMPS)/build $(STAMPS)/check $(STAMPS)/test: $(STAMPS)/%: pyproject.toml $(STAMPS)/venv
 	$(PIP) install --group $*
 	@touch $@
 
-$(STAMPS)/test: pyproject.toml tests/requirements.txt $(STAMPS)/venv
-	$(PIP) install --group test -r tests/requirements.txt
+$(STAMPS)/test-slow: tests/requirements.txt $(STAMPS)/venv
+	$(PIP) install -r tests/requirements.txt
 	@touch $@
 
-# $(call install-wheel,FOLDER): build the distribution of that folder and install it. What it depends on is either built
-# here or needed by nothing that `make` runs, so no index is asked.
-define install-wheel
-@rm -rf $(VENV)/.wheel/$(@F)
+# $(call build-wheel,FOLDER): build the distribution of that folder, whose wheel stays beside the stamp of this rule.
+define build-wheel
+@rm -rf $(@D)
 cd $(1) && "$(abspath $(BIN))/maturin" build --quiet --profile $(PROFILE) --interpreter "$(abspath $(BIN))/python" \
-	--compatibility linux --out "$(abspath $(VENV))/.wheel/$(@F)"
-$(PIP) install --force-reinstall --no-deps $(VENV)/.wheel/$(@F)/*.whl
+	--compatibility linux --out "$(abspath $(@D))"
 @touch $@
 endef
 
-$(STAMPS)/kirsch: $(call sources,crates/wire crates/engine crates/gateway packages/kirsch) $(STAMPS)/build
-	$(call install-wheel,packages/kirsch)
+$(WHEELS)/kirsch/.built: $(call sources,crates/wire crates/engine crates/gateway packages/kirsch) $(STAMPS)/build
+	$(call build-wheel,packages/kirsch)
 
-$(STAMPS)/kirsch-bench: $(call sources,crates/wire crates/engine crates/load crates/load-py \
-		packages/kirsch-bench/pyproject.toml packages/kirsch-bench/README.md packages/kirsch-bench/src) $(STAMPS)/build
-	$(call install-wheel,packages/kirsch-bench)
+# Behind the other, which has compiled most of it.
+$(WHEELS)/kirsch-bench/.built: $(call sources,crates/wire crates/engine crates/load crates/load-py \
+		packages/kirsch-bench/pyproject.toml packages/kirsch-bench/README.md packages/kirsch-bench/src) $(STAMPS)/build \
+		| $(WHEELS)/kirsch/.built
+	$(call build-wheel,packages/kirsch-bench)
 
-$(PURE:%=$(STAMPS)/%): $(STAMPS)/%: packages/%/pyproject.toml | $(STAMPS)/kirsch
+# The stamp has the name of the profile, because an environment holds the wheel of one. What a wheel depends on is either
+# built here or needed by nothing that `make` runs, so no index is asked.
+$(NATIVE:%=$(STAMPS)/%.$(PROFILE)): $(STAMPS)/%.$(PROFILE): $(WHEELS)/%/.built
+	$(PIP) install --force-reinstall --no-deps $(<D)/*.whl
+	@rm -f $(STAMPS)/$*.* && touch $@
+
+$(PURE:%=$(STAMPS)/%): $(STAMPS)/%: packages/%/pyproject.toml | $(STAMPS)/venv
 	$(PIP) install --editable packages/$*
 	@touch $@

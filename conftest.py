@@ -37,6 +37,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as slow what drives a program of the system: to install it takes longer than most tests."""
+    for item in items:
+        if "program" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture
 def serve() -> Iterator[Serve]:
     """Start servers (see :class:`running.Serve`); end them afterwards and fail the test where one misbehaved:

@@ -75,6 +75,7 @@ async def fetch(server: kirsch.Server, target: str) -> bytes:
         test_asgi.test_cancelled_requests_leave_nothing_behind,
     ],
 )
+@pytest.mark.slow
 def test_uvloop_serves_as_the_loop_of_cpython_does(serve: Serve, test: Callable[[Serve], None]) -> None:
     def serve_with_uvloop(application: str, *args: str, **more: Any) -> Running:
         return serve(application, "--loop", "uvloop", *args, **more)

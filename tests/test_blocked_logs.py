@@ -191,6 +191,7 @@ def _queue_is_empty(fd: int) -> bool:
     return waiting[0] == 0
 
 
+@pytest.mark.slow
 def test_access_lines_are_dropped_when_standard_output_is_not_read(
     block: Callable[..., Blocked], write_app: Write
 ) -> None:

@@ -178,6 +178,7 @@ def test_manual_page_has_every_setting() -> None:
 
 
 @pytest.mark.skipif(shutil.which("mandoc") is None, reason="mandoc is not installed; tests/system_packages.sh does it")
+@pytest.mark.slow
 def test_mandoc_finds_nothing_wrong_with_the_manual_page() -> None:
     page = kirsch("man").stdout
     done = subprocess.run(
@@ -194,6 +195,7 @@ def test_mandoc_finds_nothing_wrong_with_the_manual_page() -> None:
 
 
 @pytest.mark.skipif(shutil.which("man") is None, reason="man is not installed; tests/system_packages.sh does it")
+@pytest.mark.slow
 def test_man_shows_the_manual_page(tmp_path: Path) -> None:
     path = tmp_path / "kirsch.1"
     path.write_text(kirsch("man").stdout, encoding="utf-8")

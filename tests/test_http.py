@@ -608,6 +608,7 @@ def test_the_server_field_can_be_chosen(
         assert response.header("Date")
 
 
+@pytest.mark.slow
 def test_many_connections_at_a_time_get_their_own_answers(site: Running) -> None:
     failures: list[str] = []
 

@@ -15,11 +15,14 @@ from fronts import DOCS, block
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+# The schemas are 22 MB, which only these need.
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def manifest() -> dict[str, Any]:
     """The documents of the manifest by kind."""
-    yaml = pytest.importorskip("yaml", reason="tests/requirements.txt names PyYAML")
+    yaml = pytest.importorskip("yaml", reason="pyproject.toml names PyYAML")
     return {each["kind"]: each for each in yaml.safe_load_all(block("kubernetes.md", "yaml", "shop.yaml"))}
 
 

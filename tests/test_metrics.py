@@ -51,7 +51,7 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 def parse(text: str) -> dict[str, Any]:
     """Families by name, as Prometheus's own client for Python reads them; each name and each series once."""
-    parser = pytest.importorskip("prometheus_client.parser", reason="tests/requirements.txt names prometheus_client")
+    parser = pytest.importorskip("prometheus_client.parser", reason="pyproject.toml names prometheus_client")
     families = list(parser.text_string_to_metric_families(text))
     series = [(sample.name, tuple(sorted(sample.labels.items()))) for each in families for sample in each.samples]
     assert len(set(series)) == len(series)
@@ -644,8 +644,9 @@ def code_blocks(page: str, language: str) -> list[str]:
 
 
 @pytest.mark.parametrize("preload", [False, True])
+@pytest.mark.slow
 def test_the_recipe_for_prometheus_client_works(serve: Serve, tmp_path: Path, preload: bool) -> None:
-    pytest.importorskip("prometheus_client", reason="tests/requirements.txt names prometheus_client")
+    pytest.importorskip("prometheus_client", reason="pyproject.toml names prometheus_client")
     for block in code_blocks("metrics.md", "python"):
         name = re.match(r"# (\w+\.py)\n", block)
         assert name is not None

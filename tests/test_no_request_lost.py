@@ -162,6 +162,7 @@ def test_reloads_with_sockets_for_each_worker(under_load: Callable[..., tuple[Ru
         site.wait_for(f"{number.name}: done", after=seen, timeout=20)
 
 
+@pytest.mark.slow
 def test_twenty_reloads_at_once(under_load: Callable[..., tuple[Running, list[Client]]]) -> None:
     site, clients = under_load("-w2")
     for _ in range(20):

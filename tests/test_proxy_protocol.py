@@ -290,6 +290,7 @@ def fetch(url: str, context: ssl.SSLContext | None = None) -> dict[str, Any]:
         return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "option", ["send-proxy", "send-proxy-v2", "send-proxy-v2 proxy-v2-options crc32c,unique-id,authority,ssl,cert-cn"]
 )
@@ -336,6 +337,7 @@ backend kirsch
     assert "closed a connection" not in server.stderr
 
 
+@pytest.mark.slow
 def test_haproxy_tells_of_tls_and_of_the_certificate(
     proxied: Callable[..., Running], front: Callable[[list[str], int], None], tmp_path: Path
 ) -> None:
@@ -370,6 +372,7 @@ listen public
     assert found["kirsch.proxy"]["tls_is_verified"] is True
 
 
+@pytest.mark.slow
 def test_nginx_stream_passes_its_client_on(
     proxied: Callable[..., Running], front: Callable[[list[str], int], None], tmp_path: Path
 ) -> None:

@@ -66,6 +66,7 @@ def start(serve: Serve, tmp_path: Path) -> Callable[..., Site]:
     ],
     ids=["import", "syntax", "access-log"],
 )
+@pytest.mark.slow
 def test_reload_keeps_the_number_of_workers_when_it_fails(
     start: Callable[..., Site], mode: tuple[str, ...], broken: str, more: str, told: str
 ) -> None:

@@ -315,6 +315,7 @@ def test_a_slow_request_is_read_whole_or_not_at_all(board: Scoreboard) -> None:
     os.close(done)
 
 
+@pytest.mark.slow
 def test_counters_never_go_back_and_never_count_twice_while_workers_come_and_go(board: Scoreboard) -> None:
     """Two readers and a worker at full speed, and a supervisor that folds nearly as fast."""
     done, tell = os.pipe()

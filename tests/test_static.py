@@ -510,6 +510,7 @@ def test_curl_resumes_a_download(served: Running, site: Path, program: Callable[
         assert answer.stdout == expected
 
 
+@pytest.mark.slow
 def test_digest_of_a_large_file_survives_slow_and_fast_readers(served: Running, site: Path) -> None:
     content = os.urandom(9 << 20)
     (site / "public" / "random.bin").write_bytes(content)

@@ -368,7 +368,8 @@ EXAMPLES = re.findall(
 )
 
 
-@pytest.mark.parametrize("number", range(5))
+# The last two are Flask's and Django's.
+@pytest.mark.parametrize("number", [0, 1, 2, *(pytest.param(each, marks=pytest.mark.slow) for each in (3, 4))])
 def test_example_of_the_documentation_works(serve: Serve, write_app: Callable[[str], str], number: int) -> None:
     assert len(EXAMPLES) == 5
     site = serve(f"{write_app(EXAMPLES[number])}:app")

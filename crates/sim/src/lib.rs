@@ -25,7 +25,10 @@
 //! and Linux moves the bytes.
 //!
 //! The engine's own tests direct a scripted application instead of drawing one. What both kinds of worlds have stands here
-//! once: the protocol of [`frames`], the parts of a [`response`], and real [`sockets`].
+//! once: the protocol of [`frames`], the parts of a [`response`], and real [`sockets`]. Their `App`s are two on purpose:
+//! the scripted one writes down in which order the engine calls it, for the test to compare; the one here judges each call
+//! by the plan at once, because there are too many to write down. One type with both would do one or the other in every
+//! method.
 //!
 //! Not simulated: the scheduler's lock, of which loom tries every interleaving, the operating system, and Python.
 #![forbid(unsafe_code)]
