@@ -432,6 +432,18 @@ def test_limits_and_offsets_at_their_ends(session: orm.Session) -> None:
         found(limit=-1)
 
 
+def test_what_is_no_mapped_class_is_refused(session: orm.Session) -> None:
+    every: Any = where(lambda x: x.j >= 0)
+    one: Any = thing()
+    models: list[Any] = [Thing.__table__, [Thing], one, "thing"]
+    for model in models:
+        with pytest.raises(QueryError, match="is not a mapped class"):
+            recall(session, model, every)
+    for model in (one, "thing", int, Thing.j):
+        with pytest.raises(QueryError, match="is not a mapped class, an alias of one, or a table"):
+            every.clause(model)
+
+
 def test_lists_that_are_empty_or_long(session: orm.Session) -> None:
     session.add_all([thing(i=3), thing(i=None)])
     session.commit()

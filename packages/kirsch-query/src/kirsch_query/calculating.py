@@ -108,9 +108,6 @@ class Calculating(Comparing):
         alias = orm.aliased(attribute.mapper)
         self.classes.add(attribute.mapper.class_)
         condition = getattr(owner.target, name).of_type(alias).__clause_element__()
-        subclass = attribute.mapper._single_table_criterion  # which rows of the table are of this class
-        if subclass is not None:
-            condition = sa.and_(condition, sa.inspect(alias)._adapt_element(subclass))
         aliases, conditions = (owner.aliases, owner.conditions) if isinstance(owner, Related) else ((), ())
         self.note(node, scope, "a correlated subquery finds the related rows")
         return (Many if attribute.uselist else Related)(alias, (*aliases, alias), (*conditions, condition))

@@ -286,10 +286,7 @@ class Comparing(Base):
         """A number that equals the constant, in the column's own type."""
         if isinstance(constant, float) and math.isnan(constant):
             return None
-        if isinstance(constant, float | decimal.Decimal) and not is_finite(constant):
-            raise self.refuse(
-                f"{constant!r} is no number that every database knows", node, scope, "Compare with a finite number."
-            )
+        self._check_number(kind, constant, node, scope)
         if kind.name == "bool":
             return self.literal(bool(constant), BOOL) if constant in (0, 1) else None
         if kind.name == "int":
@@ -299,17 +296,20 @@ class Comparing(Base):
                 return None
             return self.literal(int(constant), BIG)
         if kind.name == "float":
-            if isinstance(constant, decimal.Decimal):
-                raise self.refuse("a float is compared with a Decimal", node, scope, "Make both of one type.")
             return self.literal(float(constant), DOUBLE) if is_double(constant) else None
-        if isinstance(constant, float):
-            raise self.refuse(
-                "a Decimal is compared with a float, which no database does exactly",
-                node,
-                scope,
-                f"Write Decimal({str(constant)!r}) if that is what is meant.",
-            )
         return self._bound_decimal(decimal.Decimal(constant), node, scope)
+
+    def _check_number(self, kind: Kind, constant: Any, node: ast.expr, scope: Scope) -> None:
+        """Refuse a number that no database compares exactly with one of this kind."""
+        if isinstance(constant, float | decimal.Decimal) and not is_finite(constant):
+            raise self.refuse(
+                f"{constant!r} is no number that every database knows", node, scope, "Compare with a finite number."
+            )
+        if kind.name == "float" and isinstance(constant, decimal.Decimal):
+            raise self.refuse("a float is compared with a Decimal", node, scope, "Make both of one type.")
+        if kind.name == "decimal" and isinstance(constant, float):
+            hint = f"Write Decimal({str(constant)!r}) if that is what is meant."
+            raise self.refuse("a Decimal is compared with a float, which no database does exactly", node, scope, hint)
 
     def _bound_decimal(self, constant: decimal.Decimal, node: ast.expr, scope: Scope) -> SQL:
         before, after = digits_of(constant)
@@ -384,10 +384,7 @@ class Comparing(Base):
         """The parameter with which a number is compared; none where the comparison holds for all numbers or none."""
         if isinstance(constant, float) and math.isnan(constant):
             return False, []
-        if isinstance(constant, float | decimal.Decimal) and not is_finite(constant):
-            raise self.refuse(
-                f"{constant!r} is no number that every database knows", node, scope, "Compare with a finite number."
-            )
+        self._check_number(kind, constant, node, scope)
         if kind.name in ("bool", "int"):
             # Beside an integer, a number between two others is the next one up or down.
             bound = math.floor(constant) if name in ("le", "gt") else math.ceil(constant)
@@ -397,18 +394,9 @@ class Comparing(Base):
                 return (bound > 0) == (name in ("lt", "le")), []
             return True, [self.literal(bound, BIG)]
         if kind.name == "float":
-            if isinstance(constant, decimal.Decimal):
-                raise self.refuse("a float is compared with a Decimal", node, scope, "Make both of one type.")
             if not is_double(constant):
                 raise self.refuse("the integer is not a float without loss", node, scope, "Use a smaller one.")
             return True, [self.literal(float(constant), DOUBLE)]
-        if isinstance(constant, float):
-            raise self.refuse(
-                "a Decimal is compared with a float, which no database does exactly",
-                node,
-                scope,
-                f"Write Decimal({str(constant)!r}) if that is what is meant.",
-            )
         return True, [self._bound_decimal(decimal.Decimal(constant), node, scope)]
 
     # Membership

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from . import memory
 from .scope import ABSENT, Item, Scope, constant, free_names, is_builtin
-from .source import Source, compiled_quietly
+from .source import Source, code_of, function_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -80,8 +80,8 @@ def _hoisted(source: Source) -> _Hoisted | None:
     if source.private:
         return None
     prefix = "part_"
-    text = f"{source.rows} {ast.unparse(source.body)}"
-    while prefix in text:
+    names = {getattr(each, "id", None) or getattr(each, "arg", None) or "" for each in ast.walk(source.body)}
+    while any(each.startswith(prefix) for each in names.union(source.rows)):
         prefix += "_"
     hoist = _Hoist(frozenset(source.rows), prefix)
     body = hoist.visit(source.body)
@@ -94,20 +94,7 @@ def _fast_code(source: Source) -> CodeType:
     hoisted = _hoisted(source)
     assert hoisted is not None
 
-    def function(names: Iterable[str], inner: ast.expr) -> ast.Lambda:
-        arguments = ast.arguments(
-            posonlyargs=[*map(ast.arg, names)], args=[], vararg=None, kwonlyargs=[], kw_defaults=[], kwarg=None,
-            defaults=[],
-        )  # fmt: skip
-        return ast.Lambda(arguments, inner)
-
-    outer = function(hoisted.names, function(source.rows, hoisted.body))
-    return _inner(ast.fix_missing_locations(ast.Expression(ast.copy_location(outer, source.body))), source)
-
-
-def _inner(module: ast.Expression, source: Source) -> CodeType:
-    compiled = compiled_quietly(module, source.filename, "eval")
-    return next(each for each in compiled.co_consts if isinstance(each, CodeType))
+    return code_of(function_of(hoisted.names, function_of(source.rows, hoisted.body)), source.filename)
 
 
 _SIGNS: dict[type[ast.AST], str] = {
@@ -271,7 +258,7 @@ def _rule_code(source: Source) -> tuple[CodeType, frozenset[str]] | None:
         text = rule.truth(hoisted.body)
         helpers = [f"{hoisted.prefix}{name}" for name in _HELPERS]
         text = f"lambda {', '.join([*helpers, *hoisted.names])}: lambda {', '.join(source.rows)}: {text}"
-        return _inner(ast.parse(text, mode="eval"), source), frozenset(rule.strict)
+        return code_of(ast.parse(text, mode="eval").body, source.filename), frozenset(rule.strict)
     except (_Unknown, RecursionError, MemoryError):  # too deep for the compiler: Python's own words for it
         return None
 

@@ -71,6 +71,13 @@ class _Query:
         self.session = session
         self.several = isinstance(models, tuple)
         self.models: tuple[Any, ...] = models if isinstance(models, tuple) else (models,)
+        for model in self.models:
+            found = sa.inspect(model, raiseerr=False)
+            if not getattr(found, "is_mapper", False) and not getattr(found, "is_aliased_class", False):
+                raise QueryError(
+                    f"{model!r} is not a mapped class",
+                    hint="Give a class or a tuple of classes. For a table: session.execute(query.select(table)).",
+                )
         self.query: Where[Any] = where(query)
         self.query.models(self.models)
         self.finish = finish

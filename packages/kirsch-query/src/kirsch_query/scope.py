@@ -9,7 +9,7 @@ from types import CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .errors import QueryError, SourceError
-from .source import Source, compiled_quietly, free_names, from_function
+from .source import Source, code_of, free_names, from_function, function_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -102,14 +102,8 @@ def bound_names(node: ast.expr, scope: Scope) -> frozenset[str]:
 @functools.lru_cache(maxsize=65536)
 def _compiled(node: ast.expr, names: tuple[str, ...], filename: str, private: str) -> CodeType:
     """The code of a function of ``names`` that returns the value of ``node``."""
-    arguments = ast.arguments(
-        posonlyargs=[], args=[ast.arg(_mangled(name, private)) for name in names], vararg=None, kwonlyargs=[],
-        kw_defaults=[], kwarg=None, defaults=[],
-    )  # fmt: skip
     body = _Mangler(private).visit(_copy(node)) if private else node
-    module = ast.fix_missing_locations(ast.Expression(ast.copy_location(ast.Lambda(arguments, body), node)))
-    compiled = compiled_quietly(module, filename, "eval")
-    return next(each for each in compiled.co_consts if isinstance(each, CodeType))
+    return code_of(function_of((_mangled(name, private) for name in names), body), filename)
 
 
 def _copy(node: ast.expr) -> ast.expr:

@@ -13,9 +13,12 @@ import ast
 import functools
 import warnings
 from types import CodeType, FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .errors import Place, SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 Function = ast.Lambda | ast.FunctionDef
 
@@ -187,6 +190,22 @@ def compiled_quietly(tree: ast.Module | ast.Expression, filename: str, mode: str
         code = compile(tree, filename, mode, flags, dont_inherit=True)
     assert isinstance(code, CodeType)
     return code
+
+
+def function_of(names: Iterable[str], body: ast.expr) -> ast.Lambda:
+    """The function of some names that returns an expression."""
+    at = {name: getattr(body, name) for name in ("lineno", "col_offset", "end_lineno", "end_col_offset")}
+    arguments = ast.arguments(
+        posonlyargs=[ast.arg(each, **at) for each in names], args=[], vararg=None, kwonlyargs=[], kw_defaults=[],
+        kwarg=None, defaults=[],
+    )  # fmt: skip
+    return ast.Lambda(arguments, body, **at)
+
+
+def code_of(function: ast.expr, filename: str) -> CodeType:
+    """The code of a lambda."""
+    compiled = compiled_quietly(ast.Expression(function), filename, "eval")
+    return next(each for each in compiled.co_consts if isinstance(each, CodeType))
 
 
 def _same(left: CodeType, right: CodeType) -> bool:

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from . import memory
 from .emit import DIALECTS, dialect_name, op, unproven
-from .errors import Refused
+from .errors import QueryError, Refused
 from .kinds import (
     NUMBERS,
     Kind,
@@ -37,6 +37,12 @@ class Entity:
     """A row: a mapped class or an alias of one, or a table."""
 
     target: Any
+
+    def __post_init__(self) -> None:
+        found = sa.inspect(self.target, raiseerr=False)
+        mapped = getattr(found, "is_mapper", False) or getattr(found, "is_aliased_class", False)
+        if not mapped and not isinstance(found, sa.FromClause):
+            raise QueryError(f"{self.target!r} is not a mapped class, an alias of one, or a table")
 
 
 @dataclass(frozen=True, eq=False)
