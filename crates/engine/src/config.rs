@@ -154,6 +154,9 @@ pub(crate) const ACCEPTS_AT_STOP: usize = 65_536;
 /// How long a connection lingers after its last response, so that the response is not destroyed by a reset while
 /// the peer still sends (RFC 9112 section 9.6), and how much it may send.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
+/// How long the application may keep the socket of a connection that it has hijacked when its call is over: enough for a
+/// client to answer a Close frame.
+pub(crate) const HIJACK_LINGER: Duration = Duration::from_secs(10);
 /// Bytes discarded while lingering.
 pub(crate) const LINGER_BYTES: u64 = 4 << 20;
 /// How long descriptors are given to become free before accepting is tried again.

@@ -5,7 +5,8 @@
 //!
 //! ```text
 //!   Open ─── the last response is complete, or a request was refused ──▶ Closing ─▶ Linger ─▶ closed
-//!     └───── the peer is gone ──────────────────────────────────────────────┴─────────┴─────▶ Gone
+//!     ├───── the peer is gone ──────────────────────────────────────────────┴─────────┴─────▶ Gone
+//!     └─ the application takes the connection over ─▶ Hijacked ─▶ closed, or Gone
 //! ```
 //!
 //! Where each exchange stands is its own affair ([`crate::exchange`]). A connection that is over but for calls that are
@@ -24,6 +25,7 @@ mod expiring;
 mod files;
 mod front;
 mod head;
+mod hijack;
 mod inbound;
 mod introduction;
 mod multiplexed;
@@ -40,7 +42,7 @@ use crate::app::{App, CallId, Refusal, Report};
 use crate::config::{CALLS_PER_ROUND, LINGER_BYTES};
 use crate::context::EngineContext;
 use crate::deadline::{Millis, Timer};
-use crate::exchange::{Awaited, Exchange, Exchanges, Index, State, Until};
+use crate::exchange::{Awaited, Cause, Exchange, Exchanges, Index, State, Until};
 use crate::meter;
 use crate::net::{Net, Peer};
 use crate::observe::{Observer, Stage};
@@ -53,6 +55,7 @@ use schedule::{Schedule, Watched};
 use std::any::Any;
 
 pub use expiring::Expired;
+pub use hijack::{HijackId, HijackRefusal, Hijacked};
 pub(crate) use watchdog::Serviced;
 pub(crate) use websocket::Sending;
 
@@ -119,6 +122,11 @@ enum Lifecycle {
     Closing(Closing),
     /// All is sent; what the peer still sends is discarded until it closes, up to so many bytes.
     Linger(u64),
+    /// The application speaks to the peer itself. `serial`: no other hijacked connection has it.
+    Hijacked {
+        serial: u64,
+        holder: Holder,
+    },
     /// The peer is gone, or needs nothing more.
     Gone,
 }
@@ -131,6 +139,15 @@ enum Closing {
     Linger,
     /// The peer must see that something is missing.
     Reset,
+}
+
+/// What of the application has a hijacked connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Holder {
+    /// Its call, which has not returned.
+    Call,
+    /// Its socket alone: the call is over, and has not closed it.
+    Socket,
 }
 
 /// Requests that became ready in the round with this number.
@@ -250,7 +267,7 @@ impl<A: App> Connection<A> {
                 State::Running(_) => self.exchanges.first.incoming.is_some(),
                 _ => false,
             },
-            Lifecycle::Closing(_) | Lifecycle::Gone => false,
+            Lifecycle::Closing(_) | Lifecycle::Hijacked { .. } | Lifecycle::Gone => false,
         }
     }
 
@@ -372,6 +389,7 @@ impl<A: App> Connection<A> {
                     return Step::Next;
                 }
             }
+            Lifecycle::Hijacked { .. } => return Step::Stop(NextAction::Wait),
             Lifecycle::Gone => return Step::Stop(self.leave(context, app)),
             Lifecycle::Closing(Closing::Reset) => {
                 self.transport.reset_on_drop();
@@ -430,8 +448,10 @@ impl<A: App> Connection<A> {
 
     /// Whether the client of a call has left, as far as can be seen.
     pub(crate) fn has_client_left(&self, exchange: Index) -> bool {
-        let is_detached =
-            self.exchanges.get(exchange).is_none_or(|exchange| matches!(exchange.state, State::Detached(_)));
+        let is_detached = self.exchanges.get(exchange).is_none_or(|exchange| match &exchange.state {
+            State::Detached(detached) => detached.cause != Cause::Hijacked,
+            _ => false,
+        });
         is_detached || self.input.has_ended() || self.transport.has_peer_left()
     }
 }

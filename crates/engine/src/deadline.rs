@@ -94,6 +94,8 @@ pub(crate) enum Wait {
     Linger,
     /// The peer of a WebSocket: that it lives, or answers a Close frame, or ends its message.
     WebSocket,
+    /// The application, to close the socket of a connection that it has hijacked.
+    Hijacker,
 }
 
 /// What is waited for, since when, and until when.

@@ -2,14 +2,15 @@
 //!
 //! The engine's parts are in files of their own: the [clock](clock), the [round](round) and its queues of connections,
 //! the [run queue](work) of requests, the [acceptor](acceptor), [deadlines](deadlines) that are still to be set, the
-//! [stop](stopping), and what the [watchdog](pending) leaves to the next poll. `accept`, `calls`, `stop`, `watchdog` and
-//! `websocket` implement [`Engine`]'s methods about each.
+//! [stop](stopping), and what the [watchdog](pending) leaves to the next poll. `accept`, `calls`, `hijack`, `stop`,
+//! `watchdog` and `websocket` implement [`Engine`]'s methods about each.
 
 mod accept;
 mod acceptor;
 mod calls;
 mod clock;
 mod deadlines;
+mod hijack;
 mod pending;
 mod round;
 mod stop;

@@ -4,7 +4,8 @@
 //!   Free ─head─▶ Receiving ─its end─▶ Running ── complete ─┬─ Done, Cut ───▶ Free
 //!     │                                ▲ │  ▲              └─ Blocked, Yield ─▶ Suspended ─▶ Running
 //!     └─head, no body──────────────────┘ │  └── Queued
-//!                                        └─ its deadline has passed, or its client is gone ─▶ Detached ── complete ─▶ Free
+//!                                        └─ its deadline has passed, or its client is gone,
+//!                                           or the application has hijacked its connection ─▶ Detached ── complete ─▶ Free
 //! ```
 //!
 //! An exchange is `Running` while its call is out, and `Detached` while the call is out and what it writes goes nowhere.
@@ -93,7 +94,7 @@ pub(crate) enum Until {
     Thread,
 }
 
-/// A call whose client has its answer, or is gone.
+/// A call whose client has its answer, or is gone, or is the application's own affair.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Detached<R> {
     pub(crate) facts: R,
@@ -104,6 +105,8 @@ pub(crate) struct Detached<R> {
 pub(crate) enum Cause {
     /// The client is gone, or has given up the exchange.
     Left,
+    /// The application has hijacked the connection, and answers by itself.
+    Hijacked,
     /// The call has missed its deadline: the engine has answered, or cut the response.
     Expired {
         /// It is not expected to come back: the server's end does not wait for it.

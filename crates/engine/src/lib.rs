@@ -75,7 +75,7 @@ mod websocket;
 pub use app::{AcceptPause, App, CallId, Progress, Refusal, Rejection, Report, Ticket, Work};
 pub use coalescing::TICK;
 pub use config::{Config, STOP_GRACE, WebSocketConfig};
-pub use connection::{Expired, explanation};
+pub use connection::{Expired, HijackId, HijackRefusal, Hijacked, explanation};
 pub use deadline::Now;
 pub use engine::Engine;
 pub use exchange::{Awaited, Input};

@@ -85,6 +85,11 @@ pub trait Net {
     /// watched already. Dropping the transport ends it.
     fn watch(&mut self, transport: &Self::Transport, slot: usize, output: bool, again: bool) -> io::Result<()>;
 
+    /// Watches it no more, although it is not dropped.
+    fn unwatch(&mut self, transport: &Self::Transport) {
+        let _ = transport;
+    }
+
     /// Connections that there is room for.
     fn room(&self) -> usize;
 

@@ -338,6 +338,11 @@ impl Net for Os {
         self.watch_descriptor(transport.socket(), slot, output, again)
     }
 
+    fn unwatch(&mut self, transport: &Tcp<OwnedFd>) {
+        // A descriptor is watched until its last duplicate is closed, and the application has one.
+        self.registry.deregister(&mut SourceFd(&transport.socket().as_raw_fd())).ok();
+    }
+
     /// The process's limit on descriptors without a reserve. The reserve lets the application open files, and reports
     /// be written, while all connections are taken.
     fn room(&self) -> usize {
@@ -387,6 +392,14 @@ impl Socket for OwnedFd {
         if rustix::net::connect_unspec(self).is_err() {
             rustix::net::shutdown(self, Shutdown::Read).ok();
         }
+    }
+
+    fn duplicate(&self) -> io::Result<OwnedFd> {
+        self.try_clone()
+    }
+
+    fn shut_down(&self) {
+        rustix::net::shutdown(self, Shutdown::Both).ok();
     }
 
     fn has_peer_left(&self) -> bool {

@@ -10,6 +10,7 @@
 
 use std::fs::File;
 use std::io::{self, IoSlice};
+use std::os::fd::OwnedFd;
 
 /// What became of a send; an error means that the peer is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +68,19 @@ pub trait Transport {
     /// can do so. What the peer sees must never be an orderly end.
     fn cut(&mut self);
 
+    /// Another descriptor of the socket, for what speaks to the peer in place of the engine.
+    ///
+    /// # Errors
+    /// If the system refuses one, or the bytes of the protocol are not those of a socket.
+    fn duplicate(&self) -> io::Result<OwnedFd> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Ends both directions now, also for those who have a duplicate.
+    fn shut_down(&mut self) {
+        self.end_output();
+    }
+
     /// Whether the peer has ended its side or is gone, seen past whatever it sent before.
     fn has_peer_left(&self) -> bool;
 }
@@ -90,6 +104,19 @@ pub trait Socket {
 
     /// As [`Transport::cut`].
     fn cut(&self);
+
+    /// As [`Transport::duplicate`].
+    ///
+    /// # Errors
+    /// As there.
+    fn duplicate(&self) -> io::Result<OwnedFd> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// As [`Transport::shut_down`].
+    fn shut_down(&self) {
+        self.end_output();
+    }
 
     /// As [`Transport::has_peer_left`].
     fn has_peer_left(&self) -> bool;
@@ -168,6 +195,14 @@ impl<S: Socket> Transport for Tcp<S> {
 
     fn cut(&mut self) {
         self.socket.cut();
+    }
+
+    fn duplicate(&self) -> io::Result<OwnedFd> {
+        self.socket.duplicate()
+    }
+
+    fn shut_down(&mut self) {
+        self.socket.shut_down();
     }
 
     fn has_peer_left(&self) -> bool {

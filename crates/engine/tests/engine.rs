@@ -9,6 +9,7 @@ mod deadlines;
 mod fairness;
 mod fastcgi;
 mod health;
+mod hijack;
 mod holding;
 mod memory;
 mod multiplexed;

@@ -178,6 +178,7 @@ impl<A: App> Connection<A> {
                 self.end_detached(index);
             } else {
                 self.exchanges.remove(index);
+                self.return_hijacked(matches!(progress, Progress::Cut));
             }
             context.observer.give_up(call);
             context.abandoned.extend(progress.into_response());

@@ -11,6 +11,9 @@ impl<A: App> Connection<A> {
     /// The peer is gone, or must see that something is missing because a file could not be sent: the connection is over,
     /// once the calls that are out for it come back.
     pub(super) fn abort(&mut self, context: &mut EngineContext<A>, app: &mut A) -> NextAction<A> {
+        if let Some(action) = self.abort_hijacked(context, app) {
+            return action;
+        }
         self.lose_websocket();
         self.transport.reset_on_drop();
         if !self.has_calls() {

@@ -108,7 +108,10 @@ impl<A: App> Connection<A> {
         match self.lifecycle {
             Lifecycle::Open => self.is_multiplexed() && self.exchanges.is_empty() && self.may_end(),
             Lifecycle::Closing(Closing::Orderly | Closing::Linger) => true,
-            Lifecycle::Closing(Closing::Reset) | Lifecycle::Linger(_) | Lifecycle::Gone => false,
+            Lifecycle::Closing(Closing::Reset)
+            | Lifecycle::Linger(_)
+            | Lifecycle::Hijacked { .. }
+            | Lifecycle::Gone => false,
         }
     }
 

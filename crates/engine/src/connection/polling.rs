@@ -58,7 +58,7 @@ impl<A: App> Connection<A> {
     pub(crate) fn watch(&mut self, net: &mut A::Net) -> bool {
         let wanted = if self.has_output() { Watched::InputAndOutput } else { Watched::Input };
         match self.watched {
-            Watched::InputAndOutput => true,
+            Watched::InputAndOutput | Watched::NoMore => true,
             watched if watched == wanted => true,
             watched => {
                 let (reports_output, is_known) = (wanted == Watched::InputAndOutput, watched != Watched::No);
@@ -69,6 +69,14 @@ impl<A: App> Connection<A> {
                 is_watched
             }
         }
+    }
+
+    /// Has the poller report the transport no more, although it stays open.
+    pub(crate) fn unwatch(&mut self, net: &mut A::Net) {
+        if self.watched != Watched::No {
+            net.unwatch(&self.transport);
+        }
+        self.watched = Watched::NoMore;
     }
 
     /// A call has left output waiting, at a time that is not known. Returns whether that is new.

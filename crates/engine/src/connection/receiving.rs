@@ -190,7 +190,7 @@ impl<A: App> Connection<A> {
                     self.lifecycle = Lifecycle::Closing(Closing::Reset);
                 }
             }
-            Lifecycle::Open | Lifecycle::Closing(_) | Lifecycle::Gone => {}
+            Lifecycle::Open | Lifecycle::Closing(_) | Lifecycle::Hijacked { .. } | Lifecycle::Gone => {}
         }
     }
 

@@ -9,6 +9,8 @@ pub(super) enum Watched {
     Input,
     /// Input, and that the transport takes output again.
     InputAndOutput,
+    /// Nothing, for good: the application has hijacked the connection.
+    NoMore,
 }
 
 /// When the connection is driven next.

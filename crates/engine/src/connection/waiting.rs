@@ -6,9 +6,9 @@
 
 use super::front::HEADER_TIMEOUT_LEAST;
 use super::schedule::Schedule;
-use super::{BUSY, Closing, Connection, History, Lifecycle, NextAction, known};
+use super::{BUSY, Closing, Connection, History, Holder, Lifecycle, NextAction, known};
 use crate::app::{App, Refusal};
-use crate::config::{IDLE_AFTER, LINGER};
+use crate::config::{HIJACK_LINGER, IDLE_AFTER, LINGER};
 use crate::context::EngineContext;
 use crate::deadline::{Millis, Wait, millis};
 use crate::exchange::{Awaited, Exchange, Index, State};
@@ -22,7 +22,8 @@ impl<A: App> Connection<A> {
     /// What the connection as a whole waits for.
     fn awaits(&self) -> Wait {
         match self.lifecycle {
-            Lifecycle::Gone => Wait::App,
+            Lifecycle::Gone | Lifecycle::Hijacked { holder: Holder::Call, .. } => Wait::App,
+            Lifecycle::Hijacked { holder: Holder::Socket, .. } => Wait::Hijacker,
             _ if self.has_output() => Wait::Output,
             Lifecycle::Linger(_) => Wait::Linger,
             Lifecycle::Closing(_) => Wait::App,
@@ -60,7 +61,8 @@ impl<A: App> Connection<A> {
             }
             Wait::Queue if is_new => after(config.queue_timeout),
             Wait::Linger if is_new => after(Some(LINGER)),
-            Wait::Head | Wait::ProxyHeader | Wait::Queue | Wait::Linger => self.timer.deadline,
+            Wait::Hijacker if is_new => after(Some(HIJACK_LINGER)),
+            Wait::Head | Wait::ProxyHeader | Wait::Queue | Wait::Linger | Wait::Hijacker => self.timer.deadline,
             // A transfer that is interrupted goes on where it was: what was waited for earlier counts too.
             Wait::Output => {
                 let begun = self.timer.since.saturating_sub(self.send.waited);
@@ -243,7 +245,7 @@ impl<A: App> Connection<A> {
                 self.refuse_stored(BUSY, context, app);
                 NextAction::Again
             }
-            Wait::Output => {
+            Wait::Output | Wait::Hijacker => {
                 context.statistics.timeouts += 1;
                 self.abort(context, app)
             }
@@ -271,7 +273,13 @@ impl<A: App> Connection<A> {
                 context.statistics.timeouts += 1;
                 self.abandon_exchange(index, context, app);
             }
-            Wait::Idle | Wait::Head | Wait::ProxyHeader | Wait::App | Wait::Linger | Wait::WebSocket => {}
+            Wait::Idle
+            | Wait::Head
+            | Wait::ProxyHeader
+            | Wait::App
+            | Wait::Linger
+            | Wait::WebSocket
+            | Wait::Hijacker => {}
         }
     }
 }

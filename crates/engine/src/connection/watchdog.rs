@@ -117,7 +117,7 @@ impl<A: App> Connection<A> {
             match &mut self.lifecycle {
                 Lifecycle::Open => self.input.bytes.extend_from_slice(&buffer[..count]),
                 Lifecycle::Linger(left) if *left > count as u64 => *left -= count as u64,
-                Lifecycle::Linger(_) | Lifecycle::Gone => {
+                Lifecycle::Linger(_) | Lifecycle::Hijacked { .. } | Lifecycle::Gone => {
                     self.transport.reset_on_drop();
                     return Serviced::Over;
                 }
