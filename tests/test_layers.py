@@ -73,11 +73,12 @@ LAYERS = (
 
 # What nothing in the layers above imports: profiles, middleware, what applications use of WebSockets, and the former
 # name of kirsch_bench.
-LEAVES = frozenset({"bench", "profile", "middleware", "websocket"})
+LEAVES = frozenset({"bench", "profile", "middleware", "websocket", "client_socket"})
 
 # What the modules in LEAVES may import, of each other and of the layers.
 BELOW_LEAVES: dict[str, set[str]] = {
     "bench": set(),
+    "client_socket": {"_native"},
     "middleware": {"middleware", "profile"},
     "profile": {"profile", "drivers"},
     "websocket": {"_native"},

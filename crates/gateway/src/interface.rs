@@ -17,7 +17,7 @@ pub(crate) use crate::host::exchange::{
     Acceptance, End, Exchange, ExchangeHost, MessageHandler, MessageSent, Part, Received, Sent, StartRefusal,
 };
 pub(crate) use crate::object::Message;
-pub(crate) use engine::{Awaited, Incoming, Local, Peer, WebSocketEnd};
+pub(crate) use engine::{Awaited, HijackId, HijackRefusal, Hijacked, Incoming, Local, Peer, WebSocketEnd};
 pub(crate) use wire::websocket::Opening;
 
 use crate::object::{Chunk, Object};

@@ -85,6 +85,8 @@ mod _native {
     #[pymodule_export]
     use crate::wsgi::file_wrapper::FileWrapper;
     #[pymodule_export]
+    use crate::wsgi::hijack::Hijack;
+    #[pymodule_export]
     use crate::wsgi::websocket::{WebSocket, send_to_all};
     use pyo3::prelude::*;
     use pyo3::types::PyTuple;

@@ -33,7 +33,7 @@ impl HttpCall {
         if self.take_connect(py) {
             return event(py, "websocket.connect").map(|connect| Some(connect.into_any().unbind()));
         }
-        if !self.exchange().is_upgraded(py) {
+        if !self.exchange().is_websocket(py) {
             let is_over = phase == Phase::Closed || self.exchange().is_disconnected(py)?;
             return if is_over { disconnect(py, &WebSocketEnd::abnormal()).map(Some) } else { Ok(None) };
         }

@@ -543,7 +543,7 @@ impl<I: Interface> Host<I> {
         let ended = self.with(py, |state| {
             let ticket = call.handles.exchange().with(py, ExchangeState::take_ticket_for_good);
             let Some(ticket) = ticket else { unreachable!("the call has not ended") };
-            let body_bytes = match call.handles.exchange().with(py, |exchange| exchange.websocket) {
+            let body_bytes = match call.handles.exchange().with(py, |exchange| exchange.websocket()) {
                 Some(id) => {
                     state.app.wake_waiter(Waiter::WebSocket(id.serial()));
                     state.engine.websocket_state(id).1
@@ -600,7 +600,7 @@ pub(super) fn release_call<I: Interface>(py: Python<'_>, call: InFlight<I>, ende
 }
 
 /// Whether it is what ends a greenlet without further words.
-fn is_greenlet_exit(py: Python<'_>, error: &PyErr) -> bool {
+pub(super) fn is_greenlet_exit(py: Python<'_>, error: &PyErr) -> bool {
     let mut classes = error.get_type(py).mro().into_iter();
     classes.any(|class| class.cast::<PyType>().is_ok_and(|class| class.name().is_ok_and(|name| name == "GreenletExit")))
 }

@@ -11,7 +11,7 @@
 
 use crate::guarded::Guarded;
 use crate::object::{Chunk, Message};
-pub(crate) use engine::{Awaited, Incoming, WebSocketEnd};
+pub(crate) use engine::{Awaited, HijackId, HijackRefusal, Hijacked, Incoming, WebSocketEnd};
 use engine::{Ticket, WebSocketId};
 use pyo3::prelude::*;
 use std::fs::File;
@@ -143,6 +143,18 @@ pub(crate) trait ExchangeHost: Send + Sync {
     /// As [`accept`](Self::accept).
     fn websocket_end(&self, py: Python<'_>, exchange: &Exchange) -> PyResult<Option<WebSocketEnd>>;
 
+    /// Gives the application the connection of a request that asks for a WebSocket.
+    ///
+    /// # Errors
+    /// As [`accept`](Self::accept).
+    fn hijack(&self, py: Python<'_>, exchange: &Exchange) -> PyResult<Result<Hijacked, HijackRefusal>>;
+
+    /// The application has closed the socket that it was given.
+    ///
+    /// # Errors
+    /// As [`accept`](Self::accept).
+    fn end_hijack(&self, py: Python<'_>, id: HijackId) -> PyResult<()>;
+
     /// A call that was suspended has come to its end.
     fn conclude(&self, py: Python<'_>, exchange: &Exchange, result: PyResult<()>);
 
@@ -264,8 +276,8 @@ pub(super) struct ExchangeState {
     pub(super) finished: bool,
     /// From [`Exchange::open`] until the response is over.
     is_open: bool,
-    /// The WebSocket that it has become.
-    pub(super) websocket: Option<WebSocketId>,
+    /// What it has become in place of a response.
+    pub(super) upgraded: Option<Upgraded>,
     /// What takes its messages, until the host has it: the application's call has returned.
     pub(super) handler: Option<Box<dyn MessageHandler>>,
     /// The status of the response that the application has made besides, which is not sent; 0: it has made none.
@@ -274,7 +286,21 @@ pub(super) struct ExchangeState {
     pub(super) misuse: Option<Misuse>,
 }
 
+/// What an exchange has become whose request asks for a WebSocket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Upgraded {
+    /// A WebSocket of the engine's.
+    WebSocket(WebSocketId),
+    /// A connection on which the application speaks to the client itself.
+    Hijacked,
+}
+
 impl ExchangeState {
+    /// The WebSocket that it has become.
+    pub(super) fn websocket(&self) -> Option<WebSocketId> {
+        if let Some(Upgraded::WebSocket(id)) = self.upgraded { Some(id) } else { None }
+    }
+
     /// The response is over: nothing that the application says counts any more, and its call is about to end. Called with
     /// the engine locked, in which its key is valid until then.
     pub(super) fn take_ticket_for_good(&mut self) -> Option<Ticket> {
@@ -309,7 +335,7 @@ impl Exchange {
             begun: false,
             finished: false,
             is_open: false,
-            websocket: None,
+            upgraded: None,
             handler: None,
             ignored_status: 0,
             misuse: None,
@@ -321,7 +347,7 @@ impl Exchange {
     /// stored before may be replaced.
     pub(crate) fn take_draft(&self, py: Python<'_>, replaces: bool) -> Result<Draft, StartRefusal> {
         self.state.with(py, |state| {
-            if state.websocket.is_some() {
+            if state.upgraded.is_some() {
                 return Ok(Draft::default());
             }
             admit(state, replaces)?;
@@ -340,7 +366,7 @@ impl Exchange {
         then: impl FnOnce() -> R,
     ) -> Result<R, StartRefusal> {
         self.state.with(py, |state| {
-            if state.websocket.is_some() {
+            if state.upgraded.is_some() {
                 // The handshake was the response.
                 state.ignored_status = draft.status();
                 return Ok(then());
@@ -355,7 +381,7 @@ impl Exchange {
     /// has returned already, or there is no WebSocket.
     pub(crate) fn set_handler(&self, py: Python<'_>, handler: Box<dyn MessageHandler>) -> bool {
         let rest = self.state.with(py, |state| {
-            if state.websocket.is_none() || state.ticket.is_none() || state.handler.is_some() {
+            if state.websocket().is_none() || state.ticket.is_none() || state.handler.is_some() {
                 return Some(handler);
             }
             state.handler = Some(handler);
@@ -433,9 +459,24 @@ impl Exchange {
         self.state.with(py, |state| state.is_over())
     }
 
-    /// Whether it has become a WebSocket.
+    /// Whether it has become a WebSocket of the engine's.
+    pub(crate) fn is_websocket(&self, py: Python<'_>) -> bool {
+        self.state.with(py, |state| state.websocket().is_some())
+    }
+
+    /// Whether it has become a WebSocket, of the engine's or of the application's own.
     pub(crate) fn is_upgraded(&self, py: Python<'_>) -> bool {
-        self.state.with(py, |state| state.websocket.is_some())
+        self.state.with(py, |state| state.upgraded.is_some())
+    }
+
+    /// See [`ExchangeHost::hijack`].
+    pub(crate) fn hijack(&self, py: Python<'_>) -> PyResult<Result<Hijacked, HijackRefusal>> {
+        self.host.upgrade().map_or(Ok(Err(HijackRefusal::Over)), |host| host.hijack(py, self))
+    }
+
+    /// See [`ExchangeHost::end_hijack`].
+    pub(crate) fn end_hijack(&self, py: Python<'_>, id: HijackId) -> PyResult<()> {
+        self.host.upgrade().map_or(Ok(()), |host| host.end_hijack(py, id))
     }
 
     /// See [`ExchangeHost::take_message`].
@@ -509,7 +550,7 @@ impl Exchange {
             state.draft.clear();
             state.begun = false;
             state.finished = false;
-            state.websocket = None;
+            state.upgraded = None;
             state.ignored_status = 0;
             state.misuse = None;
             state.handler.take()

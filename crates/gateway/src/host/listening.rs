@@ -97,6 +97,9 @@ impl<I: Interface> Host<I> {
     /// The application has accepted, and returned. `ignores`: what it has returned is not empty.
     fn conclude_upgrade(&self, py: Python<'_>, call: InFlight<I>, ignores: bool, rules: MessageRules) {
         let exchange = call.handles.exchange();
+        if !exchange.is_websocket(py) {
+            return self.conclude_hijacked(py, call, Ok(()), ignores);
+        }
         let (handler, status) = exchange.with(py, |state| (state.handler.take(), state.ignored_status));
         if status >= 400 {
             let subject = subject::<I>(py, &call.request);
@@ -302,7 +305,7 @@ impl<I: Interface> Host<I> {
             let exchange = call.handles.exchange();
             let id = exchange.with(py, |exchange| {
                 exchange.take_ticket_for_good();
-                exchange.websocket
+                exchange.websocket()
             });
             if let Some(id) = id {
                 state.app.wake_waiter(Waiter::WebSocket(id.serial()));

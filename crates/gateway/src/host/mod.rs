@@ -5,6 +5,7 @@
 //!   engines    all engines of a server
 //!   control    stop, drain, reopen logs; reports    ┐
 //!   listening  WebSockets whose messages are work   ├ what a Host does
+//!   hijack     connections that are the application's │
 //!   call       one call, to the end of its response │
 //!   suspended  calls that go on beside others      │
 //!   websockets exchanges that become WebSockets     │
@@ -27,6 +28,7 @@ mod calls;
 mod control;
 mod engines;
 pub(crate) mod exchange;
+mod hijack;
 mod index;
 mod job;
 mod limits;

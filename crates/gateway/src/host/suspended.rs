@@ -64,7 +64,7 @@ impl<I: Interface> Host<I> {
             }
             return self.release_answered(py, call);
         }
-        if call.handles.exchange().with(py, |exchange| exchange.websocket.is_some()) {
+        if call.handles.exchange().with(py, |exchange| exchange.upgraded.is_some()) {
             return self.conclude_websocket(py, call, result);
         }
         let (is_gone, is_expired) = self

@@ -3,6 +3,7 @@
 
 use super::calls::Call;
 use super::exchange::{Acceptance, End, Exchange, ExchangeHost, MessageSent, Part, Received, Sent};
+use super::exchange::{HijackId, HijackRefusal, Hijacked};
 use super::shared::{Reentered, Waiter};
 use super::state::EngineState;
 use super::threads::{AttachedThread, Host};
@@ -32,7 +33,7 @@ impl<I: Interface> ExchangeHost for Host<I> {
     fn write(&self, py: Python<'_>, exchange: &Exchange, chunk: Chunk) -> PyResult<bool> {
         let written = self.with(py, |state| {
             exchange.with(py, |exchange| {
-                let is_writable = !exchange.finished && exchange.websocket.is_none();
+                let is_writable = !exchange.finished && exchange.upgraded.is_none();
                 let ticket = exchange.ticket.as_ref().filter(|_| is_writable)?;
                 let draft = &exchange.draft;
                 let (written, is_full) = state.engine.reply(ticket, |reply| {
@@ -165,6 +166,14 @@ impl<I: Interface> ExchangeHost for Host<I> {
 
     fn websocket_end(&self, py: Python<'_>, exchange: &Exchange) -> PyResult<Option<WebSocketEnd>> {
         Ok(self.with(py, |state| state.websocket_state(py, exchange).0)?)
+    }
+
+    fn hijack(&self, py: Python<'_>, exchange: &Exchange) -> PyResult<Result<Hijacked, HijackRefusal>> {
+        self.with_waking(py, |state| state.hijack(py, exchange))
+    }
+
+    fn end_hijack(&self, py: Python<'_>, id: HijackId) -> PyResult<()> {
+        self.with_waking(py, |state| state.end_hijack(py, id))
     }
 
     fn conclude(&self, py: Python<'_>, exchange: &Exchange, result: PyResult<()>) {

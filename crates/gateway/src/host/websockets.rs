@@ -2,7 +2,7 @@
 //!
 //! The state is the engine's. An exchange holds its name, from when it was accepted until its call is over.
 
-use super::exchange::{Acceptance, Exchange, MessageSent};
+use super::exchange::{Acceptance, Exchange, MessageSent, Upgraded};
 use super::job::InFlight;
 use super::shared::{Bell, Reentered, Waiter};
 use super::sleepers::SleeperKey;
@@ -46,7 +46,7 @@ impl<I: Interface> EngineState<I> {
             exchange.ticket = Some(ticket);
             match accepted {
                 Ok(Some(id)) => {
-                    exchange.websocket = Some(id);
+                    exchange.upgraded = Some(Upgraded::WebSocket(id));
                     exchange.begun = true;
                     exchange.draft.start_upgrade();
                     self.calls.upgrade(exchange.key);
@@ -62,7 +62,7 @@ impl<I: Interface> EngineState<I> {
     }
 
     fn websocket(py: Python<'_>, exchange: &Exchange) -> Option<WebSocketId> {
-        exchange.with(py, |exchange| exchange.websocket)
+        exchange.with(py, |exchange| exchange.websocket())
     }
 
     /// See [`ExchangeHost::take_message`](super::exchange::ExchangeHost::take_message).
@@ -272,6 +272,9 @@ impl<I: Interface> Host<I> {
     /// failed.
     pub(super) fn conclude_websocket(&self, py: Python<'_>, call: InFlight<I>, result: PyResult<()>) {
         let exchange = call.handles.exchange();
+        if !exchange.is_websocket(py) {
+            return self.conclude_hijacked(py, call, result, false);
+        }
         let end = self.with(py, |state| state.websocket_state(py, exchange).0).ok().flatten();
         match (result, end) {
             (Ok(()), _) => {}

@@ -1,11 +1,13 @@
 //! `wsgi.input` (PEP 3333, "Input and Error Streams").
 
 use super::errors::RequestErrors;
+use super::hijack::Hijack;
 use super::start_response::{Handles, StartResponseRef};
 use super::websocket::WebSocket;
 use crate::object::{Object, bytes_of};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyRuntimeError, PyStopIteration, PyTypeError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::fs::File;
@@ -98,6 +100,7 @@ pub(crate) struct Inputs {
     disconnected: Object,
     errors: Object,
     websocket: Object,
+    socket: Object,
 }
 
 impl Inputs {
@@ -112,6 +115,7 @@ impl Inputs {
             disconnected: Object::interned(py, c"kirsch.disconnected")?,
             errors: Object::interned(py, c"wsgi.errors")?,
             websocket: Object::interned(py, c"wsgi.websocket")?,
+            socket: Object::interned(py, c"werkzeug.socket")?,
         })
     }
 
@@ -126,8 +130,14 @@ impl Inputs {
         assign(py, environ, &self.errors, &Py::new(py, errors)?.into_any().into())
     }
 
-    /// Sets `wsgi.websocket`.
+    /// Sets `wsgi.websocket`, and `werkzeug.socket` for applications that speak WebSocket themselves. Either costs little
+    /// until it is used.
     pub(crate) fn set_websocket(&self, py: Python<'_>, environ: &Object, handles: &Handles) -> PyResult<()> {
+        let hijack = Py::new(py, Hijack::new(handles.keep(py)))?;
+        // Imported when the process is as its driver wants it, and only where it is needed.
+        let module = py.import(intern!(py, "kirsch.client_socket"))?;
+        let socket = module.getattr(intern!(py, "ClientSocket"))?.call1((hijack,))?;
+        assign(py, environ, &self.socket, &socket.unbind().into())?;
         let websocket = Py::new(py, WebSocket::new(py, handles.keep(py), environ))?;
         assign(py, environ, &self.websocket, &websocket.into_any().into())
     }

@@ -5,8 +5,8 @@
 //!   Wsgi::call              application(environ, start_response) ──▶ iterable
 //!                           iterable ──▶ one list item: a whole answer
 //!                                    ──▶ anything else: Iterable
-//!   start_response, write, kirsch.disconnected, wsgi.input, wsgi.websocket    what the application is given, over one
-//!                                                                             Exchange
+//!   start_response, write, kirsch.disconnected, wsgi.input,    what the application is given, over one Exchange
+//!   wsgi.websocket, werkzeug.socket
 //! ```
 
 mod body;
@@ -20,6 +20,7 @@ mod path;
 mod start_response;
 
 pub(crate) mod file_wrapper;
+pub(crate) mod hijack;
 pub(crate) mod websocket;
 
 use crate::interface::{Answer, ExchangeHost, Handles as _, Input, Interface, Local, RequestBody, Route, Summary};

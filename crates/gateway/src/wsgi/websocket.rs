@@ -59,7 +59,7 @@ impl WebSocket {
     }
 
     fn is_upgraded(&self, py: Python<'_>) -> bool {
-        self.start_response.exchange().is_upgraded(py)
+        self.start_response.exchange().is_websocket(py)
     }
 
     /// Accepts, unless that has been done.

@@ -19,6 +19,7 @@ __all__ = [
     "Exchange",
     "FileWrapper",
     "Handler",
+    "Hijack",
     "Inotify",
     "LogWriter",
     "Server",
@@ -349,6 +350,21 @@ class FileWrapper:
     def __iter__(self) -> Iterator[bytes]: ...
     def __next__(self) -> bytes: ...
     def close(self) -> None: ...
+
+@final
+class Hijack:
+    """Takes a connection over: what :class:`kirsch.client_socket.ClientSocket` is made with."""
+
+    def take(self) -> int:
+        """Return a descriptor of the client's connection, which the caller closes. The server neither reads nor writes
+        there any more. It does not block.
+
+        Raises RuntimeError when the connection cannot be taken over now, ConnectionResetError when the client has left,
+        OSError when the system has no descriptor left.
+        """
+
+    def end(self) -> None:
+        """The descriptor is closed."""
 
 @final
 class WebSocket:

@@ -1,7 +1,7 @@
 """Equivalents that the options of several servers share."""
 
 TLS = "Kirsch does not speak TLS yet; terminate it in a proxy in front"
-WEBSOCKETS = "WSGI applications have no WebSockets yet; ASGI applications do"
+WEBSOCKETS = "omit it; an application uses wsgi.websocket in the environ in place of uwsgi.websocket_recv"
 HTTP2 = "Kirsch speaks HTTP/1.1; a proxy in front may speak HTTP/2 to clients"
 DAEMON = "systemd keeps a server in the background: {systemd}"
 FORWARDED = "--trusted-proxies ADDRESSES; Kirsch reads X-Forwarded-For and X-Forwarded-Proto of these proxies alone"
