@@ -489,6 +489,9 @@ $(STAMPS)/build $(STAMPS)/check $(STAMPS)/test: $(STAMPS)/%: pyproject.toml $(ST
 	$(PIP) install --group $*
 	@touch $@
 
+# Behind maturin, because to compile takes longer than to install these.
+$(STAMPS)/test: | $(STAMPS)/build
+
 $(STAMPS)/test-slow: tests/requirements.txt $(STAMPS)/venv
 	$(PIP) install -r tests/requirements.txt
 	@touch $@
@@ -516,6 +519,6 @@ $(NATIVE:%=$(STAMPS)/%.$(PROFILE)): $(STAMPS)/%.$(PROFILE): $(WHEELS)/%/.built
 	$(PIP) install --force-reinstall --no-deps $(<D)/*.whl
 	@rm -f $(STAMPS)/$*.* && touch $@
 
-$(PURE:%=$(STAMPS)/%): $(STAMPS)/%: packages/%/pyproject.toml | $(STAMPS)/venv
+$(PURE:%=$(STAMPS)/%): $(STAMPS)/%: packages/%/pyproject.toml | $(STAMPS)/build
 	$(PIP) install --editable packages/$*
 	@touch $@
