@@ -142,3 +142,21 @@ def test_waiting_for_a_lock_has_an_end(tmp_path: pathlib.Path) -> None:
     with pytest.raises(locking.LockTimeout):
         locking.LockChecker(1, -1).expired()
     assert locking.LockChecker(1, None).expired() is False
+
+
+def test_a_library_adds_a_toolbox_to_all_applications() -> None:
+    box = cherrypy._cptools.Toolbox("extra")
+    box.note = cherrypy.Tool("before_finalize", lambda: cherrypy.response.headers.update({"X-Extra": "1"}))
+    before = cherrypy.tree.mount(Root(), "/", {"/": {"extra.note.on": True}})
+    cherrypy._cptree.Application.toolboxes.update(extra=box)
+    try:
+        assert ask("/").headers["X-Extra"] == "1"
+        assert set(before.toolboxes) == {"tools", "extra"}
+    finally:
+        del cherrypy._cptree.Application.toolboxes["extra"]
+
+
+def test_programs_may_switch_the_checker_off() -> None:
+    cherrypy.config.update({"checker.on": False})
+    cherrypy.checker.on = False
+    cherrypy.checker.check_static_paths = False

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import io
 import subprocess
 import sys
+import tokenize
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -61,3 +63,32 @@ def test_the_package_needs_no_other_distribution() -> None:
                 top = name.partition(".")[0]
                 known = top in sys.stdlib_module_names or top == "kirsch_web"
                 assert known or (path.stem, top) == ("commands", "kirsch"), f"{path.name} imports {name}"
+
+
+# What answers a request: publishing, signatures, dispatchers, the pipeline, bodies. The rest are tools, ASGI,
+# middleware, and what people use: explain, OpenAPI, the test client.
+BESIDE = {
+    "sessions", "protect", "compress", "media", "files", "sse", "asgi", "websocket", "internal_redirect", "explain",
+    "openapi", "testing", "threaded", "commands", "__main__", "stages",
+}  # fmt: skip
+
+
+def lines_of_code(path: Path) -> int:
+    """The lines that have code: blank lines, comments and docstrings are not counted."""
+    text = path.read_text("utf-8")
+    documented: set[int] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            documented.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    nothing = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+    code: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in nothing:
+            code.update(range(token.start[0], token.end[0] + 1))
+    return len(code - documented)
+
+
+def test_the_core_stays_below_five_thousand_lines_of_code() -> None:
+    names = {path.stem for path in SOURCE.glob("*.py")}
+    assert names >= BESIDE
+    assert sum(lines_of_code(SOURCE / f"{name}.py") for name in names - BESIDE) <= 5000

@@ -19,6 +19,7 @@ from __future__ import annotations
 import sys as _sys
 import threading as _threading
 from types import ModuleType as _ModuleType
+from types import SimpleNamespace as _SimpleNamespace
 from typing import Any
 
 from kirsch_web.compat.cherrypy import _cpconfig, _globals
@@ -67,6 +68,8 @@ dispatch = _cpdispatch
 engine: Any = _bus
 request: Any = _local.Proxy("request")
 response: Any = _local.Proxy("response")
+checker = _SimpleNamespace(on=False)
+"""CherryPy's checks of a configuration, which programs switch off; there are none here."""
 thread_data = _threading.local()
 """What belongs to a thread; a callback of ``start_thread`` fills it."""
 
@@ -82,7 +85,7 @@ class _Package(_ModuleType):
 
 _globals.config = config
 _globals.log = log = _GlobalLog()
-_globals.tools = tools = _cptools.make_default()
+_globals.tools = Application.toolboxes["tools"] = tools = _cptools.make_default()
 _globals.tree = tree = _cptree.Tree()
 _globals.server = server = _cpserver.Server()
 _sys.modules[__name__].__class__ = _Package

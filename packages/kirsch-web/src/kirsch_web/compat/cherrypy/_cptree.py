@@ -22,6 +22,7 @@ class Application:
     root: Any = None
     config: dict[str, dict[str, Any]]
     relative_urls: Any = False
+    toolboxes: dict[str, Any] = {}  # noqa: RUF012 - of the process: libraries add theirs
     request_class: Any = _cprequest.Request
     response_class: Any = _cprequest.Response
 
@@ -32,7 +33,6 @@ class Application:
         self.namespaces = reprconf.NamespaceSet()
         self.namespaces["log"] = lambda key, value: setattr(self.log, key, value)
         self.namespaces["wsgi"] = self.wsgiapp.namespace_handler
-        self.toolboxes: dict[str, Any] = {"tools": _globals.tools}
         self._plans: dict[Any, list[Any]] = {}
         self.config = {"/": {}}
         if config:

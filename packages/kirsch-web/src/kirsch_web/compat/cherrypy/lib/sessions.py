@@ -53,6 +53,10 @@ class Session(MutableMapping[str, Any]):
             self.missing, self._id = id is not None, None
             self._regenerate()
 
+    @classmethod
+    def setup(cls, **kwargs: Any) -> None:
+        """Connect to the store: called once, with the tool's options."""
+
     @property
     def id(self) -> Any:
         """The id, in the client's cookie."""
@@ -382,8 +386,7 @@ def init(
             )
     if storage_class not in _set_up:
         _set_up.add(storage_class)
-        if hasattr(storage_class, "setup"):  # of a store that connects to something
-            storage_class.setup(timeout=timeout, clean_freq=clean_freq, **kwargs)
+        storage_class.setup(timeout=timeout, clean_freq=clean_freq, **kwargs)
     id = request.cookie[name].value if name in request.cookie else None
     serving.session = session = storage_class(id, timeout=timeout, clean_freq=clean_freq, **kwargs)
     response = serving.response
