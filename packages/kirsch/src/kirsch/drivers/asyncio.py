@@ -4,7 +4,7 @@ The engine is part of the loop's selector, so the loop's own wait is the engine'
 selector calls the application right there: the loop runs, and no task is current. Each request is a task of its own,
 which begins at once (``eager_start``, from CPython 3.12 on) in a copy of the context in which the lifespan started.
 Transports, subprocesses, timers and signals are asyncio's own. WSGI applications that are mounted in the same process
-are called in threads beside the loop (``beside.py``).
+are called in threads beside the loop (``wsgi_threads.py``).
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from kirsch._native import Call
     from kirsch._native import Server as NativeServer
     from kirsch.config.native import NativeConfig
-    from kirsch.drivers.beside import ThreadsBeside
     from kirsch.drivers.lifespan import Lifespan, Lifespans
+    from kirsch.drivers.wsgi_threads import WsgiThreads
     from kirsch.mounts import Mounted
     from kirsch.stacks import Stack
 
@@ -60,7 +60,7 @@ _LOOK_SECONDS = 0.1
 class AsyncioDriver:
     """Serves in a loop of its own, CPython's or uvloop's (:meth:`run`), or in one that runs already (:meth:`serve`)."""
 
-    def __init__(self, lifespans: Lifespans, loop: str, mounted: Mounted | None, threads: ThreadsBeside | None) -> None:
+    def __init__(self, lifespans: Lifespans, loop: str, mounted: Mounted | None, threads: WsgiThreads | None) -> None:
         self._lifespans = lifespans
         self._mounted = mounted
         self._threads = threads
@@ -81,7 +81,7 @@ class AsyncioDriver:
         if self._mounted is not None:
             config.mounts = [(each.host, each.path, each.interface, each.app) for each in self._mounted.applications]
         if self._threads is not None:
-            from kirsch.drivers.beside import Wait
+            from kirsch.drivers.wsgi_threads import Wait
 
             config.hand_over = self._threads.hand_over
             config.waiter = Wait

@@ -66,9 +66,9 @@ def make_asyncio(
     lifespans = Lifespans([found[id(each.app)] for each in of_asgi], [str(each) for each in of_asgi])
     threads = None
     if len(of_asgi) < len(mounted.applications):
-        from kirsch.drivers.beside import ThreadsBeside
+        from kirsch.drivers.wsgi_threads import WsgiThreads
 
-        threads = ThreadsBeside(options["threads"], options["queue"], options["queue_timeout"])
+        threads = WsgiThreads(options["threads"], options["queue"], options["queue_timeout"])
     return AsyncioDriver(lifespans, options["loop"], mounted, threads), mounted
 
 

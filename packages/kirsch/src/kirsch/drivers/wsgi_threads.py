@@ -45,7 +45,7 @@ class Wait:
         self._lock.acquire()
 
 
-class ThreadsBeside:
+class WsgiThreads:
     """Runs exchanges in ``most`` threads at a time. Further ones wait: at most ``queue`` of them, each for at most
     ``queue_timeout`` seconds (0: without limit). The others are answered with 503."""
 
