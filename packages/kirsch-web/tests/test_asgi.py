@@ -604,3 +604,58 @@ def test_hooks_guard_websockets() -> None:
 def test_a_plain_request_of_a_websocket_is_refused(client: Any) -> None:
     assert client(Rooms()).get("/echo/a").status == 426
     assert Client(web.App(Rooms())).get("/echo/a").status == 426
+
+
+def test_coroutines_need_no_thread_where_no_hook_blocks(client: Any) -> None:
+    names: list[str] = []
+
+    @web.tool("before_handler", blocks=False)
+    def note(request: web.Request) -> None:
+        names.append(threading.current_thread().name)
+
+    class Root:
+        async def index(self, *, session: web.Session) -> int:
+            session["count"] = session.get("count", 0) + 1
+            names.append(threading.current_thread().name)
+            return int(session["count"])
+
+        @web.config({"tools.wait.on": True})
+        async def waits(self) -> str:
+            return "page"
+
+    wait = web.Tool("before_handler", lambda request: names.append(threading.current_thread().name), "wait")
+    tools = [web.session(secret="of this test, and long", secure=False), web.csrf(), web.security_headers(), note]
+    asked = client(Root(), {"tools.etags.on": True}, tools=[*tools, wait])
+    off = client(Root(), {"tools.wait.on": False, "tools.expires.on": True}, tools=[*tools, wait])
+    assert [off.get("/").json() for _ in range(2)] == [1, 2]
+    assert not any(name.startswith("kirsch_web") for name in names)
+    assert off.app._pool is None
+    assert off.get("/waits").text == "page"
+    assert names[-1].startswith("kirsch_web")
+    assert asked.get("/").json() == 1
+    assert names[-2].startswith("kirsch_web"), "one hook that blocks takes all to a thread"
+
+
+def test_a_session_in_a_store_is_read_and_written_in_threads(client: Any, tmp_path: Any) -> None:
+    names: list[str] = []
+
+    class Noting(web.SQLiteStore):
+        def get(self, key: str) -> Any:
+            names.append(threading.current_thread().name)
+            return super().get(key)
+
+        def put(self, key: str, data: str, version: int, max_age: int) -> bool:
+            names.append(threading.current_thread().name)
+            return super().put(key, data, version, max_age)
+
+    class Root:
+        async def index(self, *, session: web.Session) -> int:
+            session["count"] = session.get("count", 0) + 1
+            return int(session["count"])
+
+    store = Noting(str(tmp_path / "sessions"))
+    asked = client(Root(), tools=[web.session(secret="of this test, and long", secure=False, store=store)])
+    assert [asked.get("/").json() for _ in range(3)] == [1, 2, 3]
+    assert len(names) == 5
+    assert all(name.startswith("kirsch_web") for name in names)
+    store.close()
