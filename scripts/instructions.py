@@ -5,6 +5,8 @@
 Processor time depends on the machine and on what else it does; the instructions of a given build do not, so a
 regression of a few per cent shows here first. Each request shape is served twice, a few and many times, on one
 keep-alive connection, and the difference is divided by the difference in requests: start-up and shut-down cancel out.
+In the shapes ``ws`` and ``ws-16k`` a request is a message of a WebSocket that is sent back, of 125 bytes and of 16 KiB,
+by an ASGI application; in ``ws-wsgi`` it is one of 125 bytes and the application a WSGI one.
 What the kernel executes is not counted. One thread serves, without a supervisor: with more, the count would depend on
 how the threads are scheduled.
 
@@ -57,6 +59,19 @@ async def asgi_echo(scope, receive, send):
     headers = [(b"content-type", b"text/plain"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+async def ws_asgi(scope, receive, send):
+    await receive()
+    await send({"type": "websocket.accept"})
+    while (message := await receive())["type"] == "websocket.receive":
+        await send({"type": "websocket.send", "bytes": message["bytes"]})
+
+def ws_wsgi(environ, start_response):
+    websocket = environ["wsgi.websocket"]
+    websocket.accept()
+    for message in websocket:
+        websocket.send(message)
+    return []
 """
 
 BROWSER = """\
@@ -78,7 +93,7 @@ User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Geck
 """
 
 # name: the application, target and fields of a request, where {n} is its number, and how many are sent at once
-SHAPES = {
+SHAPES: dict[str, tuple[str, str, str, int]] = {
     "ka": ("app", "/", "Host: localhost\n", 1),
     "chrome": ("app", "/", BROWSER, 1),
     "mixed": ("app", "/item/{n}?page={n}", BROWSER + "X-Id: {n:08x}\n", 1),
@@ -88,6 +103,9 @@ SHAPES = {
     "asgi-chrome": ("asgi", "/", BROWSER, 1),
     "asgi-post8k": ("asgi_echo", "/", "Host: localhost\nContent-Length: 8192\n", 1),
 }
+
+# name: the application, and the bytes of a message
+MESSAGES = {"ws": ("ws_asgi", 125), "ws-16k": ("ws_asgi", 16384), "ws-wsgi": ("ws_wsgi", 125)}
 
 BODY = "My Own Hello World!"
 """What each response ends with, and so each request whose body comes back."""
@@ -150,7 +168,8 @@ def instructions(shape: str, count: int, profile: Path | None) -> int:
         output = profile or Path(folder, "callgrind.out")
         # Without a random layout (setarch -R) tables that hash addresses have the same collisions each time.
         command = ["setarch", "-R", "valgrind", "--tool=callgrind", f"--callgrind-out-file={output}"]
-        command += [sys.executable, "-m", "kirsch", f"counted:{SHAPES[shape][0]}"]
+        application = MESSAGES[shape][0] if shape in MESSAGES else SHAPES[shape][0]
+        command += [sys.executable, "-m", "kirsch", f"counted:{application}"]
         command += ["--workers", "0", "--threads", "1", "--chdir", folder]
         command += ["--bind", "fastcgi:127.0.0.1:0" if shape == "fastcgi" else "127.0.0.1:0"]
         # ASGI without a lifespan, which the application does not know.
@@ -166,7 +185,10 @@ def instructions(shape: str, count: int, profile: Path | None) -> int:
             port = next(
                 int(found[1]) for line in server.stderr if (found := re.match(r"on (?:http://|fastcgi:).*:(\d+)", line))
             )
-            drive(server.pid, port, shape, count)
+            if shape in MESSAGES:
+                drive_messages(server.pid, port, MESSAGES[shape][1], count)
+            else:
+                drive(server.pid, port, shape, count)
         finally:
             server.send_signal(signal.SIGTERM)
             rest = server.communicate(timeout=120)[1]
@@ -202,15 +224,42 @@ def drive(pid: int, port: int, shape: str, count: int) -> None:
                 answers += piece
 
 
+def drive_messages(pid: int, port: int, length: int, count: int) -> None:
+    """Send ``count`` messages of ``length`` bytes on one WebSocket, each when the one before has come back."""
+    key = b"dGhlIHNhbXBsZSBub25jZQ=="  # of RFC 6455 section 1.3
+    handshake = "GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    handshake += f"Sec-WebSocket-Key: {key.decode()}\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    size = bytes([length]) if length < 126 else b"\x7e" + length.to_bytes(2, "big")
+    payload = b"x" * length
+    # The mask is zero, so the payload is masked as it is.
+    sent, expected = b"\x82" + bytes([size[0] | 0x80]) + size[1:] + bytes(4) + payload, b"\x82" + size + payload
+    with socket.create_connection(("127.0.0.1", port), timeout=120) as connection:
+        connection.sendall(handshake.encode())
+        answer = b""
+        while not answer.endswith(b"\r\n\r\n"):
+            answer += connection.recv(1)
+        if not answer.startswith(b"HTTP/1.1 101 "):
+            raise SystemExit(f"the WebSocket was refused: {answer[:40]!r}")
+        for _ in range(count):
+            wait_until_blocked(pid)
+            connection.sendall(sent)
+            echo = b""
+            while len(echo) < len(expected):
+                echo += connection.recv(1 << 20)
+            if echo != expected:
+                raise SystemExit(f"another message came back: {echo[:40]!r}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shape", choices=SHAPES, action="append", help="one of the request shapes (default: all)")
+    shapes = [*SHAPES, *MESSAGES]
+    parser.add_argument("--shape", choices=shapes, action="append", help="one of the request shapes (default: all)")
     parser.add_argument("--profile", type=Path, help="keep callgrind's profile here, for callgrind_annotate")
     arguments = parser.parse_args()
     for tool, package in (("valgrind", "valgrind"), ("setarch", "util-linux")):
         if shutil.which(tool) is None:
             raise SystemExit(f"{tool} is missing: apt-get install {package}")
-    for shape in arguments.shape or SHAPES:
+    for shape in arguments.shape or shapes:
         few, many = instructions(shape, FEW, None), instructions(shape, MANY, arguments.profile)
         sys.stdout.write(f"{shape:12} {(many - few) / (MANY - FEW):8.0f} instructions a request\n")
         sys.stdout.flush()
