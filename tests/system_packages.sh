@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 #   tests/system_packages.sh [PROGRAM:PACKAGE]...     these alone
 #
-# Installs the system programs that slow tests drive, where it may (as root, or with a sudo that asks nothing, and with
+# Installs the system programs that some tests drive, where it may (as root, or with a sudo that asks nothing, and with
 # apt-get). Says nothing when all are there, one line when some cannot be had; the tests that need those then skip and
 # say so. Never fails: what it cannot do is no failure of the code under test.
 set -u

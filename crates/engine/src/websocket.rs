@@ -113,7 +113,8 @@ pub(crate) enum Overdue {
 pub(crate) struct WebSocket<M> {
     pub(crate) serial: u64,
     frames: frames::Connection,
-    /// Messages that the application has not taken, with their lengths.
+    /// The message that the application takes next, with its length, and those behind it: usually there is one at most.
+    next: Option<(usize, M)>,
     incoming: VecDeque<(usize, M)>,
     incoming_bytes: usize,
     end: Option<Box<WebSocketEnd>>,
@@ -153,6 +154,7 @@ impl<M> WebSocket<M> {
         Ok(Self {
             serial,
             frames: frames::Connection::new(Role::Server, agreement.deflate, limits),
+            next: None,
             incoming: VecDeque::new(),
             incoming_bytes: 0,
             end: None,
@@ -170,7 +172,10 @@ impl<M> WebSocket<M> {
     /// Whether bytes of the client are to be read: there is room for what they say.
     pub(crate) fn wants_input(&self, config: &WebSocketConfig) -> bool {
         match self.frames.waits_for() {
-            frames::Wait::Peer => self.incoming.len() < config.queue && self.incoming_bytes < READ_AHEAD,
+            frames::Wait::Peer => {
+                let waiting = usize::from(self.next.is_some()) + self.incoming.len();
+                waiting < config.queue && self.incoming_bytes < READ_AHEAD
+            }
             // The client's messages are discarded then.
             frames::Wait::Close => true,
             frames::Wait::Caller | frames::Wait::End => false,
@@ -200,12 +205,17 @@ impl<M> WebSocket<M> {
                     if !self.is_released {
                         let length = bytes.len();
                         self.incoming_bytes += length;
-                        self.incoming.push_back((length, message(kind, bytes)));
+                        let message = (length, message(kind, bytes));
+                        if self.next.is_none() {
+                            self.next = Some(message);
+                        } else {
+                            self.incoming.push_back(message);
+                        }
                     }
                 }
                 Event::Close(frame) => self.note_end(frame.number(), frame.reason, false),
                 // What came before it is still answered, and the frames say why none follows when the application asks.
-                Event::Fault(fault) if !self.incoming.is_empty() => self.frames.postpone(fault),
+                Event::Fault(fault) if self.next.is_some() => self.frames.postpone(fault),
                 Event::Fault(fault) => self.note_fault(fault),
             }
             if self.frames.owes_answer() {
@@ -244,17 +254,18 @@ impl<M> WebSocket<M> {
     }
 
     pub(crate) fn has_something(&self) -> bool {
-        !self.incoming.is_empty() || self.end.is_some() || self.frames.waits_for() == frames::Wait::Caller
+        self.next.is_some() || self.end.is_some() || self.frames.waits_for() == frames::Wait::Caller
     }
 
     /// The next message. What the application takes makes room for more.
     pub(crate) fn take(&mut self) -> Incoming<M> {
-        if self.incoming.is_empty() {
+        if self.next.is_none() {
             self.take_up_fault();
         }
-        match (self.incoming.pop_front(), &self.end) {
+        match (self.next.take(), &self.end) {
             (Some((length, message)), _) => {
                 self.incoming_bytes -= length;
+                self.next = self.incoming.pop_front();
                 if self.incoming.is_empty() {
                     // An idle connection has none of it.
                     self.incoming = VecDeque::new();
@@ -288,6 +299,27 @@ impl<M> WebSocket<M> {
         self.frames.send(message, compression, backlog, out)?;
         self.sent_bytes += message.bytes().len() as u64;
         Ok(())
+    }
+
+    /// Writes the header of a message whose bytes the caller sends behind it. False if it has to be [sent](Self::send) as a
+    /// whole, because it may be compressed; nothing has been written then.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub(crate) fn send_head(
+        &mut self,
+        message: Outgoing<'_>,
+        backlog: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, SendError> {
+        if self.end.is_some() {
+            return Err(SendError::Closed);
+        }
+        let length = message.bytes().len() as u64;
+        let Some(head) = self.frames.head(message.kind(), length, backlog)? else { return Ok(false) };
+        out.extend_from_slice(&head);
+        self.sent_bytes += length;
+        Ok(true)
     }
 
     /// Sends a message that is framed once for many.
@@ -330,6 +362,7 @@ impl<M> WebSocket<M> {
     pub(crate) fn release(&mut self) {
         self.take_up_fault();
         self.is_released = true;
+        self.next = None;
         self.incoming.clear();
         self.incoming_bytes = 0;
     }

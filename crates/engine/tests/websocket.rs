@@ -114,7 +114,12 @@ impl Pair {
 
     fn reply(&mut self, id: WebSocketId, message: Outgoing<'_>) -> Result<Room, SendError> {
         let now = self.world.now();
-        self.world.engine.send_message(id, message, now, &mut self.world.app)
+        let World { engine, app, .. } = &mut self.world;
+        match message {
+            Outgoing::Text(_) => engine.send_message(id, message, now, app),
+            // What is large is sent from where it lies.
+            Outgoing::Binary(bytes) => engine.send_binary(id, app.part(bytes.to_vec()), now, app),
+        }
     }
 
     fn close(&mut self, id: WebSocketId, code: u16, reason: &str) {

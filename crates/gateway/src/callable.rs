@@ -68,13 +68,25 @@ pub(crate) fn make_type<T, const N: usize>(
 /// Frees an object whose fields are gone.
 ///
 /// # Safety
-/// The interpreter deallocates `object`, an instance of a type of [`make_type`].
+/// The interpreter deallocates `object`, an instance of a type of [`make_type`] without `Py_TPFLAGS_HAVE_GC`.
 pub(crate) unsafe fn free(object: *mut ffi::PyObject) {
-    // SAFETY: as the caller promises; the types are not tracked by the garbage collector, and an instance of a heap type
-    // holds a reference to it.
+    // SAFETY: as the caller promises; an instance of a heap type holds a reference to it.
     unsafe {
         let kind = ffi::Py_TYPE(object);
         ffi::PyObject_Free(object.cast());
+        ffi::Py_DECREF(kind.cast());
+    }
+}
+
+/// Frees an object whose fields are gone, of a type with `Py_TPFLAGS_HAVE_GC`.
+///
+/// # Safety
+/// As for [`free`]; the garbage collector has been told that it tracks the object no longer.
+pub(crate) unsafe fn free_tracked(object: *mut ffi::PyObject) {
+    // SAFETY: as the caller promises; an instance of a heap type holds a reference to it.
+    unsafe {
+        let kind = ffi::Py_TYPE(object);
+        ffi::PyObject_GC_Del(object.cast());
         ffi::Py_DECREF(kind.cast());
     }
 }

@@ -50,6 +50,13 @@ impl<T> Guarded<T> {
         // Only attached threads read and write the flag, as `_py` shows: one at a time, because of the GIL.
         act(unsafe { &mut *self.value.get() })
     }
+
+    /// Does something with the value, unless it is in use. For the garbage collector, which may come at any time.
+    pub(crate) fn try_with(&self, py: Python<'_>, act: impl FnOnce(&mut T)) {
+        if !self.is_used.get() {
+            self.with(py, act);
+        }
+    }
 }
 
 #[cfg(Py_GIL_DISABLED)]
@@ -72,6 +79,13 @@ impl<T: Send> Guarded<T> {
                     drop(self.value.lock().unwrap_or_else(PoisonError::into_inner));
                 }),
             }
+        }
+    }
+
+    /// Does something with the value, unless it is in use. For the garbage collector, which may come at any time.
+    pub(crate) fn try_with(&self, _py: Python<'_>, act: impl FnOnce(&mut T)) {
+        if let Ok(mut value) = self.value.try_lock() {
+            act(&mut value);
         }
     }
 }

@@ -16,7 +16,7 @@
 pub(crate) use crate::host::exchange::{
     Acceptance, End, Exchange, ExchangeHost, MessageHandler, MessageSent, Part, Received, Sent, StartRefusal,
 };
-pub(crate) use crate::object::Message;
+pub(crate) use crate::object::{Message, OutgoingMessage};
 pub(crate) use engine::{Awaited, HijackId, HijackRefusal, Hijacked, Incoming, Local, Peer, WebSocketEnd};
 pub(crate) use wire::websocket::Opening;
 
@@ -76,9 +76,14 @@ pub(crate) trait Interface: Send + Sync + Sized + 'static {
     /// What it has raised, and what is wrong with what it has returned.
     fn call(&self, py: Python<'_>, request: &Object, handles: &Self::Handles) -> PyResult<Answer<Self::Body>>;
 
-    /// What waited for an event of the engine ([`Exchange::wake_when`]) is woken.
-    fn wake(&self, py: Python<'_>, waiter: &Py<PyAny>) {
-        let _ = (py, waiter);
+    /// What waited for an event of the engine ([`Exchange::wake_when`]) is woken. `is_waiting`: the loop that hosts the
+    /// engine waits for it here, so that no Task is current, and one that waited can make its step.
+    ///
+    /// # Errors
+    /// What such a step raises to end the program.
+    fn wake(&self, py: Python<'_>, waiter: &Py<PyAny>, is_waiting: bool) -> PyResult<()> {
+        let _ = (py, waiter, is_waiting);
+        Ok(())
     }
 
     /// The loop that hosts the engine has run what was ready, and is about to wait.

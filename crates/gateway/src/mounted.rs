@@ -125,14 +125,15 @@ impl Interface for Mounted {
         }
     }
 
-    fn wake(&self, py: Python<'_>, waiter: &Py<PyAny>) {
-        if asgi::wake(py, waiter) {
-            return;
+    fn wake(&self, py: Python<'_>, waiter: &Py<PyAny>, is_waiting: bool) -> PyResult<()> {
+        if let Some(woken) = asgi::wake(py, waiter, is_waiting) {
+            return woken;
         }
         // A thread waits with it.
         if let Err(error) = waiter.call_method0(py, intern!(py, "set")) {
             error.write_unraisable(py, Some(waiter.bind(py)));
         }
+        Ok(())
     }
 
     fn before_wait(&self, py: Python<'_>) {

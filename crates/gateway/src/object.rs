@@ -184,10 +184,20 @@ pub(crate) enum Message {
     Binary(Object),
 }
 
-/// A part of a body on its way out: a `bytes` object, whose content never changes.
+/// A message of a WebSocket on its way out.
+pub(crate) enum OutgoingMessage<'a> {
+    Text(&'a str),
+    Binary(Chunk),
+}
+
+/// A part of a body, or a message, on its way out: a `bytes` object, whose content never changes.
 pub(crate) struct Chunk(Object);
 
 impl Chunk {
+    pub(crate) fn clone_ref(&self, py: Python<'_>) -> Self {
+        Self(self.0.clone_ref(py))
+    }
+
     /// A block that the application produced. A subclass of `bytes` is copied: its content could be released by code of
     /// the application's, at a time that is ours.
     ///

@@ -91,7 +91,7 @@ struct Responses {
 }
 
 /// Status, reason, fields, body, and whether the server would go on.
-type ResponseParts<'py> = (u16, String, Vec<(String, String)>, Bound<'py, PyBytes>, bool);
+type Said<'py> = (u16, String, Vec<(String, String)>, Bound<'py, PyBytes>, bool);
 
 #[pymethods]
 impl Responses {
@@ -105,24 +105,24 @@ impl Responses {
         self.wanted.answers_head = method == "HEAD";
     }
 
-    fn feed<'py>(&mut self, py: Python<'py>, data: &[u8]) -> PyResult<Option<ResponseParts<'py>>> {
+    fn feed<'py>(&mut self, py: Python<'py>, data: &[u8]) -> PyResult<Option<Said<'py>>> {
         self.go_on()?;
         self.rest.extend_from_slice(data);
         match self.answers.next(&self.rest, self.wanted) {
             Ok((used, answer)) => {
                 self.rest.drain(..used);
-                Ok(answer.and_then(|answer| response_parts(py, answer)))
+                Ok(answer.and_then(|answer| said(py, answer)))
             }
             Err(fault) => self.fail(fault),
         }
     }
 
-    fn end<'py>(&mut self, py: Python<'py>) -> PyResult<Option<ResponseParts<'py>>> {
+    fn end<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Said<'py>>> {
         self.go_on()?;
         match self.answers.end(&self.rest) {
             Ok(answer) => {
                 self.is_over = true;
-                Ok(answer.and_then(|answer| response_parts(py, answer)))
+                Ok(answer.and_then(|answer| said(py, answer)))
             }
             Err(fault) => self.fail(fault),
         }
@@ -145,8 +145,8 @@ impl Responses {
     }
 }
 
-/// A response for Python; its fields are text of one character for each byte, as in `http.client`.
-fn response_parts(py: Python<'_>, answer: Answer) -> Option<ResponseParts<'_>> {
+/// What a response says, for Python; its fields are text of one character for each byte, as in `http.client`.
+fn said(py: Python<'_>, answer: Answer) -> Option<Said<'_>> {
     let text = |bytes: Vec<u8>| bytes.into_iter().map(char::from).collect::<String>();
     let content = answer.content?;
     let fields = content.fields.into_iter().map(|(name, value)| (text(name), text(value))).collect();

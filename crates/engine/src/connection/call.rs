@@ -266,8 +266,8 @@ impl<A: App> Connection<A> {
         self.exchanges.at(index).waiter = Some((Awaited::OUTPUT, waiter));
     }
 
-    /// A call waits in the middle for any of these. The connection has to be driven then, because some output may not have
-    /// been sent at all.
+    /// A call waits in the middle for any of these. Returns whether the connection has to be driven then, because some output
+    /// may not have been sent at all.
     pub(crate) fn wait_for_any(
         &mut self,
         index: Index,
@@ -275,7 +275,7 @@ impl<A: App> Connection<A> {
         waiter: A::Waiter,
         context: &mut EngineContext<A>,
         app: &mut A,
-    ) {
+    ) -> bool {
         let of_websocket = self.has_awaited_of_websocket(index, awaited);
         let exchange = self.exchanges.at(index);
         let has_input = exchange.incoming.as_ref().is_none_or(|incoming| incoming.has_something());
@@ -284,10 +284,16 @@ impl<A: App> Connection<A> {
             || awaited.has(Awaited::OUTPUT) && (is_output_taken || self.is_detached(index))
             || awaited.has(Awaited::DEPARTURE) && self.has_client_left(index);
         if of_websocket.unwrap_or(is_over) {
-            return app.wake(waiter);
+            app.wake(waiter);
+            return of_websocket.is_none();
         }
         self.exchanges.at(index).waiter = Some((awaited, waiter));
+        if of_websocket.is_some() {
+            // Whether it is read, and its deadlines, do not depend on who waits.
+            return false;
+        }
         self.set_deadlines(context);
+        true
     }
 
     /// Wakes a call that waits until its client leaves, if it has.

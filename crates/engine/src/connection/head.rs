@@ -19,7 +19,7 @@ use wire::message::{BodyLength, Fault, Page};
 use wire::websocket::{Carrier, Opening};
 
 /// A head that has been read, and what the application has made of it.
-pub(super) struct ReceivedHead<A: App> {
+pub(super) struct Begun<A: App> {
     pub(super) stream: StreamId,
     pub(super) request: A::Request,
     pub(super) facts: RequestOf<A>,
@@ -97,8 +97,8 @@ impl<A: App> Connection<A> {
                     }
                 };
                 context.observer.switch(call, Stage::Parse);
-                let received = ReceivedHead { stream, request, facts, length: head.body, expects_continue, upgrade };
-                self.begin(received, used, input, context, app)
+                let begun = Begun { stream, request, facts, length: head.body, expects_continue, upgrade };
+                self.begin(begun, used, input, context, app)
             }
             Ok((used, Event::More)) => (used, None),
             Ok((used, event)) if is_multiplexed => {
@@ -144,13 +144,13 @@ impl<A: App> Connection<A> {
     /// request if it is ready.
     fn begin(
         &mut self,
-        received: ReceivedHead<A>,
+        begun: Begun<A>,
         used: usize,
         input: &[u8],
         context: &mut EngineContext<A>,
         app: &mut A,
     ) -> (usize, Option<(Index, A::Request)>) {
-        let ReceivedHead { stream, mut request, facts, length, expects_continue, upgrade } = received;
+        let Begun { stream, mut request, facts, length, expects_continue, upgrade } = begun;
         let mut used = used;
         self.note_begin(facts, context);
         let index = self.exchanges.insert(stream, context.now);

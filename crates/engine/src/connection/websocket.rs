@@ -17,8 +17,10 @@ use wire::message::{Draft, RequestHead};
 use wire::websocket::{AcceptMisuse, CloseCode, Outgoing, Prepared, SendError};
 
 /// A message to be sent.
-pub(crate) enum Sending<'m> {
+pub(crate) enum Sending<'m, C> {
     One(Outgoing<'m>),
+    /// A binary message.
+    Binary(C),
     Prepared(&'m Prepared),
 }
 
@@ -120,23 +122,41 @@ impl<A: App> Connection<A> {
     pub(crate) fn send_message(
         &mut self,
         id: WebSocketId,
-        message: &Sending<'_>,
+        message: Sending<'_, A::Chunk>,
         context: &mut EngineContext<A>,
     ) -> Result<(), SendError> {
         if self.lifecycle != Lifecycle::Open {
             return Err(SendError::Closed);
         }
         let mut out = std::mem::take(&mut self.out(context).bytes);
+        // What is to be sent from where it lies.
+        let mut chunk = None;
         let sent = match (self.named(id), message) {
             (None, _) => Err(SendError::Closed),
             (Some((websocket, backlog)), Sending::One(message)) => {
-                websocket.send(*message, &mut context.compression, backlog + out.len(), &mut out)
+                websocket.send(message, &mut context.compression, backlog + out.len(), &mut out)
+            }
+            (Some((websocket, backlog)), Sending::Binary(bytes)) => {
+                let message = Outgoing::Binary(bytes.as_ref());
+                match websocket.send_head(message, backlog + out.len(), &mut out) {
+                    Ok(true) => {
+                        chunk = Some(bytes);
+                        Ok(())
+                    }
+                    Ok(false) => websocket.send(message, &mut context.compression, backlog + out.len(), &mut out),
+                    Err(error) => Err(error),
+                }
             }
             (Some((websocket, backlog)), Sending::Prepared(message)) => {
                 websocket.send_prepared(message, &mut context.compression, backlog + out.len(), &mut out)
             }
         };
-        self.out(context).bytes = out;
+        let composer = self.out(context);
+        composer.bytes = out;
+        if let Some(chunk) = chunk {
+            let length = chunk.as_ref().len();
+            composer.push(chunk, length);
+        }
         context.statistics.messages_out += u64::from(sent.is_ok());
         self.store(context);
         sent
@@ -193,7 +213,7 @@ impl<A: App> Connection<A> {
     }
 
     /// Has `waiter` woken when any of these is the case for a WebSocket, or it has gone. It takes the place of the waiter
-    /// that was there. The connection has to be driven then.
+    /// that was there.
     pub(crate) fn wait_for_websocket(&mut self, id: WebSocketId, awaited: Awaited, waiter: A::Waiter, app: &mut A) {
         let is_named = self.named(id).is_some();
         if !is_named || self.has_awaited_of_websocket(id.exchange, awaited).unwrap_or(true) {

@@ -92,8 +92,9 @@ impl<A: App> Engine<A> {
     pub fn wait_for_any(&mut self, ticket: &Ticket, awaited: Awaited, waiter: A::Waiter, now: Now, app: &mut A) {
         self.clock.set(now, &mut self.context);
         let CallId { slot, exchange } = ticket.call;
-        self.connections[slot].wait_for_any(exchange, awaited, waiter, &mut self.context, app);
-        self.drive(slot, app);
+        if self.connections[slot].wait_for_any(exchange, awaited, waiter, &mut self.context, app) {
+            self.drive(slot, app);
+        }
     }
 
     /// Forgets the waiter of a call.

@@ -62,7 +62,15 @@ impl<A: App> Engine<A> {
         now: Now,
         app: &mut A,
     ) -> Result<Room, SendError> {
-        self.send_any(id, &Sending::One(message), now, app)
+        self.send_any(id, Sending::One(message), now, app)
+    }
+
+    /// Sends a binary message, which is not copied if it is large and stays as it is.
+    ///
+    /// # Errors
+    /// As [`send_message`](Self::send_message).
+    pub fn send_binary(&mut self, id: WebSocketId, bytes: A::Chunk, now: Now, app: &mut A) -> Result<Room, SendError> {
+        self.send_any(id, Sending::Binary(bytes), now, app)
     }
 
     /// Sends a message that is framed, and compressed, once for many.
@@ -76,10 +84,16 @@ impl<A: App> Engine<A> {
         now: Now,
         app: &mut A,
     ) -> Result<Room, SendError> {
-        self.send_any(id, &Sending::Prepared(message), now, app)
+        self.send_any(id, Sending::Prepared(message), now, app)
     }
 
-    fn send_any(&mut self, id: WebSocketId, message: &Sending<'_>, now: Now, app: &mut A) -> Result<Room, SendError> {
+    fn send_any(
+        &mut self,
+        id: WebSocketId,
+        message: Sending<'_, A::Chunk>,
+        now: Now,
+        app: &mut A,
+    ) -> Result<Room, SendError> {
         let connection = self.connections.get_mut(id.slot).ok_or(SendError::Closed)?;
         self.clock.set(now, &mut self.context);
         connection.send_message(id, message, &mut self.context)?;
@@ -92,8 +106,8 @@ impl<A: App> Engine<A> {
     pub fn wait_for_websocket(&mut self, id: WebSocketId, awaited: Awaited, waiter: A::Waiter, now: Now, app: &mut A) {
         let Some(connection) = self.connections.get_mut(id.slot) else { return app.wake(waiter) };
         self.clock.set(now, &mut self.context);
+        // Whether it is read does not depend on who waits.
         connection.wait_for_websocket(id, awaited, waiter, app);
-        self.drive(id.slot, app);
     }
 
     /// Closes a WebSocket, if it is open. Its client has some seconds to answer; messages that came before can still be

@@ -344,7 +344,7 @@ impl<K: Kind> Script<K> {
         Arc::strong_count(&self.parts) - 1
     }
 
-    fn part(&self, bytes: Vec<u8>) -> Part {
+    pub(crate) fn part(&self, bytes: Vec<u8>) -> Part {
         Part { bytes, _life: Arc::clone(&self.parts) }
     }
 

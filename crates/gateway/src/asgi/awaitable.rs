@@ -1,11 +1,11 @@
 //! What `receive()` and `send(message)` return: awaitables with the methods of a coroutine, so that `asyncio.create_task`
 //! takes them. They do their work when they are first awaited: one that is cancelled before has taken no message, and has sent
-//! none. Then they wait, if they have to, with a coroutine that is written in Python.
+//! none. Where they have to wait, they yield a [future](super::future).
 //!
 //! They are C-level types, because the application awaits some in every request.
 
-use super::call::HttpCall;
-use super::sending::SendAgain;
+use super::call::{HttpCall, WaitFor};
+use super::future::LoopFuture;
 use super::sending::send_any;
 use super::websocket::Outcome;
 use crate::callable::{answer, caught, free, make_type};
@@ -13,7 +13,6 @@ use crate::guarded::Guarded;
 use crate::object::Object;
 use pyo3::exceptions::{PyRuntimeError, PyStopIteration, PyTypeError};
 use pyo3::ffi;
-use pyo3::intern;
 use pyo3::prelude::*;
 use std::ffi::c_void;
 use std::ptr;
@@ -26,11 +25,20 @@ struct Awaitable {
 }
 
 enum Progress {
-    /// It was not awaited yet. The message to be sent; `None`: one is to be received.
-    Created(Option<Object>),
-    /// It goes on with this coroutine.
-    Waiting(Object),
+    /// It was not awaited yet.
+    Created(Next),
+    /// It waits for this.
+    Waiting(LoopFuture, Next),
     Over,
+}
+
+/// What is to be done next.
+enum Next {
+    Receive,
+    /// This message is to be sent.
+    Send(Object),
+    /// Nothing: the client has taken what was sent.
+    Return,
 }
 
 /// What a step has come to.
@@ -111,7 +119,8 @@ pub(super) fn awaitable(
         let it = ffi::PyObject_New::<Awaitable>(kind.as_ptr().cast());
         let object = Object::from_new_or_error(py, it.cast())?;
         (&raw mut (*it).call).write(call.clone_ref(py));
-        (&raw mut (*it).progress).write(Guarded::new(Progress::Created(message)));
+        let next = message.map_or(Next::Receive, Next::Send);
+        (&raw mut (*it).progress).write(Guarded::new(Progress::Created(next)));
         Ok(object)
     }
 }
@@ -128,88 +137,59 @@ impl Awaitable {
     ///
     /// # Errors
     /// `RuntimeError` if it was over before; what is raised meanwhile, after which it is over.
-    fn step(&self, py: Python<'_>, value: Option<&Bound<'_, PyAny>>) -> PyResult<Step> {
+    fn step(&self, py: Python<'_>) -> PyResult<Step> {
         // It is over unless there is something to wait for: an exception is raised once.
-        let coroutine = match self.take(py) {
-            Progress::Waiting(coroutine) => coroutine,
-            Progress::Created(None) => match self.call.get().take_message(py)? {
-                Some(message) => return Ok(Step::Done(Some(message.into()))),
-                None => {
-                    self.wait_with(py, |call| call.shared.event_loop().map(|event_loop| &event_loop.wait_to_receive))?
-                }
-            },
-            Progress::Created(Some(message)) => match send_any(py, &self.call, &message.bind(py))? {
-                Outcome::Done => {
-                    message.release(py);
-                    return Ok(Step::Done(None));
-                }
-                Outcome::Wait => {
-                    self.wait_with(py, |call| call.shared.event_loop().map(|event_loop| &event_loop.wait_to_send))?
-                }
-                Outcome::Again => {
-                    let event_loop = self.call.get().shared.event_loop()?;
-                    let again = SendAgain::new(self.call.clone_ref(py), message.bind(py).unbind());
-                    event_loop.send_later.call1(py, (self.call.clone_ref(py), again))?.into()
-                }
-            },
+        let next = match self.take(py) {
+            Progress::Created(next) => next,
+            Progress::Waiting(future, next) if future.is_done(py) => next,
+            Progress::Waiting(future, _) => {
+                self.call.get().forget(py, &future);
+                return Err(PyRuntimeError::new_err("what receive or send waits for was not waited for"));
+            }
             Progress::Over => return Err(PyRuntimeError::new_err(REUSED)),
         };
-        // While it goes on it may be asked for what it waits for.
-        self.set(py, Progress::Waiting(coroutine.clone_ref(py)));
-        let mut result = ptr::null_mut();
-        let step = match value.filter(|value| !value.is_none()) {
-            None => {
-                // SAFETY: both are live and the thread is attached; a result is a new reference, and with PYGEN_ERROR the
-                // exception is set.
-                let (status, result) = unsafe {
-                    let status = ffi::PyIter_Send(coroutine.as_ptr(), ffi::Py_None(), &raw mut result);
-                    (status, Object::from_new_or_error(py, result))
-                };
-                result.map(|result| match status {
-                    ffi::PySendResult::PYGEN_NEXT => Step::Yielded(result),
-                    _ => Step::Done(Some(result)),
-                })
-            }
-            Some(value) => coroutine
-                .bind(py)
-                .call_method1(intern!(py, "send"), (value,))
-                .map(|yielded| Step::Yielded(yielded.unbind().into())),
-        };
-        if !matches!(step, Ok(Step::Yielded(_))) {
-            self.set(py, Progress::Over);
-        }
-        step
-    }
-
-    /// A coroutine that `wait` of the loop makes.
-    fn wait_with<'a>(
-        &'a self,
-        py: Python<'_>,
-        wait: impl FnOnce(&'a HttpCall) -> PyResult<&'a Py<PyAny>>,
-    ) -> PyResult<Object> {
-        Ok(wait(self.call.get())?.call1(py, (self.call.clone_ref(py),))?.into())
-    }
-
-    /// Raises in the coroutine what `throw` was called with: an instance, or a class with arguments.
-    fn throw(&self, py: Python<'_>, error: PyErr) -> PyResult<Object> {
-        match self.take(py) {
-            Progress::Waiting(coroutine) => {
-                self.set(py, Progress::Waiting(coroutine.clone_ref(py)));
-                let result = coroutine.bind(py).call_method1(intern!(py, "throw"), (error.into_value(py),));
-                if result.is_err() {
-                    self.set(py, Progress::Over);
+        match next {
+            Next::Receive => match HttpCall::receive(&self.call, py)? {
+                Ok(message) => Ok(Step::Done(Some(message.into()))),
+                Err(future) => Ok(self.wait(py, future, Next::Receive)),
+            },
+            Next::Send(message) => match send_any(py, &self.call, &message.bind(py))? {
+                Outcome::Done => {
+                    message.release(py);
+                    Ok(Step::Done(None))
                 }
-                result.map(|yielded| yielded.unbind().into())
-            }
-            Progress::Created(_) => Err(error),
-            Progress::Over => Err(PyRuntimeError::new_err(REUSED)),
+                Outcome::Wait => self.wait_for_room(py, Next::Return),
+                Outcome::Again => self.wait_for_room(py, Next::Send(message)),
+            },
+            Next::Return => Ok(Step::Done(None)),
         }
     }
 
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
+    fn wait_for_room(&self, py: Python<'_>, next: Next) -> PyResult<Step> {
+        Ok(self.wait(py, HttpCall::wait_for(&self.call, py, WaitFor::Room)?, next))
+    }
+
+    fn wait(&self, py: Python<'_>, future: LoopFuture, next: Next) -> Step {
+        let awaited = future.as_object().clone_ref(py);
+        self.set(py, Progress::Waiting(future, next));
+        Step::Yielded(awaited)
+    }
+
+    /// Ends it: raises what `throw` was called with, unless it was over before.
+    fn throw(&self, py: Python<'_>, error: PyErr) -> PyErr {
         match self.take(py) {
-            Progress::Waiting(coroutine) => coroutine.bind(py).call_method0(intern!(py, "close")).map(drop),
-            Progress::Created(_) | Progress::Over => Ok(()),
+            Progress::Waiting(future, _) => {
+                self.call.get().forget(py, &future);
+                error
+            }
+            Progress::Created(_) => error,
+            Progress::Over => PyRuntimeError::new_err(REUSED),
+        }
+    }
+
+    fn close(&self, py: Python<'_>) {
+        if let Progress::Waiting(future, _) = self.take(py) {
+            self.call.get().forget(py, &future);
         }
     }
 
@@ -249,7 +229,7 @@ unsafe extern "C" fn next(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
     let mut is_done = false;
     let result = answer(
         py,
-        caught(|| match it.step(py, None)? {
+        caught(|| match it.step(py)? {
             Step::Yielded(awaited) => Ok(awaited),
             Step::Done(value) => {
                 is_done = true;
@@ -277,13 +257,13 @@ fn none(py: Python<'_>) -> Object {
     py.None().into()
 }
 
-/// `send(value)`
-unsafe extern "C" fn send(object: *mut ffi::PyObject, value: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    // SAFETY: the interpreter calls this attached, with an object of `awaitable` and a live value.
-    let (py, it, value) = unsafe { (Python::assume_attached(), Awaitable::of(object), Object::from_borrowed(value)) };
+/// `send(value)`: a Task sends None alone, and another value says nothing.
+unsafe extern "C" fn send(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: the interpreter calls this attached, with an object of `awaitable`.
+    let (py, it) = unsafe { (Python::assume_attached(), Awaitable::of(object)) };
     answer(
         py,
-        caught(|| match it.step(py, Some(value.bind(py)).as_ref())? {
+        caught(|| match it.step(py)? {
             Step::Yielded(awaited) => Ok(awaited),
             Step::Done(value) => Err(PyStopIteration::new_err(value.map(|value| value.bind(py).unbind()))),
         }),
@@ -307,7 +287,7 @@ unsafe extern "C" fn throw(
             [Some(kind), value] if count <= 3 => {
                 // The traceback is the exception's own.
                 let value = value.filter(|value| !value.bind(py).is_none());
-                it.throw(py, PyErr::from_value(value.unwrap_or(kind).bind(py)))
+                Err(it.throw(py, PyErr::from_value(value.unwrap_or(kind).bind(py))))
             }
             _ => Err(PyTypeError::new_err("throw takes an exception, or its class, value and traceback")),
         }),
@@ -318,5 +298,11 @@ unsafe extern "C" fn throw(
 unsafe extern "C" fn close(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: the interpreter calls this attached, with an object of `awaitable`.
     let (py, it) = unsafe { (Python::assume_attached(), Awaitable::of(object)) };
-    answer(py, caught(|| it.close(py).map(|()| none(py))))
+    answer(
+        py,
+        caught(|| {
+            it.close(py);
+            Ok(none(py))
+        }),
+    )
 }

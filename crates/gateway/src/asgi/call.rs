@@ -1,14 +1,15 @@
 //! One call of an ASGI application: how far its response and its request's body are, and what waits for events of it.
 
 use super::event_loop::Shared;
+use super::future::LoopFuture;
 use crate::guarded::Guarded;
-use crate::interface::{Awaited, Exchange};
+use crate::interface::{Awaited, Exchange, Incoming, Message};
 use crate::object::Object;
 use pyo3::prelude::*;
 use std::sync::Arc;
 use wire::message::FieldLines;
 
-/// See the module. Python has it as an opaque object, through which its coroutines wait.
+/// See the module. To the host it is what waits for the call's events.
 #[pyclass(frozen, module = "kirsch._native")]
 pub(crate) struct HttpCall {
     exchange: Exchange,
@@ -28,8 +29,17 @@ struct CallState {
     /// The application has not given up its thread for the first time.
     is_first_step: bool,
     /// Futures of those that wait for a message, and of those that wait until the client has taken output.
-    receivers: Vec<Py<PyAny>>,
-    senders: Vec<Py<PyAny>>,
+    receivers: Vec<LoopFuture>,
+    senders: Vec<LoopFuture>,
+}
+
+/// What is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WaitFor {
+    /// A message.
+    Message,
+    /// The client, to take output.
+    Room,
 }
 
 /// How far the response is.
@@ -118,6 +128,11 @@ impl HttpCall {
         self.shared.note_step(py);
     }
 
+    /// Whether the application has accepted a WebSocket, having been told that it is asked for: messages follow.
+    pub(super) fn has_messages(&self, py: Python<'_>) -> bool {
+        self.state.with(py, |state| matches!(state.websocket, Some((Phase::Accepted, true))))
+    }
+
     /// Whether the application is to be told that a WebSocket is asked for: once.
     pub(super) fn take_connect(&self, py: Python<'_>) -> bool {
         self.state.with(py, |state| match &mut state.websocket {
@@ -202,22 +217,89 @@ impl HttpCall {
         self.state.with(py, |state| state.body = body);
     }
 
-    /// Resolves the futures of all that waits: each looks again whether it goes on.
-    pub(super) fn wake_all(call: &Py<Self>, py: Python<'_>) {
-        let futures = call.get().state.with(py, |state| {
-            if state.receivers.is_empty() && state.senders.is_empty() {
-                return None;
-            }
-            let mut futures = std::mem::take(&mut state.receivers);
-            futures.append(&mut state.senders);
-            Some(futures)
+    /// A future that is done when what is waited for may be the case.
+    ///
+    /// # Errors
+    /// `RuntimeError` where no loop runs.
+    pub(super) fn wait_for(call: &Py<Self>, py: Python<'_>, what: WaitFor) -> PyResult<LoopFuture> {
+        let this = call.get();
+        let future = this.shared.event_loop()?.future(py)?;
+        let kept = future.clone_ref(py);
+        this.state.with(py, |state| match what {
+            WaitFor::Message => state.receivers.push(kept),
+            WaitFor::Room => state.senders.push(kept),
         });
-        if let Some(futures) = futures
-            && let Ok(event_loop) = call.get().shared.event_loop()
-            && let Err(error) = event_loop.wake.call1(py, (futures,))
-        {
+        let is_waiting = Self::arm(call, py)?;
+        this.shared.note_step(py);
+        if !is_waiting {
+            Self::wake_all(call, py);
+        }
+        Ok(future)
+    }
+
+    /// The next message of a WebSocket; if there is none yet, a future as of [`wait_for`](Self::wait_for). In the thread of
+    /// the loop that hosts the engine: there nothing is woken before this returns.
+    ///
+    /// # Errors
+    /// `MemoryError`.
+    pub(super) fn take_or_wait(call: &Py<Self>, py: Python<'_>) -> PyResult<Result<Incoming<Message>, LoopFuture>> {
+        let this = call.get();
+        let is_sending = this.state.with(py, |state| !state.senders.is_empty());
+        let awaited = Awaited::INPUT.or(Awaited::DEPARTURE);
+        let awaited = if is_sending { awaited.or(Awaited::OUTPUT) } else { awaited };
+        match this.exchange.take_message_or_wait(py, awaited, call.as_any())? {
+            Incoming::Pending => {
+                let future = this.shared.event_loop()?.future(py)?;
+                let kept = future.clone_ref(py);
+                this.state.with(py, |state| state.receivers.push(kept));
+                this.shared.note_step(py);
+                Ok(Err(future))
+            }
+            incoming => Ok(Ok(incoming)),
+        }
+    }
+
+    /// `future` is waited for no longer.
+    pub(super) fn forget(&self, py: Python<'_>, future: &LoopFuture) {
+        let forgotten = self.state.with(py, |state| {
+            let CallState { receivers, senders, .. } = state;
+            [receivers, senders].into_iter().find_map(|futures| {
+                let at = futures.iter().position(|other| other.is(future))?;
+                Some(futures.remove(at))
+            })
+        });
+        drop(forgotten);
+    }
+
+    /// Wakes all that waits, in their loops' next turns: each looks again whether it goes on.
+    pub(super) fn wake_all(call: &Py<Self>, py: Python<'_>) {
+        if let Err(error) = call.get().wake_each(py, |future| future.wake_soon(py)) {
             error.write_unraisable(py, None);
         }
+    }
+
+    /// The same where the loop that hosts the engine waits for it: its Tasks make their steps now.
+    ///
+    /// # Errors
+    /// What a Task passes on: `SystemExit`, `KeyboardInterrupt`.
+    pub(super) fn wake_now(&self, py: Python<'_>) -> PyResult<()> {
+        let futures = &self.shared.event_loop()?.tasks.futures;
+        self.wake_each(py, |future| futures.wake(py, future))
+    }
+
+    /// Wakes all that waits. Returns the first error.
+    fn wake_each(&self, py: Python<'_>, wake: impl Fn(&LoopFuture) -> PyResult<()>) -> PyResult<()> {
+        // All are taken first: one that is woken may wait again at once, and one that sends gives way to those that wait.
+        let (first, others) = self.state.with(py, |state| {
+            let CallState { receivers, senders, .. } = state;
+            let mut all = receivers.drain(..).chain(senders.drain(..));
+            (all.next(), all.collect::<Vec<_>>())
+        });
+        let mut result = Ok(());
+        for future in first.into_iter().chain(others) {
+            result = result.and(wake(&future));
+        }
+        result
     }
 
     /// Has the call woken for what is waited for now. False if there is nothing more to wait for.
@@ -237,52 +319,5 @@ impl HttpCall {
         });
         let Some(awaited) = awaited else { return Ok(true) };
         this.exchange.wake_when(py, awaited, call.clone_ref(py).into_any())
-    }
-}
-
-#[pymethods]
-impl HttpCall {
-    /// The next message for `receive`; `None` if there is none yet.
-    #[pyo3(name = "take_message")]
-    fn take(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        self.take_message(py)
-    }
-
-    /// Has `future` resolved when there may be a message. False if there is one now.
-    fn wait_to_receive(slf: &Bound<'_, Self>, future: Py<PyAny>) -> PyResult<bool> {
-        let (slf, py) = (slf.as_unbound(), slf.py());
-        slf.get().state.with(py, |state| state.receivers.push(future));
-        Self::wait(slf, py)
-    }
-
-    /// Has `future` resolved when the client has taken what was written. False if nothing is to be waited for.
-    fn wait_to_send(slf: &Bound<'_, Self>, future: Py<PyAny>) -> PyResult<bool> {
-        let (slf, py) = (slf.as_unbound(), slf.py());
-        slf.get().state.with(py, |state| state.senders.push(future));
-        Self::wait(slf, py)
-    }
-
-    /// Nothing waits for `future` any more.
-    fn forget(&self, py: Python<'_>, future: &Bound<'_, PyAny>) {
-        let forgotten = self.state.with(py, |state| {
-            let CallState { receivers, senders, .. } = state;
-            let place = |futures: &mut Vec<Py<PyAny>>| {
-                let place = futures.iter().position(|each| each.as_ptr() == future.as_ptr());
-                place.map(|place| futures.remove(place))
-            };
-            place(receivers).or_else(|| place(senders))
-        });
-        drop(forgotten);
-    }
-}
-
-impl HttpCall {
-    fn wait(call: &Py<Self>, py: Python<'_>) -> PyResult<bool> {
-        let is_waiting = Self::arm(call, py)?;
-        call.get().shared.note_step(py);
-        if !is_waiting {
-            Self::wake_all(call, py);
-        }
-        Ok(is_waiting)
     }
 }

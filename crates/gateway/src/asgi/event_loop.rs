@@ -1,5 +1,6 @@
 //! The loop that hosts the engine of an ASGI application, and what Python lends to its calls.
 
+use super::future::LoopFuture;
 use super::tasks::Tasks;
 use crate::guarded::Guarded;
 use crate::object::Object;
@@ -25,15 +26,8 @@ pub(crate) struct EventLoop {
     pub(super) tasks: Tasks,
     /// The state that the lifespan has made; `None` where the application has no lifespan.
     pub(super) state: Option<Object>,
-    /// `wait_to_receive(call)` and `wait_to_send(call)` return coroutines.
-    pub(super) wait_to_receive: Py<PyAny>,
-    pub(super) wait_to_send: Py<PyAny>,
-    /// `send_later(call, send_again)` returns a coroutine that sends a message when there is room.
-    pub(super) send_later: Py<PyAny>,
     /// `note_step()` has the engine polled before the loop waits, where the loop's own wait does not do that.
     note_step: Option<Py<PyAny>>,
-    /// `wake(futures)` resolves futures.
-    pub(super) wake: Py<PyAny>,
     /// The class of what `send` raises when the client has left.
     pub(super) disconnected: Py<PyAny>,
     /// CPython's own loop, where it is known how it keeps what it has to do.
@@ -58,19 +52,14 @@ impl EventLoop {
     /// # Errors
     /// `AttributeError` for one that is missing.
     pub(crate) fn new(lent: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let get = |name: &str| lent.getattr(name).map(Bound::unbind);
         let optional = |name: &str| PyResult::Ok(Some(lent.getattr(name)?).filter(|value| !value.is_none()));
         Ok(Self {
             // SAFETY: the call takes nothing and cannot fail.
             thread: unsafe { libc::pthread_self() },
             tasks: Tasks::new(lent)?,
             state: optional("state")?.map(|state| state.unbind().into()),
-            wait_to_receive: get("wait_to_receive")?,
-            wait_to_send: get("wait_to_send")?,
-            send_later: get("send_later")?,
             note_step: optional("note_step")?.map(Bound::unbind),
-            wake: get("wake")?,
-            disconnected: get("disconnected")?,
+            disconnected: lent.getattr("disconnected")?.unbind(),
             queues: Queues::of(&lent.getattr("event_loop")?),
         })
     }
@@ -90,6 +79,15 @@ impl EventLoop {
         let (Some(queues), Some((timers, first))) = (&self.queues, &before.0) else { return true };
         let is_stopping = || queues.event_loop.attribute(py, &queues.stopping)?.bind(py).is_truthy();
         queues.ready.bind(py).len().unwrap_or(1) > 0 || first_of(py, timers) != *first || is_stopping().unwrap_or(true)
+    }
+
+    /// A future of the loop that runs in this thread.
+    ///
+    /// # Errors
+    /// `RuntimeError` if none does.
+    pub(super) fn future(&self, py: Python<'_>) -> PyResult<LoopFuture> {
+        let futures = &self.tasks.futures;
+        if self.is_here() { futures.make(py) } else { futures.make_elsewhere(py) }
     }
 
     pub(super) fn is_here(&self) -> bool {

@@ -17,6 +17,7 @@ mod call;
 mod complaint;
 mod event_loop;
 mod file;
+mod future;
 mod handles;
 mod parking;
 mod receive;
@@ -71,7 +72,8 @@ impl Asgi {
             let result = ffi::PyObject_Vectorcall(application, arguments.as_ptr().add(1), count, ptr::null_mut());
             Object::from_new_or_error(py, result)
         }?;
-        event_loop.tasks.begin(py, &coroutine)
+        // A WebSocket waits for its client's messages.
+        event_loop.tasks.begin(py, &coroutine, handles.call().get().phase(py).is_some())
     }
 }
 
@@ -131,8 +133,8 @@ impl Interface for Asgi {
         Ok(Answer::Suspended(task.unbind()))
     }
 
-    fn wake(&self, py: Python<'_>, waiter: &Py<PyAny>) {
-        wake(py, waiter);
+    fn wake(&self, py: Python<'_>, waiter: &Py<PyAny>, is_waiting: bool) -> PyResult<()> {
+        wake(py, waiter, is_waiting).unwrap_or(Ok(()))
     }
 
     fn before_wait(&self, py: Python<'_>) {
@@ -179,11 +181,14 @@ impl Interface for Asgi {
     }
 }
 
-/// Wakes what waits for an event of a call; false if `waiter` is none of these.
-pub(crate) fn wake(py: Python<'_>, waiter: &Py<PyAny>) -> bool {
-    let Ok(call) = waiter.bind(py).cast::<HttpCall>() else { return false };
+/// Wakes what waits for an event of a call; `None` if `waiter` is none of these. See [`Interface::wake`].
+pub(crate) fn wake(py: Python<'_>, waiter: &Py<PyAny>, is_waiting: bool) -> Option<PyResult<()>> {
+    let call = waiter.bind(py).cast::<HttpCall>().ok()?;
+    if is_waiting {
+        return Some(call.get().wake_now(py));
+    }
     HttpCall::wake_all(call.as_unbound(), py);
-    true
+    Some(Ok(()))
 }
 
 impl HttpCall {

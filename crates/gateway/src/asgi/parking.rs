@@ -1,7 +1,7 @@
 //! What a Task is parked with, so that it can be used for more than one request ([`Tasks`](super::tasks::Tasks)).
 //!
 //! ```text
-//!   Task ── steps ──▶ RequestCoroutine ── yields, at its first step ──▶ ParkingFuture
+//!   Task ── steps ──▶ RequestCoroutine ── yields, at its first step ──▶ LoopFuture
 //!     ▲                                                                    │
 //!     └────────── the wake-up callback that asyncio gives it ◀─────────────┘
 //! ```
@@ -11,13 +11,13 @@
 //! steps its coroutine, which yields what the request waits for, or ends as the request did. From there on it is a Task
 //! like any other.
 
+use super::future::{LoopFuture, cancelled_error};
 use pyo3::PyTraverseError;
 use pyo3::exceptions::{PyAttributeError, PyRuntimeError, PyStopIteration};
 use pyo3::gc::PyVisit;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyString, PyType};
+use pyo3::types::{PyDict, PyString};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The coroutine of a Task that is parked.
@@ -28,7 +28,7 @@ pub(super) struct RequestCoroutine {
 
 enum Progress {
     /// Its first step yields this future.
-    Created(Py<ParkingFuture>),
+    Created(Py<PyAny>),
     /// The Task waits for that future. The request's own coroutine, while its first step runs.
     Parked(Option<Py<PyAny>>),
     /// The next step ends as the request has ended.
@@ -48,8 +48,8 @@ enum Progress {
 }
 
 impl RequestCoroutine {
-    pub(super) fn new(future: Py<ParkingFuture>) -> Self {
-        Self { progress: Mutex::new(Progress::Created(future)) }
+    pub(super) fn new(py: Python<'_>, future: &LoopFuture) -> Self {
+        Self { progress: Mutex::new(Progress::Created(future.as_object().bind(py).unbind())) }
     }
 
     /// The first step of a request begins: `coroutine` is what reports and debuggers see.
@@ -88,7 +88,7 @@ impl RequestCoroutine {
         match progress {
             Progress::Created(future) => {
                 self.set(Progress::Parked(None));
-                Ok(future.into_any())
+                Ok(future)
             }
             Progress::Ended(result) => {
                 Err(result.map_or_else(|error| error, |value| PyStopIteration::new_err((value,))))
@@ -247,146 +247,4 @@ fn is_uncancelled(py: Python<'_>) -> bool {
 
 fn is_cancellation(py: Python<'_>, error: &PyErr) -> bool {
     cancelled_error(py).is_ok_and(|kind| error.is_instance(py, kind))
-}
-
-fn cancelled_error(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
-    static KIND: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-    KIND.import(py, "asyncio", "CancelledError")
-}
-
-/// What a parked Task waits for: a future, as asyncio's Task sees it.
-#[pyclass(frozen, module = "kirsch._native")]
-pub(super) struct ParkingFuture {
-    event_loop: Py<PyAny>,
-    context: Py<PyAny>,
-    state: Mutex<FutureState>,
-}
-
-#[derive(Default)]
-struct FutureState {
-    is_blocking: bool,
-    callback: Option<Py<PyAny>>,
-    /// A request runs with the Task.
-    is_used: bool,
-    is_cancelled: bool,
-    message: Option<Py<PyAny>>,
-}
-
-impl ParkingFuture {
-    pub(super) fn new(event_loop: Py<PyAny>, context: Py<PyAny>) -> Self {
-        let state = FutureState { is_blocking: true, ..FutureState::default() };
-        Self { event_loop, context, state: Mutex::new(state) }
-    }
-
-    /// Never held while anything of Python's runs.
-    fn lock(&self) -> MutexGuard<'_, FutureState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn is_parked(&self) -> bool {
-        self.lock().callback.is_some()
-    }
-
-    pub(super) fn is_cancelled(&self) -> bool {
-        self.lock().is_cancelled
-    }
-
-    pub(super) fn set_used(&self, is_used: bool) {
-        self.lock().is_used = is_used;
-    }
-
-    /// Has the Task step its coroutine now.
-    ///
-    /// # Errors
-    /// What the Task passes on: `SystemExit`, `KeyboardInterrupt`.
-    pub(super) fn resume(slf: &Py<Self>, py: Python<'_>) -> PyResult<()> {
-        let callback = {
-            let mut state = slf.get().lock();
-            state.is_cancelled = false;
-            state.callback.take()
-        };
-        callback.map_or(Ok(()), |callback| callback.call1(py, (slf.clone_ref(py),)).map(drop))
-    }
-
-    /// Has the Task step its coroutine in the loop's next turn: now another Task may be current.
-    ///
-    /// # Errors
-    /// `RuntimeError` where the loop is closed.
-    pub(super) fn resume_soon(slf: &Py<Self>, py: Python<'_>) -> PyResult<()> {
-        let callback = slf.get().lock().callback.take();
-        callback.map_or(Ok(()), |callback| slf.get().schedule(py, callback, slf))
-    }
-
-    fn schedule(&self, py: Python<'_>, callback: Py<PyAny>, slf: &Py<Self>) -> PyResult<()> {
-        let arguments = PyDict::new(py);
-        arguments.set_item("context", &self.context)?;
-        self.event_loop.call_method(py, "call_soon", (callback, slf), Some(&arguments)).map(drop)
-    }
-}
-
-#[pymethods]
-impl ParkingFuture {
-    #[getter(_asyncio_future_blocking)]
-    fn is_blocking(&self) -> bool {
-        self.lock().is_blocking
-    }
-
-    #[setter(_asyncio_future_blocking)]
-    fn set_is_blocking(&self, is_blocking: bool) {
-        self.lock().is_blocking = is_blocking;
-    }
-
-    fn get_loop(&self, py: Python<'_>) -> Py<PyAny> {
-        self.event_loop.clone_ref(py)
-    }
-
-    #[pyo3(signature = (callback, *, context = None))]
-    fn add_done_callback(&self, callback: Py<PyAny>, context: Option<Py<PyAny>>) {
-        // The Task's own context is the one that this future has.
-        drop(context);
-        let before = self.lock().callback.replace(callback);
-        drop(before);
-    }
-
-    /// `Task.cancel` calls it. Within a request's first step the Task itself notes that it was cancelled.
-    #[pyo3(signature = (msg = None))]
-    fn cancel(slf: &Bound<'_, Self>, msg: Option<Py<PyAny>>) -> PyResult<bool> {
-        let py = slf.py();
-        let callback = {
-            let mut state = slf.get().lock();
-            state.is_cancelled = true;
-            if state.is_used { None } else { state.callback.take() }
-        };
-        let Some(callback) = callback else { return Ok(false) };
-        slf.get().lock().message = msg;
-        slf.get().schedule(py, callback, slf.as_unbound())?;
-        Ok(true)
-    }
-
-    fn result(&self, py: Python<'_>) -> PyResult<()> {
-        let (is_cancelled, message) = {
-            let mut state = self.lock();
-            (state.is_cancelled, state.message.take())
-        };
-        if !is_cancelled {
-            return Ok(());
-        }
-        let kind = cancelled_error(py)?;
-        let error = message.map_or_else(|| kind.call0(), |message| kind.call1((message,)))?;
-        Err(PyErr::from_value(error))
-    }
-
-    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.event_loop)?;
-        visit.call(&self.context)?;
-        // As above.
-        let Ok(state) = self.state.try_lock() else { return Ok(()) };
-        visit.call(&state.callback)?;
-        visit.call(&state.message)
-    }
-
-    fn __clear__(&self) {
-        let before = std::mem::take(&mut *self.lock());
-        drop(before);
-    }
 }

@@ -1,6 +1,8 @@
 //! The messages that `receive` returns.
 
-use super::call::{Body, HttpCall};
+use super::call::{Body, HttpCall, WaitFor};
+use super::future::LoopFuture;
+use super::websocket::incoming_event;
 use crate::interface::Received;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -10,8 +12,26 @@ use pyo3::types::{PyBytes, PyDict};
 const PART: usize = 64 << 10;
 
 impl HttpCall {
+    /// The next message; if there is none yet, a future that is done when there may be one.
+    ///
+    /// # Errors
+    /// `RuntimeError` where no loop runs; `MemoryError`.
+    pub(super) fn receive(call: &Py<Self>, py: Python<'_>) -> PyResult<Result<Py<PyAny>, LoopFuture>> {
+        let this = call.get();
+        if this.has_messages(py) && this.shared.event_loop()?.is_here() {
+            return match Self::take_or_wait(call, py)? {
+                Ok(incoming) => incoming_event(py, incoming).map(Ok),
+                Err(future) => Ok(Err(future)),
+            };
+        }
+        match this.take_message(py)? {
+            Some(message) => Ok(Ok(message)),
+            None => Self::wait_for(call, py, WaitFor::Message).map(Err),
+        }
+    }
+
     /// The next message; `None` if there is none yet.
-    pub(super) fn take_message(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+    fn take_message(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         if let Some(phase) = self.phase(py) {
             return self.take_event(py, phase);
         }

@@ -253,7 +253,7 @@ fn refused(header: &Bound<'_, PyAny>, misuse: Misuse) -> PyErr {
 pub(super) fn body(py: Python<'_>, call: &HttpCall, message: &Bound<'_, PyDict>) -> PyResult<bool> {
     let part = match message.get_item(intern!(py, "body"))? {
         None => None,
-        Some(part) => Some(chunk(py, part)?),
+        Some(part) => Some(chunk(py, part, "the body of http.response.body must be bytes such as b'hello'")?),
     };
     let has_more = is_true(message, intern!(py, "more_body"))?;
     let part = part.filter(|part| !part.as_ref().is_empty());
@@ -281,7 +281,8 @@ fn send_part(py: Python<'_>, call: &HttpCall, part: Option<Part>, has_more: bool
     }
 }
 
-fn chunk(py: Python<'_>, part: Bound<'_, PyAny>) -> PyResult<Chunk> {
+/// The bytes that the application sends. `rule` is what it has to know if they are something else.
+pub(super) fn chunk(py: Python<'_>, part: Bound<'_, PyAny>, rule: &str) -> PyResult<Chunk> {
     if part.is_instance_of::<PyBytes>() {
         return Chunk::of(py, part.unbind().into());
     }
@@ -289,7 +290,7 @@ fn chunk(py: Python<'_>, part: Bound<'_, PyAny>) -> PyResult<Chunk> {
         let copy = py.get_type::<PyBytes>().call1((part,))?;
         return Chunk::of(py, Object::from(copy.unbind()));
     }
-    Err(wrong_type(&part, "the body of http.response.body must be bytes such as b'hello'"))
+    Err(wrong_type(&part, rule))
 }
 
 /// What `send` raises when the client has left, or has an answer already (specification version 2.4).

@@ -9,31 +9,6 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
-/// Sends a message for which there was no room before. It returns None if there is none still; otherwise whether the client
-/// has still to take some of what was written.
-#[pyclass(frozen, module = "kirsch._native")]
-pub(super) struct SendAgain {
-    call: Py<HttpCall>,
-    message: Py<PyAny>,
-}
-
-impl SendAgain {
-    pub(super) fn new(call: Py<HttpCall>, message: Py<PyAny>) -> Self {
-        Self { call, message }
-    }
-}
-
-#[pymethods]
-impl SendAgain {
-    fn __call__(&self, py: Python<'_>) -> PyResult<Option<bool>> {
-        Ok(match send_any(py, &self.call, self.message.bind(py))? {
-            Outcome::Done => Some(false),
-            Outcome::Wait => Some(true),
-            Outcome::Again => None,
-        })
-    }
-}
-
 /// Sends a message.
 pub(super) fn send_any(py: Python<'_>, call: &Py<HttpCall>, message: &Bound<'_, PyAny>) -> PyResult<Outcome> {
     let Ok(message) = message.cast::<PyDict>() else {

@@ -16,7 +16,8 @@
 //! What this rests on was read and tested in CPython 3.12 and 3.13. On other versions, in asyncio's debug mode and on
 //! free-threaded builds every request has a new Task.
 
-use super::parking::{ParkingFuture, RequestCoroutine};
+use super::future::{Futures, LoopFuture};
+use super::parking::RequestCoroutine;
 use crate::guarded::Guarded;
 use crate::object::Object;
 use pyo3::exceptions::PyRuntimeError;
@@ -35,6 +36,8 @@ const NAME: &[u8] = b"Request-";
 /// Makes the Tasks of requests.
 pub(super) struct Tasks {
     event_loop: Object,
+    /// Makes what Tasks wait for.
+    pub(super) futures: Futures,
     /// The context that each Task has a copy of.
     context: Object,
     maker: Maker,
@@ -85,7 +88,7 @@ struct ParkedTask {
     context: Object,
     attributes: Object,
     coroutine: Py<RequestCoroutine>,
-    future: Py<ParkingFuture>,
+    future: LoopFuture,
     /// References to the task, its context, its attributes and its coroutine while nothing else has any.
     references: [isize; 4],
 }
@@ -118,12 +121,13 @@ impl Tasks {
         } else {
             Maker::Later(make_task.unbind())
         };
+        let futures = Futures::new(&event_loop)?;
         let (event_loop, context) = (event_loop.unbind().into(), context.unbind().into());
-        Ok(Self { event_loop, context, maker, number: Guarded::new(1) })
+        Ok(Self { event_loop, futures, context, maker, number: Guarded::new(1) })
     }
 
-    /// Begins a request: the first step of `coroutine`, in a Task.
-    pub(super) fn begin(&self, py: Python<'_>, coroutine: &Object) -> PyResult<Begun> {
+    /// Begins a request: the first step of `coroutine`, in a Task. `will_wait`: the Task is not worth parking.
+    pub(super) fn begin(&self, py: Python<'_>, coroutine: &Object, will_wait: bool) -> PyResult<Begun> {
         let name = self.name(py)?;
         match &self.maker {
             Maker::Later(make_task) => {
@@ -131,7 +135,8 @@ impl Tasks {
                 Ok(Begun::Waiting(task))
             }
             Maker::AtOnce { class, keywords, reuse } => {
-                if let Some(reuse) = reuse
+                if !will_wait
+                    && let Some(reuse) = reuse
                     && let Some(parked) = reuse.take(py, |context| {
                         let made = ParkedTask::new(py, self, class, keywords, context);
                         made.and_then(|made| made.hidden(py, &reuse.functions))
@@ -158,7 +163,7 @@ impl Tasks {
             && let Some(parked) = reuse.state.with(py, |state| state.parked.take())
         {
             parked.coroutine.get().end(Ok(py.None()));
-            if let Err(error) = ParkingFuture::resume_soon(&parked.future, py) {
+            if let Err(error) = parked.future.wake_soon(py) {
                 error.write_unraisable(py, None);
             }
         }
@@ -296,7 +301,7 @@ impl Reuse {
             return None;
         }
         // One that was cancelled ends by itself.
-        let parked = parked.filter(|parked| !parked.future.get().is_cancelled());
+        let parked = parked.filter(|parked| !parked.future.is_cancelled(py));
         parked.or_else(|| {
             let made = make(self);
             if made.is_err() {
@@ -333,7 +338,7 @@ impl Reuse {
             return Err(parked);
         }
         let mut is_sound = functions.register_eager(py, task);
-        parked.future.get().set_used(true);
+        parked.future.hold(py, true);
         parked.coroutine.get().begin(coroutine.bind(py).unbind());
         let mut result = ptr::null_mut();
         // SAFETY: the thread is attached and all objects are live; a result is a new reference, and with PYGEN_ERROR the
@@ -355,7 +360,7 @@ impl Reuse {
             }
             result => {
                 parked.coroutine.get().clear();
-                parked.future.get().set_used(false);
+                parked.future.hold(py, false);
                 if is_sound && result.is_ok() && self.is_untouched(py, &parked) {
                     Ok(None)
                 } else {
@@ -397,7 +402,7 @@ impl Reuse {
         let [of_task, of_context, of_attributes, of_coroutine] = parked.references;
         // The thread has one to the context.
         parked.count_references() == [of_task, of_context + 1, of_attributes, of_coroutine]
-            && !parked.future.get().is_cancelled()
+            && !parked.future.is_cancelled(py)
             && attributes.dict_size(py) == 0
             && callbacks().is_ok_and(|callbacks| callbacks.bind(py).is_none())
             && weak_references().is_ok_and(|count| count == 0)
@@ -428,13 +433,12 @@ impl Reuse {
 impl ParkedTask {
     fn new(py: Python<'_>, tasks: &Tasks, class: &Object, keywords: &Object, reuse: &Reuse) -> PyResult<Self> {
         let context = tasks.copy_context(py)?;
-        let (event_loop, shared) = (tasks.event_loop.bind(py).unbind(), context.bind(py).unbind());
-        let future = Py::new(py, ParkingFuture::new(event_loop, shared))?;
-        let coroutine = Py::new(py, RequestCoroutine::new(future.clone_ref(py)))?;
+        let future = tasks.futures.make(py)?;
+        let coroutine = Py::new(py, RequestCoroutine::new(py, &future))?;
         let object = Object::from(coroutine.clone_ref(py).into_any());
         let name = Object::latin1(py, b"Request-0").ok_or_else(|| PyErr::fetch(py))?;
         let task = tasks.make(py, class, keywords, &object, &context, &name)?;
-        if !future.get().is_parked() {
+        if !future.is_awaited(py) {
             return Err(PyRuntimeError::new_err(
                 "the Task does not wait for the future that its coroutine has yielded",
             ));
@@ -469,7 +473,7 @@ impl ParkedTask {
     }
 
     fn resume(&self, py: Python<'_>) -> PyResult<()> {
-        ParkingFuture::resume(&self.future, py)
+        self.future.resume(py)
     }
 
     /// The Task ends with `result`.

@@ -8,14 +8,14 @@
 
 use super::call::{Body, HttpCall, Phase, Response};
 use super::complaint::{shown, wrong_type};
-use super::send::{body, disconnected, each_header, start};
-use crate::interface::{Acceptance, End, Incoming, Message, MessageSent, Sent, WebSocketEnd};
+use super::send::{body, chunk, disconnected, each_header, start};
+use crate::interface::{Acceptance, End, Incoming, Message, MessageSent, OutgoingMessage, Sent, WebSocketEnd};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyInt, PyMemoryView, PyString};
+use pyo3::types::{PyBool, PyDict, PyInt, PyString};
 use wire::message::Draft;
-use wire::websocket::{AcceptMisuse, CloseCode, Outgoing};
+use wire::websocket::{AcceptMisuse, CloseCode};
 
 /// What became of a message, and what its sender waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,35 +31,39 @@ impl HttpCall {
     /// The next message for `receive` of a WebSocket; `None` if there is none yet.
     pub(super) fn take_event(&self, py: Python<'_>, phase: Phase) -> PyResult<Option<Py<PyAny>>> {
         if self.take_connect(py) {
-            return event(py, "websocket.connect").map(|connect| Some(connect.into_any().unbind()));
+            return event(py, intern!(py, "websocket.connect")).map(|connect| Some(connect.into_any().unbind()));
         }
         if !self.exchange().is_websocket(py) {
             let is_over = phase == Phase::Closed || self.exchange().is_disconnected(py)?;
             return if is_over { disconnect(py, &WebSocketEnd::abnormal()).map(Some) } else { Ok(None) };
         }
         match self.exchange().take_message(py)? {
-            Incoming::Message(message) => {
-                let received = event(py, "websocket.receive")?;
-                match message {
-                    Message::Text(text) => received.set_item(intern!(py, "text"), text.bind(py))?,
-                    Message::Binary(bytes) => received.set_item(intern!(py, "bytes"), bytes.bind(py))?,
-                }
-                Ok(Some(received.into_any().unbind()))
-            }
             Incoming::Pending => Ok(None),
-            Incoming::End(end) => disconnect(py, &end).map(Some),
+            incoming => incoming_event(py, incoming).map(Some),
         }
     }
 }
 
-fn event<'py>(py: Python<'py>, kind: &str) -> PyResult<Bound<'py, PyDict>> {
+/// What `receive` returns for what has come, which is something.
+pub(super) fn incoming_event(py: Python<'_>, incoming: Incoming<Message>) -> PyResult<Py<PyAny>> {
+    let received = event(py, intern!(py, "websocket.receive"))?;
+    match incoming {
+        Incoming::Message(Message::Text(text)) => received.set_item(intern!(py, "text"), text.bind(py))?,
+        Incoming::Message(Message::Binary(bytes)) => received.set_item(intern!(py, "bytes"), bytes.bind(py))?,
+        Incoming::End(end) => return disconnect(py, &end),
+        Incoming::Pending => return disconnect(py, &WebSocketEnd::abnormal()),
+    }
+    Ok(received.into_any().unbind())
+}
+
+fn event<'py>(py: Python<'py>, kind: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyDict>> {
     let event = PyDict::new(py);
-    event.set_item(intern!(py, "type"), PyString::intern(py, kind))?;
+    event.set_item(intern!(py, "type"), kind)?;
     Ok(event)
 }
 
 fn disconnect(py: Python<'_>, end: &WebSocketEnd) -> PyResult<Py<PyAny>> {
-    let message = event(py, "websocket.disconnect")?;
+    let message = event(py, intern!(py, "websocket.disconnect"))?;
     message.set_item(intern!(py, "code"), end.code)?;
     message.set_item(intern!(py, "reason"), &*end.reason)?;
     Ok(message.into_any().unbind())
@@ -195,11 +199,11 @@ fn send_message(py: Python<'_>, call: &HttpCall, message: &Bound<'_, PyDict>) ->
             let Ok(string) = string.cast::<PyString>() else {
                 return Err(wrong_type(&string, "the text of websocket.send must be a str"));
             };
-            send_one(py, call, || Ok(Outgoing::Text(text(string)?)))?
+            send_one(py, call, &OutgoingMessage::Text(text(string)?))?
         }
         (None, Some(bytes)) => {
-            let bytes = as_bytes(bytes)?;
-            send_one(py, call, || Ok(Outgoing::Binary(bytes.as_bytes())))?
+            let bytes = chunk(py, bytes, "the bytes of websocket.send must be bytes such as b'hello'")?;
+            send_one(py, call, &OutgoingMessage::Binary(bytes))?
         }
         (None, None) => {
             return Err(PyValueError::new_err(
@@ -218,27 +222,12 @@ fn send_message(py: Python<'_>, call: &HttpCall, message: &Bound<'_, PyDict>) ->
     }
 }
 
-fn send_one<'m>(
-    py: Python<'_>,
-    call: &HttpCall,
-    message: impl FnOnce() -> PyResult<Outgoing<'m>>,
-) -> PyResult<MessageSent> {
-    let message = message()?;
+fn send_one(py: Python<'_>, call: &HttpCall, message: &OutgoingMessage<'_>) -> PyResult<MessageSent> {
     // Those that wait for room come first.
     if call.has_waiting_senders(py) && call.exchange().websocket_end(py)?.is_none() {
         return Ok(MessageSent::Refused);
     }
     call.exchange().send_message(py, message)
-}
-
-fn as_bytes(object: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyBytes>> {
-    if object.is_instance_of::<PyByteArray>() || object.is_instance_of::<PyMemoryView>() {
-        let copy = object.py().get_type::<PyBytes>().call1((object,))?;
-        return Ok(copy.cast_into::<PyBytes>()?);
-    }
-    object
-        .cast_into::<PyBytes>()
-        .map_err(|error| wrong_type(&error.into_inner(), "the bytes of websocket.send must be bytes such as b'hello'"))
 }
 
 /// The characters of a string.

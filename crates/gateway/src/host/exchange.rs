@@ -10,7 +10,7 @@
 //! The host alone sees the state; interfaces have the methods of [`Exchange`] that are `pub(crate)`.
 
 use crate::guarded::Guarded;
-use crate::object::{Chunk, Message};
+use crate::object::{Chunk, Message, OutgoingMessage};
 pub(crate) use engine::{Awaited, HijackId, HijackRefusal, Hijacked, Incoming, WebSocketEnd};
 use engine::{Ticket, WebSocketId};
 use pyo3::prelude::*;
@@ -18,7 +18,7 @@ use std::fs::File;
 use std::sync::Weak;
 use std::time::Duration;
 use wire::message::{Draft, FieldLines, Misuse};
-use wire::websocket::{AcceptMisuse, CloseCode, Outgoing, Prepared};
+use wire::websocket::{AcceptMisuse, CloseCode, Prepared};
 
 /// What an exchange asks of the host that it belongs to.
 pub(crate) trait ExchangeHost: Send + Sync {
@@ -96,11 +96,24 @@ pub(crate) trait ExchangeHost: Send + Sync {
     /// As [`accept`](Self::accept).
     fn take_message(&self, py: Python<'_>, exchange: &Exchange) -> PyResult<Incoming<Message>>;
 
+    /// The same. If there is none yet, `waiter` is woken, once, when any of `awaited` is the case.
+    ///
+    /// # Errors
+    /// As [`accept`](Self::accept).
+    fn take_message_or_wait(
+        &self,
+        py: Python<'_>,
+        exchange: &Exchange,
+        awaited: Awaited,
+        waiter: &Py<PyAny>,
+    ) -> PyResult<Incoming<Message>>;
+
     /// Sends a message on an accepted WebSocket, without waiting.
     ///
     /// # Errors
     /// As [`accept`](Self::accept).
-    fn send_message(&self, py: Python<'_>, exchange: &Exchange, message: Outgoing<'_>) -> PyResult<MessageSent>;
+    fn send_message(&self, py: Python<'_>, exchange: &Exchange, message: &OutgoingMessage<'_>)
+    -> PyResult<MessageSent>;
 
     /// Takes the next message of an accepted WebSocket, and waits for it, at most so long.
     ///
@@ -121,7 +134,7 @@ pub(crate) trait ExchangeHost: Send + Sync {
         &self,
         py: Python<'_>,
         exchange: &Exchange,
-        message: Outgoing<'_>,
+        message: &OutgoingMessage<'_>,
         timeout: Option<Duration>,
     ) -> PyResult<MessageSent>;
 
@@ -485,8 +498,21 @@ impl Exchange {
         host.map_or(Ok(Incoming::End(WebSocketEnd::abnormal())), |host| host.take_message(py, self))
     }
 
+    /// See [`ExchangeHost::take_message_or_wait`].
+    pub(crate) fn take_message_or_wait(
+        &self,
+        py: Python<'_>,
+        awaited: Awaited,
+        waiter: &Py<PyAny>,
+    ) -> PyResult<Incoming<Message>> {
+        let host = self.host.upgrade();
+        host.map_or(Ok(Incoming::End(WebSocketEnd::abnormal())), |host| {
+            host.take_message_or_wait(py, self, awaited, waiter)
+        })
+    }
+
     /// See [`ExchangeHost::send_message`].
-    pub(crate) fn send_message(&self, py: Python<'_>, message: Outgoing<'_>) -> PyResult<MessageSent> {
+    pub(crate) fn send_message(&self, py: Python<'_>, message: &OutgoingMessage<'_>) -> PyResult<MessageSent> {
         self.host.upgrade().map_or(Ok(MessageSent::Closed), |host| host.send_message(py, self, message))
     }
 
@@ -500,7 +526,7 @@ impl Exchange {
     pub(crate) fn send_message_in(
         &self,
         py: Python<'_>,
-        message: Outgoing<'_>,
+        message: &OutgoingMessage<'_>,
         timeout: Option<Duration>,
     ) -> PyResult<MessageSent> {
         let host = self.host.upgrade();

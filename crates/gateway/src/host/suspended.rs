@@ -305,11 +305,11 @@ impl<I: Interface> EngineState<I> {
     ) -> bool {
         exchange.with(py, |exchange| {
             let Some(ticket) = &exchange.ticket else { return false };
-            let app = WithGil::new(&mut self.app, py);
-            self.engine.wait_for_any(ticket, awaited, Waiter::Hosted(waiter), clock::now(), app);
+            let (now, app) = (self.clock.now(), WithGil::new(&mut self.app, py));
+            self.engine.wait_for_any(ticket, awaited, Waiter::Hosted(waiter), now, app);
             // The time in which a slow client delays the response does not count towards the call's deadline.
             let waits_for_client = awaited.has(Awaited::OUTPUT);
-            self.calls.set_waiting(exchange.key, waits_for_client, false, clock::now().monotonic);
+            self.calls.set_waiting(exchange.key, waits_for_client, false, now.monotonic);
             true
         })
     }

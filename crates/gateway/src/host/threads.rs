@@ -18,6 +18,7 @@ use crate::scoreboard::{Histogram, Publisher, Scoreboard, Snapshot};
 use crate::thread_name;
 use engine::scheduler::{self, PoolStatistics, Scheduler, Threads, WorkSource};
 use engine::{Pace, Poller, Ticker, Waker, Wanted};
+use pyo3::exceptions::PySystemExit;
 use pyo3::prelude::*;
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
@@ -358,7 +359,9 @@ impl<I: Interface> Host<I> {
             self.tick_along(Pace::Quick);
         }
         for waiter in woken {
-            self.interface.wake(py, &waiter);
+            if let Err(error) = self.interface.wake(py, &waiter, true) {
+                self.note_raised(py, error);
+            }
         }
         for job in jobs {
             self.run_whole(py, job, None);
@@ -368,6 +371,14 @@ impl<I: Interface> Host<I> {
             thread.clean_up(true);
         }
         broken.map_or(Ok((turned, threaded)), |error| Err(error.into()))
+    }
+
+    /// A Task that was woken has raised what ends the program. Of its request's failure the Task's end tells, and other
+    /// requests go on; but an interrupt of the program's is not the request's.
+    fn note_raised(&self, py: Python<'_>, error: PyErr) {
+        if !error.is_instance_of::<PySystemExit>(py) && !self.is_timeout(py, &error) {
+            self.fail_with(py, error);
+        }
     }
 
     /// Runs a job in this thread, `worker` of those beside the loop that hosts the engine.
@@ -409,7 +420,7 @@ impl<I: Interface> Host<I> {
         }
         // Threads beside the loop wait for clients that are gone now.
         for waiter in self.with(py, |state| std::mem::take(&mut state.app.hosted_wakes))? {
-            self.interface.wake(py, &waiter);
+            self.interface.wake(py, &waiter, false)?;
         }
         self.abandon_suspended(py);
         self.interface.end(py);

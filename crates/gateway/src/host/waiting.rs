@@ -11,14 +11,14 @@ use crate::clock;
 use crate::gil::WithGil;
 use crate::interface::{Interface, Message};
 use crate::interrupt::{raise_here, raise_in};
-use crate::object::Chunk;
+use crate::object::{Chunk, OutgoingMessage};
 use engine::scheduler;
 use engine::{Awaited, Incoming, Input, Progress, Refusal, Stage, Ticket, WebSocketEnd};
 use pyo3::exceptions::{PyConnectionResetError, PyOSError, PyRuntimeError, PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 use std::time::Duration;
 use wire::message::{Fault, FieldLines};
-use wire::websocket::{CloseCode, Outgoing, Prepared};
+use wire::websocket::{CloseCode, Prepared};
 
 /// What a thread or a greenlet waits for in the middle of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,7 +133,27 @@ impl<I: Interface> ExchangeHost for Host<I> {
         Ok(self.with(py, |state| state.take_message(py, exchange))?)
     }
 
-    fn send_message(&self, py: Python<'_>, exchange: &Exchange, message: Outgoing<'_>) -> PyResult<MessageSent> {
+    fn take_message_or_wait(
+        &self,
+        py: Python<'_>,
+        exchange: &Exchange,
+        awaited: Awaited,
+        waiter: &Py<PyAny>,
+    ) -> PyResult<Incoming<Message>> {
+        Ok(self.with(py, |state| match state.take_message(py, exchange) {
+            Incoming::Pending if !state.wake_when(py, exchange, awaited, waiter.clone_ref(py)) => {
+                Incoming::End(WebSocketEnd::abnormal())
+            }
+            incoming => incoming,
+        })?)
+    }
+
+    fn send_message(
+        &self,
+        py: Python<'_>,
+        exchange: &Exchange,
+        message: &OutgoingMessage<'_>,
+    ) -> PyResult<MessageSent> {
         Ok(self.with(py, |state| state.send_message(py, exchange, message))?)
     }
 
@@ -150,7 +170,7 @@ impl<I: Interface> ExchangeHost for Host<I> {
         &self,
         py: Python<'_>,
         exchange: &Exchange,
-        message: Outgoing<'_>,
+        message: &OutgoingMessage<'_>,
         timeout: Option<Duration>,
     ) -> PyResult<MessageSent> {
         self.wait_and_send(py, exchange, message, timeout)

@@ -12,7 +12,7 @@ use super::threads::{AttachedThread, Host};
 use super::waiting::take_back_interrupt;
 use crate::clock;
 use crate::gil::WithGil;
-use crate::interface::{Handles as _, Interface, Message};
+use crate::interface::{Handles as _, Interface, Message, OutgoingMessage};
 use engine::{Awaited, Incoming, Progress, Room, WebSocketEnd, WebSocketId, scheduler};
 use pyo3::prelude::*;
 use std::sync::Arc;
@@ -68,15 +68,24 @@ impl<I: Interface> EngineState<I> {
     /// See [`ExchangeHost::take_message`](super::exchange::ExchangeHost::take_message).
     pub(super) fn take_message(&mut self, py: Python<'_>, exchange: &Exchange) -> Incoming<Message> {
         match Self::websocket(py, exchange) {
-            Some(id) => self.engine.receive_message(id, clock::now(), WithGil::new(&mut self.app, py)),
+            Some(id) => self.engine.receive_message(id, self.clock.now(), WithGil::new(&mut self.app, py)),
             None => Incoming::End(WebSocketEnd::abnormal()),
         }
     }
 
     /// See [`ExchangeHost::send_message`](super::exchange::ExchangeHost::send_message).
-    pub(super) fn send_message(&mut self, py: Python<'_>, exchange: &Exchange, message: Outgoing<'_>) -> MessageSent {
+    pub(super) fn send_message(
+        &mut self,
+        py: Python<'_>,
+        exchange: &Exchange,
+        message: &OutgoingMessage<'_>,
+    ) -> MessageSent {
         let Some(id) = Self::websocket(py, exchange) else { return MessageSent::Closed };
-        outcome(self.engine.send_message(id, message, clock::now(), WithGil::new(&mut self.app, py)))
+        let (now, app) = (self.clock.now(), WithGil::new(&mut self.app, py));
+        outcome(match message {
+            OutgoingMessage::Text(text) => self.engine.send_message(id, Outgoing::Text(text), now, app),
+            OutgoingMessage::Binary(bytes) => self.engine.send_binary(id, bytes.clone_ref(py), now, app),
+        })
     }
 
     /// See [`ExchangeHost::send_prepared`](super::exchange::ExchangeHost::send_prepared).
@@ -207,7 +216,7 @@ impl<I: Interface> Host<I> {
         &self,
         py: Python<'_>,
         exchange: &Exchange,
-        message: Outgoing<'_>,
+        message: &OutgoingMessage<'_>,
         timeout: Option<Duration>,
     ) -> PyResult<MessageSent> {
         let until = until(timeout);

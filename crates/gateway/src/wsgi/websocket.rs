@@ -7,8 +7,8 @@
 //! ```
 
 use super::start_response::StartResponseRef;
-use crate::interface::{Acceptance, Incoming, Message, MessageHandler, MessageSent, WebSocketEnd};
-use crate::object::Object;
+use crate::interface::{Acceptance, Incoming, Message, MessageHandler, MessageSent, OutgoingMessage, WebSocketEnd};
+use crate::object::{Chunk, Object};
 use pyo3::exceptions::{PyRuntimeError, PyStopIteration, PyTimeoutError, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -181,7 +181,7 @@ impl WebSocket {
         let timeout = duration(timeout)?;
         let message = Data::of(data)?;
         self.open(py)?;
-        match self.start_response.exchange().send_message_in(py, message.outgoing()?, timeout)? {
+        match self.start_response.exchange().send_message_in(py, &message.message()?, timeout)? {
             MessageSent::Done | MessageSent::Full => Ok(()),
             MessageSent::Refused => Err(QueueFull::new_err(())),
             MessageSent::Closed => {
@@ -334,12 +334,25 @@ impl<'py> Data<'py> {
 
     fn outgoing(&self) -> PyResult<Outgoing<'_>> {
         match self {
-            Data::Text(text) => text.to_str().map(Outgoing::Text).map_err(|_| {
-                PyValueError::new_err(format!("a text message must be Unicode without surrogates: {}", shown(text)))
-            }),
+            Data::Text(text) => characters(text).map(Outgoing::Text),
             Data::Binary(bytes) => Ok(Outgoing::Binary(bytes.as_bytes())),
         }
     }
+
+    fn message(&self) -> PyResult<OutgoingMessage<'_>> {
+        match self {
+            Data::Text(text) => characters(text).map(OutgoingMessage::Text),
+            Data::Binary(bytes) => {
+                Ok(OutgoingMessage::Binary(Chunk::of(bytes.py(), bytes.clone().into_any().unbind().into())?))
+            }
+        }
+    }
+}
+
+fn characters<'a>(text: &'a Bound<'_, PyString>) -> PyResult<&'a str> {
+    text.to_str().map_err(|_| {
+        PyValueError::new_err(format!("a text message must be Unicode without surrogates: {}", shown(text)))
+    })
 }
 
 /// What the application has given to take messages.

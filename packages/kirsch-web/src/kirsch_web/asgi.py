@@ -4,9 +4,8 @@ Here handlers may be coroutine functions and asynchronous generators, and a hand
 :class:`kirsch_web.websocket.WebSocket` speaks WebSocket. The plans and the pipeline are those of WSGI. A request has
 the environ that a WSGI server would make, with ``asgi.scope`` in addition.
 
-Only coroutines run in the event loop, and hooks that say that they do not block. Whatever else may block runs in
-threads: handlers that are plain functions, each step of their streams, hooks, dispatchers that call the application,
-and the parsing of a multipart body.
+Only coroutines run in the event loop. Whatever else may block runs in threads: handlers that are plain functions, each
+step of their streams, hooks, dispatchers that call the application, and the parsing of a multipart body.
 """
 
 from __future__ import annotations
@@ -146,7 +145,7 @@ class ASGI:
                 inline = False  # its parsing reads all, and writes files
             else:
                 await body.fill(plan.limits.total + 1)
-        inline = inline and not plan.blocks
+        inline = inline and not plan.hooks
         found = self._begin(request) if inline else await self.thread(self._begin, request)
         if type(found) is tuple:
             return found
@@ -173,14 +172,12 @@ class ASGI:
     async def resource(self, request: Request, error: Exception | None, result: object) -> Parts:
         """The response of what the handler has raised or returned."""
         make = partial(self.app._resource, request, error, result)
-        return await self.thread(make) if request.plan.blocks else make()
+        return make() if not request.plan.hooks else await self.thread(make)
 
     async def end(self, request: Request) -> None:
         """The end of a request, whose last hooks run."""
-        if request._form is not None or (request.plan.blocks and request.plan.points.on_end_request is not None):
+        if request.plan.points.on_end_request is not None or request._form is not None:
             await self.thread(self.app._end, request)
-        else:
-            self.app._end(request)
 
     async def thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function in a thread, with the context of this task.

@@ -39,11 +39,9 @@ class Hook:
         priority: 0 to 100, the lowest first; equals run in the order in which they were attached.
         failsafe: whether it runs although an earlier hook of the point has raised.
         name: shown by ``explain``.
-        blocks: whether it may wait, for a file or a database: under ASGI it runs in a thread then. Where no hook of a
-            path blocks, they run in the event loop.
     """
 
-    __slots__ = ("blocks", "callback", "failsafe", "name", "point", "priority")
+    __slots__ = ("callback", "failsafe", "name", "point", "priority")
 
     def __init__(
         self,
@@ -53,7 +51,6 @@ class Hook:
         priority: int = 50,
         failsafe: bool = False,
         name: str = "",
-        blocks: bool = True,
     ) -> None:
         if point not in POINTS:
             raise ValueError(f"{point} is no hook point; there are {', '.join(POINTS)}")
@@ -61,7 +58,6 @@ class Hook:
         self.callback = callback
         self.priority = priority
         self.failsafe = failsafe
-        self.blocks = blocks
         self.name = name or getattr(callback, "__qualname__", "") or type(callback).__name__
 
     def __repr__(self) -> str:
@@ -122,7 +118,6 @@ class Tool:
         name: what the configuration calls it; default: the callable's name.
         priority: as of :class:`Hook`.
         failsafe: as of :class:`Hook`.
-        blocks: as of :class:`Hook`.
         **options: values of options where the configuration says nothing.
 
     Subclasses override :meth:`hooks`, and :attr:`types` if they take options.
@@ -139,7 +134,6 @@ class Tool:
         *,
         priority: int = 50,
         failsafe: bool = False,
-        blocks: bool = True,
         **options: Any,
     ) -> None:
         if point not in POINTS:
@@ -149,7 +143,6 @@ class Tool:
         self.name = name or getattr(callback, "__name__", "") or type(self).__name__.lower()
         self.priority = priority
         self.failsafe = failsafe
-        self.blocks = blocks
         self.defaults = options
 
     def option_types(self) -> dict[str, Any]:
@@ -168,20 +161,16 @@ class Tool:
         """The hooks for a path with these options, defaults included."""
         assert self.callback is not None, "a Tool without a callback overrides hooks()"
         callback = partial(self.callback, **options) if options else self.callback
-        yield Hook(
-            self.point, callback, priority=self.priority, failsafe=self.failsafe, name=self.name, blocks=self.blocks
-        )
+        yield Hook(self.point, callback, priority=self.priority, failsafe=self.failsafe, name=self.name)
 
     def __repr__(self) -> str:
         return f"<Tool {self.name}>"
 
 
-def tool(
-    point: str, *, name: str = "", priority: int = 50, failsafe: bool = False, blocks: bool = True
-) -> Callable[..., Tool]:
+def tool(point: str, *, name: str = "", priority: int = 50, failsafe: bool = False) -> Callable[..., Tool]:
     """Decorator: make a function a :class:`Tool`."""
 
     def decorate(callback: Callable[..., object]) -> Tool:
-        return Tool(point, callback, name, priority=priority, failsafe=failsafe, blocks=blocks)
+        return Tool(point, callback, name, priority=priority, failsafe=failsafe)
 
     return decorate

@@ -58,7 +58,6 @@ class RequestPlan(Protocol):
     fields: list[tuple[str, str]]
     html_fields: list[tuple[str, str]]
     json_fields: list[tuple[str, str]]
-    blocks: bool
     checks_host: bool
     direct: bool
     quiet: bool

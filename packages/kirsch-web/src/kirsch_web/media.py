@@ -26,7 +26,7 @@ def _brings_body(request: Request) -> bool:
     return bool(request.environ.get("CONTENT_TYPE")) if length is None else length > 0
 
 
-@tool("before_request_body", priority=30, blocks=False)
+@tool("before_request_body", priority=30)
 def json_in(request: Request) -> None:
     """The tool ``json_in``: a body is JSON. It is read before the handler runs, and ``request.json()`` is its value.
 
@@ -36,7 +36,7 @@ def json_in(request: Request) -> None:
         request.json()
 
 
-@tool("before_request_body", priority=30, blocks=False)
+@tool("before_request_body", priority=30)
 def form_in(request: Request) -> None:
     """The tool ``form_in``: a body is a form. It is read before the handler runs, and is ``request.form``.
 
@@ -84,4 +84,4 @@ class JsonOutTool(Tool):
 
             request.handler = call
 
-        yield Hook(self.point, wrap, priority=self.priority, name=self.name, blocks=False)
+        yield Hook(self.point, wrap, priority=self.priority, name=self.name)

@@ -44,8 +44,8 @@ class Settings:
     """What follows from the configuration of a path alone; the plans of all its methods share it."""
 
     __slots__ = (
-        "blocks", "checks_host", "config", "fields", "hooks", "html_fields", "json_fields", "layers", "limits",
-        "origins", "points", "streams",
+        "checks_host", "config", "fields", "hooks", "html_fields", "json_fields", "layers", "limits", "origins",
+        "points", "streams",
     )  # fmt: skip
 
     def __init__(self, app: Application, layers: tuple[Layer, ...]) -> None:
@@ -72,7 +72,6 @@ class Settings:
         self.json_fields = self.fields if has_type else [("Content-Type", JSON), *self.fields]
         self.hooks = sort(_hooks(app, self.config))
         self.points = Points(self.hooks)
-        self.blocks = any(hook.blocks for hooks in self.hooks.values() for hook in hooks)
         self.checks_host = "hosts" in self.config
 
 
@@ -80,7 +79,7 @@ class Plan:
     """What a request of one method at one kind of path runs through."""
 
     __slots__ = (
-        "allow", "blocks", "captured", "checks_host", "config", "direct", "fields", "finishes", "function", "hooks",
+        "allow", "captured", "checks_host", "config", "direct", "fields", "finishes", "function", "hooks",
         "html_fields", "is_index", "json_fields", "limits", "line", "marked", "method", "origins", "path", "points",
         "quick", "quiet", "run", "shape", "start", "status", "streams",
     )  # fmt: skip
@@ -104,7 +103,7 @@ class Plan:
         self.config, self.origins, self.limits = settings.config, settings.origins, settings.limits
         self.fields, self.html_fields, self.json_fields = settings.fields, settings.html_fields, settings.json_fields
         self.hooks, self.points, self.streams = settings.hooks, settings.points, settings.streams
-        self.checks_host, self.blocks = settings.checks_host, settings.blocks
+        self.checks_host = settings.checks_host
         self.run = run
         """Binds the parameters and calls the handler."""
         self.function = function

@@ -72,7 +72,7 @@ class CsrfTool(Tool):
             if not expected or not hmac.compare_digest(expected.encode(), given.encode()):
                 raise HTTPError(403, f"the CSRF token is missing or not this client's (field {CSRF_FIELD})")
 
-        yield Hook(self.point, check, priority=20, name="csrf", blocks=False)
+        yield Hook(self.point, check, priority=20, name="csrf")
 
 
 def csrf(**options: Any) -> CsrfTool:
@@ -120,7 +120,7 @@ class SecurityHeadersTool(Tool):
             if hsts and request.scheme == "https":
                 headers.setdefault("Strict-Transport-Security", f"max-age={hsts}")
 
-        yield Hook(self.point, add, priority=70, name="security_headers", blocks=False)
+        yield Hook(self.point, add, priority=70, name="security_headers")
 
 
 def security_headers(**options: Any) -> SecurityHeadersTool:
@@ -215,7 +215,7 @@ class ProxyTool(Tool):
             if remote:
                 environ["REMOTE_ADDR"] = remote
 
-        yield Hook(self.point, read, priority=1, name="proxy", blocks=False)
+        yield Hook(self.point, read, priority=1, name="proxy")
 
 
 def _hop(request: Request, name: str, hops: int) -> str:
@@ -224,7 +224,7 @@ def _hop(request: Request, name: str, hops: int) -> str:
     return values[-hops] if len(values) >= hops else ""
 
 
-@tool("before_handler", priority=60, blocks=False)
+@tool("before_handler", priority=60)
 def trailing_slash(request: Request, *, missing: bool = True, extra: bool = True) -> None:
     """The tool ``trailing_slash``: one URL for each page: with a slash at the end for ``index``, without for others."""
     path = request.path
@@ -242,7 +242,7 @@ def trailing_slash(request: Request, *, missing: bool = True, extra: bool = True
     raise HTTPRedirect("/" + request.url(path)[len(request.origin) :].lstrip("/") + query, 308)
 
 
-@tool("before_finalize", priority=75, blocks=False)
+@tool("before_finalize", priority=75)
 def etags(request: Request, *, weak: bool = False) -> None:
     """The tool ``etags``: an ETag from the body where there is none, and answers to If-Match and If-None-Match."""
     response = request.response
@@ -315,7 +315,7 @@ def gzip(
     compress_response(request, level, least, tuple(types))
 
 
-@tool("before_finalize", blocks=False)
+@tool("before_finalize")
 def expires(request: Request, *, seconds: int = 0, public: bool = False) -> None:
     """The tool ``expires``: how long a response stays fresh; 0 means that it must be asked for each time."""
     if request.response.status < 400:

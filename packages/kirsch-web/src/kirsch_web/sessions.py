@@ -341,18 +341,14 @@ class SessionTool(Tool):
             },
         )
 
-        stored = options.get("store") is not None
-
         def begin(request: Request) -> None:
-            session = request._session = Session(keeper, request.environ)
-            if stored and "asgi.scope" in request.environ:
-                session._read()  # here in a thread: a coroutine that touches it first would hold up the event loop
+            request._session = Session(keeper, request.environ)
 
         def save(request: Request) -> None:
             request._session.save(request)
 
-        yield Hook("on_start_resource", begin, priority=10, name="session: begin", blocks=False)
-        yield Hook("before_finalize", save, priority=60, name="session: save", blocks=stored)
+        yield Hook("on_start_resource", begin, priority=10, name="session: begin")
+        yield Hook("before_finalize", save, priority=60, name="session: save")
 
 
 def session(secret: str | Sequence[str], **options: Any) -> SessionTool:

@@ -181,8 +181,7 @@ async def _handled(face: Face, request: Request) -> tuple[Exception | None, obje
     try:
         if plan.function is not None and not takes:
             raise NotFound("this path speaks no WebSocket")
-        handle = face.app._handle
-        result = await face.thread(handle, request) if plan.blocks else handle(request)
+        result = await face.thread(face.app._handle, request)
         return None, await result if inspect.isawaitable(result) else result
     except InternalRedirect as redirect:
         return RuntimeError(f"a WebSocket cannot be redirected to {redirect.path}"), NOTHING

@@ -176,10 +176,9 @@ class Server:
         ``lent`` has an object for each ASGI application, in their order, with attributes: ``event_loop``,
         ``task_class`` and ``context``, of which each request's task is
         made; ``make_task(coroutine, context, name)``, or None where a task can begin at once; ``state``, which each
-        scope copies, or None; ``wait_to_receive(call)`` and ``wait_to_send(call)``, which return coroutines;
-        ``wake(futures)``; ``beside``, a descriptor that ends the waits of :meth:`select`, or None; ``note_step()`` or
-        None, called when a step of the loop may have changed what the engine has to do next; and ``disconnected``, the
-        class of what ``send`` raises when the client has left.
+        scope copies, or None; ``beside``, a descriptor that ends the waits of :meth:`select`, or None; ``note_step()``
+        or None, called when a step of the loop may have changed what the engine has to do next; and ``disconnected``,
+        the class of what ``send`` raises when the client has left.
 
         Raises RuntimeError when there is a loop already, TypeError for another number of objects.
         """

@@ -31,7 +31,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping
     from types import FrameType
-    from typing import Any, Protocol
+    from typing import Any
 
     from kirsch._native import Call
     from kirsch._native import Server as NativeServer
@@ -40,14 +40,6 @@ if TYPE_CHECKING:
     from kirsch.drivers.wsgi_threads import WsgiThreads
     from kirsch.mounts import Mounted
     from kirsch.stacks import Stack
-
-    class HttpCall(Protocol):
-        """What the native server knows a call by: it has no name in Python."""
-
-        def take_message(self) -> dict[str, Any] | None: ...
-        def wait_to_receive(self, future: asyncio.Future[None]) -> bool: ...
-        def wait_to_send(self, future: asyncio.Future[None]) -> bool: ...
-        def forget(self, future: asyncio.Future[None]) -> None: ...
 
 
 # How long tasks that were cancelled at the end may take to unwind.
@@ -433,10 +425,6 @@ class Lent:
         self.make_task = _make_task(loop)
         self.context = lifespan.context
         self.state = lifespan.state
-        self.wait_to_receive = _wait_to_receive
-        self.wait_to_send = _wait_to_send
-        self.send_later = _send_later
-        self.wake = _wake
         self.disconnected = ClientDisconnected
 
 
@@ -458,59 +446,6 @@ def _make_task(loop: asyncio.AbstractEventLoop) -> Callable[..., asyncio.Task[No
     if sys.version_info >= (3, 11):
         return lambda coroutine, context, name: asyncio.Task(coroutine, loop=loop, context=context, name=name)
     return lambda coroutine, context, name: context.run(lambda: asyncio.Task(coroutine, loop=loop, name=name))
-
-
-async def _wait_to_receive(call: HttpCall) -> dict[str, Any]:
-    while True:
-        future = asyncio.get_running_loop().create_future()
-        call.wait_to_receive(future)
-        await _resolved(call, future)
-        message = call.take_message()
-        if message is not None:
-            return message
-
-
-async def _wait_to_send(call: HttpCall) -> None:
-    future = asyncio.get_running_loop().create_future()
-    call.wait_to_send(future)
-    await _resolved(call, future)
-
-
-async def _resolved(call: HttpCall, future: asyncio.Future[None]) -> None:
-    """Wait for ``future``. Where the wait is cancelled the call forgets it: an application may do so again and again
-    while nothing happens, as Starlette's ``request.is_disconnected()`` does."""
-    try:
-        await future
-    except BaseException:
-        call.forget(future)
-        raise
-
-
-async def _send_later(call: HttpCall, send_again: Callable[[], bool | None]) -> None:
-    must_wait = None
-    while must_wait is None:
-        await _wait_to_send(call)
-        must_wait = send_again()
-    if must_wait:
-        await _wait_to_send(call)
-
-
-def _wake(futures: list[asyncio.Future[None]]) -> None:
-    here = asyncio._get_running_loop()
-    for future in futures:
-        loop = future.get_loop()
-        if loop is here:
-            _resolve(future)
-        else:
-            try:
-                loop.call_soon_threadsafe(_resolve, future)
-            except RuntimeError:
-                pass  # it has been closed, and nothing waits in it any more
-
-
-def _resolve(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 async def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
@@ -549,9 +484,10 @@ def _stack(task: asyncio.Task[Any] | None, running: FrameType | None) -> Stack:
             or getattr(awaited, "gi_frame", None)
             or getattr(awaited, "ag_frame", None)
         )
-        if frame is None or frame.f_globals is globals():
-            break  # what is not written in Python, or waits for the client
-        links.append((frame, frame.f_lineno))
+        if frame is None:
+            break  # what is not written in Python
+        if frame.f_globals is not globals():
+            links.append((frame, frame.f_lineno))
         awaited = (
             getattr(awaited, "cr_await", None)
             or getattr(awaited, "gi_yieldfrom", None)
