@@ -84,6 +84,11 @@ impl Refusals {
         true
     }
 
+    /// Whether any were counted since they were reported last.
+    pub(crate) fn has_counts(&self) -> bool {
+        self.has_more
+    }
+
     /// How many were refused since they were reported last, where the interval has passed or this is the end.
     pub(crate) fn take_counts(&mut self, is_last: bool) -> Vec<String> {
         if !self.has_more {

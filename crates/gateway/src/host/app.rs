@@ -123,6 +123,11 @@ impl<I: Interface> AppState<I> {
         }
     }
 
+    /// Whether there may be something to report, or lines of the access log to write.
+    pub(super) fn may_have_news(&self) -> bool {
+        self.has_notes() || self.access_log.is_some() || self.refusals.has_counts()
+    }
+
     pub(super) fn has_notes(&self) -> bool {
         !self.notes.is_empty() || self.access_log.as_ref().is_some_and(AccessLog::has_pending)
     }

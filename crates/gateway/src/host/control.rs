@@ -101,21 +101,36 @@ impl<I: Interface> Host<I> {
     /// Delivers what was put down while the lock was held. `is_idle`: there is time to write the access log and to give
     /// memory back.
     pub(super) fn tidy(&self, py: Python<'_>, is_idle: bool) {
-        let tidied = self.with(py, |state| {
-            let notes = state.app.has_notes().then(|| state.app.take_notes(py));
+        let put_down = self.with(py, |state| {
             if is_idle {
                 state.app.return_memory();
-                state.app.access_log.iter_mut().for_each(AccessLog::flush);
             }
-            (
-                notes,
-                state.app.access_log.as_ref().map(|log| log.take_notices(false)),
-                state.app.refusals.take_counts(false),
-            )
+            // Usually there is nothing, and this is asked before each wait.
+            state.app.may_have_news().then(|| {
+                let notes = state.app.has_notes().then(|| state.app.take_notes(py));
+                if is_idle {
+                    state.app.access_log.iter_mut().for_each(AccessLog::flush);
+                }
+                let notices = state.app.access_log.as_ref().map(|log| log.take_notices(false));
+                (notes, notices.unwrap_or_default(), state.app.refusals.take_counts(false))
+            })
         });
         // Where this thread has the lock, another does it later.
-        let Ok((notes, notices, refusals)) = tidied else { return };
-        self.log_given_counts(py, notices.unwrap_or_default(), refusals);
+        if let Ok(Some((notes, notices, refusals))) = put_down {
+            self.deliver(py, notes, notices, refusals);
+        }
+    }
+
+    /// Reports what was put down.
+    #[inline(never)]
+    fn deliver(
+        &self,
+        py: Python<'_>,
+        notes: Option<(Vec<Note>, Option<LoggerLines>)>,
+        notices: Vec<String>,
+        refusals: Vec<String>,
+    ) {
+        self.log_given_counts(py, notices, refusals);
         let Some((notes, lines)) = notes else { return };
         if let Some(LoggerLines { logger, lines }) = lines {
             for line in lines {
