@@ -115,14 +115,7 @@ impl<A: App> Engine<A> {
     /// if there is something to do.
     #[must_use]
     pub fn due(&self) -> Option<Duration> {
-        let has_room = self.queue.has_awaiting_room() && self.context.queued < self.context.config.queue;
-        let must_poll = self.must_go_on()
-            || self.acceptor.is_due()
-            || has_room
-            || self.stopping.needs_poll()
-            || !self.stale_deadlines.is_empty()
-            || self.pending.is_any();
-        if must_poll {
+        if self.must_poll() {
             return Some(Duration::ZERO);
         }
         let due = self.context.sweep.due().min(self.stopping.cut_at()).min(self.acceptor.resumes_at());
@@ -131,6 +124,19 @@ impl<A: App> Engine<A> {
             Some(look) => Some(due.map_or(look, |due| due.min(look))),
             None => due,
         }
+    }
+
+    /// Whether there is something to do, so that the next poll should be at once. It costs less than to ask
+    /// [`due`](Self::due).
+    #[must_use]
+    pub fn must_poll(&self) -> bool {
+        let has_room = self.queue.has_awaiting_room() && self.context.queued < self.context.config.queue;
+        self.must_go_on()
+            || self.acceptor.is_due()
+            || has_room
+            || self.stopping.needs_poll()
+            || !self.stale_deadlines.is_empty()
+            || self.pending.is_any()
     }
 
     /// Whether connections or calls have something to do.

@@ -82,6 +82,10 @@ pub trait WorkSource {
     }
     /// When there is work at the latest, on the clock of [`now`](Self::now); zero if there is work already.
     fn due(&self) -> Option<Duration>;
+    /// Whether there is work already, so that [`due`](Self::due) is zero.
+    fn has_work(&self) -> bool {
+        self.due() == Some(Duration::ZERO)
+    }
     /// Time since an arbitrary start.
     fn now(&self) -> Duration;
     /// Ends the wait for the poller, of any thread.
@@ -529,17 +533,27 @@ impl<C: WorkSource<Work: Send, Poller: Send> + Send> Scheduler<C> {
     }
 
     fn try_lock(&self, threads: &impl Threads<Source = C>) -> Result<MutexGuard<'_, Rules<C>>, Reentered> {
+        match self.lock_if_free() {
+            Some(rules) => Ok(rules),
+            None => self.wait_for_lock(threads),
+        }
+    }
+
+    #[inline]
+    fn lock_if_free(&self) -> Option<MutexGuard<'_, Rules<C>>> {
+        let rules = match self.rules.try_lock() {
+            Ok(rules) => rules,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        self.owner.store(me(), Ordering::Relaxed);
+        Some(rules)
+    }
+
+    #[cold]
+    fn wait_for_lock(&self, threads: &impl Threads<Source = C>) -> Result<MutexGuard<'_, Rules<C>>, Reentered> {
         let mut turn = None;
         loop {
-            let rules = match self.rules.try_lock() {
-                Ok(rules) => Some(rules),
-                Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-                Err(TryLockError::WouldBlock) => None,
-            };
-            if let Some(rules) = rules {
-                self.owner.store(me(), Ordering::Relaxed);
-                return Ok(rules);
-            }
             if self.is_mine() {
                 return Err(Reentered);
             }
@@ -548,15 +562,20 @@ impl<C: WorkSource<Work: Send, Poller: Send> + Send> Scheduler<C> {
                 turn.get_or_insert_with(|| self.turnstile.enter());
                 drop(self.lock_detached());
             });
+            if let Some(rules) = self.lock_if_free() {
+                return Ok(rules);
+            }
         }
     }
 
     fn unlock(&self, mut rules: MutexGuard<'_, Rules<C>>) {
         self.owner.store(0, Ordering::Relaxed);
-        let signals = rules.take_signals();
-        drop(rules);
-        for worker in signals {
-            self.signals[worker].notify_one();
+        if rules.has_signals() {
+            let signals = rules.take_signals();
+            drop(rules);
+            for worker in signals {
+                self.signals[worker].notify_one();
+            }
         }
     }
 }

@@ -54,12 +54,16 @@ impl<A: App> Engine<A> {
     /// Whether the engine has stopped and nothing is left, but perhaps calls that have not returned in the time that was
     /// left to them: they may still be completed.
     #[must_use]
+    #[inline]
     pub fn is_stopped(&self) -> bool {
+        self.stopping.has_stopped_accepting() && self.has_nothing_left()
+    }
+
+    #[cold]
+    fn has_nothing_left(&self) -> bool {
         let is_cut = self.stopping.is_cut();
         let is_over = |connection: &Connection<A>| connection.is_written_off() || is_cut && connection.is_left_over();
-        self.stopping.has_stopped_accepting()
-            && !self.has_ready()
-            && self.connections.iter().all(|(_, connection)| is_over(connection))
+        !self.has_ready() && self.connections.iter().all(|(_, connection)| is_over(connection))
     }
 
     /// What a stop has to do at the end of a round.

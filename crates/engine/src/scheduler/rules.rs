@@ -295,6 +295,11 @@ impl<C: WorkSource> Rules<C> {
         self.ensure_leader()
     }
 
+    /// Whether threads are to be notified once the lock is released.
+    pub fn has_signals(&self) -> bool {
+        !self.to_signal.is_empty()
+    }
+
     /// Takes the threads that are to be notified once the lock is released.
     pub fn take_signals(&mut self) -> Vec<usize> {
         std::mem::take(&mut self.to_signal)
@@ -393,8 +398,7 @@ impl<C: WorkSource> Rules<C> {
     /// Otherwise also returns a thread that has to be started before this one waits.
     pub fn before_lead(&mut self) -> (bool, Option<usize>) {
         let Self { source, poller, .. } = self;
-        let is_ready =
-            poller.as_mut().is_some_and(|poller| source.poll(poller)) || source.due() == Some(Duration::ZERO);
+        let is_ready = poller.as_mut().is_some_and(|poller| source.poll(poller)) || source.has_work();
         let start = if is_ready { None } else { self.keep_one_in_reserve(true) };
         (is_ready, start)
     }
@@ -405,7 +409,7 @@ impl<C: WorkSource> Rules<C> {
         let has_pinned_work = !self.workers[worker].inbox.is_empty();
         // A thread whose inbox is blocked because all calls are taken stays even when the source is over.
         let has_other_work = if has_pinned_work { self.running < self.max_calls } else { self.source.is_over() };
-        if has_other_work || self.source.due() == Some(Duration::ZERO) {
+        if has_other_work || self.source.has_work() {
             return None;
         }
         let taken = self.take_poller()?;

@@ -264,6 +264,10 @@ impl<I: Interface> WorkSource for EngineState<I> {
         if self.app.hosted_wakes.is_empty() { self.next_due() } else { Some(Duration::ZERO) }
     }
 
+    fn has_work(&self) -> bool {
+        !self.app.hosted_wakes.is_empty() || self.engine.must_poll()
+    }
+
     fn now(&self) -> Duration {
         clock::coarse()
     }

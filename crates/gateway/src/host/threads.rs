@@ -301,7 +301,7 @@ impl<I: Interface> Host<I> {
                     while let Some(job) = state.next(py, true) {
                         jobs.push((job.number(&state.calls), job));
                     }
-                    if !state.poll(poller) && state.next_due() != Some(Duration::ZERO) {
+                    if !state.poll(poller) && !state.engine.must_poll() {
                         break;
                     }
                 }

@@ -187,7 +187,7 @@ impl<I: Interface> Host<I> {
         let (result, must_wake) = self.with(py, |state| {
             let result = act(state);
             let has_wakes = !state.app.hosted_wakes.is_empty();
-            (result, is_hosting && (has_wakes || state.engine.due() == Some(Duration::ZERO)))
+            (result, is_hosting && (has_wakes || state.engine.must_poll()))
         })?;
         if must_wake {
             self.waker.wake();
