@@ -22,7 +22,7 @@ _HEAD = r"""'\" t
 .\" Generated from packages/kirsch/src/kirsch/config/schema.py by scripts/settings_page.py.
 .TH KIRSCH 1
 .SH NAME
-kirsch \- serve a Python WSGI application over HTTP/1.1
+kirsch \- serve a Python web application (WSGI or ASGI) over HTTP/1.1
 .SH SYNOPSIS
 .B kirsch
 .RI [ options ]
@@ -32,7 +32,7 @@ kirsch \- serve a Python WSGI application over HTTP/1.1
 .I command
 \&...
 .SH DESCRIPTION
-Serves a WSGI application (PEP 3333).
+Serves a WSGI application (PEP 3333) or an ASGI 3 application.
 The
 .I application
 is

@@ -55,7 +55,7 @@ HELP = """\
 usage: kirsch [options] module:app
 {commands}
 
-Serve the WSGI application `app` of `module` over HTTP/1.1.
+Serve the WSGI or ASGI application `app` of `module` over HTTP/1.1.
 
   kirsch hello:app              the object app of hello.py, on 127.0.0.1:8000
   kirsch hello                  the same: app, or application, or create_app()
