@@ -65,6 +65,7 @@ ECHO = """
 
 
     app = web.App(Root(), tools=[web.session(secret="of this test, and long", secure=False)])
+    asgi = web.ASGI(app)
 """
 
 
@@ -182,12 +183,13 @@ def test_the_publisher_example_publishes_nothing_but_functions_without_underscor
     assert {path: client.get(path).status for path in hidden} == dict.fromkeys(hidden, 404)
 
 
-@pytest.mark.parametrize("driver", ["threads", "gevent"])
+@pytest.mark.parametrize("driver", ["threads", "gevent", "asgi"])
 def test_concurrent_requests_never_see_each_other(serve: Serve, driver: str, tmp_path: Path) -> None:
     if driver == "gevent":
         needs_gevent()
     (tmp_path / "echo.py").write_text(textwrap.dedent(ECHO))
-    running = serve("echo:app", "--driver", driver, cwd=tmp_path)
+    how = ["echo:asgi"] if driver == "asgi" else ["echo:app", "--driver", driver]
+    running = serve(*how, cwd=tmp_path)
     wrong: list[str] = []
     done: list[int] = []
 
