@@ -96,7 +96,7 @@ test-all: test test-slow ## Run every test on this Python
 .PHONY: test-slow
 test-slow: test-slow-python loom ## Run the slow tests: those marked so, Rust's, loom's models, paths, fuzzing, the other distributions, a survey
 	@$(MAKE) test-rust-slow
-	@$(MAKE) fuzz FUZZ_RUNS=20000 FUZZ_ARGS=-verbosity=0
+	@$(MAKE) fuzz FUZZ_RUNS=10000 FUZZ_ARGS='-verbosity=0 -seed=1'
 	@$(MAKE) test-bench
 	@$(MAKE) test-path
 	QUERY_CASES=20000 QUERY_HISTORIES=1000 timeout 1200 $(MAKE) test-query
@@ -431,7 +431,7 @@ FUZZ_TARGETS ?= $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 .PHONY: fuzz
 fuzz: ## Fuzz each target for FUZZ_SECONDS, from the seeds in tests/corpus; what breaks one stays in fuzz/artifacts
 	@bash tests/system_packages.sh c++:g++
-	cd fuzz && RUSTFLAGS="$(FUZZ_FLAGS)" cargo build --release --locked --target $(FUZZ_HOST)
+	cd fuzz && RUSTFLAGS="$(FUZZ_FLAGS)" cargo build --release --target $(FUZZ_HOST)
 	@cd fuzz; for target in $(FUZZ_TARGETS); do \
 		echo "== $$target"; \
 		./seed.sh $$target; \
