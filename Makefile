@@ -257,14 +257,13 @@ $(WEB_CHERRYPY_VENV)/.stamps/test: $(WEB)/pyproject.toml
 	cd $(WEB) && "$(abspath $(WEB_CHERRYPY_VENV))/bin/python" -m pip --quiet --disable-pip-version-check install --group cherrypy --editable .
 	@mkdir -p $(@D) && touch $@
 
-# The tests of Starlette, from its source distribution, with a server and a socket between TestClient and the
-# application. asgi_suites/expected.txt has the tests that cannot pass over a wire. SUITE=fastapi runs those of FastAPI,
-# whose differences are not listed there yet.
+# The tests of Starlette and FastAPI, from their source distributions, with a server and a socket between TestClient and
+# the application. asgi_suites/expected.txt has the tests that cannot pass over a wire. SUITE=fastapi runs one of them.
 SUITES_VENV ?= .venvs/asgi-suites
-SUITE ?= starlette
+SUITE ?=
 
 .PHONY: test-asgi-suites
-test-asgi-suites: build $(SUITES_VENV)/.stamps/test ## Run the tests of Starlette against Kirsch over a socket; SUITE=fastapi those of FastAPI
+test-asgi-suites: build $(SUITES_VENV)/.stamps/test ## Run the tests of Starlette and FastAPI against Kirsch over a socket; SUITE=fastapi runs one
 	$(SUITES_VENV)/bin/python -m pip --quiet --disable-pip-version-check install --force-reinstall --no-deps $(WHEELS)/kirsch/*.whl
 	$(SUITES_VENV)/bin/python tests/asgi_suites/run.py $(SUITE) $(SUITE_ARGS)
 

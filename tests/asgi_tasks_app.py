@@ -268,7 +268,8 @@ MARKS: dict[str, Callable[[Any], Any]] = {
     "weak": lambda task: WEAK.update({task: "mark"}),
     "strong": kept.append,
     "coroutine": lambda task: kept.append(task.get_coro()),
-    "context": lambda task: kept.append(task.get_context()),
+    # CPython 3.11 has no get_context.
+    "context": lambda task: kept.append(task.get_context() if sys.version_info >= (3, 12) else None),
     "callback": mark_callback,
     "name": lambda task: task.set_name("mark"),
     "variable": lambda task: VARIABLE.set("mark"),

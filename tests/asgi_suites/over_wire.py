@@ -46,10 +46,11 @@ class Call:
 
 
 class Wire:
-    """A server for one application, in a thread."""
+    """A server for one application, in a thread. ``state`` gets what its lifespan has put into the scope's."""
 
-    def __init__(self, app: Any, lifespan: str) -> None:
+    def __init__(self, app: Any, lifespan: str, state: dict[str, Any] | None = None) -> None:
         self._app = app
+        self._state = {} if state is None else state
         self._calls: dict[bytes, Call] = {}
         self._numbers = itertools.count(1)
         self._ready = threading.Event()
@@ -96,8 +97,13 @@ class Wire:
 
     async def _serve(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
+
+            async def send_and_note(message: dict[str, Any]) -> None:
+                self._state.update(scope["state"])
+                await send(message)
+
             try:
-                await self._app(scope, receive, send)
+                await self._app(scope, receive, send_and_note)
             except BaseException as error:
                 self.lifespan_error = error
                 raise
@@ -196,7 +202,7 @@ class Transport(testclient._TestClientTransport):  # type: ignore[misc]
 def _enter(client: Any) -> Any:
     transport = client._transport
     Transport.release()
-    transport.wire = Wire(client.app, "on")
+    transport.wire = Wire(client.app, "on", client.app_state)
     return client
 
 

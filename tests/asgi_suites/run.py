@@ -34,6 +34,7 @@ SUITES = {
         "--ignore=tests/benchmarks",
         "--ignore=tests/memory_benchmarks",
         "--ignore=tests/test_telemetry",
+        "--ignore=tests/test_fastapi_cli.py",  # of its command, which needs no server
         "--ignore=tests/test_tutorial",  # the pages of its documentation: thousands of tests of validation
     ],
 }
