@@ -96,6 +96,15 @@ def test_mistakes_are_not_swallowed() -> None:
         where(lambda b: b.prize < 3)(row())
     with pytest.raises(TypeError):
         where(lambda b: b.b < "x")(row())
+
+    def several(b: Any, limit: int | None) -> bool:
+        found = b.prize
+        return bool(found < limit)
+
+    with pytest.raises(AttributeError, match="prize"):
+        where(lambda b: several(b, None))(row())
+    assert not where(lambda b: several(b, None))(row(prize=3))
+    assert not where(lambda b: several(b.owner, 3))(row())
     missing = where("b.a < 3 or unknown_function(b)", unknown_function=lambda b: b.nothing > 1)
     with pytest.raises(AttributeError, match="nothing"):
         missing(row(a=5))

@@ -129,10 +129,12 @@ def _guarded(function: Callable[..., Any], *values: Any, **named: Any) -> Any:
         return ABSENT
     try:
         return function(*values, **named)
-    except (TypeError, AttributeError):
-        if any(each is None for each in given):
-            return ABSENT
-        raise
+    except (TypeError, AttributeError) as error:
+        # An attribute that another object lacks is a mistake, whatever else is None.
+        mistake = isinstance(error, AttributeError) and (error.name is None or error.obj is not None)
+        if mistake or not any(each is None for each in given):
+            raise
+        return ABSENT
     except ArithmeticError as error:
         decimal = sys.modules.get("decimal")  # where it was not imported, no Decimal divides by zero
         if isinstance(error, ZeroDivisionError) or (decimal and isinstance(error, decimal.InvalidOperation)):
