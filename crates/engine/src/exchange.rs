@@ -281,8 +281,13 @@ impl<A: App> Exchanges<A> {
         std::iter::once((0, &self.first)).chain(others).filter(|(_, exchange)| !exchange.is_free())
     }
 
-    pub(crate) fn indices(&self) -> Vec<Index> {
-        self.iter().map(|(index, _)| index).collect()
+    /// Those that are under way now. One alone needs no memory.
+    pub(crate) fn indices(&self) -> impl Iterator<Item = Index> + use<A> {
+        let first = (!self.first.is_free()).then_some(0);
+        let has_others = self.others.as_ref().is_some_and(|others| !others.is_empty());
+        let others =
+            has_others.then(|| self.iter().map(|(index, _)| index).filter(|&index| index > 0).collect::<Vec<_>>());
+        first.into_iter().chain(others.into_iter().flatten())
     }
 
     pub(crate) fn any(&self, mut is: impl FnMut(&Exchange<A>) -> bool) -> bool {

@@ -83,6 +83,11 @@ impl Environs {
     /// Sets a variable that the environ has as the web server gives it.
     fn set_variable(&mut self, py: Python<'_>, environ: &Object, head: &RequestHead<'_>, field: &Field) -> Option<()> {
         let (name, line) = (field.name(head.block), field.line(head.block));
+        if name == b"REMOTE_PORT" {
+            // Each client has another one: it would take the places of lines that repeat.
+            let port = Object::latin1(py, field.value(head.block))?;
+            return environ.set_item(py, &self.keys.remote_port, &port);
+        }
         match self.lines.get(line) {
             Ok((key, value)) => environ.set_item(py, key, value),
             Err(vacancy) => {

@@ -126,7 +126,7 @@ pub(crate) struct Keys {
     pub(super) request_uri: Object,
     server_protocol: Object,
     pub(super) remote_addr: Object,
-    remote_port: Object,
+    pub(super) remote_port: Object,
     pub(super) http_host: Object,
     wsgi_input: Object,
     disconnected: Object,

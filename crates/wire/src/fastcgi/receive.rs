@@ -62,6 +62,8 @@ pub struct Receiver {
     /// Whether they are those of the request that was kept, but for some values.
     is_like_kept: bool,
     kept: Option<Box<Repeat>>,
+    /// Memory for PARAMS.
+    spare: Vec<u8>,
     keeping: Keeping,
     /// Answers to records that are no request's, until they are [taken](Self::take_answers).
     answers: Vec<u8>,
@@ -258,6 +260,7 @@ impl Receiver {
         self.fields = Vec::new();
         self.prepared = 0;
         self.kept = None;
+        self.spare = Vec::new();
         self.content = Vec::new();
         self.answers = Vec::new();
         self.requests.shrink_to_fit();
@@ -354,7 +357,7 @@ impl Receiver {
         // Not 0, which no request has; what is under way is far fewer than there are numbers.
         self.serial = self.serial.checked_add(1).unwrap_or(1);
         let id = RequestId { serial: self.serial, number: header.id };
-        self.requests.push(Incoming { id, keeps_connection, phase: Phase::Params(Vec::new()) });
+        self.requests.push(Incoming { id, keeps_connection, phase: Phase::Params(std::mem::take(&mut self.spare)) });
         Ok(())
     }
 
@@ -475,7 +478,7 @@ impl Receiver {
         phase: Phase,
         limits: &Limits,
     ) -> Event<'s, 'i> {
-        let Self { requests, variables, fields, prepared, is_like_kept, kept, keeping, .. } = self;
+        let Self { requests, variables, fields, prepared, is_like_kept, kept, spare, keeping, .. } = self;
         *prepared = 0;
         let request = &mut requests[at];
         let id = request.id;
@@ -489,6 +492,9 @@ impl Receiver {
         // What breaks a rule is not kept; `head` says below which rule that is.
         if retained && variables.learn(fields).is_ok() {
             *kept = Some(Box::new(Repeat::new(pairs, variables, fields, declared)));
+        } else {
+            *spare = pairs;
+            spare.clear();
         }
         let changed = kept.as_ref().filter(|_| *is_like_kept && !retained).map(|kept| kept.changed());
         match variables.head(fields, limits, body) {

@@ -64,14 +64,18 @@ impl Repeat {
         if pairs == self.pairs {
             return true;
         }
+        // Both are compared up to here: `pairs`, and what was kept.
         let (mut at, mut start) = (0, 0);
-        for (index, &end) in self.ends.iter().enumerate() {
-            let known = &self.pairs[start..end];
-            start = end;
-            if pairs[at..].starts_with(known) {
-                at += known.len();
-                continue;
+        loop {
+            let same = common_prefix(&pairs[at..], &self.pairs[start..]);
+            if at + same == pairs.len() && start + same == self.pairs.len() {
+                return true;
             }
+            // The pair in which they differ; none, if there is more than was kept.
+            let index = self.ends.partition_point(|&end| end <= start + same);
+            let Some(&end) = self.ends.get(index) else { return false };
+            let begin = index.checked_sub(1).map_or(0, |before| self.ends[before]);
+            at += begin - start;
             if self.changed.len() == CHANGED_MAX {
                 return false;
             }
@@ -82,8 +86,17 @@ impl Repeat {
             }
             let Ok(place) = u16::try_from(index) else { return false };
             self.changed.push(place);
-            at = pairs.len() - rest.len();
+            (at, start) = (pairs.len() - rest.len(), end);
         }
-        at == pairs.len()
     }
+}
+
+/// How many bytes both begin with. Nearly all of them, as a rule: so they are compared by the block.
+fn common_prefix(one: &[u8], other: &[u8]) -> usize {
+    let mut same = 0;
+    for size in [256, 32, 8, 1] {
+        let blocks = one[same..].chunks_exact(size).zip(other[same..].chunks_exact(size));
+        same += blocks.take_while(|(one, other)| one == other).count() * size;
+    }
+    same
 }
