@@ -174,6 +174,8 @@ def instructions(shape: str, count: int, profile: Path | None) -> int:
         command += ["--bind", "fastcgi:127.0.0.1:0" if shape == "fastcgi" else "127.0.0.1:0"]
         # ASGI without a lifespan, which the application does not know.
         command += ["--lifespan", "off"]
+        # A ping would come among the messages, and a slow machine takes long under callgrind.
+        command += ["--ws-ping-interval", "0"]
         server = subprocess.Popen(  # noqa: S603  # our own command line
             command,
             stderr=subprocess.PIPE,
