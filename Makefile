@@ -139,8 +139,7 @@ sim: ## Simulate the engine's world: SEEDS=5000 of them, or SEED=7 alone and tra
 .PHONY: test-python
 test-python: ## Run the server's Python tests alone, but the slow ones
 	@$(MAKE) --jobs=4 ready-to-test PROFILE=$(TEST_PROFILE)
-	SHARED="$(abspath $(SHARED))" $(BIN)/python -m pytest -m 'not slow' --ignore=tests/real $(PYTEST_ARGS) $(PYTEST_RERUNS) $(PYTEST_TESTS)
-	@[ -f $(SHARED)/corpus/run_corpus.py ] || echo "Not run: the shared corpus, which is not at $(SHARED)/corpus."
+	$(BIN)/python -m pytest -m 'not slow' --ignore=tests/real $(PYTEST_ARGS) $(PYTEST_RERUNS) $(PYTEST_TESTS)
 
 .PHONY: ready-to-test
 ready-to-test: build $(STAMPS)/test
@@ -149,6 +148,7 @@ ready-to-test: build $(STAMPS)/test
 test-slow-python: build $(STAMPS)/test $(STAMPS)/test-slow test-system ## Run the server's slow Python tests alone
 	bash tests/system_packages.sh chromium:chromium  # 290 MB, which only these need
 	SHARED="$(abspath $(SHARED))" $(BIN)/python -m pytest -m slow $(PYTEST_SLOW_ARGS) $(PYTEST_RERUNS) tests
+	@[ -f $(SHARED)/corpus/run_corpus.py ] || echo "Not run: the shared corpus, which is not at $(SHARED)/corpus."
 
 .PHONY: test-bench
 test-bench: build $(STAMPS)/test ## Run kirsch-bench's tests
