@@ -340,6 +340,19 @@ def test_keep_alive_and_pipelining(green: Running) -> None:
             assert json.loads(peer.read_response().body)["greenlet"] is True
 
 
+def test_access_log_line_is_written_while_the_server_waits(serve: Serve, tmp_path: Path) -> None:
+    log, gate = tmp_path / "log", tmp_path / "gate"
+    site = serve_waiting(serve, *GEVENT, "--access-logfile", str(log))
+    with connect(site) as peer:
+        peer.send(build_request("GET", f"/wait?{gate}", headers={"Connection": "close"}))
+        await_inside(site, gate)
+        gate.touch()
+        assert_answered(peer, b"waited")
+        assert peer.read_until_closed() == b""
+    # No connection is left, so nothing has the engine polled again.
+    wait_until(lambda: f"GET /wait?{gate} " in log.read_text(), "the line is written")
+
+
 def test_writes_to_slow_readers_let_others_go_on(serve: Serve) -> None:
     site = serve_waiting(serve, *GEVENT)
     readers = [connect_without_room(site) for _ in range(10)]

@@ -74,9 +74,5 @@ impl<I: Interface> Host<I> {
             }
         };
         self.end(py, call, progress);
-        if self.hooks.wait.is_some() {
-            // Nothing of this connection wakes the loop that hosts the engine, and the line of the access log waits for it.
-            self.waker.wake();
-        }
     }
 }

@@ -273,11 +273,13 @@ impl<I: Interface> Host<I> {
         self.with(py, |state| state.snapshot(pool_statistics))
     }
 
-    /// For a loop that hosts the engine and is about to wait: how long until it has to poll at the latest.
+    /// For a loop that hosts the engine and is about to wait: how long until it has to poll at the latest. The lines of
+    /// calls that have ended since the last poll are written, because the next poll may be far off.
     pub(crate) fn timeout(&self, py: Python<'_>) -> Result<Option<Duration>, Reentered> {
         if self.is_elsewhere() {
             return Err(Reentered);
         }
+        self.tidy(py, true);
         let due = self.scheduler.before_hosted_wait(&AttachedThread::new(self, py));
         let due = due.map_err(|scheduler::Reentered| Reentered)?;
         Ok(due.map(|due| due.saturating_sub(clock::now().monotonic)))
