@@ -124,6 +124,22 @@ def test_what_the_application_returns_or_raises_ends_the_websocket(serve: Serve)
     assert site.page() == "hello"
 
 
+@pytest.mark.parametrize("driver", DRIVERS, ids=" ".join)
+def test_no_http_follows_when_a_response_accepts_late(serve: Serve, driver: tuple[str, str]) -> None:
+    site = serve_wsgi(serve, *driver)
+    with Peer.connect(site.host, site.port, timeout=20) as peer:
+        fields = HANDSHAKE | {"Sec-WebSocket-Protocol": "one"}
+        peer.send(build_request("GET", "/accepts-while-read", headers=fields))
+        assert peer.read_head().status == 101
+        assert read_frame(peer) == (0x88, b"\x03\xf3")
+        peer.send(frame(8, b"\x03\xf3"))
+        assert peer.read_until_closed() == b""
+    site.wait_for(
+        "the application accepted the WebSocket on GET /accepts-while-read while a part of its response was read"
+    )
+    assert site.page() == "hello"
+
+
 def test_misuse_raises_and_the_websocket_goes_on(serve: Serve) -> None:
     site = serve_wsgi(serve)
     with connect(site, "/misuses", subprotocols=[Subprotocol("one")]) as client:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import threading
@@ -89,6 +90,18 @@ def fails_after(environ: Environ, start_response: Callable[..., Any]) -> list[by
     environ["wsgi.websocket"].send("accepted")
     start_response("500 Internal Server Error", [])
     return [b"<h1>Server Error</h1>"]
+
+
+def accepts_while_read(environ: Environ, start_response: Callable[..., Any]) -> Any:
+    """The response is a file, which accepts when it is read."""
+
+    class Raw(io.FileIO):
+        def readinto(self, buffer: Any) -> int | None:
+            if not environ["wsgi.websocket"].subprotocol:
+                environ["wsgi.websocket"].accept("one")
+            return super().readinto(buffer)
+
+    return environ["wsgi.file_wrapper"](io.BufferedReader(Raw(__file__)))
 
 
 def raises(environ: Environ, start_response: Callable[..., Any]) -> list[bytes]:

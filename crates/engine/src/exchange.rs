@@ -182,6 +182,11 @@ impl<A: App> Exchange<A> {
         matches!(self.state, State::Detached(Detached { cause: Cause::Expired { .. }, .. }))
     }
 
+    /// Whether the application has hijacked its connection.
+    pub(crate) fn is_hijacked(&self) -> bool {
+        matches!(self.state, State::Detached(Detached { cause: Cause::Hijacked, .. }))
+    }
+
     /// Whether nothing is left of it but a call that is not expected to come back.
     pub(crate) fn is_written_off(&self) -> bool {
         matches!(self.state, State::Detached(Detached { cause: Cause::Expired { is_written_off: true }, .. }))

@@ -52,6 +52,8 @@ pub struct Reply<'a, A: App> {
     /// Bytes sent for this response's connection.
     pub(crate) moved: &'a mut u64,
     pub(crate) loss: &'a mut Loss,
+    /// The handshake was the response: no page can take its place.
+    pub(crate) is_upgraded: bool,
     /// The last response whose parts could tell came without a pause.
     pub(crate) parts_come_fast: &'a mut bool,
     /// How the response before this one ended, on the same connection.
@@ -276,7 +278,7 @@ impl<A: App> Reply<'_, A> {
     }
 
     /// Answers with a page of the server's own and ends the response and the connection. If something of the response
-    /// has been sent already it does nothing and returns false.
+    /// has been sent already, or the exchange has become a WebSocket, it does nothing and returns false.
     pub fn refuse(&mut self, status: u16, explanation: &str) -> bool {
         self.replace(status, explanation, A::Protocol::refusing(self.request))
     }
@@ -289,7 +291,7 @@ impl<A: App> Reply<'_, A> {
 
     fn replace(&mut self, status: u16, explanation: &str, request: RequestOf<A>) -> bool {
         self.recall();
-        if self.is_begun() && !self.unsay() {
+        if self.is_upgraded || self.is_begun() && !self.unsay() {
             return false;
         }
         let text = Page::text(status, explanation);

@@ -6,6 +6,7 @@
 use crate::common::{Client, End, Event, GRAIN, Op, Plan, World, seconds, timeless};
 use engine::{Awaited, Config, Incoming, Progress, Room, WebSocketConfig, WebSocketId};
 use std::time::Duration;
+use wire::message::Draft;
 use wire::websocket::{
     self as frames, CloseCode, Compression, ControlPayload, Keys, Kind, Outgoing, Role, SendError, WebSocketLimits,
 };
@@ -658,6 +659,37 @@ fn call_for_a_message_that_misses_its_deadline_closes_with_1011() {
     pair.world.complete(0, Progress::Listening);
     pair.world.until_empty(&mut [&mut pair.client]);
     assert_eq!(pair.world.statistics().suspended, 0);
+}
+
+#[test]
+fn response_of_a_call_that_has_accepted_goes_nowhere() {
+    let (mut pair, id) = Pair::open(config(quiet()), b"");
+    let mut draft = Draft::default();
+    draft.start(b"200 OK").expect("it is a status");
+    pair.world.engine.reply(&pair.world.calls[0].ticket, |reply| {
+        reply.begin(&draft, Some(0));
+        reply.flush();
+        assert!(reply.is_gone());
+    });
+    let written = pair.world.engine.reply(&pair.world.calls[0].ticket, |reply| reply.refuse(500, "It has failed."));
+    assert!(!written);
+    pair.reply(id, Outgoing::Text("goes on")).expect("it is open");
+    pair.world.complete(0, |_| Progress::Done);
+    pair.settle();
+    assert_eq!(pair.got(), [Got::Message(Kind::Text, b"goes on".to_vec()), Got::Closed(1000, String::new())]);
+    assert_eq!(pair.world.statistics().statuses, [1, 0, 0, 0, 0]);
+}
+
+#[test]
+fn call_that_does_not_come_to_its_end_closes_with_1011() {
+    let (mut pair, _) = Pair::open(config(quiet()), b"");
+    let now = pair.world.now();
+    let World { engine, calls, app, .. } = &mut pair.world;
+    engine.fail(calls.remove(0).ticket, now, app);
+    pair.settle();
+    assert_eq!(pair.got(), [Got::Closed(1011, String::new())]);
+    pair.client.hang_up();
+    pair.world.until_empty(&mut [&mut pair.client]);
 }
 
 #[test]

@@ -103,6 +103,11 @@ impl<A: App> Connection<A> {
         let call = self.call(index);
         let exchange = self.exchanges.at(index);
         let facts = match &exchange.state {
+            // Nothing of HTTP may stand among its frames.
+            State::Running(facts) if exchange.has_websocket() => {
+                let facts = *facts;
+                return self.reply_to_none(index, facts, context, write);
+            }
             State::Running(facts) => *facts,
             State::Detached(detached) => {
                 let facts = detached.facts;
@@ -131,6 +136,7 @@ impl<A: App> Connection<A> {
             request: if goes_on { facts } else { A::Protocol::ending(facts) },
             moved: &mut self.send.moved,
             loss: &mut loss,
+            is_upgraded: false,
             parts_come_fast: &mut context.parts_come_fast,
             ending: &mut self.send.ending,
         });
@@ -163,11 +169,11 @@ impl<A: App> Connection<A> {
     /// Takes note of how far the application got with a call. The connection has to be driven then.
     pub(crate) fn complete(&mut self, index: Index, progress: Progress<A::Response>, context: &mut EngineContext<A>) {
         let call = self.call(index);
-        let is_expired = self.exchanges.at(index).is_expired();
         let is_multiplexed = self.is_multiplexed();
         let exchange = self.exchanges.at(index);
+        let was_written = !exchange.is_expired() && !exchange.has_websocket();
         if let Some(in_flight) = &mut exchange.in_flight
-            && !is_expired
+            && was_written
         {
             in_flight.count_status(&mut context.statistics);
         }

@@ -120,6 +120,7 @@ impl<A: App> Connection<A> {
     ) -> R {
         let mut out = context.composer();
         let exchange = self.exchanges.at(index);
+        let is_upgraded = exchange.has_websocket() || exchange.is_hijacked();
         let result = write(&mut Reply {
             slot: self.slot,
             out: &mut out,
@@ -138,6 +139,7 @@ impl<A: App> Connection<A> {
             request: A::Protocol::ending(facts),
             moved: &mut 0,
             loss: &mut Loss::Connection,
+            is_upgraded,
             parts_come_fast: &mut false,
             ending: &mut Ending::default(),
         });

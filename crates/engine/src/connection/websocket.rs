@@ -180,6 +180,16 @@ impl<A: App> Connection<A> {
         }
     }
 
+    /// The call of a WebSocket does not come to its end. Returns whether it was one; the connection has to be driven then.
+    pub(crate) fn fail_websocket(&mut self, index: Index, context: &mut EngineContext<A>) -> bool {
+        let exchange = self.exchanges.at(index);
+        let is_open = exchange.has_websocket() && matches!(exchange.state, State::Running(_));
+        if is_open {
+            self.write_close(CloseCode::INTERNAL_ERROR, "", true, context);
+        }
+        is_open
+    }
+
     fn write_close(&mut self, code: CloseCode, reason: &str, is_own: bool, context: &mut EngineContext<A>) {
         let mut out = std::mem::take(&mut self.out(context).bytes);
         if let Some(websocket) = self.websocket() {
@@ -384,6 +394,7 @@ impl<A: App> Connection<A> {
         let exchange = self.exchanges.at(index);
         let Some(websocket) = exchange.upgrade.as_mut().and_then(|upgrade| upgrade.websocket()) else { return false };
         websocket.release();
+        exchange.in_flight = None;
         exchange.state = State::Finishing(facts);
         true
     }

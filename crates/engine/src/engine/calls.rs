@@ -8,6 +8,9 @@ use crate::exchange::{Awaited, Input};
 use crate::observe::{self, Observer};
 use crate::reply::Reply;
 
+/// What the client of a call sees that has not come to its end.
+const FAILED: &str = "The server has failed.";
+
 impl<A: App> Engine<A> {
     /// Lends what the response of a call is written with. `write` must not wait.
     pub fn reply<R>(&mut self, ticket: &Ticket, write: impl FnOnce(&mut Reply<'_, A>) -> R) -> R {
@@ -33,12 +36,21 @@ impl<A: App> Engine<A> {
         let CallId { slot, exchange } = ticket.call;
         if matches!(progress, Progress::Done) && self.connections[slot].is_unanswered(exchange) {
             app.report(Report::Panicked("a response was called done and is empty".to_owned()));
-            self.reply(&ticket, |reply| reply.refuse(500, "The server has failed."));
+            self.reply(&ticket, |reply| reply.refuse(500, FAILED));
         }
         let connection = &mut self.connections[slot];
         connection.release(exchange, app);
         connection.complete(exchange, progress, &mut self.context);
         self.drive(slot, app);
+    }
+
+    /// Ends a call that does not come to its end: with status 500, or with close code 1011 if it has become a WebSocket. A
+    /// response that has begun is cut.
+    pub fn fail(&mut self, ticket: Ticket, now: Now, app: &mut A) {
+        let CallId { slot, exchange } = ticket.call;
+        let is_closing = self.connections[slot].fail_websocket(exchange, &mut self.context);
+        let has_ended = is_closing || self.reply(&ticket, |reply| reply.refuse(500, FAILED));
+        self.complete(ticket, if has_ended { Progress::Done } else { Progress::Cut }, now, app);
     }
 
     /// Answers the client of a call that has missed its deadline, with 504 if nothing of its response has been written.

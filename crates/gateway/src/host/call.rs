@@ -398,8 +398,19 @@ impl<I: Interface> Host<I> {
         self.fail(py, call, failure);
     }
 
+    /// The client of a stream has left, or the application has accepted a WebSocket while it was asked for a part.
     fn abandon_running(&self, py: Python<'_>, stream: Stream<I>) {
         let call = self.close(py, stream);
+        if call.handles.exchange().is_websocket(py) {
+            let subject = subject::<I>(py, &call.request);
+            let message = format!(
+                "the application accepted the WebSocket on {subject} while a part of its response was read; it is closed \
+                 with 1011"
+            );
+            self.log(py, WARNING, &message, None);
+            self.close_failed(py, &call);
+            return self.end(py, call, Progress::Done);
+        }
         self.end(py, call, Progress::Cut);
     }
 

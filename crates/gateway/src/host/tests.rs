@@ -3,15 +3,15 @@
 use super::{AnyEngines, AppParts, EngineIndex, Engines, Hooks, Host, Limits, Plan, ServerShared, Stop};
 use crate::clock;
 use crate::interface::{
-    Answer, Exchange, ExchangeHost, Handles, Input, Interface, Peer, RequestBody, Requests, ResponseBody, Route,
-    Summary,
+    Acceptance, Answer, Exchange, ExchangeHost, Handles, Input, Interface, Peer, RequestBody, Requests, ResponseBody,
+    Route, Summary,
 };
 use crate::object::{Chunk, Object};
 use crate::testing::attach;
-use engine::{Config, Engine, Os};
+use engine::{Config, Engine, Os, WebSocketConfig};
 use pyo3::exceptions::PyAssertionError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyCFunction, PyDict, PyList};
+use pyo3::types::{PyBool, PyBytes, PyCFunction, PyDict, PyList};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -21,7 +21,7 @@ use std::time::Duration;
 use wire::message::RequestHead;
 
 /// Calls a Python callable with a dict of method and target, and with the request's body. What it returns is the body of
-/// a response with status 200: `bytes` as a whole, a list in parts.
+/// a response with status 200: `bytes` as a whole, a list in parts. With True it accepts a WebSocket, and panics.
 struct Plain {
     application: Object,
     /// The exchanges that were handed out, for tests that keep one.
@@ -119,6 +119,10 @@ impl Interface for Plain {
 
     fn call(&self, py: Python<'_>, request: &Object, handles: &PlainHandles) -> PyResult<Answer<Parts>> {
         let returned = self.application.bind(py).call1((request.bind(py),))?;
+        if returned.is(PyBool::new(py, true)) {
+            assert_eq!(handles.exchange().accept(py, None, &[])?, Acceptance::Accepted);
+            panic!("an interface that panics in a WebSocket");
+        }
         assert!(!returned.is_none(), "an interface that panics");
         let exchange = handles.exchange();
         let mut draft = exchange.take_draft(py, false).map_err(|_| Self::unstarted())?;
@@ -179,7 +183,11 @@ impl Served {
                 Ok(())
             });
             let (net, poller, waker) = Os::new().unwrap();
-            let config = Config { buffer_bodies: buffers_bodies, ..Config::default() };
+            let config = Config {
+                buffer_bodies: buffers_bodies,
+                websocket: Some(WebSocketConfig::default()),
+                ..Config::default()
+            };
             let shared = Arc::new(ServerShared::<Host<Plain>>::default());
             let host = Host::new(Plan {
                 interface: Plain { application, kept: Arc::clone(&kept) },
@@ -299,6 +307,28 @@ fn test_panic_in_an_interface_ends_one_exchange_only() {
     );
     let response = served.get(GET);
     assert!(response.starts_with("HTTP/1.1 500 ") && response.contains("The server has failed."), "{response}");
+    assert!(served.reported("this is a bug in kirsch"));
+    assert_eq!(body(&served.get(b"GET / HTTP/1.0\r\n\r\n")), "fine");
+}
+
+#[test]
+fn test_panic_in_a_websocket_closes_it_with_1011() {
+    let served = Served::new(c"def application(request): return request['target'] == '/page' or b'fine'", true);
+    let mut socket = TcpStream::connect(served.address).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let handshake = b"GET /page HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+        Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
+    socket.write_all(handshake).unwrap();
+    let mut received = Vec::new();
+    while !received.ends_with(b"\x88\x02\x03\xf3") {
+        let mut buffer = [0; 1000];
+        let count = socket.read(&mut buffer).unwrap();
+        assert_ne!(count, 0, "{}", String::from_utf8_lossy(&received));
+        received.extend_from_slice(&buffer[..count]);
+    }
+    assert!(received.starts_with(b"HTTP/1.1 101 "));
+    let head = received.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap() + 4;
+    assert_eq!(received.len() - head, 4, "nothing but a Close frame follows");
     assert!(served.reported("this is a bug in kirsch"));
     assert_eq!(body(&served.get(b"GET / HTTP/1.0\r\n\r\n")), "fine");
 }

@@ -13,7 +13,7 @@ use crate::interface::{Interface, Message};
 use crate::interrupt::{raise_here, raise_in};
 use crate::object::{Chunk, OutgoingMessage};
 use engine::scheduler;
-use engine::{Awaited, Incoming, Input, Progress, Refusal, Stage, Ticket, WebSocketEnd};
+use engine::{Awaited, Incoming, Input, Refusal, Stage, Ticket, WebSocketEnd};
 use pyo3::exceptions::{PyConnectionResetError, PyOSError, PyRuntimeError, PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 use std::time::Duration;
@@ -221,9 +221,7 @@ impl<I: Interface> Host<I> {
     /// Ends a call that does not come to its end; `key`: of the call, if it has begun.
     pub(super) fn cut_off_call(&self, py: Python<'_>, ticket: Ticket, key: Option<usize>) {
         let ended = self.with(py, |state| {
-            let refused = state.engine.reply(&ticket, |reply| reply.refuse(500, "The server has failed."));
-            let progress = if refused { Progress::Done } else { Progress::Cut };
-            state.complete(py, ticket, progress, clock::now());
+            state.engine.fail(ticket, clock::now(), WithGil::new(&mut state.app, py));
             key.map(|key| state.end(key))
         });
         drop(ended);
