@@ -54,6 +54,19 @@ def test_lines_go_to_the_web_server_and_to_the_log(serve: Serve, tmp_path: Path,
     assert served.errors("/surrogate") == "\\udcffé\n".encode()
 
 
+def test_haproxy_gets_no_lines_because_it_would_crash(serve: Serve, tmp_path: Path) -> None:
+    served = Served(serve, tmp_path)
+    with served.connect() as connection:
+        # The second request repeats the first one, and the third one does not.
+        for software, expected in [
+            ("HAProxy 2.6.12", b""), ("HAProxy 2.6.12", b""), ("nginx/1.22", b"to the log: line\n"),
+        ]:  # fmt: skip
+            connection.send(request(1, variables(target="/errors?line", SERVER_SOFTWARE=software)))
+            response, errors, status = connection.response()
+            assert (response.status, errors, status) == (200, expected, COMPLETE)
+    served.running.wait_for(r"^to the log: line$")
+
+
 def test_lines_come_before_the_end_of_their_request_and_among_its_parts(serve: Serve, tmp_path: Path) -> None:
     served = Served(serve, tmp_path)
     with served.connect() as connection:

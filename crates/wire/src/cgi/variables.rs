@@ -29,6 +29,8 @@ pub(crate) struct Known {
     query: Option<usize>,
     protocol: Option<usize>,
     has_host: bool,
+    /// The web server is HAProxy, by `SERVER_SOFTWARE`.
+    pub(crate) is_haproxy: bool,
 }
 
 impl Clone for Variables {
@@ -229,6 +231,10 @@ impl Variables {
                     if !is_host(field.value(&self.block)) {
                         return Err(Fault::HostInvalid);
                     }
+                    continue;
+                }
+                b"SERVER_SOFTWARE" => {
+                    known.is_haproxy = field.value(&self.block).starts_with(b"HAProxy");
                     continue;
                 }
                 _ => continue,

@@ -497,10 +497,13 @@ impl Receiver {
             spare.clear();
         }
         let changed = kept.as_ref().filter(|_| *is_like_kept && !retained).map(|kept| kept.changed());
+        // HAProxy 2.6 crashes (a check of its own, ABORT_NOW) when STDERR comes among the parts of a response. It would
+        // ignore the lines anyway.
+        let takes_errors = variables.learn(fields).is_ok_and(|known| !known.is_haproxy);
         match variables.head(fields, limits, body) {
             Ok(mut head) => {
                 (head.changed, head.retained, head.kept) = (changed, retained, keeping.kept());
-                head.takes_errors = true;
+                head.takes_errors = takes_errors;
                 request.phase = phase;
                 Event::Head { id, head }
             }
