@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ports import free_port
 from proc import wait_until
 from running import start
 
@@ -75,13 +76,6 @@ def block(page: str, program: str, path: str) -> str:
     found = re.findall(rf"^```{language}\n(# \S*{re.escape(path)}\n.*?)^```$", (DOCS / page).read_text(), re.M | re.S)
     (text,) = found
     return str(text)
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
 
 
 class Front:
@@ -144,7 +138,7 @@ def wrap(program: str, text: str, folder: Path, port: int) -> tuple[list[str], s
         return ["lighttpd", "-D", "-f", str(conf)], whole
     if program == "caddy":
         text = text.replace("http://shop.example:80", f"http://127.0.0.1:{port}")
-        whole = f"{{\nadmin off\nauto_https off\n}}\n{text}"
+        whole = f"{{\nadmin off\nauto_https off\ndefault_bind 127.0.0.1\n}}\n{text}"
         return ["caddy", "run", "--adapter", "caddyfile", "--config", str(conf)], whole
     times = "defaults\ntimeout connect 10s\ntimeout client 60s\ntimeout server 60s\n"
     text = text.replace("bind :80", f"bind 127.0.0.1:{port}")

@@ -22,7 +22,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fronts import free_port
+from ports import free_port
 from running import STARTED, Running, descendants
 
 if TYPE_CHECKING:

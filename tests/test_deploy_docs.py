@@ -28,6 +28,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 import running
+from ports import free_port
 from running import Running
 from service_manager import ServiceManager, activated
 
@@ -147,12 +148,6 @@ def unit(name: str, shop: Path) -> tuple[str, RawConfigParser]:
     parser.optionxform = str  # type: ignore[assignment,method-assign]  # names keep their case
     parser.read_string(text)
     return text, parser
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        port: int = sock.getsockname()[1]
-        return port
 
 
 def get(address: str | tuple[str, int], path: str = "/", headers: Mapping[str, str] | None = None) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import sys
 import time
 import urllib.request
@@ -14,6 +13,7 @@ import pytest
 
 import kirsch
 from live_systemd import Systemd, missing
+from ports import free_port
 from proc import wait_until
 from running import children
 
@@ -75,9 +75,7 @@ def systemd(tmp_path: Path, gate: Path) -> Iterator[Systemd]:
 @pytest.fixture
 def page(tmp_path: Path, systemd: Systemd) -> Callable[[], str]:
     """Ask the service that ``site.socket`` wakes."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     package = os.path.dirname(os.path.dirname(kirsch.__file__))
     path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
     systemd.unit("site.socket", SOCKET.format(port=port))

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ports import free_port
 from proc import wait_until
 from raw import Peer
 from test_proxies import APP, ask, client
@@ -258,13 +259,6 @@ def program(name: str) -> str:
     if found is None:
         pytest.skip(f"there is no {name}; tests/system_packages.sh installs it")
     return found
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
 
 
 def certificates(folder: Path) -> tuple[Path, Path, Path]:
