@@ -106,6 +106,25 @@ async def ws_echo(
         await send({"type": "websocket.send", "bytes": message["bytes"]})
 
 
+class EchoHandler:
+    """What sends each message back, as a WSGI application's handler."""
+
+    def message(self, websocket: Any, data: str | bytes) -> None:
+        websocket.send(data)
+
+
+_HANDLER = EchoHandler()
+
+
+def ws_echo_handler(environ: dict[str, Any], start_response: StartResponse) -> list[bytes]:
+    """The same by a handler (docs/websocket.md): ``--server 'NAME=kirsch yardstick_apps:ws_echo_handler ...'``."""
+    import importlib
+
+    websocket: Any = importlib.import_module("kirsch.websocket")  # this file is read where it is not installed
+    found: Iterable[bytes] = websocket.accept(environ, _HANDLER)(environ, start_response)
+    return found
+
+
 def picows_echo(port: int) -> None:
     """The same by picows, which has a server of its own and no ASGI. It runs until it is killed."""
     import asyncio
