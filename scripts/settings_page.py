@@ -137,12 +137,15 @@ def _table(heading: str, rows: Iterable[tuple[str, str]]) -> str:
 
 def _cell(answer: str) -> str:
     """An answer of ``kirsch.config.compat`` in Markdown, with flags and the like as code."""
+    from kirsch.config.compat import VALUE
+
     if answer.startswith("="):
         answer = "the same" + answer[1:]
     answer = answer.replace("{systemd}", "see [systemd](deploy/systemd.md)").replace("|", "\\|")
     code = (
-        r"--[a-z][a-z0-9-]*(?:[ =](?:[A-Z][A-Z:=]+(?:`?module:app)?|unix:[\w?=/]+|fd://N|/path=module:app|\d+|\[::\]:PORT))?"
-        r"|kirsch\.toml|worker-st\w+|(?:before|after)-fork|kirsch [a-z]+ module:app(?: /path)?|kirsch check"
+        rf"--[a-z][a-z0-9-]*(?:[ =]{VALUE}|=(?= with))?|-b [\d.]+:PORT|kirsch\.toml|worker-st\w+"
+        r"|(?:before|after)-fork|kirsch --help-all|kirsch (?:check|top|profile)(?: module:app)?(?: /path)?"
+        r"|kirsch (?:module:\w+|path/to/app\.py)|kirsch '[^']+'"
     )
     return re.sub(rf"(?<![\w`-])(?:{code})", lambda match: f"`{match[0]}`", answer)
 

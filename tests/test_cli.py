@@ -503,6 +503,10 @@ def test_a_variable_that_is_no_setting_is_pointed_out() -> None:
     done = run("--print-config", env={"KIRSCH_KEEPALIVE": "1", "KIRSCH_PORT": "tcp://10.0.0.1:80"})
     line = "kirsch: KIRSCH_KEEPALIVE in the environment is no setting; did you mean KIRSCH_KEEP_ALIVE?\n"
     assert (done.returncode, done.stderr) == (0, line)
+    # Kubernetes never sets it to a number.
+    done = run("--print-config", env={"KIRSCH_PORT": "8080"})
+    line = "kirsch: KIRSCH_PORT in the environment is no setting; write KIRSCH_BIND=HOST:PORT\n"
+    assert (done.returncode, done.stderr) == (0, line)
 
 
 def test_a_bad_value_and_a_bad_variable() -> None:

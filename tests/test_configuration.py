@@ -247,6 +247,8 @@ def test_a_named_file_must_be_there(write: Write) -> None:
     write("[tool.other]\n", "pyproject.toml")
     assert mistakes("-c", "nowhere.toml") == ["-c: cannot read nowhere.toml: No such file or directory"]
     assert mistakes("--config", ".") == ["--config: cannot read .: Is a directory"]
+    (line,) = mistakes("-c", "gunicorn.conf.py")
+    assert line.startswith("-c: gunicorn.conf.py is Python, as gunicorn's settings are, and TOML is wanted; ")
     assert mistakes("-c", "pyproject.toml") == ["-c: pyproject.toml has no table [tool.kirsch]"]
 
 
@@ -344,7 +346,7 @@ def test_a_byte_order_mark_and_line_ends_of_windows_are_read(write: Write) -> No
         ("preload = yes", "1: yes is not a value of TOML; write preload = true"),
         ("keep-alive = 30s", '1: 30s lacks its quotes; write keep-alive = "30s"'),
         ("[server]\nworkers = 1", ("1: there is no setting server; settings stand at the top of this file, and its "
-         "tables are env, mounts and timeout-paths")),
+         "tables are env, logging, mounts, static and timeout-paths")),
         ("\na = 1\na = 2", "3: this is not TOML: cannot overwrite a value"),
         ("\n\n[tool", "3: this is not TOML: expected ']' at the end of a table declaration"),
         ("\n\na = '''", "3: this is not TOML: expected \"'''\""),

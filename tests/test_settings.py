@@ -173,7 +173,7 @@ def test_an_address_is_read(text: str) -> None:
         ("a:65536", "the port is a number"),
         ("a:-1", "the port is a number"),
         ("a:http", "the port is a number"),
-        ("http://a:80", "write HOST:PORT"),
+        ("http://a:80", "did you mean a:80?"),
         ("a b:80", "write HOST:PORT"),
         ("unix:", "write unix:/run/app.sock"),
         ("", "names no address"),
@@ -241,6 +241,12 @@ def test_gunicorns_spelling_with_the_underscore_is_known() -> None:
         (["a", "b"], ("one application is served, and there are 2: a b; omit the others, or give each a path "
          "with --mount /path=module:app")),
         (["--log-level", "x"], "--log-level: 'x' is not one of debug, info, warning, error, critical"),
+        (["--log-level", "WARN"], ("--log-level: 'WARN' is not one of debug, info, warning, error, critical; "
+         "did you mean warning?")),
+        (["-b", "http://127.0.0.1:8000/"], ("-b: 'http://127.0.0.1:8000/' is not an address to listen on; "
+         "did you mean 127.0.0.1:8000?")),
+        (["-b", "127.0.0.1 8000"], ("-b: '127.0.0.1 8000' is not an address to listen on; write HOST:PORT, :PORT, "
+         "[IPV6]:PORT, unix:PATH or fd://N")),
         (["--access-logformat", "jsn"], "--access-logformat: 'jsn' is not one of combined, json; did you mean json?"),
         (["--server-header", "a\nX:y"], "--server-header: 'a\\nX:y' cannot be a header's value; write visible ASCII"),
         (["--no-request-buffering"], "there is no flag --no-request-buffering; write --request-buffering off"),
@@ -366,7 +372,8 @@ def test_a_bad_variable_is_told_by_its_name() -> None:
 
 def test_variables_of_others_are_let_alone() -> None:
     """Kubernetes sets KIRSCH_PORT and KIRSCH_SERVICE_HOST for a service that is called kirsch."""
-    for name in ("PORT", "SERVICE_HOST", "SERVICE_PORT_HTTP", "PORT_80_TCP", "PORT_80_TCP_ADDR", "WEB_SERVICE_PORT"):
+    assert read([], {"KIRSCH_PORT": "tcp://10.0.0.1:80"}).warnings == ()
+    for name in ("SERVICE_HOST", "SERVICE_PORT_HTTP", "PORT_80_TCP", "PORT_80_TCP_ADDR", "WEB_SERVICE_PORT"):
         assert read([], {f"KIRSCH_{name}": "10.0.0.1"}).warnings == ()
     assert not {"port", "service_host", "service_port"} & {each.name for each in SETTINGS}
     assert read([], {"KIRSCH_TEST_SEED": "1", "XKIRSCH_WORKER": "1", "KIRSCH_WORKERS": "1"}).warnings == ()

@@ -252,7 +252,7 @@ def test_hint_at_a_key(key: str, hint: str | None, tmp_path: object) -> None:
         ("UVICORN_PORT", "UVICORN_PORT in the environment is uvicorn's and is not read; write KIRSCH_BIND=HOST:PORT"),
         ("GRANIAN_WORKERS", "GRANIAN_WORKERS in the environment is granian's and is not read; write KIRSCH_WORKERS"),
         ("GRANIAN_LOG_ACCESS_ENABLED", ("GRANIAN_LOG_ACCESS_ENABLED in the environment is granian's and is not read; "
-         "write KIRSCH_ACCESS_LOGFILE -")),
+         "write KIRSCH_ACCESS_LOGFILE=-")),
         ("FORWARDED_ALLOW_IPS", ("FORWARDED_ALLOW_IPS in the environment is gunicorn's and uvicorn's and is not read; "
          "write KIRSCH_TRUSTED_PROXIES=ADDRESSES")),
     ],
@@ -280,3 +280,10 @@ def test_page_on_migrating_has_every_answer() -> None:
     for server in compat.SERVERS:
         for spelling, _ in compat.patterns(server):
             assert f"`{spelling}`" in page, (server, spelling)
+
+
+def test_page_on_migrating_shows_a_flag_with_its_whole_value() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "migrating.md").read_text(encoding="utf-8")
+    tables = "".join(re.findall(r"<!-- table: .*?<!-- end -->", page, flags=re.DOTALL))
+    cut = re.findall(r"`--[^`|]+`(?:[\w?=./[]| [-/[]| \w+:unix| (?:gevent|uvloop|debug|off)\b)[^|]*", tables)
+    assert cut == []

@@ -124,9 +124,14 @@ def _parse_address(text: str) -> Bind:
             raise ValueError(f"{text!r} names no socket; write systemd:NAME, with the unit's FileDescriptorName=")
         return Bind(text, name=name, proxy=proxy)
     if "://" in address:
-        raise ValueError(f"{text!r} is not an address to listen on; {_FORMS}")
+        scheme, _, rest = address.partition("://")
+        place = rest.partition("/")[0]
+        meant = f"; did you mean {place}?" if scheme in ("http", "tcp") and ":" in place else ""
+        raise ValueError(f"{text!r} is not an address to listen on{meant or f'; {_FORMS}'}")
     host, colon, port_text = address.rpartition(":")
     if not colon:
+        if any(character.isspace() for character in address):
+            raise ValueError(f"{text!r} is not an address to listen on; {_FORMS}")
         example = f":{address} or 127.0.0.1:{address}" if address.isdigit() else f"{address or '127.0.0.1'}:8000"
         raise ValueError(f"{text!r} lacks a host or a port; did you mean {example}?")
     if host.startswith("[") and host.endswith("]"):

@@ -77,7 +77,7 @@ SECTIONS = {
     "Time": "How long a client may take. Durations are written 90, 90s, 5m, 1h30m or 500ms; a bare number is seconds.",
     "Size": "How much a client may send. Sizes are written 65536, 64k, 1MiB or 1g; k, m and g are powers of 1024.",
     "Response": "What is added to responses.",
-    "WebSocket": "How much a client of a WebSocket may send, and how it is seen to be there. For ASGI applications.",
+    "WebSocket": "How much a client of a WebSocket may send, and how it is seen to be there.",
     "Static files": "Files that the server answers with by itself, without the application.",
     "Logs": "What is logged, and where.",
     "Instead of serving": "Check the configuration and exit.",

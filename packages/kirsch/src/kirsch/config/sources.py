@@ -221,7 +221,7 @@ def _unknown_variables(environ: Mapping[str, str]) -> Iterator[str]:
     """A line for each variable that looks like a setting and is none."""
     known = {each.variable for each in SETTINGS} | {TARGET_VARIABLE}
     for name in environ:
-        if name.startswith("KIRSCH_") and name not in known and not _is_anothers(name):
+        if name.startswith("KIRSCH_") and name not in known and not _is_anothers(name, environ[name]):
             from kirsch.config import compat
             from kirsch.suggest import did_you_mean
 
@@ -240,9 +240,12 @@ def _variables_of_others(environ: Mapping[str, str]) -> Iterator[str]:
             return
 
 
-def _is_anothers(name: str) -> bool:
+def _is_anothers(name: str, value: str) -> bool:
     """Whether it is for the tests of Kirsch, or set by Kubernetes for a service called kirsch or kirsch-something."""
     import re
+
+    if name == "KIRSCH_PORT":
+        return "://" in value  # a bare number is meant for this server
 
     anothers = r"KIRSCH_TEST_\w+|\w+_SERVICE_(HOST|PORT(_\w+)?)|\w+_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?"
     return re.fullmatch(anothers, name) is not None

@@ -25,6 +25,7 @@ PROJECT_FILE = "pyproject.toml"
 _PROJECT_TABLE = ("tool", "kirsch")
 
 _MOUNT_KEYS = ("path", "host", "app", "factory", "interface")
+_TABLES = "env, logging, mounts, static and timeout-paths"
 _OTHER_NAMES = {
     "application": "app",
     "target": "app",
@@ -65,6 +66,11 @@ def read_file(name: str, directory: str, *, origin: str = "", mistakes: list[str
 
 
 def _read_file(name: str, directory: str, origin: str, mistakes: list[str]) -> File | None:
+    if name.endswith(".py") or name.startswith("python:"):
+        raise UsageError(
+            f"{origin + ': ' if origin else ''}{name} is Python, as gunicorn's settings are, and TOML is wanted; "
+            "docs/migrating.md has what to write in kirsch.toml for each of them"
+        )
     path = os.path.join(directory, name)
     text = _decode(_read(path, name, origin), name)
     tables, repaired, syntax = _parse_all(text, name)
@@ -247,7 +253,7 @@ class _Reader:
         if each is None:
             hint = self._hint(key)
             if isinstance(value, dict) and hint.endswith("there are"):
-                hint = "; settings stand at the top of this file, and its tables are env, mounts and timeout-paths"
+                hint = f"; settings stand at the top of this file, and its tables are {_TABLES}"
             self._mistake((key,), f"there is no setting {key}{hint}")
         elif each.command_line_only:
             self._mistake((key,), f"{key} belongs on the command line")
@@ -277,7 +283,7 @@ class _Reader:
 
         if hint := compat.key_hint(key):
             return f"; {hint}"
-        return did_you_mean(dashed, [*(each.key for each in SETTINGS), "app", "mount"]) or (
+        return did_you_mean(dashed, [*(each.key for each in SETTINGS), "app", "mount", "logging"]) or (
             "; kirsch --help-all lists those there are"
         )
 

@@ -88,8 +88,14 @@ def parse_word(text: str, words: tuple[str, ...]) -> str:
     if word not in words:
         from kirsch.suggest import did_you_mean
 
-        raise ValueError(f"is not one of {', '.join(words)}{did_you_mean(word, words)}")
+        meant = _SAME_WORDS.get(word, "")
+        hint = f"; did you mean {meant}?" if meant in words else did_you_mean(word, words)
+        raise ValueError(f"is not one of {', '.join(words)}{hint}")
     return word
+
+
+_SAME_WORDS = {"warn": "warning", "trace": "debug", "fatal": "critical", "asgi3": "asgi", "asginl": "asgi"}
+"""What other servers and libraries call it."""
 
 
 def parse_driver(text: str) -> str:

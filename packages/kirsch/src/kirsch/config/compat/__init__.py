@@ -25,7 +25,13 @@ SERVERS = {
 }
 """The names of the servers, and of the modules here with their options."""
 
-_OUR_FLAG = re.compile(r"(?<![\w=-])--[a-z][a-z0-9-]*(?: (?:[A-Z][A-Z:=]+|unix:[\w?=]+|fd://N))?")
+VALUE = (
+    r"(?:[A-Z][A-Z:=]+(?:module:app|\?proxy)?|(?:\w+:)?unix:[\w?=/]+|fastcgi:ADDRESS|fd://N|/path=module:app"
+    r"|/static=DIRECTORY|(?:\[::\]|[\d.]+):PORT|\d+(?:ms)?|(?:gevent|uvloop|debug|off|on(?! or))\b|-(?![\w-]))"
+)
+"""A pattern of what stands behind a flag of Kirsch in an equivalent, as its value."""
+
+_OUR_FLAG = re.compile(rf"(?<![\w=-])--[a-z][a-z0-9-]*(?: {VALUE})?")
 
 
 def hint(flag: str, value: str = "", argv: Sequence[str] = (), *, stars: bool = False) -> str:

@@ -56,9 +56,7 @@ OPTIONS = {
     "--metrics-scrape-interval": "omit it; numbers are read when they are asked for",
     "--reload --no-reload": "=",
     "--reload-paths": texts.RELOAD,
-    "--reload-ignore-dirs --reload-ignore-paths --reload-ignore-patterns": (
-        "omit it; only what is imported is watched"
-    ),
+    "--reload-ignore-dirs --reload-ignore-paths --reload-ignore-patterns": texts.RELOAD_EXCLUDE,
     "--reload-ignore-worker-failure --no-reload-ignore-worker-failure": (
         "omit it; a reload that fails keeps the current workers"
     ),

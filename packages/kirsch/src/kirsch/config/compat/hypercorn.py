@@ -9,7 +9,7 @@ OPTIONS = {
     "--quic-bind": "Kirsch speaks HTTP/1.1; a proxy in front may speak HTTP/3 to clients",
     "--backlog": "=; 2048 by default, not 100",
     "-w --workers": "=",
-    "-k --worker-class": "=, for asyncio, which may be omitted; uvloop and trio are not there",
+    "-k --worker-class": "=, for asyncio, which may be omitted; for uvloop write --loop uvloop; trio is not there",
     "--max-requests": "=",
     "--max-requests-jitter": "=",
     "--keep-alive": "=; 75 seconds by default, not 5",

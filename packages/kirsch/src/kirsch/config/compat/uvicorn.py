@@ -15,7 +15,7 @@ OPTIONS = {
     "--reload": "=",
     "--reload-dir": texts.RELOAD,
     "--reload-include": "--reload-extra-file",
-    "--reload-exclude": "omit it; only what is imported is watched",
+    "--reload-exclude": texts.RELOAD_EXCLUDE,
     "--reload-delay": "omit it; changes that come together are one reload",
     "--limit-concurrency": "=; connections without a request do not count",
     "--limit-max-requests": "--max-requests",

@@ -17,7 +17,6 @@ _HOOKS = "use worker-start and worker-stop in kirsch.toml for Python, ExecStartP
 _CONFIG = "omit it; a settings file is plain TOML, without conditions and variables"
 _PLUGINS = "omit it; nothing has to be loaded"
 _LOGS = "--error-logfile and --access-logfile, and logrotate, which sends SIGUSR1"
-_PROTOCOLS = "--bind fastcgi:ADDRESS, uwsgi:ADDRESS or scgi:ADDRESS; or unix:PATH with proxy_pass in the proxy"
 _STANDARD = "omit it; Kirsch does this by itself"
 _NOTHING = "omit it; Kirsch has no use for it"
 
@@ -25,8 +24,8 @@ OPTIONS = {
     "--http --http-socket --http11-socket --httprouter": "--bind HOST:PORT",
     "-s --socket --uwsgi-socket --map-socket --undeferred-shared-socket": "--bind uwsgi:unix:PATH; or unix:PATH for "
     "HTTP, with proxy_pass in place of uwsgi_pass",
-    "--protocol --socket-protocol": _PROTOCOLS,
-    "--fastcgi-* --scgi-* --suwsgi-socket --puwsgi-socket --raw-* --http-socket-modifier*": _PROTOCOLS,
+    "--protocol --socket-protocol": texts.PROTOCOLS,
+    "--fastcgi-* --scgi-* --suwsgi-socket --puwsgi-socket --raw-* --http-socket-modifier*": texts.PROTOCOLS,
     "--shared-socket -a --abstract-socket": "--bind fd://N, or --bind unix:PATH",
     "-C --chmod --chmod-socket": "--bind unix:PATH?mode=660",
     "--chown-socket": "--user and --group, whose the socket is",
@@ -63,7 +62,7 @@ OPTIONS = {
     "-H --home --pyhome --venv --virtualenv": "use the kirsch of that environment: venv/bin/kirsch",
     "--pyargv": "use arguments of a factory: kirsch 'module:create_app(\"prod\")'",
     "--py-autoreload --py-auto-reload --python-autoreload --python-auto-reload": texts.RELOAD,
-    "--py-auto-reload-ignore": "omit it; only what is imported is watched",
+    "--py-auto-reload-ignore": texts.RELOAD_EXCLUDE,
     "--import --pyimport --py-import --python-import --shared-*import --post-pymodule-alias --pymodule-alias": (
         "use an import in the application's module, or worker-start in kirsch.toml"
     ),
