@@ -325,6 +325,28 @@ def test_ctrl_c_is_reported_once_for_all_processes(serve: Serve, write_app: Writ
     assert site.stderr == before
 
 
+def test_signal_to_the_whole_group_cuts_no_request(serve: Serve, write_app: Write) -> None:
+    """Heroku and service managers send SIGTERM to every process. Here the supervisor's message is first."""
+    site = serve(write_app(APP), "-w1")
+    (worker,) = site.worker_pids()
+    waiting = in_background(site, "/wait?2")
+    site.wait_for("waits")
+    site.send(signal.SIGTERM)
+    wait_until(lambda: not accepts(site), "the worker has been told to stop")
+    os.kill(worker, signal.SIGTERM)
+    assert waiting() == str(worker)
+    assert site.stop() == 0
+    assert "CRITICAL" not in site.stderr
+
+
+def accepts(site: Running) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", int(site.url.rpartition(":")[2].rstrip("/"))), timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
 def test_worker_is_killed_when_call_does_not_return(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(APP), "--graceful-timeout=100ms", "--shutdown-timeout=200ms")
     in_background(site, "/wait?30")

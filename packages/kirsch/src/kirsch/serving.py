@@ -121,6 +121,7 @@ class Signals:
         self._on_stop_signal = on_stop_signal
         self._previous: dict[int, Any] = {}
         self._ending = False
+        self._signalled = False
 
     def __enter__(self) -> None:
         handlers = {
@@ -154,7 +155,10 @@ class Signals:
 
     def _on_end(self, number: int, _frame: FrameType | None) -> None:
         name = signal.Signals(number).name
-        if self._ending:
+        # Ctrl-C, Heroku and others signal the supervisor and its workers at once. The supervisor's message may come
+        # first; the signal is then not a second one.
+        is_second, self._signalled = self._signalled, True
+        if is_second:
             timeout = 0.0
         elif number == signal.SIGTERM:
             timeout = self.server.graceful_timeout
