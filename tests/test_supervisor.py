@@ -325,6 +325,39 @@ def test_ctrl_c_is_reported_once_for_all_processes(serve: Serve, write_app: Writ
     assert site.stderr == before
 
 
+@pytest.mark.parametrize("args", [(), ("--preload",), ("--metrics-bind=127.0.0.1:0",)])
+def test_development_mode_has_nothing_to_warn_of(serve: Serve, write_app: Write, args: tuple[str, ...]) -> None:
+    site = serve(write_app(APP), "-w2", *args, env={"PYTHONDEVMODE": "1"})
+    assert site.page().isdigit()
+    assert site.stop() == 0
+    assert "Warning" not in site.stderr
+
+
+def test_no_descriptor_left_is_told_with_what_to_do(write_app: Write) -> None:
+    program = "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (8, 8)); "
+    program += f"from kirsch.cli import main; sys.exit(main(['-b', '127.0.0.1:0', '{write_app(APP)}']))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith(
+        "kirsch: Too many open files: raise the limit, which `ulimit -n` shows"
+    )
+    assert "Traceback" not in done.stderr
+
+
+def test_start_in_a_directory_that_was_removed(serve: Serve, write_app: Write, tmp_path: Path) -> None:
+    """The application is elsewhere; a worker that is replaced later finds the same."""
+    name = write_app(APP)
+    folder = tmp_path / "release"
+    folder.mkdir()
+    site = serve(name, cwd=folder, env={"PYTHONDONTWRITEBYTECODE": "1"})
+    before = site.worker_pids()
+    folder.rmdir()
+    os.kill(before[0], signal.SIGKILL)
+    (after,) = site.wait_for_workers(1, without=before)
+    assert site.page() == str(after)
+    assert "Traceback" not in site.stderr
+
+
 def test_signal_to_the_whole_group_cuts_no_request(serve: Serve, write_app: Write) -> None:
     """Heroku and service managers send SIGTERM to every process. Here the supervisor's message is first."""
     site = serve(write_app(APP), "-w1")

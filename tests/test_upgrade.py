@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import threading
 from typing import TYPE_CHECKING
@@ -214,3 +215,20 @@ def test_upgrade_while_asleep_starts_no_lasting_worker(start: Callable[..., Runn
         upgrade(site)
     wait_until(lambda: len(children(site.pid)) == 1, "no other process is left")
     assert site.page() == "one"
+
+
+def test_upgrade_after_the_old_release_was_removed(serve: Serve, tmp_path: Path) -> None:
+    """A deployment lets a link lead to the new release, and removes the one in whose directory the server began."""
+    current = tmp_path / "current"
+    for release in ("one", "two"):
+        (tmp_path / release).mkdir()
+        (tmp_path / release / "site_app.py").write_text(APP.format(release))
+    current.symlink_to("one")
+    site = serve("site_app:app", "-w2", cwd=current, env={"PWD": str(current), "PYTHONDONTWRITEBYTECODE": "1"})
+    assert site.page() == "one"
+    current.unlink()
+    current.symlink_to("two")
+    shutil.rmtree(tmp_path / "one")
+    upgrade(site)
+    assert site.page() == "two"
+    assert site.stop() == 0

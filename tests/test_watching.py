@@ -99,6 +99,7 @@ def test_sources_are_what_is_not_installed(tmp_path: Path) -> None:
     names = ("project/deeper", "project", "library", installed, "missing", "archive.zip", "projected")
     path = [str(tmp_path / name) for name in names]
     path += [sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), f"{sysconfig.get_path('stdlib')}/lib-dynload"]
+    path += [sysconfig.get_path("scripts")]
     assert watching.source_directories(path) == [str(tmp_path / name) for name in ("library", "project", "projected")]
     assert watching.source_directories([""]) == [os.getcwd()]
 
@@ -448,6 +449,19 @@ def test_reload_serves_edited_code_and_survives_a_syntax_error(serve: Serve, pro
     os.kill(server.pid, signal.SIGINT)  # as Ctrl-C
     server.process.wait(20)
     assert server.process.returncode == 0
+
+
+def test_reload_outlives_the_directory_it_began_in(serve: Serve, tmp_path: Path) -> None:
+    """Another checkout, or a build, removes the directory and makes it again; the server goes on as it was."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "site_app.py").write_text(SAYS.format("first"))
+    server = serve("site_app:app", "--reload", cwd=folder, env={"PYTHONDONTWRITEBYTECODE": "1"})
+    server.wait_for("watching 1 file")
+    shutil.rmtree(folder)
+    server.wait_for(r"site_app.py has changed: reload failed, keeping the current workers: .+", timeout=20)
+    assert answer(server) == "first"
+    assert server.stop() == 0
 
 
 def test_reload_watches_extra_files_too(serve: Serve, project: Path) -> None:

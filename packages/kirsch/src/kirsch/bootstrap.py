@@ -57,7 +57,12 @@ def change_directory(chosen: Settings) -> None:
 
 def extend_path(chosen: Settings) -> None:
     """Extend ``sys.path`` by the current directory, and then by ``--pythonpath``."""
-    sys.path[:0] = [os.getcwd(), *(os.path.abspath(path) for path in chosen.pythonpath)]
+    try:
+        paths = [os.getcwd(), *(os.path.abspath(path) for path in chosen.pythonpath)]
+    except OSError:
+        # The directory has been removed. An application that is installed elsewhere can be served nevertheless.
+        paths = [path for path in chosen.pythonpath if os.path.isabs(path)]
+    sys.path[:0] = paths
 
 
 def missing_directories(chosen: Settings) -> list[str]:
@@ -236,6 +241,8 @@ def _is_writable(fd: int) -> bool:
 
 def reason(error: OSError) -> str:
     """The text of an OSError, in one line for people."""
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return f"{os.strerror(error.errno)}: raise the limit, which `ulimit -n` shows (LimitNOFILE= in a systemd unit)"
     if not error.strerror:
         return str(error)
     return f"{error.filename}: {error.strerror}" if error.filename else error.strerror

@@ -175,11 +175,11 @@ def summary(error: BaseException) -> str:
     text = " ".join(traceback.format_exception_only(type(error), error)[-1].split())
     frames = traceback.extract_tb(application_traceback(error))
     if isinstance(error, SyntaxError) and error.filename:
-        return f"{_short_path(error.filename)}: {text}"
-    return f"{_short_path(frames[-1].filename)}: {text}" if frames else text
+        return f"{short_path(error.filename)}: {text}"
+    return f"{short_path(frames[-1].filename)}: {text}" if frames else text
 
 
-def _short_path(path: str) -> str:
+def short_path(path: str) -> str:
     """Return the path relative to the current directory if it lies below that."""
     try:
         relative = os.path.relpath(path)

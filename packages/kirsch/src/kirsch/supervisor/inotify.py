@@ -15,6 +15,7 @@ import stat
 import time
 
 from kirsch import _native
+from kirsch.reports import short_path
 from kirsch.supervisor.watching import LEFT_OUT, Selection, WatchError, remove_bytecode
 from kirsch.supervisor.worker_plan import NEVER
 
@@ -67,7 +68,7 @@ class InotifyWatcher:
 
     def describe(self) -> str:
         files, directories = self.files, self.directories
-        tops = ", ".join(os.path.relpath(top) for top in self._tops)
+        tops = ", ".join(short_path(top) for top in self._tops)
         return (
             f"reloading when a file changes: watching {files} file{'s' * (files != 1)} in {directories} "
             f"director{'y' if directories == 1 else 'ies'} at {tops}"

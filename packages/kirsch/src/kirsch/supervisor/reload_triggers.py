@@ -7,7 +7,7 @@ import sys
 import time
 
 from kirsch import _native, bootstrap
-from kirsch.reports import ERROR
+from kirsch.reports import ERROR, short_path
 from kirsch.supervisor.scaling_policy import CHECK_SECONDS
 from kirsch.supervisor.worker_plan import NEVER
 
@@ -103,7 +103,7 @@ class ReloadTriggers:
             self.stop()
         else:
             if changed:
-                self._reload(f"{os.path.relpath(changed[0])} has changed")
+                self._reload(f"{short_path(changed[0])} has changed")
 
 
 def _written_by_the_server(chosen: Settings) -> list[str]:

@@ -71,7 +71,11 @@ def supervise(chosen: Settings, version: str) -> int:
 
     Raises StartupError and UsageError for everything that can be refused before the first worker starts.
     """
-    return Supervisor(chosen, version).run()
+    try:
+        supervisor = Supervisor(chosen, version)
+    except OSError as error:
+        raise bootstrap.StartupError(bootstrap.EXIT_FAILED, bootstrap.reason(error)) from None
+    return supervisor.run()
 
 
 class Supervisor:
@@ -233,6 +237,9 @@ class Supervisor:
             worker.channel.close()
         for zygote in self._zygotes.all():
             zygote.channel.close()
+        if channels:  # the metrics process has none, and serves on these sockets
+            for listener in self._service.resources.metrics:
+                listener.close()
         for channel in channels:
             channel.close()
         self._service.board.close_fd()

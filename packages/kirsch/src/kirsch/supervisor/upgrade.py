@@ -56,7 +56,7 @@ def become(chosen: Settings, state: State, channels: Iterable[Channel], signal_p
     changed."""
     fds = [channel.fileno() for channel in channels if channel.fileno() >= 0]
     file = os.memfd_create("kirsch-upgrade", 0) if hasattr(os, "memfd_create") else _temporary_file()
-    before = os.getcwd()
+    before = _open_current_directory()
     try:
         os.write(file, json.dumps(state).encode())
         for fd in fds:
@@ -72,8 +72,14 @@ def become(chosen: Settings, state: State, channels: Iterable[Channel], signal_p
         for fd in fds:
             os.set_inheritable(fd, False)
         os.close(file)
-        os.chdir(before)
+        os.fchdir(before)
+        os.close(before)
         raise
+
+
+def _open_current_directory() -> int:
+    """A descriptor to come back by. The directory may have no path any more: deployments remove old releases."""
+    return os.open(os.curdir, getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 class Check:
@@ -85,7 +91,7 @@ class Check:
         self._fd, write_fd = os.pipe()
         os.set_blocking(self._fd, False)
         arguments = [*_command(), "--check-config"]
-        before = os.getcwd()
+        before = _open_current_directory()
         try:
             if chosen.directory:
                 os.chdir(chosen.directory)
@@ -101,7 +107,8 @@ class Check:
             raise
         finally:
             os.close(write_fd)
-            os.chdir(before)
+            os.fchdir(before)
+            os.close(before)
 
     def fileno(self) -> int:
         return self._fd

@@ -11,6 +11,8 @@ from __future__ import annotations
 import os
 import sys
 
+from kirsch.reports import short_path
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -99,7 +101,7 @@ class WatchfilesWatcher:
             theirs.close()
 
     def describe(self) -> str:
-        tops = ", ".join(os.path.relpath(top) for top in self._watched)
+        tops = ", ".join(short_path(top) for top in self._watched)
         return f"reloading when a file changes: the package watchfiles watches {tops}"
 
     def due(self) -> float:
@@ -171,11 +173,14 @@ class Touches:
 
 def source_directories(path: Iterable[str]) -> list[str]:
     """The entries of ``path`` (``sys.path``) that hold the user's own modules: directories, without those of the
-    standard library and of installed packages. No entry lies in another."""
+    standard library and of installed packages and commands. No entry lies in another."""
     import sysconfig
 
     where = sysconfig.get_paths()
-    installed = [os.path.realpath(where[name]) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    # The command kirsch has its own directory on sys.path, as every script has.
+    places = [where[name] for name in ("stdlib", "platstdlib", "purelib", "platlib", "scripts")]
+    places.append(sysconfig.get_path("scripts", sysconfig.get_preferred_scheme("user")))
+    installed = [os.path.realpath(place) for place in places]
     found: list[str] = []
     for entry in sorted(os.path.abspath(entry or ".") for entry in path):
         real = os.path.realpath(entry)
