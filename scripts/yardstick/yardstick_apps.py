@@ -116,7 +116,7 @@ class EchoHandler:
 _HANDLER = EchoHandler()
 
 
-def ws_echo_handler(environ: dict[str, Any], start_response: StartResponse) -> list[bytes]:
+def ws_echo_handler(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
     """The same by a handler (docs/websocket.md): ``--server 'NAME=kirsch yardstick_apps:ws_echo_handler ...'``."""
     import importlib
 
