@@ -124,6 +124,7 @@ class Dispatcher:
         # Each step: the name, the object or None, its configuration, and how many segments are left behind it.
         trail: list[tuple[str, Any, dict[str, Any], int]] = [("root", root, conf, total)]
         node, left, at = root, full[:], ""
+        longest = max(map(len, sections), default=0)
         plain = self.translate is punctuation_to_underscores  # names of letters, digits and underscores stay
         while left:
             name = left[0]
@@ -142,9 +143,10 @@ class Dispatcher:
             node = found
             conf = dict(_config_of(node)) if node is not None else {}
             for each in full[total - before : total - len(left)]:
-                at = f"{at}/{each}"
-                if at in sections:
-                    conf.update(sections[at])
+                if len(at) < longest:  # behind it no section can follow
+                    at = f"{at}/{each}"
+                    if at in sections:
+                        conf.update(sections[at])
             trail.append((name, node, conf, len(left)))
         return self._handler_on(trail, full, path)
 

@@ -61,16 +61,12 @@ class Application:
 
     def find_config(self, path: str, key: str, default: Any = None) -> Any:
         """The value of ``key`` in the section nearest to ``path``."""
-        config = self.config
-        trail = path or "/"
-        while trail:
-            section = config.get(trail)
-            if section and key in section:
-                return section[key]
-            if trail == "/":
-                break
-            trail = trail[: trail.rfind("/")] or "/"
-        return default
+        below = path + "/"
+        found = [
+            name for name, section in self.config.items()
+            if key in section and (name == "/" or below.startswith(name + "/"))
+        ]  # fmt: skip
+        return self.config[max(found, key=len)][key] if found else default
 
     def get_serving(self, local: Any, remote: Any, scheme: str, sproto: str) -> Any:
         """Begin a request: the request and its response, which :data:`serving` has from now on."""
@@ -141,8 +137,8 @@ class Tree:
 
     def _mount(self, path: str) -> str | None:
         """The longest mount that ``path`` lies below."""
-        ends = [at for at, character in enumerate(path) if character == "/"]
-        return next((path[:end] for end in (len(path), *reversed(ends)) if path[:end] in self.apps), None)
+        below = path + "/"
+        return max((name for name in self.apps if below.startswith(name + "/")), key=len, default=None)
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
         path = _collapsed(environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")) or "/"

@@ -21,46 +21,31 @@ class Cache:
     """
 
 
-class AntiStampedeCache(dict[Any, Any]):
-    """A dictionary in which a missing value is computed by one thread, while the others wait for it."""
+class _Variants(dict[tuple[str, ...], Any]):
+    """The responses of one URL, by the values of the request's fields that Vary names.
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self._lock = threading.Lock()
+    Each has the time when it expires, its size and the response; an Event stands for one that is being computed.
+    """
 
-    def wait(self, key: Any, timeout: float = 5, debug: bool = False) -> Any:
-        """The value; None where the caller has to compute it, because it is the first, or has waited in vain."""
-        with self._lock:
-            value = self.get(key)
-            if value is None:
-                self[key] = threading.Event()
-        if not isinstance(value, threading.Event):
-            return value
-        if not timeout:
-            return None
-        value.wait(timeout)
-        with self._lock:
-            found = self.get(key)
-            if found is value:  # the first one has failed, or needs longer
-                self[key] = threading.Event()
-        return None if isinstance(found, threading.Event) else found
+    def __init__(self, varying: list[str]) -> None:
+        super().__init__()
+        self._varying = varying
 
-    def __setitem__(self, key: Any, value: Any) -> None:
-        before = self.get(key)
-        super().__setitem__(key, value)
-        if isinstance(before, threading.Event):
-            before.set()
+    def selected(self) -> tuple[str, ...]:
+        """The key of the current request."""
+        return tuple(serving.request.headers.get(name, "") for name in self._varying)
 
-    def pop(self, key: Any, default: Any = None) -> Any:
-        """Remove a key, and let those go on who wait for it."""
-        before = super().pop(key, default)
-        if isinstance(before, threading.Event):
-            before.set()
-        return before
+
+def _uri() -> str:
+    return url_of(qs=serving.request.query_string)
 
 
 class MemoryCache(Cache):
-    """Responses in memory, by URL and by the fields that Vary names. The attributes are limits, options of the tool."""
+    """Responses in memory, by URL and by the fields that Vary names. The attributes are limits, options of the tool.
+
+    Of requests for one response that is missing, the first computes it, while the others wait for
+    ``antistampede_timeout`` seconds: where its URL is known, because another response of it is kept, say.
+    """
 
     delay: float = 600
     maxsize = 10_000_000
@@ -74,56 +59,65 @@ class MemoryCache(Cache):
 
     def clear(self) -> None:
         """Forget everything."""
-        self.store: dict[str, AntiStampedeCache] = {}
-        self.selecting_headers: dict[str, list[str]] = {}
-        self._kept: dict[tuple[str, Any], tuple[float, int]] = {}  # when each expires, and its size
-
-    def _expire(self) -> None:
-        """Forget what is too old. The lock is held."""
-        for (uri, selected), (moment, _) in list(self._kept.items()):
-            if moment > time.time():
-                break  # the oldest come first
-            del self._kept[uri, selected]
-            if uri in self.store:
-                self.store[uri].pop(selected)
-                if not self.store[uri]:
-                    del self.store[uri]
-
-    def _selected(self, uri: str) -> tuple[str, ...]:
-        headers = serving.request.headers
-        return tuple(headers.get(name, "") for name in sorted(self.selecting_headers.get(uri, ())))
+        self.store: dict[str, _Variants] = {}
 
     def get(self) -> Any:
-        """What is kept for the current request."""
-        uri = url_of(qs=serving.request.query_string)
+        """What is kept for the current request; None where it has to be computed."""
         with self._lock:
-            self._expire()
+            uri = _uri()
             variants = self.store.get(uri)
-        return None if variants is None else variants.wait(self._selected(uri), self.antistampede_timeout or 0)
+            if variants is None:
+                return None
+            selected = variants.selected()
+            found = variants.get(selected)
+            if isinstance(found, tuple) and found[0] > time.time():
+                return found[2]
+            if not isinstance(found, threading.Event):
+                variants[selected] = event = threading.Event()
+                given = {"uri": uri, "variants": variants, "selected": selected, "event": event}
+                serving.request.hooks.attach("on_end_request", self._release, failsafe=True, **given)
+                return None
+        found.wait(self.antistampede_timeout or 0)
+        found = variants.get(selected)
+        return found[2] if isinstance(found, tuple) else None
+
+    def _release(self, uri: str, variants: _Variants, selected: tuple[str, ...], event: threading.Event) -> None:
+        """The request that computes a response has ended, whether it has kept one or not."""
+        with self._lock:
+            if variants.get(selected) is event:
+                del variants[selected]
+            if not variants and self.store.get(uri) is variants:
+                del self.store[uri]
+        event.set()
 
     def put(self, variant: Any, size: int) -> None:
         """Keep a response for the current request, if it fits."""
-        request, response = serving.request, serving.response
-        uri = url_of(qs=request.query_string)
+        response = serving.response
+        varying = response.headers.values("Vary")
+        now, uri = time.time(), _uri()
         with self._lock:
-            self._expire()
-            if uri not in self.store:
-                if len(self.store) >= self.maxobjects:
-                    return
-                self.store[uri] = AntiStampedeCache()
-                self.selecting_headers[uri] = [each.value for each in response.headers.elements("Vary")]
-            selected = self._selected(uri)
-            self._kept.pop((uri, selected), None)
-            total = sum(each for _, each in self._kept.values())
-            if size >= self.maxobj_size or total + size >= self.maxsize:
-                self.store[uri].pop(selected)
-            else:
-                self._kept[uri, selected] = response.time + self.delay, size
-                self.store[uri][selected] = variant
+            variants = self.store.get(uri) or _Variants(varying)
+            selected = variants.selected()
+            variants.pop(selected, None)
+            sizes: list[int] = []
+            for each, others in list(self.store.items()):
+                for key, (expires, kept_size, _) in [(k, v) for k, v in others.items() if isinstance(v, tuple)]:
+                    if expires > now:
+                        sizes.append(kept_size)
+                        continue
+                    del others[key]
+                    if not others:
+                        del self.store[each]
+            fits = size < self.maxobj_size and sum(sizes) + size < self.maxsize and len(sizes) < self.maxobjects
+            if fits and "*" not in varying:
+                variants[selected] = response.time + self.delay, size, variant
+                self.store[uri] = variants
+            elif not variants:
+                self.store.pop(uri, None)
 
     def delete(self) -> None:
         """Forget all variants of the current URL."""
-        self.store.pop(url_of(qs=serving.request.query_string), None)
+        self.store.pop(_uri(), None)
 
 
 def get(invalid_methods: Any = ("POST", "PUT", "DELETE"), debug: bool = False, **kwargs: Any) -> bool:
