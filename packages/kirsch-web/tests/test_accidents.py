@@ -105,3 +105,72 @@ def test_colliding_and_repeated_fields_are_limited() -> None:
     client = Client(web.App(Root()))
     assert client.post("/", form={f"f{n}": "x" for n in range(1000)}).json() == 1000
     assert client.post("/", form={f"f{n}": "x" for n in range(1001)}).status == 413
+
+
+def test_a_path_of_many_segments_takes_time_by_its_length() -> None:
+    """Where a mount is looked for from the end of the path on, each step copies the path: 20 seconds for this one."""
+
+    class Root:
+        def default(self, *path: str) -> int:
+            return len(path)
+
+    app = web.Mounts({"": web.App(Root()), "/other": web.App(Root())})
+    client = Client(app)
+    before = time.process_time()
+    assert client.get("/a" * 200_000).json() == 200_000
+    assert time.process_time() - before < 3
+
+
+class Page:
+    """A page that refers to others, as pages do."""
+
+    def index(self) -> str:
+        return type(self).__name__
+
+
+def test_a_path_in_circles_is_compiled_so_far_only() -> None:
+    """Each object of a circle is compiled where a request comes to it: 4,000 of them took a minute."""
+
+    class Other(Page):
+        pass
+
+    class Root(Page):
+        other = Other()
+
+    for number in range(200):
+        setattr(Root, f"page_{number}", lambda self: "page")
+    root = Root()
+    root.other.root = root  # type: ignore[attr-defined]
+    client = Client(web.App(root))
+    assert client.get("/other/root/other/root").text == "Root"
+    assert client.get("/other/root/page_7").text == "page"
+    before = time.process_time()
+    assert client.get("/other/root" * 2000).status == 404
+    assert time.process_time() - before < 5
+
+
+def test_pages_that_all_refer_to_each_other_are_mounted() -> None:
+    """Twelve such pages are in a thousand million places."""
+    pages = [Page() for _ in range(12)]
+    for page in pages:
+        for number, other in enumerate(pages):
+            if other is not page:
+                setattr(page, f"page{number}", other)
+    before = time.process_time()
+    client = Client(web.App(pages[0], {"/page3/page4": {"response.headers.X-Section": "here"}}))
+    assert time.process_time() - before < 20
+    for path in ("/page1", "/page11/page10/page9", "/page1/page0/page1/page2", "/page3/page4/page5"):
+        reply = client.get(path)
+        assert reply.text == "Page", path
+        assert reply.headers.get("X-Section") == ("here" if path.startswith("/page3/page4") else "")
+    assert client.get("/page1/page12").status == 404
+
+
+def test_a_mount_beyond_ascii_is_found() -> None:
+    class Root:
+        def index(self, *, request: web.Request) -> str:
+            return f"{request.mount} {request.path}"
+
+    client = Client(web.Mounts({"/straße": web.App(Root())}))
+    assert client.get("/stra%C3%9Fe/").text == "/straße /"
+    assert client.get("/strasse/").status == 404

@@ -18,7 +18,7 @@ from kirsch_web.errors import (
 )
 from kirsch_web.request import NOTHING, Request, current, reset_current, set_current
 from kirsch_web.response import HTML, NO_CONTENT, FileBody, Response, encode_json
-from kirsch_web.streams import Ending, Stream
+from kirsch_web.streams import Stream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -100,22 +100,12 @@ class App:
             self.mistakes.extend(error.mistakes)
         if self.mistakes or finder is None:
             raise ConfigError(list(dict.fromkeys(self.mistakes)))
-        exact: dict[str, dict[str, Plan]] = {}
-        for path, endpoint in finder.exact():
-            key = path.encode().decode("latin-1")  # as in environ
-            for method, plan in endpoint.plans.items():
-                exact.setdefault(method, {})[key] = plan
-                call = getattr(plan.run, "nullary", None)
-                if call is not None and plan.direct and plan.quiet:
-                    plan.quick = quick(self, plan, call)
-        leaves: dict[str, dict[str, Plan]] = {}
-        for path, endpoint in finder.leaves():
-            key = path.encode().decode("latin-1")
-            for method, plan in endpoint.plans.items():
-                leaves.setdefault(method, {})[key] = plan
-        self.finder = finder
-        self._exact = exact
-        self._leaves = leaves
+        exact, leaves = _by_method(finder.exact()), _by_method(finder.leaves())
+        for plan in (plan for plans in exact.values() for plan in plans.values()):
+            call = getattr(plan.run, "nullary", None)
+            if call is not None and plan.direct and plan.quiet:
+                plan.quick = quick(self, plan, call)
+        self.finder, self._exact, self._leaves = finder, exact, leaves
         self.paths: dict[Any, list[Plan]] | None = None
         """Plans by handler, for URLs; made when the first is asked for."""
 
@@ -472,10 +462,9 @@ class App:
         """``body`` with what has to be done at its end."""
         if request.plan.points.on_end_request is None and request._form is None:
             return body
-        if type(body) is Stream:
-            body.at_end = self._end
-            return body
-        return Ending(request, body, self._end)
+        stream = body if type(body) is Stream else Stream(request, body)
+        stream.at_end = self._end
+        return stream
 
     def _end(self, request: Request) -> None:
         """The response has been sent, or given up."""
@@ -547,6 +536,15 @@ def quick(app: App, plan: Plan, call: Callable[[], object]) -> Callable[..., Ite
     return serve
 
 
+def _by_method(endpoints: Iterable[tuple[str, Endpoint]]) -> dict[str, dict[str, Plan]]:
+    """The plans of each method, by their paths as environ has them."""
+    found: dict[str, dict[str, Plan]] = {}
+    for path, endpoint in endpoints:
+        for method, plan in endpoint.plans.items():
+            found.setdefault(method, {})[path.encode().decode("latin-1")] = plan
+    return found
+
+
 def _keep(cache: dict[Any, Any], key: object, value: object) -> None:
     if len(cache) >= KEPT:
         cache.clear()
@@ -580,29 +578,28 @@ class Mounts:
     """
 
     def __init__(self, applications: Mapping[str, Callable[..., Iterable[bytes]]]) -> None:
-        self.applications: dict[str, Callable[..., Iterable[bytes]]] = {}
+        found: dict[str, Callable[..., Iterable[bytes]]] = {}
         for path, app in applications.items():
             path = path.rstrip("/")
             if path and not path.startswith("/"):
                 raise ConfigError(f"a mount's path begins with a slash, as in /{path}")
-            if path in self.applications:
+            if path in found:
                 raise ConfigError(f"there are two applications at {path or '/'}")
-            self.applications[path] = app
+            found[path] = app
+        # As environ has them.
+        mounts = [(path.encode().decode("latin-1"), app) for path, app in found.items()]
+        self._longest_first = sorted(mounts, key=lambda each: len(each[0]), reverse=True)
 
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "")
-        head = path.rstrip("/") if path.endswith("/") else path
-        while True:
-            app = self.applications.get(head)
-            if app is not None:
-                if head:
-                    environ = dict(environ)
-                    environ["SCRIPT_NAME"] = environ.get("SCRIPT_NAME", "") + head
-                    environ["PATH_INFO"] = path[len(head) :]
+        below = path + "/"
+        for mount, app in self._longest_first:
+            if not mount or below.startswith(mount + "/"):
+                if mount:
+                    script = environ.get("SCRIPT_NAME", "") + mount
+                    environ = {**environ, "SCRIPT_NAME": script, "PATH_INFO": path[len(mount) :]}
                 return app(environ, start_response)
-            if not head:
-                return _no_application(start_response)
-            head = head.rpartition("/")[0]
+        return _no_application(start_response)
 
 
 def _no_application(start_response: StartResponse) -> list[bytes]:

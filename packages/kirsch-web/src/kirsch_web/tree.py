@@ -45,6 +45,12 @@ if TYPE_CHECKING:
 
 KEPT = 256
 """Compiled objects that were found at run time, for each application."""
+MOST_PLACES = 5000
+"""Places of objects that are compiled when the application is mounted. Objects that refer to each other are in more
+places than one can visit: ten that all do in ten million."""
+MOST_FOUND = 50
+"""Objects that are found at run time for one path: a client must not make each segment cost a compilation."""
+_TOO_MANY = f"more than {MOST_FOUND} objects of this path are only known at run time"
 
 
 class Section:
@@ -159,12 +165,14 @@ class Tree(Finder):
         """What an object publishes."""
         self._found: OrderedDict[Any, tuple[object, Branch]] = OrderedDict()
         self._lock = Lock()
+        self._places = 0
         section = Section.tree(sections)
         own = None if root is None else app.layer_of(root)
         layers = tuple(each for each in (app.defaults, sections.get(""), own, section.layer) if each is not None)
         way = Way("", 0, layers, section)
         self.root = self._bare(way) if root is None else self._node(root, way)
         self.dynamic = any(branch.dynamic or branch.hand_over for branch in self.branches())
+        self._places = MOST_PLACES  # at run time one object at a time is compiled
 
     # Compiling
 
@@ -173,6 +181,7 @@ class Tree(Finder):
 
     def _place(self, obj: Any, described: Described, way: Way, popped: int) -> Branch:
         """The branch of an object; ``popped`` segments behind its own were captured."""
+        self._places += 1
         branch = Branch(way.path)
         fallback = way.fallback
         if described.default is not None:
@@ -199,7 +208,7 @@ class Tree(Finder):
             branch.children[name] = self._handler(table, way, section)
         later: dict[str, Any] = {}
         for name, node in described.nodes.items():
-            if id(node) in way.ancestors:
+            if id(node) in way.ancestors or self._places >= MOST_PLACES:
                 later[name] = node
                 continue
             section = way.section.child(name)
@@ -240,9 +249,8 @@ class Tree(Finder):
                 return self._handed_over(handler, further, names)
             return self._place(obj, described, further, popped + 1)
 
-        known = set(branch.children)
         for name, section in way.section.children.items():
-            if name not in known:
+            if name not in described.handlers and name not in described.nodes:
                 branch.children[name] = behind(section.name, section)
         branch.wild = behind("{" + names[popped] + "}", _NO_SECTION)
 
@@ -265,7 +273,7 @@ class Tree(Finder):
         return branch
 
     def _later(self, branch: Branch, nodes: dict[str, Any], way: Way) -> None:
-        """Objects that contain themselves are compiled as far as requests go."""
+        """Objects that contain themselves, and too many of them, are compiled as far as requests go."""
 
         def find(segment: str, _segments: list[str], at: int) -> tuple[Branch, int] | None:
             name = publishing.canonical(segment)
@@ -412,7 +420,7 @@ class Tree(Finder):
         if segments and not segments[-1]:
             del segments[-1]
         branch = self.root
-        at, end = 0, len(segments)
+        at, end, later = 0, len(segments), 0
         while at < end:
             segment = segments[at]
             child = branch.children.get(segment)
@@ -423,6 +431,9 @@ class Tree(Finder):
                     found = branch.dynamic(segment, segments, at)
                     if found is not None:
                         branch, at = found
+                        later += 1
+                        if later > MOST_FOUND:
+                            raise NotFound(_TOO_MANY)
                         continue
                 if child is None and branch.sections:
                     child = branch.sections.get(publishing.canonical(segment))
@@ -434,6 +445,9 @@ class Tree(Finder):
             at += 1
             if branch.hand_over is not None:
                 branch = branch.hand_over(segments, at) or branch
+                later += 1
+                if later > MOST_FOUND:
+                    raise NotFound(_TOO_MANY)
         endpoint = branch.rest if at < end else branch.here
         captured = None
         if endpoint.captures:
@@ -442,36 +456,29 @@ class Tree(Finder):
 
     def exact(self) -> Iterator[tuple[str, Endpoint]]:
         """Paths that need no walk, as a request may write them, with their endpoints."""
-        yield from self._exact(self.root, "")
+        for path, branch in self._written(self.root, ""):
+            endpoint = branch.here
+            fixed = endpoint.start == path.count("/") and not endpoint.captures
+            if fixed and endpoint.plans and branch.hand_over is None:
+                yield path, endpoint
+                yield path + "/", endpoint
 
     def leaves(self) -> Iterator[tuple[str, Endpoint]]:
         """Paths of handlers behind which nothing depends on the next segment."""
-        yield from self._leaves(self.root, "")
+        for path, branch in self._written(self.root, ""):
+            endpoint = branch.rest
+            fixed = endpoint.start == path.count("/") and not endpoint.captures
+            known = branch.children or branch.sections or branch.wild or branch.dynamic or branch.hand_over
+            if fixed and endpoint.plans and not known:
+                yield path, endpoint
 
-    def _leaves(self, branch: Branch, path: str) -> Iterator[tuple[str, Endpoint]]:
-        endpoint = branch.rest
-        known = branch.children or branch.sections or branch.wild or branch.dynamic or branch.hand_over
-        if not known and endpoint.plans and not endpoint.captures and endpoint.start == path.count("/"):
-            yield path, endpoint
-        for segment, child in self._written(branch):
-            yield from self._leaves(child, f"{path}/{segment}")
-
-    @staticmethod
-    def _written(branch: Branch) -> Iterator[tuple[str, Branch]]:
-        """The branches behind ``branch``, under each text that a path most likely has for them."""
+    def _written(self, branch: Branch, path: str) -> Iterator[tuple[str, Branch]]:
+        """A branch and those behind it, under each text that a path most likely has for them."""
+        yield path, branch
         for name, child in branch.children.items():
             written = child.path.rpartition("/")[2]
             for segment in {name, written} if publishing.canonical(written) == name else {name}:
-                yield segment, child
-
-    def _exact(self, branch: Branch, path: str) -> Iterator[tuple[str, Endpoint]]:
-        endpoint = branch.here
-        depth = path.count("/")
-        if endpoint.start == depth and endpoint.plans and not endpoint.captures and branch.hand_over is None:
-            yield path, endpoint
-            yield path + "/", endpoint
-        for segment, child in self._written(branch):
-            yield from self._exact(child, f"{path}/{segment}")
+                yield from self._written(child, f"{path}/{segment}")
 
     def handlers(self) -> Iterator[Plan]:
         """The plans of the handlers, each once for a path and method."""
