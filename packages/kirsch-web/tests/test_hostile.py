@@ -172,3 +172,24 @@ def test_explain_tells_what_a_lookup_raises() -> None:
         "GET /books\n  500 Internal Server Error: finding the handler raises RuntimeError('no connection')\n"
     )
     assert explain(found, "GET", "/%FF") == "GET /%FF\n  400 Bad Request: the URL is not UTF-8\n"
+
+
+def test_a_session_refuses_names_that_it_could_not_read_again(store: web.SQLiteStore) -> None:
+    """JSON has no names but texts: a number as one made a session that no later request could read."""
+
+    class Root:
+        def basket(self, book: int, *, session: web.Session) -> Any:
+            session[book] = 1  # type: ignore[index]
+            return "kept"
+
+        def show(self, *, session: web.Session) -> Any:
+            return dict(session)
+
+    for kept in ({}, {"store": store}):
+        client = Client(
+            web.App(Root(), {"/": {"errors.debug": True}}, tools=[web.session(SECRET, secure=False, **kept)])
+        )
+        reply = client.get("/basket/7")
+        assert reply.status == 500
+        assert "a name in a session is text, not 7" in reply.errors
+        assert client.get("/show").json() == {}

@@ -369,3 +369,12 @@ def test_url_fills_captured_names() -> None:
     app = web.App(root)
     assert app.url(root.day, 3, year=2026) == "/2026/day/3"
     assert Client(app).get("/2026/day/3").text == "2026 3"
+
+
+@pytest.mark.parametrize(("options", "words"), [
+    ({"name": "a/b"}, "'a/b'"), ({"name": ""}, "''"), ({"name": ["ok", "/"]}, "'/'"), ({"status": 700}, "700"),
+    ({"status": 100}, "100"),
+])  # fmt: skip
+def test_a_name_or_status_that_no_request_could_get_is_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(web.ConfigError, match=words):
+        web.get(**options)

@@ -62,6 +62,11 @@ def _decorator(methods: tuple[str, ...]) -> Any:
         Other keywords are options of the configuration for it, ``limit="2MiB"`` being short for ``body.limit``.
         """
         names = (name,) if isinstance(name, str) else tuple(name)
+        for each in names:
+            if not each or "/" in each:
+                raise ConfigError(f"the name {each!r} of a handler is no segment of a path")
+        if status and not 200 <= status <= 599:
+            raise ConfigError(f"the status of a handler is 200 to 599, not {status}")
 
         def mark(function: Any) -> Any:
             if isinstance(function, (staticmethod, classmethod)):

@@ -107,6 +107,8 @@ class Session(MutableMapping[str, Any]):
         return value
 
     def __setitem__(self, name: str, value: Any) -> None:
+        if not isinstance(name, str):  # which JSON could not say, or would read as text
+            raise TypeError(f"a name in a session is text, not {name!r}")
         self._write()[name] = value
 
     def __delitem__(self, name: str) -> None:
