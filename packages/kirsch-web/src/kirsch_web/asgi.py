@@ -221,10 +221,7 @@ class ASGI:
         is_async = hasattr(content, "__aiter__")
         parts = content.__aiter__() if is_async else content
         try:
-            while True:
-                part = await (anext_or_none(parts) if is_async else self.thread(next, parts, None))
-                if part is None:
-                    break
+            while (part := await (anext(parts, None) if is_async else self.thread(next, parts, None))) is not None:
                 if part:
                     data = part.encode() if isinstance(part, str) else bytes(part)
                     if not await _sent(send, {"type": "http.response.body", "body": data, "more_body": True}):
@@ -246,14 +243,6 @@ async def _sent(send: Send, message: dict[str, Any]) -> bool:
     except OSError:
         return False
     return True
-
-
-async def anext_or_none(parts: Any) -> Any:
-    """The next part of an asynchronous body; None at its end."""
-    try:
-        return await parts.__anext__()
-    except StopAsyncIteration:
-        return None
 
 
 async def _collected(parts: Any, status: int) -> Response:

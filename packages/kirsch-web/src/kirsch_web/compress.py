@@ -32,7 +32,7 @@ def compress_response(request: Request, level: int, least: int, types: tuple[str
     if not encoding:
         return
     if not isinstance(response.body, bytes):
-        kind = _CompressedLater if hasattr(response.body, "__aiter__") else _Compressed
+        kind = _CompressedLater if hasattr(response.body, "__aiter__") else Compressed
         response.body = kind(response.body, encoding, level)
     elif encoding == "zstd":
         response.body = zstd().compress(response.body, ZSTD_LEVEL)
@@ -79,7 +79,7 @@ def chosen_encoding(value: str) -> str:
     return "gzip" if gzip > 0 else ""
 
 
-class _Compressed:
+class Compressed:
     """A stream, compressed; each part can be read by the client when it is sent."""
 
     def __init__(self, body: Any, encoding: str, level: int) -> None:
@@ -117,7 +117,7 @@ class _Compressed:
             close()
 
 
-class _CompressedLater(_Compressed):
+class _CompressedLater(Compressed):
     """The stream of an asynchronous generator, compressed."""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:

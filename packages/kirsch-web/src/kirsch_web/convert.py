@@ -111,37 +111,16 @@ def _iso(text: str) -> str:
     return text
 
 
-def _date(text: str) -> Any:
+def _moment(kind: str, grammar: Any, words: str, text: str) -> Any:
+    """A date, a time, or both, of the class of that name in ``datetime``."""
     import datetime
 
-    if _is_date(text):
+    if grammar(text):
         try:
-            return datetime.date.fromisoformat(text)
+            return getattr(datetime, kind).fromisoformat(_iso(text))
         except ValueError:
             pass
-    raise BadText("a date, YYYY-MM-DD")
-
-
-def _time(text: str) -> Any:
-    import datetime
-
-    if _is_time(text):
-        try:
-            return datetime.time.fromisoformat(_iso(text))
-        except ValueError:
-            pass
-    raise BadText("a time, HH:MM:SS")
-
-
-def _datetime(text: str) -> Any:
-    import datetime
-
-    if _is_datetime(text):
-        try:
-            return datetime.datetime.fromisoformat(_iso(text))
-        except ValueError:
-            pass
-    raise BadText("a date and time, YYYY-MM-DDTHH:MM:SS")
+    raise BadText(words)
 
 
 _is_decimal = re.compile(r"-?[0-9]{1,100}(?:\.[0-9]{1,100})?").fullmatch
@@ -162,9 +141,9 @@ def _named(annotation: Any) -> str:
 _TEXTS: dict[Any, FromText] = {int: _int, float: _float, bool: _bool, str: _str, bytes: _bytes}
 _NAMED_TEXTS: dict[str, FromText] = {  # by name: the application imports them, and this file does not
     "uuid.UUID": _uuid,
-    "datetime.date": _date,
-    "datetime.time": _time,
-    "datetime.datetime": _datetime,
+    "datetime.date": partial(_moment, "date", _is_date, "a date, YYYY-MM-DD"),
+    "datetime.time": partial(_moment, "time", _is_time, "a time, HH:MM:SS"),
+    "datetime.datetime": partial(_moment, "datetime", _is_datetime, "a date and time, YYYY-MM-DDTHH:MM:SS"),
     "decimal.Decimal": _decimal,
 }
 

@@ -48,13 +48,17 @@ class ConfigError(Exception):
 
 
 class Stop(Exception):
-    """Base of the exceptions that end a handler or a hook: raise one to stop."""
+    """Base of the exceptions that end a handler or a hook: raise one to stop.
+
+    An instance can be called, which raises it; so it can stand where a handler does.
+    """
+
+    def __call__(self, *_args: Any, **_kwargs: Any) -> NoReturn:
+        raise self
 
 
 class HTTPError(Stop):
     """Ends the request with an error of the client's (400..499) or the server's (500..599).
-
-    An instance can be called, which raises it; so it can stand where a handler does.
 
     Args:
         status: 400 to 599.
@@ -85,9 +89,6 @@ class HTTPError(Stop):
     def __str__(self) -> str:
         return status_line(self.status) + (f": {self.detail}" if self.detail else "")
 
-    def __call__(self, *_args: Any, **_kwargs: Any) -> NoReturn:
-        raise self
-
 
 class NotFound(HTTPError):
     """404 Not Found."""
@@ -110,9 +111,6 @@ class HTTPRedirect(Stop):
         self.location = location
         self.status = status
         self.external = external
-
-    def __call__(self, *_args: Any, **_kwargs: Any) -> NoReturn:
-        raise self
 
 
 class InternalRedirect(Stop):

@@ -49,7 +49,8 @@ def answer(app: Application, environ: dict[str, Any], start_response: Callable[.
     token = set_current(request)
     try:
         body = app._respond(request, start_response)
-        return _Steps(body, mark) if isinstance(body, Stream) else body
+        # A list is made already; only its end is looked at.
+        return _Steps(body, mark) if isinstance(body, Stream) and type(body.body) is not list else body
     finally:
         reset_current(token)
 
@@ -76,30 +77,24 @@ def _marked_plan(plan: Plan) -> Plan:
     return found
 
 
+def _during(mark: Callable[[str], str], name: str, call: Callable[..., Any], *arguments: Any, after: str = "") -> Any:
+    """Call in a stage; behind it comes the stage ``after``, or that of before."""
+    before = mark(name)
+    try:
+        return call(*arguments)
+    finally:
+        mark(after or before)
+
+
 def _in_stage(name: str, callback: Callable[[Request], object], after: str = "") -> Callable[[Request], object]:
-    """``callback`` in a stage; behind it comes the stage ``after``, or that of before."""
-
-    def run(request: Request) -> object:
-        mark = request.environ[KEY]
-        before = mark(name)
-        try:
-            return callback(request)
-        finally:
-            mark(after or before)
-
-    return run
+    return lambda request: _during(request.environ[KEY], name, callback, request, after=after)
 
 
 class _MarkedRequest(Request):
     """A request that tells when its body is read."""
 
     def _read(self, read: Callable[[], Any]) -> Any:
-        mark = self.environ[KEY]
-        before = mark("body")
-        try:
-            return read()
-        finally:
-            mark(before)
+        return _during(self.environ[KEY], "body", read)
 
     def body(self) -> bytes:
         data: bytes = self._read(super().body)
@@ -125,16 +120,8 @@ class _Steps:
         return self
 
     def __next__(self) -> bytes:
-        before = self._mark("handler")
-        try:
-            return next(self._stream)
-        finally:
-            self._mark(before)
+        return _during(self._mark, "handler", next, self._stream)  # type: ignore[no-any-return]
 
     def close(self) -> None:
         """The end of the response."""
-        before = self._mark("handler")
-        try:
-            self._stream.close()
-        finally:
-            self._mark(before)
+        _during(self._mark, "handler", self._stream.close)

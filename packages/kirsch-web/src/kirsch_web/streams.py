@@ -1,4 +1,4 @@
-"""Response bodies that are made while they are sent, and what has to be done at their end."""
+"""Response bodies that are made while they are sent, or whose end has to be known."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from kirsch_web.request import reset_current, set_current
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from kirsch_web.request import Request
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 class Stream:
     """A body that is made while it is sent: text is encoded, and the request is current in each step."""
 
-    __slots__ = ("_body", "_iterator", "_request", "at_end")
+    __slots__ = ("_iterator", "_request", "at_end", "body")
 
     def __init__(self, request: Request, body: Iterable[bytes | str]) -> None:
         self._request = request
-        self._body = body
+        self.body = body
         self._iterator = iter(body)
         self.at_end: Callable[[Request], None] | None = None
 
@@ -38,7 +38,7 @@ class Stream:
     def close(self) -> None:
         """The end of the response, or of its client."""
         try:
-            close = getattr(self._body, "close", None)
+            close = getattr(self.body, "close", None)
             if close is not None:
                 token = set_current(self._request)
                 try:
@@ -47,31 +47,5 @@ class Stream:
                     reset_current(token)
         finally:
             at_end, self.at_end = self.at_end, None
-            if at_end is not None:
-                at_end(self._request)
-
-
-class Ending:
-    """A body whose end is reported."""
-
-    __slots__ = ("_at_end", "_body", "_iterator", "_request")
-
-    def __init__(self, request: Request, body: Iterable[bytes], at_end: Callable[[Request], None]) -> None:
-        self._request = request
-        self._body = body
-        self._iterator = iter(body)
-        self._at_end: Callable[[Request], None] | None = at_end
-
-    def __iter__(self) -> Iterator[bytes]:
-        return self._iterator
-
-    def close(self) -> None:
-        """The end of the response."""
-        try:
-            close = getattr(self._body, "close", None)
-            if close is not None:
-                close()
-        finally:
-            at_end, self._at_end = self._at_end, None
             if at_end is not None:
                 at_end(self._request)

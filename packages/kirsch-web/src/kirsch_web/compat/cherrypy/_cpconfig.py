@@ -24,11 +24,6 @@ def merge(base: dict[str, Any], other: Any) -> None:
 class Config(reprconf.Config):
     """``cherrypy.config``: the values that hold everywhere. Calling it decorates a handler or a class with its own."""
 
-    def update(self, config: Any) -> None:  # type: ignore[override]
-        """Add values; of a file with sections, those of ``[global]``."""
-        loaded = reprconf.Parser.load(config)
-        self._apply(loaded)
-
     def _apply(self, config: dict[str, Any]) -> None:
         if isinstance(config.get("global"), dict):
             if len(config) > 1:

@@ -90,42 +90,26 @@ class _Plan:
                 for name, value in values.items():
                     self.hooks.setdefault(name.split(".", 1)[0], []).append(_hook(value))
             elif isinstance(handler, Toolbox):
-                steps += [(_run_setup, tool) for tool in handler._compile(values, self.toolmaps, self.hooks)]
+                steps += [tool._setup for tool in handler._compile(values, self.toolmaps, self.hooks)]
             else:
-                steps.append((_apply, (handler, values)))
+                steps.append(functools.partial(reprconf.apply, handler, values))
         self.steps = steps
 
     def run(self, request: Request) -> None:
         request._planned = self.toolmaps
         for point, hooks in self.hooks.items():
             request.hooks[point].extend(hooks)
-        for step, argument in self.steps:
-            step(argument)
-
-
-def _apply(given: tuple[Any, dict[str, Any]]) -> None:
-    reprconf.apply(*given)
-
-
-def _run_setup(tool: Any) -> None:
-    tool._setup()
+        for step in self.steps:
+            step()
 
 
 class _Message:
     """What a request and a response both have."""
 
-    _cookie: Any = None
-
-    @property
+    @functools.cached_property
     def cookie(self) -> Any:
         """The cookies that the client sent, or that the response sets; made when they are first looked at."""
-        if self._cookie is None:
-            self._cookie = SimpleCookie()
-        return self._cookie
-
-    @cookie.setter
-    def cookie(self, value: Any) -> None:
-        self._cookie = value
+        return SimpleCookie()
 
 
 class Request(_Message):
@@ -155,7 +139,6 @@ class Request(_Message):
     methods_with_bodies: Any = ("POST", "PUT", "PATCH")
     process_request_body = True
     rfile: Any = None
-    _body: Any = None
     # What answers.
     app: Any = None
     dispatch: Any = None
@@ -199,16 +182,11 @@ class Request(_Message):
         """A random UUID, the same for the whole request."""
         return uuid.uuid4()
 
-    @property
+    @functools.cached_property
     def body(self) -> Any:
         """The body; see :mod:`_cpreqbody`. A hook may replace it."""
-        if self._body is None and self.rfile is not None:
-            self._body = _cpreqbody.RequestBody(self.rfile, self.headers, request_params=self.params)
-        return self._body
-
-    @body.setter
-    def body(self, value: Any) -> None:
-        self._body = value
+        rfile = self.rfile
+        return None if rfile is None else _cpreqbody.RequestBody(rfile, self.headers, request_params=self.params)
 
     @functools.cached_property
     def toolmaps(self) -> Any:
@@ -456,7 +434,7 @@ class Response(_Message):
         else:
             dict.__setitem__(headers, "Content-Length", known)
         self.header_list = headers.output()
-        for _, cookie in sorted((self._cookie or {}).items()):
+        for _, cookie in sorted(vars(self).get("cookie", {}).items()):
             self.header_list.append((b"Set-Cookie", headers.encode_header_item(cookie.OutputString())))
 
 

@@ -112,7 +112,8 @@ class HandlerWrapperTool(Tool):
         self, newhandler: Any, point: str = "before_handler", name: str | None = None, priority: int = 50
     ) -> None:
         self.newhandler = newhandler
-        super().__init__(point, newhandler, name, priority)
+        super().__init__(point, self.callable, name, priority)
+        self.__doc__ = newhandler.__doc__
 
     def callable(self, *args: Any, **kwargs: Any) -> None:
         """Wrap the current request's handler."""
@@ -123,10 +124,6 @@ class HandlerWrapperTool(Tool):
             return self.newhandler(inner, *values, **named)
 
         request.handler.callable = wrap
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name != "callable":
-            super().__setattr__(name, value)
 
 
 class ErrorTool(Tool):

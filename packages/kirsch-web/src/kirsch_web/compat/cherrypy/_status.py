@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-# Reason and message of each status, as Python has them; None stands for a status that is missing.
-response_codes: dict[int, tuple[str, str]] = dict(BaseHTTPRequestHandler.responses)
+# Reason and message of each status, as Python has them.
+response_codes: dict[int, tuple[str, str]] = {each.value: (each.phrase, each.description) for each in HTTPStatus}
 response_codes[404] = ("Not Found", "Nothing matches the given URI")
 response_codes[500] = (
     "Internal Server Error",
@@ -33,4 +32,4 @@ def valid_status(status: Any) -> tuple[int, str, str]:
     return number, own_reason.strip() or reason, message
 
 
-_OK = (200, "OK", response_codes[HTTPStatus.OK][1])
+_OK = (200, *response_codes[200])

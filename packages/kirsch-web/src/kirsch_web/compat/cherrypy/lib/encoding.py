@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip as _gzip
-import io
+import time
 from fnmatch import fnmatchcase
 from itertools import chain
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from kirsch_web.compat.cherrypy._cperror import HTTPError
 from kirsch_web.compat.cherrypy._local import current, serving
 from kirsch_web.compat.cherrypy.lib import as_iterable, closing, set_vary_header
+from kirsch_web.compress import Compressed
 
 
 def decode(encoding: Any = None, default_encoding: Any = "utf-8") -> None:
@@ -123,19 +124,8 @@ class ResponseEncoder:
 
 
 def compress(body: Any, compress_level: int) -> Any:
-    """The chunks of ``body`` as those of a gzip file (RFC 1952), whose header is sent before the body is read."""
-    written = io.BytesIO()
-
-    def pieces() -> Any:
-        with _gzip.GzipFile(mode="wb", fileobj=written, compresslevel=compress_level) as file:
-            for chunk in chain([b""], body):
-                file.write(chunk)
-                yield written.getvalue()
-                written.seek(0)
-                written.truncate()
-        yield written.getvalue()
-
-    return closing(body, filter(None, pieces()))
+    """A stream as a gzip file (RFC 1952). Its header is sent before the body is read, and each chunk at once."""
+    return closing(body, Compressed(chain([b""], body), "gzip", compress_level))
 
 
 def decompress(body: bytes) -> bytes:
@@ -154,8 +144,12 @@ def gzip(compress_level: int = 5, mime_types: Any = ("text/html", "text/plain"),
         if coding.value in ("gzip", "x-gzip"):
             # A type is one of text/html, text/*, */*, application/*+xml.
             if coding.qvalue > 0 and any(fnmatchcase(kind, pattern) for pattern in mime_types):
+                body = response.body if response.stream else response.collapse_body()
                 response.headers["Content-Encoding"] = "gzip"
-                response.body = compress(response.body, compress_level)
+                if isinstance(body, bytes):
+                    response.body = _gzip.compress(body, compress_level, mtime=time.time())
+                else:
+                    response.body = compress(body, compress_level)
                 response.headers.pop("Content-Length", None)
             return
         if coding.value == "identity" and coding.qvalue > 0:

@@ -40,8 +40,12 @@ class HeaderElement:
         self.value = value
         self.params = {} if params is None else params
 
+    def rank(self) -> Any:
+        """What elements are compared by."""
+        return self.value
+
     def __lt__(self, other: HeaderElement) -> bool:
-        return self.value < other.value
+        return bool(self.rank() < other.rank())
 
     def __str__(self) -> str:
         return self.value + "".join(f";{name}={value}" for name, value in self.params.items())
@@ -78,33 +82,18 @@ class AcceptElement(HeaderElement):
     def __hash__(self) -> int:
         return hash(str(self))
 
-    def __lt__(self, other: HeaderElement) -> bool:
-        if not isinstance(other, AcceptElement):
-            return NotImplemented
-        return (self.qvalue, _specific(self), str(self)) < (other.qvalue, _specific(other), str(other))
-
-
-def _specific(element: AcceptElement) -> int:
-    """More for text/html;level=1 than for text/html, text/* and */*."""
-    parts = sum(part != "*" for part in element.value.split("/"))
-    return parts * 10 + len([name for name in element.params if name != "q"])
-
-
-@functools.lru_cache(maxsize=2)
-def _piece(separator: str) -> Any:
-    return re.compile(rf'(?:[^"{separator}]|"(?:[^"\\]|\\.)*(?:"|$))*', re.DOTALL).match
+    def rank(self) -> Any:
+        """The quality; of equals text/html;level=1 comes before text/html, text/* and */*."""
+        parts = sum(part != "*" for part in self.value.split("/"))
+        return self.qvalue, parts * 10 + len([name for name in self.params if name != "q"]), str(self)
 
 
 def _split(text: str, separator: str) -> list[str]:
     """Split outside of quoted strings."""
     if '"' not in text:
         return text.split(separator)
-    pieces, at = [], 0
-    while at <= len(text):
-        piece = _piece(separator)(text, at)[0]
-        pieces.append(piece)
-        at += len(piece) + 1
-    return pieces
+    # With a separator in front, each piece is one match; re keeps the pattern.
+    return re.findall(rf'{separator}((?:[^"{separator}]|"(?:[^"\\]|\\.)*(?:"|$))*)', separator + text, re.DOTALL)
 
 
 def header_elements(fieldname: str, fieldvalue: str | None) -> list[HeaderElement]:
@@ -114,7 +103,9 @@ def header_elements(fieldname: str, fieldvalue: str | None) -> list[HeaderElemen
     accepts = fieldname.startswith("Accept") or fieldname == "TE"
     kind = AcceptElement if accepts else HeaderElement
     result = [kind.from_str(each) for each in _split(fieldvalue, ",") if each.strip()]
-    return result if fieldname in ("Cookie", "Set-Cookie") else sorted(result, reverse=True)
+    if len(result) > 1 and fieldname not in ("Cookie", "Set-Cookie"):
+        result.sort(key=kind.rank, reverse=True)
+    return result
 
 
 def decode_TEXT(value: str) -> str:

@@ -14,7 +14,7 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import MutableMapping
+from collections import UserDict
 from typing import Any
 
 from kirsch_web.compat.cherrypy import _globals
@@ -27,7 +27,7 @@ from kirsch_web.compat.cherrypy.process.wspbus import bus
 _ID = re.compile(r"[0-9a-f]{40}").fullmatch
 
 
-class Session(MutableMapping[str, Any]):
+class Session(UserDict[str, Any], abc.ABC):
     """A dictionary that lasts from request to request. It is read when it is first used."""
 
     # Options of the tool.
@@ -159,30 +159,12 @@ class Session(MutableMapping[str, Any]):
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
-    # A dictionary.
-
-    def _loaded(self) -> dict[str, Any]:
+    @property
+    def data(self) -> dict[str, Any]:  # type: ignore[override]
+        """The dictionary itself."""
         if not self.loaded:
             self.load()
         return self._data
-
-    def __getitem__(self, key: str) -> Any:
-        return self._loaded()[key]
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        self._loaded()[key] = value
-
-    def __delitem__(self, key: str) -> None:
-        del self._loaded()[key]
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._loaded()
-
-    def __iter__(self) -> Any:
-        return iter(self._loaded())
-
-    def __len__(self) -> int:
-        return len(self._loaded())
 
 
 class RamSession(Session):
