@@ -25,12 +25,13 @@ from sqlalchemy.sql.selectable import AliasedReturnsRows, Join
 from . import sql
 from .emit import Checked, dialect_name
 from .errors import Refused
-from .scope import ABSENT, Scope, Space, constant
+from .scope import ABSENT, constant
 from .trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from .scope import Scope
     from .trace import Leaf, Query, Read
 
 MOST_KEYS = 512
@@ -101,7 +102,7 @@ def _getter(node: ast.expr, leaf: Leaf) -> Getter:
 class _Expected:
     """A read, without the value that it had: what another value must have in common with it, and what it fills."""
 
-    __slots__ = ("claims", "get", "last", "leaf", "node", "pin", "scope", "type")
+    __slots__ = ("claims", "get", "last", "leaf", "node", "pin", "type")
 
     def __init__(self, read: Read, pin: Any, leaf: Leaf) -> None:
         self.node = read.node
@@ -110,8 +111,6 @@ class _Expected:
         self.pin = pin
         self.claims = tuple(read.claims)
         self.get = _getter(read.node, leaf)
-        self.scope = Scope(leaf.source, Space({}, {}), {})
-        """Where a value that is refused stands; no name is read in it."""
         self.last: tuple[Any, list[Any]] = (_UNKNOWN, [])
         """The last value of a type that cannot change, and what the parameters have for it."""
 
@@ -122,7 +121,7 @@ class _Expected:
         found = []
         for shape, binds, binder in self.claims:
             try:
-                new_shape, pairs = binder(_VALUES, value, self.scope)
+                new_shape, pairs = binder(_VALUES, value)
             except Refused:
                 return None
             if new_shape != shape or len(pairs) != len(binds):

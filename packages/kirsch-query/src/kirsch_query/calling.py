@@ -51,12 +51,12 @@ class Calling(Calculating):
     def _subscript(self, node: ast.Subscript, scope: Scope) -> Found:
         owner = self.value(node.value, scope)
         if not isinstance(owner, Value) or owner.kind.name != "str":
-            raise self.refuse("only text is indexed or sliced", node, scope)
+            raise self.refuse("only text is indexed or sliced")
         if isinstance(node.slice, ast.Slice):
             if node.slice.step is not None:
-                raise self.refuse("a slice with a step is not translated", node, scope)
-            start = self._position(node.slice.lower, 0, owner, node, scope)
-            stop = self._position(node.slice.upper, None, owner, node, scope)
+                raise self.refuse("a slice with a step is not translated")
+            start = self._position(node.slice.lower, 0, owner, scope)
+            stop = self._position(node.slice.upper, None, owner, scope)
             if stop is None:
                 stop = op("length", owner.sql)
             if start is None:
@@ -64,7 +64,7 @@ class Calling(Calculating):
             return Value(op("slice", owner.sql, start, stop), Kind("str", sa.String()))
         index = self.value(node.slice, scope)
         if not isinstance(index, Constant) or type(index.value) is not int or abs(index.value) >= INT32 // 2:
-            raise self.refuse("text is indexed by a constant", node, scope)
+            raise self.refuse("text is indexed by a constant")
         at = index.value
         length = op("length", owner.sql)
         if at >= 0:
@@ -77,14 +77,12 @@ class Calling(Calculating):
         stop = start + sa.literal(1, sa.Integer())
         return Value(sa.case((inside, op("slice", owner.sql, start, stop))), Kind("str", sa.String()))
 
-    def _position(
-        self, part: ast.expr | None, missing: int | None, owner: Value, node: ast.expr, scope: Scope
-    ) -> SQL | None:
+    def _position(self, part: ast.expr | None, missing: int | None, owner: Value, scope: Scope) -> SQL | None:
         found = Constant(None) if part is None else self.value(part, scope)
         if isinstance(found, Constant) and found.value is None:
             return None if missing is None else sa.literal(missing, sa.Integer())
         if not isinstance(found, Constant) or type(found.value) is not int or abs(found.value) >= INT32 // 2:
-            raise self.refuse("text is sliced by constants", node, scope)
+            raise self.refuse("text is sliced by constants")
         if found.value >= 0:
             return sa.literal(found.value, sa.Integer())
         return op("from_end", owner.sql, sa.literal(-found.value, sa.Integer()))
@@ -92,13 +90,13 @@ class Calling(Calculating):
     def _call(self, node: ast.Call, scope: Scope, as_condition: bool = False) -> Any:
         """A call: a value, or where ``as_condition`` perhaps a condition."""
         if any(isinstance(each, ast.Starred) for each in node.args) or any(not each.arg for each in node.keywords):
-            raise self.refuse("* and ** are not translated", node, scope)
+            raise self.refuse("* and ** are not translated")
         keywords = {each.arg: each.value for each in node.keywords if each.arg}
         found: Any = None
         if isinstance(node.func, ast.Attribute) and self._reads_rows(node.func.value, scope):
             found = self._method(node, node.func, keywords, scope)
         elif self._reads_rows(node.func, scope):
-            raise self.refuse("which function is called depends on a row", node, scope)
+            raise self.refuse("which function is called depends on a row")
         else:
             function = self.known(node.func, scope).value
             found = self._function(function, node, keywords, scope)
@@ -136,7 +134,7 @@ class Calling(Calculating):
             if getattr(function, "__module__", "") == "builtins"
             else "it has no source that is one expression"
         )
-        raise self.refuse(f"{name}() of a row is not translated: {why}", node, scope)
+        raise self.refuse(f"{name}() of a row is not translated: {why}")
 
     def _inside(self, inner: Scope) -> Any:
         body = inner.source.body
@@ -160,14 +158,12 @@ class Calling(Calculating):
                 if inner is not None:
                     self.keep_nothing()
                     return self._inside(inner)
-            raise self.refuse(f"the method {name} is not one expression whose source is known", node, scope)
+            raise self.refuse(f"the method {name} is not one expression whose source is known")
         if isinstance(owner, Value) and not keywords:
             if owner.kind.name in TEXTS and name in ("startswith", "endswith") and len(node.args) == 1:
-                return self._affix(name == "startswith", owner, node.args[0], node, scope)
+                return self._affix(name == "startswith", owner, node.args[0], scope)
             if owner.kind.name == "str" and name == "lower" and not node.args:
-                self.note(
-                    node, scope, "ASCII letters change alone: it is compared with ASCII text, in which no others are"
-                )
+                self.note("ASCII letters change alone: it is compared with ASCII text, in which no others are")
                 return Value(op("lower", owner.sql), Kind("lower", sa.String()))
             if owner.kind.name in ("date", "datetime") and not node.args:
                 if name in ("weekday", "isoweekday"):
@@ -181,50 +177,42 @@ class Calling(Calculating):
         hint = IN_MEMORY
         if name in ("upper", "casefold", "swapcase", "title", "capitalize"):
             hint = f"Databases change fewer letters than Python. Compare .lower() with ASCII text. {IN_MEMORY}"
-        raise self.refuse(f".{name}() is not exact on every database", node, scope, hint)
+        raise self.refuse(f".{name}() is not exact on every database", hint)
 
-    def _affix(self, prefix: bool, owner: Value, argument: ast.expr, node: ast.Call, scope: Scope) -> Condition:
+    def _affix(self, prefix: bool, owner: Value, argument: ast.expr, scope: Scope) -> Condition:
         affix = self.value(argument, scope)
         if isinstance(affix, Constant):
             if affix.is_nothing():
                 return False
             kind = owner.kind
-            shape, bounds = self._affix_bounds(kind, prefix, affix.peek(), node, scope)
-            self.claim(
-                affix, shape, bounds, lambda again, value, at: again._affix_bounds(kind, prefix, value, node, at)
-            )
+            shape, bounds = self._affix_bounds(kind, prefix, affix.peek())
+            self.claim(affix, shape, bounds, lambda again, value: again._affix_bounds(kind, prefix, value))
             given = iter(bounds)
-            parts = (self._affix_constant(prefix, owner, [next(given) for _ in range(n)], node, scope) for n in shape)
+            parts = (self._affix_constant(prefix, owner, [next(given) for _ in range(n)]) for n in shape)
             return either(*parts)
         if not isinstance(affix, Value) or affix.kind.name != "str" or owner.kind.name != "str":
-            raise self.refuse(
-                "the prefix or suffix is not text", node, scope, "Give a constant, or text of another row."
-            )
+            raise self.refuse("the prefix or suffix is not text", "Give a constant, or text of another row.")
         return op("starts" if prefix else "ends", owner.sql, affix.sql)
 
-    def _affix_bounds(
-        self, kind: Kind, prefix: bool, texts: Any, node: ast.expr, scope: Scope
-    ) -> tuple[tuple[int, ...], list[SQL]]:
+    def _affix_bounds(self, kind: Kind, prefix: bool, texts: Any) -> tuple[tuple[int, ...], list[SQL]]:
         """The parameters for some prefixes or suffixes, and how many each has: the text, and what is behind it."""
         shape, bounds = [], []
         for text in texts if isinstance(texts, tuple) else (texts,):
             if type(text) is not str:
-                raise self.refuse("the prefix or suffix is not text", node, scope)
-            found = [self._bound_text(kind, text, node, scope)] if text else []
+                raise self.refuse("the prefix or suffix is not text")
+            found = [self._bound_text(kind, text)] if text else []
             if text and prefix and (after := next_prefix(text)) is not None:
                 found.append(self.literal(after, STRING))
             shape.append(len(found))
             bounds += found
         return tuple(shape), bounds
 
-    def _affix_constant(self, prefix: bool, owner: Value, bounds: list[SQL], node: ast.expr, scope: Scope) -> Condition:
+    def _affix_constant(self, prefix: bool, owner: Value, bounds: list[SQL]) -> Condition:
         if not bounds:
             return owner.sql.is_not(None)
         if not prefix:
             return op("ends", owner.sql, *bounds)
-        self.note(
-            node, scope, "a range by code points, which knows no wildcards, and which an index of that order serves"
-        )
+        self.note("a range by code points, which knows no wildcards, and which an index of that order serves")
         found = op("text_ge", owner.sql, bounds[0])
         return found if len(bounds) == 1 else sa.and_(found, op("text_lt", owner.sql, bounds[1]))
 
@@ -238,12 +226,12 @@ class Calling(Calculating):
             return Value(sql, kind, column=True) if isinstance(present, bool) else Value(sa.case((present, sql)), kind)
         if isinstance(found, Value) and found.kind.name in ("str", "bytes"):
             return Value(op("length" if found.kind.name == "str" else "bytes_length", found.sql), kind)
-        raise self.refuse("len() is of text, bytes or a relation", node, scope)
+        raise self.refuse("len() is of text, bytes or a relation")
 
     def _absolute(self, node: ast.Call, scope: Scope) -> Value:
         found = self.value(node.args[0], scope)
         if not isinstance(found, Value) or found.kind.name not in NUMBERS:
-            raise self.refuse("abs() is of a number", node, scope)
+            raise self.refuse("abs() is of a number")
         if found.kind.name in ("bool", "int"):
             return Value(op("int_abs", as_int(found)), Kind("int", sa.BigInteger(), bound=found.kind.bound))
         return Value(op("abs", found.sql), found.kind)
@@ -256,8 +244,8 @@ class Calling(Calculating):
             for one in (found, other):
                 if isinstance(one, Constant) and one.value in (None, ABSENT):
                     return Constant(ABSENT)
-            first, second = self._same_kind(found, other, node, scope)
-            better = self._ordered(ast.Gt() if greatest else ast.Lt(), second, first, node, scope)
+            first, second = self._same_kind(found, other)
+            better = self._ordered(ast.Gt() if greatest else ast.Lt(), second, first)
             assert not isinstance(better, bool)
             worse = sa.and_(first.sql.is_not(None), second.sql.is_not(None))
             sql = sa.case((better, second.sql), (worse, first.sql))
@@ -293,7 +281,7 @@ class Calling(Calculating):
             return test(scope)
         part = node.generators[depth]
         if part.is_async:
-            raise self.refuse("asynchronous loops are not translated", part.iter, scope)
+            raise self.refuse("asynchronous loops are not translated", node=part.iter)
 
         def rest(inner: Scope) -> Condition:
             met: Condition = True
@@ -310,11 +298,11 @@ class Calling(Calculating):
             items = list(iterable.value)
             if len(items) > 500:
                 raise self.refuse(
-                    "a loop over more than 500 constants is not translated", part.iter, scope, "Write `in`."
+                    "a loop over more than 500 constants is not translated", "Write `in`.", node=part.iter
                 )
             return either(*(rest(scope.with_names(memory.unpack(part.target, item))) for item in items))
         if not isinstance(iterable, Many) or not isinstance(part.target, ast.Name):
-            raise self.refuse("a loop is over a relation or over constants", part.iter, scope)
+            raise self.refuse("a loop is over a relation or over constants", node=part.iter)
         inner = rest(scope.with_names({part.target.id: Entity(iterable.target)}))
         missing: Condition = negated(self._reachable(iterable)) if unreachable else False
         if inner is False:

@@ -175,10 +175,12 @@ def ordering(
         for node, _ in nodes:
             found = translator.value(node, scope)
             if not isinstance(found, Value | Constant):
-                raise translator.refuse("an object has no order", node, scope, "Order by one of its columns.")
+                raise Refused("an object has no order", source.place(node), "Order by one of its columns.")
             if isinstance(found, Value) and found.kind.name in ("enum", "uuid", "bytes", "lower"):
-                raise translator.refuse(
-                    f"the order of {found.kind.name} values is not the same on every database", node, scope
+                raise Refused(
+                    f"the order of {found.kind.name} values is not the same on every database",
+                    source.place(node),
+                    "Order by other columns, or sort what recall() gives.",
                 )
             order.columns.append(found)
     for target, changed in zip(targets, changes, strict=True):

@@ -8,7 +8,7 @@ two from true, so it is ``(condition) IS NOT TRUE``.
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -38,6 +38,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+T = TypeVar("T")
+
+_WORDS: dict[type[ast.expr], str] = {
+    ast.JoinedStr: "an f-string", ast.Lambda: "a lambda", ast.Dict: "a dict with values of a row",
+    ast.Set: "a set with values of a row", ast.Starred: "*", ast.GeneratorExp: "a comprehension",
+    ast.ListComp: "a comprehension", ast.SetComp: "a comprehension", ast.DictComp: "a comprehension",
+}  # fmt: skip
+
+
 class Translator(Calling):
     """One translation. ``dialect`` may be unknown: what some database refuses is then refused when SQL is compiled."""
 
@@ -45,25 +54,31 @@ class Translator(Calling):
 
     def condition(self, node: ast.expr, scope: Scope, positive: bool = True) -> Condition:
         """The condition that an expression holds. Where lenient, it may hold of more rows; of fewer if not positive."""
+        try:
+            return self._within(self._condition, node, scope, positive)
+        except Refused as refused:
+            if not self.lenient or isinstance(node, ast.BoolOp) or is_not(node):
+                raise
+            self.left.append(refused)
+            return positive
+
+    def _within(self, translate: Callable[..., T], node: ast.expr, scope: Scope, *more: Any) -> T:
+        """Translate an expression, which refusals and notes name meanwhile."""
+        outer, self.at = self.at, (node, scope)
         self.depth += 1
         try:
-            if self.depth > DEEPEST * 4:
-                raise self.refuse("the expression is nested too deeply", node, scope)
-            if not self.lenient or isinstance(node, ast.BoolOp) or is_not(node):
-                return self._condition(node, scope, positive)
-            try:
-                return self._condition(node, scope, positive)
-            except Refused as refused:
-                self.left.append(refused)
-                return positive
+            if self.depth > DEEPEST:
+                raise self.refuse("the expression is nested too deeply")
+            return translate(node, scope, *more)
         finally:
+            self.at = outer
             self.depth -= 1
 
     def _condition(self, node: ast.expr, scope: Scope, positive: bool) -> Condition:
         if isinstance(node, ast.BoolOp):
             return self._boolean(node, scope, positive)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            self.note(node, scope, "IS NOT TRUE: what is unknown in SQL is false here, so that its negation is true")
+            self.note("IS NOT TRUE: what is unknown in SQL is false here, so that its negation is true")
             return negated(self.condition(node.operand, scope, not positive))
         if isinstance(node, ast.IfExp):
             return self._choice(node, scope)
@@ -71,10 +86,10 @@ class Translator(Calling):
             return self._compare(node, scope)
         if isinstance(node, ast.Call) and self._reads_rows(node, scope):
             found = self._call(node, scope, as_condition=True)
-            return found if isinstance(found, bool | sa.ColumnElement) else self._truth(found, node, scope)
+            return found if isinstance(found, bool | sa.ColumnElement) else self._truth(found)
         if isinstance(node, ast.Name) and isinstance(binding := scope.names.get(node.id), Late):
             return self.condition(binding.node, binding.scope, positive)
-        return self._truth(self.value(node, scope), node, scope)
+        return self._truth(self.value(node, scope))
 
     def _boolean(self, node: ast.BoolOp, scope: Scope, positive: bool) -> Condition:
         """``and`` and ``or``: as in Python, nothing after the constant that decides is looked at."""
@@ -105,21 +120,19 @@ class Translator(Calling):
         finally:
             self.lenient = lenient
 
-    def _truth(self, found: Found, node: ast.expr, scope: Scope) -> Condition:
+    def _truth(self, found: Found) -> Condition:
         """Whether a value counts as true, by its kind."""
         if isinstance(found, Constant):
             return found.value is not ABSENT and bool(found.value)
         if isinstance(found, Related):
             cls = sa.inspect(found.target).mapper.class_
             if hasattr(cls, "__bool__") or hasattr(cls, "__len__"):
-                raise self.refuse(
-                    f"{cls.__name__} decides itself what counts as true", node, scope, "Write: is not None."
-                )
+                raise self.refuse(f"{cls.__name__} decides itself what counts as true", "Write: is not None.")
             return found.exists()
         if isinstance(found, Many):
             return Related(found.target, found.aliases, found.conditions).exists()
         if isinstance(found, Entity):
-            raise self.refuse("whether a whole row counts as true is not decided by the database", node, scope)
+            raise self.refuse("whether a whole row counts as true is not decided by the database")
         name = found.kind.name
         if name == "bool":
             return found.sql.is_(sa.true()) if found.column else found.sql
@@ -127,15 +140,13 @@ class Translator(Calling):
             zero = sa.literal(0.0, sa.Double()) if name == "float" else sa.literal(0, sa.BigInteger())
             return found.sql != zero
         if name == "float":
-            raise self.refuse(
-                "whether a calculated float counts as true is not exact: NaN does", node, scope, "Compare with 0."
-            )
+            raise self.refuse("whether a calculated float counts as true is not exact: NaN does", "Compare with 0.")
         if name in TEXTS:
             return op("length", found.sql) > sa.literal(0, sa.Integer())
         if name == "bytes":
             return op("bytes_length", found.sql) > sa.literal(0, sa.Integer())
         if name == "enum" and not all(map(bool, found.kind.members)):
-            raise self.refuse("a member of this enum counts as false", node, scope, "Compare with members.")
+            raise self.refuse("a member of this enum counts as false", "Compare with members.")
         return found.sql.is_not(None)
 
     # Values
@@ -149,7 +160,7 @@ class Translator(Calling):
             return Constant(binding.value) if isinstance(binding, Item) else binding
         if not self._reads_rows(node, scope):
             return self.known(node, scope)
-        handler: Callable[[Any, Scope], Found] | None = {
+        handlers: dict[type[ast.expr], Callable[[Any, Scope], Found]] = {
             ast.Attribute: self._attribute,
             ast.BinOp: self._binary,
             ast.UnaryOp: self._unary,
@@ -158,21 +169,12 @@ class Translator(Calling):
             ast.Compare: self._as_value,
             ast.Call: self._call,
             ast.Subscript: self._subscript,
-        }.get(type(node))  # type: ignore[assignment]
-        if handler is None:
-            what: dict[type[ast.expr], str] = {
-                ast.JoinedStr: "an f-string",
-                ast.Lambda: "a lambda",
-                ast.NamedExpr: ":=",
-            }
-            raise self.refuse(f"{what.get(type(node), type(node).__name__)} is not translated", node, scope)
-        self.depth += 1
-        if self.depth > DEEPEST * 4:
-            raise self.refuse("the expression is nested too deeply", node, scope)
-        try:
-            return handler(node, scope)
-        finally:
-            self.depth -= 1
+        }
+        return self._within(handlers.get(type(node), self._other), node, scope)
+
+    def _other(self, node: ast.expr, _: Scope) -> Found:
+        what = _WORDS.get(type(node), f"an expression of the kind {type(node).__name__}")
+        raise self.refuse(f"{what} is not translated")
 
     def _as_value(self, node: ast.expr, scope: Scope) -> Found:
         """A condition whose True or False is asked for."""

@@ -29,7 +29,8 @@ SQL: TypeAlias = sa.ColumnElement[Any]
 Condition: TypeAlias = "SQL | bool"
 
 IN_MEMORY = 'Read the rows and use filter(), or let recall() do so: finish="python".'
-DEEPEST = 24
+DEEPEST = 96
+"""How many expressions within each other are translated."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,6 +246,8 @@ class Base:
         self.read: set[tuple[Any, str]] = set()
         """The targets and the names of the attributes that are read."""
         self.depth = 0
+        self.at: tuple[ast.AST, Scope] | None = None
+        """The expression that is being translated, which refusals and notes name."""
         self.trace: Trace | None = None
         """What the translation reads, where it is kept for later values."""
 
@@ -275,20 +278,21 @@ class Base:
 
     # Refusing
 
-    def refuse(self, problem: str, node: ast.AST, scope: Scope, hint: str = IN_MEMORY) -> Refused:
-        """The refusal of a part of the query."""
-        return Refused(problem, scope.source.place(node), hint)
+    def refuse(self, problem: str, hint: str = IN_MEMORY, node: ast.AST | None = None) -> Refused:
+        """The refusal of the expression that is being translated, or of a part of it."""
+        return Refused(problem, self.at and self.at[1].source.place(node or self.at[0]), hint)
 
-    def refuse_on(self, database: str, problem: str, node: ast.AST, scope: Scope, hint: str) -> None:
+    def refuse_on(self, database: str, problem: str, hint: str) -> None:
         """Refuse on one database, now or when its SQL is asked for."""
-        refused = Refused(f"not exact on {database}: {problem}", scope.source.place(node), hint)
+        refused = self.refuse(f"not exact on {database}: {problem}", hint)
         if self.dialect == database:
             raise refused
         if self.dialect is None:
             self.refusals.setdefault(database, refused)
 
-    def note(self, node: ast.AST, scope: Scope, reason: str) -> None:
-        self.notes.setdefault(Note(scope.source.segment(node), reason))
+    def note(self, reason: str) -> None:
+        assert self.at is not None
+        self.notes.setdefault(Note(self.at[1].source.segment(self.at[0]), reason))
 
     def _reads_rows(self, node: ast.expr, scope: Scope) -> bool:
         """Whether an expression reads a row of the database, and not only values that are known."""
@@ -303,7 +307,7 @@ class Base:
     def _exact(self, node: ast.expr, scope: Scope) -> Condition:
         raise NotImplementedError
 
-    def _truth(self, found: Found, node: ast.expr, scope: Scope) -> Condition:
+    def _truth(self, found: Found) -> Condition:
         raise NotImplementedError
 
     def _any(self, node: Any, scope: Scope, test: Callable[[Scope], Condition], depth: int = 0) -> Condition:

@@ -6,12 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from .scope import Scope, Space
-
 if TYPE_CHECKING:
     import ast
     from collections.abc import Mapping, Sequence
 
+    from .scope import Scope, Space
     from .source import Source
 
 
@@ -35,8 +34,8 @@ class Query(Protocol):
     def translate(self, translator: Any, rows: tuple[Any, ...], positive: bool) -> Any: ...
 
 
-Binder: TypeAlias = Callable[[Any, Any, Scope], tuple[Any, list[Any]]]
-"""Makes the shape and the parameters of a value, by a translator and in a scope."""
+Binder: TypeAlias = Callable[[Any, Any], tuple[Any, list[Any]]]
+"""Makes the shape and the parameters of a value, by a translator."""
 
 
 @dataclass(eq=False)
