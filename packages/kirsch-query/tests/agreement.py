@@ -19,7 +19,7 @@ from sqlalchemy import orm
 
 import generate
 from databases import own_engine
-from kirsch_query import Refused, Where, where
+from kirsch_query import Refused, Where
 from models import Item, Owner, Thing, insert, wipe
 
 ROWS = 40
@@ -61,7 +61,7 @@ class Outcome:
 
 
 def query(text: str) -> Where[Any]:
-    return where(f"lambda x: {text}", **generate.Predicates.names)
+    return generate.asked(text, generate.Predicates.names)
 
 
 class Database:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import datetime
 import decimal
 import itertools
+import re
 import uuid
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from kirsch_query import Where, where
 from models import Colour, Item, Owner, Thing
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Callable
 
 TEXTS = [
     "", "a", "A", "ab", "Ab", "aB", "b", " ", "a ", " a", "a  ", "%", "_", "a_b", "a%b", "\\", "a\\b", "é", "É", "e", "e\u0301", "ß", "SS",
@@ -57,6 +60,22 @@ TIMES = [
     datetime.datetime(2000, 1, 1), datetime.datetime(2024, 10, 27, 2, 30, 15, 500000), datetime.datetime(2026, 11, 22, 12, 0),
 ]  # fmt: skip
 CLOCKS = [datetime.time(0, 0), datetime.time(2, 30), datetime.time(23, 59, 59, 999999), datetime.time(12, 0, 0, 1)]
+PLACES = [
+    "[:1]",
+    "[1:]",
+    "[-1:]",
+    "[:-1]",
+    "[0]",
+    "[-1]",
+    "[1:2]",
+    "[2:1]",
+    "[-3:-1]",
+    "[1:-1]",
+    "[5]",
+    "[-4]",
+    "[:]",
+    "[:0]",
+]
 UUIDS = [uuid.UUID(int=each) for each in (0, 1, 2**128 - 1)]
 BYTES = [b"", b"a", b"A", b"\x00", b"a\x00b", b"\xff", b"a "]
 
@@ -83,6 +102,12 @@ def rows(chance: random.Random, count: int) -> list[Any]:
             items=items,
         ))  # fmt: skip
     return [*owners, *things]
+
+
+def asked(text: str, names: dict[str, Any]) -> Where[Any]:
+    """The query of a row ``x``, given those of the names that it reads."""
+    read = re.findall(r"(?<![.\w])[A-Za-z_]\w*", text)
+    return where(f"lambda x: {text}", **{name: names[name] for name in read if name in names})
 
 
 class Predicates:
@@ -130,6 +155,7 @@ class Predicates:
             "uuid",
             "bytes",
             "bool",
+            "several",
         ]
         if row == "x":
             kinds += ["many", "many", "one", "property"]
@@ -138,7 +164,8 @@ class Predicates:
             return c.choice([f"{row}.flag", f"{row}.sure", f"{row}.flag == True", f"{row}.flag is False", f"{row}.flag != {row}.sure",
                              f"{row}.i", f"{row}.s", f"{row}.f", f"({row}.i + 1)", f"({row}.flag < {row}.sure)", f"{row}.flag in (1, 0)",
                              f"bool({row}.s)", "limit", f"({row}.i or {row}.j)", f"({row}.s and {row}.t) == {self.text(1, row)}",
-                             f"{row}.flag == {row}.i", f"{row}.sure >= {row}.j",
+                             f"{row}.flag == {row}.i", f"{row}.sure >= {row}.j", f"{row}.i == {row}.s", f"{row}.s != {row}.flag",
+                             f"{row}.uid not in ({row}.data, {row}.day)",
                              ]) if row == "x" else f"{row}.n"  # fmt: skip
         if (
             kind in ("enum", "uuid", "bytes", "decimal", "day", "at", "clock", "float", "number", "property")
@@ -149,6 +176,8 @@ class Predicates:
             return c.choice(["x.is_sure", "helper(x.j)", "helper(x.i)", "not helper(x.i + 1)"])
         if kind == "many":
             return self.quantifier(depth)
+        if kind == "several":
+            return self.several(row)
         if kind == "one":
             name = c.choice(
                 ["x.owner.name", "x.owner.boss.name", "x.owner.rank", "x.owner.boss.rank", "x.owner", "x.owner.boss"]
@@ -211,6 +240,17 @@ class Predicates:
     def compared(self, left: str, right: str) -> str:
         return f"{left} {self.chance.choice(['==', '!=', '<', '<=', '>', '>='])} {right}"
 
+    def several(self, row: str) -> str:
+        """A condition on a tuple."""
+        c = self.chance
+        kinds = [c.choice([self.integer, self.text, self.text]) for _ in range(2)]
+        first, second, third = (f"({', '.join(each(1 - at, row) for each in kinds)})" for at in range(3))
+        return c.choice([
+            f"{first} {c.choice(['==', '!=', '<', '<=', '>', '>='])} {second}", f"{first} in ({second}, {third})",
+            f"{first} not in [{second}, (1, 'a'), (None, None)]", f"any(e {c.choice(['==', 'is not', '!='])} None for e in {first})",
+            f"all(e != {self.literal(INTS)} for e in {first})", f"{first}", f"{self.literal(TEXTS)}.startswith({row}.{'t' if row == 'x' else 'word'})",
+        ])  # fmt: skip
+
     def quantifier(self, depth: int) -> str:
         c = self.chance
         inner = self.predicate(min(depth - 1, 1), "o")
@@ -228,76 +268,77 @@ class Predicates:
         value = self.chance.choice(values)
         return f"UUID(int={value.int})" if isinstance(value, uuid.UUID) else repr(value)
 
-    def pick(self, depth: int, row: str, columns: list[str], values: list[Any], more: list[str]) -> str:
+    def pick(
+        self, depth: int, row: str, columns: list[str], values: list[Any], more: list[str | Callable[[], str]]
+    ) -> str:
+        """A column, a constant, or one of ``more``; a function there makes its text when it is chosen."""
         c = self.chance
         if depth > 0 and more and c.random() < 0.5:
-            return c.choice(more)
+            made = c.choice(more)
+            return made if isinstance(made, str) else made()
         if c.random() < 0.55:
             return f"{row}.{c.choice(columns)}"
         return self.literal(values)
 
     def integer(self, depth: int, row: str) -> str:
-        c, e = self.chance, partial(self.integer, depth - 1, row)
-        more = []
-        if depth > 0:
-            more = [
-                f"({e()} {c.choice(['+', '-', '*', '//', '%'])} {e()})", f"({e()} {c.choice(['+', '-', '*', '//', '%'])} {self.literal(INTS)})",
-                f"(-{e()})", f"abs({e()})", f"{c.choice(['min', 'max'])}({e()}, {e()})", f"len({self.text(depth - 1, row)})",
-                f"({e()} if {self.predicate(0, row)} else {e()})", f"({e()} or {e()})",
+        c, e, signs = self.chance, partial(self.integer, depth - 1, row), ["+", "-", "*", "//", "%"]
+        more: list[str | Callable[[], str]] = [
+            lambda: f"({e()} {c.choice(signs)} {e()})",
+            lambda: f"({e()} {c.choice(signs)} {self.literal(INTS)})",
+            lambda: f"(-{e()})",
+            lambda: f"abs({e()})",
+            lambda: f"{c.choice(['min', 'max'])}({e()}, {e()})",
+            lambda: f"{c.choice(['min', 'max'])}(({e()}, {e()}))",
+            lambda: f"len({self.text(depth - 1, row)})",
+            lambda: f"({e()} if {self.predicate(0, row)} else {e()})",
+            lambda: f"({e()} or {e()})",
+        ]
+        if row == "x":
+            parts = ["year", "month", "day", "hour", "minute", "second", "microsecond"]
+            more += [
+                lambda: f"x.at.{c.choice(parts)}", lambda: f"x.day.{c.choice(parts[:3])}", "x.day.weekday()", "x.at.isoweekday()",
+                lambda: f"x.clock.{c.choice(parts[3:])}", "limit", "(x.flag + 1)",
             ]  # fmt: skip
-            if row == "x":
-                more += [f"x.at.{c.choice(['year', 'month', 'day', 'hour', 'minute', 'second', 'microsecond'])}", f"x.day.{c.choice(['year', 'month', 'day'])}",
-                         "x.day.weekday()", "x.at.isoweekday()", f"x.clock.{c.choice(['hour', 'minute', 'second', 'microsecond'])}", "limit", "(x.flag + 1)"]  # fmt: skip
-        return self.pick(
-            depth,
-            row,
-            ["i", "j", "big", "i", "j"] if row == "x" else ["n", "id"],
-            BIGS if c.random() < 0.1 else INTS,
-            more,
-        )
+        columns = ["i", "j", "big", "i", "j"] if row == "x" else ["n", "id"]
+        return self.pick(depth, row, columns, BIGS if c.random() < 0.1 else INTS, more)
 
     def real(self, depth: int, row: str) -> str:
         c, e = self.chance, partial(self.real, depth - 1, row)
-        more = []
-        if depth > 0:
-            more = [
-                f"({e()} {c.choice(['+', '-', '*', '/'])} {e()})", f"({row}.i / {row}.j)", f"({e()} * {self.integer(0, row)})", f"(-{e()})", f"abs({e()})",
-                f"{c.choice(['min', 'max'])}({e()}, {e()})", f"({row}.j / {self.literal(INTS)})", "ratio", f"({e()} % 2.0)",
-            ]  # fmt: skip
+        more: list[str | Callable[[], str]] = [
+            lambda: f"({e()} {c.choice(['+', '-', '*', '/'])} {e()})",
+            f"({row}.i / {row}.j)",
+            lambda: f"({e()} * {self.integer(0, row)})",
+            lambda: f"(-{e()})",
+            lambda: f"abs({e()})",
+            lambda: f"{c.choice(['min', 'max'])}({e()}, {e()})",
+            lambda: f"({row}.j / {self.literal(INTS)})",
+            lambda: f"({e()} if {self.predicate(0, row)} else {e()})",
+            "ratio",
+            lambda: f"({e()} % 2.0)",
+        ]
         return self.pick(depth, row, ["f", "g"], FLOATS, more)
 
     def text(self, depth: int, row: str) -> str:
         c, e = self.chance, partial(self.text, depth - 1, row)
-        more = []
-        if depth > 0:
-            at = c.choice(
-                [
-                    "[:1]",
-                    "[1:]",
-                    "[-1:]",
-                    "[:-1]",
-                    "[0]",
-                    "[-1]",
-                    "[1:2]",
-                    "[2:1]",
-                    "[-3:-1]",
-                    "[1:-1]",
-                    "[5]",
-                    "[-4]",
-                    "[:]",
-                    "[:0]",
-                ]
-            )
-            more = [f"({e()} + {e()})", f"{e()}{at}", f"{c.choice(['min', 'max'])}({e()}, {e()})", "word", f"({e()} if {self.predicate(0, row)} else {e()})",
-                    f"({e()} or {e()})", f"{e()}.lower()"]  # fmt: skip
+        more: list[str | Callable[[], str]] = [
+            lambda: f"({e()} + {e()})",
+            lambda: f"{e()}{c.choice(PLACES)}",
+            lambda: f"{c.choice(['min', 'max'])}({e()}, {e()})",
+            "word",
+            lambda: f"({e()} if {self.predicate(0, row)} else {e()})",
+            lambda: f"({e()} or {e()})",
+            lambda: f"{e()}.lower()",
+        ]
         return self.pick(depth, row, ["s", "t"] if row == "x" else ["word"], TEXTS, more)
 
     def decimal(self, depth: int, row: str) -> str:
-        c = self.chance
-        e = partial(self.decimal, depth - 1, row)
-        more = (
-            [f"({e()} {c.choice(['+', '-', '*'])} {e()})", f"abs({e()})", f"({e()} + x.j)", "x.j"] if depth > 0 else []
-        )
+        c, e = self.chance, partial(self.decimal, depth - 1, row)
+        more: list[str | Callable[[], str]] = [
+            lambda: f"({e()} {c.choice(['+', '-', '*'])} {e()})",
+            lambda: f"abs({e()})",
+            lambda: f"({e()} + x.j)",
+            "x.j",
+        ]
         return self.pick(depth, row, ["d"], DECIMALS, more)
 
     def day(self, depth: int, row: str) -> str:

@@ -23,10 +23,7 @@ limit = 3
 QUERIES: dict[str, tuple[Any, Callable[[Row], bool]]] = {
     "small": (where(lambda x: x.j < limit), lambda row: row["j"] < limit),
     "not small": (where(lambda x: not x.i < limit), lambda row: row["i"] is None or not row["i"] < limit),
-    "text": (
-        where(lambda x: x.t.startswith("a") or x.s == "B"),
-        lambda row: row["t"][:1] == "a" or row["s"] == "B",
-    ),
+    "text": (where(lambda x: x.t.startswith("a") or x.s == "B"), lambda row: row["t"][:1] == "a" or row["s"] == "B"),
     "none": (where(lambda x: x.i is None or x.i != x.j), lambda row: row["i"] is None or row["i"] != row["j"]),
     "even": (where(lambda x: x.i % 2 == 0), lambda row: row["i"] is not None and row["i"] % 2 == 0),
     "joined": (where(lambda x: x.j > 0) & ~where(s="a"), lambda row: row["j"] > 0 and row["s"] != "a"),
@@ -46,10 +43,7 @@ def none_first(value: Any) -> tuple[bool, Any]:
 # Each order as the function for recall(), and as keys of a dict with whether they descend.
 ORDERS: dict[str, tuple[Any, list[tuple[Callable[[Row], Any], bool]]]] = {
     "j": (lambda x: x.j, [(lambda row: row["j"], False)]),
-    "i, t": (
-        lambda x: (x.i, desc(x.t)),
-        [(lambda row: none_first(row["i"]), False), (lambda row: row["t"], True)],
-    ),
+    "i, t": (lambda x: (x.i, desc(x.t)), [(lambda row: none_first(row["i"]), False), (lambda row: row["t"], True)]),
     "text": (lambda x: x.s, [(lambda row: (row["s"] is not None, row["s"] or ""), False)]),
     "descending": (
         lambda x: (desc(x.i), x.j),

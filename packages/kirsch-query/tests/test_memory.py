@@ -66,7 +66,7 @@ def row(**values: Any) -> SimpleNamespace:
     ],
 )
 def test_none_makes_false_what_cannot_be_compared(text: str, holds: bool) -> None:
-    query = where(f"lambda x: {text}", helper=lambda n: n > 1)
+    query = generate.asked(text, {"helper": lambda n: n > 1})
     assert query(row()) is holds
     assert bool([*query.filter([row()])]) is holds
     mapping: dict[str, Any] = {"a": None, "b": 2, "s": None, "owner": None, "items": []}
@@ -133,7 +133,7 @@ def test_code_made_of_random_queries_gives_what_their_trees_give(
     compared = written = 0
     for _ in range(CASES):
         text = predicates.predicate(chance.choice([1, 2, 2, 3]))
-        query: Any = where(f"lambda x: {text}", **predicates.names)
+        query: Any = generate.asked(text, predicates.names)
         scope, source = query.scope({}), query.source
         try:
             expected = [memory.truth(source.body, Scope(source, scope.space, {"x": Item(each)})) for each in things]
@@ -192,7 +192,7 @@ def test_a_function_that_takes_none_is_called_with_it(text: str, holds: bool) ->
         return n
 
     names = {"several": several, "math": math, "datetime": datetime, "day": datetime.date(2024, 1, 1), "form": "%s"}
-    query = where(f"lambda x: {text}", **names)
+    query = generate.asked(text, names)
     pair = [row(n=None, more=None), row(n=4, more=[5])]
     values = {"a": None, "b": 2, "s": None, "word": "w", "table": {None: "none"}, "pair": pair, "owner": row()}
     for rare in (judging.RARE, 0):

@@ -12,6 +12,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import orm
 
+from generate import asked
 from kirsch_query import QueryError, Refused, recall, where
 from models import Colour, Owner, Thing, insert, wipe
 
@@ -93,7 +94,7 @@ NAMES = {
 @pytest.mark.parametrize(("text", "part", "reason"), EVERYWHERE)
 def test_what_is_not_exact_is_refused_with_a_caret_and_a_hint(text: str, part: str, reason: str) -> None:
     with pytest.raises(Refused) as caught:
-        where(f"lambda x: {text}", **NAMES).clause(Thing)
+        asked(text, NAMES).clause(Thing)
     lines = str(caught.value).splitlines()
     assert reason in lines[0]
     assert lines[1].startswith('  File "<query>", line 1')
@@ -151,10 +152,9 @@ class Strange(Odd):
     ],
 )
 def test_columns_that_are_not_exact_are_refused(text: str, dialect: Any, reason: str) -> None:
+    names = {"now": NEW_YEAR, "tone": Tone.LOW, "twice": TWICE, "never": NEVER}
     with pytest.raises(Refused, match=reason):
-        where(f"lambda x: {text}", now=NEW_YEAR, tone=Tone.LOW, twice=TWICE, never=NEVER).clause(
-            Strange, dialect=dialect and dialect()
-        )
+        asked(text, names).clause(Strange, dialect=dialect and dialect())
 
 
 INJECTIONS = [

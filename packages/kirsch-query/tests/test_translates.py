@@ -11,7 +11,7 @@ from sqlalchemy import orm
 
 import generate
 import translates
-from kirsch_query import Refused, where
+from kirsch_query import Refused
 from kirsch_query.emit import dialect_name
 from models import Thing, insert, wipe
 
@@ -40,7 +40,7 @@ def test_a_row_of_the_table_is_true_of_this_database(session: orm.Session, row: 
             with pytest.raises(Refused, match="File"):
                 translates.clause(text, dialect)
         elif text != "zoned":
-            query = where(f"lambda x: {text}", **translates.NAMES)
+            query = generate.asked(text, translates.NAMES)
             things = session.scalars(sa.select(Thing).order_by(Thing.id)).all()
             found = list(session.scalars(sa.select(Thing).where(query.clause(Thing)).order_by(Thing.id)))
             assert found == [*query.filter(things)], text

@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import orm
 
+from generate import asked
 from kirsch_query import Refused, where
 from models import Item, Owner, Thing, insert, wipe
 
@@ -97,7 +98,7 @@ def session(engine: sa.Engine) -> Any:
 def test_a_known_trap_means_what_python_means(session: orm.Session, text: str) -> None:
     names = {**NAMES, "nothing": None}
     text = text.replace("x.n_ull", "nothing")
-    query = where(f"lambda x: {text}", **names)
+    query = asked(text, names)
     things = session.scalars(sa.select(Thing).order_by(Thing.id)).all()
     here = [thing.id for thing in query.filter(things)]
     function = eval(f"lambda x: {text}", dict(names))
@@ -126,7 +127,7 @@ def test_most_traps_catch_some_rows_and_not_all() -> None:
     things = [each for each in rows() if isinstance(each, Thing)]
     useful = 0
     for text in TRAPS:
-        query = where(f"lambda x: {text.replace('x.n_ull', 'nothing')}", **NAMES, nothing=None)
+        query = asked(text.replace("x.n_ull", "nothing"), {**NAMES, "nothing": None})
         useful += 0 < len([*query.filter(things)]) < len(things)
     assert useful > len(TRAPS) * 0.75
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
+from generate import asked
 from kirsch_query import Refused, where
 from models import Colour, Thing
 
@@ -52,7 +53,7 @@ ROWS: list[tuple[str, list[str], str]] = [
     ("Decimal: `+ - *`", ["x.d + x.d == Decimal('0.20')", "x.d * 3 > 1"], "to 28 digits"),
     ("Decimal: `/`", ["x.d / 2 > 1"], ""),
     ("Decimal with float", ["x.d > 0.5"], ""),
-    ("text: `startswith`, `endswith`, `in`", ["x.s.startswith(text)", "x.s.endswith(('a', 'b'))", "'%' in x.s", "x.s in x.t"], "no wildcards"),
+    ("text: `startswith`, `endswith`, `in`", ["x.s.startswith(text)", "x.s.endswith(('a', 'b'))", "'%' in x.s", "x.s in x.t", "text.startswith(x.s)"], "no wildcards"),
     ("text: `len`, `+`, slices", ["len(x.s) == 2", "x.s + x.t == 'ab'", "x.s[:1] == 'a'", "x.s[-2:] == 'bc'", "x.s[0] == 'a'"], "slices by constants"),
     ("text: `lower` beside ASCII text", ["x.s.lower() == 'a'", "x.s.lower() in ('a', 'b')", "x.s.lower().startswith('a')", "'b' in x.s.lower()"], "of constants"),
     ("text: `lower` beside other text, `upper`, `casefold`", ["x.s.lower() == 'é'", "x.s.lower() == x.t", "x.s.upper() == 'A'", "x.s.casefold() == 'a'"], "databases know fewer letters"),
@@ -65,6 +66,7 @@ ROWS: list[tuple[str, list[str], str]] = [
     ("enums, UUIDs, bytes: `==`, `in`", ["x.colour == Colour.RED", "x.uid != UUID(int=1)", "x.data in (b'a', b'')"], "no order"),
     ("attributes over relations", ["x.owner.name == 'a'", "x.owner.boss.rank > 1", "x.owner is None"], ""),
     ("`any`, `all`, `len` of a relation", ["any(o.n > 1 for o in x.items)", "all(o.n > 1 for o in x.items if o.n)", "len(x.items) == 2", "x.i in [o.n for o in x.items]"], "EXISTS"),
+    ("tuples: `==`, an order, `in`", ["(x.i, x.t) == (3, 'a')", "(x.j, x.t) > (limit, text)", "(x.i, x.s) in ((1, 'a'), (2, None))"], "the first items that differ decide"),
     ("`any`, `all` of constants", ["any(x.i == v for v in (1, 5))"], "at most 500"),
     ("functions, methods, properties of one expression", ["helper(x.j)", "x.is_sure"], "with a source"),
 ]  # fmt: skip
@@ -77,7 +79,7 @@ def clause(text: str, dialect: Any) -> Any:
     if text == "zoned":
         moment = datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc)
         return where(lambda x: x.at > moment).clause(ZONED, dialect=dialect)
-    return where(f"lambda x: {text}", **NAMES).clause(Thing, dialect=dialect)
+    return asked(text, NAMES).clause(Thing, dialect=dialect)
 
 
 def dialect(name: str) -> Any:

@@ -316,7 +316,8 @@ _writing = threading.Lock()
 
 def _kept_for(query: Query, models: tuple[Any, ...], dialect: Any) -> tuple[Template, list[Any] | None] | Checked:
     """The template of a query for some models, and other values for it; the clause itself where none is kept."""
-    key = (query.form(), models, None if dialect is None else dialect_name(dialect))
+    # Whether Decimals are exact depends on how many digits the thread's context keeps.
+    key = (query.form(), models, dialect and dialect_name(dialect), decimal.getcontext().prec < 28)
     leaves = query.leaves()
     scopes: list[Scope | None] = [None] * len(leaves)
     for template in _kept.get(key, ()):

@@ -15,15 +15,7 @@ from sqlalchemy.ext.hybrid import hybrid_property
 
 from .comparing import Comparing
 from .emit import op
-from .kinds import (
-    INT64,
-    NUMBERS,
-    Kind,
-    NotExact,
-    constant_kind,
-    is_finite,
-    kind_of,
-)
+from .kinds import INT64, NUMBERS, Kind, NotExact, constant_kind, is_finite, kind_of
 from .scope import ABSENT, Scope, attribute_name, inlined_with
 from .terms import (
     SQL,
@@ -34,11 +26,14 @@ from .terms import (
     Related,
     Value,
     as_int,
+    as_sql,
+    both,
     digits_of,
     int_value,
     is_double,
     kind_name,
     size_of,
+    solid,
 )
 
 
@@ -177,7 +172,9 @@ class Calculating(Comparing):
         if name == "divide":
             self.note("as floats; NULL where the divisor is 0")
         first, second = self._double(left), self._double(right)
-        return Value(op(name, first, second), Kind("float", sa.Double()))
+        # SQLite has NULL for NaN, such as infinity - infinity, which Python could evaluate.
+        present = both(solid(left, right), second != sa.literal(0.0, sa.Double()) if name == "divide" else True)
+        return Value(op(name, first, second), Kind("float", sa.Double()), present=as_sql(present))
 
     def _double(self, value: Constant | Value) -> SQL:
         if isinstance(value, Value):
@@ -227,7 +224,7 @@ class Calculating(Comparing):
                 return found
             return replace(found, sql=op("int_sub", sa.literal(0, sa.BigInteger()), found.sql))
         sql = -found.sql if isinstance(node.op, ast.USub) else found.sql
-        return Value(sql, found.kind)
+        return Value(sql, found.kind, present=as_sql(solid(found)))
 
     def _conditional(self, node: ast.IfExp, scope: Scope) -> Found:
         test = self._exact(node.test, scope)
@@ -239,16 +236,13 @@ class Calculating(Comparing):
         """A value by a condition."""
         first, second = self._same_kind(then, other)
         none = first.none or second.none
-        there = [each.is_there() for each in (first, second)]
-        always = there == [None, None]
+        one, two = first.is_there(), second.is_there()
+        always = one is None and two is None
         present = None
-        if none and not always:
-            one, two = (sa.true() if each is None else each for each in there)
-            present = sa.case((test, one), else_=two) == sa.true()
+        if not always and (none or first.kind.name == "float"):
+            present = sa.case((test, as_sql(both(one))), else_=as_sql(both(two))) == sa.true()
         sql = sa.case((test, first.sql), else_=second.sql)
-        bound = max(first.kind.bound, second.kind.bound)
-        digits = first.kind.digits and second.kind.digits and tuple(map(max, first.kind.digits, second.kind.digits))
-        kind = replace(first.kind, bound=bound, digits=digits)  # type: ignore[arg-type]
+        kind = first.kind.joined(second.kind)
         return Value(sql, kind, none=none, present=present, column=always and not none)
 
     def _same_kind(self, then: Found, other: Found) -> tuple[Value, Value]:

@@ -35,6 +35,7 @@ from .terms import (
     Found,
     Many,
     Related,
+    Several,
     Value,
     as_int,
     both,
@@ -45,7 +46,8 @@ from .terms import (
     int_value,
     is_double,
     negated,
-    negated_strict,
+    solid,
+    there,
 )
 
 if TYPE_CHECKING:
@@ -53,6 +55,9 @@ if TYPE_CHECKING:
 
 
 _TEXT = Kind("str", STRING)
+_CONTAINERS: tuple[Any, ...] = (list, tuple, set, frozenset, dict, range, type({}.keys()))
+MOST_LOOPED = 500
+"""How many constants a loop over them may have."""
 
 
 class Comparing(Base):
@@ -82,6 +87,8 @@ class Comparing(Base):
         """One comparison."""
         if any(isinstance(each, Constant) and each.is_absent() for each in (left, right)):
             return False
+        if isinstance(left, Several) or isinstance(right, Several):
+            return self._compare_several(cmp, left, right)
         if isinstance(cmp, ast.Is | ast.IsNot):
             return self._identity(isinstance(cmp, ast.IsNot), left, right)
         if isinstance(left, Constant) and isinstance(right, Constant):
@@ -98,20 +105,46 @@ class Comparing(Base):
             equal = self._equal(left, right)
             if isinstance(cmp, ast.Eq):
                 return equal
-            there = [each.is_there() for each in (left, right) if isinstance(each, Value)]
             self.note("IS NOT TRUE: None differs from every value")
-            return both(negated(equal), *(each for each in there if each is not None))
+            return both(negated(equal), *there(left, right))
         return self._ordered(cmp, left, right)
+
+    def _compare_several(self, cmp: ast.cmpop, left: Found, right: Found) -> Condition:
+        """A comparison of two tuples or two lists, which the first items that differ decide."""
+        types, items = [], []
+        for each in (left, right):
+            if isinstance(cmp, ast.Is | ast.IsNot) or not isinstance(each, Several | Constant):
+                raise self.refuse("a tuple is compared with something else", "Compare tuples by ==, != or an order.")
+            types.append(each.type if isinstance(each, Several) else type(each.value))
+            known = each.value if isinstance(each, Constant) and types[-1] in (tuple, list) else ()
+            items.append(each.items if isinstance(each, Several) else tuple(map(Constant, known)))
+        pairs = list(zip(*items, strict=False))
+        if any(isinstance(each, Value) and each.kind.name in ("float", "decimal") for each in items[0]) and any(
+            isinstance(one, Value) and isinstance(other, Value) for one, other in pairs
+        ):
+            raise self.refuse("NaN in a tuple equals itself", "Compare the items one by one.")
+        alike = types[0] is types[1]
+        if isinstance(cmp, ast.Eq | ast.NotEq):
+            equal: Condition = alike and len(items[0]) == len(items[1])
+            for one, other in pairs if equal else ():
+                equal = both(equal, self.compare(ast.Eq(), one, other))
+            found = equal if isinstance(cmp, ast.Eq) else negated(equal)
+        elif not alike:
+            names = " and ".join(each.__name__ for each in types)
+            raise self.refuse(f"{names} have no order in Python", "Give both sides the same type.")
+        else:
+            strict = ast.Lt() if isinstance(cmp, ast.Lt | ast.LtE) else ast.Gt()
+            found = bool(memory.compare(cmp, len(items[0]), len(items[1])))
+            for one, other in reversed(pairs):
+                found = both(self.compare(ast.Eq(), one, other), found)
+                found = either(self.compare(strict, one, other), found)
+        return both(found, *there(left, right))
 
     def _identity(self, negate: bool, left: Found, right: Found) -> Condition:
         if isinstance(left, Constant) and isinstance(right, Constant):
             return (left.value is right.value) is not negate
         value, other = (right, left) if isinstance(left, Constant) else (left, right)
-        if (
-            not isinstance(other, Constant)
-            or other.value not in (None, True, False)
-            or (isinstance(other.value, int | float) and not isinstance(other.value, bool))
-        ):
+        if not isinstance(other, Constant) or not any(other.value is each for each in (None, True, False)):
             raise self.refuse("`is` compares identity, which a database does not know", "Write ==.")
         if isinstance(value, Related | Many):
             if other.value is not None or isinstance(value, Many):
@@ -130,13 +163,11 @@ class Comparing(Base):
             if value.kind.name != "bool":
                 return both(negate, value.is_there())
             found = self._equal(value, other)
-            there = value.is_there()
-            return both(negated(found), there) if negate else found
-        there = value.is_there()
+            return both(negated(found), value.is_there()) if negate else found
         if not value.none:
-            return both(True, there) if negate else False
+            return both(negate, value.is_there())
         found = value.sql.is_not(None) if negate else value.sql.is_(None)
-        return both(found, there)
+        return both(found, value.is_there())
 
     def _equal(self, left: Found, right: Found) -> Condition:
         if isinstance(left, Constant):
@@ -151,7 +182,9 @@ class Comparing(Base):
             raise self.refuse(".lower() is compared with a constant alone")
         if group_of(left.kind) != group_of(right.kind) or left.kind.members != right.kind.members:
             self._refuse_mixture(left.kind.name, right.kind.name)
-            return False
+            if not (left.none and right.none):
+                return False
+            return both(left.sql.is_(None), right.sql.is_(None), left.present, right.present)  # None equals None
         name, first, second = self._aligned(left, right)
         if left.none and right.none:
             self.note("IS NOT DISTINCT FROM: None equals None")
@@ -235,6 +268,8 @@ class Comparing(Base):
         name = constant_kind(constant)
         if kind.name == "enum":
             return self._bound_enum(kind, constant)
+        if type(constant) in _CONTAINERS:
+            return None
         if name is None or name == "enum":
             raise self.refuse(
                 f"constants of type {type(constant).__name__} are not translated",
@@ -379,7 +414,7 @@ class Comparing(Base):
         if isinstance(needle, Constant) and needle.is_absent():
             return False
         if isinstance(right, ast.Tuple | ast.List | ast.Set) and self._reads_rows(right, scope):
-            parts = [self.compare(ast.Eq(), needle, self.value(each, scope)) for each in right.elts]
+            parts = [self.compare(ast.Eq(), needle, each) for each in self.items(right, scope)]
             return self._negated_membership(negate, either(*parts), needle)
         if isinstance(right, ast.ListComp | ast.SetComp | ast.GeneratorExp) and self._reads_rows(right, scope):
             found = self._any(
@@ -400,8 +435,7 @@ class Comparing(Base):
     def _negated_membership(self, negate: bool, found: Condition, needle: Found) -> Condition:
         if not negate:
             return found
-        there = needle.is_there() if isinstance(needle, Value) else None
-        return both(negated(found), there)
+        return both(negated(found), *there(needle))
 
     def _in_constant(self, negate: bool, needle: Found, given: Constant) -> Condition:
         if given.is_nothing():
@@ -409,9 +443,16 @@ class Comparing(Base):
         if isinstance(needle, Constant):
             return (needle.value in given.value) is not negate
         container = given.peek()
+        if isinstance(needle, Several):
+            if type(container) not in (list, tuple, set, frozenset, dict) or len(given.value) > MOST_LOOPED:
+                raise self.refuse(
+                    "this container of tuples is not translated", f"Give a list of {MOST_LOOPED} at most."
+                )
+            parts = [self.compare(ast.Eq(), needle, Constant(each)) for each in given.value]
+            return self._negated_membership(negate, either(*parts), needle)
         if not isinstance(needle, Value):
             raise self.refuse("objects are compared by identity, which a database does not know")
-        if isinstance(container, str):
+        if type(container) is str:
             return self._in_text(negate, needle, given)
         if type(container) is range and given.value.step == 1 and needle.kind.name == "int":
             found = both(
@@ -434,7 +475,8 @@ class Comparing(Base):
 
     def _item_bounds(self, kind: Kind, items: Any) -> tuple[bool, list[SQL]]:
         """The parameters for the items of a container, and whether None is among them."""
-        if not isinstance(items, list | tuple | set | frozenset | dict | range) or len(items) > 10000:
+        plain = any(isinstance(items, each) and type(items).__contains__ is each.__contains__ for each in _CONTAINERS)
+        if not plain or len(items) > 10000:
             raise self.refuse(
                 f"`in` a {type(items).__name__} is not translated", "Give a list, tuple, set or dict of at most 10,000."
             )
@@ -449,16 +491,17 @@ class Comparing(Base):
         return has_none, bounds
 
     def _in_text(self, negate: bool, needle: Found, text: Value | Constant) -> Condition:
-        if isinstance(needle, Constant) and not isinstance(needle.peek(), str):
+        if isinstance(needle, Constant) and type(needle.peek()) is not str:
             if needle.peek() is None:
                 return False
             raise self.refuse("`in` text asks for text")
         kind = text.kind if isinstance(text, Value) else _TEXT
-        if isinstance(needle, Value) and {needle.kind.name, kind.name} != {"str"}:
+        if not isinstance(needle, Constant | Value) or (
+            isinstance(needle, Value) and {needle.kind.name, kind.name} != {"str"}
+        ):
             raise self.refuse("`in` text asks for text")
-        assert isinstance(needle, Constant | Value)
         found = op("contains", self._text(text), self._text(needle, kind))
-        return negated_strict(found, text, needle) if negate else found
+        return both(negated(found), solid(text, needle)) if negate else found
 
     def _text(self, value: Constant | Value, kind: Kind = _TEXT) -> SQL:
         if isinstance(value, Value):

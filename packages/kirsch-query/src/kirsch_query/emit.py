@@ -37,8 +37,9 @@ _CLASSES: dict[str, type[FunctionElement[Any]]] = {}
 
 
 def dialect_name(dialect: Any) -> str:
-    """The database's name, which tells MariaDB from MySQL."""
-    name = str(dialect.name)
+    """The name of a dialect's database, which tells MariaDB from MySQL; of an engine's, or the name itself."""
+    dialect = getattr(dialect, "dialect", dialect)
+    name = str(getattr(dialect, "name", dialect))
     return "mariadb" if name == "mysql" and getattr(dialect, "is_mariadb", False) else name
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from sqlalchemy.engine import make_url
 
 from . import sql
 from .emit import dialect_name
-from .errors import Refused
+from .errors import QueryError, Refused
 
 if TYPE_CHECKING:
     from .trace import Query
@@ -66,6 +67,11 @@ def _dialects(engine: Any) -> dict[str, Any]:
 
 def explain(query: Query, models: tuple[Any, ...], engine: Any) -> Explanation:
     """Explain a query on one engine, or what it is on each database."""
+    if engine is not None and not isinstance(engine, sa.Engine | sa.Connection):
+        raise QueryError(
+            f"{engine!r} is not an engine and not a connection of SQLAlchemy's",
+            hint="In asyncio: await connection.run_sync(lambda plain: query.explain(Book, plain)).",
+        )
     found = Explanation(repr(query))
     rows = tuple(map(sql.Entity, models))
     for name, dialect in _dialects(engine).items():
@@ -110,7 +116,7 @@ def _plan(engine: Any, name: str, compiled: Any) -> list[str]:
     values = {key: processors[key](value) if key in processors else value for key, value in compiled.params.items()}
     parameters: Any = tuple(values[key] for key in compiled.positiontup) if compiled.positional else values
     word = "EXPLAIN QUERY PLAN" if name == "sqlite" else "EXPLAIN"
-    with engine.connect() as connection:
+    with contextlib.nullcontext(engine) if isinstance(engine, sa.Connection) else engine.connect() as connection:
         rows = connection.exec_driver_sql(f"{word} {compiled.string}", parameters).mappings().all()
     if name == "sqlite":
         return [str(row["detail"]) for row in rows]

@@ -11,11 +11,11 @@ import ast
 import builtins
 import functools
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import memory
 from .scope import ABSENT, Item, Scope, constant, free_names, is_builtin
-from .source import Source, code_of, function_of
+from .source import Source, code_of, function_of, shallow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -31,7 +31,7 @@ class _Hoist(ast.NodeTransformer):
 
     def visit(self, node: ast.AST) -> Any:
         if isinstance(node, ast.Constant) or not isinstance(node, ast.expr) or isinstance(node, ast.Slice):
-            return self.generic_visit(_shallow(node))  # the tree itself is read by others
+            return self.generic_visit(shallow(node))  # the tree itself is read by others
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
             return node
         if isinstance(node, ast.Starred) or free_names(node) & self.bound:
@@ -48,18 +48,9 @@ class _Hoist(ast.NodeTransformer):
             self.bound = before.union(targets)
         elif isinstance(node, ast.Lambda):
             self.bound = before.union(each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg))
-        result = self.generic_visit(_shallow(node))
+        result = self.generic_visit(shallow(node))
         self.bound = before
         return result
-
-
-_Node = TypeVar("_Node", bound=ast.AST)
-
-
-def _shallow(node: _Node) -> _Node:
-    """A copy whose children are the same nodes, in lists of its own."""
-    fields = {name: list(each) if isinstance(each, list) else each for name, each in ast.iter_fields(node)}
-    return ast.copy_location(type(node)(**fields), node)
 
 
 class _Hoisted(NamedTuple):

@@ -47,6 +47,11 @@ class Kind:
     refusals: tuple[tuple[str, str, str], ...] = ()
     """Databases on which it is not exact: the database, why, and what to do instead."""
 
+    def joined(self, other: Kind) -> Kind:
+        """This kind, as large as the other one too."""
+        digits: Any = self.digits and other.digits and tuple(map(max, self.digits, other.digits))
+        return replace(self, bound=max(self.bound, other.bound), digits=digits)
+
 
 class NotExact(Exception):
     """A type is not exact anywhere. Never leaves this package."""
@@ -75,13 +80,7 @@ def kind_of(type_: Any) -> Kind:
         own = tuple(each for each in there.refusals if each[0] == database)
         if there.name != kind.name:
             own = ((database, f"the column's type there stores a {there.name}", "Give it one type everywhere."),)
-        kind = replace(
-            kind,
-            refusals=others + own,
-            bound=max(kind.bound, there.bound),
-            digits=kind.digits and there.digits and tuple(map(max, kind.digits, there.digits)),  # type: ignore[arg-type]
-            collated=kind.collated or there.collated,
-        )
+        kind = replace(kind.joined(there), refusals=others + own, collated=kind.collated or there.collated)
     return kind
 
 

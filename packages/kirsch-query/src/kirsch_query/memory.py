@@ -132,7 +132,7 @@ def _guarded(function: Callable[..., Any], *values: Any, **named: Any) -> Any:
     except (TypeError, AttributeError) as error:
         # An attribute that another object lacks is a mistake, whatever else is None.
         mistake = isinstance(error, AttributeError) and (error.name is None or error.obj is not None)
-        if mistake or not any(each is None for each in given):
+        if mistake or not any(map(_holds_none, given)):
             raise
         return ABSENT
     except ArithmeticError as error:
@@ -140,6 +140,25 @@ def _guarded(function: Callable[..., Any], *values: Any, **named: Any) -> Any:
         if isinstance(error, ZeroDivisionError) or (decimal and isinstance(error, decimal.InvalidOperation)):
             return ABSENT
         raise
+
+
+def _holds_none(given: Any) -> bool:
+    return given is None or (type(given) in (tuple, list, set) and any(each is None for each in given))
+
+
+def _display(node: ast.Tuple | ast.List | ast.Set, scope: Scope) -> Any:
+    """A tuple, a list or a set that is written out: absent where one of its items is."""
+    items: list[Any] = []
+    for each in node.elts:
+        star = isinstance(each, ast.Starred)
+        item = value(each.value if isinstance(each, ast.Starred) else each, scope)
+        if item is ABSENT or (star and item is None):
+            return ABSENT
+        items += item if star else [item]
+    return _DISPLAYS[type(node)](items)
+
+
+_DISPLAYS: dict[type[ast.expr], Callable[[list[Any]], Any]] = {ast.Tuple: tuple, ast.List: list, ast.Set: set}
 
 
 def _binary(node: ast.BinOp, scope: Scope) -> Any:
@@ -204,9 +223,10 @@ def _contained(negated: bool, left: ast.expr, right: ast.expr, scope: Scope) -> 
     needle = value(left, scope)
     if needle is ABSENT:
         return False
-    if isinstance(right, ast.Tuple | ast.List | ast.Set) and bound_names(right, scope):
+    star = any(isinstance(each, ast.Starred) for each in ast.iter_child_nodes(right))
+    if isinstance(right, ast.Tuple | ast.List | ast.Set) and bound_names(right, scope) and not star:
         found = any(compare(ast.Eq(), needle, value(each, scope)) for each in right.elts)
-    elif isinstance(right, _LOOPS) and bound_names(right, scope):
+    elif isinstance(right, LOOPS) and bound_names(right, scope):
         elements = _elements(right, scope)
         found = any(each is not None and compare(ast.Eq(), needle, value(right.elt, each)) for each in elements)
         if negated and None in elements:
@@ -219,7 +239,7 @@ def _contained(negated: bool, left: ast.expr, right: ast.expr, scope: Scope) -> 
     return found is not negated
 
 
-_LOOPS = (ast.GeneratorExp, ast.ListComp, ast.SetComp)
+LOOPS = (ast.GeneratorExp, ast.ListComp, ast.SetComp)
 
 
 def _elements(node: ast.GeneratorExp | ast.ListComp | ast.SetComp, scope: Scope) -> list[Scope | None]:
@@ -268,7 +288,7 @@ def _call(node: ast.Call, scope: Scope) -> Any:
     function = called(node, scope)
     if any(isinstance(each, ast.Starred) for each in node.args) or any(not each.arg for each in node.keywords):
         return _opaque(node, scope)
-    if is_builtin(function, "any", "all") and len(node.args) == 1 and isinstance(node.args[0], _LOOPS):
+    if is_builtin(function, "any", "all") and len(node.args) == 1 and isinstance(node.args[0], LOOPS):
         whole = all if function is all else any  # what cannot be looped over meets nothing
         return whole(each is not None and truth(node.args[0].elt, each) for each in _elements(node.args[0], scope))
     if is_builtin(function, "bool") and len(node.args) == 1:
@@ -312,4 +332,7 @@ _HANDLERS: dict[type[ast.expr], Callable[[Any, Scope], Any]] = {
     ast.Call: _call,
     ast.Subscript: _subscript,
     ast.Slice: _slice,
+    ast.Tuple: _display,
+    ast.List: _display,
+    ast.Set: _display,
 }

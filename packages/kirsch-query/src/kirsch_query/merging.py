@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import logging
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, overload
 
 import sqlalchemy as sa
 from sqlalchemy import orm
@@ -28,9 +28,13 @@ if TYPE_CHECKING:
 
     Plain: TypeAlias = orm.Session | orm.scoped_session[Any]
     Asynchronous: TypeAlias = AsyncSession | async_scoped_session[Any]
+    _Models: TypeAlias = type[Any] | tuple[type[Any], ...]
+    _Asked: TypeAlias = Where[Any] | Callable[..., object] | str
 
 T = TypeVar("T")
 U = TypeVar("U")
+P = ParamSpec("P")
+R = TypeVar("R", covariant=True)
 _log = logging.getLogger("kirsch_query")
 
 MOST_CHANGED = 5000
@@ -47,15 +51,26 @@ class Recalled(list[T], Generic[T]):
         """Why Python, and not the database, decided parts of the query (``finish="python"``)."""
 
 
-def _asynchronous(function: Callable[..., T]) -> Callable[..., T]:
+class _Either(Protocol[P, R]):
+    """A function of a session, whose result is awaited where the session is asynchronous."""
+
+    @overload
+    def __call__(self, session: Plain, *args: P.args, **options: P.kwargs) -> R: ...
+    @overload
+    def __call__(self, session: Asynchronous, *args: P.args, **options: P.kwargs) -> Awaitable[R]: ...
+
+
+def _asynchronous(function: Callable[Concatenate[Any, P], R]) -> _Either[P, R]:
     """Let the first argument be an asynchronous session, whose result is then awaited, or a registry of sessions."""
 
     @functools.wraps(function)
-    def either(session: Any, *args: Any, **options: Any) -> Any:
+    def either(session: Any, *args: P.args, **options: P.kwargs) -> Any:
         if hasattr(session, "registry"):  # scoped_session, async_scoped_session
             session = session()
         if hasattr(session, "run_sync"):
             return session.run_sync(lambda plain: either(plain, *args, **options))
+        if not isinstance(session, orm.Session):
+            raise QueryError(f"{session!r} is not a session", hint="For a connection: execute(query.select(table)).")
         with session.no_autoflush:
             return function(session, *args, **options)
 
@@ -148,16 +163,38 @@ class _Query:
                 statement = statement.where(changed.excluded(target))
         return statement, exact
 
-    def joins(self) -> Iterator[tuple[Any, ...]]:
-        """For each choice of changed objects for some of the models: those, and None for the others."""
-        choices = [[None, *each.live] for each in self.changes]
-        yield from itertools.product(*choices)
-
     def rows(self, statement: Any) -> Any:
         """The database's rows, each once where a relation is loaded by a join."""
         found = self.session.execute(statement).unique().all()
         self.rows_read += len(found)
         return found
+
+    def found(self, ask: Callable[[Any, bool], Any]) -> Iterator[tuple[Any, ...]]:
+        """The rows that match, in no order.
+
+        ``ask`` is given the statement of those that the database has alone, and whether it is exact; what it gives is
+        executed, if it is not None.
+        """
+        _, guarded = self.query.judge()
+        # For each choice of changed objects for some of the models: those, and None for the others.
+        for held in itertools.product(*([None, *each.live] for each in self.changes)):
+            if None not in held:
+                if guarded(*held):
+                    yield held
+                continue
+            made = self.statement(held)
+            if made is None:
+                continue
+            statement, exact = made
+            if not any(each is not None for each in held):
+                statement = ask(statement, exact)
+            for row in () if statement is None else self.rows(statement):
+                given = iter(row)
+                whole = tuple(next(given) if each is None else each for each in held)
+                if exact or guarded(*whole):
+                    yield whole
+        if self.left:
+            _log.info("%d rows were read, since Python decides: %s", self.rows_read, self.left[0].problem)
 
 
 @overload
@@ -186,7 +223,7 @@ def recall(
 def recall(
     session: Plain,
     models: tuple[type[Any], ...],
-    query: Where[Any] | Callable[..., object] | str,
+    query: _Asked,
     *,
     order: Callable[..., Any] | None = None,
     limit: int | None = None,
@@ -219,7 +256,7 @@ def recall(
 def recall(
     session: Asynchronous,
     models: tuple[type[Any], ...],
-    query: Where[Any] | Callable[..., object] | str,
+    query: _Asked,
     *,
     order: Callable[..., Any] | None = None,
     limit: int | None = None,
@@ -245,129 +282,54 @@ def recall(
     ``finish="python"`` lets Python decide what the database cannot; without it such a query raises :class:`Refused`.
     With an asynchronous session the result is awaited.
     """
-    if (limit is not None and limit < 0) or offset < 0:
-        raise QueryError("limit and offset are not negative")
+    numbers: tuple[Any, ...] = (0 if limit is None else limit, offset)
+    if not all(isinstance(each, int) and each >= 0 for each in numbers):
+        raise QueryError("limit and offset are integers that are not negative")
     asked = _Query(session, models, query, finish)
     keys = ordering(order, asked.targets, asked.dialect, asked.changes)
     if keys.translator is not None:
         asked.refuse_unsaved(keys.translator.read, keys.translator.classes, but_key=True)
-    found: list[tuple[Any, ...]] = []
-    _, guarded = asked.query.judge()
-    for held in asked.joins():
-        if None not in held:
-            if guarded(*held):
-                found.append(held)
-            continue
-        made = asked.statement(held)
-        if made is None:
-            continue
-        statement, exact = made
-        if limit is not None and exact and not any(each is not None for each in held):
+
+    def arranged(statement: Any, exact: bool) -> Any:
+        if limit is not None and exact:
             statement = statement.limit(limit + offset)
-        if held.count(None) == len(held):
-            statement = keys.applied(statement)
-        for row in asked.rows(statement):
-            given = iter(row)
-            whole = tuple(next(given) if each is None else each for each in held)
-            if exact or guarded(*whole):
-                found.append(whole)
-    found.sort(key=keys.key)
-    found = found[offset : None if limit is None else offset + limit]
+        return keys.applied(statement)
+
+    found = sorted(asked.found(arranged), key=keys.key)[offset : None if limit is None else offset + limit]
     result = found if asked.several else [row[0] for row in found]
-    if asked.left:
-        _log.info("%d rows were read, since Python decides: %s", asked.rows_read, asked.left[0].problem)
     return Recalled(result, asked.rows_read, asked.left)
 
 
-def _counted(asked: _Query, expression: Callable[[Sequence[Any]], Any], memory: Callable[..., Any]) -> Iterator[Any]:
-    """An aggregate of what the database has, then the value of each row that memory decides."""
-    _, guarded = asked.query.judge()
-    for held in asked.joins():
-        if None not in held:
-            if guarded(*held):
-                yield memory(*held)
-            continue
-        made = asked.statement(held)
-        if made is None:
-            continue
-        statement, exact = made
-        if exact and not any(each is not None for each in held):
-            # Keeping the tables: a condition that is always true names none.
-            aggregate = statement.with_only_columns(expression(asked.targets), maintain_column_froms=True)
-            yield asked.session.execute(aggregate).scalar_one()
-            continue
-        for row in asked.rows(statement):
-            given = iter(row)
-            whole = tuple(next(given) if each is None else each for each in held)
-            if exact or guarded(*whole):
-                yield memory(*whole)
+def _counted(asked: _Query, aggregate: Any, memory: Callable[..., Any]) -> list[Any]:
+    """An aggregate of what the database has, and the value of each row that memory decides."""
+    sums = []
+
+    def summed(statement: Any, exact: bool) -> Any:
+        if not exact:
+            return statement
+        # Keeping the tables: a condition that is always true names none.
+        sums.append(statement.with_only_columns(aggregate, maintain_column_froms=True))
+        return None
+
+    values = [memory(*rows) for rows in asked.found(summed)]
+    return [*(asked.session.execute(each).scalar_one() for each in sums), *values]
 
 
-@overload
-def count(
-    session: Plain,
-    models: type[Any] | tuple[type[Any], ...],
-    query: Where[Any] | Callable[..., object] | str,
-    *,
-    finish: str | None = None,
-) -> int: ...
-@overload
-def count(
-    session: Asynchronous,
-    models: type[Any] | tuple[type[Any], ...],
-    query: Where[Any] | Callable[..., object] | str,
-    *,
-    finish: str | None = None,
-) -> Awaitable[int]: ...
 @_asynchronous
-def count(session: Any, models: Any, query: Any, *, finish: str | None = None) -> Any:
+def count(session: Any, models: _Models, query: _Asked, *, finish: str | None = None) -> int:
     """How many objects :func:`recall` would give, without reading those of the database."""
     asked = _Query(session, models, query, finish)
-    return int(sum(_counted(asked, lambda _: sa.func.count(), lambda *_: 1)))
+    return int(sum(_counted(asked, sa.func.count(), lambda *_: 1)))
 
 
-@overload
-def exists(
-    session: Plain,
-    models: type[Any] | tuple[type[Any], ...],
-    query: Where[Any] | Callable[..., object] | str,
-    *,
-    finish: str | None = None,
-) -> bool: ...
-@overload
-def exists(
-    session: Asynchronous,
-    models: type[Any] | tuple[type[Any], ...],
-    query: Where[Any] | Callable[..., object] | str,
-    *,
-    finish: str | None = None,
-) -> Awaitable[bool]: ...
 @_asynchronous
-def exists(session: Any, models: Any, query: Any, *, finish: str | None = None) -> Any:
+def exists(session: Any, models: _Models, query: _Asked, *, finish: str | None = None) -> bool:
     """Whether :func:`recall` would give anything."""
     return bool(recall(session, models, query, limit=1, finish=finish))
 
 
-@overload
-def total(
-    session: Plain,
-    models: type[Any] | tuple[type[Any], ...],
-    query: Where[Any] | Callable[..., object] | str,
-    of: Callable[..., Any],
-    *,
-    finish: str | None = None,
-) -> Any: ...
-@overload
-def total(
-    session: Asynchronous,
-    models: type[Any] | tuple[type[Any], ...],
-    query: Where[Any] | Callable[..., object] | str,
-    of: Callable[..., Any],
-    *,
-    finish: str | None = None,
-) -> Awaitable[Any]: ...
 @_asynchronous
-def total(session: Any, models: Any, query: Any, of: Callable[..., Any], *, finish: str | None = None) -> Any:
+def total(session: Any, models: _Models, query: _Asked, of: Callable[..., Any], *, finish: str | None = None) -> Any:
     """The sum of a number over the objects that :func:`recall` would give; where it is None it counts nothing.
 
     Integers and Decimals are summed exactly. Floats are refused, because their sum depends on the order of the rows.
@@ -382,7 +344,7 @@ def total(session: Any, models: Any, query: Any, of: Callable[..., Any], *, fini
         return 0 if found is None else found
 
     found = 0
-    for each in _counted(asked, lambda _: values.sum(), memory):
+    for each in _counted(asked, values.sum(), memory):
         found += values.python(each)
     return found
 

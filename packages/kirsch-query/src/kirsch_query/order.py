@@ -106,7 +106,8 @@ class Order:
 
     def single(self) -> Order:
         """This, if it is one number that can be summed exactly."""
-        assert self.scope is not None
+        if self.scope is None:
+            raise QueryError("total() is given a function of the number to sum", hint="Write lambda b: b.price.")
         place = self.scope.source.place(self.scope.source.body)
         if len(self.nodes) != 1 or self.nodes[0][1]:
             raise Refused("a sum is of one number", place)
@@ -167,8 +168,10 @@ def ordering(
             raise QueryError(f"the order takes {len(source.rows)} rows, and the query {len(targets)}")
         scope = Scope(source, space_of(function), dict(zip(source.rows, map(Entity, targets), strict=True)))
         nodes = []
-        for each in source.body.elts if isinstance(source.body, ast.Tuple) else [source.body]:
+        for each in source.body.elts if isinstance(source.body, ast.Tuple | ast.List) else [source.body]:
             turned = isinstance(each, ast.Call) and called(each, scope) is desc
+            if turned and isinstance(each, ast.Call) and (len(each.args) != 1 or each.keywords):
+                raise QueryError("desc() turns one key around", source.place(each))
             nodes.append((each.args[0] if turned and isinstance(each, ast.Call) else each, turned))
         order = Order(scope, nodes, changes)
         order.translator = translator = Translator(dialect)

@@ -9,8 +9,8 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from .errors import QueryError, SourceError
-from .scope import Scope, Space, space_of
-from .source import Source, from_function, from_text
+from .scope import Scope, Space, mangled, space_of
+from .source import Source, free_names, from_function, from_text
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -32,13 +32,7 @@ class Where(Generic[T]):
         """Whether it holds for an object; for a join, for one object of each kind."""
         if len(rows) != self.arity:
             raise QueryError(f"this query judges {self.arity} rows together, and was given {len(rows)}")
-        fast, guarded = self.judge()
-        if fast is None or any(isinstance(row, Mapping) for row in rows):
-            return guarded(*rows)
-        try:
-            return bool(fast(*rows))
-        except Exception:  # noqa: BLE001 - the rule for None decides, and raises again what is another mistake
-            return guarded(*rows)
+        return _ask(self.judge(), rows)
 
     def filter(self, rows: Iterable[T]) -> Iterator[T]:
         """The rows for which it holds, in their order. What depends on no row is evaluated once, at the first."""
@@ -86,10 +80,15 @@ class Where(Generic[T]):
         return cache.select(self, self.models(models))
 
     def explain(self, *models: Any, engine: Any = None) -> Explanation:
-        """What the query becomes: SQL, bound values, what was added and why, and which index serves it."""
+        """What the query becomes: SQL, bound values, what was added and why, and which index serves it.
+
+        ``engine`` is an engine or a connection; it may follow the models.
+        """
         from .explain import explain
 
-        return explain(self, self.models(models), engine)
+        if engine is None and len(models) == self.arity + 1:
+            *models, engine = models  # type: ignore[assignment]
+        return explain(self, self.models(tuple(models)), engine)
 
     def models(self, models: tuple[Any, ...]) -> tuple[Any, ...]:
         """``models``, if there are as many as the query judges rows."""
@@ -259,22 +258,35 @@ def where(query: Any = None, /, **names: Any) -> Where[Any]:
     compares attributes. Text is code: do not take it from users. Raises :class:`SourceError`.
     """
     if isinstance(query, Where):
+        if names:
+            raise QueryError("values of names are given with a function or a text, and this is a query already")
         return query
     if query is None:
         return _attributes(names)
     if isinstance(query, str):
-        return _some_rows(_Leaf(from_text(query, frozenset(names)), None, names))
+        return _checked(_Leaf(from_text(query, frozenset(names)), None, names))
     if not isinstance(query, FunctionType):
         raise SourceError(
             f"{query!r} is not a Python function, so that it has no source",
             hint="Give a lambda or a def with one return, or the same as text.",
         )
-    return _some_rows(_Leaf(from_function(query), query, names))
+    return _checked(_Leaf(from_function(query), query, names))
 
 
-def _some_rows(leaf: _Leaf[Any]) -> Where[Any]:
+def _checked(leaf: _Leaf[Any]) -> Where[Any]:
+    """A query that has rows, and that reads each name whose value it was given."""
+    source = leaf.source
     if not leaf.arity:
         raise SourceError("a query has an argument for the row that it judges", hint="Write lambda b: ...")
+    read = {mangled(each, source.private) for each in free_names(source.body).difference(source.rows)}
+    for name in leaf.given:
+        if name not in read:
+            import difflib
+
+            near = difflib.get_close_matches(name, read, 1)
+            hint = f"Did you mean {near[0]}?" if near else f"It reads {', '.join(sorted(read)) or 'no names'}."
+            problem = f"where() was given {name}, which the query does not read"
+            raise QueryError(problem, source.place(source.body), hint)
     return leaf
 
 
@@ -294,6 +306,8 @@ def comparison(attribute: str, operator: str, value: Any) -> Where[Any]:
 
     ``operator`` is one of Python's comparisons, ``contains`` for ``value in attribute``, ``startswith``, ``endswith``.
     """
+    if not all(isinstance(each, str) for each in (attribute, operator)):
+        raise QueryError("the attribute and the operator of a comparison are text")
     if not all(part.isidentifier() and not keyword.iskeyword(part) for part in attribute.split(".")):
         raise QueryError(f"{attribute!r} is not the name of an attribute")
     if operator in _OPERATORS:

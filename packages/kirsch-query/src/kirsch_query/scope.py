@@ -103,7 +103,7 @@ def bound_names(node: ast.expr, scope: Scope) -> frozenset[str]:
 def _compiled(node: ast.expr, names: tuple[str, ...], filename: str, private: str) -> CodeType:
     """The code of a function of ``names`` that returns the value of ``node``."""
     body = _Mangler(private).visit(_copy(node)) if private else node
-    return code_of(function_of((_mangled(name, private) for name in names), body), filename)
+    return code_of(function_of((mangled(name, private) for name in names), body), filename)
 
 
 def _copy(node: ast.expr) -> ast.expr:
@@ -112,7 +112,7 @@ def _copy(node: ast.expr) -> ast.expr:
     return copy.deepcopy(node)
 
 
-def _mangled(name: str, private: str) -> str:
+def mangled(name: str, private: str) -> str:
     prefix = private.lstrip("_")
     return f"_{prefix}{name}" if prefix and name.startswith("__") and not name.endswith("__") else name
 
@@ -125,17 +125,17 @@ class _Mangler(ast.NodeTransformer):
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         self.generic_visit(node)
-        node.attr = _mangled(node.attr, self.private)
+        node.attr = mangled(node.attr, self.private)
         return node
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
-        node.id = _mangled(node.id, self.private)
+        node.id = mangled(node.id, self.private)
         return node
 
 
 def attribute_name(node: ast.Attribute, scope: Scope) -> str:
     """The attribute's name as the compiler has it."""
-    return _mangled(node.attr, scope.source.private)
+    return mangled(node.attr, scope.source.private)
 
 
 def run(node: ast.expr, scope: Scope, values: Mapping[str, Any]) -> Any:
@@ -143,13 +143,13 @@ def run(node: ast.expr, scope: Scope, values: Mapping[str, Any]) -> Any:
     outside = scope.space.locals
     private = scope.source.private
     names = tuple(sorted(free_names(node) & (values.keys() | _unmangled(outside, free_names(node), private))))
-    arguments = [values[name] if name in values else outside[_mangled(name, private)] for name in names]
+    arguments = [values[name] if name in values else outside[mangled(name, private)] for name in names]
     code = _compiled(node, names, scope.source.filename, private)
     return FunctionType(code, scope.space.globals)(*arguments)
 
 
 def _unmangled(outside: Mapping[str, Any], names: frozenset[str], private: str) -> frozenset[str]:
-    return frozenset(name for name in names if _mangled(name, private) in outside)
+    return frozenset(name for name in names if mangled(name, private) in outside)
 
 
 def constant(node: ast.expr, scope: Scope) -> Any:
@@ -216,5 +216,5 @@ def is_builtin(function: Any, *names: str) -> bool:
 
 __all__ = [
     "ABSENT", "Absent", "Binding", "Item", "Late", "QueryError", "Scope", "Space", "attribute_name", "bound_names",
-    "called", "constant", "free_names", "inlined", "inlined_with", "is_builtin", "run", "space_of",
+    "called", "constant", "free_names", "inlined", "inlined_with", "is_builtin", "mangled", "run", "space_of",
 ]  # fmt: skip

@@ -13,14 +13,12 @@ import ast
 import functools
 import warnings
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from .errors import Place, SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-Function = ast.Lambda | ast.FunctionDef
 
 _FUTURE = functools.reduce(int.__or__, (getattr(__future__, n).compiler_flag for n in __future__.all_feature_names))
 _AS_TEXT = 'Give the same text as a string instead: where("b.price < limit", limit=limit).'
@@ -105,7 +103,8 @@ def _find(code: CodeType, function: FunctionType) -> Source:
     )
 
 
-_Candidate = tuple[ast.Lambda | ast.FunctionDef | ast.AsyncFunctionDef, str]
+_Definition: TypeAlias = "ast.Lambda | ast.FunctionDef | ast.AsyncFunctionDef"
+_Candidate: TypeAlias = "tuple[_Definition, str]"
 
 
 # A few files at a time: a tree is large, and a file's queries are mostly read one after the other.
@@ -134,46 +133,31 @@ def _parsed(filename: str, lines: tuple[str, ...]) -> tuple[dict[int, list[_Cand
     return found, frozenset(imported)
 
 
-def _compiles_to(
-    node: ast.Lambda | ast.FunctionDef | ast.AsyncFunctionDef, private: str, imported: frozenset[str], code: CodeType
-) -> bool:
+def _compiles_to(node: _Definition, private: str, imported: frozenset[str], code: CodeType) -> bool:
     """Whether a function's node compiles to ``code``, apart from line and column numbers."""
-    arguments = node.args
-    plain = ast.arguments(
-        posonlyargs=[ast.arg(each.arg) for each in arguments.posonlyargs],
-        args=[ast.arg(each.arg) for each in arguments.args],
-        vararg=arguments.vararg and ast.arg(arguments.vararg.arg),
-        kwonlyargs=[ast.arg(each.arg) for each in arguments.kwonlyargs],
-        kw_defaults=[None for _ in arguments.kwonlyargs],
-        kwarg=arguments.kwarg and ast.arg(arguments.kwarg.arg),
-        defaults=[],
-    )
-    function: ast.stmt
+    function: Any = shallow(node)
+    function.args = shallow(node.args)
+    # Defaults, annotations, decorators and type parameters are evaluated outside of the function's own code.
+    for name in ("posonlyargs", "args", "kwonlyargs"):
+        setattr(function.args, name, [ast.arg(each.arg) for each in getattr(node.args, name)])
+    function.args.defaults = []
+    function.args.kw_defaults = [None for _ in node.args.kwonlyargs]
     if isinstance(node, ast.Lambda):
-        function = ast.Expr(ast.Lambda(plain, node.body))
+        function = ast.copy_location(ast.Expr(function), node)
     else:
-        # Type parameters and decorators are evaluated outside of the function's own code.
-        function = type(node)(node.name, plain, node.body, [], None, None)
-        if "type_params" in function._fields:
-            setattr(function, "type_params", [])  # noqa: B010 - which older versions do not have
-    # Where a line begins decides which instructions the compiler leaves out.
-    for each in (function, function.value if isinstance(function, ast.Expr) else function):
-        ast.copy_location(each, node)
+        function.decorator_list, function.returns, function.type_params = [], None, []
     # A scope around it that has the free variables, and a class that gives private names their prefix.
-    free = [ast.Assign([ast.Name(name, ast.Store())], ast.Constant(None)) for name in code.co_freevars]
-    nothing = ast.arguments(
-        posonlyargs=[], args=[], vararg=None, kwonlyargs=[], kw_defaults=[], kwarg=None, defaults=[]
-    )
-    outer = ast.FunctionDef("outer", nothing, [*free, function], [], None, None)
-    around: ast.stmt = ast.ClassDef(private, [], [], [outer], []) if private else outer
-    for scope in (outer, around):
-        if "type_params" in scope._fields:
-            setattr(scope, "type_params", [])  # noqa: B010 - which older versions do not have
     names = imported.intersection(each.id for each in ast.walk(node) if isinstance(each, ast.Name))
-    imports: list[ast.stmt] = [ast.Import([ast.alias(name)]) for name in sorted(names)]
-    module = ast.fix_missing_locations(ast.Module([*imports, around], []))
+    imports = [f"import {name}" for name in sorted(names)]
+    free = [f"  {name} = None" for name in code.co_freevars]
+    module: Any = ast.parse(
+        "\n".join([*imports, f"class {private}:" if private else "if 1:", " def outer():", "  pass", *free])
+    )
+    module.body[-1].body[0].body.append(function)
     try:
-        compiled = compiled_quietly(module, code.co_filename, "exec", code.co_flags & _FUTURE)
+        compiled = compiled_quietly(
+            ast.fix_missing_locations(module), code.co_filename, "exec", code.co_flags & _FUTURE
+        )
     except (SyntaxError, ValueError):
         return False
     within = next(each for each in compiled.co_consts if isinstance(each, CodeType))
@@ -194,12 +178,21 @@ def compiled_quietly(tree: ast.Module | ast.Expression, filename: str, mode: str
 
 def function_of(names: Iterable[str], body: ast.expr) -> ast.Lambda:
     """The function of some names that returns an expression."""
-    at = {name: getattr(body, name) for name in ("lineno", "col_offset", "end_lineno", "end_col_offset")}
-    arguments = ast.arguments(
-        posonlyargs=[ast.arg(each, **at) for each in names], args=[], vararg=None, kwonlyargs=[], kw_defaults=[],
-        kwarg=None, defaults=[],
-    )  # fmt: skip
-    return ast.Lambda(arguments, body, **at)
+    function: Any = ast.parse(f"lambda {', '.join(names)}: 0", mode="eval").body
+    function.body = body
+    for each in (function, *function.args.args):
+        ast.copy_location(each, body)
+    found: ast.Lambda = function
+    return found
+
+
+_Node = TypeVar("_Node", bound=ast.AST)
+
+
+def shallow(node: _Node) -> _Node:
+    """A copy whose children are the same nodes, in lists of its own."""
+    fields = {name: list(each) if isinstance(each, list) else each for name, each in ast.iter_fields(node)}
+    return ast.copy_location(type(node)(**fields), node)
 
 
 def code_of(function: ast.expr, filename: str) -> CodeType:
@@ -277,6 +270,9 @@ def _checked(node: ast.AST, private: str, filename: str, lines: list[str], defau
     return Source(_expression(statements[0].value, filename, lines), rows, filename, lines, private)
 
 
+DEEPEST = 200
+"""How many expressions within each other a query may be; the functions that read its tree call themselves."""
+_TOO_DEEP = ("the expression is nested too deeply", "Write a part of it as a function, and call that.")
 _NOT_PLAIN: dict[type[ast.AST], tuple[str, str]] = {
     ast.NamedExpr: ("a query binds no names with :=", "Write the expression again in place of the name."),
     ast.Await: ("a query does not wait", "Await the value before, and let the query read a name."),
@@ -287,10 +283,13 @@ _NOT_PLAIN: dict[type[ast.AST], tuple[str, str]] = {
 
 def _expression(body: ast.expr, filename: str, lines: list[str]) -> ast.expr:
     """``body``, if each part of it means the same wherever it is evaluated. Raises SourceError."""
-    for node in ast.walk(body):
-        if type(node) in _NOT_PLAIN:
-            problem, hint = _NOT_PLAIN[type(node)]
+    todo: list[tuple[ast.AST, int]] = [(body, 0)]
+    while todo:
+        node, depth = todo.pop()
+        if type(node) in _NOT_PLAIN or depth > DEEPEST:
+            problem, hint = _NOT_PLAIN.get(type(node), _TOO_DEEP)
             raise SourceError(problem, Place.of(node, filename, lines), hint)
+        todo += [(child, depth + 1) for child in ast.iter_child_nodes(node)]
     return body
 
 
@@ -324,6 +323,8 @@ def from_text(text: str, given: frozenset[str]) -> Source:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SyntaxWarning)
             body = ast.parse(text.strip(), filename, mode="eval").body
+    except (ValueError, RecursionError, MemoryError) as error:  # a NUL before 3.12, or too many parentheses
+        raise SourceError(f"a query given as text does not parse: {str(error) or type(error).__name__}") from None
     except SyntaxError as error:
         place = Place(filename, error.lineno or 1, (error.offset or 1) - 1, error.end_offset or 1, error.text or text)
         raise SourceError(f"a query given as text does not parse: {error.msg}", place) from None

@@ -12,11 +12,7 @@ import sqlalchemy as sa
 from . import memory
 from .emit import DIALECTS, dialect_name, op, unproven
 from .errors import QueryError, Refused
-from .kinds import (
-    NUMBERS,
-    Kind,
-    constant_kind,
-)
+from .kinds import NUMBERS, Kind, constant_kind
 from .scope import ABSENT, Item, Late, Scope, bound_names
 
 if TYPE_CHECKING:
@@ -106,7 +102,7 @@ class Value:
     none: bool = False
     """Whether it can be None, as a column that may be NULL can."""
     present: SQL | None = None
-    """The condition that it is not absent, where it can be both None and absent."""
+    """The condition that it is not absent, where that is another one than that it is not NULL."""
     column: bool = False
     """Whether it is a plain column, so that an index may serve it."""
 
@@ -118,8 +114,20 @@ class Value:
             return None
         return self.sql.is_not(None)
 
+    def is_solid(self) -> SQL | None:
+        """The condition that it is neither absent nor None; None where it is neither."""
+        return self.sql.is_not(None) if self.none else self.is_there()
 
-Found: TypeAlias = "Constant | Value | Entity | Related | Many"
+
+@dataclass(frozen=True, eq=False)
+class Several:
+    """A tuple or a list that is written out, with values of rows among its items."""
+
+    type: type[Any]
+    items: tuple[Found, ...]
+
+
+Found: TypeAlias = "Constant | Value | Entity | Related | Many | Several"
 
 
 @dataclass(frozen=True)
@@ -138,9 +146,25 @@ def negated(found: Condition) -> Condition:
     return not found if isinstance(found, bool) else op("not_true", found)
 
 
-def negated_strict(found: SQL, *values: Constant | Value) -> Condition:
-    """True where the condition is false and every value is there."""
-    return both(negated(found), *(each.sql.is_not(None) for each in values if isinstance(each, Value)))
+def there(*found: Found) -> list[SQL | None]:
+    """The conditions that Python could evaluate all of these."""
+    conditions: list[SQL | None] = []
+    for each in found:
+        if isinstance(each, Several):
+            conditions += there(*each.items)
+        elif isinstance(each, Value):
+            conditions.append(each.is_there())
+    return conditions
+
+
+def as_sql(found: Condition) -> SQL:
+    """A condition as SQL, also where it is true or false of all rows."""
+    return found if not isinstance(found, bool) else sa.true() if found else sa.false()
+
+
+def solid(*found: Found) -> Condition:
+    """The condition that all of these are neither absent nor None."""
+    return both(*(each.is_solid() for each in found if isinstance(each, Value)))
 
 
 def both(*conditions: Condition | None) -> Condition:
@@ -302,6 +326,9 @@ class Base:
 
     def value(self, node: ast.expr, scope: Scope) -> Found:
         """What an expression is in SQL, or the constant that it is."""
+        raise NotImplementedError
+
+    def items(self, node: ast.Tuple | ast.List | ast.Set, scope: Scope) -> tuple[Found, ...]:
         raise NotImplementedError
 
     def _exact(self, node: ast.expr, scope: Scope) -> Condition:
