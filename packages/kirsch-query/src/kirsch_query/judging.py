@@ -30,11 +30,13 @@ class _Hoist(ast.NodeTransformer):
         self.parts: list[ast.expr] = []
 
     def visit(self, node: ast.AST) -> Any:
-        if isinstance(node, ast.Constant) or not isinstance(node, ast.expr) or isinstance(node, ast.Slice):
-            return self.generic_visit(shallow(node))  # the tree itself is read by others
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+        if not node._fields or isinstance(node, ast.Constant):
             return node
-        if isinstance(node, ast.Starred) or free_names(node) & self.bound:
+        if not isinstance(node, ast.expr) or isinstance(node, ast.Slice):
+            return self.generic_visit(shallow(node))  # the tree itself is read by others
+        if isinstance(node, ast.Name) and (node.id in self.bound or not isinstance(node.ctx, ast.Load)):
+            return node
+        if isinstance(node, ast.Starred) or not self.bound.isdisjoint(free_names(node)):
             return self._inside(node)
         self.parts.append(node)
         return ast.copy_location(ast.Name(f"{self.prefix}{len(self.parts) - 1}", ast.Load()), node)
@@ -71,8 +73,7 @@ def _hoisted(source: Source) -> _Hoisted | None:
     if source.private:
         return None
     prefix = "part_"
-    names = {getattr(each, "id", None) or getattr(each, "arg", None) or "" for each in ast.walk(source.body)}
-    while any(each.startswith(prefix) for each in names.union(source.rows)):
+    while any(prefix in line for line in source.lines):
         prefix += "_"
     hoist = _Hoist(frozenset(source.rows), prefix)
     body = hoist.visit(source.body)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import enum
+import functools
 import math
 import uuid
 from dataclasses import dataclass, replace
@@ -66,6 +67,7 @@ _NO_ZONES = "stores no time zone"
 _PLAIN_DATETIMES = (sa.DateTime, sa.DATETIME, sa.TIMESTAMP, mysql.DATETIME, postgresql.TIMESTAMP, sqlite.DATETIME)
 
 
+@functools.lru_cache(maxsize=1024)
 def kind_of(type_: Any) -> Kind:
     """The kind of a column's type. Raises NotExact."""
     kind = _kind(type_)

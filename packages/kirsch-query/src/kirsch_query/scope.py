@@ -156,6 +156,8 @@ def constant(node: ast.expr, scope: Scope) -> Any:
     """The value of an expression that reads no bound name: evaluated once in each use of the query."""
     if isinstance(node, ast.Constant):
         return node.value
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
+        return -node.operand.value  # type: ignore[operator]
     if isinstance(node, ast.Name) and not scope.source.private:
         outside = scope.space
         if node.id in outside.locals:
