@@ -398,3 +398,92 @@ def test_binding_equals_calling_with_the_signature_for_random_signatures() -> No
                 assert reply.json() == [
                     [name, list(each) if isinstance(each, tuple) else each] for name, each in expected
                 ]
+
+
+def test_annotated_keywords_are_converted_and_refused_as_other_parameters_are() -> None:
+    @web.popargs("year")
+    class Years:
+        def index(self, **numbers: int) -> Any:
+            return numbers
+
+    class Root:
+        years = Years()
+
+        def lists(self, **numbers: list[int]) -> Any:
+            return numbers
+
+        @web.post
+        def total(self, **numbers: int) -> Any:
+            return sum(numbers.values())
+
+    client = Client(web.App(Root()))
+    assert client.get("/years/2026?page=2").json() == {"year": 2026, "page": 2}
+    assert client.get("/years/x").status == 404
+    reply = client.get("/years/2026?page=2&size=large")
+    assert (reply.status, [each["name"] for each in reply.json()["errors"]]) == (400, ["size"])
+    assert client.get("/years/2026?page=2&page=3").status == 400
+    assert client.get("/lists?a=1&a=2&b=3").json() == {"a": [1, 2], "b": [3]}
+    assert client.post("/total", json={"a": 1, "b": 2}).json() == 3
+    assert client.post("/total", form={"a": 1, "b": 2}).json() == 3
+    assert client.post("/total", json={"a": "1"}).status == 422
+
+    class Wrong:
+        def index(self, **uploads: web.Upload) -> None: ...
+
+    with pytest.raises(web.ConfigError, match=r"\*\*uploads are fields"):
+        web.App(Wrong())
+
+
+def test_keywords_receive_files_and_refuse_the_name_of_the_object() -> None:
+    """A field named self was a second value for the method's first parameter: a TypeError, and a 500."""
+
+    class Root:
+        def index(self, **fields: Any) -> Any:
+            return fields
+
+        @staticmethod
+        def plain(**fields: Any) -> Any:
+            return fields
+
+        def apart(self, /, **fields: Any) -> Any:
+            return fields
+
+        @web.post
+        def send(self, **fields: Any) -> Any:
+            return {name: getattr(each, "filename", each) for name, each in fields.items()}
+
+    client = Client(web.App(Root()))
+    assert client.get("/?self=1").status == 400
+    assert client.get("/plain?self=1").json() == {"self": "1"}
+    assert client.get("/apart?self=1").json() == {"self": "1"}
+    assert client.post("/send", form={"a": "1"}, files={"f": ("n.txt", b"x")}).json() == {"a": "1", "f": "n.txt"}
+    strict = Client(web.App(Root(), {"params.unknown": "refuse"}))
+    assert strict.post("/send", json={"self": 1}).status == 422
+
+
+@dataclasses.dataclass
+class Search:
+    after: datetime.date | None = None
+    word: str | None = None
+    limit: int = 10
+
+
+def test_an_input_that_was_left_empty_is_none_where_none_is_allowed() -> None:
+    class Root:
+        def index(self, page: int | None = 1, word: str | None = None) -> Any:
+            return [page, word]
+
+        def need(self, page: int = 1) -> Any:
+            return page
+
+        @web.post
+        def search(self, search: Search) -> Any:
+            return search
+
+    client = Client(web.App(Root()))
+    assert client.get("/?page=&word=").json() == [None, ""]
+    assert client.get("/?page=x").status == 400
+    assert client.get("/need?page=").status == 400
+    found = client.post("/search", form={"after": "", "word": "", "limit": "5"}).json()
+    assert found == {"after": None, "word": "", "limit": 5}
+    assert client.post("/search", json={"after": ""}).status == 422

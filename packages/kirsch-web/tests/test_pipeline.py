@@ -438,6 +438,21 @@ def test_what_a_handler_returns_becomes_the_body(value: object, content_type: st
     assert reply.headers["Content-Length"] == str(len(body))
 
 
+@pytest.mark.parametrize("status", [204, 304])
+@pytest.mark.parametrize("value", ["text", {"a": 1}, iter(["part"])])
+def test_a_status_without_content_has_no_body_and_no_type(status: int, value: object) -> None:
+    """The client validates: a 304 with a Content-Type breaks WSGI's rules."""
+
+    class Root:
+        def index(self, *, request: web.Request) -> object:
+            request.response.status = status
+            return value
+
+    reply = Client(web.App(Root())).get("/")
+    assert (reply.status, reply.body) == (status, b"")
+    assert not {"Content-Type", "Content-Length"} & {name for name, _ in reply.headers}
+
+
 def test_none_is_204_and_what_has_no_json_is_500() -> None:
     class Root:
         def nothing(self) -> None:

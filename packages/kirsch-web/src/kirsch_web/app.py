@@ -420,12 +420,13 @@ class App:
             raise TypeError("an asynchronous handler needs ASGI: serve web.ASGI(app)")
         if not (isinstance(body, bytes) or no_content or is_async or request.plan.streams):
             body = response.collapse()
+        if no_content:
+            headers.remove("Content-Length")
+            if status != 205:  # whose empty content may have a type
+                headers.remove("Content-Type")
         if isinstance(body, bytes):
             if no_content:
                 body = b""
-                headers.remove("Content-Length")
-                if status == 204:
-                    headers.remove("Content-Type")
             else:
                 headers["Content-Length"] = str(len(body))
                 if body and "Content-Type" not in headers:
@@ -437,8 +438,6 @@ class App:
             close = getattr(body, "close", None)
             if close is not None:
                 close()
-            if no_content:
-                headers.remove("Content-Length")
             return line, headers.pairs(), []
         if is_async:
             return line, headers.pairs(), body  # type: ignore[return-value]  # for kirsch_web.asgi

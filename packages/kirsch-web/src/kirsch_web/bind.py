@@ -8,6 +8,8 @@ The status of a refusal says which part of the request was wrong: the path 404, 
 
 from __future__ import annotations
 
+import copy
+
 from kirsch_web import bodies
 from kirsch_web.convert import Invalid
 from kirsch_web.errors import BadText, ConfigError, HTTPError, NotFound
@@ -357,20 +359,37 @@ class _General:
     def _others(self, request: Request, fields: _Fields, keywords: dict[str, object], problems: Problems) -> None:
         """Fields that are no parameters: for ``**params``, or refused."""
         sources: list[tuple[str, Mapping[str, Any]]] = [("query", fields.query), ("body", fields.form)]
-        if fields.json is not None:
-            sources.append(("body", fields.json))
+        sources += [("body", fields.files), ("body", fields.json or {})]
+        if self.shape.keywords:
+            sources.append(("path", {name: [segment] for name, segment in (request.captured or {}).items()}))
         for source, values in sources:
             for name, value in values.items():
                 if name in self.names:
                     continue
-                if not self.shape.keywords:
+                if not self.shape.keywords or name == self.shape.instance:
                     problems.add(name, source, "is not a parameter")
+                elif self.shape.keyword is not None and values is not fields.files:
+                    found = self._typed(self.shape.keyword, name, value, source, values is fields.json, problems)
+                    if found is not _MISSING:
+                        keywords[name] = found
                 else:
                     single = isinstance(value, list) and len(value) == 1 and values is not fields.json
                     keywords[name] = value[0] if single else value
-        if self.shape.keywords:
-            captured = request.captured or {}
-            keywords.update({name: segment for name, segment in captured.items() if name not in self.names})
+
+    def _typed(
+        self, keyword: Parameter, name: str, value: Any, source: str, is_json: bool, problems: Problems
+    ) -> object:
+        """A field for ``**params`` that is annotated."""
+        parameter = copy.copy(keyword)
+        parameter.name = name
+        if not is_json and (parameter.text is not None or parameter.many is not None):
+            return self._texts(parameter, value, source, problems)
+        assert parameter.json is not None
+        try:
+            return parameter.json(value)
+        except Invalid as error:
+            _invalid(name, source, error, problems)
+            return _MISSING
 
 
 def _invalid(name: str, source: str, error: Invalid, problems: Problems) -> None:

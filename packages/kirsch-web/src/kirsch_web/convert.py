@@ -165,6 +165,16 @@ def _first_of(converters: tuple[FromText, ...], text: str) -> Any:
     raise BadText(" or ".join(reasons))
 
 
+def _or_none(converter: FromText, text: str) -> Any:
+    """A browser sends an input that was left empty as an empty text."""
+    try:
+        return converter(text)
+    except BadText:
+        if text:
+            raise
+        return None
+
+
 def plain(annotation: Any) -> Any:
     """The annotation without ``Annotated`` and the names of type aliases."""
     while True:
@@ -207,7 +217,8 @@ def text_converter(annotation: Any) -> FromText | None:
             return None
         # Text fits everything, so str is tried last.
         found_converters = sorted((each for each in converters if each is not None), key=lambda each: each is _str)
-        return found_converters[0] if len(found_converters) == 1 else partial(_first_of, tuple(found_converters))
+        one = found_converters[0] if len(found_converters) == 1 else partial(_first_of, tuple(found_converters))
+        return partial(_or_none, one) if type(None) in members and _str not in found_converters else one
     if isinstance(annotation, type):
         if issubclass(annotation, enum.Enum):
             return partial(_choice, {_literal_text(member.value): member for member in annotation})

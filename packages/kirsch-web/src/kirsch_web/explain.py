@@ -218,7 +218,8 @@ def _parameters(plan: Plan) -> list[str]:
     if plan.shape.rest is not None:
         lines.append(f"  *{plan.shape.rest_name}: {type_name(plan.shape.rest_annotation)}    the rest of the path")
     if plan.shape.keywords:
-        lines.append(f"  **{plan.shape.keywords}    all other fields")
+        kind = "" if plan.shape.keyword is None else f": {type_name(plan.shape.keyword.annotation)}"
+        lines.append(f"  **{plan.shape.keywords}{kind}    all other fields")
     return lines
 
 

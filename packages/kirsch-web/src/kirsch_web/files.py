@@ -67,6 +67,8 @@ _ABSENT = {
     errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO,
 }  # fmt: skip
 """Why a file cannot be opened that a client must not tell from one that does not exist."""
+_MOST = 4096
+"""Characters of a path below a directory: Linux has none that is longer, and following the links of one costs much."""
 
 
 def _open(path: str, flags: int) -> int:
@@ -187,6 +189,8 @@ class StaticFiles:
 
     def default(self, *path: str) -> Response:
         """The file of a path."""
+        if sum(map(len, path)) > _MOST:
+            raise NotFound
         for part in path:
             if not part or part.startswith(".") or "/" in part or "\\" in part or "\0" in part:
                 raise NotFound

@@ -133,6 +133,11 @@ class Shape:
         self.rest_annotation: Any = None
         self.keywords = ""
         """The name of ``**params``; empty without."""
+        self.keyword: Parameter | None = None
+        """What each of ``**params`` is converted by; None for text, of which a name that occurs again has a list."""
+        code = None if target is function else getattr(target, "__code__", None)
+        self.instance = "" if code is None or code.co_posonlyargcount else "".join(code.co_varnames[:1])
+        """The name that the method gives its object, mostly self: no field can be passed as this."""
         for each in signature.parameters.values():
             annotation = hints.get(each.name, inspect.Parameter.empty)
             if each.kind is inspect.Parameter.VAR_POSITIONAL:
@@ -145,6 +150,10 @@ class Shape:
                     )
             elif each.kind is inspect.Parameter.VAR_KEYWORD:
                 self.keywords = each.name
+                if annotation not in (inspect.Parameter.empty, Any, object, str):
+                    self.keyword = Parameter(each.name, annotation, each.empty, False, self.where)
+                    if self.keyword.source not in ("value", "record"):
+                        raise ConfigError(f"{self.where}: **{each.name} are fields, and cannot be {annotation!r}")
             else:
                 parameter = Parameter(each.name, annotation, each.default, each.kind in POSITIONAL, self.where)
                 if each.kind is inspect.Parameter.POSITIONAL_ONLY and parameter.source != "value":

@@ -58,6 +58,8 @@ def test_callable_spec(callable: Any, callable_args: Any, callable_kwargs: Any) 
     missing = [n for n in (*names, *keywords) if n in required and n not in of_path and n not in callable_kwargs]
     multiple = [name for name in of_path if name in callable_kwargs]
     extra = [name for name in callable_kwargs if name not in names and name not in keywords]
+    code = getattr(getattr(callable, "__func__", None), "__code__", None)
+    taken = code.co_varnames[:1] if code is not None else ()  # self, which **kwargs cannot take
 
     def refusal(status: int, what: str, which: list[str]) -> HTTPError:
         return HTTPError(status, f"{what} parameters: {', '.join(which)}" if request.show_mismatched_params else None)
@@ -68,7 +70,7 @@ def test_callable_spec(callable: Any, callable_args: Any, callable_kwargs: Any) 
         raise HTTPError(404)
     if multiple:
         raise refusal(400 if of_body.intersection(multiple) else 404, "Multiple values for", multiple)
-    if extra and inspect.Parameter.VAR_KEYWORD not in kinds:
+    if extra and (inspect.Parameter.VAR_KEYWORD not in kinds or set(taken).intersection(extra)):
         if of_query := [name for name in extra if name not in of_body]:
             raise refusal(404, "Unexpected query string", of_query)
         raise refusal(400, "Unexpected body", extra)

@@ -33,16 +33,13 @@ def expose(func: Any = None, alias: Any = None) -> Any:
     return decorate
 
 
-def popargs(*args: str, **kwargs: Any) -> Any:
+def popargs(*args: str, handler: Any = None) -> Any:
     """Take segments of the path as parameters: a class decorator, or the value of ``_cp_dispatch``.
 
     Args:
         *args: the parameters' names.
         handler: an object that serves the rest of the path, or a callable that makes one of the parameters.
     """
-    handler = kwargs.pop("handler", None)
-    if kwargs:
-        raise TypeError(f"popargs has one keyword, handler, and not {next(iter(kwargs))}")
 
     def decorated(cls_or_self: Any = None, vpath: Any = None) -> Any:
         if isinstance(cls_or_self, type):
