@@ -746,6 +746,23 @@ def test_wsgi_in_every_shape_is_not_not_loaded(name: str, write: Write, here: Pa
     assert run("--check-config", f"shapes:{name}", cwd=here).stdout == f"shapes:{name} is ok\n"
 
 
+def test_a_package_of_django_is_answered_with_its_module(here: Path) -> None:
+    (here / "mysite").mkdir()
+    for name in ("__init__", "settings", "asgi", "wsgi"):
+        (here / "mysite" / f"{name}.py").touch()
+    assert not_loaded("mysite", cwd=here).endswith("; did you mean mysite.wsgi?")
+
+
+def test_an_application_of_another_kind_of_server(write: Write, here: Path) -> None:
+    write(
+        tornado="class Application:\n    def __call__(self, request): ...",
+        page="import tornado\napp = tornado.Application()",
+    )
+    assert not_loaded("page:app", cwd=here) == (
+        "page:app is an application of tornado, which is neither WSGI nor ASGI; tornado serves it by itself"
+    )
+
+
 def test_factories_that_do_not_make(write: Write, here: Path) -> None:
     write(
         made="""

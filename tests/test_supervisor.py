@@ -263,6 +263,7 @@ def test_start_fails_when_import_exceeds_startup_timeout(tmp_path: Path, args: t
     assert done.returncode == 3
     assert 'hangs.py", line 2 in <module>' in done.stderr, "the stack of the import is written"
     assert "within 0.3 s" in done.stderr
+    assert "must not start a server when it is imported" in done.stderr.splitlines()[-1]
 
 
 def test_sigterm_during_start_ends_server(tmp_path: Path) -> None:

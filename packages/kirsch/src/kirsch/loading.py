@@ -332,7 +332,10 @@ def _default_attribute(module: ModuleType, factory: bool) -> tuple[str, bool]:
             return name, True
     names = _FACTORY_NAMES if factory else (*_APPLICATION_NAMES, *_FACTORY_NAMES)
     tried = " nor ".join(repr(name) for name in names)
-    raise LoadError(f"{module.__name__} has neither {tried}{_offer(module, names[0])}")
+    # What `django-admin startproject` makes: the package is named, and its module wsgi is meant.
+    inner = next((each for each in ("wsgi", "asgi") if each in _modules_in(getattr(module, "__path__", []))), None)
+    offer = f"; did you mean {module.__name__}.{inner}?" if inner else _offer(module, names[0])
+    raise LoadError(f"{module.__name__} has neither {tried}{offer}")
 
 
 def _attribute(module: ModuleType, path: str) -> Any:
@@ -402,6 +405,10 @@ def _check_application(found: Any, name: str, module: ModuleType) -> None:
         raise LoadError(f"{name} {what} {_described(found)}, and an application is something that can be called{offer}")
     if calling.interface_of(found) == "asgi":
         return
+    if (package := _package_with_a_server(found)) is not None:
+        raise LoadError(
+            f"{name} is an application of {package}, which is neither WSGI nor ASGI; {package} serves it by itself"
+        )
     trouble = calling.find_problem(found)
     if trouble is None:
         return
@@ -414,6 +421,11 @@ def _check_application(found: Any, name: str, module: ModuleType) -> None:
     if trouble.is_factory and not is_made:
         line = f"{name} {trouble}, so it is no application; if it makes one, write {name}{trouble.call}"
     raise LoadError(line)
+
+
+def _package_with_a_server(found: Any) -> str | None:
+    packages = (each.__module__.partition(".")[0] for each in type(found).__mro__)
+    return next((package for package in packages if package in ("aiohttp", "tornado")), None)
 
 
 def _described(value: object) -> str:

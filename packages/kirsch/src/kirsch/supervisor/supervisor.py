@@ -44,7 +44,7 @@ from kirsch.supervisor.signal_pipe import SignalPipe
 from kirsch.supervisor.system import has_terminal, how_ended
 from kirsch.supervisor.upgrade_manager import UpgradeManager
 from kirsch.supervisor.worker_manager import WorkerManager
-from kirsch.supervisor.worker_plan import NEVER, READY, plan
+from kirsch.supervisor.worker_plan import NEVER, READY, SERVES_ITSELF, plan
 from kirsch.supervisor.worker_plan import STOPPING as STOPPING_WORKER
 from kirsch.supervisor.zygote_pool import Zygote, ZygotePool
 
@@ -171,9 +171,8 @@ class Supervisor:
             service.report(INFO, self._explanation)
         self._worker_manager.run_due(now)
         for zygote in self._zygotes.check_time(now)[1]:
-            zygote.failure = {
-                "text": f"the application was not imported within {zygote.timeout:g} s (--startup-timeout)"
-            }
+            text = f"the application was not imported within {zygote.timeout:g} s (--startup-timeout){SERVES_ITSELF}"
+            zygote.failure = {"text": text}
             service.report(
                 CRITICAL, f"the zygote (pid {zygote.pid}) was not ready within {zygote.timeout:g} s; it is killed"
             )

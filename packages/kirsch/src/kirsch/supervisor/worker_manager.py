@@ -19,7 +19,7 @@ from kirsch.supervisor import control, worker_process
 from kirsch.supervisor import service as services
 from kirsch.supervisor.backoff import YOUNG_SECONDS
 from kirsch.supervisor.system import how_ended, kill, random_share, random_up_to
-from kirsch.supervisor.worker_plan import DUMP_SECONDS, NEVER, READY, STARTING, STOPPING, Worker
+from kirsch.supervisor.worker_plan import DUMP_SECONDS, NEVER, READY, SERVES_ITSELF, STARTING, STOPPING, Worker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -211,7 +211,8 @@ class WorkerManager:
         else:
             generation = self._service.generation_of(worker)
             limit = generation.chosen.startup_timeout
-            worker.failure = {"text": f"the application was not ready within {limit:g} s (--startup-timeout)"}
+            text = f"the application was not ready within {limit:g} s (--startup-timeout){SERVES_ITSELF}"
+            worker.failure = {"text": text}
             self._kill(worker, f"{worker} was not ready within {limit:g} s", dump=True)
             if not worker.pid:
                 # The zygote has not forked it.

@@ -21,6 +21,9 @@ STARTING, READY, STOPPING = "starting", "ready", "stopping"
 
 NEVER = float("inf")
 
+SERVES_ITSELF = "; its stack is above. A module that is served must not start a server when it is imported"
+"""What is behind most imports that do not end: ``app.run()`` without ``if __name__ == "__main__":``."""
+
 DUMP_SECONDS = 0.5
 """How long a child that missed a deadline has to write its stacks before the supervisor kills it."""
 
