@@ -359,6 +359,18 @@ def test_start_in_a_directory_that_was_removed(serve: Serve, write_app: Write, t
     assert "Traceback" not in site.stderr
 
 
+def test_start_in_a_directory_that_was_removed_says_so(tmp_path: Path) -> None:
+    folder = tmp_path / "release"
+    folder.mkdir()
+    program = f"import os, sys; os.rmdir({str(folder)!r}); from kirsch.cli import main; sys.exit(main(['missing']))"
+    command = [sys.executable, "-I", "-c", program]
+    environment = {**os.environ, "KIRSCH_BIND": "127.0.0.1:0"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 3
+    assert "in the current directory, which has been removed, or elsewhere on the Python path" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_signal_to_the_whole_group_cuts_no_request(serve: Serve, write_app: Write) -> None:
     """Heroku and service managers send SIGTERM to every process. Here the supervisor's message is first."""
     site = serve(write_app(APP), "-w1")

@@ -286,7 +286,7 @@ def _missing(name: str, rest: str) -> str:
         mended = f"; did you mean {parent}:{last}?" if hasattr(package, last) and not rest else ""
         return f"there is no module {name!r}: {parent} is a module and not a package{mended}"
     prefix = f"{parent}." if parent else ""
-    where = f"in the package {parent}" if parent else f"in {os.getcwd()} or elsewhere on the Python path"
+    where = f"in the package {parent}" if parent else f"{_here()} elsewhere on the Python path"
     line = f"there is no module {prefix + last!r} {where}"
     near = nearest(last, _modules_in(places))
     if near:
@@ -299,6 +299,15 @@ def _missing(name: str, rest: str) -> str:
         if near := nearest(last, commands.names()):
             return f"{line}; did you mean the command `kirsch {near}`?"
     return f"{line}; --chdir or --pythonpath can say where it is"
+
+
+def _here() -> str:
+    """``in /srv/shop or``, with what keeps modules there from being found."""
+    try:
+        here = os.getcwd()
+    except OSError:
+        return "in the current directory, which has been removed, or"
+    return f"in {here} or" if os.access(here, os.R_OK | os.X_OK) else f"in {here}, which this user cannot read, or"
 
 
 def _is_standard(directory: str) -> bool:
