@@ -177,10 +177,10 @@ def front(name: str, *args: str, replace: dict[str, str] | None = None) -> Itera
             yield Front(name, kirsch.port, kirsch, folder)
             return
         port = free_port()
-        text = block(page, program, path).replace("/run/shop", str(folder))
+        text = re.sub("/run/(shop|lighttpd)", str(folder), block(page, program, path))
         command = [sys.executable, "-m", "kirsch", "--chdir", str(TESTS), *args, "gateway_app:app"]
         text = re.sub(
-            r"/usr/local/bin/kirsch --chdir /srv (.*)shop\.wsgi:app",
+            r"/srv/shop/venv/bin/kirsch --chdir /srv/shop (.*)shop\.wsgi:app",
             rf"{shlex.join(command[:-1])} \1gateway_app:app",
             text,
         )

@@ -280,6 +280,11 @@ pub trait Protocol: Default {
         let _ = exchanges;
     }
 
+    /// Whether [`write_control`](Self::write_control) may have something to write.
+    fn has_control(&self) -> bool {
+        true
+    }
+
     /// Writes what the protocol has to say by itself, such as an acknowledgement of what was read. Multiplexed protocols
     /// only.
     fn write_control(&mut self, out: &mut Vec<u8>) {

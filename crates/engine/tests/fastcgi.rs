@@ -61,14 +61,15 @@ fn ask_with(flags: u8, id: u16, plan: usize, software: &str) -> Vec<u8> {
     [begin, record(PARAMS, id, &params), record(PARAMS, id, b""), record(STDIN, id, b"")].concat()
 }
 
-/// The records that a client has received: kind, number of the request, content.
+/// The records that a client has received: kind, number of the request, content. The end of the connection may take the
+/// place of the last one's padding.
 fn records(client: &Client) -> Vec<(u8, u16, Vec<u8>)> {
     let (mut found, mut rest) = (Vec::new(), &client.received[..]);
     while let [1, kind, id1, id0, length1, length0, padding, _, after @ ..] = rest {
         let length = usize::from(u16::from_be_bytes([*length1, *length0]));
-        let Some((content, after)) = after.split_at_checked(length + usize::from(*padding)) else { break };
-        found.push((*kind, u16::from_be_bytes([*id1, *id0]), content[..length].to_vec()));
-        rest = after;
+        let Some((content, after)) = after.split_at_checked(length) else { break };
+        found.push((*kind, u16::from_be_bytes([*id1, *id0]), content.to_vec()));
+        rest = after.get(usize::from(*padding)..).unwrap_or_default();
     }
     found
 }
@@ -178,6 +179,9 @@ fn last_response_and_the_end_of_the_connection_leave_in_one_step() {
         let (last, ..) = records(&client).pop().expect("there are some");
         // nginx closes a connection of which anything follows the end of a response.
         assert_eq!(last, if software.starts_with("nginx") { GET_VALUES_RESULT } else { END_REQUEST });
+        // Apache waits for a byte of padding, and gets the end: in between it would send a further request.
+        let padding = client.received[client.received.len() - 10];
+        assert_eq!(padding, u8::from(software.starts_with("Apache")), "{software}");
     }
 }
 
@@ -216,15 +220,17 @@ fn idle_connection_whose_front_cannot_be_told_is_served_once_more() {
 #[test]
 fn request_that_arrives_before_the_last_response_is_sent_is_answered() {
     // The rest of it may come later.
-    for split in [0, 3, 8, 12, 16, 100] {
+    for (software, split) in
+        ["other", "Apache/2.4.71"].into_iter().flat_map(|it| [0, 3, 8, 12, 16, 100].map(|at| (it, at)))
+    {
         let mut world = world(vec![Plan::sized(&[5]), Plan::sized(&[6])]);
         world.keeps = true;
         let mut client = world.client();
-        client.send(ask(1, 0, "other"));
+        client.send(ask(1, 0, software));
         world.until("it is called", &mut [&mut client], |world, _| world.is_out(0));
         drain(&mut world, false);
         world.settle();
-        let second = ask(2, 1, "other");
+        let second = ask(2, 1, software);
         let (now, later) = second.split_at(if split == 0 { second.len() } else { split });
         client.send(now);
         client.pump();

@@ -75,7 +75,7 @@ impl<A: App> Connection<A> {
 
     /// Sends what is composed; false if the peer is gone.
     pub(super) fn flush(&mut self, context: &mut EngineContext<A>) -> bool {
-        if self.is_multiplexed() {
+        if self.is_multiplexed() && self.protocol.has_control() {
             self.write_control(context);
         }
         if context.observer.is_some() { self.flush_observed(context) } else { self.flush_now(context) }

@@ -224,6 +224,10 @@ impl Protocol for AnyProtocol {
         }
     }
 
+    fn has_control(&self) -> bool {
+        if let Any::FastCgi(fastcgi) = &self.0 { fastcgi.receiver().has_answers() } else { false }
+    }
+
     fn write_control(&mut self, out: &mut Vec<u8>) {
         if let Any::FastCgi(fastcgi) = &mut self.0 {
             fastcgi.write_control(out);

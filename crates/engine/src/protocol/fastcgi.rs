@@ -11,6 +11,8 @@ pub(super) struct FastCgi {
     receiver: Receiver,
     front: Front,
     drain: Drain,
+    /// The last record has announced a byte of padding that was not written.
+    owes_padding: bool,
 }
 
 /// Which web server it is, as far as it matters to a connection that is to take no further request.
@@ -23,6 +25,8 @@ enum Front {
     Nginx,
     /// It sends no further request when it is told so.
     HaProxy,
+    /// It looks whether a connection has ended before it sends a further request, but not whether anything can be read.
+    Apache,
     Other,
 }
 
@@ -57,6 +61,7 @@ impl FastCgi {
                     self.front = match head.variable(b"SERVER_SOFTWARE") {
                         Some(software) if software.starts_with(b"nginx/") => Front::Nginx,
                         Some(software) if software.starts_with(b"HAProxy ") => Front::HaProxy,
+                        Some(software) if software.starts_with(b"Apache") => Front::Apache,
                         _ => Front::Other,
                     };
                 }
@@ -92,7 +97,10 @@ impl FastCgi {
         out: &mut Vec<u8>,
     ) -> Sender {
         match self.id(stream) {
-            Some(id) => fastcgi::begin(id, draft, request, length, out),
+            Some(id) => {
+                self.pad(out);
+                fastcgi::begin(id, draft, request, length, out)
+            }
             // The web server has given it up: what is written goes nowhere.
             None => wire::cgi::begin(draft, request, length, wire::cgi::StatusLine::Cgi, &mut Vec::new()),
         }
@@ -133,14 +141,28 @@ impl FastCgi {
     }
 
     fn end(&mut self, id: RequestId, status: ProtocolStatus, out: &mut Vec<u8>) {
-        fastcgi::end_request(id, status, out);
+        self.pad(out);
         self.forget_stream(id.serial);
-        // Otherwise the web server may send a request before it sees that the connection ends, and must not send it
-        // again if it is a POST.
+        // The web server must not send a request before it sees that the connection ends: it could not send it again if
+        // it is a POST. A web server that leaves closing to us sends none.
+        let is_last = self.drain == Drain::Over && !self.receiver.is_ending();
+        if is_last && self.front == Front::Apache && self.receiver.is_idle() {
+            fastcgi::end_request_and_connection(id, status, out);
+            self.owes_padding = true;
+        } else {
+            fastcgi::end_request(id, status, out);
+        }
         if self.drain == Drain::Over && self.front == Front::Nginx {
             fastcgi::excess(out);
         }
         self.tell(out);
+    }
+
+    /// Writes the byte of padding that the end of the connection was to take the place of: it goes on.
+    fn pad(&mut self, out: &mut Vec<u8>) {
+        if std::mem::take(&mut self.owes_padding) {
+            out.push(0);
+        }
     }
 
     pub(super) fn forget_stream(&mut self, stream: StreamId) {
@@ -182,7 +204,10 @@ impl FastCgi {
     }
 
     pub(super) fn write_control(&mut self, out: &mut Vec<u8>) {
-        self.receiver.take_answers(out);
+        if self.receiver.has_answers() {
+            self.pad(out);
+            self.receiver.take_answers(out);
+        }
     }
 }
 

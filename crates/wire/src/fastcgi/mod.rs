@@ -17,4 +17,4 @@ mod send;
 
 pub use receive::{Event, Receiver};
 pub use record::{ProtocolStatus, RequestId};
-pub use send::{begin, end_request, end_stdout, excess, stderr, stdout, take_no_more};
+pub use send::{begin, end_request, end_request_and_connection, end_stdout, excess, stderr, stdout, take_no_more};

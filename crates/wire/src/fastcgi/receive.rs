@@ -171,7 +171,11 @@ impl Receiver {
         match self.stage {
             Stage::Header(have) => {
                 let count = input.len().min(HEADER - have);
-                self.header[have..have + count].copy_from_slice(&input[..count]);
+                if let (0, Some(whole)) = (have, input.first_chunk()) {
+                    self.header = *whole;
+                } else {
+                    self.header[have..have + count].copy_from_slice(&input[..count]);
+                }
                 if have + count < HEADER {
                     self.stage = Stage::Header(have + count);
                     return Ok((count, Step::Nothing));
@@ -264,6 +268,18 @@ impl Receiver {
         self.content = Vec::new();
         self.answers = Vec::new();
         self.requests.shrink_to_fit();
+    }
+
+    /// Whether no request is under way, and none has begun.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.requests.is_empty() && !self.is_in_head()
+    }
+
+    /// Whether there are answers to [take](Self::take_answers).
+    #[must_use]
+    pub fn has_answers(&self) -> bool {
+        !self.answers.is_empty()
     }
 
     /// Takes the answers to what was no request, if there are any.

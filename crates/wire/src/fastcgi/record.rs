@@ -5,6 +5,8 @@ use crate::message::Fault;
 pub(super) const VERSION: u8 = 1;
 /// Bytes of a record's header.
 pub(super) const HEADER: usize = 8;
+/// Where a header says how many bytes of padding there are.
+pub(super) const PADDING_LENGTH: usize = 6;
 /// Bytes of content that a record holds.
 pub(super) const MOST: usize = 0xffff;
 

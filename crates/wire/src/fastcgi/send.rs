@@ -1,6 +1,8 @@
 //! The writing half.
 
-use super::record::{self, GET_VALUES_RESULT, HEADER, MOST, ProtocolStatus, RequestId, STDERR, STDOUT, end};
+use super::record::{
+    self, GET_VALUES_RESULT, HEADER, MOST, PADDING_LENGTH, ProtocolStatus, RequestId, STDERR, STDOUT, end,
+};
 use crate::cgi::{self, StatusLine};
 use crate::http1::{Request, Sender};
 use crate::message::Draft;
@@ -41,6 +43,18 @@ pub fn end_stdout(id: RequestId, out: &mut Vec<u8>) {
 /// Writes that a request is over. Its number may be used again.
 pub fn end_request(id: RequestId, status: ProtocolStatus, out: &mut Vec<u8>) {
     end(id.number, status, out);
+}
+
+/// As [`end_request`], for a connection that ends behind it: the record announces a byte of padding, and the end of the
+/// connection comes in its place.
+///
+/// Apache has passed the whole response on by then. It is done with the request only when it has read the padding or
+/// the end, and so cannot send a further request on the connection in between. It reports the record as cut in its log.
+/// If the connection goes on nevertheless, a byte must be written first.
+pub fn end_request_and_connection(id: RequestId, status: ProtocolStatus, out: &mut Vec<u8>) {
+    let padding = out.len() + PADDING_LENGTH;
+    end(id.number, status, out);
+    out[padding] = 1;
 }
 
 /// Writes that the application takes no further requests on this connection: the answer to `GET_VALUES` once more, with a
