@@ -531,10 +531,13 @@ impl<A: App> Engine<A> {
         }
     }
 
-    /// Goes on with a connection that has other exchanges beside the one whose call is returned.
+    /// Goes on with a connection that may have something to do beside the exchange whose call is returned.
     fn go_on_beside(&mut self, slot: usize, app: &mut A) {
         if self.connections[slot].is_multiplexed() && self.watch_or_cut(slot, app) {
-            self.connections[slot].come_back(&mut self.round.again);
+            let connection = &mut self.connections[slot];
+            if self.context.is_draining() || connection.has_more_beside() {
+                connection.come_back(&mut self.round.again);
+            }
         }
     }
 

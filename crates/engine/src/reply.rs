@@ -3,7 +3,7 @@
 use crate::app::{App, RequestOf, SenderOf};
 use crate::coalescing::DeferredOutput;
 use crate::compose::Composer;
-use crate::config::WRITE_BUFFER;
+use crate::config::{COPY_AT_MOST, WRITE_BUFFER};
 use crate::deadline::Millis;
 use crate::exchange::Backlog;
 use crate::in_flight::{Ending, InFlight, Pace};
@@ -151,15 +151,12 @@ impl<A: App> Reply<'_, A> {
         // What is admitted is at most the chunk's length, which is a usize.
         let end = usize::try_from(admitted).unwrap_or(length);
         if self.protocol.is_multiplexed() {
-            self.backlog().output.push_chunk(chunk, 0, end);
-            self.pump();
+            self.push_part(chunk, end);
             return verdict;
         }
         self.out.push(chunk, end);
         in_flight.sender.close(admitted, &mut self.out.bytes);
-        if self.out.is_full() {
-            self.flush();
-        }
+        self.flush_if_full();
         verdict
     }
 
@@ -178,15 +175,12 @@ impl<A: App> Reply<'_, A> {
         let end = usize::try_from(admitted).unwrap_or(length);
         let is_whole = in_flight.sender.room() == Some(0);
         if self.protocol.is_multiplexed() {
-            self.backlog().output.push_chunk(chunk, 0, end);
-            self.pump();
+            self.push_part(chunk, end);
             return is_whole;
         }
         self.out.push(chunk, end);
         in_flight.sender.close(admitted, &mut self.out.bytes);
-        if self.out.is_full() {
-            self.flush();
-        }
+        self.flush_if_full();
         is_whole
     }
 
@@ -248,10 +242,40 @@ impl<A: App> Reply<'_, A> {
             Some(trailers) => in_flight.sender.finish_with(trailers, out)?,
         }
         if self.protocol.is_multiplexed() {
-            self.backlog().finish();
-            self.pump();
+            if self.has_way() {
+                self.protocol.end_response(self.stream, &mut self.out.bytes);
+                self.flush_if_full();
+            } else {
+                self.backlog().finish();
+                self.pump();
+            }
         }
         Ok(())
+    }
+
+    /// Whether nothing of a response waits for its client, nor anything that others have sent on the connection: what
+    /// comes next can be composed at once, and needs no memory to wait in.
+    fn has_way(&self) -> bool {
+        self.backlog.is_none() && self.output.is_empty() && !self.is_gone()
+    }
+
+    /// Frames the first `end` bytes of `chunk` as far as the client takes them now. The rest waits.
+    fn push_part(&mut self, chunk: A::Chunk, end: usize) {
+        if end <= COPY_AT_MOST && self.has_way() && self.protocol.window(self.stream) >= end {
+            if end > 0 {
+                self.protocol.frame(self.stream, &chunk.as_ref()[..end], &mut self.out.bytes);
+                self.flush_if_full();
+            }
+            return;
+        }
+        self.backlog().output.push_chunk(chunk, 0, end);
+        self.pump();
+    }
+
+    fn flush_if_full(&mut self) {
+        if self.out.is_full() {
+            self.flush();
+        }
     }
 
     /// What of a response waits for its client, where each exchange has its own window.
@@ -272,8 +296,8 @@ impl<A: App> Reply<'_, A> {
         let pumped = backlog.pump(self.protocol, self.stream, WRITE_BUFFER, self.scratch, &mut self.out.bytes);
         if pumped.is_err() {
             *self.loss = Loss::Exchange;
-        } else if self.out.is_full() {
-            self.flush();
+        } else {
+            self.flush_if_full();
         }
     }
 

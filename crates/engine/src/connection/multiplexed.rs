@@ -50,6 +50,13 @@ impl<A: App> Connection<A> {
         self.exchanges.len() < context.config.exchanges && !context.is_full && !is_told
     }
 
+    /// Whether there is anything to be done beside the only exchange, whose call is out, before the poller reports something:
+    /// input that may hold other requests, other exchanges, or answers of the protocol.
+    pub(crate) fn has_more_beside(&self) -> bool {
+        let has_input = self.input.has_unseen() || self.input.is_readable();
+        has_input || self.exchanges.len() != 1 || self.protocol.has_control()
+    }
+
     /// Begins the end of an open connection: tells the client that no further exchange is begun, if the protocol can. A
     /// protocol that cannot ends the connection behind the next exchange ([`Protocol::is_ending`]).
     pub(super) fn announce_end(&mut self, context: &mut EngineContext<A>) {

@@ -4,7 +4,8 @@
 //! the response or before it. What the web server gets is bounded, so that an application that reports much neither holds
 //! up its response nor fills memory; the log has all of it.
 
-use super::start_response::StartResponseRef;
+use super::start_response::{Handles, StartResponseRef};
+use crate::object::Object;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
@@ -37,6 +38,13 @@ struct Text {
 impl Text {
     fn new() -> Self {
         Self { partial: Vec::new(), left: MOST }
+    }
+
+    /// Forgets what another request has written.
+    fn renew(&mut self) {
+        self.partial.clear();
+        self.partial.shrink_to(PARTIAL);
+        self.left = MOST;
     }
 
     /// Takes a part in, and returns the lines that are complete with it.
@@ -81,8 +89,22 @@ impl Text {
 }
 
 impl RequestErrors {
-    pub(super) fn new(log: Py<PyAny>, start_response: StartResponseRef) -> Self {
-        Self { log, start_response, text: Mutex::new(Text::new()) }
+    /// That of the request that `handles` are for; what is written to it goes to `log` too.
+    ///
+    /// # Errors
+    /// `MemoryError`.
+    pub(super) fn of<'a>(py: Python<'_>, handles: &'a Handles, log: &Object) -> PyResult<&'a Object> {
+        if let Some(errors) = handles.errors().get() {
+            // Another request's, to which nothing refers any more.
+            if let Ok(errors) = errors.bind(py).cast::<Self>() {
+                errors.get().text().renew();
+            }
+            return Ok(errors);
+        }
+        let log = log.bind(py).clone().unbind();
+        let errors = Self { log, start_response: handles.keep(py), text: Mutex::new(Text::new()) };
+        let errors = Py::new(py, errors)?.into_any().into();
+        Ok(handles.errors().get_or_init(|| errors))
     }
 
     /// Nothing of Python runs, and nothing panics, while it is held.

@@ -126,8 +126,7 @@ impl Inputs {
 
     /// Sets `wsgi.errors` to one that writes to `log` and to the web server.
     pub(crate) fn set_errors(&self, py: Python<'_>, environ: &Object, handles: &Handles, log: &Object) -> PyResult<()> {
-        let errors = RequestErrors::new(log.bind(py).clone().unbind(), handles.keep(py));
-        assign(py, environ, &self.errors, &Py::new(py, errors)?.into_any().into())
+        assign(py, environ, &self.errors, RequestErrors::of(py, handles, log)?)
     }
 
     /// Sets `wsgi.websocket`, and `werkzeug.socket` for applications that speak WebSocket themselves. Either costs little

@@ -3,7 +3,8 @@
 //!
 //! They are C-level types with vectorcall, because the application calls one of them in every request. All three share
 //! one [`Exchange`], which lies in the `StartResponse`; the others hold that one alive. The three are used again for
-//! another response if nothing else refers to them; an application that has kept one finds it closed.
+//! another response if nothing else refers to them, and so is the `wsgi.errors` that a web server gets; an application
+//! that has kept one finds it closed.
 //!
 //! An application may call them from any thread that is attached to the interpreter, and at any time.
 
@@ -14,7 +15,7 @@ use pyo3::exceptions::{PyAssertionError, PyRuntimeError, PyTypeError, PyValueErr
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::ptr;
-use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use wire::message::{Draft, Misuse};
 
 #[repr(C)]
@@ -40,11 +41,12 @@ pub(crate) struct HandleTypes {
     spare: Mutex<Vec<Handles>>,
 }
 
-/// The three callables of one response.
+/// The three callables of one response, and its `wsgi.errors` where the web server takes what is written to it.
 pub(crate) struct Handles {
     start_response: Object,
     write: Object,
     disconnected: Object,
+    errors: OnceLock<Object>,
 }
 
 /// A `StartResponse`.
@@ -106,7 +108,7 @@ impl HandleTypes {
             let write = companion(&self.write, call_write)?;
             let disconnected = companion(&self.disconnected, call_disconnected)?;
             (&raw mut (*it).write).write(write.as_ptr());
-            Some(Handles { start_response, write, disconnected })
+            Some(Handles { start_response, write, disconnected, errors: OnceLock::new() })
         }
     }
 }
@@ -118,6 +120,11 @@ impl Handles {
 
     pub(super) fn disconnected(&self) -> &Object {
         &self.disconnected
+    }
+
+    /// Its `wsgi.errors`, if the web server takes what is written to it. It is used again with the handles.
+    pub(super) fn errors(&self) -> &OnceLock<Object> {
+        &self.errors
     }
 
     /// The `StartResponse`, for something that outlives the handles.
@@ -136,12 +143,14 @@ impl interface::Handles for Handles {
     /// one between them meanwhile. There handles are used once.
     fn is_shared(&self) -> bool {
         // SAFETY: all are live, and a count is read as a whole. Under the GIL it is exact, because a thread that is about
-        // to return or to keep handles is attached. The two others hold the first.
+        // to return or to keep handles is attached. The others hold the first.
         cfg!(Py_GIL_DISABLED)
             || unsafe {
-                ffi::Py_REFCNT(self.start_response.as_ptr()) != 3
+                let errors = self.errors.get();
+                ffi::Py_REFCNT(self.start_response.as_ptr()) != 3 + isize::from(errors.is_some())
                     || ffi::Py_REFCNT(self.write.as_ptr()) != 1
                     || ffi::Py_REFCNT(self.disconnected.as_ptr()) != 1
+                    || errors.is_some_and(|errors| ffi::Py_REFCNT(errors.as_ptr()) != 1)
             }
     }
 }

@@ -93,10 +93,13 @@ impl Repeat {
 
 /// How many bytes both begin with. Nearly all of them, as a rule: so they are compared by the block.
 fn common_prefix(one: &[u8], other: &[u8]) -> usize {
-    let mut same = 0;
-    for size in [256, 32, 8, 1] {
-        let blocks = one[same..].chunks_exact(size).zip(other[same..].chunks_exact(size));
-        same += blocks.take_while(|(one, other)| one == other).count() * size;
-    }
-    same
+    let mut same = equal_blocks::<64>(one, other);
+    same += equal_blocks::<8>(&one[same..], &other[same..]);
+    same + equal_blocks::<1>(&one[same..], &other[same..])
+}
+
+/// How many bytes the blocks of `SIZE` bytes have that both begin with.
+fn equal_blocks<const SIZE: usize>(one: &[u8], other: &[u8]) -> usize {
+    let blocks = one.as_chunks::<SIZE>().0.iter().zip(other.as_chunks::<SIZE>().0);
+    blocks.take_while(|(one, other)| one == other).count() * SIZE
 }
