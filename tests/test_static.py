@@ -157,6 +157,14 @@ def test_directory_is_answered_with_its_index_and_never_listed(serve: Serve, sit
     assert get(other, "/static/sub/index.html").status == 200
 
 
+def test_redirect_to_a_directory_has_the_prefix_that_a_proxy_has_removed(serve: Serve, site: Path) -> None:
+    settings = ["--static-index", "index.html", "--trusted-proxies", "127.0.0.1"]
+    for prefix, expected in (["--forwarded-prefix"], "/shop/static/sub/?a=1"), ([], "/static/sub/?a=1"):
+        served = serve("app:app", "--static", "/static=./public", *settings, *prefix, cwd=site)
+        answer = get(served, "/static/sub?a=1", {"X-Forwarded-For": "192.0.2.7", "X-Forwarded-Prefix": "/shop"})
+        assert (answer.status, answer.header("Location")) == (301, expected)
+
+
 def test_methods_that_would_change_a_file_are_refused(served: Running) -> None:
     for method in ("POST", "PUT", "DELETE", "PATCH", "TRACE", "BREW"):
         answer = get(served, "/static/app.css", method=method)

@@ -296,7 +296,9 @@ impl FileResponder {
         if !matches!(head.method, b"GET" | b"HEAD") {
             return Ok(Answer::page(method_response(head.method)));
         }
-        Ok(Answer::page(redirect(&[head.target.path, b"/"].concat(), head.target.query)))
+        // A proxy may have removed the beginning of the path.
+        let prefix = head.client.and_then(|client| client.prefix.as_deref()).unwrap_or_default();
+        Ok(Answer::page(redirect(&[prefix, head.target.path, b"/"].concat(), head.target.query)))
     }
 
     /// Another method than GET and HEAD, of a file that there is.
