@@ -16,30 +16,43 @@ pub enum Node {
 
 impl Node {
     /// Reads `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]` or `[2001:db8::1]:80` (RFC 7239 section 6, and
-    /// what proxies write into `X-Forwarded-For`).
+    /// what proxies write into `X-Forwarded-For`). A link-local address may have a zone (`fe80::1%eth0`), as proxies in Go
+    /// write it; it is one of the proxy's interfaces, and is left out.
     #[must_use]
     pub fn read(text: &[u8]) -> Self {
         if text.len() >= 5 && text[..5].eq_ignore_ascii_case(b"unix:") {
             return Node::Unix;
         }
-        // The longest is that of an IPv4 address in IPv6 form, in brackets and with a port.
-        if text.len() > 53 {
+        // The longest is that of an IPv4 address in IPv6 form, in brackets, with a zone and a port.
+        if text.len() > 53 + ZONE_MAX {
             return Node::Hidden;
         }
         let Ok(text) = std::str::from_utf8(text) else { return Node::Hidden };
         let found = if let Some(rest) = text.strip_prefix('[') {
             rest.split_once(']').and_then(|(address, after)| {
-                let address = IpAddr::V6(address.parse::<Ipv6Addr>().ok()?);
+                let address = IpAddr::V6(ipv6(address)?);
                 Some((address, if after.is_empty() { None } else { port(after.strip_prefix(':')?)? }))
             })
         } else if let Ok(address) = text.parse::<IpAddr>() {
             Some((address, None))
+        } else if text.contains('%') {
+            ipv6(text).map(|address| (IpAddr::V6(address), None))
         } else {
             text.split_once(':')
                 .and_then(|(address, after)| Some((IpAddr::V4(address.parse::<Ipv4Addr>().ok()?), port(after)?)))
         };
         found.map_or(Node::Hidden, |(address, port)| Node::Address(address.to_canonical(), port))
     }
+}
+
+/// Bytes of a zone with its percent sign: names of interfaces have at most 15 in Linux, and an escaped sign two more.
+const ZONE_MAX: usize = 18;
+
+/// An IPv6 address, if it is a link-local one with or without its zone (RFC 4007 section 11).
+fn ipv6(text: &str) -> Option<Ipv6Addr> {
+    let Some((address, zone)) = text.split_once('%') else { return text.parse().ok() };
+    let is_zone = !zone.is_empty() && zone.len() < ZONE_MAX && zone.bytes().all(|byte| byte.is_ascii_graphic());
+    address.parse().ok().filter(|address: &Ipv6Addr| is_zone && address.is_unicast_link_local())
 }
 
 /// `Some(None)` for an obfuscated port (RFC 7239 section 6.3); `None` if it is neither that nor a number of a port.
