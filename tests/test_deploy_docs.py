@@ -150,14 +150,16 @@ def unit(name: str, shop: Path) -> tuple[str, RawConfigParser]:
     return text, parser
 
 
-def get(address: str | tuple[str, int], path: str = "/", headers: Mapping[str, str] | None = None) -> dict[str, Any]:
+def get(
+    address: str | tuple[str, int], path: str = "/", headers: Mapping[str, str] | None = None, source: str = "127.0.0.1"
+) -> dict[str, Any]:
     connection = http.client.HTTPConnection("localhost", timeout=10)
     if isinstance(address, str):
         connection.sock = socket.socket(socket.AF_UNIX)
         connection.sock.settimeout(10)
         connection.sock.connect(address)
     else:
-        connection.sock = socket.create_connection(address, 10)
+        connection.sock = socket.create_connection(address, 10, source_address=(source, 0))
     with contextlib.closing(connection):
         connection.request("GET", path, headers=dict(headers or {}))
         response = connection.getresponse()
@@ -452,10 +454,17 @@ def nginx(shop: Path, tmp_path: Path, program: Callable[[str], str]) -> Iterator
             each.end()
 
 
-def behind(shop: Path, launch: Callable[..., Running]) -> Running:
-    """Kirsch as the page starts it; `launch` needs a TCP address beside that."""
+def behind(shop: Path, launch: Callable[..., Running], *, trusts: str | None = "unix") -> Running:
+    """Kirsch as the page starts it; `launch` needs a TCP address beside that.
+
+    It ``trusts`` these proxies; with None it reads nothing of any.
+    """
     (command,) = [command for page, command in commands() if page == "nginx.md" and "app.sock" in command]
-    return launch([*shlex.split(KIRSCH), *shlex.split(adapted(command, shop))[1:], "--bind", "127.0.0.1:0"])
+    words = shlex.split(adapted(command, shop))[1:]
+    at = words.index("--trusted-proxies")
+    assert words[at + 1] == "unix"
+    words[at : at + 2] = [] if trusts is None else ["--trusted-proxies", trusts]
+    return launch([*shlex.split(KIRSCH), *words, "--bind", "127.0.0.1:0"])
 
 
 FORGED = {
@@ -470,19 +479,31 @@ FORGED = {
 def test_nginx_tells_who_the_client_is(
     shop: Path, launch: Callable[..., Running], nginx: Callable[[str], Nginx]
 ) -> None:
-    server = behind(shop, launch)
-    over_unix = get(nginx("").address, "/", FORGED)
-    over_tcp = get(nginx(f"127.0.0.1:{server.port}").address, "/", FORGED)
-    assert (over_unix["REMOTE_ADDR"], over_unix["REMOTE_PORT"]) == ("", "")
-    assert over_tcp["REMOTE_ADDR"] == "127.0.0.1"
-    for found in (over_unix, over_tcp):
+    """The client is 127.0.0.2, nginx 127.0.0.1."""
+    server = behind(shop, launch, trusts="unix,127.0.0.1")
+    for front in (nginx(""), nginx(f"127.0.0.1:{server.port}")):
+        found = get(front.address, "/", FORGED, source="127.0.0.2")
+        assert (found["REMOTE_ADDR"], found["REMOTE_PORT"]) == ("127.0.0.2", "")
         assert found["wsgi.url_scheme"] == "http"
         assert found["HTTP_HOST"] == "shop.example"
-        assert found["HTTP_X_FORWARDED_FOR"] == "127.0.0.1"
+        assert found["HTTP_X_FORWARDED_FOR"] == "127.0.0.2"
         assert found["HTTP_X_FORWARDED_PROTO"] == "http"
         assert found["HTTP_X_FORWARDED_HOST"] == "shop.example"
     # Without nginx, too, the one with underscores never poses as the other.
     assert get((server.host, server.port), "/", {"X_Forwarded_For": "7.7.7.7"}).get("HTTP_X_FORWARDED_FOR") is None
+
+
+def test_without_trusted_proxies_nothing_is_read_or_removed(
+    shop: Path, launch: Callable[..., Running], nginx: Callable[[str], Nginx]
+) -> None:
+    server = behind(shop, launch, trusts=None)
+    over_unix = get(nginx("").address, "/", FORGED, source="127.0.0.2")
+    over_tcp = get(nginx(f"127.0.0.1:{server.port}").address, "/", FORGED, source="127.0.0.2")
+    assert (over_unix["REMOTE_ADDR"], over_unix["REMOTE_PORT"]) == ("", "")
+    assert over_tcp["REMOTE_ADDR"] == "127.0.0.1"
+    for found in (over_unix, over_tcp):
+        assert found["wsgi.url_scheme"] == "http"
+        assert found["HTTP_X_FORWARDED_FOR"] == "127.0.0.2"
 
 
 def test_nginx_uses_connections_again(
@@ -529,7 +550,7 @@ def test_applications_can_believe_nginx(
     (proxied,) = [each.text for each in blocks("nginx.md") if "ProxyFix" in each.text]
     with (shop / "shop" / "wsgi.py").open("a") as file:
         file.write(proxied)
-    behind(shop, launch)
+    behind(shop, launch, trusts=None)
     found = get(nginx("").address, "/", FORGED)
     assert (found["REMOTE_ADDR"], found["wsgi.url_scheme"]) == ("127.0.0.1", "http")
 
