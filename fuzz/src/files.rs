@@ -21,11 +21,21 @@ pub fn check_path(data: &[u8]) {
         if name.is_directory && !name.bytes.is_empty() {
             decoded.push(b'/');
         }
-        let encode = |&byte: &u8| if byte == b'/' { vec![byte] } else { format!("%{byte:02x}").into_bytes() };
-        let encoded: Vec<u8> = decoded.iter().flat_map(encode).collect();
+        let mut encoded = Vec::with_capacity(3 * decoded.len());
+        for &byte in &decoded {
+            match byte {
+                b'/' => encoded.push(byte),
+                _ => encoded.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte & 15)]),
+            }
+        }
         let found = DecodedPath::read(&encoded, &mut again).beneath(prefix);
         assert_eq!(found, Some(Beneath::Name(name)), "{}", encoded.escape_ascii());
     }
+}
+
+/// The hexadecimal digit of a number below 16.
+fn digit(number: u8) -> u8 {
+    b"0123456789abcdef"[usize::from(number)]
 }
 
 /// Checks the value of a Range field in `data`, for representations of several lengths.
