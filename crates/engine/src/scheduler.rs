@@ -284,7 +284,7 @@ impl<C: WorkSource<Work: Send, Poller: Send> + Send> Scheduler<C> {
     ///
     /// # Panics
     /// If a thread waits for the poller.
-    pub fn turn<T: Threads<Source = C>, R>(
+    pub fn run_once<T: Threads<Source = C>, R>(
         &self,
         threads: &T,
         patience: Option<Duration>,

@@ -2,7 +2,7 @@
 
 use crate::asgi::{self, Asgi};
 use crate::config::NativeConfig;
-use crate::host::{AnyEngines, Call, HostedJob, RunJob, RunsIn, Stop, Turned};
+use crate::host::{AnyEngines, Call, HostedJob, RunJob, RunsIn, Stop, Iteration};
 use crate::mounted::{Application, Mounted, MountedRequests};
 use crate::object::Object;
 use crate::resources::{Built, Resources, duplicate};
@@ -175,8 +175,8 @@ impl Server {
         let timers = event_loop.timers(py);
         loop {
             py.check_signals()?;
-            let Turned { has_run, is_beside_ready, is_over } = Self::turn(slf, patience)?;
-            // The loop is not asked for nothing: its own part of a turn costs as much as a short call.
+            let Iteration { has_run, is_beside_ready, is_over } = Self::run_once(slf, patience)?;
+            // The loop is not asked for nothing: its own part of an iteration costs as much as a short call.
             let is_done = is_beside_ready || is_over || has_run && event_loop.has_work(py, &timers);
             if is_done || timeout.is_some() && until.is_none() {
                 return Ok((is_beside_ready, is_over));
@@ -271,9 +271,9 @@ impl Server {
 
 impl Server {
     /// Waits, does what is ready, and hands over what is for threads beside the loop.
-    fn turn(slf: &Bound<'_, Self>, patience: Option<Duration>) -> PyResult<Turned> {
+    fn run_once(slf: &Bound<'_, Self>, patience: Option<Duration>) -> PyResult<Iteration> {
         let (this, py) = (slf.get(), slf.py());
-        let (turned, jobs) = this.engines.turn(py, patience)?;
+        let (iteration, jobs) = this.engines.run_once(py, patience)?;
         for job in jobs {
             let exchange = Py::new(py, HostedExchange::new(slf, job))?;
             match &this.hand_over {
@@ -281,7 +281,7 @@ impl Server {
                 None => exchange.get().refuse(py)?,
             }
         }
-        Ok(turned)
+        Ok(iteration)
     }
 }
 

@@ -271,7 +271,7 @@ impl HttpCall {
         drop(forgotten);
     }
 
-    /// Wakes all that waits, in their loops' next turns: each looks again whether it goes on.
+    /// Wakes all that waits, in the next iterations of their loops: each looks again whether it goes on.
     pub(super) fn wake_all(call: &Py<Self>, py: Python<'_>) {
         if let Err(error) = call.get().wake_each(py, |future| future.wake_soon(py)) {
             error.write_unraisable(py, None);

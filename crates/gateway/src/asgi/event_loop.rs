@@ -43,7 +43,7 @@ struct Queues {
     stopping: Object,
 }
 
-/// The timers of a loop in this turn, and the address of the one that is due first.
+/// The timers of a loop in this iteration, and the address of the one that is due first.
 pub(crate) struct Timers(Option<(Object, Option<usize>)>);
 
 impl EventLoop {
@@ -64,7 +64,7 @@ impl EventLoop {
         })
     }
 
-    /// The loop's timers. It does not replace the list before its next turn.
+    /// The loop's timers. It does not replace the list before its next iteration.
     pub(crate) fn timers(&self, py: Python<'_>) -> Timers {
         let timers = self.queues.as_ref().and_then(|queues| queues.event_loop.attribute(py, &queues.scheduled).ok());
         Timers(timers.map(|timers| {

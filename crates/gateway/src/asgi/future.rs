@@ -3,12 +3,12 @@
 //! ```text
 //!   Task ── steps ──▶ coroutine ── yields ──▶ LoopFuture
 //!     ▲                                          │
-//!     └────── the Task's wake-up callback ◀──────┘  wake: now, or in the loop's next turn
+//!     └────── the Task's wake-up callback ◀──────┘  wake: now, or in the loop's next iteration
 //! ```
 //!
 //! asyncio takes every object with these methods for a future. This one has one callback, the Task's. Where the loop waits
 //! for the engine no Task is current, so the callback can be called right there: an `asyncio.Future` would have the loop
-//! make a handle and run it in its next turn, which costs more than all else that is done for a short message.
+//! make a handle and run it in its next iteration, which costs more than all else that is done for a short message.
 //!
 //! It is a C-level type, because an application that waits for each message makes one for each.
 
@@ -174,7 +174,7 @@ impl LoopFuture {
         self.finish(py).map_or(Ok(()), |callback| callback.call(py, &self.0))
     }
 
-    /// Wakes the Task that waits in its loop's next turn. From any thread.
+    /// Wakes the Task that waits, in the next iteration of its loop. From any thread.
     ///
     /// # Errors
     /// `MemoryError`.

@@ -42,7 +42,7 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::ptr;
 use std::sync::{Arc, Weak};
-use tasks::{Begun, result_of};
+use tasks::{FirstStep, result_of};
 
 /// Calls an ASGI application.
 pub(crate) struct Asgi {
@@ -62,7 +62,7 @@ impl Asgi {
     }
 
     /// Begins a call, in a Task of its own.
-    fn start(&self, py: Python<'_>, event_loop: &EventLoop, scope: &Object, handles: &Handles) -> PyResult<Begun> {
+    fn start(&self, py: Python<'_>, event_loop: &EventLoop, scope: &Object, handles: &Handles) -> PyResult<FirstStep> {
         let arguments = [ptr::null_mut(), scope.as_ptr(), handles.receive().as_ptr(), handles.send().as_ptr()];
         // The application is a coroutine function, so this runs nothing of its body.
         // SAFETY: all are live; the slot before the arguments is ours to lend (PY_VECTORCALL_ARGUMENTS_OFFSET).
@@ -123,8 +123,8 @@ impl Interface for Asgi {
         let begun = self.start(py, event_loop, scope, handles);
         call.get().end_first_step(py);
         let task = match begun {
-            Ok(Begun::Waiting(task)) => task.into_bound(py),
-            Ok(Begun::Over(result)) => return Ok(Answer::Returned(call.get().checked(py, result))),
+            Ok(FirstStep::Waiting(task)) => task.into_bound(py),
+            Ok(FirstStep::Over(result)) => return Ok(Answer::Returned(call.get().checked(py, result))),
             // Of what a Task raises, it passes on what ends the program.
             Err(error) => return Ok(Answer::Returned(Err(error))),
         };

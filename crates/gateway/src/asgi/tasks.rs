@@ -94,7 +94,7 @@ struct ParkedTask {
 }
 
 /// How far the first step of a request has come.
-pub(super) enum Begun {
+pub(super) enum FirstStep {
     /// The Task is done.
     Over(PyResult<()>),
     /// It waits for something.
@@ -127,12 +127,12 @@ impl Tasks {
     }
 
     /// Begins a request: the first step of `coroutine`, in a Task. `will_wait`: the Task is not worth parking.
-    pub(super) fn begin(&self, py: Python<'_>, coroutine: &Object, will_wait: bool) -> PyResult<Begun> {
+    pub(super) fn begin(&self, py: Python<'_>, coroutine: &Object, will_wait: bool) -> PyResult<FirstStep> {
         let name = self.name(py)?;
         match &self.maker {
             Maker::Later(make_task) => {
                 let task = make_task.call1(py, (coroutine.bind(py), self.copy_context(py)?.bind(py), name.bind(py)))?;
-                Ok(Begun::Waiting(task))
+                Ok(FirstStep::Waiting(task))
             }
             Maker::AtOnce { class, keywords, reuse } => {
                 if !will_wait
@@ -150,9 +150,9 @@ impl Tasks {
                 let context = self.copy_context(py)?;
                 let task = self.make(py, class, keywords, coroutine, &context, &name)?.bind(py);
                 if task.call_method0(intern!(py, "done"))?.is_truthy()? {
-                    return Ok(Begun::Over(result_of(&task)));
+                    return Ok(FirstStep::Over(result_of(&task)));
                 }
-                Ok(Begun::Waiting(task.unbind()))
+                Ok(FirstStep::Waiting(task.unbind()))
             }
         }
     }
@@ -330,7 +330,7 @@ impl Reuse {
         parked: ParkedTask,
         coroutine: &Object,
         name: &Object,
-    ) -> Result<PyResult<Begun>, ParkedTask> {
+    ) -> Result<PyResult<FirstStep>, ParkedTask> {
         let functions = &self.functions;
         let task = &parked.task;
         let named = call(py, &functions.set_name, [task, name]);
@@ -356,7 +356,7 @@ impl Reuse {
                 self.note_plain(py);
                 let registered = call(py, &functions.register, [task]);
                 parked.coroutine.get().wait(coroutine.bind(py).unbind(), awaited);
-                registered.and_then(|_| parked.resume(py)).map(|()| Some(Begun::Waiting(task.bind(py).unbind())))
+                registered.and_then(|_| parked.resume(py)).map(|()| Some(FirstStep::Waiting(task.bind(py).unbind())))
             }
             result => {
                 parked.coroutine.get().clear();
@@ -365,7 +365,7 @@ impl Reuse {
                     Ok(None)
                 } else {
                     self.note_plain(py);
-                    parked.end(py, result).map(|()| Some(Begun::Over(result_of(&task.bind(py)))))
+                    parked.end(py, result).map(|()| Some(FirstStep::Over(result_of(&task.bind(py)))))
                 }
             }
         };
@@ -379,7 +379,7 @@ impl Reuse {
             Ok(None) => {
                 self.state.with(py, |state| state.last_plain = 0);
                 self.keep(py, parked);
-                Ok(Begun::Over(Ok(())))
+                Ok(FirstStep::Over(Ok(())))
             }
             Ok(Some(begun)) => Ok(begun),
             Err(error) => Err(error),

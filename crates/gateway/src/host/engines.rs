@@ -9,7 +9,7 @@ use super::calls::Call;
 use super::index::EngineIndex;
 use super::job::Job;
 use super::shared::{Reentered, ServerShared, Stop};
-use super::threads::{Host, Polled, Turned};
+use super::threads::{Host, Polled, Iteration};
 use crate::interface::Interface;
 use crate::scoreboard::Snapshot;
 use engine::Times;
@@ -49,8 +49,8 @@ pub(crate) trait AnyEngines: Send + Sync {
     /// For a loop that hosts the engine: see [`Host::poll`].
     fn poll(&self, py: Python<'_>) -> PyResult<(Vec<HostedJob>, Vec<Py<PyAny>>)>;
 
-    /// For a loop that hosts the engine and runs in this thread: see [`Host::turn`].
-    fn turn(&self, py: Python<'_>, patience: Option<Duration>) -> PyResult<(Turned, Vec<HostedJob>)>;
+    /// For a loop that hosts the engine and runs in this thread: see [`Host::run_once`].
+    fn run_once(&self, py: Python<'_>, patience: Option<Duration>) -> PyResult<(Iteration, Vec<HostedJob>)>;
 
     /// For the same: see [`Host::watch_beside`].
     fn watch_beside(&self, py: Python<'_>, descriptor: OwnedFd) -> PyResult<()>;
@@ -169,10 +169,10 @@ impl<I: Interface> AnyEngines for Engines<I> {
         Ok((jobs.collect(), woken))
     }
 
-    fn turn(&self, py: Python<'_>, patience: Option<Duration>) -> PyResult<(Turned, Vec<HostedJob>)> {
+    fn run_once(&self, py: Python<'_>, patience: Option<Duration>) -> PyResult<(Iteration, Vec<HostedJob>)> {
         let host = &self.hosts[0];
-        let (turned, jobs) = host.turn(py, patience)?;
-        Ok((turned, jobs.into_iter().map(|job| hosted(host, 0, job)).collect()))
+        let (iteration, jobs) = host.run_once(py, patience)?;
+        Ok((iteration, jobs.into_iter().map(|job| hosted(host, 0, job)).collect()))
     }
 
     fn watch_beside(&self, py: Python<'_>, descriptor: OwnedFd) -> PyResult<()> {

@@ -86,9 +86,9 @@ pub(crate) struct Polled<I: Interface> {
     pub(crate) woken: Vec<Py<PyAny>>,
 }
 
-/// What a turn of a loop that hosts the engine has come to.
+/// What one iteration of a loop that hosts the engine has come to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Turned {
+pub(crate) struct Iteration {
     /// Something of the application's may have run.
     pub(crate) has_run: bool,
     /// What is watched beside the engine's descriptors is ready.
@@ -285,7 +285,7 @@ impl<I: Interface> Host<I> {
         Ok(due.map(|due| due.saturating_sub(clock::now().monotonic)))
     }
 
-    /// For the same: waits of [`turn`](Self::turn) end when this descriptor is readable, too.
+    /// For the same: waits of [`run_once`](Self::run_once) end when this descriptor is readable, too.
     pub(crate) fn watch_beside(&self, py: Python<'_>, descriptor: OwnedFd) -> PyResult<()> {
         let watched = self.scheduler.poll(&AttachedThread::new(self, py), |_, poller| poller.watch_beside(descriptor));
         Ok(watched.map_err(|scheduler::Reentered| Reentered)??)
@@ -322,7 +322,7 @@ impl<I: Interface> Host<I> {
     /// For a loop that hosts the engine and runs in this thread: waits until something is ready, at most for so long as
     /// `patience` says (`None`: without limit), does what there is to do, runs the calls that can start, and wakes what
     /// waited. Returns the calls that are for threads beside the loop, too.
-    pub(crate) fn turn(&self, py: Python<'_>, patience: Option<Duration>) -> PyResult<(Turned, Vec<Job<I>>)> {
+    pub(crate) fn run_once(&self, py: Python<'_>, patience: Option<Duration>) -> PyResult<(Iteration, Vec<Job<I>>)> {
         self.hosting_thread.store(this_thread(), Ordering::Relaxed);
         let thread = AttachedThread::new(self, py);
         self.interface.before_wait(py);
@@ -332,7 +332,7 @@ impl<I: Interface> Host<I> {
             return Err(error);
         }
         let (mut jobs, mut threaded) = (Vec::new(), Vec::new());
-        let turned = self.scheduler.turn(&thread, patience, |state| {
+        let iteration = self.scheduler.run_once(&thread, patience, |state| {
             while let Some(job) = state.next(py, true) {
                 let key = job.beginning();
                 if job.is_threaded() {
@@ -349,14 +349,14 @@ impl<I: Interface> Host<I> {
                 }
             }
             let woken = std::mem::take(&mut state.app.hosted_wakes);
-            let turned = Turned {
+            let iteration = Iteration {
                 has_run: !jobs.is_empty() || !threaded.is_empty() || !woken.is_empty(),
                 is_beside_ready: std::mem::take(&mut state.is_beside_ready),
                 is_over: state.is_over(),
             };
-            (turned, woken, state.engine.has_deferred_output(), state.broken.take())
+            (iteration, woken, state.engine.has_deferred_output(), state.broken.take())
         });
-        let (turned, woken, has_deferred_output, broken) = turned.map_err(|scheduler::Reentered| Reentered)?;
+        let (iteration, woken, has_deferred_output, broken) = iteration.map_err(|scheduler::Reentered| Reentered)?;
         if has_deferred_output {
             self.tick_along(Pace::Quick);
         }
@@ -372,7 +372,7 @@ impl<I: Interface> Host<I> {
             // The loop waits for itself, and there may be no other event soon.
             thread.clean_up(true);
         }
-        broken.map_or(Ok((turned, threaded)), |error| Err(error.into()))
+        broken.map_or(Ok((iteration, threaded)), |error| Err(error.into()))
     }
 
     /// A Task that was woken has raised what ends the program. Of its request's failure the Task's end tells, and other

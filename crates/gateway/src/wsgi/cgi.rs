@@ -5,7 +5,7 @@
 
 use super::cgi_template::{CgiTemplate, Use, is_of_path, use_of};
 use super::environ::Environs;
-use super::path::Said;
+use super::path::PathVariables;
 use crate::interface::Peer;
 use crate::object::Object;
 use pyo3::prelude::*;
@@ -63,19 +63,19 @@ impl Environs {
             }
         }
         if is_path_changed {
-            let mut said = Said { target_path: head.target.path, ..Said::default() };
+            let mut variables = PathVariables { target_path: head.target.path, ..PathVariables::default() };
             let mut has_uri = false;
             for field in head.fields {
                 let value = field.value(head.block);
                 match field.name(head.block) {
-                    b"SCRIPT_NAME" => said.script_name = value,
-                    b"PATH_INFO" => said.path_info = value,
-                    b"DOCUMENT_URI" => said.document_uri = value,
+                    b"SCRIPT_NAME" => variables.script_name = value,
+                    b"PATH_INFO" => variables.path_info = value,
+                    b"DOCUMENT_URI" => variables.document_uri = value,
                     b"REQUEST_URI" => has_uri = !value.is_empty(),
                     _ => {}
                 }
             }
-            self.set_path(py, &environ, head, &said, has_uri)?;
+            self.set_path(py, &environ, head, &variables, has_uri)?;
         }
         Some(environ)
     }
@@ -107,7 +107,7 @@ impl Environs {
         py: Python<'_>,
         environ: &Object,
         head: &RequestHead<'_>,
-        said: &Said<'_>,
+        variables: &PathVariables<'_>,
         has_uri: bool,
     ) -> Option<()> {
         let raw = Object::latin1(py, head.target.raw)?;
@@ -115,23 +115,23 @@ impl Environs {
         if !has_uri {
             environ.set_item(py, &self.keys.request_uri, &raw)?;
         }
-        let (script_name, path_info) = self.script_name.split(said);
+        let (script_name, path_info) = self.script_name.split(variables);
         environ.set_item(py, &self.keys.script_name, &Object::latin1(py, &script_name)?)?;
         environ.set_item(py, &self.keys.path_info, &Object::latin1(py, &path_info)?)
     }
 
     fn build_cgi(&mut self, py: Python<'_>, head: &RequestHead<'_>, peer: &Peer) -> Option<Object> {
         let environ = self.bases[peer.listener].copy_dict(py)?;
-        let mut said = Said { target_path: head.target.path, ..Said::default() };
+        let mut variables = PathVariables { target_path: head.target.path, ..PathVariables::default() };
         let (mut is_https, mut has_host, mut has_uri, mut has_port, mut has_repeated) =
             (false, false, false, false, false);
         let mut size = environ.dict_size(py);
         for field in head.fields {
             let (name, value) = (field.name(head.block), field.value(head.block));
             match name {
-                b"SCRIPT_NAME" => said.script_name = value,
-                b"PATH_INFO" => said.path_info = value,
-                b"DOCUMENT_URI" => said.document_uri = value,
+                b"SCRIPT_NAME" => variables.script_name = value,
+                b"PATH_INFO" => variables.path_info = value,
+                b"DOCUMENT_URI" => variables.document_uri = value,
                 b"HTTPS" => is_https = is_on(value),
                 b"REQUEST_SCHEME" | b"UWSGI_SCHEME" => is_https |= value == b"https",
                 b"HTTP_HOST" => has_host = !value.is_empty(),
@@ -166,7 +166,7 @@ impl Environs {
                 environ.set_item(py, &self.keys.server_port, &self.keys.https_port)?;
             }
         }
-        self.set_path(py, &environ, head, &said, has_uri)?;
+        self.set_path(py, &environ, head, &variables, has_uri)?;
         Some(environ)
     }
 

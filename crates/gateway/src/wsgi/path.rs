@@ -18,22 +18,22 @@ impl ScriptName {
         if text == "auto" { Self::FromServer } else { Self::At(text.trim_end_matches('/').as_bytes().to_vec()) }
     }
 
-    /// `SCRIPT_NAME` and `PATH_INFO` of a request, whose web server has said this of it.
-    pub(super) fn split(&self, said: &Said<'_>) -> (Vec<u8>, Vec<u8>) {
+    /// `SCRIPT_NAME` and `PATH_INFO` of a request, whose web server gives these variables.
+    pub(super) fn split(&self, variables: &PathVariables<'_>) -> (Vec<u8>, Vec<u8>) {
         // lighttpd says "/" for the root.
-        let script_name = said.script_name.strip_suffix(b"/").unwrap_or(said.script_name);
-        let path_info = match said.path_info {
+        let script_name = variables.script_name.strip_suffix(b"/").unwrap_or(variables.script_name);
+        let path_info = match variables.path_info {
             [] => Vec::new(),
-            [b'/', ..] => said.path_info.to_vec(),
-            _ => [b"/", said.path_info].concat(),
+            [b'/', ..] => variables.path_info.to_vec(),
+            _ => [b"/", variables.path_info].concat(),
         };
         if *self == Self::FromServer && !path_info.is_empty() {
             return (script_name.to_vec(), path_info);
         }
         // The path as a whole: without a PATH_INFO, a slash at the end of SCRIPT_NAME is the path's own.
-        let whole = match (said.script_name, said.document_uri) {
+        let whole = match (variables.script_name, variables.document_uri) {
             _ if !path_info.is_empty() => [script_name, &path_info].concat(),
-            ([], []) => percent_decoded(said.target_path),
+            ([], []) => percent_decoded(variables.target_path),
             ([], document_uri) => document_uri.to_vec(),
             (script_name, _) => script_name.to_vec(),
         };
@@ -48,9 +48,9 @@ impl ScriptName {
     }
 }
 
-/// What a web server says of a request's path, without escapes but for that of the target.
+/// What a web server gives of the path of a request, without escapes but for that of the target.
 #[derive(Default)]
-pub(super) struct Said<'a> {
+pub(super) struct PathVariables<'a> {
     pub(super) script_name: &'a [u8],
     pub(super) path_info: &'a [u8],
     pub(super) document_uri: &'a [u8],
@@ -79,15 +79,15 @@ mod tests {
             ("/", "", "", "/", ("", "/"), ("/app", "/")),
         ];
         for (script_name, path_info, document_uri, target_path, auto, mounted) in cases {
-            let said = Said {
+            let variables = PathVariables {
                 script_name: script_name.as_bytes(),
                 path_info: path_info.as_bytes(),
                 document_uri: document_uri.as_bytes(),
                 target_path: target_path.as_bytes(),
             };
             let bytes = |(name, path): (&str, &str)| (name.as_bytes().to_vec(), path.as_bytes().to_vec());
-            assert_eq!(ScriptName::parse("auto").split(&said), bytes(auto), "{script_name} {path_info}");
-            assert_eq!(ScriptName::parse("/app/").split(&said), bytes(mounted), "{script_name} {path_info}");
+            assert_eq!(ScriptName::parse("auto").split(&variables), bytes(auto), "{script_name} {path_info}");
+            assert_eq!(ScriptName::parse("/app/").split(&variables), bytes(mounted), "{script_name} {path_info}");
         }
     }
 }

@@ -41,7 +41,7 @@ impl Core {
     }
 
     /// Does what a loop does that hosts the engine: polls until nothing is left. Returns the work that came of it.
-    pub(crate) fn turn(&mut self) -> Vec<Work<LoopApp>> {
+    pub(crate) fn run_once(&mut self) -> Vec<Work<LoopApp>> {
         let mut jobs = Vec::new();
         loop {
             while let Some(work) = self.next((), true) {

@@ -254,7 +254,7 @@ impl World {
         let core = self.rules.source();
         let is_due = core.due().is_some_and(|due| due <= core.now());
         if is_due || self.network.borrow().is_ready() {
-            self.turn();
+            self.run_once();
         }
         self.run_timers();
         let mut ready = std::mem::take(&mut self.ready);
@@ -282,10 +282,10 @@ impl World {
     }
 
     /// Has the engine do what is ready and due; runs the calls that can begin, and wakes what waited.
-    fn turn(&mut self) {
+    fn run_once(&mut self) {
         self.rules.begin_hosted_poll();
         let core = self.rules.source_mut();
-        let jobs = core.turn();
+        let jobs = core.run_once();
         let wakes = std::mem::take(&mut core.app.wakes);
         for id in wakes {
             self.wake(id);
