@@ -10,9 +10,13 @@ import os
 import random
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asgi_app import answer, lifespan, read, say
+from kirsch import ClientDisconnected
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 START = {"type": "http.response.start", "status": 200, "headers": []}
 gates: dict[str, asyncio.Event] = {}
@@ -126,6 +130,49 @@ async def page_full(scope: Any, receive: Any, send: Any) -> None:
             await send({"type": "http.response.body", "body": b"x" * (1 << 20), "more_body": True})
     except OSError:
         say("full send woken")
+
+
+class ClientDisconnect(Exception):
+    """As frameworks have it."""
+
+
+def group(*errors: Exception) -> Any:
+    """A group of exceptions, from CPython 3.11 on."""
+    return vars(builtins)["ExceptionGroup"]("a group", errors)
+
+
+LEFT: dict[str, Callable[[], BaseException]] = {
+    "framework": ClientDisconnect,
+    "cancelled": asyncio.CancelledError,
+    "group": lambda: group(ClientDisconnect(), ClientDisconnected()),
+    "key": lambda: KeyError("a bug"),
+    "file": lambda: FileNotFoundError("a missing file"),
+    "mixed": lambda: group(ClientDisconnect(), ValueError("a bug in a group")),
+}
+
+
+async def page_raises_when_left(scope: Any, receive: Any, send: Any) -> None:
+    """Raises when its client has left: an exception that says only that, or another one."""
+    kind = scope["path"].split("/")[2]
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.accept"})
+    say(f"waits {kind}")
+    while not (await receive())["type"].endswith(".disconnect"):
+        pass
+    say(f"raises {kind}")
+    if kind == "send":
+        if scope["type"] == "http":
+            await send(START)
+        while True:
+            await send(
+                {"type": "http.response.body", "body": b"too late", "more_body": True}
+                if scope["type"] == "http"
+                else {"type": "websocket.send", "text": "too late"}
+            )
+            await asyncio.sleep(0)
+    if kind != "nothing":
+        make = LEFT[kind]
+        raise make()
 
 
 async def page_two(scope: Any, receive: Any, send: Any) -> None:

@@ -287,6 +287,54 @@ def test_application_that_returns_nothing_to_await_is_answered_with_500(
     assert get(site, "/").status == 500
 
 
+SILENT = ["nothing", "framework", "cancelled", "send", *(["group"] if sys.version_info >= (3, 11) else [])]
+LOGGED = {
+    "key": "KeyError: 'a bug'",
+    "file": "FileNotFoundError: a missing file",
+    **({"mixed": "ValueError: a bug in a group"} if sys.version_info >= (3, 11) else {}),
+}
+WEBSOCKET = {
+    "Upgrade": "websocket",
+    "Connection": "Upgrade",
+    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+    "Sec-WebSocket-Version": "13",
+}
+
+
+@pytest.mark.parametrize("farewell", ["close", "abort"])
+@pytest.mark.parametrize(
+    ("headers", "when"),
+    [({}, "(after its client had left, )?"), (WEBSOCKET, "after its client had closed the WebSocket, ")],
+)
+def test_exception_after_the_client_has_left_is_logged_unless_it_says_that(
+    start: Callable[..., Running], headers: dict[str, str], when: str, farewell: str
+) -> None:
+    site = start()
+    for kind in [*SILENT, *LOGGED]:
+        with connect(site) as peer:
+            peer.send(build_request("GET", f"/raises-when-left/{kind}", headers=headers))
+            site.wait_for(f"^waits {kind}$")
+            getattr(peer, farewell)()
+        site.wait_for(f"^raises {kind}$")
+        if kind in LOGGED:
+            site.wait_for(rf"raised an exception {when}on GET /raises-when-left/{kind}\n(.*\n)*?.*{LOGGED[kind]}")
+    assert site.stderr.count("the application raised an exception") == len(LOGGED)
+    assert get(site, "/").body == b"hello"
+
+
+def test_exception_after_the_body_has_broken_off_is_logged(start: Callable[..., Running]) -> None:
+    site = start()
+    for kind in ("framework", "key"):
+        with connect(site) as peer:
+            chunked = build_request("POST", f"/raises-when-left/{kind}", headers={"Transfer-Encoding": "chunked"})
+            peer.send(chunked + b"no chunk\r\n")
+            assert peer.read_response().status == 400
+    site.wait_for(
+        r"after the body of its request had broken off, on POST /raises-when-left/key\n(.*\n)*?KeyError: 'a bug'"
+    )
+    assert site.stderr.count("the application raised an exception") == 1
+
+
 # Limits, and what operators use
 
 

@@ -18,7 +18,7 @@ use crate::object::Object;
 use crate::stacks;
 use crate::text::escaped;
 use engine::{Progress, Refusal, Reply, Stage, Ticket};
-use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError};
+use pyo3::exceptions::{PyBaseException, PyKeyboardInterrupt, PyOSError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
@@ -612,8 +612,15 @@ pub(super) fn release_call<I: Interface>(py: Python<'_>, call: InFlight<I>, ende
 
 /// Whether it is what ends a greenlet without further words.
 pub(super) fn is_greenlet_exit(py: Python<'_>, error: &PyErr) -> bool {
-    let mut classes = error.get_type(py).mro().into_iter();
-    classes.any(|class| class.cast::<PyType>().is_ok_and(|class| class.name().is_ok_and(|name| name == "GreenletExit")))
+    has_class(error.value(py), |name| name == "GreenletExit")
+}
+
+/// Whether an exception is of a class that is known by its name alone, because its package may not be imported.
+pub(super) fn has_class(error: &Bound<'_, PyBaseException>, is_meant: impl Fn(&str) -> bool) -> bool {
+    let mut classes = error.get_type().mro().into_iter();
+    classes.any(|class| {
+        class.cast::<PyType>().is_ok_and(|class| class.name().is_ok_and(|name| is_meant(&name.to_string_lossy())))
+    })
 }
 
 /// The request that a message is about, as method and target, fit for a terminal.

@@ -9,7 +9,7 @@ use super::calls::Call;
 use super::index::EngineIndex;
 use super::job::Job;
 use super::shared::{Reentered, ServerShared, Stop};
-use super::threads::{Host, Polled, Iteration};
+use super::threads::{Host, Iteration, Polled};
 use crate::interface::Interface;
 use crate::scoreboard::Snapshot;
 use engine::Times;

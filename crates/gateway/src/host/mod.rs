@@ -50,4 +50,4 @@ pub(crate) use engines::{AnyEngines, Engines, HostedJob, RunJob, RunsIn, share};
 pub(crate) use index::EngineIndex;
 pub(crate) use limits::Limits;
 pub(crate) use shared::{Hooks, Replacement, ServerShared, Stop};
-pub(crate) use threads::{Host, Plan, Iteration};
+pub(crate) use threads::{Host, Iteration, Plan};

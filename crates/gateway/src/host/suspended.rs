@@ -7,8 +7,8 @@
 //!     conclude            the call is over: what it held is released
 //! ```
 
-use super::app::{INFO, WARNING};
-use super::call::{release_call, subject};
+use super::app::WARNING;
+use super::call::{has_class, release_call};
 use super::exchange::{End, Exchange, Part, Received, Sent};
 use super::job::{Failure, InFlight, Mismatch};
 use super::shared::Waiter;
@@ -20,7 +20,7 @@ use crate::clock;
 use crate::gil::WithGil;
 use crate::interface::{Handles as _, Interface};
 use engine::{Awaited, Input, Progress, Stage};
-use pyo3::exceptions::PyOSError;
+use pyo3::exceptions::PyBaseException;
 use pyo3::prelude::*;
 use wire::message::{FieldLines, Misuse};
 
@@ -67,13 +67,13 @@ impl<I: Interface> Host<I> {
         if call.handles.exchange().with(py, |exchange| exchange.upgraded.is_some()) {
             return self.conclude_websocket(py, call, result);
         }
-        let (is_gone, is_expired) = self
+        let (is_gone, has_left, is_expired) = self
             .with(py, |state| {
-                let is_gone = call
-                    .handles
-                    .exchange()
-                    .with(py, |exchange| exchange.ticket.as_ref().is_some_and(|ticket| state.engine.is_gone(ticket)));
-                (is_gone, state.calls.has_expired(call.key))
+                let (is_gone, has_left) = call.handles.exchange().with(py, |exchange| {
+                    let Some(ticket) = &exchange.ticket else { return (false, false) };
+                    (state.engine.is_gone(ticket), state.engine.has_peer_left(ticket))
+                });
+                (is_gone, has_left, state.calls.has_expired(call.key))
             })
             .unwrap_or_default();
         match result {
@@ -83,30 +83,35 @@ impl<I: Interface> Host<I> {
                 self.fail(py, call, Failure::Raised(error));
             }
             Err(error) if is_gone && !is_expired => {
-                self.log_left(py, &call, &error);
+                self.report_left(py, &call, "after its client had left, on", error);
                 self.end(py, call, Progress::Cut);
             }
             Ok(()) if is_gone => self.end(py, call, Progress::Cut),
             result => {
                 let error = match self.broken_body(py, &call) {
-                    // The client's fault, whatever the application made of it.
-                    Some(refusal) => broken_body(refusal),
+                    // A client that has ended its sending side has nearly always left, and the application was told so.
+                    None if has_left && !is_expired && says_no_more(py, &result) => {
+                        return self.end(py, call, Progress::Cut);
+                    }
                     None => result.err().unwrap_or_else(I::incomplete),
+                    // The client's fault, whatever the application made of it.
+                    Some(refusal) => {
+                        if let Err(error) = result {
+                            self.report_left(py, &call, "after the body of its request had broken off, on", error);
+                        }
+                        broken_body(refusal)
+                    }
                 };
                 self.fail(py, call, Failure::Raised(error));
             }
         }
     }
 
-    /// Reports what the application has raised because its client had left, if that is worth a line.
-    pub(super) fn log_left(&self, py: Python<'_>, call: &InFlight<I>, error: &PyErr) {
-        if is_cancellation(py, error) || error.is_instance_of::<PyOSError>(py) {
-            return;
+    /// Reports what the application has raised when its client had left, unless the exception says only that.
+    pub(super) fn report_left(&self, py: Python<'_>, call: &InFlight<I>, when: &str, error: PyErr) {
+        if !I::says_websocket_is_closed(py, &error) && !says_client_left(error.value(py)) {
+            self.report_raised(py, call, when, error);
         }
-        let name = error.value(py).get_type().name();
-        let name = name.map_or_else(|_| "an exception".to_owned(), |name| name.to_string());
-        let subject = subject::<I>(py, &call.request);
-        self.log(py, INFO, &format!("the client had left when {name} was raised on {subject}"), None);
     }
 
     fn timeout_error(&self, py: Python<'_>) -> Option<PyErr> {
@@ -152,6 +157,24 @@ fn length_of(part: &mut Option<Part>, declared: Option<u64>) -> u64 {
             *length
         }
     }
+}
+
+/// Whether a call has come to its end as those do whose client has left: without an exception, or with one that says so.
+fn says_no_more(py: Python<'_>, result: &PyResult<()>) -> bool {
+    result.as_ref().err().is_none_or(|error| says_client_left(error.value(py)))
+}
+
+/// Whether an exception says that the client has left, and nothing else: `kirsch.ClientDisconnected`, what frameworks raise
+/// in its place (`ClientDisconnect` and `WebSocketDisconnect` of Starlette, `WebSocketDisconnected` of Falcon, and others of
+/// such names), a cancellation, or a group of these. They know no class in common.
+fn says_client_left(error: &Bound<'_, PyBaseException>) -> bool {
+    if has_class(error, |name| name == "BaseExceptionGroup")
+        && let Ok(parts) =
+            error.getattr("exceptions").and_then(|parts| parts.extract::<Vec<Bound<'_, PyBaseException>>>())
+    {
+        return parts.iter().all(says_client_left);
+    }
+    has_class(error, |name| name.contains("Disconnect") || name == "CancelledError")
 }
 
 /// Whether it is what a Task that was cancelled ends with.

@@ -287,7 +287,9 @@ impl<I: Interface> Host<I> {
         let end = self.with(py, |state| state.websocket_state(py, exchange).0).ok().flatten();
         match (result, end) {
             (Ok(()), _) => {}
-            (Err(error), Some(end)) if !end.is_own => self.log_left(py, &call, &error),
+            (Err(error), Some(end)) if !end.is_own => {
+                self.report_left(py, &call, "after its client had closed the WebSocket, on", error);
+            }
             (Err(error), Some(_)) if I::says_websocket_is_closed(py, &error) => {}
             // It closes, and is cancelled while it cleans up at the server's end.
             (Err(error), Some(_)) if is_cancellation(py, &error) => {}
