@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 APP = """
 import asyncio
 import collections.abc
+import inspect
 import json
 import socket
+import sys
 
 kept = []
 start = {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]}
@@ -33,6 +35,11 @@ def raised(act, *args, **kwargs):
         return f"{type(error).__name__}: {error}"
 
 
+def marked(function):
+    is_marked = asyncio.iscoroutinefunction if sys.version_info < (3, 12) else inspect.iscoroutinefunction
+    return is_marked(function)
+
+
 async def awaits(awaitable):
     try:
         await awaitable
@@ -43,6 +50,7 @@ async def awaits(awaitable):
 async def awaitables(receive, send):
     first, second, third, fourth = receive(), receive(), receive(), send(dict(start))
     found = {"coroutines": [isinstance(each, collections.abc.Coroutine) for each in (first, fourth)]}
+    found["functions"] = [marked(each) for each in (receive, send)]
     found["throw"] = raised(first.throw, ValueError("thrown"))
     found["after throw"] = await awaits(first)
     found["throw a class"] = raised(second.throw, KeyError, KeyError("k"), None)
@@ -68,6 +76,13 @@ async def awaitables(receive, send):
     assert (await awaits(body)).endswith("cannot reuse already awaited coroutine")
 
 
+def unawaited(receive, send):
+    # It leaves await out, and raises while one of them is gone.
+    send(dict(start))
+    receive()
+    print(send(dict(start)), 1 / 0)
+
+
 async def keeps(receive, send):
     kept.append((receive, send, send({"type": "http.response.body", "body": b"too late"}), receive()))
     await answer(send, "kept")
@@ -91,6 +106,8 @@ async def app(scope, receive, send):
     kind, _, argument = scope["path"].strip("/").partition("/")
     if kind == "awaitables":
         await awaitables(receive, send)
+    elif kind == "unawaited":
+        unawaited(receive, send)
     elif kind == "keeps":
         await keeps(receive, send)
     elif kind == "uses-kept":
@@ -134,7 +151,7 @@ def test_awaitables_of_receive_and_send_have_the_methods_of_a_coroutine(
     site = serve(write_app(APP))
     for _ in range(3):
         found = ask(site, "/awaitables")
-        assert found["coroutines"] == [True, True]
+        assert found["coroutines"] == found["functions"] == [True, True]
         assert (found["throw"], found["throw a class"]) == ("ValueError: thrown", "KeyError: 'k'")
         assert found["throw nothing"].startswith("TypeError: throw takes an exception")
         assert found["after throw"] == found["after close"] == "RuntimeError: cannot reuse already awaited coroutine"
@@ -142,6 +159,21 @@ def test_awaitables_of_receive_and_send_have_the_methods_of_a_coroutine(
         assert found["message"] == {"type": "'http.request'", "body": "b''", "more_body": "False"}
     site.stop()
     assert "Traceback" not in site.stderr
+    assert "bug in kirsch" not in site.stderr
+
+
+@pytest.mark.parametrize("action", ["default", "error"])
+def test_message_that_is_not_awaited_is_warned_of(serve: Serve, write_app: Callable[[str], str], action: str) -> None:
+    site = serve(write_app(APP), env={"PYTHONWARNINGS": f"{action}::RuntimeWarning"})
+    with Peer.connect(site.host, site.port) as peer:
+        peer.send(build_request("GET", "/unawaited"))
+        assert peer.read_response("GET").status == 500
+        assert ask_on(peer, "/plain") == "plain"
+    # The exception of the application is the one that it has raised.
+    site.wait_for("^ZeroDivisionError: division by zero$")
+    site.stop()
+    for name, count in (("send", 2), ("receive", 1)):
+        assert site.stderr.count(f"RuntimeWarning: coroutine '{name}' was never awaited") == count, site.stderr
     assert "bug in kirsch" not in site.stderr
 
 

@@ -18,11 +18,17 @@ pub(crate) struct CallableHead {
 }
 
 /// Makes a type without methods whose objects are called. They have a `T`, which begins with a [`CallableHead`]; `dealloc`
-/// drops the rest of it and then [frees](free) the object.
+/// drops the rest of it and then [frees](free) the object. `more` is a further slot.
 ///
 /// # Errors
 /// `MemoryError`.
-pub(crate) fn callable_type<T>(py: Python<'_>, name: &'static CStr, dealloc: ffi::destructor) -> PyResult<Object> {
+pub(crate) fn callable_type<T>(
+    py: Python<'_>,
+    name: &'static CStr,
+    dealloc: ffi::destructor,
+    more: Option<ffi::PyType_Slot>,
+) -> PyResult<Object> {
+    const END: ffi::PyType_Slot = ffi::PyType_Slot { slot: 0, pfunc: ptr::null_mut() };
     let mut members = [
         ffi::PyMemberDef {
             name: c"__vectorcalloffset__".as_ptr(),
@@ -37,9 +43,10 @@ pub(crate) fn callable_type<T>(py: Python<'_>, name: &'static CStr, dealloc: ffi
         ffi::PyType_Slot { slot: ffi::Py_tp_dealloc, pfunc: dealloc as *mut c_void },
         ffi::PyType_Slot { slot: ffi::Py_tp_call, pfunc: ffi::PyVectorcall_Call as *mut c_void },
         ffi::PyType_Slot { slot: ffi::Py_tp_members, pfunc: members.as_mut_ptr().cast() },
-        ffi::PyType_Slot { slot: 0, pfunc: ptr::null_mut() },
+        more.unwrap_or(END),
+        END,
     ];
-    make_type::<T, 4>(py, name, ffi::Py_TPFLAGS_HAVE_VECTORCALL, slots)
+    make_type::<T, 5>(py, name, ffi::Py_TPFLAGS_HAVE_VECTORCALL, slots)
 }
 
 /// Makes a type of these slots, whose objects have a `T`.

@@ -2,7 +2,7 @@
 
 use crate::asgi::{self, Asgi};
 use crate::config::NativeConfig;
-use crate::host::{AnyEngines, Call, HostedJob, RunJob, RunsIn, Stop, Iteration};
+use crate::host::{AnyEngines, Call, HostedJob, Iteration, RunJob, RunsIn, Stop};
 use crate::mounted::{Application, Mounted, MountedRequests};
 use crate::object::Object;
 use crate::resources::{Built, Resources, duplicate};

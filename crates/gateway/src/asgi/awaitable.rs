@@ -11,10 +11,10 @@ use super::websocket::Outcome;
 use crate::callable::{answer, caught, free, make_type};
 use crate::guarded::Guarded;
 use crate::object::Object;
-use pyo3::exceptions::{PyRuntimeError, PyStopIteration, PyTypeError};
+use pyo3::exceptions::{PyRuntimeError, PyRuntimeWarning, PyStopIteration, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::ptr;
 
 #[repr(C)]
@@ -72,7 +72,7 @@ impl AwaitableTypes {
     }
 }
 
-fn awaitable_type(py: Python<'_>, name: &'static std::ffi::CStr) -> PyResult<Object> {
+fn awaitable_type(py: Python<'_>, name: &'static CStr) -> PyResult<Object> {
     // The interpreter keeps the address of the methods for as long as the type lives.
     static mut METHODS: [ffi::PyMethodDef; 4] = [
         ffi::PyMethodDef {
@@ -193,6 +193,19 @@ impl Awaitable {
         }
     }
 
+    /// Warns of what was never awaited, as the interpreter does of a coroutine: a message that was sent without `await` has
+    /// not been sent.
+    fn warn_if_unawaited(&self, py: Python<'_>) {
+        let text = self.progress.with(py, |progress| match progress {
+            Progress::Created(Next::Receive) => Some(c"coroutine 'receive' was never awaited"),
+            Progress::Created(_) => Some(c"coroutine 'send' was never awaited"),
+            Progress::Waiting(..) | Progress::Over => None,
+        });
+        if let Some(text) = text {
+            warn(py, text);
+        }
+    }
+
     fn take(&self, py: Python<'_>) -> Progress {
         self.progress.with(py, |progress| std::mem::replace(progress, Progress::Over))
     }
@@ -206,10 +219,23 @@ impl Awaitable {
 
 const REUSED: &str = "cannot reuse already awaited coroutine";
 
+#[cold]
+fn warn(py: Python<'_>, text: &CStr) {
+    // An object may go because an exception is raised, which is not lost.
+    let raised = PyErr::take(py);
+    if let Err(error) = PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), text, 1) {
+        error.write_unraisable(py, None);
+    }
+    if let Some(raised) = raised {
+        raised.restore(py);
+    }
+}
+
 unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
     // SAFETY: the interpreter calls this once, for an object of `awaitable` to which nothing refers any more.
     unsafe {
         let it = object.cast::<Awaitable>();
+        (*it).warn_if_unawaited(Python::assume_attached());
         ptr::drop_in_place(&raw mut (*it).progress);
         ptr::drop_in_place(&raw mut (*it).call);
         free(object);

@@ -12,6 +12,7 @@ use crate::object::Object;
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
+use std::ffi::{CStr, c_void};
 use std::ptr;
 use std::sync::{Arc, Weak};
 
@@ -45,8 +46,8 @@ const SPARE: usize = 64;
 impl HandleTypes {
     pub(super) fn new(py: Python<'_>) -> PyResult<Self> {
         Ok(Self {
-            receive: callable_type::<Channel>(py, c"kirsch._native.Receive", drop_channel)?,
-            send: callable_type::<Channel>(py, c"kirsch._native.Send", drop_channel)?,
+            receive: channel_type(py, c"kirsch._native.Receive")?,
+            send: channel_type(py, c"kirsch._native.Send")?,
             awaitables: AwaitableTypes::new(py)?,
             spare: Guarded::new(Vec::new()),
         })
@@ -139,6 +140,36 @@ impl interface::Handles for Handles {
     fn may_block(&self) -> bool {
         false
     }
+}
+
+/// The type of `receive` or `send`. It is marked as that of coroutine functions (`inspect.markcoroutinefunction`), as other
+/// servers have them: asgiref's `async_to_sync`, with which Channels runs synchronous consumers, warns of anything else.
+fn channel_type(py: Python<'_>, name: &'static CStr) -> PyResult<Object> {
+    const fn mark(name: &'static CStr, get: ffi::getter) -> ffi::PyGetSetDef {
+        ffi::PyGetSetDef { name: name.as_ptr(), get: Some(get), set: None, doc: ptr::null(), closure: ptr::null_mut() }
+    }
+    // The interpreter keeps the address for as long as the type lives.
+    static mut MARKS: [ffi::PyGetSetDef; 3] = [
+        mark(c"_is_coroutine_marker", inspect_mark),
+        mark(c"_is_coroutine", asyncio_mark),
+        ffi::PyGetSetDef { name: ptr::null(), get: None, set: None, doc: ptr::null(), closure: ptr::null_mut() },
+    ];
+    let marks = ffi::PyType_Slot { slot: ffi::Py_tp_getset, pfunc: (&raw mut MARKS).cast() };
+    callable_type::<Channel>(py, name, drop_channel, Some(marks))
+}
+
+/// The mark of CPython 3.12 and newer.
+unsafe extern "C" fn inspect_mark(_: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
+    // SAFETY: the interpreter calls this attached.
+    let py = unsafe { Python::assume_attached() };
+    answer(py, caught(|| Ok(py.import("inspect")?.getattr("_is_coroutine_mark")?.unbind().into())))
+}
+
+/// The mark of CPython before 3.12.
+unsafe extern "C" fn asyncio_mark(_: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
+    // SAFETY: the interpreter calls this attached.
+    let py = unsafe { Python::assume_attached() };
+    answer(py, caught(|| Ok(py.import("asyncio.coroutines")?.getattr("_is_coroutine")?.unbind().into())))
 }
 
 unsafe extern "C" fn drop_channel(object: *mut ffi::PyObject) {

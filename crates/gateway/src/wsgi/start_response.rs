@@ -58,9 +58,14 @@ const SPARE: usize = 16;
 impl HandleTypes {
     pub(crate) fn new(py: Python<'_>) -> PyResult<Self> {
         Ok(Self {
-            start_response: callable_type::<StartResponse>(py, c"kirsch._native.StartResponse", drop_start_response)?,
-            write: callable_type::<Companion>(py, c"kirsch._native.Write", drop_companion)?,
-            disconnected: callable_type::<Companion>(py, c"kirsch._native.Disconnected", drop_companion)?,
+            start_response: callable_type::<StartResponse>(
+                py,
+                c"kirsch._native.StartResponse",
+                drop_start_response,
+                None,
+            )?,
+            write: callable_type::<Companion>(py, c"kirsch._native.Write", drop_companion, None)?,
+            disconnected: callable_type::<Companion>(py, c"kirsch._native.Disconnected", drop_companion, None)?,
             spare: Mutex::default(),
         })
     }
