@@ -15,6 +15,8 @@ from asgi_tasks_app import MARKS, SCENARIOS
 from raw import Peer, build_request
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from running import Running, Serve
 
 HERE = os.path.dirname(__file__)
@@ -150,4 +152,52 @@ def test_requests_at_a_time_have_tasks_of_their_own(serve: Serve) -> None:
     assert not failed
     site.stop()
     assert "the lifespan has ended" in site.stderr
+    assert "Traceback" not in site.stderr
+
+
+FACTORY = """
+import asyncio
+
+made = []
+
+
+def factory(loop, coroutine, **options):
+    made.append(coroutine)
+    return asyncio.Task(coroutine, loop=loop, **options)
+
+
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        await receive()
+        VARIABLE.set("of the start-up")
+        asyncio.get_running_loop().set_task_factory(factory)
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+        return
+    name = asyncio.current_task().get_name()
+    if scope["path"] == "/waits":
+        await asyncio.sleep(0)
+    text = f"{name} {len(made)} {VARIABLE.get()}"
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": text.encode()})
+
+
+import contextvars
+VARIABLE = contextvars.ContextVar("VARIABLE", default="none")
+"""
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_task_factory_of_the_application_makes_the_tasks_of_requests(
+    serve: Serve, write_app: Callable[[str], str], loop: str
+) -> None:
+    if loop == "uvloop":
+        pytest.importorskip("uvloop")
+    site = serve(write_app(FACTORY), "--loop", loop)
+    with Peer.connect(site.host, site.port) as peer:
+        for number in range(1, 7):
+            peer.send(build_request("GET", "/" if number % 2 else "/waits"))
+            assert peer.read_response("GET").body.decode() == f"Request-{number} {number} of the start-up"
+    site.stop()
     assert "Traceback" not in site.stderr

@@ -188,6 +188,14 @@ class AsgiInSlot:
         self.__call__ = call
 
 
+class AwaitableClass:
+    """What is awaited is an object of the class."""
+
+    def __init__(self, a: Any, b: Any, c: Any) -> None: ...
+
+    def __await__(self) -> Any: ...
+
+
 class OfBoth:
     def __call__(self, environ: Any, start_response: Any, more: Any = None) -> None: ...
 
@@ -200,7 +208,7 @@ def test_interface_is_that_of_the_signature() -> None:
     instance = AsgiInstance()
     awaitable = lambda scope, receive, send: None  # noqa: E731
     of_asgi: tuple[Any, ...] = (asgi, functools.partial(asgi), instance, instance.method, AsgiClass, awaitable)
-    of_asgi += (AsgiInSlot(asgi), AsgiInSlot(instance.method))
+    of_asgi += (AsgiInSlot(asgi), AsgiInSlot(instance.method), AwaitableClass)
     for found in of_asgi:
         assert interface_of(found) == "asgi", found
     of_wsgi: tuple[Any, ...] = (plain, OfBoth(), generator, lambda scope: None, lambda a, b, c: None, print, len, 7)

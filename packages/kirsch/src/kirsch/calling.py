@@ -34,7 +34,10 @@ def interface_of(found: Any) -> str:
         return "wsgi"
     if function.code.co_flags & _ASYNC_GENERATOR:
         return "wsgi"  # what it returns cannot be awaited
-    is_coroutine = bool(function.code.co_flags & _COROUTINE)
+    # An object of a class may be what is awaited, as that of Starlette's HTTPEndpoint.
+    is_coroutine = bool(function.code.co_flags & _COROUTINE) or (
+        isinstance(found, type) and hasattr(found, "__await__")
+    )
     is_named = function.open_arguments[:_ASGI_ARGUMENTS] == _ASGI_NAMES
     return "asgi" if is_coroutine or (is_named and not function.takes(_WSGI_ARGUMENTS)) else "wsgi"
 

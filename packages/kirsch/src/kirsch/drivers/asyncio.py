@@ -441,6 +441,11 @@ def application(app: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, No
 
 def _make_task(loop: asyncio.AbstractEventLoop) -> Callable[..., asyncio.Task[None]] | None:
     """A function that makes the task of a request; None where one can begin at once."""
+    if loop.get_task_factory() not in (None, getattr(asyncio, "eager_task_factory", None)):
+        # It is the application's, set by its start-up, and has to see each task.
+        if sys.version_info >= (3, 11):
+            return lambda coroutine, context, name: loop.create_task(coroutine, context=context, name=name)
+        return lambda coroutine, context, name: context.run(lambda: loop.create_task(coroutine, name=name))
     if sys.version_info >= (3, 12):
         return None
     if sys.version_info >= (3, 11):
