@@ -60,7 +60,7 @@ OPTIONS = {
     "--proxy-protocol --proxy-allow-from": texts.PROXY_PROTOCOL,
     "--protocol": texts.PROTOCOLS,
     "--uwsgi-allow-from": "--bind uwsgi:unix:PATH?mode=660; what can connect to a uwsgi: address is believed",
-    "--root-path": texts.PREFIX,
+    "--root-path": texts.ROOT_PATH,
     "--strip-header-spaces --permit-obsolete-folding --permit-unconventional-http-method": texts.STRICT_HTTP,
     "--permit-unconventional-http-version --casefold-http-method": texts.STRICT_HTTP,
     "--certfile --keyfile --ca-certs --cert-reqs --ciphers --ssl-version": texts.TLS,

@@ -18,7 +18,7 @@ OPTIONS = {
     "--websocket-ping-interval": "--ws-ping-interval",
     "--reload": "=",
     "-c --config": "=, in TOML: kirsch.toml. The names of settings are those of the flags",
-    "--root-path": texts.PREFIX,
+    "--root-path": texts.ROOT_PATH,
     "--server-name": "use a middleware that looks at the host, such as Starlette's TrustedHostMiddleware, or the proxy "
     "in front",
     "--access-log --access-logfile": "--access-logfile FILE",

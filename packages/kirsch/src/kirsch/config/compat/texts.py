@@ -14,6 +14,10 @@ SYSLOG = "--access-logger, and a handler of logging for syslog; journald takes s
 LOG_CONFIG = "--log-config FILE"
 MOUNT = "--mount /path=module:app"
 PREFIX = "--mount /path=module:app, which sets SCRIPT_NAME and ASGI's root_path"
+ROOT_PATH = (
+    "--mount /path=module:app where the proxy passes on the whole path; where it removes the prefix, "
+    "--forwarded-prefix with X-Forwarded-Prefix, or FastAPI(root_path='/path')"
+)
 MODULE = "use the application as it is: kirsch module:app"
 REAP = "omit it; a worker that dies is always replaced"
 STRICT_HTTP = "omit it; a request that breaks the rules of HTTP is refused, and no option changes that"
