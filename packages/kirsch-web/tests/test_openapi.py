@@ -7,6 +7,7 @@ from typing import Any
 
 import kirsch_web as web
 from kirsch_web.openapi import document
+from kirsch_web.testing import Client
 
 
 class Inner:
@@ -102,3 +103,28 @@ def test_a_name_that_a_parameter_and_a_record_have_is_written_once() -> None:
     Root.index.__annotations__["filter"] = Filter
     parameters = document(web.App(Root()))["paths"]["/"]["get"]["parameters"]
     assert [each["name"] for each in parameters] == ["page", "tag"]
+
+
+def test_parameters_that_a_body_can_give_need_no_segment() -> None:
+    class Root:
+        @web.post
+        def add(self, title: str, price: float, note: str = "") -> str:
+            return title
+
+        @web.delete
+        def remove(self, id: int) -> None: ...
+
+    client = Client(web.App(Root()))
+    assert client.post("/add", form={"title": "Emma", "price": "9.5"}).text == "Emma"
+    found = document(web.App(Root()))
+    add = found["paths"]["/add"]["post"]
+    schema = add["requestBody"]["content"]["application/json"]["schema"]
+    assert (sorted(schema["properties"]), schema["required"]) == (["note", "price", "title"], ["title", "price"])
+    assert add["requestBody"]["required"] is True
+    assert "parameters" not in add
+    partly = found["paths"]["/add/{title}"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert (sorted(partly["properties"]), partly["required"]) == (["note", "price"], ["price"])
+    assert sorted(found["paths"]) == [
+        "/add", "/add/{title}", "/add/{title}/{price}", "/add/{title}/{price}/{note}", "/remove/{id}",
+    ]  # fmt: skip
+    assert_parameters_are_in_paths(found)

@@ -424,6 +424,29 @@ def test_gzip_compresses_text_that_the_client_takes_compressed() -> None:
     assert gzip.decompress(stream.body) == b"one two"
 
 
+def test_a_304_and_a_part_have_the_fields_of_the_compressed_response(tmp_path: Path) -> None:
+    """RFC 9110, 15.4.5: a cache takes a 304 for the response that it has by the same Vary and ETag."""
+    (tmp_path / "a.txt").write_text("text " * 500)
+
+    class Site(Pages):
+        static = web.StaticFiles(str(tmp_path))
+
+    client = Client(
+        web.App(Site(), {"tools.gzip.on": True, "tools.etags.on": True}), headers={"Accept-Encoding": "gzip"}
+    )
+    for path in ("/", "/static/a.txt"):
+        reply = client.get(path)
+        again = client.get(path, headers={"If-None-Match": reply.headers["ETag"]})
+        assert (again.status, again.headers["Vary"]) == (304, "Accept-Encoding")
+        assert again.headers["ETag"] == reply.headers["ETag"]
+        assert reply.headers["ETag"].startswith("W/")
+        plain = client.get(path, headers={"Accept-Encoding": "identity"}).headers["ETag"]
+        assert client.get(path, headers={"If-None-Match": plain}).headers["ETag"] == plain
+    part = client.get("/static/a.txt", headers={"Range": "bytes=0-3"})
+    assert (part.status, part.body, part.headers["Vary"]) == (206, b"text", "Accept-Encoding")
+    assert "Content-Encoding" not in part.headers
+
+
 def test_zstd_is_sent_where_client_and_python_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
     from kirsch_web import compress
 

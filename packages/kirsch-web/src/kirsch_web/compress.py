@@ -6,6 +6,7 @@ Python has zstd since 3.14; before, the package ``backports.zstd`` is used where
 from __future__ import annotations
 
 from kirsch_web.fields import media_type, qualities
+from kirsch_web.response import NO_CONTENT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,10 +19,13 @@ if TYPE_CHECKING:
 def compress_response(request: Request, level: int, least: int, types: tuple[str, ...]) -> None:
     """Compress the response where it is of ``types``, ``least`` bytes or more, and the client takes gzip."""
     response = request.response
+    if response.status == 304:
+        _not_modified(request)
+        return
     name = media_type(response.headers.get("Content-Type"))[0]
     fits = name in types or f"{name.partition('/')[0]}/*" in types
-    # Events must not wait in a compressor's window, and a part of a file is a part of what it was.
-    if not fits or name == "text/event-stream" or response.status in (204, 206, 304) or response.status < 200:
+    # Events must not wait in a compressor's window.
+    if not fits or name == "text/event-stream" or response.status in NO_CONTENT or response.status < 200:
         return
     if isinstance(response.body, bytes) and len(response.body) < least:
         return
@@ -29,7 +33,7 @@ def compress_response(request: Request, level: int, least: int, types: tuple[str
         return
     response.headers.vary("Accept-Encoding")
     encoding = chosen_encoding(request.headers.get("Accept-Encoding"))
-    if not encoding:
+    if not encoding or response.status == 206:  # a part of a file is a part of what it was
         return
     if not isinstance(response.body, bytes):
         kind = _CompressedLater if hasattr(response.body, "__aiter__") else Compressed
@@ -45,6 +49,15 @@ def compress_response(request: Request, level: int, least: int, types: tuple[str
     etag = response.headers.get("ETag")
     if etag and not etag.startswith("W/"):  # the bytes are others now
         response.headers["ETag"] = "W/" + etag
+
+
+def _not_modified(request: Request) -> None:
+    """Give a 304 the fields of the 200 that the client has (RFC 9110, 15.4.5): else caches do not take it for that."""
+    headers = request.response.headers
+    headers.vary("Accept-Encoding")
+    etag = headers.get("ETag")
+    if etag and f"W/{etag}" in request.headers.get("If-None-Match"):
+        headers["ETag"] = f"W/{etag}"
 
 
 ZSTD_LEVEL = 3

@@ -117,7 +117,10 @@ def document(app: Application, title: str = "", version: str = "0") -> dict[str,
 
 
 def _paths(plan: Plan, is_route: bool) -> list[tuple[str, list[str]]]:
-    """The paths of a handler with the parameters in them: one for each number of optional segments."""
+    """The paths of a handler with the parameters in them: one for each number of segments that may be left out.
+
+    What the path does not give, a form or JSON can, where the method is one that brings them.
+    """
     base = plan.path or "/"
     if is_route:
         from kirsch_web.dispatch import template
@@ -129,7 +132,7 @@ def _paths(plan: Plan, is_route: bool) -> list[tuple[str, list[str]]]:
         each for each in plan.shape.parameters
         if each.positional and each.source == "value" and each.name not in plan.captured
     ]  # fmt: skip
-    least = sum(1 for each in positional if each.required)
+    least = 0 if plan.method in ("POST", "PUT", "PATCH") else sum(1 for each in positional if each.required)
     found = []
     for count in range(least, len(positional) + 1):
         names = [each.name for each in positional[:count]]
