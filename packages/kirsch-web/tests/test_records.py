@@ -134,7 +134,8 @@ def test_an_initvar_without_a_default_is_reported_at_mount() -> None:
 
     index.__annotations__ = {"body": Seeded, "return": str}
     Root.index = web.post(index)  # type: ignore[attr-defined]
-    with pytest.raises(web.ConfigError, match="seed is an InitVar"):
+    # Python 3.10 cannot read the annotation.
+    with pytest.raises(web.ConfigError, match=r"seed is an InitVar|Got dataclasses\.InitVar"):
         web.App(Root())
 
 
