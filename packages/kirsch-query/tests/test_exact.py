@@ -6,15 +6,19 @@ import collections
 import datetime
 import decimal
 import itertools
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import orm
 
+import kirsch_query
 from agreement import is_overflow
 from generate import asked
-from kirsch_query import QueryError, Refused, SourceError, comparison, desc, recall, total, where
+from kirsch_query import QueryError, Refused, SourceError, Where, comparison, desc, recall, total, where
 from models import Colour, Item, Owner, Thing, insert, wipe
 
 
@@ -177,6 +181,28 @@ def test_names_that_are_given_and_read_are_taken() -> None:
     assert where(lambda b: b["price"] < limit, limit=9)({"price": 8})
     assert where(lambda b, most=3: b["price"] < most, most=9)({"price": 8})
     assert where("any(n < limit for n in b.numbers)", limit=2)({"numbers": [1]})
+
+
+def test_type_checkers_check_a_lambda_whose_row_is_declared() -> None:
+    wrong: Where[Thing] = where(lambda b: b.nothing < 3)  # type: ignore[attr-defined]  # unused, so an error, if none is
+    with pytest.raises(Refused, match="has no attribute nothing"):
+        wrong.clause(Thing)
+    odd: Where[Thing] = where(lambda b: b.i < 3)  # type: ignore[operator]
+    assert not odd(Thing(i=None))
+    assert where(lambda a, b: a.j < b.j).arity == 2
+    assert Where[Thing] is not Where
+
+
+def test_importing_the_package_imports_neither_typing_nor_sqlalchemy() -> None:
+    code = "import sys; before = set(sys.modules); import kirsch_query; print(*sorted(set(sys.modules) - before))"
+    # -S: the modules of an environment may have been imported by its .pth files.
+    path = Path(kirsch_query.__file__).parent.parent
+    found = subprocess.run(
+        [sys.executable, "-S", "-c", f"import sys; sys.path.insert(0, {str(path)!r}); {code}"],
+        capture_output=True, text=True, check=True,
+    ).stdout.split()  # fmt: skip
+    assert "kirsch_query.query" in found
+    assert not {"typing", "inspect", "dataclasses", "sqlalchemy"} & {*found}, "they take as long as all the rest"
 
 
 def test_an_engine_may_follow_the_models(session: orm.Session) -> None:

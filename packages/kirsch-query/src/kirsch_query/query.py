@@ -5,19 +5,36 @@ from __future__ import annotations
 import builtins
 import keyword
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import FunctionType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from types import FunctionType, GenericAlias
 
 from .errors import QueryError, SourceError
 from .scope import Scope, Space, mangled, space_of
 from .source import Source, free_names, from_function, from_text
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any, Generic, Protocol, overload
+
     import sqlalchemy as sa
+    from typing_extensions import TypeVar  # which type checkers bring along
 
     from .explain import Explanation
 
-T = TypeVar("T")
+    T = TypeVar("T", default=Any)
+
+    class _OneDefault(Protocol):
+        def __call__(self, row: Any, one: Any = ..., /) -> object: ...
+
+    class _TwoDefaults(Protocol):
+        def __call__(self, row: Any, one: Any = ..., two: Any = ..., /) -> object: ...
+else:
+    T = "T"
+
+    class Generic:
+        """What typing has of this name, which takes long to import: Where[Book] is an annotation."""
+
+        __slots__ = ()
+        __class_getitem__ = classmethod(GenericAlias)
 
 
 class Where(Generic[T]):
@@ -240,14 +257,24 @@ class _Not(Where[T]):
         return terms.negated(self.part.translate(translator, rows, not positive))
 
 
-@overload
-def where(query: Where[T], /) -> Where[T]: ...
-@overload
-def where(query: Callable[[T], object], /, **names: Any) -> Where[T]: ...
-@overload
-def where(query: Callable[..., object], /, **names: Any) -> Where[Any]: ...
-@overload
-def where(query: str | None = None, /, **names: Any) -> Where[Any]: ...
+if TYPE_CHECKING:
+
+    @overload
+    def where(query: Where[T], /) -> Where[T]: ...
+    @overload
+    def where(query: Callable[[T], object], /, **names: Any) -> Where[T]: ...
+    # Of a lambda, mypy infers the types where a signature has the same number of arguments, defaults included. One that
+    # accepts all functions would accept those with mistakes too.
+    @overload
+    def where(query: _TwoDefaults, /, **names: Any) -> Where[Any]: ...
+    @overload
+    def where(query: _OneDefault, /, **names: Any) -> Where[Any]: ...
+    @overload
+    def where(query: Callable[[Any, Any], object], /, **names: Any) -> Where[Any]: ...
+    @overload
+    def where(query: Callable[[Any, Any, Any], object], /, **names: Any) -> Where[Any]: ...
+    @overload
+    def where(query: str | None = None, /, **names: Any) -> Where[Any]: ...
 
 
 def where(query: Any = None, /, **names: Any) -> Where[Any]:

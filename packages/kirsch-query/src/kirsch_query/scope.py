@@ -6,13 +6,14 @@ import ast
 import builtins
 import functools
 from types import CodeType, FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .errors import QueryError, SourceError
 from .source import Source, code_of, free_names, from_function, function_of
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any, TypeAlias
 
 
 class Absent:

@@ -13,12 +13,15 @@ import ast
 import functools
 import warnings
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from .errors import Place, SourceError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Any, TypeAlias, TypeVar
+
+    _Node = TypeVar("_Node", bound=ast.AST)
 
 _FUTURE = functools.reduce(int.__or__, (getattr(__future__, n).compiler_flag for n in __future__.all_feature_names))
 _AS_TEXT = 'Give the same text as a string instead: where("b.price < limit", limit=limit).'
@@ -184,9 +187,6 @@ def function_of(names: Iterable[str], body: ast.expr) -> ast.Lambda:
         ast.copy_location(each, body)
     found: ast.Lambda = function
     return found
-
-
-_Node = TypeVar("_Node", bound=ast.AST)
 
 
 def shallow(node: _Node) -> _Node:
