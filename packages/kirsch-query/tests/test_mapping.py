@@ -247,6 +247,30 @@ def test_keys_of_several_parts_order_alike_in_sql_and_in_memory(session: orm.Ses
         assert [each for page in pages for each in page] == expected
 
 
+def test_columns_of_an_outer_join_may_be_none(session: orm.Session) -> None:
+    firm, person = Firm.__table__, Person.__table__
+    join = sa.outerjoin(person, firm, person.c.firm_id == firm.c.id)
+    rows = sa.select(person.c.id, firm.c.id.label("firm"), sa.func.max(person.c.id).over().label("last")).select_from(
+        join
+    )
+    target = rows.subquery()
+    found = session.execute(rows).all()
+    assert {each.firm for each in found} == {1, 2, None}
+    for text in (
+        "x.firm is None",
+        "x.firm is not None",
+        "x.firm != 1",
+        "not x.firm == 1",
+        "x.firm in (None, 1)",
+        "x.firm or x.id > 5",
+    ):
+        query = where(f"lambda x: {text}")
+        there = session.scalars(sa.select(target.c.id).where(query.clause(target)))
+        assert sorted(there) == sorted(each.id for each in query.filter(found)), text
+    with pytest.raises(Refused, match="calculated by SQL"):
+        where(lambda x: x.last == 6).clause(target)
+
+
 class Odd(orm.DeclarativeBase):
     pass
 

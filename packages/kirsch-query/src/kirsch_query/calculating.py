@@ -12,6 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import orm
 from sqlalchemy.ext.hybrid import hybrid_property
+from sqlalchemy.sql.selectable import FromGrouping
 
 from .comparing import Comparing
 from .emit import op
@@ -37,6 +38,15 @@ from .terms import (
 )
 
 
+def _is_plain(rows: Any) -> bool:
+    """Whether rows have no NULL in columns that are NOT NULL, as those of an outer join or of a subquery may have."""
+    if isinstance(rows, sa.Alias | FromGrouping):
+        return _is_plain(rows.element)
+    if isinstance(rows, sa.Join):
+        return not rows.isouter and not rows.full and _is_plain(rows.left) and _is_plain(rows.right)
+    return isinstance(rows, sa.Table)
+
+
 class Calculating(Comparing):
     """The part of a translation that calculates."""
 
@@ -51,6 +61,8 @@ class Calculating(Comparing):
     def _field(self, owner: Entity | Related, name: str) -> Found:
         target = owner.target
         if isinstance(target, sa.FromClause):
+            if name in target.c and not isinstance(target.c[name], sa.Column):
+                raise self.refuse(f"{name} is calculated by SQL, so that its type is not known for certain")
             if name not in target.c:
                 raise self.refuse(f"there is no column {name}", f"There are {', '.join(target.c.keys())}.")
             return self._column(owner, target.c[name], target.c[name])
@@ -86,10 +98,11 @@ class Calculating(Comparing):
             raise self.refuse(why.problem, why.hint) from None
         for database, problem, hint in kind.refusals:
             self.refuse_on(database, problem, hint)
+        none = bool(column.nullable) or not _is_plain(sa.inspect(owner.target).selectable)
         if isinstance(owner, Entity):
-            return Value(sql, kind, none=bool(column.nullable), column=True)
+            return Value(sql, kind, none=none, column=True)
         scalar = sa.select(sql).where(*owner.conditions).correlate_except(*owner.aliases).scalar_subquery()
-        return Value(scalar, kind, none=bool(column.nullable), present=owner.exists() if column.nullable else None)
+        return Value(scalar, kind, none=none, present=owner.exists() if none else None)
 
     def _relation(self, owner: Entity | Related, attribute: Any, name: str) -> Found:
         if attribute.lazy in ("dynamic", "write_only", "noload"):
