@@ -62,6 +62,9 @@ def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable
             environ["wsgi.errors"].write(f"to the log: {query}\n")
             environ["wsgi.errors"].flush()
             return _json(start_response, {})
+        case "part":
+            environ["wsgi.errors"].write("a line without an end")
+            return _json(start_response, {})
         case "much":
             for number in range(int(query)):
                 print(f"line {number} {'x' * 100}", file=environ["wsgi.errors"])

@@ -107,6 +107,24 @@ def test_requests_of_one_connection_have_errors_of_their_own(serve: Serve, tmp_p
     assert errors == {n: b"to the log: request-%d\n" % n for n in numbers}
 
 
+def test_errors_that_are_used_again_hold_nothing_of_another_request(serve: Serve, tmp_path: Path) -> None:
+    """The object of one request is that of the next one, if nothing refers to it."""
+    served = Served(serve, tmp_path, "--threads", "1")
+
+    def errors(connection: FastCgi, target: str) -> bytes:
+        connection.send(request(1, variables(target=target)))
+        response, errors, status = connection.response()
+        assert (response.status, status) == (200, COMPLETE)
+        return errors
+
+    with served.connect() as connection:
+        for _ in range(3):
+            assert errors(connection, "/part") == b""
+            assert errors(connection, "/errors?next") == b"to the log: next\n"
+            # Each may write as much as the others.
+            assert len(errors(connection, "/much?2000")) > MOST
+
+
 def test_web_server_gets_a_bounded_part_and_the_log_all(serve: Serve, tmp_path: Path) -> None:
     log = tmp_path / "error.log"
     served = Served(serve, tmp_path, "--error-logfile", str(log))
