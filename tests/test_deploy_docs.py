@@ -289,7 +289,7 @@ def test_the_service_runs_as_systemd_would_run_it(shop: Path, tmp_path: Path, la
         )  # the TCP address is for `launch`
         assert "4 workers" in manager.wait_for("READY=1")["STATUS"]
         address = str(tmp_path / "run" / "app.sock")
-        assert os.stat(address).st_mode & 0o777 == 0o666
+        assert os.stat(address).st_mode & 0o777 == 0o660
         assert get(address)["REQUEST_METHOD"] == "GET"
         reload = shlex.split(service["Service"]["ExecReload"].replace("$MAINPID", str(server.pid)))
         upgrade = next(command for _, command in commands() if "USR2" in command)
