@@ -349,6 +349,49 @@ def test_the_csrf_token_of_a_page_is_accepted_in_a_form() -> None:
     assert client.get("/form").text == token
 
 
+def test_a_page_that_read_the_session_or_has_a_token_is_not_for_other_clients() -> None:
+    """Without Vary a cache that clients share may give one's page to another."""
+
+    class Root:
+        def plain(self) -> str:
+            return "for all"
+
+        def text(self, *, session: web.Session) -> str:
+            return str(len(session))
+
+        def data(self, *, session: web.Session) -> Any:
+            return {"user": session.get("user")}
+
+        def own(self, *, session: web.Session) -> web.Response:
+            return web.Response(str(len(session)), headers=[("Vary", "Accept")])
+
+        def refused(self, *, session: web.Session) -> str:
+            raise web.HTTPError(403, str(len(session)))
+
+        def untouched(self, *, session: web.Session) -> str:
+            return "for all"
+
+        def form(self, *, request: web.Request) -> str:
+            return web.csrf_token(request)
+
+        def stream(self, *, session: web.Session) -> Iterator[str]:
+            return iter([str(len(session))])
+
+    app = web.App(Root(), {"tools.gzip.on": True, "tools.gzip.least": 0}, tools=[web.session(SECRET, secure=False)])
+    for client in (Client(app), Client(web.ASGI(app))):
+        with client:
+            found = {name: client.get(f"/{name}").headers.get("Vary") for name in (
+                "plain", "text", "data", "own", "refused", "untouched", "form", "stream"
+            )}  # fmt: skip
+            assert found == {
+                "plain": "Accept-Encoding", "text": "Cookie, Accept-Encoding", "data": "Cookie, Accept-Encoding",
+                "own": "Accept, Cookie, Accept-Encoding", "refused": "Accept, Cookie, Accept-Encoding",
+                "untouched": "Accept-Encoding", "form": "Cookie, Accept-Encoding", "stream": "Cookie, Accept-Encoding",
+            }  # fmt: skip
+    bare = Client(web.App(Root(), tools=[web.session(SECRET, secure=False)]))
+    assert [bare.get(f"/{name}").headers.get("Vary") for name in ("text", "data", "plain")] == ["Cookie", "Cookie", ""]
+
+
 # Other tools
 
 

@@ -47,6 +47,7 @@ class _Lengths(dict[int, "list[tuple[str, str]]"]):
 
 
 _lengths = _Lengths()
+_VARY = ("Vary", "Cookie")
 _PLAIN = frozenset((str, dict, list))
 
 
@@ -218,6 +219,8 @@ class App:
                     else:
                         body = encode_json(result)
                         fields = plan.json_fields + _lengths[len(body)]
+                    if request._varies:
+                        fields.append(_VARY)
             except Exception as error:  # noqa: BLE001 - whatever a handler raises becomes a response
                 return self._respond(request, start_response, error)
             if body is None:
@@ -455,6 +458,8 @@ class App:
         else:
             body, fields = encode_json(result), plan.json_fields
         fields = [*fields, ("Content-Length", str(len(body)))]
+        if request._varies:
+            fields.append(_VARY)
         return plan.line, fields, [] if request.method == "HEAD" else [body]
 
     def _ended(self, request: Request, body: Iterable[bytes]) -> Iterable[bytes]:

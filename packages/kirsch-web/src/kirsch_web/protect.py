@@ -82,6 +82,7 @@ def csrf(**options: Any) -> CsrfTool:
 
 def csrf_token(request: Request) -> str:
     """The token for a form's field ``csrf`` or the header X-CSRF-Token; sets its cookie where the client has none."""
+    request.varies_by_cookie()
     token = request.cookies.get(CSRF_COOKIE, "")
     if not re.fullmatch(r"[A-Za-z0-9_-]{43}", token):
         import secrets

@@ -72,6 +72,7 @@ class Request:
     _path: str | None = None
     _session: Any = None
     _config: dict[str, Any] | None = None
+    _varies = False
 
     def __init__(
         self,
@@ -200,6 +201,8 @@ class Request:
             response.status = self.plan.status
             response.headers = fields.Headers.trusted(list(self.plan.fields))
             response.body = b""
+            if self._varies:
+                response.headers.vary("Cookie")
             if self._result is not NOTHING:
                 response.set_body(self._result)
         return self._response
@@ -208,6 +211,12 @@ class Request:
     def has_response(self) -> bool:
         """Whether a handler or a hook has asked for the response, and may have changed it."""
         return self._response is not None
+
+    def varies_by_cookie(self) -> None:
+        """Say in Vary that the response depends on the client's cookies; a plain result needs no Response for it."""
+        self._varies = True
+        if self._response is not None:
+            self._response.headers.vary("Cookie")
 
     @property
     def session(self) -> Any:

@@ -10,7 +10,8 @@ cookie holds a random id. Nothing is locked while a handler runs. Where two requ
 client at the same time, their changes are merged key by key; if both have changed the same key, the later request ends
 with 409, and says so.
 
-Nothing is sent or written unless the handler has changed something. Log-in and log-out call :meth:`Session.rotate` and
+Nothing is written, and no cookie sent, unless the handler has changed something; a page that has read the session says
+so in Vary. Log-in and log-out call :meth:`Session.rotate` and
 :meth:`Session.clear`, so that an id that was known before is worth nothing afterwards.
 """
 
@@ -138,7 +139,10 @@ class Session(MutableMapping[str, Any]):
         if self._saved:
             return  # an attempt that failed has become the response, and is not repeated
         self._saved = True
-        if self._values is None or not self._touched:
+        if self._values is None:
+            return
+        request.varies_by_cookie()  # a shared cache must not give this page to another client
+        if not self._touched:
             return
         after = {name: _dump(value) for name, value in self._values.items()}
         before = _dumped(self._raw.decode())
