@@ -280,6 +280,12 @@ pub trait Protocol: Default {
         let _ = exchanges;
     }
 
+    /// The connection stays although the last response on it has been written that its client gets: a call is still out.
+    /// Multiplexed protocols only.
+    fn stay(&mut self, out: &mut Vec<u8>) {
+        let _ = out;
+    }
+
     /// Whether [`write_control`](Self::write_control) may have something to write.
     fn has_control(&self) -> bool {
         true

@@ -2,7 +2,7 @@
 //! further request, so what loses none depends on the web server (docs/design/gateways.md).
 
 use crate::common::{Client, End, GRAIN, Kind, Plan, World, pattern, seconds, timeless};
-use engine::{AnyProtocol, Config, Os, Poller, ProtocolKind, Waker};
+use engine::{AnyProtocol, Config, Expired, Os, Poller, ProtocolKind, Waker};
 use std::cell::RefCell;
 use std::io;
 
@@ -183,6 +183,27 @@ fn last_response_and_the_end_of_the_connection_leave_in_one_step() {
         let padding = client.received[client.received.len() - 10];
         assert_eq!(padding, u8::from(software.starts_with("Apache")), "{software}");
     }
+}
+
+/// Apache would wait for the padding until the call comes back.
+#[test]
+fn last_response_is_complete_if_its_call_is_late_and_does_not_come_back() {
+    let mut world = world(vec![Plan::sized(&[5])]);
+    world.keeps = true;
+    let mut client = world.client();
+    client.send(ask(1, 0, "Apache/2.4.71"));
+    world.until("it is called", &mut [&mut client], |world, _| world.is_out(0));
+    drain(&mut world, false);
+    world.settle();
+    let (call, now) = (world.calls[0].ticket.call(), world.now());
+    assert!(matches!(world.engine.expire(call, now), Expired::Answered { .. }));
+    until_ends(&mut world, &mut client, 1, 1);
+    world.settle();
+    client.pump();
+    assert_eq!(client.received.last(), Some(&0));
+    assert_eq!(client.received[client.received.len() - 17..][..8], [1, END_REQUEST, 0, 1, 0, 8, 1, 0]);
+    world.go_on_with(0);
+    assert_eq!(world.end(&mut client), End::Closed);
 }
 
 /// Each request of such a web server has a connection of its own, so what is done for one costs each request.

@@ -258,6 +258,9 @@ impl<A: App> Connection<A> {
             self.cut_exchange(index, context);
         } else if is_complete && matches!(exchange.state, State::Finishing(_)) {
             self.end_exchange(index);
+        } else if is_complete {
+            // Its call is still out, which was late.
+            self.write(context, |protocol, out| protocol.stay(out));
         }
     }
 

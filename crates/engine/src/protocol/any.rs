@@ -224,6 +224,12 @@ impl Protocol for AnyProtocol {
         }
     }
 
+    fn stay(&mut self, out: &mut Vec<u8>) {
+        if let Any::FastCgi(fastcgi) = &mut self.0 {
+            fastcgi.pad(out);
+        }
+    }
+
     fn has_control(&self) -> bool {
         if let Any::FastCgi(fastcgi) = &self.0 { fastcgi.receiver().has_answers() } else { false }
     }

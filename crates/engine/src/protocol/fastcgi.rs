@@ -158,8 +158,8 @@ impl FastCgi {
         self.tell(out);
     }
 
-    /// Writes the byte of padding that the end of the connection was to take the place of: it goes on.
-    fn pad(&mut self, out: &mut Vec<u8>) {
+    /// Writes the byte of padding that the end of the connection was to take the place of: the connection goes on.
+    pub(super) fn pad(&mut self, out: &mut Vec<u8>) {
         if std::mem::take(&mut self.owes_padding) {
             out.push(0);
         }
