@@ -451,7 +451,10 @@ class Comparing(Base):
             parts = [self.compare(ast.Eq(), needle, Constant(each)) for each in given.value]
             return self._negated_membership(negate, either(*parts), needle)
         if not isinstance(needle, Value):
-            raise self.refuse("objects are compared by identity, which a database does not know")
+            raise self.refuse(
+                "objects are compared by identity, which a database does not know",
+                "Compare their keys: b.author.id in ids.",
+            )
         if type(container) is str:
             return self._in_text(negate, needle, given)
         if type(container) is range and given.value.step == 1 and needle.kind.name == "int":

@@ -295,7 +295,7 @@ def where(query: Any = None, /, **names: Any) -> Where[Any]:
     if not isinstance(query, FunctionType):
         raise SourceError(
             f"{query!r} is not a Python function, so that it has no source",
-            hint="Give a lambda or a def with one return, or the same as text.",
+            hint="Write lambda b: f(b), a def with one return, or the same as text.",
         )
     return _checked(_Leaf(from_function(query), query, names))
 
