@@ -305,9 +305,9 @@ def _checked(leaf: _Leaf[Any]) -> Where[Any]:
     source = leaf.source
     if not leaf.arity:
         raise SourceError("a query has an argument for the row that it judges", hint="Write lambda b: ...")
-    read = {mangled(each, source.private) for each in free_names(source.body).difference(source.rows)}
-    for name in leaf.given:
-        if name not in read:
+    if leaf.given:
+        read = {mangled(each, source.private) for each in free_names(source.body).difference(source.rows)}
+        for name in leaf.given.keys() - read:
             import difflib
 
             near = difflib.get_close_matches(name, read, 1)
