@@ -186,3 +186,18 @@ def test_a_mount_beyond_ascii_is_found() -> None:
     client = Client(web.Mounts({"/straße": web.App(Root())}))
     assert client.get("/stra%C3%9Fe/").text == "/straße /"
     assert client.get("/strasse/").status == 404
+
+
+def test_objects_that_send_a_path_to_each_other_end() -> None:
+    """Each names the other for every segment, and takes none: the walk never ended."""
+
+    class Root(Page):
+        def _cp_dispatch(self, _segments: list[str]) -> Any:
+            return other
+
+    class Other(Page):
+        def _cp_dispatch(self, _segments: list[str]) -> Any:
+            return root
+
+    root, other = Root(), Other()
+    assert Client(web.App(root)).get("/x").status == 404

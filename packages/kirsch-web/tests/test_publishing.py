@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sqlite3
 import threading
 from collections import UserDict
@@ -378,3 +379,32 @@ def test_url_fills_captured_names() -> None:
 def test_a_name_or_status_that_no_request_could_get_is_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(web.ConfigError, match=words):
         web.get(**options)
+
+
+def test_a_decorated_method_is_published_inside_of_other_decorators_too() -> None:
+    class Cached:
+        @web.get
+        @functools.lru_cache  # noqa: B019 - the object stays
+        def outside(self, x: int = 4) -> int:
+            return x + 1
+
+        @functools.lru_cache  # noqa: B019 - the object stays
+        @web.get(name="within")
+        def inside(self, x: int) -> int:
+            return x + 2
+
+        @functools.lru_cache  # noqa: B019 - the object stays
+        def helper(self) -> str:
+            return "private"
+
+    class Root:
+        cached = Cached()
+
+    app = web.App(Root())
+    client = Client(app)
+    assert client.get("/cached/outside").json() == 5
+    assert client.get("/cached/outside/1").json() == 2
+    assert client.get("/cached/within/1").json() == 3
+    assert client.get("/cached/within/x").status == 404
+    assert client.get("/cached/helper").status == 404
+    assert app.url(Root.cached.inside, 7) == "/cached/within/7"

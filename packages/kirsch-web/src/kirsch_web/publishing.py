@@ -228,13 +228,18 @@ def _publishes(cls: type) -> bool:
         return not own.hidden
     for name, value in cls.__dict__.items():
         function = value.__func__ if isinstance(value, (staticmethod, classmethod)) else value
-        if isinstance(function, types.FunctionType):
+        if isinstance(function, types.FunctionType) or _is_wrapper(function):
             if name in ("index", "default"):
                 return True
             mark = function.__dict__.get(MARK)
             if mark is not None and not mark.hidden:
                 return True
     return False
+
+
+def _is_wrapper(value: Any) -> bool:
+    """Whether this is a published method inside of a decorator that is no function, such as functools.lru_cache."""
+    return MARK in getattr(value, "__dict__", ()) and hasattr(value, "__wrapped__") and not isinstance(value, type)
 
 
 def is_node(value: Any) -> bool:
@@ -267,7 +272,7 @@ def describe(obj: Any) -> Described:
             if isinstance(value, (staticmethod, classmethod)):
                 if isinstance(value.__func__, types.FunctionType):
                     _add_function(found, obj, name, value.__func__, published)
-            elif isinstance(value, types.FunctionType):
+            elif isinstance(value, types.FunctionType) or _is_wrapper(value):
                 _add_function(found, obj, name, value, published)
             elif not name.startswith("_") and is_node(value):
                 found.nodes[canonical(name)] = value
