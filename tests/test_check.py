@@ -255,6 +255,10 @@ def test_what_is_fine_has_no_warning(here: Path) -> None:
         (["--ready-path", "/up", "--health-path", "/up"], "--ready-path: it is --health-path too"),
         (["--max-memory", "1m"], "--max-memory: 1 MiB is hardly more than the "),
         (["--pythonpath", "missing"], "--pythonpath: there is no missing; Python ignores such a directory"),
+        (
+            ["-e", "TMPDIR=missing"],
+            "--body-memory: longer bodies go to files in missing, where this user cannot write; ",
+        ),
     ],
 )
 def test_a_likely_mistake_is_pointed_out(args: list[str], beginning: str, here: Path) -> None:

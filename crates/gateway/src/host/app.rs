@@ -354,7 +354,10 @@ impl<I: Interface> App for WithGil<AppState<I>> {
             Report::StaticFileFailed(message) => (ERROR, message),
             Report::Panicked(message) => (ERROR, format!("this is a bug in kirsch, please report it: {message}")),
             Report::SpoolFailed(error) => {
-                (ERROR, format!("a request body could not be kept in a temporary file: {error}"))
+                let place = std::env::temp_dir();
+                let place = place.display();
+                let hint = "the variable TMPDIR names another directory";
+                (ERROR, format!("a request body could not be kept in a temporary file in {place}: {error}; {hint}"))
             }
         };
         self.parts().1.note(level, message, None);

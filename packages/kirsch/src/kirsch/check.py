@@ -309,6 +309,12 @@ def _mistakes_of_application(chosen: Settings) -> Iterator[tuple[str, str]]:
     """What can be told only now that it is imported."""
     for path in bootstrap.missing_directories(chosen):
         yield "pythonpath", f"there is no {path}; Python ignores such a directory"
+    folder = os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 - as the engine takes it
+    if chosen.limit_request_body > chosen.body_memory and not os.access(folder, os.W_OK | os.X_OK):
+        yield (
+            "body_memory",
+            f"longer bodies go to files in {folder}, where this user cannot write; TMPDIR names another directory",
+        )
     threads = len(sys._current_frames()) - 1
     if chosen.preload and threads:
         yield (
