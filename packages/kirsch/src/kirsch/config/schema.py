@@ -226,9 +226,9 @@ class Settings:
     )  # fmt: skip
     preload = setting(
         "Workers", "--preload", SWITCH, "no",
-        "Import the application once and fork the workers from that process. They share its memory and start faster. "
-        "A reload imports the application again. Connections and threads that the application makes while it is "
-        "imported cannot be shared.",
+        "Import the application once, in a process that ps shows as the zygote, and fork the workers from it. They "
+        "share its memory and start faster. A reload imports the application again. Connections and threads that the "
+        "application makes while it is imported cannot be shared.",
         supervised=True,
     )  # fmt: skip
     ready_path = setting(
