@@ -158,6 +158,8 @@ def static_directories(given: Any) -> tuple[tuple[str, str], ...]:
             raise TypeError(f"pairs of a path and a directory are wanted, both str, and there is {pair!r}")
         from kirsch.mounts import check_path
 
+        if pair[0].startswith(".") and pair[1].startswith("/"):
+            raise ValueError(f"{pair[0]!r} is a directory, and the path stands first: write {pair[1]}={pair[0]}")
         try:
             path = pair[0] and check_path(pair[0])  # empty is that of the root, as this function returns it
         except ValueError as error:
