@@ -604,3 +604,20 @@ def test_hooks_guard_websockets() -> None:
 def test_a_plain_request_of_a_websocket_is_refused(client: Any) -> None:
     assert client(Rooms()).get("/echo/a").status == 426
     assert Client(web.App(Rooms())).get("/echo/a").status == 426
+
+
+def test_a_page_that_read_the_session_has_vary_under_asgi_too() -> None:
+    class Root:
+        async def data(self, *, session: web.Session) -> Any:
+            return {"user": session.get("user")}
+
+        def text(self, *, session: web.Session) -> str:
+            return str(len(session))
+
+        async def plain(self) -> str:
+            return "for all"
+
+    tools = [web.session("a secret of enough characters", secure=False)]
+    with Client(web.ASGI(web.App(Root(), tools=tools))) as client:
+        found = [client.get(f"/{name}").headers.get("Vary") for name in ("data", "text", "plain")]
+    assert found == ["Cookie", "Cookie", ""]

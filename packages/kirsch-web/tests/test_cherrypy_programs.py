@@ -160,3 +160,23 @@ def test_programs_may_switch_the_checker_off() -> None:
     cherrypy.config.update({"checker.on": False})
     cherrypy.checker.on = False
     cherrypy.checker.check_static_paths = False
+
+
+def test_a_client_forgets_the_cookie_of_a_session_that_a_program_expires() -> None:
+    class Visits:
+        @cherrypy.expose
+        def index(self) -> str:
+            cherrypy.session["n"] = cherrypy.session.get("n", 0) + 1
+            return str(cherrypy.session["n"])
+
+        @cherrypy.expose
+        def leave(self) -> str:
+            sessions.expire()
+            return "bye"
+
+    cherrypy.tree.mount(Visits(), "/", {"/": {"tools.sessions.on": True, "tools.sessions.clean_freq": 0}})
+    client = Client(cherrypy.tree)
+    assert [client.get("/").text for _ in range(2)] == ["1", "2"]
+    client.get("/leave")
+    assert client.cookies == {}
+    assert client.get("/").text == "1"

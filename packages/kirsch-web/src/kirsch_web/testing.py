@@ -11,11 +11,12 @@ Cookies that are set are sent again. Redirects are not followed: a test says wha
 from __future__ import annotations
 
 import json as json_module
+import time
 from inspect import iscoroutinefunction
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from kirsch_web.fields import Headers
+from kirsch_web.fields import Headers, parse_http_date
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -228,7 +229,10 @@ class Client:
         for field in reply.headers.get_all("Set-Cookie"):
             pair, *attributes = (part.strip() for part in field.split(";"))
             name, _, value = pair.partition("=")
-            if any(each.lower() == "max-age=0" for each in attributes):
+            given = {each.partition("=")[0].lower(): each.partition("=")[2] for each in attributes}
+            expires = parse_http_date(given.get("expires", ""))
+            lasts = given.get("max-age", "")
+            if lasts.startswith("-") or lasts == "0" or (not lasts and expires is not None and expires <= time.time()):
                 self.cookies.pop(name, None)
             else:
                 self.cookies[name] = value
