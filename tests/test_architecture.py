@@ -245,7 +245,8 @@ def test_interface_and_host_are_apart() -> None:
     of_asgi = {module for module in gateway if module.split("::")[0] == "asgi"}
     assert len(of_asgi) >= 5
     named = set().union(*(gateway[module] for module in of_asgi)) - of_asgi
-    assert named == {"callable", "descriptor", "interface", "object", "guarded", "host::exchange", "table", "text"}
+    shared = {"callable", "descriptor", "interface", "object", "guarded", "host::exchange", "reused", "table", "text"}
+    assert named == shared
     assert not {module for module in of_host if gateway[module] & of_wsgi}
     for module in of_wsgi:
         code = without_tests(modules("gateway")[module].read_text(encoding="utf-8"))

@@ -21,9 +21,11 @@ pub(crate) use engine::{Awaited, HijackId, HijackRefusal, Hijacked, Incoming, Lo
 pub(crate) use wire::websocket::Opening;
 
 use crate::object::{Chunk, Object};
+use crate::reused::Reused;
 use pyo3::prelude::*;
 use std::fs::File;
-use std::sync::Weak;
+use std::ops::Deref;
+use std::sync::{Arc, Weak};
 use wire::message::RequestHead;
 
 /// Which of several applications a request is for, and how that is called.
@@ -133,7 +135,7 @@ pub(crate) trait Requests: Send + 'static {
         head: &RequestHead<'_>,
         peer: &Peer,
         connection: &mut Self::Connection,
-    ) -> Option<Object>;
+    ) -> Option<RequestObject>;
 
     /// The same for a request that asks for a WebSocket, where the interface has them.
     fn begin_websocket(
@@ -143,9 +145,44 @@ pub(crate) trait Requests: Send + 'static {
         opening: &Opening<'_>,
         peer: &Peer,
         connection: &mut Self::Connection,
-    ) -> Option<Object> {
+    ) -> Option<RequestObject> {
         let _ = opening;
         self.begin(py, head, peer, connection)
+    }
+}
+
+/// What the application is given of a request: a dict.
+pub(crate) struct RequestObject {
+    object: Object,
+    /// Takes it back, if it may be used again.
+    reused: Option<Arc<Reused>>,
+}
+
+impl RequestObject {
+    pub(crate) fn reused(object: Object, reused: &Arc<Reused>) -> Self {
+        Self { object, reused: Some(Arc::clone(reused)) }
+    }
+
+    /// The call is over. It may run code of the application's.
+    pub(crate) fn release(self, py: Python<'_>) {
+        match self.reused {
+            None => self.object.release(py),
+            Some(reused) => reused.take_back(py, self.object),
+        }
+    }
+}
+
+impl From<Object> for RequestObject {
+    fn from(object: Object) -> Self {
+        Self { object, reused: None }
+    }
+}
+
+impl Deref for RequestObject {
+    type Target = Object;
+
+    fn deref(&self) -> &Object {
+        &self.object
     }
 }
 

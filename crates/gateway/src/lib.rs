@@ -45,6 +45,7 @@ mod object;
 mod proxies;
 mod refusals;
 mod resources;
+mod reused;
 mod scoreboard;
 mod server;
 mod signals;

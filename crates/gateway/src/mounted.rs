@@ -11,7 +11,7 @@
 
 use crate::asgi::{self, Asgi};
 use crate::interface::{
-    Answer, Exchange, ExchangeHost, Handles, Input, Interface, Opening, Peer, Requests, Route, Summary,
+    Answer, Exchange, ExchangeHost, Handles, Input, Interface, Opening, Peer, RequestObject, Requests, Route, Summary,
 };
 use crate::mounts::Mounts;
 use crate::object::Object;
@@ -210,9 +210,9 @@ impl MountedRequests {
         &mut self,
         py: Python<'_>,
         head: &RequestHead<'_>,
-        begin_environ: impl FnOnce(&mut <Wsgi as Interface>::Requests) -> Option<Object>,
-        begin_scope: impl FnOnce(&mut <Asgi as Interface>::Requests) -> Option<Object>,
-    ) -> Option<Object> {
+        begin_environ: impl FnOnce(&mut <Wsgi as Interface>::Requests) -> Option<RequestObject>,
+        begin_scope: impl FnOnce(&mut <Asgi as Interface>::Requests) -> Option<RequestObject>,
+    ) -> Option<RequestObject> {
         let (index, _, is_wsgi) = self.place(head);
         let request = if is_wsgi { begin_environ(&mut self.environs) } else { begin_scope(&mut self.scopes) }?;
         let path = &*self.places[index].0;
@@ -238,7 +238,7 @@ impl Requests for MountedRequests {
         head: &RequestHead<'_>,
         peer: &Peer,
         connection: &mut ConnectionState,
-    ) -> Option<Object> {
+    ) -> Option<RequestObject> {
         let ConnectionState { environs: of_environs, scopes: of_scopes } = connection;
         self.begin_there(
             py,
@@ -255,7 +255,7 @@ impl Requests for MountedRequests {
         opening: &Opening<'_>,
         peer: &Peer,
         connection: &mut ConnectionState,
-    ) -> Option<Object> {
+    ) -> Option<RequestObject> {
         let ConnectionState { environs: of_environs, scopes: of_scopes } = connection;
         self.begin_there(
             py,

@@ -3,7 +3,7 @@
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt, PyString};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyString};
 use std::ffi::CStr;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
@@ -109,6 +109,50 @@ impl Object {
         unsafe { ffi::PyDict_Size(self.as_ptr()) }
     }
 
+    /// Whether this is a dict of `count` entries, each of which `is_right`: it is given the place of an entry, its key and
+    /// its value, and runs nothing of Python's. Where there is no GIL nobody can tell, and the answer is no.
+    pub(crate) fn has_entries(
+        &self,
+        py: Python<'_>,
+        count: usize,
+        mut is_right: impl FnMut(usize, &Self, &Self) -> bool,
+    ) -> bool {
+        let object = self.bind(py);
+        let mut place = 0;
+        object.cast_exact::<PyDict>().is_ok_and(|dict| {
+            dict.len() == count
+                && walk_dict(dict, |key, value| {
+                    place += 1;
+                    is_right(place - 1, key, value)
+                })
+        })
+    }
+
+    /// Whether this is a list with the very items of `other`, a list of ours.
+    pub(crate) fn is_list_like(&self, _py: Python<'_>, other: &Self) -> bool {
+        let (list, other) = (self.as_ptr(), other.as_ptr());
+        // SAFETY: both are live, the thread is attached, and where there is a GIL nothing changes a list meanwhile. Both
+        // are lists where items are read, within their lengths.
+        unsafe {
+            if cfg!(Py_GIL_DISABLED) || ffi::PyList_CheckExact(list) == 0 || ffi::PyList_Check(other) == 0 {
+                return false;
+            }
+            let count = ffi::PyList_GET_SIZE(list);
+            count == ffi::PyList_GET_SIZE(other)
+                && (0..count).all(|index| ffi::PyList_GET_ITEM(list, index) == ffi::PyList_GET_ITEM(other, index))
+        }
+    }
+
+    /// How many references to the object there are. Where there is no GIL it means little.
+    pub(crate) fn reference_count(&self, _py: Python<'_>) -> isize {
+        // SAFETY: the object is live.
+        unsafe { ffi::Py_REFCNT(self.as_ptr()) }
+    }
+
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+
     /// An item of this mapping as text, if it is there. It runs nothing of the application's: what is neither text nor a
     /// number is shown as the name of its class.
     pub(crate) fn item_text(&self, py: Python<'_>, name: &str) -> Option<String> {
@@ -157,6 +201,30 @@ impl Object {
         // SAFETY: the reference is owned, and the closure runs attached.
         Python::try_attach(|_| unsafe { ffi::Py_DECREF(self.as_ptr()) });
     }
+}
+
+/// Calls `act` with the key and the value of each entry, in their order, for as long as it returns true. Whether it has been
+/// called for all: where there is no GIL, which keeps the dict as it is meanwhile, it is called for none. It runs nothing of
+/// Python's but to make references.
+pub(crate) fn walk_dict(dict: &Bound<'_, PyDict>, mut act: impl FnMut(&Object, &Object) -> bool) -> bool {
+    if cfg!(Py_GIL_DISABLED) {
+        return false;
+    }
+    let (mut position, mut key, mut value) = (0, std::ptr::null_mut(), std::ptr::null_mut());
+    // SAFETY: a live dict, which nothing changes meanwhile: this thread has the GIL, and nothing of Python's runs.
+    while unsafe { ffi::PyDict_Next(dict.as_ptr(), &raw mut position, &raw mut key, &raw mut value) } != 0 {
+        // SAFETY: the dict keeps what it has said, so both are live until the next round, and no reference is dropped here.
+        let (key, value) = unsafe {
+            (
+                ManuallyDrop::new(Object(NonNull::new_unchecked(key))),
+                ManuallyDrop::new(Object(NonNull::new_unchecked(value))),
+            )
+        };
+        if !act(&key, &value) {
+            return false;
+        }
+    }
+    true
 }
 
 /// A value as text, without running anything of the application's.

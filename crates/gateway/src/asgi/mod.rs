@@ -25,6 +25,7 @@ mod scope;
 mod send;
 mod sending;
 mod tasks;
+mod template;
 mod websocket;
 
 use crate::interface::{Answer, ExchangeHost, Input, Interface, Local, RequestBody, ResponseBody, Route, Summary};

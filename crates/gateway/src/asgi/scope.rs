@@ -6,7 +6,8 @@
 //! enter the table. A whole block that repeats on its connection but for a few lines ([`RequestHead::changed`]) copies the
 //! *template* that was made from the block that was kept.
 
-use crate::interface::{Local, Peer, Requests};
+use super::template::{Common, Template, copy_dict, set_item};
+use crate::interface::{Local, Peer, RequestObject, Requests};
 use crate::object::Object;
 use crate::table::Table;
 use crate::text::percent_decoded;
@@ -28,67 +29,12 @@ pub(crate) struct ConnectionState {
     template: Option<Box<Template>>,
 }
 
-/// The scope that a header block became, before the application saw it, without the dictionaries and lists of a request.
-struct Template {
-    scope: Object,
-    headers: Object,
-    /// Which of the blocks that the reader has kept ([`RequestHead::kept`]). Heads that were answered without the
-    /// application are not seen here, and the reader may have kept one of them since.
-    kept: u32,
-    method: Box<[u8]>,
-    target: Box<[u8]>,
-    /// The client that a proxy has named.
-    client: Option<Client>,
-}
-
-impl Template {
-    /// Whether the scope of `head` is a copy of this one but for its target, and for the lines that are returned, if they
-    /// have changed.
-    fn changed<'h>(&self, head: &RequestHead<'h>) -> Option<&'h [u16]> {
-        let changed = head.changed?;
-        let is_like =
-            self.kept == head.kept && self.client.as_ref() == head.client && head.target.form != Form::Absolute;
-        // Where a proxy has named the host, the entries are not one for each line.
-        let has_each_line = head.client.is_none_or(|client| client.host.is_none());
-        (is_like && (changed.is_empty() || has_each_line)).then_some(changed)
-    }
-}
-
 /// Makes scopes.
 pub(crate) struct Scopes {
     bases: Vec<Object>,
     lines: Table<Object>,
     methods: Vec<(&'static [u8], Object)>,
-    /// What each request gets a copy of.
-    versions: Object,
-    keys: Keys,
-}
-
-/// The keys that are set for every request.
-struct Keys {
-    asgi: Object,
-    extensions: Object,
-    headers: Object,
-    method: Object,
-    /// Of the extensions. Those that a client of HTTP/1.0 has not come last.
-    of_extensions: [Object; 4],
-}
-
-impl Keys {
-    fn new(py: Python<'_>) -> PyResult<Self> {
-        Ok(Self {
-            asgi: Object::interned(py, c"asgi")?,
-            extensions: Object::interned(py, c"extensions")?,
-            headers: Object::interned(py, c"headers")?,
-            method: Object::interned(py, c"method")?,
-            of_extensions: [
-                Object::interned(py, c"http.response.pathsend")?,
-                Object::interned(py, c"http.response.zerocopysend")?,
-                Object::interned(py, c"http.response.early_hint")?,
-                Object::interned(py, c"http.response.trailers")?,
-            ],
-        })
-    }
+    common: Common,
 }
 
 impl Scopes {
@@ -98,21 +44,12 @@ impl Scopes {
             .enumerate()
             .map(|(index, local)| base(py, local, paths.get(index).and_then(Option::as_ref)))
             .collect::<PyResult<_>>()?;
-        let versions = PyDict::new(py);
-        versions.set_item(intern!(py, "version"), intern!(py, "3.0"))?;
-        versions.set_item(intern!(py, "spec_version"), intern!(py, "2.5"))?;
         let methods = [c"GET", c"POST", c"HEAD", c"PUT", c"PATCH", c"DELETE", c"OPTIONS"];
         let methods = methods
             .into_iter()
             .map(|name| Ok((name.to_bytes(), Object::interned(py, name)?)))
             .collect::<PyResult<_>>()?;
-        Ok(Self {
-            bases,
-            lines: Table::new(LINES),
-            methods,
-            versions: versions.into_any().unbind().into(),
-            keys: Keys::new(py)?,
-        })
+        Ok(Self { bases, lines: Table::new(LINES), methods, common: Common::new(py)? })
     }
 
     fn scope(
@@ -121,7 +58,7 @@ impl Scopes {
         head: &RequestHead<'_>,
         peer: &Peer,
         connection: &mut ConnectionState,
-    ) -> PyResult<Object> {
+    ) -> PyResult<RequestObject> {
         if let Some(template) = &connection.template
             && let Some(changed) = template.changed(head)
         {
@@ -157,17 +94,11 @@ impl Scopes {
         }
         // The host of an absolute target is an entry, which another head of the same lines may not have.
         if head.retained && head.target.form != Form::Absolute {
-            connection.template = Some(Box::new(Template {
-                scope: copy_dict(py, &scope)?,
-                headers: headers.get_slice(0, headers.len()).into_any().unbind().into(),
-                kept: head.kept,
-                method: head.method.into(),
-                target: head.target.raw.into(),
-                client: head.client.cloned(),
-            }));
+            let headers = headers.get_slice(0, headers.len()).into_any().unbind().into();
+            connection.template = Some(Box::new(Template::new(py, &self.common, &scope, headers, head)?));
         }
-        self.set_own(py, &scope, &headers.into_any().unbind().into(), head.version)?;
-        Ok(scope)
+        self.common.set_own(py, &scope, &headers.into_any().unbind().into(), head.version)?;
+        Ok(scope.into())
     }
 
     /// The scope of a head like that of the template.
@@ -177,48 +108,33 @@ impl Scopes {
         template: &Template,
         changed: &[u16],
         head: &RequestHead<'_>,
-    ) -> PyResult<Object> {
-        let scope = copy_dict(py, &template.scope)?;
-        if *template.method != *head.method {
+    ) -> PyResult<RequestObject> {
+        let (has_method, has_target) = template.has_line(head);
+        let is_same = changed.is_empty() && has_method && has_target;
+        if is_same && let Some(scope) = template.take_spare(py) {
+            return Ok(scope);
+        }
+        let (scope, headers) = template.copy(py)?;
+        if !has_method {
             self.set_method(py, &scope, head)?;
         }
-        if *template.target != *head.target.raw {
+        if !has_target {
             set_target(scope.bind(py).cast::<PyDict>()?, head)?;
         }
-        let headers = template.headers.bind(py);
-        let headers = headers.cast::<PyList>()?;
-        let headers = headers.get_slice(0, headers.len());
         for &index in changed {
             let index = usize::from(index);
             headers.set_item(index, self.header(py, &head.fields[index], head.block)?.bind(py))?;
         }
-        self.set_own(py, &scope, &headers.into_any().unbind().into(), head.version)?;
-        Ok(scope)
-    }
-
-    /// Sets the dictionaries and the list that are each request's own.
-    fn set_own(&self, py: Python<'_>, scope: &Object, headers: &Object, version: Version) -> PyResult<()> {
-        let Keys { asgi, extensions, headers: headers_key, of_extensions, .. } = &self.keys;
-        set_item(py, scope, headers_key, headers)?;
-        // Applications have been seen to change it.
-        set_item(py, scope, asgi, &copy_dict(py, &self.versions)?)?;
-        let known: Object = PyDict::new(py).into_any().unbind().into();
-        // They have nothing to say, and so one dictionary of this request does for all.
-        let empty: Object = PyDict::new(py).into_any().unbind().into();
-        // A client of HTTP/1.0 knows no interim responses (RFC 9110 section 15.2) and no chunks, behind which trailers are.
-        let count = if version == Version::Http11 { of_extensions.len() } else { 2 };
-        for name in &of_extensions[..count] {
-            set_item(py, &known, name, &empty)?;
-        }
-        set_item(py, scope, extensions, &known)
+        self.common.set_own(py, &scope, &headers.into_any().unbind().into(), head.version)?;
+        Ok(if is_same { template.reusable(scope) } else { scope.into() })
     }
 
     fn set_method(&self, py: Python<'_>, scope: &Object, head: &RequestHead<'_>) -> PyResult<()> {
         if let Some((_, method)) = self.methods.iter().find(|(name, _)| *name == head.method) {
-            return set_item(py, scope, &self.keys.method, method);
+            return set_item(py, scope, &self.common.keys.method, method);
         }
         let method = PyString::new(py, std::str::from_utf8(head.method).unwrap_or_default());
-        set_item(py, scope, &self.keys.method, &method.into_any().unbind().into())
+        set_item(py, scope, &self.common.keys.method, &method.into_any().unbind().into())
     }
 
     fn headers<'py>(&mut self, py: Python<'py>, head: &RequestHead<'_>) -> PyResult<Bound<'py, PyList>> {
@@ -258,15 +174,6 @@ impl Scopes {
     }
 }
 
-/// A copy of a dict of ours.
-fn copy_dict(py: Python<'_>, dict: &Object) -> PyResult<Object> {
-    dict.copy_dict(py).ok_or_else(|| PyErr::fetch(py))
-}
-
-fn set_item(py: Python<'_>, dict: &Object, key: &Object, value: &Object) -> PyResult<()> {
-    dict.set_item(py, key, value).ok_or_else(|| PyErr::fetch(py))
-}
-
 /// Makes the scope of a WebSocket of that of its request (ASGI, WebSocket, "WebSocket Connection Scope").
 fn turn_to_websocket(scope: &Bound<'_, PyDict>, opening: &Opening<'_>) -> PyResult<()> {
     let py = scope.py();
@@ -290,7 +197,7 @@ impl Requests for Scopes {
         opening: &Opening<'_>,
         peer: &Peer,
         connection: &mut ConnectionState,
-    ) -> Option<Object> {
+    ) -> Option<RequestObject> {
         let scope = self.scope(py, head, peer, connection).and_then(|scope| {
             turn_to_websocket(scope.bind(py).cast::<PyDict>()?, opening)?;
             Ok(scope)
@@ -305,7 +212,7 @@ impl Requests for Scopes {
         head: &RequestHead<'_>,
         peer: &Peer,
         connection: &mut ConnectionState,
-    ) -> Option<Object> {
+    ) -> Option<RequestObject> {
         self.scope(py, head, peer, connection).map_err(|error| error.restore(py)).ok()
     }
 }
@@ -362,19 +269,20 @@ fn set_client(scope: &Bound<'_, PyDict>, client: &Client) -> PyResult<()> {
 
 fn base(py: Python<'_>, local: &Local, path: Option<&PathBuf>) -> PyResult<Object> {
     let base = PyDict::new(py);
-    base.set_item("type", intern!(py, "http"))?;
-    base.set_item("asgi", py.None())?;
-    base.set_item("http_version", intern!(py, "1.1"))?;
+    // The application asks for them by strings of the same address, which costs less to find.
+    base.set_item(intern!(py, "type"), intern!(py, "http"))?;
+    base.set_item(intern!(py, "asgi"), py.None())?;
+    base.set_item(intern!(py, "http_version"), intern!(py, "1.1"))?;
     match local {
         Local::Tcp(address) => {
-            base.set_item("server", (address.ip().to_canonical().to_string(), address.port()))?;
+            base.set_item(intern!(py, "server"), (address.ip().to_canonical().to_string(), address.port()))?;
         }
-        Local::Unix => base.set_item("server", (path.map(|path| path.as_os_str()), py.None()))?,
+        Local::Unix => base.set_item(intern!(py, "server"), (path.map(|path| path.as_os_str()), py.None()))?,
     }
     for name in ["client", "method", "path", "raw_path", "query_string", "headers", "extensions"] {
         base.set_item(PyString::intern(py, name), py.None())?;
     }
-    base.set_item("scheme", intern!(py, "http"))?;
-    base.set_item("root_path", intern!(py, ""))?;
+    base.set_item(intern!(py, "scheme"), intern!(py, "http"))?;
+    base.set_item(intern!(py, "root_path"), intern!(py, ""))?;
     Ok(base.into_any().unbind().into())
 }

@@ -191,7 +191,7 @@ impl<I: Interface> App for WithGil<AppState<I>> {
         let (py, app) = self.parts();
         let route = app.requests.route(head);
         let object = app.requests.begin(py, head, &connection.peer, &mut connection.of_interface);
-        app.check_memory(py, object.as_ref());
+        app.check_memory(py, object.as_deref());
         let has_body = !matches!(head.body, BodyLength::None | BodyLength::Known(0));
         let is_arriving = has_body && (route.streams_bodies || !app.buffers_bodies);
         Request {
@@ -218,7 +218,7 @@ impl<I: Interface> App for WithGil<AppState<I>> {
         let Connection { peer, of_interface } = connection;
         let route = app.requests.route(head);
         let object = app.requests.begin_websocket(py, head, opening, peer, of_interface);
-        app.check_memory(py, object.as_ref());
+        app.check_memory(py, object.as_deref());
         Request {
             object,
             route,
@@ -281,9 +281,9 @@ impl<I: Interface> App for WithGil<AppState<I>> {
         let Some(refusal) = refusal else { return };
         let (py, app) = self.parts();
         if let (Some(log), Some(entry)) = (&mut app.access_log, &request.entry) {
-            log.write(py, entry, Response::refused(refusal), request.object.as_ref(), None);
+            log.write(py, entry, Response::refused(refusal), request.object.as_deref(), None);
         }
-        app.note_refusal(py, refusal, request.object.as_ref());
+        app.note_refusal(py, refusal, request.object.as_deref());
     }
 
     fn wake(&mut self, waiter: Waiter) {

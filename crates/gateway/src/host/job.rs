@@ -4,7 +4,7 @@ use super::calls::{Calls, Ended};
 use super::exchange::MessageHandler;
 use super::limits::Limit;
 use crate::access_log::Entry;
-use crate::interface::{Handles as _, Interface, RequestBody, Route};
+use crate::interface::{Handles as _, Interface, RequestBody, RequestObject, Route};
 use crate::object::{Chunk, Object};
 use crate::scoreboard::Moment;
 use engine::Ticket;
@@ -17,7 +17,7 @@ use wire::message::{Draft, Misuse};
 /// A request whose head is here.
 pub(crate) struct Request {
     /// What the application will be given; `None` if memory was short.
-    pub(super) object: Option<Object>,
+    pub(super) object: Option<RequestObject>,
     pub(super) route: Route,
     pub(super) body: RequestBody,
     pub(super) is_chunked: bool,
@@ -144,7 +144,7 @@ pub(crate) struct InFlight<I: Interface> {
     /// Its key among [`Calls`].
     pub(super) key: usize,
     /// What the application was given.
-    pub(super) request: Object,
+    pub(super) request: RequestObject,
     pub(super) handles: OpenHandles<I>,
     /// The input, where it has to be closed: it holds a file.
     pub(super) spooled: Option<Object>,

@@ -3,8 +3,8 @@
 use super::{AnyEngines, AppParts, EngineIndex, Engines, Hooks, Host, Limits, Plan, ServerShared, Stop};
 use crate::clock;
 use crate::interface::{
-    Acceptance, Answer, Exchange, ExchangeHost, Handles, Input, Interface, Peer, RequestBody, Requests, ResponseBody,
-    Route, Summary,
+    Acceptance, Answer, Exchange, ExchangeHost, Handles, Input, Interface, Peer, RequestBody, RequestObject, Requests,
+    ResponseBody, Route, Summary,
 };
 use crate::object::{Chunk, Object};
 use crate::testing::attach;
@@ -37,11 +37,11 @@ struct Parts(std::vec::IntoIter<Object>);
 impl Requests for PlainRequests {
     type Connection = ();
 
-    fn begin(&mut self, py: Python<'_>, head: &RequestHead<'_>, _: &Peer, (): &mut ()) -> Option<Object> {
+    fn begin(&mut self, py: Python<'_>, head: &RequestHead<'_>, _: &Peer, (): &mut ()) -> Option<RequestObject> {
         let request = PyDict::new(py);
         request.set_item("method", String::from_utf8_lossy(head.method)).ok()?;
         request.set_item("target", String::from_utf8_lossy(head.target.raw)).ok()?;
-        Some(request.into_any().unbind().into())
+        Some(Object::from(request.into_any().unbind()).into())
     }
 }
 

@@ -16,7 +16,7 @@ use super::cgi_template::CgiTemplate;
 use super::client::{ClientKeys, ConnectionStrings, are_alike};
 use super::input::EmptyInput;
 use super::path::ScriptName;
-use crate::interface::{Local, Peer, Requests};
+use crate::interface::{Local, Peer, RequestObject, Requests};
 use crate::object::Object;
 use crate::table::Table;
 use crate::text::percent_decoded;
@@ -335,14 +335,14 @@ impl Requests for Environs {
         head: &RequestHead<'_>,
         peer: &Peer,
         connection: &mut ConnectionState,
-    ) -> Option<Object> {
+    ) -> Option<RequestObject> {
         if head.is_cgi {
             let environ = self.begin_cgi(py, head, peer, &mut connection.cgi)?;
             if let Some(client) = head.client {
                 self.client_keys.set(py, &environ, client)?;
                 self.client_keys.set_connection(py, &environ, peer, client, &mut connection.proxied)?;
             }
-            return Some(environ);
+            return Some(environ.into());
         }
         let is_origin_form = head.target.form != Form::Absolute;
         if let Some(changed) = head.changed
@@ -367,7 +367,7 @@ impl Requests for Environs {
                     self.client_keys.set_names(py, &environ, client)?;
                 }
             }
-            return Some(environ);
+            return Some(environ.into());
         }
         let environ = self.bases[peer.listener].copy_dict(py)?;
         if head.client.is_none() {
@@ -387,7 +387,7 @@ impl Requests for Environs {
         } else if head.retained {
             connection.template = None;
         }
-        Some(environ)
+        Some(environ.into())
     }
 }
 

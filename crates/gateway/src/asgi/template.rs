@@ -1,0 +1,185 @@
+//! The scope that a header block became, for the requests that repeat the block on its connection.
+//!
+//! A scope is a dict with two dicts and a list in it, which are each request's own. To make and to free them costs a fifth
+//! of a short request. So the scope of a call that is over is [used again](crate::reused) for the next request that would
+//! get an equal one, where no code can tell it from a new one.
+
+use crate::interface::RequestObject;
+use crate::object::Object;
+use crate::reused::{Expected, Reused};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+use std::sync::Arc;
+use wire::message::{Client, Form, RequestHead, Version};
+
+/// See the module.
+pub(super) struct Template {
+    /// As it was before the application saw it, with None for what is each request's own.
+    scope: Object,
+    headers: Object,
+    /// Which of the blocks that the reader has kept ([`RequestHead::kept`]). Heads that were answered without the
+    /// application are not seen here, and the reader may have kept one of them since.
+    kept: u32,
+    method: Box<[u8]>,
+    target: Box<[u8]>,
+    version: Version,
+    /// The client that a proxy has named.
+    client: Option<Client>,
+    /// Scopes of the same method and target.
+    reused: Arc<Reused>,
+}
+
+impl Template {
+    /// `scope` is complete but for what is each request's own, `headers` a list of nobody else's.
+    pub(super) fn new(
+        py: Python<'_>,
+        common: &Common,
+        scope: &Object,
+        headers: Object,
+        head: &RequestHead<'_>,
+    ) -> PyResult<Self> {
+        let scope = copy_dict(py, scope)?;
+        let Keys { asgi, extensions, headers: headers_key, .. } = &common.keys;
+        let dict = scope.bind(py);
+        let entries = dict.cast::<PyDict>()?.iter().map(|(key, value)| {
+            let is = |name: &Object| key.eq(name.bind(py)).unwrap_or(false);
+            let expected = if is(headers_key) {
+                Expected::List(headers.clone_ref(py))
+            } else if is(asgi) {
+                Expected::Dict(Arc::clone(&common.version_items))
+            } else if is(extensions) {
+                Expected::Names(Arc::clone(common.keys.of_extensions(head.version)))
+            } else {
+                Expected::Value(value.unbind().into())
+            };
+            (key.unbind().into(), expected)
+        });
+        Ok(Self {
+            reused: Arc::new(Reused::new(entries)),
+            scope,
+            headers,
+            kept: head.kept,
+            method: head.method.into(),
+            target: head.target.raw.into(),
+            version: head.version,
+            client: head.client.cloned(),
+        })
+    }
+
+    /// Whether the scope of `head` is a copy of this one but for its request line, and for the lines that are returned, if
+    /// they have changed.
+    pub(super) fn changed<'h>(&self, head: &RequestHead<'h>) -> Option<&'h [u16]> {
+        let changed = head.changed?;
+        let is_like = self.kept == head.kept
+            && self.version == head.version
+            && self.client.as_ref() == head.client
+            && head.target.form != Form::Absolute;
+        // Where a proxy has named the host, the entries are not one for each line.
+        let has_each_line = head.client.is_none_or(|client| client.host.is_none());
+        (is_like && (changed.is_empty() || has_each_line)).then_some(changed)
+    }
+
+    /// Whether the method and the target are those of `head`.
+    pub(super) fn has_line(&self, head: &RequestHead<'_>) -> (bool, bool) {
+        (*self.method == *head.method, *self.target == *head.target.raw)
+    }
+
+    /// A copy of the scope without what is each request's own, and a list of the headers.
+    pub(super) fn copy<'py>(&self, py: Python<'py>) -> PyResult<(Object, Bound<'py, PyList>)> {
+        let headers = self.headers.bind(py);
+        let headers = headers.cast::<PyList>()?;
+        Ok((copy_dict(py, &self.scope)?, headers.get_slice(0, headers.len())))
+    }
+
+    /// A scope that is to be used again, if there is one.
+    pub(super) fn take_spare(&self, py: Python<'_>) -> Option<RequestObject> {
+        self.reused.take(py).map(|scope| self.reusable(scope))
+    }
+
+    /// The scope of a request with the same method and target, and without a line that has changed.
+    pub(super) fn reusable(&self, scope: Object) -> RequestObject {
+        RequestObject::reused(scope, &self.reused)
+    }
+}
+
+/// What all scopes have in common.
+pub(super) struct Common {
+    /// What each request gets a copy of, and its entries.
+    versions: Object,
+    version_items: Arc<[(Object, Object)]>,
+    pub(super) keys: Keys,
+}
+
+/// The keys that are set for every request.
+pub(super) struct Keys {
+    asgi: Object,
+    extensions: Object,
+    headers: Object,
+    pub(super) method: Object,
+    extension_names: Arc<[Object]>,
+    /// Those that a client of HTTP/1.0 has.
+    old_extension_names: Arc<[Object]>,
+}
+
+impl Keys {
+    fn new(py: Python<'_>) -> PyResult<Self> {
+        let (pathsend, zerocopysend) = (c"http.response.pathsend", c"http.response.zerocopysend");
+        let old = [Object::interned(py, pathsend)?, Object::interned(py, zerocopysend)?];
+        Ok(Self {
+            asgi: Object::interned(py, c"asgi")?,
+            extensions: Object::interned(py, c"extensions")?,
+            headers: Object::interned(py, c"headers")?,
+            method: Object::interned(py, c"method")?,
+            extension_names: Arc::new([
+                old[0].clone_ref(py),
+                old[1].clone_ref(py),
+                Object::interned(py, c"http.response.early_hint")?,
+                Object::interned(py, c"http.response.trailers")?,
+            ]),
+            old_extension_names: Arc::new(old),
+        })
+    }
+
+    /// A client of HTTP/1.0 knows no interim responses (RFC 9110 section 15.2) and no chunks, behind which trailers are.
+    fn of_extensions(&self, version: Version) -> &Arc<[Object]> {
+        if version == Version::Http11 { &self.extension_names } else { &self.old_extension_names }
+    }
+}
+
+impl Common {
+    pub(super) fn new(py: Python<'_>) -> PyResult<Self> {
+        let version_items = Arc::new([
+            (Object::interned(py, c"version")?, Object::interned(py, c"3.0")?),
+            (Object::interned(py, c"spec_version")?, Object::interned(py, c"2.5")?),
+        ]);
+        let versions = Object::from(PyDict::new(py).into_any().unbind());
+        for (name, value) in version_items.iter() {
+            set_item(py, &versions, name, value)?;
+        }
+        Ok(Self { versions, version_items, keys: Keys::new(py)? })
+    }
+
+    /// Sets the dictionaries and the list that are each request's own.
+    pub(super) fn set_own(&self, py: Python<'_>, scope: &Object, headers: &Object, version: Version) -> PyResult<()> {
+        let Keys { asgi, extensions, headers: headers_key, .. } = &self.keys;
+        set_item(py, scope, headers_key, headers)?;
+        // Applications have been seen to change it.
+        set_item(py, scope, asgi, &copy_dict(py, &self.versions)?)?;
+        let known: Object = PyDict::new(py).into_any().unbind().into();
+        // They have nothing to say, and so one dictionary of this request does for all.
+        let empty: Object = PyDict::new(py).into_any().unbind().into();
+        for name in self.keys.of_extensions(version).iter() {
+            set_item(py, &known, name, &empty)?;
+        }
+        set_item(py, scope, extensions, &known)
+    }
+}
+
+/// A copy of a dict of ours.
+pub(super) fn copy_dict(py: Python<'_>, dict: &Object) -> PyResult<Object> {
+    dict.copy_dict(py).ok_or_else(|| PyErr::fetch(py))
+}
+
+pub(super) fn set_item(py: Python<'_>, dict: &Object, key: &Object, value: &Object) -> PyResult<()> {
+    dict.set_item(py, key, value).ok_or_else(|| PyErr::fetch(py))
+}
