@@ -15,6 +15,7 @@
 mod awaitable;
 mod call;
 mod complaint;
+mod entries;
 mod event_loop;
 mod file;
 mod future;

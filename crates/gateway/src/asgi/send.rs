@@ -2,6 +2,7 @@
 
 use super::call::{HttpCall, Response};
 use super::complaint::{shown, wrong_type};
+use super::entries::entries;
 use super::file;
 use crate::interface::{End, Part, Sent, StartRefusal};
 use crate::object::{Chunk, Object};
@@ -24,7 +25,7 @@ pub(super) fn send(py: Python<'_>, call: &Py<HttpCall>, kind: &str, message: &Bo
             send_part(py, this, Some(file), false)
         }
         ("http.response.zerocopysend", Response::Started | Response::InBody) => {
-            let has_more = is_true(message, intern!(py, "more_body"))?;
+            let has_more = is_true(message.get_item(intern!(py, "more_body"))?.as_ref())?;
             let file = file::of_descriptor(py, message)?;
             send_part(py, this, Some(file), has_more)
         }
@@ -79,9 +80,9 @@ fn misplaced(kind: &str, response: Response, expects_trailers: bool) -> PyErr {
     })
 }
 
-/// Whether an item of a message is there and true.
-fn is_true(message: &Bound<'_, PyDict>, name: &Bound<'_, PyString>) -> PyResult<bool> {
-    message.get_item(name)?.map_or(Ok(false), |value| value.is_truthy())
+/// Whether an entry of a message is there and true.
+fn is_true(entry: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
+    entry.map_or(Ok(false), |value| value.is_truthy())
 }
 
 pub(super) fn start(py: Python<'_>, call: &Py<HttpCall>, message: &Bound<'_, PyDict>) -> PyResult<()> {
@@ -90,8 +91,10 @@ pub(super) fn start(py: Python<'_>, call: &Py<HttpCall>, message: &Bound<'_, PyD
     // Filled outside of the exchange: reading headers may run code of the application's.
     let taken = exchange.take_draft(py, false);
     let (mut draft, refusal) = taken.map_or_else(|refusal| (Draft::default(), Some(refusal)), |draft| (draft, None));
-    let has_trailers = is_true(message, intern!(py, "trailers"))?;
-    fill(py, &mut draft, message, has_trailers)?;
+    let names = [intern!(py, "type"), intern!(py, "status"), intern!(py, "headers"), intern!(py, "trailers")];
+    let [_, status, headers, trailers] = entries(message, names)?;
+    let has_trailers = is_true(trailers.as_ref())?;
+    fill(py, &mut draft, status, headers.as_ref(), has_trailers)?;
     let stored = refusal.map_or_else(|| exchange.store_draft(py, false, draft, || ()), Err);
     match stored {
         Ok(()) => {}
@@ -116,8 +119,14 @@ pub(super) fn start(py: Python<'_>, call: &Py<HttpCall>, message: &Bound<'_, PyD
     Ok(())
 }
 
-fn fill(py: Python<'_>, draft: &mut Draft, message: &Bound<'_, PyDict>, has_trailers: bool) -> PyResult<()> {
-    let Some(status) = message.get_item(intern!(py, "status"))? else {
+fn fill(
+    py: Python<'_>,
+    draft: &mut Draft,
+    status: Option<Bound<'_, PyAny>>,
+    headers: Option<&Bound<'_, PyAny>>,
+    has_trailers: bool,
+) -> PyResult<()> {
+    let Some(status) = status else {
         return Err(PyValueError::new_err("http.response.start has no 'status', such as 200"));
     };
     let code = match status.extract::<i64>() {
@@ -136,8 +145,8 @@ fn fill(py: Python<'_>, draft: &mut Draft, message: &Bound<'_, PyDict>, has_trai
     if has_trailers {
         draft.expect_trailers();
     }
-    let Some(headers) = message.get_item(intern!(py, "headers"))? else { return Ok(()) };
-    each_header(&headers, |name, value| match draft.field(name, value) {
+    let Some(headers) = headers else { return Ok(()) };
+    each_header(headers, |name, value| match draft.field(name, value) {
         // "The server must ignore" Transfer-Encoding (ASGI, HTTP, Response Start), and no other server refuses the others
         // of its kind: an application that passes on the response of another server passes on Keep-Alive and Upgrade, which
         // were not meant for this connection (RFC 9110 section 7.6.1).
@@ -180,7 +189,7 @@ fn trailers(py: Python<'_>, call: &HttpCall, message: &Bound<'_, PyDict>) -> PyR
     if let Some(headers) = message.get_item(intern!(py, "headers"))? {
         each_header(&headers, |name, value| fields.trailer(name, value))?;
     }
-    let has_more = is_true(message, intern!(py, "more_trailers"))?;
+    let has_more = is_true(message.get_item(intern!(py, "more_trailers"))?.as_ref())?;
     let fields = call.add_trailers(py, |trailers| {
         trailers.extend(&fields);
         if has_more { None } else { Some(std::mem::take(trailers)) }
@@ -251,11 +260,13 @@ fn refused(header: &Bound<'_, PyAny>, misuse: Misuse) -> PyErr {
 }
 
 pub(super) fn body(py: Python<'_>, call: &HttpCall, message: &Bound<'_, PyDict>) -> PyResult<bool> {
-    let part = match message.get_item(intern!(py, "body"))? {
+    let names = [intern!(py, "type"), intern!(py, "body"), intern!(py, "more_body")];
+    let [_, part, more] = entries(message, names)?;
+    let part = match part {
         None => None,
         Some(part) => Some(chunk(py, part, "the body of http.response.body must be bytes such as b'hello'")?),
     };
-    let has_more = is_true(message, intern!(py, "more_body"))?;
+    let has_more = is_true(more.as_ref())?;
     let part = part.filter(|part| !part.as_ref().is_empty());
     send_part(py, call, part.map(Part::Chunk), has_more)
 }

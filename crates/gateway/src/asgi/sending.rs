@@ -2,6 +2,7 @@
 
 use super::call::HttpCall;
 use super::complaint::wrong_type;
+use super::entries::first_entry;
 use super::send;
 use super::websocket::{self, Outcome};
 use pyo3::exceptions::PyValueError;
@@ -17,7 +18,7 @@ pub(super) fn send_any(py: Python<'_>, call: &Py<HttpCall>, message: &Bound<'_, 
             "a message must be a dict such as {'type': 'http.response.start', 'status': 200}",
         ));
     };
-    let Some(kind) = message.get_item(intern!(py, "type"))? else {
+    let Some(kind) = first_entry(message, intern!(py, "type"))? else {
         return Err(PyValueError::new_err("the message has no 'type', such as 'http.response.start'"));
     };
     let Ok(kind) = kind.cast::<PyString>() else {

@@ -8,6 +8,7 @@
 
 use super::call::{Body, HttpCall, Phase, Response};
 use super::complaint::{shown, wrong_type};
+use super::entries::entries;
 use super::send::{body, chunk, disconnected, each_header, start};
 use crate::interface::{Acceptance, End, Incoming, Message, MessageSent, OutgoingMessage, Sent, WebSocketEnd};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -192,9 +193,9 @@ fn deny(py: Python<'_>, call: &HttpCall, message: &Bound<'_, PyDict>) -> PyResul
 }
 
 fn send_message(py: Python<'_>, call: &HttpCall, message: &Bound<'_, PyDict>) -> PyResult<Outcome> {
-    let bytes = given(message, intern!(py, "bytes"))?;
-    let string = given(message, intern!(py, "text"))?;
-    let sent = match (string, bytes) {
+    let [_, bytes, string] = entries(message, [intern!(py, "type"), intern!(py, "bytes"), intern!(py, "text")])?;
+    let is_given = |value: &Bound<'_, PyAny>| !value.is_none();
+    let sent = match (string.filter(is_given), bytes.filter(is_given)) {
         (Some(string), None) => {
             let Ok(string) = string.cast::<PyString>() else {
                 return Err(wrong_type(&string, "the text of websocket.send must be a str"));
