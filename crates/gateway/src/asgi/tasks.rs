@@ -20,7 +20,7 @@ use super::future::{Futures, LoopFuture};
 use super::parking::RequestCoroutine;
 use crate::guarded::Guarded;
 use crate::object::Object;
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -79,7 +79,8 @@ struct Functions {
     unregister: Object,
     set_name: Object,
     count_weak_references: Object,
-    callbacks: Object,
+    /// The descriptor of the attribute `_callbacks`, and how it gets that.
+    callbacks: (Object, ffi::descrgetfunc),
 }
 
 /// A Task between two requests.
@@ -240,10 +241,41 @@ impl Functions {
         done(unsafe { ffi::PySet_Add(self.eager.as_ptr(), task.as_ptr()) } == 0)
     }
 
+    /// Whether the Task has done callbacks, or that cannot be told.
+    fn has_callbacks(&self, _py: Python<'_>, task: &Object) -> bool {
+        let (descriptor, get) = &self.callbacks;
+        // SAFETY: the function is that of the descriptor's type; both objects are live, as is the type of one of them, and the
+        // thread is attached. The result is a new reference, or null with an exception set.
+        unsafe {
+            let kind = ffi::Py_TYPE(task.as_ptr()).cast();
+            let callbacks = Object::from_new(get(descriptor.as_ptr(), task.as_ptr(), kind));
+            !done(callbacks.is_some()) || callbacks.is_some_and(|callbacks| callbacks.as_ptr() != ffi::Py_None())
+        }
+    }
+
     fn unregister_eager(&self, _py: Python<'_>, task: &Object) -> bool {
         // SAFETY: as above.
         done(unsafe { ffi::PySet_Discard(self.eager.as_ptr(), task.as_ptr()) } >= 0)
     }
+}
+
+/// Whether there are weak references to the Task, as `weakref.getweakrefcount` says.
+fn has_weak_references(_py: Python<'_>, task: &Object) -> bool {
+    let task = task.as_ptr();
+    // SAFETY: the object is live, with the head of the list of its weak references where its type says (`PyTypeObject`,
+    // `tp_weaklistoffset`), which is 0 where there is no such list.
+    unsafe {
+        let offset = (*ffi::Py_TYPE(task)).tp_weaklistoffset;
+        offset == 0 || !(*task.byte_offset(offset).cast::<*mut ffi::PyObject>()).is_null()
+    }
+}
+
+/// A descriptor, with its type's function to get what it describes.
+fn descriptor(descriptor: &Bound<'_, PyAny>) -> PyResult<(Object, ffi::descrgetfunc)> {
+    // SAFETY: the object is live, and so its type.
+    let get = unsafe { (*ffi::Py_TYPE(descriptor.as_ptr())).tp_descr_get };
+    let get = get.ok_or_else(|| PyTypeError::new_err("a Task's callbacks are no attribute that is computed"))?;
+    Ok((descriptor.clone().unbind().into(), get))
 }
 
 /// The argument. If it is false, what has been raised is forgotten.
@@ -279,9 +311,8 @@ impl Reuse {
             unregister: get("_unregister_task")?,
             set_name: class.getattr("set_name")?.unbind().into(),
             count_weak_references: py.import("_weakref")?.getattr("getweakrefcount")?.unbind().into(),
-            callbacks: PyString::intern(py, "_callbacks").into_any().unbind().into(),
+            callbacks: descriptor(&class.getattr("_callbacks")?)?,
         };
-        class.getattr("_callbacks")?;
         let mut variables = Vec::new();
         for item in context.call_method0("items")?.try_iter()? {
             let (variable, value) = item?.extract::<(Py<PyAny>, Py<PyAny>)>()?;
@@ -397,15 +428,13 @@ impl Reuse {
     /// Whether no code can tell this Task from a new one. Its context is still entered.
     fn is_untouched(&self, py: Python<'_>, parked: &ParkedTask) -> bool {
         let ParkedTask { task, context, attributes, .. } = parked;
-        let weak_references = || call(py, &self.functions.count_weak_references, [task])?.bind(py).extract::<usize>();
-        let callbacks = || task.attribute(py, &self.functions.callbacks);
         let [of_task, of_context, of_attributes, of_coroutine] = parked.references;
         // The thread has one to the context.
         parked.count_references() == [of_task, of_context + 1, of_attributes, of_coroutine]
             && !parked.future.is_cancelled(py)
             && attributes.dict_size(py) == 0
-            && callbacks().is_ok_and(|callbacks| callbacks.bind(py).is_none())
-            && weak_references().is_ok_and(|count| count == 0)
+            && !self.functions.has_callbacks(py, task)
+            && !has_weak_references(py, task)
             && self.has_same_variables(py, context)
     }
 
