@@ -337,9 +337,9 @@ def test_reports_are_files_that_others_read(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "status", "complaint"),
     [
-        (["demo:app"], 2, "one path is asked for"),
+        (["demo:app"], 2, "one path is wanted; name it"),
         (["demo:app", "err"], 2, "a path begins with a slash; did you mean `kirsch profile demo:app /err`?"),
-        (["demo:app", "/", "/small"], 2, "one path is asked for, and there are 2: / /small"),
+        (["demo:app", "/", "/small"], 2, "one path is wanted, and there are 2: / /small"),
         (["/"], 2, "which application?"),
         (["demo:app", "/a b"], 2, "is not a path with a query"),
         (["demo:app", "/", "-n", "many"], 2, "'many' is not a whole number"),

@@ -68,11 +68,11 @@ def parse(argv: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
         return given, []
     paths = [index for index in positionals(servers) if servers[index].startswith("/")]
     if len(paths) != 1:
-        said = f"and there are {len(paths)}: {' '.join(servers[index] for index in paths)}" if paths else "as /"
+        said = f", and there are {len(paths)}: {' '.join(servers[index] for index in paths)}" if paths else ""
         words = [servers[index] for index in positionals(servers)]
         if not paths and len(words) == 2:
             raise UsageError(f"a path begins with a slash; did you mean `kirsch profile {words[0]} /{words[1]}`?")
-        raise UsageError(f"one path is asked for, {said}; `kirsch profile hello:app /` is the least there is to say")
+        raise UsageError(f"one path is wanted{said}; name it, as in `kirsch profile hello:app /`")
     given["path"] = servers.pop(paths[0])
     try:
         check_path(given["path"], "the path")
