@@ -51,7 +51,7 @@ EXACT = [
     "(x.i, x.t) not in pairs", "(x.i, x.t) in keyed", "[x.i, x.t] == listed", "[x.i, x.t] == last", "(x.i, x.t) == listed", "(x.i, x.t) != listed",
     "(x.i,) < (x.j, 1)", "(x.i, x.j) <= (x.i, x.j)", "(x.i + 1, x.t) != (4, 'b')", "(x.owner.name, x.i) != ('a', 3)", "(x.owner.name, x.i) == (None, 3)",
     "(x.i, x.t)", "(x.i + 1, 3) and x.sure", "(x.i, x.t) in ((3, 'b'), (x.j, 'a'))", "(x.i, x.t) == nothing", "(x.i, x.t) != nothing",
-    "(x.i, nothing) == (3, x.s)", "(x.j, x.t) > (3, 'a') and (x.j, x.t) <= (7, 'b')",
+    "((x.i, 1), x.t) < ((3, 7), 'a')", "(x.i, nothing) == (3, x.s)", "(x.j, x.t) > (3, 'a') and (x.j, x.t) <= (7, 'b')",
     "x.i in (x.j, *listed)", "x.i not in [x.j, *pairs]", "(x.i, *last[1:]) == (3, 'b')", "x.t in {x.s, *listed}",
     # Loops over what is written out, min() and max() of it.
     "any(v == 3 for v in (x.i, x.j))", "all(v > 0 for v in [x.i, x.j])", "any(v == 'a' for v in (x.s, x.t, x.owner.name))", "all(v != 3 for v in (x.i, 5))",

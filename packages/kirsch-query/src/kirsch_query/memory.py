@@ -143,7 +143,7 @@ def _guarded(function: Callable[..., Any], *values: Any, **named: Any) -> Any:
 
 
 def _holds_none(given: Any) -> bool:
-    return given is None or (type(given) in (tuple, list, set) and any(each is None for each in given))
+    return given is None or (type(given) in (tuple, list, set) and any(map(_holds_none, given)))
 
 
 def _display(node: ast.Tuple | ast.List | ast.Set, scope: Scope) -> Any:
