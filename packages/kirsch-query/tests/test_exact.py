@@ -9,7 +9,7 @@ import itertools
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import sqlalchemy as sa
@@ -29,6 +29,22 @@ class Loose(list[Any]):
         return True
 
 
+class Point(NamedTuple):
+    i: int
+    t: str
+
+
+class Anything(tuple[Any, ...]):
+    """A tuple that equals all others."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = tuple.__hash__
+
+
 class Word(str):
     """Text with a mind of its own."""
 
@@ -40,7 +56,7 @@ class Word(str):
 
 NAMES: dict[str, Any] = {
     "last": (3, "b"), "listed": [3, "b"], "pairs": [(3, "b"), (None, "A"), (1,), "a", 5], "keyed": {(3, "b"): 1}, "one": decimal.Decimal(1),
-    "views": {"a": 1, "é": 2}.keys(), "ordered": collections.OrderedDict(a=1), "whole": "a banana", "nothing": None,
+    "point": Point(3, "b"), "points": [Point(3, "b"), Point(0, "a")], "views": {"a": 1, "é": 2}.keys(), "ordered": collections.OrderedDict(a=1), "whole": "a banana", "nothing": None,
     "Colour": Colour, "huge": 1e300,
 }  # fmt: skip
 
@@ -53,6 +69,7 @@ EXACT = [
     "(x.i, x.t)", "(x.i + 1, 3) and x.sure", "(x.i, x.t) in ((3, 'b'), (x.j, 'a'))", "(x.i, x.t) == nothing", "(x.i, x.t) != nothing",
     "((x.i, 1), x.t) < ((3, 7), 'a')", "(x.i, nothing) == (3, x.s)", "(x.j, x.t) > (3, 'a') and (x.j, x.t) <= (7, 'b')",
     "x.i in (x.j, *listed)", "x.i not in [x.j, *pairs]", "(x.i, *last[1:]) == (3, 'b')", "x.t in {x.s, *listed}",
+    "(x.i, x.t) == point", "(x.i, x.t) != point", "(x.i, x.t) < point", "(x.i, x.t) in points", "(x.i, x.t) == 'ab'",
     # Loops over what is written out, min() and max() of it.
     "any(v == 3 for v in (x.i, x.j))", "all(v > 0 for v in [x.i, x.j])", "any(v == 'a' for v in (x.s, x.t, x.owner.name))", "all(v != 3 for v in (x.i, 5))",
     "not all(v > 0 for v in (x.i + 1, x.j))", "max((x.i, x.j)) == 7", "min([x.i, 3, x.j]) < 2", "any({o.n > 1 for o in x.items})", "all({v for v in (x.i, x.j)})",
@@ -122,6 +139,8 @@ def test_a_query_means_what_python_means(session: orm.Session, text: str) -> Non
         ("x.s in word", "`in` a Word", "list, tuple"),
         ("word in x.s", "`in` text asks for text", ""),
         ("(x.i, x.j) in loose", "this container of tuples", "list"),
+        ("(x.i, x.j) == anything", "constants of type Anything", "tuple("),
+        ("(x.i, x.j) in [(1, 2), anything]", "constants of type Anything", "tuple("),
         ("(x.i, x.j) < listed", "tuple and list have no order", "same type"),
         ("(x.i, x.j) is nothing", "a tuple is compared with something else", "=="),
         ("(x.f, 1) == (x.g, 1)", "NaN in a tuple equals itself", "one by one"),
@@ -136,7 +155,7 @@ def test_a_query_means_what_python_means(session: orm.Session, text: str) -> Non
     ],
 )
 def test_what_is_refused_says_what_to_write_instead(text: str, reason: str, hint: str) -> None:
-    names = {"loose": Loose(), "word": Word("abc"), "endless": itertools.count(), **NAMES}
+    names = {"anything": Anything((1,)), "loose": Loose(), "word": Word("abc"), "endless": itertools.count(), **NAMES}
     with pytest.raises(Refused) as caught:
         asked(text, names).clause(Thing)
     assert reason in caught.value.problem

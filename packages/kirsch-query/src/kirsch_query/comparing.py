@@ -115,13 +115,12 @@ class Comparing(Base):
         for each in (left, right):
             if isinstance(cmp, ast.Is | ast.IsNot) or not isinstance(each, Several | Constant):
                 raise self.refuse("a tuple is compared with something else", "Compare tuples by ==, != or an order.")
-            types.append(each.type if isinstance(each, Several) else type(each.value))
+            types.append(each.type if isinstance(each, Several) else self._plain_type(each.value))
             known = each.value if isinstance(each, Constant) and types[-1] in (tuple, list) else ()
             items.append(each.items if isinstance(each, Several) else tuple(map(Constant, known)))
         pairs = list(zip(*items, strict=False))
-        if any(isinstance(each, Value) and each.kind.name in ("float", "decimal") for each in items[0]) and any(
-            isinstance(one, Value) and isinstance(other, Value) for one, other in pairs
-        ):
+        nan = ("float", "decimal")
+        if any(all(isinstance(each, Value) and each.kind.name in nan for each in pair) for pair in pairs):
             raise self.refuse("NaN in a tuple equals itself", "Compare the items one by one.")
         alike = types[0] is types[1]
         if isinstance(cmp, ast.Eq | ast.NotEq):
@@ -139,6 +138,16 @@ class Comparing(Base):
                 found = both(self.compare(ast.Eq(), one, other), found)
                 found = either(self.compare(strict, one, other), found)
         return both(found, *there(left, right))
+
+    def _plain_type(self, value: Any) -> type[Any]:
+        """The type of a constant beside a tuple; tuple, where its class only gives names to the items of one."""
+        own: Any = type(value)
+        if isinstance(value, tuple) and own.__eq__ is tuple.__eq__ and own.__lt__ is tuple.__lt__:
+            return tuple
+        if own not in _CONTAINERS and value is not None and constant_kind(value) in (None, "enum"):
+            raise self.refuse(f"constants of type {own.__name__} are not translated", "Give a plain tuple: tuple(row).")
+        found: type[Any] = own
+        return found
 
     def _identity(self, negate: bool, left: Found, right: Found) -> Condition:
         if isinstance(left, Constant) and isinstance(right, Constant):
