@@ -118,14 +118,17 @@ impl Object {
         mut is_right: impl FnMut(usize, &Self, &Self) -> bool,
     ) -> bool {
         let object = self.bind(py);
-        let mut place = 0;
-        object.cast_exact::<PyDict>().is_ok_and(|dict| {
-            dict.len() == count
-                && walk_dict(dict, |key, value| {
-                    place += 1;
-                    is_right(place - 1, key, value)
-                })
-        })
+        let Ok(dict) = object.cast_exact::<PyDict>() else { return false };
+        if cfg!(Py_GIL_DISABLED) || dict.len() != count {
+            return false;
+        }
+        let mut right = 0;
+        walk_dict(dict, |key, value| {
+            let is_right = is_right(right, key, value);
+            right += usize::from(is_right);
+            is_right && right < count
+        });
+        right == count
     }
 
     /// Whether this is a list with the very items of `other`, a list of ours.

@@ -74,9 +74,10 @@ impl Expected {
                     let mut first = None;
                     value.has_entries(py, names.len(), |place, key, value| {
                         key.is(&names[place])
-                            && value.reference_count(py) == names.len().cast_signed()
                             && *first.get_or_insert(value.as_ptr()) == value.as_ptr()
-                            && value.has_entries(py, 0, |_, _, _| false)
+                            && (place > 0
+                                || value.reference_count(py) == names.len().cast_signed()
+                                    && value.has_entries(py, 0, |_, _, _| false))
                     })
                 }
             }
