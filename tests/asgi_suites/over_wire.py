@@ -97,9 +97,10 @@ class Wire:
 
     async def _serve(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
+            state = scope["state"]  # an application may take it out
 
             async def send_and_note(message: dict[str, Any]) -> None:
-                self._state.update(scope["state"])
+                self._state.update(state)
                 await send(message)
 
             try:
