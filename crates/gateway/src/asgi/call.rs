@@ -292,9 +292,15 @@ impl HttpCall {
         // All are taken first: one that is woken may wait again at once, and one that sends gives way to those that wait.
         let (first, others) = self.state.with(py, |state| {
             let CallState { receivers, senders, .. } = state;
+            if receivers.is_empty() && senders.is_empty() {
+                return (None, Vec::new());
+            }
             let mut all = receivers.drain(..).chain(senders.drain(..));
             (all.next(), all.collect::<Vec<_>>())
         });
+        if first.is_none() {
+            return Ok(());
+        }
         let mut result = Ok(());
         for future in first.into_iter().chain(others) {
             result = result.and(wake(&future));
