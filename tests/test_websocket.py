@@ -295,6 +295,19 @@ def test_handshakes_that_break_a_rule_are_refused(serve: Serve) -> None:
         assert response.header("sec-websocket-version") == ("13" if status == 426 else None)
 
 
+def test_request_of_http_1_0_is_no_handshake(serve: Serve) -> None:
+    """RFC 9110 section 7.8: its Upgrade must be ignored. Later requests of the connection are looked at anew."""
+    site = serve_app(serve)
+    fields = {"Host": "localhost", **HANDSHAKE, "Connection": "keep-alive, upgrade"}
+    with Peer.connect(site.host, site.port, timeout=20) as peer:
+        for _ in range(2):
+            peer.send(build_request("GET", "/echoes", headers=fields, version="HTTP/1.0"))
+            response = peer.read_response()
+            assert (response.status, response.body) == (200, b"hello")
+        peer.send(build_request("GET", "/echoes", headers=fields))
+        assert peer.read_head().status == 101
+
+
 def test_ping_flood_of_a_client_that_does_not_read_harms_nobody(serve: Serve) -> None:
     site = serve_app(serve)
     flood = frame(9, bytes(125)) * 1000

@@ -22,9 +22,12 @@ pub enum Carrier {
 }
 
 /// Whether a request of HTTP/1 asks for WebSocket: then it is to be [read](Opening::read), and refused if it is wrong.
+/// A request of HTTP/1.0 does not, whatever it says: its Upgrade must be ignored (RFC 9110 section 7.8).
 #[must_use]
 pub fn wants_websocket(head: &RequestHead<'_>) -> bool {
-    !head.is_cgi && values(head, b"upgrade").flat_map(list).any(|name| name.eq_ignore_ascii_case(b"websocket"))
+    !head.is_cgi
+        && head.version != Version::Http10
+        && values(head, b"upgrade").flat_map(list).any(|name| name.eq_ignore_ascii_case(b"websocket"))
 }
 
 /// A client's opening handshake, borrowed from the head of its request.
