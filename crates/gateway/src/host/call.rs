@@ -228,7 +228,11 @@ impl<I: Interface> Host<I> {
         match rest {
             Rest::Release(ended) => Some(release_call(py, call, ended)),
             Rest::Fail(failure) => {
-                self.fail(py, call, failure);
+                self.fail(py, call, *failure);
+                None
+            }
+            Rest::InProgress => {
+                self.fail(py, call, Failure::Mismatched(Mismatch::UNKNOWN));
                 None
             }
             // The drop of its handles ends it.

@@ -211,8 +211,11 @@ pub(super) enum Rest {
     Write(Chunk),
     /// It has been. What the call held is to be released.
     Release(Ended),
-    /// It could not be.
-    Fail(Failure),
+    /// It could not be. Boxed, because an exception is the largest of what an ending may hold, and the rarest: an ending
+    /// is moved for each request.
+    Fail(Box<Failure>),
+    /// It is being written. What is left so has panicked.
+    InProgress,
 }
 
 /// Why a response could not be as the application wanted it.

@@ -154,10 +154,7 @@ impl<I: Interface> EngineState<I> {
     /// Writes the response of a call and completes it.
     pub(super) fn end_whole(&mut self, py: Python<'_>, ending: &mut Ending<I>) {
         let Ending { call, rest } = ending;
-        // Until it has been written, it counts as one that cannot be.
-        let Rest::Write(chunk) = std::mem::replace(rest, Rest::Fail(Failure::Mismatched(Mismatch::UNKNOWN))) else {
-            return;
-        };
+        let Rest::Write(chunk) = std::mem::replace(rest, Rest::InProgress) else { return };
         let length = chunk.as_ref().len() as u64;
         let written = call.handles.exchange().with(py, |exchange| {
             let Some(ticket) = &exchange.ticket else { unreachable!("the call has not ended") };
@@ -183,7 +180,7 @@ impl<I: Interface> EngineState<I> {
         let (ticket, body_bytes) = match written {
             Ok(written) => written,
             Err(failure) => {
-                *rest = Rest::Fail(failure);
+                *rest = Rest::Fail(Box::new(failure));
                 return;
             }
         };
