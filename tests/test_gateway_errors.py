@@ -90,6 +90,28 @@ def test_line_is_sent_while_the_application_still_works(serve: Serve, tmp_path: 
         assert connection.response()[0].status == 200
 
 
+@pytest.mark.parametrize("target", ["/early", "/much?1000", "/between?50", "/errors?a"])
+def test_nginx_gets_lines_behind_the_head_of_the_response(serve: Serve, tmp_path: Path, target: str) -> None:
+    """It answers 502 where its buffer of a page ends within the header of a record before the head."""
+    served = Served(serve, tmp_path)
+    with served.connect() as connection:
+        for _ in range(2):
+            named = variables(target=target, SERVER_SOFTWARE="nginx/1.22.1")
+            connection.send(request(1, named))
+            if target == "/early":
+                served.running.wait_for(r"^before the wait$")
+                with served.connect() as other:
+                    assert other.ask(target="/open").status == 200
+            records = list(connection.records())
+            kinds = [record.kind for record in records]
+            assert (kinds[0], kinds[-1]) == (STDOUT, END)
+            assert b"\r\n\r\n" in records[0].content
+            errors = b"".join(record.content for record in records if record.kind == STDERR)
+            assert errors.startswith((b"before the wait\n", b"line 0 x", b"before part 0\n", b"to the log: a\n"))
+            if target == "/early":
+                break
+
+
 def test_requests_of_one_connection_have_errors_of_their_own(serve: Serve, tmp_path: Path) -> None:
     served = Served(serve, tmp_path)
     with served.connect() as connection:

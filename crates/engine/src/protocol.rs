@@ -243,9 +243,10 @@ pub trait Protocol: Default {
     }
 
     /// Writes what the application reports of a request, which is not empty, beside its response, where the client takes
-    /// that ([`RequestHead::takes_errors`]). Multiplexed protocols only.
-    fn write_errors(&mut self, stream: StreamId, text: &[u8], out: &mut Vec<u8>) {
-        let _ = (stream, text, out);
+    /// that ([`RequestHead::takes_errors`]). Where the response `is_begun` its head has been written; a protocol may keep
+    /// the text until then. Multiplexed protocols only.
+    fn write_errors(&mut self, stream: StreamId, text: &[u8], is_begun: bool, out: &mut Vec<u8>) {
+        let _ = (stream, text, is_begun, out);
     }
 
     /// Writes that a response is complete. Multiplexed protocols only.

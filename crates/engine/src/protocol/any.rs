@@ -188,9 +188,9 @@ impl Protocol for AnyProtocol {
         }
     }
 
-    fn write_errors(&mut self, stream: StreamId, text: &[u8], out: &mut Vec<u8>) {
+    fn write_errors(&mut self, stream: StreamId, text: &[u8], is_begun: bool, out: &mut Vec<u8>) {
         if let Any::FastCgi(fastcgi) = &mut self.0 {
-            fastcgi.write_errors(stream, text, out);
+            fastcgi.write_errors(stream, text, is_begun, out);
         }
     }
 

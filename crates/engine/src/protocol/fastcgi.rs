@@ -5,6 +5,9 @@ use wire::fastcgi::{self, ProtocolStatus, Receiver, RequestId};
 use wire::http1::{Request, Sender};
 use wire::message::{Draft, Fault, Limits, Version};
 
+/// Bytes of errors that a connection holds back for responses that have not begun; what would exceed them is left out.
+const HELD_AT_MOST: usize = 128 << 10;
+
 /// The application's side of a connection.
 #[derive(Debug, Default)]
 pub(super) struct FastCgi {
@@ -13,6 +16,8 @@ pub(super) struct FastCgi {
     drain: Drain,
     /// The last record has announced a byte of padding that was not written.
     owes_padding: bool,
+    /// What requests have reported whose responses have not begun, if the web server must have the head first.
+    held: Vec<(StreamId, Vec<u8>)>,
 }
 
 /// Which web server it is, as far as it matters to a connection that is to take no further request.
@@ -21,7 +26,8 @@ enum Front {
     /// It has sent no request.
     #[default]
     Unknown,
-    /// It closes a connection of which anything follows `END_REQUEST`.
+    /// It closes a connection of which anything follows `END_REQUEST`. Up to the head of a response it has one buffer of a
+    /// page: if STDERR comes before the head, and the buffer ends within the header of a record, the client gets 502.
     Nginx,
     /// It sends no further request when it is told so.
     HaProxy,
@@ -99,7 +105,11 @@ impl FastCgi {
         match self.id(stream) {
             Some(id) => {
                 self.pad(out);
-                fastcgi::begin(id, draft, request, length, out)
+                let sender = fastcgi::begin(id, draft, request, length, out);
+                if let Some(held) = self.take_held(stream) {
+                    fastcgi::stderr(id, &held, out);
+                }
+                sender
             }
             // The web server has given it up: what is written goes nowhere.
             None => wire::cgi::begin(draft, request, length, wire::cgi::StatusLine::Cgi, &mut Vec::new()),
@@ -112,11 +122,22 @@ impl FastCgi {
         }
     }
 
-    pub(super) fn write_errors(&mut self, stream: StreamId, text: &[u8], out: &mut Vec<u8>) {
+    pub(super) fn write_errors(&mut self, stream: StreamId, text: &[u8], is_begun: bool, out: &mut Vec<u8>) {
         // A request that is over has no record that could follow its end.
-        if let Some(id) = self.id(stream) {
+        let Some(id) = self.id(stream) else { return };
+        if is_begun || self.front != Front::Nginx {
             fastcgi::stderr(id, text, out);
+        } else if self.held.iter().map(|(_, held)| held.len()).sum::<usize>() + text.len() <= HELD_AT_MOST {
+            match self.held.iter_mut().find(|(of, _)| *of == stream) {
+                Some((_, held)) => held.extend_from_slice(text),
+                None => self.held.push((stream, text.to_vec())),
+            }
         }
+    }
+
+    fn take_held(&mut self, stream: StreamId) -> Option<Vec<u8>> {
+        let index = self.held.iter().position(|(of, _)| *of == stream)?;
+        Some(self.held.swap_remove(index).1)
     }
 
     pub(super) fn end_response(&mut self, stream: StreamId, out: &mut Vec<u8>) {
@@ -135,6 +156,7 @@ impl FastCgi {
             // connection without it; other requests of the connection come to their end before.
             Reset::Cut => {
                 self.receiver.end();
+                self.take_held(stream);
                 self.receiver.forget(stream);
             }
         }
@@ -166,6 +188,7 @@ impl FastCgi {
     }
 
     pub(super) fn forget_stream(&mut self, stream: StreamId) {
+        self.take_held(stream);
         if self.drain == Drain::Begun && self.front != Front::HaProxy && self.id(stream).is_some() {
             self.drain = Drain::Over;
         }
