@@ -71,7 +71,7 @@ def raise_descriptor_limit(wanted: int) -> bool:
     return True
 
 
-def wait_until(condition: Callable[[], bool], what: str, timeout: float = 10.0) -> None:
+def wait_until(condition: Callable[[], bool], what: str, timeout: float = 30.0) -> None:
     """Look at ``condition`` every few milliseconds until it holds: for what no descriptor announces.
 
     Raises AssertionError with ``what`` when it does not within ``timeout`` seconds.
@@ -82,7 +82,7 @@ def wait_until(condition: Callable[[], bool], what: str, timeout: float = 10.0) 
         time.sleep(0.005)
 
 
-def settled(measure: Callable[[], int], tolerance: int, rounds: int = 10, timeout: float = 10.0) -> int:
+def settled(measure: Callable[[], int], tolerance: int, rounds: int = 10, timeout: float = 30.0) -> int:
     """The value of ``measure`` once it has stayed within ``tolerance`` for ``rounds`` looks, 50 ms apart.
 
     Raises AssertionError when it still moves after ``timeout`` seconds.

@@ -138,11 +138,11 @@ class Running:
         """All that the server has written to standard output so far."""
         return self._stdout.text
 
-    def wait_for(self, pattern: str | re.Pattern[str], timeout: float = 10.0, after: int = 0) -> re.Match[str]:
+    def wait_for(self, pattern: str | re.Pattern[str], timeout: float = 30.0, after: int = 0) -> re.Match[str]:
         """Wait until standard error holds a match of ``pattern`` from offset ``after`` on, and return it."""
         return self._stderr.wait_for(pattern, timeout, after)
 
-    def wait_for_output(self, pattern: str | re.Pattern[str], timeout: float = 10.0, after: int = 0) -> re.Match[str]:
+    def wait_for_output(self, pattern: str | re.Pattern[str], timeout: float = 30.0, after: int = 0) -> re.Match[str]:
         """The same of standard output, where ``--access-logfile -`` writes."""
         return self._stdout.wait_for(pattern, timeout, after)
 
@@ -172,7 +172,7 @@ class Running:
         wait_until(is_one, "there is one zygote")
         return found[0]
 
-    def wait_for_workers(self, count: int, without: Iterable[int] = (), timeout: float = 10.0) -> list[int]:
+    def wait_for_workers(self, count: int, without: Iterable[int] = (), timeout: float = 30.0) -> list[int]:
         """Wait until there are exactly ``count`` workers and none of ``without`` is among them; return their pids."""
         deadline = time.monotonic() + timeout
         while True:
