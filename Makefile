@@ -99,7 +99,7 @@ test-slow: test-slow-python loom ## Run the slow tests: those marked so, Rust's,
 	@$(MAKE) fuzz FUZZ_RUNS=10000 FUZZ_ARGS='-verbosity=0 -seed=1'
 	@$(MAKE) test-bench
 	@$(MAKE) test-path
-	QUERY_CASES=50000 QUERY_HISTORIES=1000 timeout 1200 $(MAKE) test-query
+	QUERY_CASES=100000 QUERY_HISTORIES=1000 timeout 1200 $(MAKE) test-query
 	timeout 300 $(MAKE) test-web
 	timeout 600 $(MAKE) test-web-cherrypy
 	@$(MAKE) survey-smoke
