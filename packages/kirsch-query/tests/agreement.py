@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import copy
 import gc
+import linecache
 import random
 import warnings
 from dataclasses import dataclass, field
@@ -19,10 +20,15 @@ from sqlalchemy import orm
 
 import generate
 from databases import own_engine
-from kirsch_query import Refused, Where
-from models import Item, Owner, Thing, insert, wipe
+from kirsch_query import Refused, Where, learn_collations
+from kirsch_query.kinds import KNOWN
+from kirsch_query.order import ordering
+from kirsch_query.pending import Changes
+from models import Base, Item, Owner, Thing, insert, wipe
 
 ROWS = 40
+CHUNK = 2000
+"""The number of queries in a chunk of many."""
 BATCH = 50
 
 Clause = tuple[str, Any]
@@ -35,6 +41,7 @@ class Counts:
 
     compared: int = 0
     alone: int = 0
+    ordered: int = 0
     refused: int = 0
     overflows: int = 0
 
@@ -119,13 +126,37 @@ class Database:
             self.connection.rollback()
             return error
 
+    def ordered(self, text: str) -> tuple[list[int], list[int]] | Exception:
+        """The rows by a key, as the database sorts them and as memory does."""
+        with orm.Session(self.engine, autoflush=False) as session:
+            order = ordering(key(text), [Thing], self.engine.dialect, [Changes(session, Thing)])
+            try:
+                there = session.scalars(order.applied(sa.select(Thing))).all()
+                return [each.id for each in there], [each.id for each in sorted(there, key=lambda x: order.key((x,)))]
+            except sa.exc.DBAPIError as error:
+                return error
+
+
+def key(text: str) -> Any:
+    """A function of a row, with a source as if it were in a file."""
+    linecache.cache["key.py"] = (0, None, [f"lambda x: {text}\n"], "key.py")
+    return eval(compile(f"lambda x: {text}\n", "key.py", "eval"), dict(generate.Predicates.names))
+
 
 class World:
     """The rows of one chunk in memory, and the databases that have them."""
 
     def __init__(self, seed: int, urls: dict[str, str]) -> None:
         self.seed = seed
-        self.databases = [Database(name, own_engine(name, url), seed) for name, url in urls.items()]
+        # Every other chunk knows the collations of the columns, and every few have databases of another collation.
+        number = seed // CHUNK
+        self.databases = [Database(name, own_engine(name, url, number // 2), seed) for name, url in urls.items()]
+        for table in Base.metadata.sorted_tables:
+            for column in table.columns:
+                column.info.pop(KNOWN, None)
+        if number % 2 == 0:
+            for each in self.databases:
+                learn_collations(each.engine, Thing, Owner, Item)
         self.things = self.databases[0].things()
         names = [each.key for each in sa.inspect(Thing).column_attrs]
         for other in self.databases[1:]:
@@ -159,6 +190,25 @@ class World:
             return None if is_overflow(found) else f"{database.name}, seed {self.seed}: {text}\n{found}"
         return None if found == here else report(self, database, text)
 
+    def judge_order(self, text: str) -> list[str]:
+        """Where the databases sort by a key in another order than memory."""
+        wrong = []
+        for database in self.databases:
+            try:
+                found = database.ordered(text)
+            except (Refused, TypeError, ZeroDivisionError, OverflowError, AttributeError, IndexError):
+                continue
+            if isinstance(found, Exception):
+                if not is_overflow(found):
+                    wrong.append(f"{database.name}, seed {self.seed}, order by {text}\n{found}")
+                continue
+            database.counts.ordered += 1
+            if found[0] != found[1]:
+                wrong.append(
+                    f"{database.name}, seed {self.seed}, order by {text}\nPython {found[1]}\nSQL    {found[0]}"
+                )
+        return wrong
+
 
 def run(seed: int, cases: int, urls: dict[str, str], alone: int) -> Outcome:
     """Try ``cases`` queries on the databases, each ``alone``th of them also by itself in a WHERE."""
@@ -178,6 +228,8 @@ def run(seed: int, cases: int, urls: dict[str, str], alone: int) -> Outcome:
         database.batch.clear()
 
     for number in range(cases):
+        if number % alone == 0:
+            outcome.failures += world.judge_order(predicates.key())
         text = predicates.predicate(chance.choice([1, 2, 2, 3]))
         each = query(text)
         try:

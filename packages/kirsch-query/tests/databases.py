@@ -140,28 +140,38 @@ def _await_connection(url: str, statement: str = "SELECT 1") -> None:
     engine.dispose()
 
 
-_engines: dict[str, Any] = {}
+_engines: dict[tuple[str, int], Any] = {}
 
 
-def own_engine(name: str, url: str) -> Any:
+VARIANTS = {
+    "sqlite": [""],
+    "postgresql": ["", "TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE 'en-US' LOCALE 'C.UTF-8'"],
+    "mariadb": ["", "COLLATE utf8mb4_nopad_bin", "COLLATE utf8mb4_unicode_ci"],
+}
+"""What a database is created with: its own collation, and others."""
+
+
+def own_engine(name: str, url: str, variant: int = 0) -> Any:
     """An engine of a database that is this process's own, with the tables of :mod:`models`."""
     import sqlalchemy as sa
 
     from models import Base
 
-    if url not in _engines:
+    variant %= len(VARIANTS[name])
+    database = f"own{os.getpid()}_{variant}"
+    if (url, variant) not in _engines:
         given = sa.make_url(url)
         if name == "sqlite":
             engine = sa.create_engine(given, poolclass=sa.StaticPool)
         else:
             server = sa.create_engine(given, isolation_level="AUTOCOMMIT")
             with server.connect() as connection:
-                connection.exec_driver_sql(f"CREATE DATABASE own{os.getpid()}")
+                connection.exec_driver_sql(f"CREATE DATABASE {database} {VARIANTS[name][variant]}")
             server.dispose()
-            engine = sa.create_engine(given.set(database=f"own{os.getpid()}"))
+            engine = sa.create_engine(given.set(database=database))
         Base.metadata.create_all(engine)
-        _engines[url] = engine
-    return _engines[url]
+        _engines[url, variant] = engine
+    return _engines[url, variant]
 
 
 def shared(work: Callable[..., Any], chunks: list[tuple[Any, ...]]) -> Iterator[Any]:

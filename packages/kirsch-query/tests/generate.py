@@ -104,10 +104,10 @@ def rows(chance: random.Random, count: int) -> list[Any]:
     return [*owners, *things]
 
 
-def asked(text: str, names: dict[str, Any]) -> Where[Any]:
-    """The query of a row ``x``, given those of the names that it reads."""
-    read = re.findall(r"(?<![.\w])[A-Za-z_]\w*", text)
-    return where(f"lambda x: {text}", **{name: names[name] for name in read if name in names})
+def asked(text: str, names: dict[str, Any], row: str = "x") -> Where[Any]:
+    """The query of a row, given those of the names that it reads."""
+    read = re.findall(r"(?<![.\w])[A-Za-z_]\w*", re.sub(r"'[^']*'", "''", text) if row != "x" else text)
+    return where(f"lambda {row}: {text}", **{name: names[name] for name in read if name in names})
 
 
 class Predicates:
@@ -116,6 +116,7 @@ class Predicates:
     names: dict[str, Any] = {
         "limit": 3, "ratio": 0.5, "nothing": None, "word": "a_b", "datetime": datetime, "Decimal": decimal.Decimal, "Colour": Colour,
         "UUID": uuid.UUID, "some": [1, 2, None], "texts": {"a", "A", "é"}, "helper": lambda n: n > 3,
+        "prefixed": lambda s: s.startswith("a"), "both": lambda n: n and n > 0,
     }  # fmt: skip
 
     def __init__(self, chance: random.Random) -> None:
@@ -156,6 +157,8 @@ class Predicates:
             "bytes",
             "bool",
             "several",
+            "boolean",
+            "boolean",
         ]
         if row == "x":
             kinds += ["many", "many", "one", "property"]
@@ -172,6 +175,8 @@ class Predicates:
             and row != "x"
         ):
             kind = c.choice(["int", "str"])
+        if kind == "boolean":
+            return self.with_boolean(depth, row)
         if kind == "property":
             return c.choice(["x.is_sure", "helper(x.j)", "helper(x.i)", "not helper(x.i + 1)"])
         if kind == "many":
@@ -189,10 +194,24 @@ class Predicates:
                         f"{name} is None",
                         f"{name} is not None",
                         f"{name} == {row}.s",
+                        f"{name} != {row}.s",
+                        f"{name} < x.owner.boss.name",
+                        f"{name}.startswith({self.text(0, row)})",
+                        f"{self.text(0, row)} {c.choice(['in', 'not in'])} {name}",
+                        f"{name} {c.choice(['in', 'not in'])} {c.choice(['texts', f'({self.literal(TEXTS)}, None)'])}",
+                        f"any(o.s {c.choice(['==', '!=', '<'])} {name} for o in x.owner.things)",
                     ]
                 )
             if name.endswith("rank"):
-                return self.compared(name, self.integer(depth - 1, row))
+                return c.choice(
+                    [
+                        self.compared(name, self.integer(depth - 1, row)),
+                        f"{name} {c.choice(['in', 'not in'])} some",
+                        f"{name} % 2 == x.owner.rank % 3",
+                        f"any(i.n {c.choice(['==', '>'])} {name} for i in x.items)",
+                        f"({name}, x.j) {c.choice(['==', '<'])} (x.owner.rank, {self.literal(INTS)})",
+                    ]
+                )
             return c.choice([f"{name} is None", f"{name} is not None", name, f"{name} == None"])
         left = {
             "int": self.integer, "float": self.real, "number": self.integer, "str": self.text, "decimal": self.decimal, "day": self.day,
@@ -240,6 +259,48 @@ class Predicates:
     def compared(self, left: str, right: str) -> str:
         return f"{left} {self.chance.choice(['==', '!=', '<', '<=', '>', '>='])} {right}"
 
+    def with_boolean(self, depth: int, row: str) -> str:
+        """A condition on booleans as values."""
+        c, e = self.chance, partial(self.boolean, max(depth - 1, 1), row)
+        kinds: list[Callable[[], str]] = [
+            lambda: f"({e()}) {c.choice(['==', '!=', '<', '<=', '>', '>='])} ({e()})", lambda: f"({e()}) {c.choice(['==', '!='])} {c.choice(['True', 'False', 'None'])}",
+            lambda: f"({e()}) {c.choice(['is', 'is not'])} {c.choice(['True', 'False', 'None'])}", lambda: f"({e()}) {c.choice(['in', 'not in'])} (({e()}), {c.choice(['None', e()])})",
+            lambda: f"({e()}) in (False, {c.choice(['None', '1', '2'])})", lambda: self.compared(f"(({e()}) + ({e()}))", self.integer(0, row)),
+            lambda: self.compared(f"({e()})", self.integer(depth - 1, row)), lambda: f"(({e()}), {self.integer(0, row)}) {c.choice(['==', '!=', '<'])} (({e()}), {self.integer(0, row)})",
+            lambda: f"any(e == {c.choice(['False', 'True'])} for e in (({e()}), ({e()})))", lambda: f"all(e != {c.choice(['False', 'True'])} for e in (({e()}), ({e()})))",
+            lambda: f"({self.choice(row)}) is None", lambda: e(),
+        ]  # fmt: skip
+        return c.choice(kinds)()
+
+    def boolean(self, depth: int, row: str) -> str:
+        """A boolean whose value is asked for. It may be None, and absent."""
+        c, e = self.chance, partial(self.boolean, depth - 1, row)
+        own = ["flag", "sure", "is_sure"] if row == "x" else []
+        kinds: list[Callable[[], str]] = [
+            lambda: c.choice([*(f"{row}.{name}" for name in own), "True", "False"]),
+            lambda: self.predicate(0, row),
+            lambda: f"{self.text(0, row)}.{c.choice(['startswith', 'endswith'])}({self.text(0, row)})",
+            lambda: f"{self.text(1, row)}.startswith(({self.literal(TEXTS)}, {self.literal(TEXTS)}))",
+            lambda: f"{self.text(0, row)} {c.choice(['in', 'not in'])} {self.text(0, row)}",
+            lambda: f"{c.choice(['prefixed', 'both', 'helper', 'bool'])}({row}.{'i' if row == 'x' else 'n'})",
+        ]
+        if row == "x":
+            kinds += [
+                lambda: c.choice(
+                    ["x.is_prefixed", "prefixed(x.s)", "prefixed(x.owner.name)", "x.owner.name.startswith('a')"]
+                )
+            ]
+        if depth > 0:
+            kinds += [
+                lambda: f"(not {e()})", lambda: f"({e()} {c.choice(['and', 'or'])} {e()})", lambda: f"({e()} if {e()} else {e()})",
+                lambda: f"bool({e()})", lambda: f"{c.choice(['min', 'max'])}({e()}, {e()})", lambda: f"both({e()})", lambda: f"(({e()}) == ({e()}))",
+            ]  # fmt: skip
+        return c.choice(kinds)()
+
+    def choice(self, row: str) -> str:
+        """A choice that may be None, absent, or neither."""
+        return f"{self.boolean(0, row)} if {self.boolean(0, row)} else {'x.flag' if row == 'x' else 'False'}"
+
     def several(self, row: str) -> str:
         """A condition on a tuple."""
         c = self.chance
@@ -258,7 +319,8 @@ class Predicates:
         source = c.choice(["x.items", "x.items", "x.items", "x.owner.things"])
         if source != "x.items":
             return c.choice([f"any(o.j > {self.literal(INTS)} for o in {source})", f"all(o.t != {self.literal(TEXTS)} for o in {source})",
-                             f"len({source}) > 3", f"any(p.n == x.j for o in {source} for p in o.items)"])  # fmt: skip
+                             f"any(o.t == x.t and o.j > {self.literal(INTS)} for o in {source})",
+                             f"x.s in [o.s for o in {source} if o.sure]", f"len({source}) > 3", f"any(p.n == x.j for o in {source} for p in o.items)"])  # fmt: skip
         return c.choice([
             f"any({inner} for o in {source}{some})", f"all({inner} for o in {source}{some})", f"len({source}) {c.choice(['==', '>', '<'])} {c.choice([0, 1, 2])}",
             f"any(o.n == x.i for o in {source})", f"x.i in [o.n for o in {source}]", f"any(x.i == v for v in (1, 5, {self.literal(INTS)}))", source,
@@ -280,6 +342,11 @@ class Predicates:
             return f"{row}.{c.choice(columns)}"
         return self.literal(values)
 
+    def key(self) -> str:
+        """What rows are sorted by."""
+        kinds = [self.boolean, self.boolean, self.integer, self.text, self.real, self.decimal, self.day, self.at]
+        return self.chance.choice(kinds)(2, "x")
+
     def integer(self, depth: int, row: str) -> str:
         c, e, signs = self.chance, partial(self.integer, depth - 1, row), ["+", "-", "*", "//", "%"]
         more: list[str | Callable[[], str]] = [
@@ -292,6 +359,8 @@ class Predicates:
             lambda: f"len({self.text(depth - 1, row)})",
             lambda: f"({e()} if {self.predicate(0, row)} else {e()})",
             lambda: f"({e()} or {e()})",
+            lambda: f"({e()} + ({self.boolean(0, row)}))",
+            lambda: f"abs({self.boolean(0, row)})",
         ]
         if row == "x":
             parts = ["year", "month", "day", "hour", "minute", "second", "microsecond"]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import decimal
 import enum
 import uuid
+from collections.abc import Iterator
 from typing import Any
 
 import sqlalchemy as sa
@@ -66,6 +68,10 @@ class Thing(Base):
     def is_sure(self) -> bool:
         return self.sure and self.j > 0
 
+    @property
+    def is_prefixed(self) -> bool:
+        return self.s.startswith("a")  # type: ignore[union-attr]  # the rule for None decides
+
 
 class Item(Base):
     __tablename__ = "item"
@@ -84,6 +90,17 @@ def wipe(session: orm.Session) -> None:
     session.execute(sa.update(Owner).values(boss_id=None))
     session.execute(sa.delete(Owner))
     session.commit()
+
+
+@contextlib.contextmanager
+def stored(engine: sa.Engine, rows: list[Any]) -> Iterator[orm.Session]:
+    """A session on tables that hold these objects alone, and nothing afterwards."""
+    with orm.Session(engine, autoflush=False) as session:
+        wipe(session)
+        insert(session, rows)
+        yield session
+        session.rollback()
+        wipe(session)
 
 
 def insert(session: orm.Session, rows: list[Any]) -> None:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 CASES = int(os.environ.get("QUERY_CASES", "2000"))
 SEED = int(os.environ.get("QUERY_SEED", "0"))
-CHUNK = 2000
 ALONE = 20
 
 
@@ -30,7 +29,10 @@ ALONE = 20
 def test_random_queries_give_the_rows_that_python_gives(servers: Servers, say: Callable[[str], None]) -> None:
     start = time.monotonic()
     urls = servers.all()
-    chunks = [(SEED * 1_000_000 + at, min(CHUNK, CASES - at), urls, ALONE) for at in range(0, CASES, CHUNK)]
+    chunks = [
+        (SEED * 1_000_000 + at, min(agreement.CHUNK, CASES - at), urls, ALONE)
+        for at in range(0, CASES, agreement.CHUNK)
+    ]
     total = agreement.Outcome(SEED)
     for outcome in databases.shared(agreement.run, chunks):
         total.add(outcome)
@@ -40,8 +42,8 @@ def test_random_queries_give_the_rows_that_python_gives(servers: Servers, say: C
     )
     for name, counts in total.counts.items():
         say(
-            f"  {name}: {counts.compared} compared, {counts.alone} alone in WHERE, {counts.refused} refused, "
-            f"{counts.overflows} overflows"
+            f"  {name}: {counts.compared} compared, {counts.alone} alone in WHERE, {counts.ordered} orders, "
+            f"{counts.refused} refused, {counts.overflows} overflows"
         )
     assert not total.failures, f"{len(total.failures)} differences, the first of them:\n" + "\n\n".join(
         total.failures[:5]

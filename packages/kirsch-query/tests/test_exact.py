@@ -19,7 +19,7 @@ import kirsch_query
 from agreement import is_overflow
 from generate import asked
 from kirsch_query import QueryError, Refused, SourceError, Where, comparison, desc, recall, total, where
-from models import Colour, Item, Owner, Thing, insert, wipe
+from models import Colour, Item, Owner, Thing, stored
 
 
 class Loose(list[Any]):
@@ -98,12 +98,8 @@ def rows() -> list[Any]:
 
 @pytest.fixture(scope="module")
 def session(engine: sa.Engine) -> Any:
-    with orm.Session(engine, autoflush=False) as session:
-        wipe(session)
-        insert(session, rows())
+    with stored(engine, rows()) as session:
         yield session
-        session.rollback()
-        wipe(session)
 
 
 @pytest.mark.parametrize("text", EXACT)

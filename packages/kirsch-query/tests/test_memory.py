@@ -116,9 +116,10 @@ SEED = int(os.environ.get("QUERY_SEED", "0"))
 
 
 class Row(dict[str, Any]):
-    """A mapping with the values of an object, and its property."""
+    """A mapping with the values of an object, and its properties."""
 
     is_sure = Thing.is_sure
+    is_prefixed = Thing.is_prefixed
 
 
 def test_code_made_of_random_queries_gives_what_their_trees_give(

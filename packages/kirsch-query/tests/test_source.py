@@ -325,3 +325,15 @@ def test_the_interactive_interpreter(tmp_path: Path) -> None:
 def test_sqlalchemy_is_imported_only_where_sql_is_asked_for() -> None:
     program = "import sys, kirsch_query; kirsch_query.where('b.x < 3'); assert 'sqlalchemy' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_the_number_of_known_functions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kirsch_query import source
+
+    monkeypatch.setattr(source, "MOST_KNOWN", 50)
+    monkeypatch.setattr(source, "_known", {})
+    for number in range(200):
+        text = f"lambda x: x.j < {number}\n"
+        linecache.cache["made.py"] = (len(text), None, [text], "made.py")
+        assert where(eval(compile(text, "made.py", "eval")))({"j": number - 1})
+    assert len(source._known) == 50

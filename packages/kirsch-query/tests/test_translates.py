@@ -13,21 +13,17 @@ import generate
 import translates
 from kirsch_query import Refused
 from kirsch_query.emit import dialect_name
-from models import Thing, insert, wipe
+from models import Thing, stored
 
 
 @pytest.fixture(scope="module")
 def session(engine: sa.Engine) -> Iterator[orm.Session]:
-    with orm.Session(engine) as session:
-        wipe(session)
-        rows = generate.rows(random.Random(5), 60)
-        for each in rows:
-            if isinstance(each, Thing):  # no overflow or underflow: an error on some databases
-                each.f, each.g = (number and max(min(round(number, 3), 1e9), -1e9) for number in (each.f, each.g))  # type: ignore[assignment]
-        insert(session, rows)
+    rows = generate.rows(random.Random(5), 60)
+    for each in rows:
+        if isinstance(each, Thing):  # no overflow or underflow: an error on some databases
+            each.f, each.g = (number and max(min(round(number, 3), 1e9), -1e9) for number in (each.f, each.g))  # type: ignore[assignment]
+    with stored(engine, rows) as session:
         yield session
-        session.rollback()
-        wipe(session)
 
 
 @pytest.mark.parametrize("row", translates.ROWS, ids=[label for label, *_ in translates.ROWS])

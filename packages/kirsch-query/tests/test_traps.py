@@ -12,7 +12,7 @@ from sqlalchemy import orm
 
 from generate import asked
 from kirsch_query import Refused, where
-from models import Item, Owner, Thing, insert, wipe
+from models import Item, Owner, Thing, stored
 
 TRAPS = [
     # Division rounds down, a remainder has the sign of the divisor, and / gives fractions.
@@ -25,6 +25,12 @@ TRAPS = [
     "x.t.lower().startswith('i')", "x.t.lower().endswith('i')", "(x.t + 'B').lower() == 'ab'", "not x.t.lower()", "x.t.lower() == ''", "'A' in x.t.lower()",
     # None.
     "not x.i < 3", "x.i != 3", "x.i not in (1, None)", "x.i in (1, None)", "not (x.i == 3 and x.j == 3)", "x.i == x.n_ull", "not x.i % 0 == 1",
+    # Booleans as values: absent if the method's text or argument is None.
+    "x.s.startswith('a') == False", "x.s.startswith('a') != True", "x.s.endswith(x.t) is False", "x.s.startswith(('a', 'b')) in (False, None)",
+    "(x.s.startswith('a') + 1) == 1", "min(x.s.startswith('a'), x.sure) == False", "'abc'.startswith(x.s) == False", "(x.s in 'abc') == False",
+    "x.owner.name.startswith('a') == False", "(x.s.startswith('a') if x.sure else x.sure) == False", "(x.s.startswith('a') or x.t == '') == False",
+    "x.is_prefixed == False", "x.s.startswith(nothing) == False", "(x.i < 3) == False", "x.s.startswith('') == False", "x.t.startswith('a') == False",
+    "(not x.s.startswith('a')) == True", "(x.s.startswith('a'), 1) != (True, 1)", "any(e == False for e in (x.s.startswith('a'), x.sure))",
     # Numbers: floats are doubles, integers have as many digits as they need, types that differ are not equal.
     "x.f + 0.2 == 0.3", "x.f + 0.2 == 0.30000000000000004", "x.f == 0.1", "x.big + 1 > x.big", "x.big * x.big > 0", "x.big == 2**53 + 1",
     "x.big < 1e30", "x.i < 2.5", "x.i == 2.0", "x.i == 2.5", "x.i > 10**30", "x.t == 10", "x.sure == 1", "x.sure == 2", "x.sure + x.sure == 2", "x.d == Decimal('0.10')",
@@ -86,12 +92,8 @@ def rows() -> list[Any]:
 
 @pytest.fixture(scope="module")
 def session(engine: sa.Engine) -> Any:
-    with orm.Session(engine, autoflush=False) as session:
-        wipe(session)
-        insert(session, rows())
+    with stored(engine, rows()) as session:
         yield session
-        session.rollback()
-        wipe(session)
 
 
 @pytest.mark.parametrize("text", TRAPS)

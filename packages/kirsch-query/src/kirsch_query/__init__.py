@@ -16,11 +16,12 @@ TYPE_CHECKING = False  # importing typing would take a fifth of the time that al
 if TYPE_CHECKING:
     from typing import Any
 
+    from .collations import learn_collations
     from .merging import Recalled, count, desc, exists, recall, total
 
 __all__ = [
     "QueryError", "Recalled", "Refused", "SourceError", "Where", "comparison", "count", "desc", "exists", "filter",
-    "recall", "total", "where",
+    "learn_collations", "recall", "total", "where",
 ]  # fmt: skip
 
 
@@ -30,4 +31,8 @@ def __getattr__(name: str) -> Any:
         from . import merging
 
         return getattr(merging, name)
+    if name == "learn_collations":
+        from .collations import learn_collations
+
+        return learn_collations
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

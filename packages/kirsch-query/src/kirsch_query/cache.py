@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 MOST_KEYS = 512
 """How many pairs of a query and its models have kept clauses; the oldest gives way."""
 MOST_CLAUSES = 8
-"""How many clauses each of them keeps: one for each length of a list, for example."""
+"""How many clauses each of them keeps: one for each number of prefixes, for example."""
 
 
 class _Values(sql.Translator):
@@ -182,7 +182,7 @@ class Template:
         self.binds = [bind for read in reads for _, binds, _ in read.claims for bind in binds]
         self.keys = [bind.key for bind in self.binds]
         # What all parameters that take the place of one have in common with it.
-        blank = [sa.BindParameter(None, None, bind.type, unique=True) for bind in self.binds]
+        blank = [sa.BindParameter(None, None, bind.type, unique=True, expanding=bind.expanding) for bind in self.binds]
         self.states = [{name: each for name, each in bind.__dict__.items() if name not in _NAMES} for bind in blank]
 
     def values(self, leaves: Sequence[Leaf], scopes: list[Scope | None]) -> list[Any] | None:
@@ -344,6 +344,12 @@ def _kept_for(query: Query, models: tuple[Any, ...], dialect: Any) -> tuple[Temp
         while len(_kept) > MOST_KEYS:
             del _kept[next(iter(_kept))]
     return template, None
+
+
+def forget() -> None:
+    """Forget all kept clauses."""
+    with _writing:
+        _kept.clear()
 
 
 def clause(query: Query, models: tuple[Any, ...], dialect: Any) -> Checked:

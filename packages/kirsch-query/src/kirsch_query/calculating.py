@@ -14,9 +14,9 @@ from sqlalchemy import orm
 from sqlalchemy.ext.hybrid import hybrid_property
 from sqlalchemy.sql.selectable import FromGrouping
 
-from .comparing import Comparing
+from .containing import Containing
 from .emit import op
-from .kinds import INT64, NUMBERS, Kind, NotExact, constant_kind, is_finite, kind_of
+from .kinds import INT64, NUMBERS, Kind, NotExact, constant_kind, is_finite, known_kind
 from .scope import ABSENT, Scope, attribute_name, inlined_with
 from .terms import (
     SQL,
@@ -47,7 +47,7 @@ def _is_plain(rows: Any) -> bool:
     return isinstance(rows, sa.Table)
 
 
-class Calculating(Comparing):
+class Calculating(Containing):
     """The part of a translation that calculates."""
 
     def _attribute(self, node: ast.Attribute, scope: Scope) -> Found:
@@ -93,7 +93,7 @@ class Calculating(Comparing):
 
     def _column(self, owner: Entity | Related, sql: Any, column: Any) -> Value:
         try:
-            kind = kind_of(column.type)
+            kind = known_kind(column)
         except NotExact as why:
             raise self.refuse(why.problem, why.hint) from None
         for database, problem, hint in kind.refusals:
@@ -102,7 +102,8 @@ class Calculating(Comparing):
         if isinstance(owner, Entity):
             return Value(sql, kind, none=none, column=True)
         scalar = sa.select(sql).where(*owner.conditions).correlate_except(*owner.aliases).scalar_subquery()
-        return Value(scalar, kind, none=none, present=owner.exists() if none else None)
+        present = owner.exists() if none else None
+        return Value(scalar, kind, none, present, owner=owner, field=Value(sql, kind, none=none, column=True))
 
     def _relation(self, owner: Entity | Related, attribute: Any, name: str) -> Found:
         if attribute.lazy in ("dynamic", "write_only", "noload"):
@@ -111,7 +112,7 @@ class Calculating(Comparing):
         self.classes.add(attribute.mapper.class_)
         condition = getattr(owner.target, name).of_type(alias).__clause_element__()
         aliases, conditions = (owner.aliases, owner.conditions) if isinstance(owner, Related) else ((), ())
-        self.note("a correlated subquery finds the related rows")
+        self.note("a subquery finds the related rows")
         return (Many if attribute.uselist else Related)(alias, (*aliases, alias), (*conditions, condition))
 
     def _part(self, owner: Value, name: str) -> Value:
@@ -136,7 +137,7 @@ class Calculating(Comparing):
             raise self.refuse("objects have no arithmetic")
         kinds = {kind_name(left), kind_name(right)}
         if kinds == {"str"} and isinstance(node.op, ast.Add):
-            first, second = (self._text(each) for each in (left, right))
+            first, second = (self._calculated(each) for each in (left, right))
             return Value(op("concat", first, second), Kind("str", sa.String()))
         if not kinds <= set(NUMBERS):
             raise self.refuse(
@@ -294,8 +295,9 @@ class Calculating(Comparing):
             )
         if constant_kind(constant.value) != kind.name:
             raise self.refuse("both results of a choice must have one type", "Convert one of them.")
-        bound = self._bound(kind, constant.value)
-        if bound is None:
+        text = kind.name == "str"
+        bound = self._bound_calculated(constant.value) if text else self._bound(kind, constant.value)
+        if bound is None or (kind.name == "float" and not is_finite(constant.value)):
             raise self.refuse("this constant has no place beside the other values")
         if kind.name == "float":
             bound = op("double", bound)

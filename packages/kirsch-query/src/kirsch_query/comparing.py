@@ -6,6 +6,7 @@ import ast
 import decimal
 import enum
 import math
+import sys
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -15,14 +16,14 @@ from .emit import op
 from .kinds import (
     BIG,
     BOOL,
+    DECIMAL,
     DOUBLE,
     EXACT_DOUBLE,
+    HUGE,
     INT64,
     NUMBERS,
-    STRING,
     TEXTS,
     Kind,
-    bad_text,
     constant_kind,
     is_finite,
 )
@@ -39,25 +40,58 @@ from .terms import (
     Value,
     as_int,
     both,
-    bytewise,
     digits_of,
     either,
     group_of,
     int_value,
     is_double,
     negated,
-    solid,
     there,
+)
+from .texts import (
+    BEFORE,
+    NEXT,
+    SIGMAS,
+    SOUGHT,
+    capitals,
+    has_half,
+    is_lower,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from .scope import Scope
 
 
-_TEXT = Kind("str", STRING)
-_CONTAINERS: tuple[Any, ...] = (list, tuple, set, frozenset, dict, range, type({}.keys()))
+CONTAINERS: tuple[Any, ...] = (list, tuple, set, frozenset, dict, range, type({}.keys()))
 MOST_LOOPED = 500
 """How many constants a loop over them may have."""
+
+
+def _is_signal(constant: Constant) -> bool:
+    """Whether a constant is a Decimal that no operation accepts."""
+    value = constant.peek()
+    if type(value) is not decimal.Decimal or not value.is_nan():
+        return False
+    return bool(constant.value.is_snan())
+
+
+def _is_nan(value: Any) -> bool:
+    return value.is_nan() if isinstance(value, decimal.Decimal) else isinstance(value, float) and math.isnan(value)
+
+
+def _tamed(number: Any) -> Any:
+    """The number, or one with fewer digits if it is beyond all numbers of columns: int() of 1E+999999 takes long."""
+    if isinstance(number, decimal.Decimal) and number.is_finite() and number.adjusted() > _BEYOND:
+        return decimal.Decimal(10**_BEYOND).copy_sign(number)
+    if isinstance(number, int) and number.bit_length() > 4 * _BEYOND:
+        return 10**_BEYOND if number > 0 else -(10**_BEYOND)
+    return number
+
+
+_BEYOND = 400
+"""No number of a column or of a calculation has as many digits before its point; floats have up to 309."""
 
 
 class Comparing(Base):
@@ -87,6 +121,19 @@ class Comparing(Base):
         """One comparison."""
         if any(isinstance(each, Constant) and each.is_absent() for each in (left, right)):
             return False
+        # It does not hold where there is no related row, so that it may be asked of that row.
+        if isinstance(left, Value) and left.owner is not None and left.field is not None:
+            return left.owner.where(self.compare(cmp, left.field, right))
+        if isinstance(right, Value) and right.owner is not None and right.field is not None:
+            return right.owner.where(self.compare(cmp, left, right.field))
+        for one, other in ((left, right), (right, left)):
+            if (
+                isinstance(one, Constant)
+                and isinstance(other, Value)
+                and _is_signal(one)
+                and other.kind.name in NUMBERS
+            ):
+                return isinstance(cmp, ast.NotEq) and self._identity(False, other, Constant(None))
         if isinstance(left, Several) or isinstance(right, Several):
             return self._compare_several(cmp, left, right)
         if isinstance(cmp, ast.Is | ast.IsNot):
@@ -144,7 +191,7 @@ class Comparing(Base):
         own: Any = type(value)
         if isinstance(value, tuple) and own.__eq__ is tuple.__eq__ and own.__lt__ is tuple.__lt__:
             return tuple
-        if own not in _CONTAINERS and value is not None and constant_kind(value) in (None, "enum"):
+        if own not in CONTAINERS and value is not None and constant_kind(value) in (None, "enum"):
             raise self.refuse(f"constants of type {own.__name__} are not translated", "Give a plain tuple: tuple(row).")
         found: type[Any] = own
         return found
@@ -248,6 +295,9 @@ class Comparing(Base):
         return op("double", as_int(value))
 
     def _equals_constant(self, left: Value, constant: Constant) -> Condition:
+        if left.kind.name == "lower" and type(constant.peek()) is str:
+            (count, _), bounds = self._lower_claimed(constant)
+            return op("text_eq", self._lowered(left, bounds[count:]), bounds[0]) if count else False
         bound = self._bound_claimed(left.kind, constant)
         if bound is None:
             return False
@@ -258,6 +308,38 @@ class Comparing(Base):
         if not left.column:
             return op("text_eq", left.sql, bound)
         return op("text_is_collated" if left.kind.collated else "text_is", left.sql, bound)
+
+    # .lower()
+
+    def _lower_claimed(self, constant: Constant) -> tuple[tuple[int, int], list[SQL]]:
+        """As :meth:`_lower_bounds`, of one constant."""
+        shape, bounds = self._lower_bounds([constant.peek()])
+        self.claim(constant, shape, bounds, lambda again, value: again._lower_bounds([value]))
+        return shape, bounds
+
+    def _lower_bounds(self, texts: Sequence[str]) -> tuple[tuple[int, int], list[SQL]]:
+        """The parameters for texts beside ``.lower()``, then for the letters to replace; how many there are of both.
+
+        A text that ``.lower()`` cannot give is left out.
+        """
+        texts = [each for each in texts if is_lower(each)]
+        letters = self._letter_bounds(texts)
+        return (len(texts), len(letters)), [*(self.literal(each, SOUGHT) for each in texts), *letters]
+
+    def _letter_bounds(self, texts: Sequence[str]) -> list[SQL]:
+        """The parameters for the letters that :meth:`_lowered` replaces beside these texts."""
+        if any(sigma in each for each in texts for sigma in SIGMAS):
+            raise self.refuse(".lower() of a capital sigma depends on the letters around it")
+        return [self.literal(each, SOUGHT) for pair in capitals(texts) for each in pair]
+
+    def _lowered(self, value: Value, letters: Sequence[SQL]) -> SQL:
+        """A text in lower case, as far as the letters matter: beside the ASCII ones, those of the texts beside it."""
+        found = value.sql
+        if letters:
+            self.note("the capitals of the other letters in the constant are replaced")
+        for capital, letter in zip(letters[::2], letters[1::2], strict=True):
+            found = op("replace", found, capital, letter)
+        return found
 
     def _bound_claimed(self, kind: Kind, constant: Constant) -> SQL | None:
         """As :meth:`_bound`, where nothing else depends on which value the constant has."""
@@ -277,7 +359,7 @@ class Comparing(Base):
         name = constant_kind(constant)
         if kind.name == "enum":
             return self._bound_enum(kind, constant)
-        if type(constant) in _CONTAINERS:
+        if type(constant) in CONTAINERS:
             return None
         if name is None or name == "enum":
             raise self.refuse(
@@ -287,17 +369,12 @@ class Comparing(Base):
         if kind.name in NUMBERS and name in NUMBERS:
             return self._bound_number(kind, constant)
         if kind.name in TEXTS and name == "str":
-            return self._bound_text(kind, constant)
+            return self.literal(constant, SOUGHT)
         if kind.name != name:
             self._refuse_mixture(kind.name, name)
             return None
-        if name in ("datetime", "date") and constant.year < 1000:
-            raise self.refuse("years before 1000 are not stored by all databases", "Use a later date.")
         if name == "aware" and constant.utcoffset() != constant.replace(fold=1 - constant.fold).utcoffset():
-            raise self.refuse(
-                "the clocks of its zone show this time twice or never, so that Python compares it in a way of its own",
-                "Convert it to UTC: .astimezone(timezone.utc).",
-            )
+            return None  # the clocks of its zone show this time twice or never: Python takes it for equal to no other
         return self.literal(constant, kind.type)
 
     def _bound_enum(self, kind: Kind, constant: Any) -> SQL | None:
@@ -314,30 +391,45 @@ class Comparing(Base):
 
     def _bound_number(self, kind: Kind, constant: Any) -> SQL | None:
         """A number that equals the constant, in the column's own type."""
-        if isinstance(constant, float) and math.isnan(constant):
+        if _is_nan(constant):
             return None
+        constant = _tamed(constant)
         self._check_number(kind, constant)
+        if kind.name == "float":
+            return self.literal(float(constant), DOUBLE) if is_double(constant) else None
+        if not is_finite(constant):
+            free = kind.name == "decimal" and kind.digits is None
+            return self.literal(decimal.Decimal(constant), DECIMAL) if free else None
         if kind.name == "bool":
             return self.literal(bool(constant), BOOL) if constant in (0, 1) else None
         if kind.name == "int":
-            if constant != int(constant) or not -INT64 <= constant < INT64:
-                if kind.bound > INT64 and constant == int(constant):
-                    raise self.refuse("the number has more than 64 bits")
-                return None
-            return self.literal(int(constant), BIG)
-        if kind.name == "float":
-            return self.literal(float(constant), DOUBLE) if is_double(constant) else None
-        return self._bound_decimal(decimal.Decimal(constant))
+            return self._bound_int(kind, int(constant)) if constant == int(constant) else None
+        number = decimal.Decimal(constant)
+        if kind.digits is None:
+            return self._bound_decimal(number)
+        found = self._rounded(kind.digits, number, decimal.ROUND_FLOOR)
+        return None if found is None or found != number else self._bound_decimal(found)
 
     def _check_number(self, kind: Kind, constant: Any) -> None:
-        """Refuse a number that no database compares exactly with one of this kind."""
-        if isinstance(constant, float | decimal.Decimal) and not is_finite(constant):
-            raise self.refuse(f"{constant!r} is no number that every database knows", "Compare with a finite number.")
+        """Refuse a number of a type that no database compares exactly with one of this kind."""
         if kind.name == "float" and isinstance(constant, decimal.Decimal):
             raise self.refuse("a float is compared with a Decimal", "Make both of one type.")
         if kind.name == "decimal" and isinstance(constant, float):
             hint = f"Write Decimal({str(constant)!r}) if that is what is meant."
             raise self.refuse("a Decimal is compared with a float, which no database does exactly", hint)
+
+    def _bound_int(self, kind: Kind, number: int) -> SQL | None:
+        """An integer; None if no value of this kind is as large."""
+        if -INT64 <= number < INT64:
+            return self.literal(number, BIG)
+        return self.literal(number, HUGE) if abs(number) <= kind.bound else None
+
+    def _rounded(self, digits: tuple[int, int], number: decimal.Decimal, rounding: str) -> decimal.Decimal | None:
+        """A Decimal with as many digits as a column; None if it is beyond all values of the column."""
+        if number and number.adjusted() >= digits[0]:
+            return None
+        scale = decimal.Decimal(1).scaleb(-digits[1])
+        return number.quantize(scale, rounding, decimal.Context(prec=sum(digits) + 3))
 
     def _bound_decimal(self, constant: decimal.Decimal) -> SQL:
         before, after = digits_of(constant)
@@ -381,9 +473,19 @@ class Comparing(Base):
                 f"{left.kind.name} and {type(constant.peek()).__name__} have no order in Python",
                 "Give both sides the same type.",
             )
-        bound = self._bound_claimed(left.kind, constant)
-        assert bound is not None
-        return op(f"text_{name}" if kind == "str" else f"number_{name}", left.sql, bound)
+        if kind == "str":
+            shape, bounds = self._text_bounds(name, constant.peek())
+            self.claim(constant, shape, bounds, lambda again, value: again._text_bounds(name, value))
+            return op(f"text_{shape}{left.kind.order}", left.sql, *bounds)
+        bound = self.literal(constant.peek(), left.kind.type)
+        self.claim(constant, None, [bound], lambda again, value: (None, [again.literal(value, left.kind.type)]))
+        return op(f"number_{name}", left.sql, bound)
+
+    def _text_bounds(self, name: str, text: str) -> tuple[str, list[SQL]]:
+        """The comparison and the parameter by which text has an order, also beside text that cannot be stored."""
+        if has_half(text):
+            name = {"le": "lt", "gt": "ge"}.get(name, name)
+        return name, [self.literal(text, NEXT if name in ("lt", "ge") else BEFORE)]
 
     def _ordered_number(self, name: str, left: Value, constant: Constant) -> Condition:
         kind = left.kind
@@ -391,143 +493,53 @@ class Comparing(Base):
         self.claim(constant, shape, bounds, lambda again, value: again._ordered_bounds(name, kind, value))
         whole = kind.name in ("bool", "int")
         sql = as_int(left) if whole else left.sql
-        if not bounds:
-            return sql.is_not(None) if shape else False
+        if shape is None:
+            return False
         if kind.name == "float":
             self.note("on PostgreSQL also <> 'NaN', which is the greatest number there")
-        return op(f"{'number' if whole else 'float'}_{name}", sql, *bounds)
+        if shape == "all":
+            return sql.is_not(None) if whole else op("float_eq", sql, sql)
+        return op(f"{'number' if whole else 'float'}_{shape}", sql, *bounds)
 
-    def _ordered_bounds(self, name: str, kind: Kind, constant: Any) -> tuple[bool, list[SQL]]:
-        """The parameter with which a number is compared; none where the comparison holds for all numbers or none."""
-        if isinstance(constant, float) and math.isnan(constant):
-            return False, []
+    def _ordered_bounds(self, name: str, kind: Kind, constant: Any) -> tuple[str | None, list[SQL]]:
+        """The comparison and the parameter by which a number has an order.
+
+        None for the comparison if it holds for no number, ``all`` if it does for all numbers but NaN.
+        """
+        if _is_nan(constant):
+            return None, []
+        constant = _tamed(constant)
         self._check_number(kind, constant)
-        if kind.name in ("bool", "int"):
-            # Beside an integer, a number between two others is the next one up or down.
-            bound = math.floor(constant) if name in ("le", "gt") else math.ceil(constant)
-            if not -INT64 <= bound < INT64:
-                if kind.bound > INT64:
-                    raise self.refuse("the number has more than 64 bits")
-                return (bound > 0) == (name in ("lt", "le")), []
-            return True, [self.literal(bound, BIG)]
+        beyond = "all" if (constant > 0) == (name in ("lt", "le")) else None
         if kind.name == "float":
-            if not is_double(constant):
-                raise self.refuse("the integer is not a float without loss", "Use a smaller one.")
-            return True, [self.literal(float(constant), DOUBLE)]
-        return True, [self._bound_decimal(decimal.Decimal(constant))]
+            return self._ordered_float(name, constant)
+        if not is_finite(constant):
+            free = kind.name == "decimal" and kind.digits is None
+            return self._ordered_float(name, float(constant)) if free else (beyond, [])
+        up = name in ("lt", "ge")
+        # Beside an integer, a number between two others is the next one up or down; so it is beside a Decimal.
+        if kind.name in ("bool", "int"):
+            bound = self._bound_int(kind, math.ceil(constant) if up else math.floor(constant))
+            return (beyond, []) if bound is None else (name, [bound])
+        number = decimal.Decimal(constant)
+        if kind.digits is not None:
+            rounded = self._rounded(kind.digits, number, decimal.ROUND_CEILING if up else decimal.ROUND_FLOOR)
+            if rounded is None:
+                return beyond, []
+            number = rounded
+        return name, [self._bound_decimal(number)]
 
-    # Membership
-
-    def _membership(self, negate: bool, left: ast.expr, right: ast.expr, scope: Scope) -> Condition:
-        needle = self.value(left, scope)
-        if isinstance(needle, Constant) and needle.is_absent():
-            return False
-        if isinstance(right, ast.Tuple | ast.List | ast.Set) and self._reads_rows(right, scope):
-            parts = [self.compare(ast.Eq(), needle, each) for each in self.items(right, scope)]
-            return self._negated_membership(negate, either(*parts), needle)
-        if isinstance(right, ast.ListComp | ast.SetComp | ast.GeneratorExp) and self._reads_rows(right, scope):
-            found = self._any(
-                right,
-                scope,
-                lambda inner: self.compare(ast.Eq(), self.value(left, scope), self.value(right.elt, inner)),
-            )
-            if negate:
-                raise self.refuse("`not in` of a comprehension is not translated", "Write not (x in ...).")
-            return found
-        container = self.value(right, scope)
-        if isinstance(container, Constant):
-            return self._in_constant(negate, needle, container)
-        if isinstance(container, Value) and container.kind.name in TEXTS:
-            return self._in_text(negate, needle, container)
-        raise self.refuse("what `in` looks into is not translated", "Look into a constant, or into text.")
-
-    def _negated_membership(self, negate: bool, found: Condition, needle: Found) -> Condition:
-        if not negate:
-            return found
-        return both(negated(found), *there(needle))
-
-    def _in_constant(self, negate: bool, needle: Found, given: Constant) -> Condition:
-        if given.is_nothing():
-            return False
-        if isinstance(needle, Constant):
-            return (needle.value in given.value) is not negate
-        container = given.peek()
-        if isinstance(needle, Several):
-            if type(container) not in (list, tuple, set, frozenset, dict) or len(given.value) > MOST_LOOPED:
-                raise self.refuse(
-                    "this container of tuples is not translated", f"Give a list of {MOST_LOOPED} at most."
-                )
-            parts = [self.compare(ast.Eq(), needle, Constant(each)) for each in given.value]
-            return self._negated_membership(negate, either(*parts), needle)
-        if not isinstance(needle, Value):
-            raise self.refuse(
-                "objects are compared by identity, which a database does not know",
-                "Compare their keys: b.author.id in ids.",
-            )
-        if type(container) is str:
-            return self._in_text(negate, needle, given)
-        if type(container) is range and given.value.step == 1 and needle.kind.name == "int":
-            found = both(
-                self._ordered_number("ge", needle, Constant(container.start)),
-                self._ordered_number("lt", needle, Constant(container.stop)),
-            )
-            return self._negated_membership(negate, found, needle)
-        kind = needle.kind
-        has_none, bounds = self._item_bounds(kind, container)
-        self.claim(given, has_none, bounds, lambda again, value: again._item_bounds(kind, value))
-        parts = [self._identity(False, needle, Constant(None))] if has_none else []
-        if bounds:
-            if kind.name not in TEXTS:
-                parts.append(needle.sql.in_(bounds))
-            elif len(bounds) == 1:
-                parts.append(self._is_text(needle, bounds[0]))
-            else:
-                parts.append(op("text", needle.sql).in_([bytewise(each) for each in bounds]))
-        return self._negated_membership(negate, either(*parts), needle)
-
-    def _item_bounds(self, kind: Kind, items: Any) -> tuple[bool, list[SQL]]:
-        """The parameters for the items of a container, and whether None is among them."""
-        plain = any(isinstance(items, each) and type(items).__contains__ is each.__contains__ for each in _CONTAINERS)
-        if not plain or len(items) > 10000:
-            raise self.refuse(
-                f"`in` a {type(items).__name__} is not translated", "Give a list, tuple, set or dict of at most 10,000."
-            )
-        has_none, bounds = False, []
-        for each in items:
-            if each is None:
-                has_none = True
-            elif isinstance(each, float) and math.isnan(each):
-                raise self.refuse("NaN is in a list by identity", "Leave it out.")
-            elif (bound := self._bound(kind, each)) is not None:
-                bounds.append(bound)
-        return has_none, bounds
-
-    def _in_text(self, negate: bool, needle: Found, text: Value | Constant) -> Condition:
-        if isinstance(needle, Constant) and type(needle.peek()) is not str:
-            if needle.peek() is None:
-                return False
-            raise self.refuse("`in` text asks for text")
-        kind = text.kind if isinstance(text, Value) else _TEXT
-        if not isinstance(needle, Constant | Value) or (
-            isinstance(needle, Value) and {needle.kind.name, kind.name} != {"str"}
-        ):
-            raise self.refuse("`in` text asks for text")
-        found = op("contains", self._text(text), self._text(needle, kind))
-        return both(negated(found), solid(text, needle)) if negate else found
-
-    def _text(self, value: Constant | Value, kind: Kind = _TEXT) -> SQL:
-        if isinstance(value, Value):
-            return value.sql
-        bound = self._bound_text(kind, value.peek())
-        self.claim(value, None, [bound], lambda again, text: (None, [again._bound_text(kind, text)]))
-        return bound
-
-    def _bound_text(self, kind: Kind, text: str) -> SQL:
-        """Text as a parameter beside text of this kind."""
-        if problem := bad_text(text):
-            raise self.refuse(problem, "Compare with text without it.")
-        if kind.name == "lower" and not text.isascii():
-            raise self.refuse(
-                ".lower() is compared with text that is not ASCII: databases change fewer letters than Python"
-            )
-        return self.literal(text, STRING)
+    def _ordered_float(self, name: str, constant: Any) -> tuple[str | None, list[SQL]]:
+        """The same beside a float. An integer that is none is between two floats, of which one decides."""
+        if isinstance(constant, float) and math.isinf(constant):
+            if name == ("gt" if constant > 0 else "lt"):
+                return None, []
+            return f"{name}_{'plus' if constant > 0 else 'minus'}", []
+        if is_double(constant):
+            return name, [self.literal(float(constant), DOUBLE)]
+        near = sys.float_info.max if abs(constant) > sys.float_info.max else abs(float(constant))
+        if near > abs(constant):
+            near = math.nextafter(near, 0.0)
+        if constant > 0:
+            return {"lt": "le", "ge": "gt"}.get(name, name), [self.literal(near, DOUBLE)]
+        return {"le": "lt", "gt": "ge"}.get(name, name), [self.literal(-near, DOUBLE)]

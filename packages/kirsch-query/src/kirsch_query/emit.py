@@ -130,6 +130,15 @@ def _print_checked(element: Checked, compiler: Any, **options: Any) -> str:
 
 # What is true of all three: a condition that may be NULL, and is to be true or false.
 _operation("not_true", sa.Boolean(), sqlite=lambda x: f"({x} IS NOT TRUE)")
+# MariaDB keeps the results of a subquery by the values that it reads of the outer row, and finds them by collation: for
+# 'A' it would give again what 'a' had. It keeps none of a subquery that calls rand().
+_operation("uncached", sa.Boolean(), sqlite=lambda x: x, mariadb=lambda x: f"({x} AND rand() >= 0)")
+_operation("not", sa.Boolean(), sqlite=lambda x: f"(NOT {x})")
+# Whether a value is one of those that a subquery gives, or that an expanding parameter has.
+_operation("among", sa.Boolean(), sqlite=lambda x, y: f"({x} IN {y})")
+# The same condition as IN and as EXISTS.
+_operation("semi_join", sa.Boolean(), sqlite=lambda _, exists: f"({exists})", postgresql=lambda among, _: among,
+           mariadb=lambda among, _: among)  # fmt: skip
 _operation("same", sa.Boolean(), sqlite=lambda x, y: f"({x} IS {y})",
            postgresql=lambda x, y: f"({x} IS NOT DISTINCT FROM {y})", mariadb=lambda x, y: f"({x} <=> {y})")  # fmt: skip
 
@@ -139,6 +148,16 @@ for _name, _sign, _greater in (("eq", "=", 0), ("lt", "<", 1), ("le", "<=", 1), 
     _operation(
         f"float_{_name}", sa.Boolean(), sqlite=lambda x, y, sign=_sign: f"({x} {sign} {y})",
         postgresql=lambda x, y, sign=_sign, greater=_greater: f"({x} {sign} {y} AND {(x, y)[greater]} <> 'NaN')",
+    )  # fmt: skip
+# A float and infinity, of which MariaDB's is greater or less than all floats.
+for _name, _sign, _more in (
+    ("lt", "plus", "<"), ("le", "plus", "<="), ("ge", "plus", ">="), ("gt", "minus", ">"), ("ge", "minus", ">="), ("le", "minus", "<=")
+):  # fmt: skip
+    _digits, _nan = ("9e999", "'Infinity'") if _sign == "plus" else ("-9e999", "'-Infinity'"), ">" in _more
+    _operation(
+        f"float_{_name}_{_sign}", sa.Boolean(), sqlite=lambda x, more=_more, inf=_digits[0]: f"({x} {more} {inf})",
+        postgresql=lambda x, more=_more, inf=_digits[1], nan=_nan: f"({x} {more} {inf}{f' AND {x} <> {chr(39)}NaN{chr(39)}' if nan else ''})",
+        mariadb=lambda x, all_=(_sign == "plus") == (_more[0] == "<"): f"({x} {'=' if all_ else '<>'} {x})",
     )  # fmt: skip
 
 
@@ -165,12 +184,53 @@ _operation("text_is", sa.Boolean(), sqlite=lambda x, y: f"({x} = {y} COLLATE BIN
 _operation("text_is_collated", sa.Boolean(), sqlite=lambda x, y: f"({x} = {y} COLLATE BINARY)",
            postgresql=lambda x, y: f'({x} = {y} AND {x} = {y} COLLATE "C")',
            mariadb=lambda x, y: f"({x} = {y} AND {_bytewise(x)} = {_bytewise(y)})")  # fmt: skip
-for _name, _sign in (("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">=")):
+# The same of several values, which one expanding parameter has.
+_operation("text_among", sa.Boolean(), sqlite=lambda x, y: f"({x} COLLATE BINARY IN {y})",
+           postgresql=lambda x, y: f"({x} IN {y})", mariadb=lambda x, y: f"({x} IN {y} AND {_bytewise(x)} IN {y})")  # fmt: skip
+_operation("text_among_collated", sa.Boolean(), sqlite=lambda x, y: f"({x} COLLATE BINARY IN {y})",
+           postgresql=lambda x, y: f'({x} IN {y} AND {x} COLLATE "C" IN {y})',
+           mariadb=lambda x, y: f"({x} IN {y} AND {_bytewise(x)} IN {y})")  # fmt: skip
+# An order, and whether text is from one up to another, which is the range of a prefix. A column whose collation is
+# known (see kinds.order_of) is compared by it, so that its index serves.
+
+
+def _between(x: str, low: str, high: str) -> str:
+    return f"({x} >= {low} AND {x} < {high})"
+
+
+def _like(x: str, low: str, high: str) -> str:
+    """The range on MariaDB, and what is true of all text in it and served by an index: LIKE, without wildcards."""
+    escaped = low
+    for each in ("!", "_", "char(37)"):  # a percent sign would have to be doubled for the driver
+        sign = each if each.startswith("char") else f"'{each}'"
+        escaped = f"replace({escaped}, {sign}, concat('!', {sign}))"
+    exact = _between(_bytewise(x), _bytewise(low), _bytewise(high))
+    return f"({x} LIKE concat({escaped}, char(37)) ESCAPE '!' AND {exact})"
+
+
+for _order in ("", "p", "m", "pm", "g", "pg"):
+    _c = "" if "p" in _order else ' COLLATE "C"'
+    for _name, _sign in (("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">=")):
+        _operation(
+            f"text_{_name}{_order}", sa.Boolean(), sqlite=lambda x, y, sign=_sign: f"({x} {sign} {y} COLLATE BINARY)",
+            postgresql=lambda x, y, sign=_sign, c=_c: f"({x} {sign} {y}{c})",
+            mariadb=lambda x, y, sign=_sign, known="m" in _order:
+                f"({x} {sign} {y})" if known else f"({_bytewise(x)} {sign} {_bytewise(y)})",
+        )  # fmt: skip
     _operation(
-        f"text_{_name}", sa.Boolean(), sqlite=lambda x, y, sign=_sign: f"({x} {sign} {y} COLLATE BINARY)",
-        postgresql=lambda x, y, sign=_sign: f'({x} {sign} {y} COLLATE "C")',
-        mariadb=lambda x, y, sign=_sign: f"({_bytewise(x)} {sign} {_bytewise(y)})",
+        f"prefix{_order}", sa.Boolean(),
+        sqlite=lambda x, low, high: _between(x, f"{low} COLLATE BINARY", f"{high} COLLATE BINARY"),
+        postgresql=lambda x, low, high, c=_c: _between(x, f"{low}{c}", f"{high}{c}"),
+        mariadb=_like if "g" in _order else _between if "m" in _order else
+            lambda x, low, high: _between(_bytewise(x), _bytewise(low), _bytewise(high)),
     )  # fmt: skip
+    _operation(
+        f"sorted{_order}", sa.String(), sqlite=lambda x: f"({x} COLLATE BINARY)",
+        postgresql=lambda x, c=_c: f"({x}{c})", mariadb=lambda x, known="m" in _order: x if known else f"({_bytewise(x)})",
+    )  # fmt: skip
+# A boolean column. PostgreSQL asks no other server for IS TRUE, and MariaDB no index.
+_operation("is_true", sa.Boolean(), sqlite=lambda x: f"({x} IS 1)", postgresql=lambda x: f"({x})",
+           mariadb=lambda x: f"({x} = 1)")  # fmt: skip
 _operation("length", sa.Integer(), sqlite=lambda x: f"length({x})", postgresql=lambda x: f"char_length({x})",
            mariadb=lambda x: f"char_length({x})")  # fmt: skip
 _operation("contains", sa.Boolean(), sqlite=lambda x, y: f"(instr({x}, {y}) > 0)",
@@ -190,6 +250,9 @@ _operation("lower", sa.String(),
            sqlite=lambda x: f"lower(replace(replace({x}, char(8490), 'k'), char(304), 'i' || char(775)))",
            postgresql=lambda x: f"""lower(replace(replace({x} COLLATE "C", chr(8490), 'k'), chr(304), 'i' || chr(775)))""",
            mariadb=lambda x: f"lower(replace(replace({_bytewise(x)}, {_utf8('e284aa')}, 'k'), {_utf8('c4b0')}, {_utf8('69cc87')}))")  # fmt: skip
+_operation("replace", sa.String(), sqlite=lambda x, old, new: f"replace({x}, {old}, {new})",
+           postgresql=lambda x, old, new: f'replace({x} COLLATE "C", {old}, {new})',
+           mariadb=lambda x, old, new: f"replace({_bytewise(x)}, {old}, {new})")  # fmt: skip
 # From a start and up to a stop that are not negative.
 _operation("slice", sa.String(), sqlite=lambda x, start, stop: f"substr({x}, {start} + 1, max({stop} - {start}, 0))",
            postgresql=lambda x, start, stop: f"substr({x}, {start} + 1, greatest({stop} - {start}, 0))",

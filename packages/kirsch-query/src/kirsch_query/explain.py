@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
 from . import sql
+from .advice import advice
 from .emit import dialect_name
 from .errors import QueryError, Refused
 
@@ -35,6 +36,8 @@ class Explanation:
     """What the engine's EXPLAIN says."""
     indexes: list[str] = field(default_factory=list)
     """The indexes of the models' tables that the plan names."""
+    advice: list[str] = field(default_factory=list)
+    """The large tables that the plan reads as a whole, and the indexes that could serve the query."""
 
     def __str__(self) -> str:
         lines = [self.query]
@@ -54,6 +57,7 @@ class Explanation:
         if self.plan:
             lines += ["", "plan:", *(f"  {line}" for line in self.plan)]
             lines += ["", f"indexes: {', '.join(self.indexes) or 'none serves it'}"]
+        lines += [line for each in self.advice for line in ("", each)]
         return "\n".join(lines)
 
 
@@ -85,13 +89,15 @@ def explain(query: Query, models: tuple[Any, ...], engine: Any) -> Explanation:
             found.refused[name] = translator.left
             continue
         found.added = [(each.text, each.reason) for each in translator.notes]
-        statement = sa.select(*models).where(sql.checked(condition, translator))
-        compiled = statement.compile(dialect=dialect)
+        clause = sql.checked(condition, translator)
+        statement = sa.select(*models).where(clause)
+        compiled = statement.compile(dialect=dialect, compile_kwargs={"render_postcompile": True})
         found.sql[name] = compiled.string
         found.values = dict(compiled.params)
         if engine is not None:
             found.plan = _plan(engine, name, compiled)
             found.indexes = _indexes(engine, models, found.plan)
+            found.advice = advice(engine, models, clause, found.plan)
     return found
 
 
@@ -112,8 +118,11 @@ def _indexes(engine: Any, models: tuple[Any, ...], plan: list[str]) -> list[str]
 
 def _plan(engine: Any, name: str, compiled: Any) -> list[str]:
     """The lines of EXPLAIN for a statement, with its values bound as they are in the query."""
-    processors = compiled._bind_processors
-    values = {key: processors[key](value) if key in processors else value for key, value in compiled.params.items()}
+    values = dict(compiled.params)
+    for own, process in compiled._bind_processors.items():
+        bind = compiled.binds[own]
+        for key in (f"{own}_{at + 1}" for at in range(len(bind.value))) if bind.expanding else (own,):
+            values[key] = process(values[key])
     parameters: Any = tuple(values[key] for key in compiled.positiontup) if compiled.positional else values
     word = "EXPLAIN QUERY PLAN" if name == "sqlite" else "EXPLAIN"
     with contextlib.nullcontext(engine) if isinstance(engine, sa.Connection) else engine.connect() as connection:

@@ -9,10 +9,13 @@ import functools
 import math
 import uuid
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 INT32 = 2**31
 INT64 = 2**63
@@ -22,8 +25,52 @@ EXACT_DOUBLE = 2**53
 # The types with which values of the common kinds are bound.
 BIG: sa.BigInteger = sa.BigInteger()
 BOOL: sa.Boolean = sa.Boolean()
-DOUBLE: sa.Double[float] = sa.Double()
-STRING: sa.String = sa.String()
+
+
+def _finite(value: Any, dialect: Any) -> Any:
+    """A number. MariaDB stores no infinite one: NULL, which nothing equals."""
+    infinite = value is not None and not is_finite(value)
+    return None if infinite and dialect.name in ("mysql", "mariadb") else value
+
+
+class _Real(sa.types.TypeDecorator[float]):
+    """A float, infinite ones included."""
+
+    impl = sa.Double
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Any) -> Any:
+        """The number."""
+        return _finite(value, dialect)
+
+
+class _Decimal(sa.types.TypeDecorator[Any]):
+    """A Decimal, infinite ones included."""
+
+    impl = sa.Numeric
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Any) -> Any:
+        """The number."""
+        return _finite(value, dialect)
+
+
+class _Huge(sa.types.TypeDecorator[Any]):
+    """An integer of more than 64 bits. SQLite calculates none: a float beyond all of its integers."""
+
+    impl = sa.Numeric
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Any) -> Any:
+        """The number."""
+        if dialect.name == "sqlite" and value is not None:
+            return decimal.Decimal(2**64 if value > 0 else -(2**64))
+        return value
+
+
+DOUBLE = _Real()
+DECIMAL = _Decimal()
+HUGE = _Huge()
 
 TEXTS = ("str", "lower")
 NUMBERS = ("bool", "int", "float", "decimal")
@@ -45,13 +92,15 @@ class Kind:
     """The class of an enum, or the strings of one that has no class."""
     collated: bool = False
     """Whether a text column has a collation of its own."""
+    order: str = ""
+    """Where the collation of a text column is known: the letters of :func:`order_of`."""
     refusals: tuple[tuple[str, str, str], ...] = ()
     """Databases on which it is not exact: the database, why, and what to do instead."""
 
     def joined(self, other: Kind) -> Kind:
-        """This kind, as large as the other one too."""
+        """This kind, as large as the other one too, and of no column."""
         digits: Any = self.digits and other.digits and tuple(map(max, self.digits, other.digits))
-        return replace(self, bound=max(self.bound, other.bound), digits=digits)
+        return replace(self, bound=max(self.bound, other.bound), digits=digits, order="")
 
 
 class NotExact(Exception):
@@ -84,6 +133,34 @@ def kind_of(type_: Any) -> Kind:
             own = ((database, f"the column's type there stores a {there.name}", "Give it one type everywhere."),)
         kind = replace(kind.joined(there), refusals=others + own, collated=kind.collated or there.collated)
     return kind
+
+
+KNOWN = "kirsch_query.collation"
+"""The key of :attr:`sqlalchemy.Column.info` with the collation's name on each database, None if databases differ."""
+
+
+def known_kind(column: Any) -> Kind:
+    """The kind of a column, by its type and by what is known of its collation. Raises NotExact."""
+    kind = kind_of(column.type)
+    collations = column.info.get(KNOWN) if kind.name == "str" else None
+    return replace(kind, order=order_of(collations)) if collations else kind
+
+
+_ORDERS = {
+    **{("postgresql", name): "p" for name in ("C", "POSIX", "C.UTF-8", "C.utf8", "C.UTF8", "ucs_basic", "pg_c_utf8")},
+    ("mariadb", "utf8mb4_nopad_bin"): "m",
+    ("mariadb", "utf8mb4_general_ci"): "g",
+}
+
+
+def order_of(collations: Mapping[str, str | None]) -> str:
+    """How the collations of a column compare, given their names by database, as letters.
+
+    ``p``: by code points on PostgreSQL. ``m``: by code points on MariaDB. ``g``: text that starts with another text is
+    LIKE it on MariaDB; of the collations that ignore case this was tested for utf8mb4_general_ci alone.
+    """
+    letters = [_ORDERS.get((database, name), "") for database, name in collations.items() if name]
+    return "".join(sorted(letters, reverse=True))
 
 
 def _kind(type_: Any) -> Kind:
@@ -232,25 +309,8 @@ def stored(kind: Kind, value: Any) -> bool:
     return value in (0, 1) if kind.name == "bool" else kind.name == "float" or value == int(value)
 
 
-def bad_text(value: str) -> str:
-    """Why a string cannot be sent to a database exactly; empty where it can."""
-    if "\0" in value:
-        return "a NUL character ends text in some databases and is refused by others"
-    if any("\ud800" <= each <= "\udfff" for each in value):
-        return "half of a surrogate pair is no text that a database can store"
-    return ""
-
-
-def next_prefix(prefix: str) -> str | None:
-    """The least text, by code points, that is greater than all which start with ``prefix``; None where none is."""
-    for position in range(len(prefix) - 1, -1, -1):
-        code = ord(prefix[position])
-        if code < 0x10FFFF:
-            code = 0xE000 if code == 0xD7FF else code + 1
-            return prefix[:position] + chr(code)
-    return None
-
-
 def is_finite(value: Any) -> bool:
     """Whether a number is neither infinite nor NaN."""
+    if isinstance(value, int):
+        return True  # of any size, and math.isfinite() makes a float of it
     return bool(value.is_finite() if isinstance(value, decimal.Decimal) else math.isfinite(value))

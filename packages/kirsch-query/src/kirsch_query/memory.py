@@ -48,7 +48,9 @@ _UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
     ast.UAdd: operator.pos,
     ast.Invert: operator.invert,
 }
-_ORDER: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+_COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
     ast.Gt: operator.gt,
@@ -207,15 +209,11 @@ def compare(op: ast.cmpop, left: Any, right: Any) -> bool:
     """One comparison of two values."""
     if left is ABSENT or right is ABSENT:
         return False
-    if isinstance(op, ast.Eq):
-        return bool(left == right)
-    if isinstance(op, ast.NotEq):
-        return bool(left != right)
     if isinstance(op, ast.Is):
         return left is right
     if isinstance(op, ast.IsNot):
         return left is not right
-    found = _guarded(_ORDER[type(op)], left, right)
+    found = _guarded(_COMPARED[type(op)], left, right)
     return found is not ABSENT and bool(found)
 
 
@@ -235,7 +233,10 @@ def _contained(negated: bool, left: ast.expr, right: ast.expr, scope: Scope) -> 
         container = value(right, scope)
         if _missing(container) or (needle is None and isinstance(container, str | bytes)):
             return False
-        found = needle in container
+        try:
+            found = needle in container
+        except ArithmeticError:  # a signaling NaN among Decimals, which equals nothing
+            found = any(compare(ast.Eq(), needle, each) for each in container)
     return found is not negated
 
 

@@ -6,6 +6,7 @@ those that match in memory are added. So the answer is what it would be after a 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import logging
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol
 import sqlalchemy as sa
 from sqlalchemy import orm
 
-from . import cache, sql
+from . import cache, sql, terms
 from .errors import QueryError, Refused
 from .order import desc, ordering
 from .pending import Changes, refuse_related
@@ -39,6 +40,10 @@ _log = logging.getLogger("kirsch_query")
 
 MOST_CHANGED = 5000
 """How many changed objects of one class a statement names at most."""
+
+
+MOST_TOGETHER = 100
+"""How many changed objects of one class are joined with rows by one statement."""
 
 
 class Recalled(list[T], Generic[T]):
@@ -107,8 +112,18 @@ class _Query:
                     f"the session has {len(each.identities):,} unsaved changes of {each.name}",
                     hint="Flush it first: session.flush().",
                 )
+        self.options: tuple[Any, ...] = ()
+        """Loader options of what is read."""
         self.left: list[Refused] = []
         self.rows_read = 0
+
+    @contextlib.contextmanager
+    def flushed(self) -> Iterator[None]:
+        """Give the changed objects what a flush will give them, meanwhile."""
+        with contextlib.ExitStack() as stack:
+            for each in self.changes:
+                stack.enter_context(each.flushed())
+            yield
 
     def condition(self, rows: Sequence[Any]) -> tuple[sql.Condition, bool]:
         """The condition for these rows, each an entity or an object in memory; and whether it is exact."""
@@ -140,28 +155,31 @@ class _Query:
             names |= set(each.mapper.attrs.keys()) if unknown else set()
             each.refuse_unknown(names, but_key=but_key)
 
-    def statement(self, held: Sequence[Any]) -> tuple[Any, bool] | None:
-        """The SELECT of what the database adds to the objects ``held`` (None for each model that it gives).
+    def condition_beside(self, held: Sequence[Any]) -> tuple[sql.Condition, bool]:
+        """The condition for what the database adds to the objects ``held`` (None for each model that it gives)."""
+        return self.condition(
+            [
+                sql.Entity(target) if item is None else Item(item)
+                for target, item in zip(self.targets, held, strict=True)
+            ]
+        )
 
-        Rows that the session has changed or deleted are left out. None where nothing can match.
+    def statement(self, held: Sequence[Any], condition: sql.Condition) -> Any:
+        """The SELECT, by a condition, of what the database adds to the objects ``held``.
+
+        Rows that the session has changed or deleted are left out.
         """
-        rows = [
-            sql.Entity(target) if item is None else Item(item) for target, item in zip(self.targets, held, strict=True)
-        ]
-        condition, exact = self.condition(rows)
-        if condition is False:
-            return None
         asked = [target for target, item in zip(self.targets, held, strict=True) if item is None]
-        statement = sa.select(*asked)
+        statement = sa.select(*asked).options(*self.options)
         if len(asked) > 1:
             # A join that says that it is one: the condition may well hold for all pairs.
             statement = statement.select_from(functools.reduce(lambda one, two: orm.join(one, two, sa.true()), asked))
         if condition is not True:
-            statement = statement.where(condition)
+            statement = statement.where(terms.as_sql(condition))
         for target, item, changed in zip(self.targets, held, self.changes, strict=True):
             if item is None and changed.identities:
                 statement = statement.where(changed.excluded(target))
-        return statement, exact
+        return statement
 
     def rows(self, statement: Any) -> Any:
         """The database's rows, each once where a relation is loaded by a join."""
@@ -176,25 +194,43 @@ class _Query:
         executed, if it is not None.
         """
         _, guarded = self.query.judge()
-        # For each choice of changed objects for some of the models: those, and None for the others.
-        for held in itertools.product(*([None, *each.live] for each in self.changes)):
-            if None not in held:
-                if guarded(*held):
-                    yield held
-                continue
-            made = self.statement(held)
-            if made is None:
-                continue
-            statement, exact = made
-            if not any(each is not None for each in held):
-                statement = ask(statement, exact)
-            for row in () if statement is None else self.rows(statement):
-                given = iter(row)
-                whole = tuple(next(given) if each is None else each for each in held)
-                if exact or guarded(*whole):
-                    yield whole
+        # For each choice of models of which changed objects are given, and the database adds the others.
+        for choice in itertools.product(*([False, True] if each.live else [False] for each in self.changes)):
+            every = itertools.product(
+                *(each.live if chosen else [None] for chosen, each in zip(choice, self.changes, strict=True))
+            )
+            if all(choice):
+                yield from (held for held in every if guarded(*held))
+            elif any(choice):
+                while some := list(itertools.islice(every, MOST_TOGETHER)):
+                    yield from self.added(some, guarded)
+            else:
+                held = (None,) * len(self.models)
+                condition, exact = self.condition_beside(held)
+                asked = None if condition is False else ask(self.statement(held, condition), exact)
+                for row in () if asked is None else self.rows(asked):
+                    if exact or guarded(*row):
+                        yield tuple(row)
         if self.left:
             _log.info("%d rows were read, since Python decides: %s", self.rows_read, self.left[0].problem)
+
+    def added(self, some: list[tuple[Any, ...]], guarded: Callable[..., bool]) -> Iterator[tuple[Any, ...]]:
+        """What the database adds to some choices of changed objects, by one statement. A row has a flag for each."""
+        made = [(held, *self.condition_beside(held)) for held in some]
+        made = [each for each in made if each[1] is not False]
+        if not made:
+            return
+        conditions = [terms.as_sql(condition) for _, condition, _ in made]
+        statement = self.statement(some[0], sa.or_(*conditions))
+        flags = [
+            sa.case((each, sa.text("1")), else_=sa.text("0")).label(f"holds_{at}") for at, each in enumerate(conditions)
+        ]
+        for row in self.rows(statement.add_columns(*flags)):
+            for holds, (held, _, exact) in zip(row[-len(made) :], made, strict=True):
+                given = iter(row)
+                whole = tuple(next(given) if each is None else each for each in held)
+                if holds and (exact or guarded(*whole)):
+                    yield whole
 
 
 @overload
@@ -207,6 +243,7 @@ def recall(
     limit: int | None = None,
     offset: int = 0,
     finish: str | None = None,
+    options: Sequence[Any] = (),
 ) -> Recalled[T]: ...
 @overload
 def recall(
@@ -218,6 +255,7 @@ def recall(
     limit: int | None = None,
     offset: int = 0,
     finish: str | None = None,
+    options: Sequence[Any] = (),
 ) -> Recalled[tuple[T, U]]: ...
 @overload
 def recall(
@@ -229,6 +267,7 @@ def recall(
     limit: int | None = None,
     offset: int = 0,
     finish: str | None = None,
+    options: Sequence[Any] = (),
 ) -> Recalled[Any]: ...
 @overload
 def recall(
@@ -240,6 +279,7 @@ def recall(
     limit: int | None = None,
     offset: int = 0,
     finish: str | None = None,
+    options: Sequence[Any] = (),
 ) -> Awaitable[Recalled[T]]: ...
 @overload
 def recall(
@@ -251,6 +291,7 @@ def recall(
     limit: int | None = None,
     offset: int = 0,
     finish: str | None = None,
+    options: Sequence[Any] = (),
 ) -> Awaitable[Recalled[tuple[T, U]]]: ...
 @overload
 def recall(
@@ -262,6 +303,7 @@ def recall(
     limit: int | None = None,
     offset: int = 0,
     finish: str | None = None,
+    options: Sequence[Any] = (),
 ) -> Awaitable[Recalled[Any]]: ...
 @_asynchronous
 def recall(
@@ -273,6 +315,7 @@ def recall(
     limit: int | None = None,
     offset: int = 0,
     finish: str | None = None,
+    options: Sequence[Any] = (),
 ) -> Any:
     """The objects for which a query holds, in the database and among the session's unsaved ones.
 
@@ -280,22 +323,25 @@ def recall(
     is a function of the same arguments that gives one key or a tuple; :func:`desc` turns a key around. None comes
     first; objects whose keys are equal are in the order of their primary keys, those that have none yet last.
     ``finish="python"`` lets Python decide what the database cannot; without it such a query raises :class:`Refused`.
+    ``options`` are loader options of SQLAlchemy's, such as ``selectinload(Book.author)``, for the rows that are read.
     With an asynchronous session the result is awaited.
     """
     numbers: tuple[Any, ...] = (0 if limit is None else limit, offset)
     if not all(isinstance(each, int) and each >= 0 for each in numbers):
         raise QueryError("limit and offset are integers that are not negative")
     asked = _Query(session, models, query, finish)
+    asked.options = tuple(options)
     keys = ordering(order, asked.targets, asked.dialect, asked.changes)
-    if keys.translator is not None:
-        asked.refuse_unsaved(keys.translator.read, keys.translator.classes, but_key=True)
 
     def arranged(statement: Any, exact: bool) -> Any:
-        if limit is not None and exact:
-            statement = statement.limit(limit + offset)
-        return keys.applied(statement)
+        if limit is None or not exact:
+            return statement  # memory sorts what it is given; an order in SQL could keep an index from being used
+        return keys.applied(statement.limit(limit + offset))
 
-    found = sorted(asked.found(arranged), key=keys.key)[offset : None if limit is None else offset + limit]
+    with asked.flushed():
+        if keys.translator is not None:
+            asked.refuse_unsaved(keys.translator.read, keys.translator.classes, but_key=True)
+        found = sorted(asked.found(arranged), key=keys.key)[offset : None if limit is None else offset + limit]
     result = found if asked.several else [row[0] for row in found]
     return Recalled(result, asked.rows_read, asked.left)
 
@@ -311,7 +357,8 @@ def _counted(asked: _Query, aggregate: Any, memory: Callable[..., Any]) -> list[
         sums.append(statement.with_only_columns(aggregate, maintain_column_froms=True))
         return None
 
-    values = [memory(*rows) for rows in asked.found(summed)]
+    with asked.flushed():
+        values = [memory(*rows) for rows in asked.found(summed)]
     return [*(asked.session.execute(each).scalar_one() for each in sums), *values]
 
 
@@ -337,7 +384,8 @@ def total(session: Any, models: _Models, query: _Asked, of: Callable[..., Any], 
     asked = _Query(session, models, query, finish)
     values = ordering(of, asked.targets, asked.dialect, asked.changes).single()
     assert values.translator is not None
-    asked.refuse_unsaved(values.translator.read, values.translator.classes)
+    with asked.flushed():
+        asked.refuse_unsaved(values.translator.read, values.translator.classes)
 
     def memory(*rows: Any) -> Any:
         found = values.value(rows)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from . import memory
-from .emit import op
+from .emit import dialect_name, op
 from .errors import QueryError, Refused
-from .kinds import NotExact, kind_of
+from .kinds import Kind, NotExact, known_kind
 from .pending import inserted
 from .scope import ABSENT, Item, Scope, called, space_of
 from .source import from_function
@@ -51,6 +51,7 @@ class Order:
         self.scope = scope
         self.nodes = nodes
         self.changes = changes
+        self.dialect = dialect_name(changes[0].dialect)
         self.translator: Translator | None = None
         self.columns: list[Value | Constant] = []
         self.last: list[Any] = []
@@ -59,9 +60,17 @@ class Order:
         """The statement, in this order."""
         for (_, descends), found in zip(self.nodes, self.columns, strict=True):
             if isinstance(found, Value):
-                for column in (found.sql.is_not(None), _sortable(found.sql, found.kind.name)):
-                    statement = statement.order_by(column.desc() if descends else column)
+                statement = statement.order_by(self._arranged(found, descends))
         return statement.order_by(*self.last)
+
+    def _arranged(self, found: Value, descends: bool) -> Any:
+        """A key in its order, in the words of which an index has that order. None is first, or last if it descends."""
+        key = _sortable(found.sql, found.kind)
+        key = key.desc() if descends else key.asc()
+        can_be_null = found.none or not found.column
+        if can_be_null and self.dialect == "postgresql":  # NULL is the greatest there, and the least elsewhere
+            return key.nulls_last() if descends else key.nulls_first()
+        return key
 
     def key(self, rows: tuple[Any, ...]) -> list[Any]:
         """What memory sorts by."""
@@ -79,7 +88,7 @@ class Order:
         found = self._value(node, rows)
         if found is None or found is ABSENT:
             return (2, self._unset(node, rows)) if self._unset(node, rows) is not None else (0, 0)
-        if isinstance(found, float) and found != found:
+        if isinstance(found, float | decimal.Decimal) and found != found:
             return (2, 0)
         return (1, found)
 
@@ -142,12 +151,14 @@ class Order:
         return int(number)
 
 
-_SORTABLE = {"str": "text", "bool": "whole", "uuid": "uuid", "enum": "enum"}
+_SORTABLE = {"bool": "whole", "uuid": "uuid", "enum": "enum"}
 """How values of these kinds are sorted."""
 
 
-def _sortable(sql: Any, kind: str) -> Any:
-    return op(_SORTABLE[kind], sql) if kind in _SORTABLE else sql
+def _sortable(sql: Any, kind: Kind) -> Any:
+    if kind.name == "str":
+        return op(f"sorted{kind.order}", sql)
+    return op(_SORTABLE[kind.name], sql) if kind.name in _SORTABLE else sql
 
 
 def _comparable(key: Any) -> Any:
@@ -189,7 +200,7 @@ def ordering(
     for target, changed in zip(targets, changes, strict=True):
         for column, primary in zip(changed.primary_key(target), changed.mapper.primary_key, strict=True):
             try:
-                order.last.append(_sortable(column, kind_of(primary.type).name))
+                order.last.append(_sortable(column, known_kind(primary)))
             except NotExact:  # of a type that is not translated: as the database has it
                 order.last.append(op("text", column) if isinstance(primary.type, sa.String) else column)
     return order

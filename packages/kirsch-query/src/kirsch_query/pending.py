@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -12,7 +13,7 @@ from .errors import Refused
 from .kinds import NotExact, kind_of, stored
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Iterator
 
 _FLUSH = "Flush it first: session.flush()."
 
@@ -33,6 +34,54 @@ class Changes:
         """Those that memory judges."""
         self.identities = [sa.inspect(each).identity for each in (*dirty, *deleted)]
         """The primary keys of the rows that the database must leave out."""
+
+    @contextlib.contextmanager
+    def flushed(self) -> Iterator[None]:
+        """Give the objects the attributes that a flush will give them, as far as they are known, and take them back.
+
+        Those are plain defaults of columns, and foreign keys of related objects that have their keys. SQLAlchemy does
+        not notice: neither the history of an attribute nor what a flush does changes.
+        """
+        before: list[tuple[dict[str, Any], str, bool, Any]] = []
+        try:
+            for item in self.live:
+                state = sa.inspect(item)
+                for name, value in {**self._defaults(item, state), **self._keys(state)}.items():
+                    before.append((state.dict, name, name in state.dict, state.dict.get(name)))
+                    state.dict[name] = value
+            yield
+        finally:
+            for values, name, was_set, value in reversed(before):
+                if was_set:
+                    values[name] = value
+                else:
+                    del values[name]
+
+    def _defaults(self, item: Any, state: Any) -> dict[str, Any]:
+        """The plain defaults that a flush gives a new object: of attributes that are None, set or not."""
+        if item not in self.session.new:
+            return {}
+        return {
+            name: attribute.columns[0].default.arg
+            for name, attribute in self.mapper.column_attrs.items()
+            if state.dict.get(name) is None and getattr(attribute.columns[0].default, "is_scalar", False)
+        }
+
+    def _keys(self, state: Any) -> dict[str, Any]:
+        """The foreign keys that follow relations which were changed, if the related objects have their keys."""
+        found: dict[str, Any] = {}
+        for relation in self.mapper.relationships:
+            if relation.direction is not orm.RelationshipDirection.MANYTOONE:
+                continue
+            related = state.dict.get(relation.key)
+            if related is None or not state.attrs[relation.key].history.has_changes():
+                continue
+            there = sa.inspect(related)
+            for local, remote in relation.local_remote_pairs:
+                value = there.dict.get(there.mapper.get_property_by_column(remote).key)
+                if there.persistent and value is not None:
+                    found[self.mapper.get_property_by_column(local).key] = value
+        return found
 
     def primary_key(self, target: Any) -> list[Any]:
         """The attributes of the primary key."""
@@ -63,7 +112,7 @@ class Changes:
             state = sa.inspect(item)
             if item in self.new:
                 self._refuse_unset(state, read, but_key)
-            else:
+            elif self.session.is_modified(item, include_collections=False):
                 self._refuse_updated(read)
             self._refuse_converted(state, read)
             for relation in self.mapper.relationships:
@@ -151,7 +200,7 @@ def refuse_related(
         for cls in classes:
             _refuse_following(each, cls, None)
     for each in (*session.new, *session.dirty, *session.deleted):
-        related = isinstance(each, tuple(classes))
+        related = isinstance(each, tuple(classes)) and not _is_only_held(session, each, classes)
         if related or (unknown and not isinstance(each, own)):
             raise Refused(
                 f"the query may read other objects, and the session has an unsaved {type(each).__name__}", hint=_FLUSH
@@ -166,6 +215,24 @@ def refuse_related(
                         "and objects at its other end know when it is flushed",
                         hint=_FLUSH,
                     )
+
+
+def _is_only_held(session: orm.Session, item: Any, classes: Collection[Any]) -> bool:
+    """Whether nothing of an object was changed but collections of objects of other classes than these.
+
+    Adding Entry(blog=blog) changes blog.entries, which a query that reads no entries of blogs does not see.
+    """
+    if item in session.new or item in session.deleted:
+        return False
+    state = sa.inspect(item)
+    for name in {*state.committed_state}:
+        relation = state.mapper.relationships.get(name)
+        if relation is None or relation.direction is not orm.RelationshipDirection.ONETOMANY:
+            return False
+        target = relation.mapper.class_
+        if any(issubclass(target, cls) or issubclass(cls, target) for cls in classes):
+            return False
+    return not session.is_modified(item, include_collections=False)
 
 
 def _refuse_leaving(item: Any, classes: Collection[Any]) -> None:

@@ -212,10 +212,10 @@ class _Joint(Where[T]):
         return None, guarded
 
     def translate(self, translator: Any, rows: tuple[Any, ...], positive: bool) -> Any:
-        from . import terms
+        from . import relations, terms
 
         parts = [each.translate(translator, rows, positive) for each in self.parts]
-        return (terms.both if self.op == "and" else terms.either)(*parts)
+        return terms.either(*parts) if self.op == "or" else terms.both(*relations.conjoined(parts))
 
 
 def _ask(judge: tuple[Callable[..., Any] | None, Callable[..., bool]], rows: tuple[Any, ...]) -> bool:

@@ -58,7 +58,11 @@ def from_function(function: FunctionType) -> Source:
     return _from_code(function.__code__, function)
 
 
-_known: dict[CodeType, list[tuple[CodeType, Source]]] = {}
+MOST_KNOWN = 4096
+"""How many functions are known; the oldest one is forgotten first, and found again when it is used."""
+_MOST_ALIKE = 16
+"""How many functions with equal code are known."""
+_known: dict[CodeType, tuple[tuple[CodeType, Source], ...]] = {}
 
 
 def _from_code(code: CodeType, function: FunctionType) -> Source:
@@ -69,7 +73,10 @@ def _from_code(code: CodeType, function: FunctionType) -> Source:
         if known is code and len(source.rows) == code.co_argcount - defaults:
             return source
     source = _find(code, function)
-    _known.setdefault(code, []).append((code, source))
+    _known[code] = ((code, source), *_known.pop(code, ())[: _MOST_ALIKE - 1])
+    if len(_known) > MOST_KNOWN:
+        for old in list(_known)[: len(_known) - MOST_KNOWN]:
+            _known.pop(old, None)
     return source
 
 

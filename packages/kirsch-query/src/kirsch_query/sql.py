@@ -11,6 +11,7 @@ import ast
 import builtins
 import inspect
 import itertools
+from dataclasses import replace
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,12 +22,14 @@ from .calculating import Calculating
 from .comparing import MOST_LOOPED
 from .emit import Checked, op
 from .errors import Refused
-from .kinds import INT32, NUMBERS, STRING, TEXTS, Kind, next_prefix
+from .kinds import INT32, NUMBERS, TEXTS, Kind
+from .relations import conjoined
 from .scope import ABSENT, Item, Late, Scope, attribute_name, inlined, inlined_with, is_builtin
 from .terms import (
     DEEPEST,
     IN_MEMORY,
     SQL,
+    Answer,
     Condition,
     Constant,
     Entity,
@@ -46,6 +49,7 @@ from .terms import (
     solid,
     there,
 )
+from .texts import AFTER, BEFORE, SOUGHT, is_lower, next_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,6 +80,14 @@ _REASONS = {
     "max": _AGGREGATE,
 }
 """Why builtin functions are refused, and what to write instead."""
+
+
+def _near(position: int) -> int:
+    """A position in text. All that are beyond the longest text mean the same."""
+    return max(-_LONGEST, min(position, _LONGEST))
+
+
+_LONGEST = INT32 // 2 - 1
 
 
 class Translator(Calculating):
@@ -117,6 +129,8 @@ class Translator(Calculating):
             return self._compare(node, scope)
         if isinstance(node, ast.Call) and self._reads_rows(node, scope):
             found = self._call(node, scope, as_condition=True)
+            if isinstance(found, Answer):
+                return found.condition
             return found if isinstance(found, bool | sa.ColumnElement) else self._truth(found)
         if isinstance(node, ast.Name) and isinstance(binding := scope.names.get(node.id), Late):
             return self.condition(binding.node, binding.scope, positive)
@@ -134,7 +148,9 @@ class Translator(Calculating):
                 parts.append(part)
         if not parts:
             return not decides
-        return (sa.or_ if decides else sa.and_)(*parts) if len(parts) > 1 else parts[0]
+        if len(parts) == 1:
+            return parts[0]
+        return sa.or_(*parts) if decides else sa.and_(*conjoined(parts))
 
     def _choice(self, node: ast.IfExp, scope: Scope) -> Condition:
         exact = self._exact(node.test, scope)
@@ -166,9 +182,11 @@ class Translator(Calculating):
             return both(bool(found.items), *there(found))
         if isinstance(found, Entity):
             raise self.refuse("whether a whole row counts as true is not decided by the database")
+        if found.owner is not None and found.field is not None:
+            return found.owner.where(self._truth(found.field))
         name = found.kind.name
         if name == "bool":
-            return found.sql.is_(sa.true()) if found.column else found.sql
+            return op("is_true", found.sql) if found.column else found.sql
         if name in ("int", "decimal") or (name == "float" and found.column):
             zero = sa.literal(0.0, sa.Double()) if name == "float" else sa.literal(0, sa.BigInteger())
             return found.sql != zero
@@ -241,6 +259,15 @@ class Translator(Calculating):
         sql = sa.case((found, sa.true()), else_=sa.false())
         return Value(sql, Kind("bool", sa.Boolean(), bound=1), column=True)
 
+    def _answer_value(self, found: Answer) -> Found:
+        """The boolean, NULL where it is absent."""
+        if found.present is True:
+            return self._boolean_value(found.condition)
+        if found.present is False:
+            return Constant(ABSENT)
+        sql = sa.case((as_sql(found.condition), sa.true()), (found.present, sa.false()))
+        return Value(sql, Kind("bool", sa.Boolean(), bound=1))
+
     # Subscripts and calls
 
     def _subscript(self, node: ast.Subscript, scope: Scope) -> Found:
@@ -260,9 +287,9 @@ class Translator(Calculating):
                 return Constant(ABSENT)
             return Value(op("slice", owner.sql, start, stop), Kind("str", sa.String()))
         index = self.value(node.slice, scope)
-        if not isinstance(index, Constant) or type(index.value) is not int or abs(index.value) >= INT32 // 2:
+        if not isinstance(index, Constant) or type(index.value) is not int:
             raise self.refuse("text is indexed by a constant")
-        at = index.value
+        at = _near(index.value)
         length = op("length", owner.sql)
         if at >= 0:
             start, inside = sa.literal(at, sa.Integer()), length > sa.literal(at, sa.Integer())
@@ -278,30 +305,33 @@ class Translator(Calculating):
         found = Constant(None) if part is None else self.value(part, scope)
         if isinstance(found, Constant) and found.value is None:
             return None if missing is None else sa.literal(missing, sa.Integer())
-        if not isinstance(found, Constant) or type(found.value) is not int or abs(found.value) >= INT32 // 2:
+        if not isinstance(found, Constant) or type(found.value) is not int:
             raise self.refuse("text is sliced by constants")
-        if found.value >= 0:
-            return sa.literal(found.value, sa.Integer())
-        return op("from_end", owner.sql, sa.literal(-found.value, sa.Integer()))
+        at = _near(found.value)
+        return sa.literal(at, sa.Integer()) if at >= 0 else op("from_end", owner.sql, sa.literal(-at, sa.Integer()))
 
     def _call(self, node: ast.Call, scope: Scope, as_condition: bool = False) -> Any:
-        """A call: a value, or where ``as_condition`` perhaps a condition."""
+        """A call: a value; or a condition or an answer, if ``as_condition``."""
         if any(isinstance(each, ast.Starred) for each in node.args) or any(not each.arg for each in node.keywords):
             raise self.refuse("* and ** are not translated")
         keywords = {each.arg: each.value for each in node.keywords if each.arg}
         found: Any = None
         if isinstance(node.func, ast.Attribute) and self._reads_rows(node.func.value, scope):
-            found = self._method(node, node.func, keywords, scope)
+            found = self._method(node, node.func, keywords, scope, as_condition)
         elif self._reads_rows(node.func, scope):
             raise self.refuse("which function is called depends on a row")
         else:
             function = self.known(node.func, scope).value
-            found = self._function(function, node, keywords, scope)
-        if isinstance(found, bool | sa.ColumnElement) and not as_condition:
-            return self._boolean_value(found)
-        return found
+            found = self._function(function, node, keywords, scope, as_condition)
+        if as_condition:
+            return found
+        if isinstance(found, Answer):
+            return self._answer_value(found)
+        return self._boolean_value(found) if isinstance(found, bool | sa.ColumnElement) else found
 
-    def _function(self, function: Any, node: ast.Call, keywords: dict[str, ast.expr], scope: Scope) -> Any:
+    def _function(
+        self, function: Any, node: ast.Call, keywords: dict[str, ast.expr], scope: Scope, as_condition: bool
+    ) -> Any:
         arguments = node.args
         if not keywords and len(arguments) == 1:
             if is_builtin(function, "any", "all") and isinstance(arguments[0], memory.LOOPS):
@@ -316,26 +346,35 @@ class Translator(Calculating):
                 arguments = arguments[0].elts
         own = getattr(function, "__self__", None)
         if type(own) is str and function.__name__ in ("startswith", "endswith") and len(arguments) == 1:
-            owner = Value(self._text(Constant(own)), Kind("str", STRING))
-            return self._affix(function.__name__ == "startswith", owner, arguments[0], scope)
+            prefix = function.__name__ == "startswith"
+            owner = Value(self._text(Constant(own), BEFORE if prefix else AFTER), Kind("str", SOUGHT), column=True)
+            return self._affix(prefix, owner, arguments[0], scope)
         if is_builtin(function, "min", "max") and len(arguments) > 1 and not keywords:
             return self._extreme(is_builtin(function, "max"), arguments, scope)
         inner = inlined(function, arguments, keywords, scope)
         if inner is not None:
             self.keep_nothing()
-            return self._inside(inner)
+            return self._inside(inner, as_condition)
         name = getattr(function, "__name__", repr(function))
         known = _REASONS.get(name) if function is getattr(builtins, name, None) else None
         why, hint = known or ("it has no source that is one expression", IN_MEMORY)
         raise self.refuse(f"{name}() of a row is not translated: {why}", hint)
 
-    def _inside(self, inner: Scope) -> Any:
+    def _inside(self, inner: Scope, as_condition: bool) -> Any:
+        """What a function gives, by its one expression."""
         body = inner.source.body
-        if isinstance(body, ast.Compare | ast.BoolOp | ast.UnaryOp | ast.Call) and is_condition(body):
+        if as_condition and isinstance(body, ast.Compare | ast.BoolOp | ast.UnaryOp | ast.Call) and is_condition(body):
             return self._exact(body, inner)
         return self.value(body, inner)
 
-    def _method(self, node: ast.Call, function: ast.Attribute, keywords: dict[str, ast.expr], scope: Scope) -> Any:
+    def _method(
+        self,
+        node: ast.Call,
+        function: ast.Attribute,
+        keywords: dict[str, ast.expr],
+        scope: Scope,
+        as_condition: bool,
+    ) -> Any:
         owner, name = self.value(function.value, scope), attribute_name(function, scope)
         if isinstance(owner, Entity | Related):
             target = owner.target
@@ -350,13 +389,13 @@ class Translator(Calculating):
                 )
                 if inner is not None:
                     self.keep_nothing()
-                    return self._inside(inner)
+                    return self._inside(inner, as_condition)
             raise self.refuse(f"the method {name} is not one expression whose source is known")
         if isinstance(owner, Value) and not keywords:
             if owner.kind.name in TEXTS and name in ("startswith", "endswith") and len(node.args) == 1:
                 return self._affix(name == "startswith", owner, node.args[0], scope)
             if owner.kind.name == "str" and name == "lower" and not node.args:
-                self.note("ASCII letters change alone: it is compared with ASCII text, in which no others are")
+                self.note("the letters change that are ASCII or in the constant; no others matter")
                 return Value(op("lower", owner.sql), Kind("lower", sa.String()))
             if owner.kind.name in ("date", "datetime") and not node.args:
                 if name in ("weekday", "isoweekday"):
@@ -369,36 +408,50 @@ class Translator(Calculating):
                     return Value(op("date", owner.sql), Kind("date", sa.Date()))
         hint = IN_MEMORY
         if name in ("upper", "casefold", "swapcase", "title", "capitalize"):
-            hint = f"Databases change fewer letters than Python. Compare .lower() with ASCII text. {IN_MEMORY}"
+            hint = f"Databases change fewer letters than Python. Compare .lower() with a constant. {IN_MEMORY}"
         raise self.refuse(f".{name}() is not exact on every database", hint)
 
-    def _affix(self, prefix: bool, owner: Value, argument: ast.expr, scope: Scope) -> Condition:
+    def _affix(self, prefix: bool, owner: Value, argument: ast.expr, scope: Scope) -> Answer:
         affix = self.value(argument, scope)
+        if owner.owner is not None and owner.field is not None:
+            answer = self._affixed(prefix, owner.field, affix)
+            return Answer(owner.owner.where(answer.condition), owner.owner.where(answer.present))
+        return self._affixed(prefix, owner, affix)
+
+    def _affixed(self, prefix: bool, owner: Value, affix: Found) -> Answer:
         if isinstance(affix, Constant):
             if affix.is_nothing():
-                return False
+                return Answer(False, False)
             kind = owner.kind
             shape, bounds = self._affix_bounds(kind, prefix, affix.peek())
             self.claim(affix, shape, bounds, lambda again, value: again._affix_bounds(kind, prefix, value))
             given = iter(bounds)
-            parts = (self._affix_constant(prefix, owner, [next(given) for _ in range(n)]) for n in shape)
-            return either(*parts)
+            texts = [[next(given) for _ in range(number)] for number in shape]
+            beside = replace(owner, sql=self._lowered(owner, list(given)))
+            parts = (self._affix_constant(prefix, beside, each) for each in texts)
+            return Answer(either(*parts), solid(owner))
         if not isinstance(affix, Value) or affix.kind.name != "str" or owner.kind.name != "str":
             raise self.refuse("the prefix or suffix is not text", "Give a constant, or text of another row.")
-        return op("starts" if prefix else "ends", owner.sql, affix.sql)
+        return Answer(op("starts" if prefix else "ends", owner.sql, affix.sql), solid(owner, affix))
 
     def _affix_bounds(self, kind: Kind, prefix: bool, texts: Any) -> tuple[tuple[int, ...], list[SQL]]:
-        """The parameters for some prefixes or suffixes, and how many each has: the text, and what is behind it."""
+        """The parameters for some prefixes or suffixes, and how many each has: the text, and what is behind it.
+
+        Then those of the letters that :meth:`_lowered` replaces.
+        """
         shape, bounds = [], []
-        for text in texts if isinstance(texts, tuple) else (texts,):
-            if type(text) is not str:
-                raise self.refuse("the prefix or suffix is not text")
-            found = [self._bound_text(kind, text)] if text else []
+        given = texts if isinstance(texts, tuple) else (texts,)
+        if any(type(each) is not str for each in given):
+            raise self.refuse("the prefix or suffix is not text")
+        if kind.name == "lower":
+            given = tuple(each for each in given if is_lower(each))
+        for text in given:
+            found = [self.literal(text, SOUGHT)] if text else []
             if text and prefix and (after := next_prefix(text)) is not None:
-                found.append(self.literal(after, STRING))
+                found.append(self.literal(after, SOUGHT))
             shape.append(len(found))
             bounds += found
-        return tuple(shape), bounds
+        return tuple(shape), bounds + (self._letter_bounds(given) if kind.name == "lower" else [])
 
     def _affix_constant(self, prefix: bool, owner: Value, bounds: list[SQL]) -> Condition:
         if not bounds:
@@ -406,8 +459,8 @@ class Translator(Calculating):
         if not prefix:
             return op("ends", owner.sql, *bounds)
         self.note("a range by code points, which knows no wildcards, and which an index of that order serves")
-        found = op("text_ge", owner.sql, bounds[0])
-        return found if len(bounds) == 1 else sa.and_(found, op("text_lt", owner.sql, bounds[1]))
+        order = owner.kind.order
+        return op(f"text_ge{order}" if len(bounds) == 1 else f"prefix{order}", owner.sql, *bounds)
 
     def _length(self, node: ast.Call, scope: Scope) -> Value:
         found = self.value(node.args[0], scope)
@@ -502,8 +555,7 @@ class Translator(Calculating):
         missing: Condition = negated(self._reachable(iterable)) if unreachable else False
         if inner is False:
             return missing
-        conditions = iterable.conditions if inner is True else (*iterable.conditions, inner)
-        return either(missing, Related(iterable.target, iterable.aliases, conditions).exists())
+        return either(missing, Related(iterable.target, iterable.aliases, iterable.conditions).where(inner))
 
 
 def checked(found: Condition, translator: Translator) -> Checked:

@@ -13,6 +13,7 @@ from . import memory
 from .emit import DIALECTS, dialect_name, op, unproven
 from .errors import QueryError, Refused
 from .kinds import NUMBERS, Kind, constant_kind
+from .relations import anti_join, semi_join
 from .scope import ABSENT, Item, Late, Scope, bound_names
 
 if TYPE_CHECKING:
@@ -51,7 +52,14 @@ class Related:
     conditions: tuple[SQL, ...]
 
     def exists(self) -> SQL:
-        return sa.exists(sa.literal_column("1")).where(*self.conditions).correlate_except(*self.aliases)
+        """The condition that there is such a row."""
+        return semi_join(self.aliases, self.conditions)
+
+    def where(self, found: Condition) -> Condition:
+        """The condition that there is such a row, and that ``found`` holds for it."""
+        if isinstance(found, bool):
+            return found and self.exists()
+        return semi_join(self.aliases, (*self.conditions, found))
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +113,10 @@ class Value:
     """The condition that it is not absent, where that is another one than that it is not NULL."""
     column: bool = False
     """Whether it is a plain column, so that an index may serve it."""
+    owner: Related | None = None
+    """The related row of which it is a column; ``sql`` is a subquery then."""
+    field: Value | None = None
+    """The same as a column of that row, for a condition of :meth:`Related.where`."""
 
     def is_there(self) -> SQL | None:
         """The condition that Python could evaluate it; None where it always could."""
@@ -130,6 +142,14 @@ class Several:
 Found: TypeAlias = "Constant | Value | Entity | Related | Many | Several"
 
 
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """A boolean that a method of text gives, which is absent if the text or an argument is None."""
+
+    condition: Condition
+    present: Condition
+
+
 @dataclass(frozen=True)
 class Note:
     """Something that the translation added so that SQL means what Python means."""
@@ -143,7 +163,10 @@ class Note:
 
 def negated(found: Condition) -> Condition:
     """True wherever the condition is not true."""
-    return not found if isinstance(found, bool) else op("not_true", found)
+    if isinstance(found, bool):
+        return not found
+    without = anti_join(found)
+    return op("not_true", found) if without is None else without
 
 
 def there(*found: Found) -> list[SQL | None]:
@@ -249,10 +272,6 @@ def size_of(node: ast.AST) -> int:
     return sum(isinstance(each, ast.BinOp) for each in ast.walk(node)) * 3 + 1
 
 
-def bytewise(bound: SQL) -> SQL:
-    return op("text", bound)
-
-
 class Base:
     """What all parts of a translation share; the parts above it fill in the methods that raise NotImplementedError."""
 
@@ -278,8 +297,23 @@ class Base:
     # Values that may change
 
     def literal(self, value: Any, type_: Any) -> SQL:
-        """A value as a bound parameter."""
+        """A value as a bound parameter; a list as one that is expanded."""
+        if type(value) is list:
+            return sa.BindParameter(None, value, type_, unique=True, expanding=True)
         return sa.literal(value, type_)
+
+    def literals(self, items: list[tuple[Any, Any]]) -> list[SQL]:
+        """Values, each with its type, as one parameter for all of a type.
+
+        SQLAlchemy expands it when a statement is executed, so that lists of any length have the same statement.
+        """
+        found: dict[str, tuple[Any, list[Any]]] = {}
+        last = values = None
+        for value, type_ in items:
+            if type_ is not last or values is None:
+                last, (_, values) = type_, found.setdefault(repr(type_), (type_, []))
+            values.append(value)
+        return [self.literal(values, type_) for type_, values in found.values()]
 
     def known(self, node: ast.expr, scope: Scope) -> Constant:
         """The value of an expression that reads no row."""
@@ -341,4 +375,7 @@ class Base:
         raise NotImplementedError
 
     def _boolean_value(self, found: Condition) -> Found:
+        raise NotImplementedError
+
+    def _membership(self, negate: bool, left: ast.expr, right: ast.expr, scope: Scope) -> Condition:
         raise NotImplementedError

@@ -1,0 +1,130 @@
+"""Text constants that a database cannot store, and letters beside ``.lower()``.
+
+No database stores half of a surrogate pair, and MariaDB alone stores NUL. A comparison with such text has a known
+result, because no row equals it. So the parameter is replaced when it is bound: by NULL, which nothing equals, or by
+text that is less and greater than the same rows. Nothing is decided before that, because the database is not known yet.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+_HALF = re.compile("[\ud800-\udfff]")
+_HALF_OR_NUL = re.compile("[\0\ud800-\udfff]")
+
+
+def _free(text: str) -> str:
+    """The first character, by code points, that is not in a text and that every database stores."""
+    return next(each for each in map(chr, range(1, len(text) + 2)) if each not in text)
+
+
+_REPLACED: dict[str, Callable[[str, re.Pattern[str]], str | None]] = {
+    "sought": lambda _, __: None,
+    "next": lambda text, bad: _before(text, bad) + ("\1" if text[len(_before(text, bad))] == "\0" else "\ue000"),
+    "before": lambda text, bad: _before(text, bad),
+    "after": lambda text, bad: bad.split(text)[-1],
+    "bridged": lambda text, bad: bad.sub(_free(text), text),
+}
+
+
+def _before(text: str, bad: re.Pattern[str]) -> str:
+    return bad.split(text, maxsplit=1)[0]
+
+
+class Text(sa.types.TypeDecorator[str]):
+    """The type of a text parameter. ``role`` says what takes the place of text that the database cannot store."""
+
+    impl = sa.String
+    cache_ok = True
+
+    def __init__(self, role: str) -> None:
+        super().__init__()
+        self.role = role
+
+    def process_bind_param(self, value: str | None, dialect: Any) -> str | None:
+        """The text, or what takes its place."""
+        if value is None or value.isprintable():
+            return value
+        bad = _HALF if dialect.name in ("mysql", "mariadb") else _HALF_OR_NUL
+        return _REPLACED[self.role](value, bad) if bad.search(value) else value
+
+
+SOUGHT = Text("sought")
+"""Of text that a row's text is to equal, contain, start with or end with: NULL."""
+NEXT = Text("next")
+"""The least text that can be stored and is greater."""
+BEFORE = Text("before")
+"""The part before the first character that cannot be stored: the greatest text that is less, if that is NUL."""
+AFTER = Text("after")
+"""The part after the last character that cannot be stored."""
+BRIDGED = Text("bridged")
+"""The text with another character for those that cannot be stored, see :func:`bridge`."""
+
+
+def has_half(text: str) -> bool:
+    """Whether half of a surrogate pair is in a text."""
+    return _HALF.search(text) is not None
+
+
+def bad_text(text: str) -> str:
+    """Why a string cannot be sent to a database exactly; empty if it can."""
+    if "\0" in text:
+        return "a NUL character ends text in some databases and is refused by others"
+    return "half of a surrogate pair is no text that a database can store" if has_half(text) else ""
+
+
+def bridge(text: str) -> str:
+    """The character that BRIDGED puts into a text. Parts of the result that lack it are parts of the text."""
+    return _free(text)
+
+
+def next_prefix(prefix: str) -> str | None:
+    """The least text, by code points, that is greater than all which start with ``prefix``; None if none is."""
+    for position in range(len(prefix) - 1, -1, -1):
+        code = ord(prefix[position])
+        if code < 0x10FFFF:
+            code = 0xE000 if code == 0xD7FF else code + 1
+            return prefix[:position] + chr(code)
+    return None
+
+
+# Lower case
+
+_DONE = "\u0130\u212a"
+"""Letters that the operation ``lower`` replaces anyway: their lower case has an ASCII letter."""
+SIGMAS = "\u03c3\u03c2"
+"""The lower case of the capital sigma is one or the other of these: the letters around it decide."""
+
+
+@functools.cache
+def _capitals() -> dict[str, list[str]]:
+    """The other letters that become a letter in lower case. Both are not ASCII."""
+    found: dict[str, list[str]] = {}
+    for each in map(chr, range(0x80, 0x20000)):
+        low = each.lower()
+        if low != each and each not in _DONE:
+            found.setdefault(low, []).append(each)
+    return found
+
+
+def is_lower(text: str) -> bool:
+    """Whether ``.lower()`` can give a text that has this as a part."""
+    return all(each.lower() == each for each in text)
+
+
+def capitals(texts: Iterable[str]) -> Sequence[tuple[str, str]]:
+    """The letters that are not ASCII and become a letter of the texts in lower case, each with that letter.
+
+    Their number is a power of two, so that few numbers of parameters are in use: the last one is there several times.
+    """
+    letters = sorted({each for text in texts if not text.isascii() for each in text if not each.isascii()})
+    found = [(capital, letter) for letter in letters for capital in _capitals().get(letter, ())]
+    missing = (1 << (len(found) - 1).bit_length()) - len(found) if found else 0
+    return found + found[-1:] * missing
