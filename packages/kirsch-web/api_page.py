@@ -67,7 +67,7 @@ def text(node: ast.ClassDef | ast.FunctionDef) -> str:
     found = found.replace("``", "`")
     lines, indented = [], False
     for line in found.splitlines():
-        if line.rstrip() in ("Args:", "Raises:", "Returns:"):
+        if line.rstrip() in ("Args:", "Options:", "Raises:", "Returns:"):
             line, indented = f"{line.strip()[:-1]}:\n", True
         elif indented and line.startswith("    ") and not line.startswith("        "):
             line = f"- {line.strip()}"

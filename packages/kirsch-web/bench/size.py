@@ -17,7 +17,7 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "kirsch_web"
 
 PARTS = {
-    "tools, services": {"sessions", "protect", "compress", "media", "files", "sse"},
+    "tools, services": {"sessions", "protect", "conditions", "compress", "media", "files", "sse"},
     "ASGI": {"asgi", "asgi_request", "websocket"},
     "web.redirector": {"internal_redirect"},
     "explain, OpenAPI, test client": {

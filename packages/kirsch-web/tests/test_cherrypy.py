@@ -483,3 +483,19 @@ def test_tracebacks_are_not_shown_in_production() -> None:
         answer = ask(path)
         assert answer.status == 500
         assert "secret" not in answer.text
+
+
+@pytest.mark.parametrize("coding", ["gzip", "x-gzip", "*;q=0, gzip"])
+def test_a_part_of_a_file_is_not_compressed_and_not_kept_for_others(tmp_path: pathlib.Path, coding: str) -> None:
+    (tmp_path / "a.txt").write_text("0123456789" * 200)
+    config = {"tools.gzip.on": True, "tools.caching.on": True, "tools.staticfile.on": True}
+    config["tools.staticfile.filename"] = str(tmp_path / "a.txt")  # type: ignore[assignment]
+    cherrypy.tree.mount(object(), "/", {"/a.txt": config})
+    for value, parts in (("bytes=3-5", b"345"), ("bytes=0-0, 9-9", None)):
+        reply = ask("/a.txt", HTTP_RANGE=value, HTTP_ACCEPT_ENCODING=coding)
+        assert (reply.status, "Content-Encoding" in reply.headers) == (206, False)
+        if parts is not None:
+            assert (reply.body, reply.headers["Content-Length"]) == (parts, "3")
+    # What follows is not a part that the cache has kept.
+    reply = ask("/a.txt")
+    assert (reply.status, len(reply.body)) == (200, 2000)

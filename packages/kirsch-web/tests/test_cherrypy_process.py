@@ -283,3 +283,34 @@ def test_a_program_may_replace_the_tree() -> None:
         assert cherrypy._globals.tree is cherrypy.tree
     finally:
         cherrypy.tree = before
+
+
+RESTARTS = """
+import os, sys
+import kirsch_web.compat.cherrypy as cherrypy
+
+runs = len(open("runs").read()) if os.path.exists("runs") else 0
+with open("runs", "a") as file:
+    file.write("x")
+os.environ["RUN"] = str(runs)
+cherrypy.config.update({"server.socket_port": 0, "log.screen": False})
+cherrypy.tree.mount(object())
+cherrypy.engine.start()
+os.chdir("/")
+print("run", runs, sys.argv[1:])
+if runs < 2:
+    cherrypy.engine.exit()
+    cherrypy.engine._do_execv()
+    print("it came back")
+cherrypy.engine.exit()
+"""
+
+
+def test_a_program_restarts_itself_as_sabnzbd_does(tmp_path: pathlib.Path) -> None:
+    """From the directory that it was started in, with its own arguments, and without losing output."""
+    (tmp_path / "again.py").write_text(RESTARTS)
+    program = subprocess.run(
+        [sys.executable, "again.py", "--port", "8080"], cwd=tmp_path, capture_output=True, text=True, timeout=100
+    )
+    assert program.returncode == 0, program.stderr
+    assert program.stdout.splitlines() == [f"run {number} ['--port', '8080']" for number in range(3)]

@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 
 import kirsch_web as web
+from kirsch_web import configuration
+from kirsch_web.builtin import MODULES, BuiltinTools
+from kirsch_web.forms import Limits
 from kirsch_web.testing import Client
 
 PACKAGE = Path(__file__).resolve().parent.parent
@@ -52,9 +55,22 @@ def test_the_readme_example_answers_as_its_comments_say(monkeypatch: pytest.Monk
     assert client.post("/books/add", json={"title": "Emma"}).status == 422
 
 
-def test_the_reference_is_what_the_docstrings_say() -> None:
-    done = subprocess.run([sys.executable, "api_page.py", "--check"], cwd=PACKAGE, capture_output=True, text=True)
+@pytest.mark.parametrize("script", ["api_page.py", "settings_page.py"])
+def test_a_reference_is_what_the_source_says(script: str) -> None:
+    done = subprocess.run([sys.executable, script, "--check"], cwd=PACKAGE, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_page_of_settings_has_every_setting() -> None:
+    text = (PACKAGE / "docs" / "settings.md").read_text("utf-8")
+    keys = [*configuration.KEYS, *configuration.FAMILIES]
+    tools = BuiltinTools()
+    keys += [f"tools.{name}.{option}" for name in MODULES for option in tools[name].option_types()]
+    assert len(keys) > 40
+    assert [key for key in keys if f"`{key}`" not in text] == []
+    limits, default = {**configuration.LIMITS}, Limits()
+    for key, name in limits.items():
+        assert configuration.size(configuration.KEYS[key].default.replace(" ", "")) == getattr(default, name), key
 
 
 def test_the_reference_has_every_exported_name() -> None:
@@ -62,7 +78,9 @@ def test_the_reference_has_every_exported_name() -> None:
     assert set(web.__all__) <= headings
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md", "docs/cookbook.md", "docs/left-out.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/tutorial.md", "docs/cookbook.md", "docs/left-out.md", "docs/settings.md"]
+)
 def test_links_of_a_page_lead_to_files(page: str) -> None:
     for link in re.findall(r"\]\((?!https?:)([^)#]+)[^)]*\)", (PACKAGE / page).read_text("utf-8")):
         assert ((PACKAGE / page).parent / link).exists(), link

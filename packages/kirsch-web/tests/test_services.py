@@ -299,8 +299,12 @@ def test_wrong_session_options_fail_at_mount(options: dict[str, Any]) -> None:
         web.App(Shop(), tools=[web.session(**options)])
 
 
-def test_a_handler_without_the_tool_is_told_so() -> None:
-    reply = Client(web.App(Shop())).get("/")
+def test_a_handler_that_asks_its_request_learns_that_the_tool_is_off() -> None:
+    class Root:
+        def index(self, *, request: web.Request) -> str:
+            return str(request.session)
+
+    reply = Client(web.App(Root())).get("/")
     assert reply.status == 500
     assert "the tool `session` is not on" in reply.errors
 

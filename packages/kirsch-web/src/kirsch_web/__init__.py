@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kirsch_web.asgi import ASGI
+    from kirsch_web.conditions import Validators, check_conditions
     from kirsch_web.dispatch import Objects, Resources, Routes, page
     from kirsch_web.files import StaticFiles, file
     from kirsch_web.forms import Upload
@@ -63,8 +64,10 @@ _LATER = {
     "StaticFiles": "files",
     "Store": "sessions",
     "Upload": "forms",
+    "Validators": "conditions",
     "WebSocket": "websocket",
     "basic_auth": "protect",
+    "check_conditions": "conditions",
     "csrf": "protect",
     "csrf_token": "protect",
     "events": "sse",
@@ -103,8 +106,10 @@ __all__ = [
     "Store",
     "Tool",
     "Upload",
+    "Validators",
     "WebSocket",
     "basic_auth",
+    "check_conditions",
     "config",
     "created",
     "csrf",

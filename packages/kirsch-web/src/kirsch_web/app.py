@@ -17,7 +17,7 @@ from kirsch_web.errors import (
     status_line,
 )
 from kirsch_web.request import NOTHING, Request, current, reset_current, set_current
-from kirsch_web.response import HTML, NO_CONTENT, FileBody, Response, encode_json
+from kirsch_web.response import HTML, NO_CONTENT, TEXT, FileBody, Response, encode_json
 from kirsch_web.streams import Stream
 
 TYPE_CHECKING = False
@@ -202,7 +202,12 @@ class App:
             try:
                 result = plan.run(request) if plan.direct else self._handle(request)
                 kind = type(result)
-                if (kind is not str and kind not in _PLAIN) or not plan.quiet or request._response or request._form:
+                if (
+                    (kind is not str and kind not in _PLAIN)
+                    or not plan.quiet
+                    or request._response
+                    or request._form is not None
+                ):
                     body, fields = None, []
                 else:
                     if plan.finishes:
@@ -257,13 +262,17 @@ class App:
                     break
                 except InternalRedirect as redirect:
                     error, result = None, NOTHING
-                    request, token = self._redirected(request, redirect)
+                    try:
+                        request, token = self._redirected(request, redirect)
+                    except Exception as failure:  # noqa: BLE001 - of the session, becomes the response
+                        error = failure
+                        continue
                     outer = outer or token
             else:
                 line, fields, body = self._unexpected(
                     request, RuntimeError(f"more than {MAX_INTERNAL_REDIRECTS} internal redirects")
                 )
-            start_response(line, fields)
+            start_response(line, with_earlier_cookies(request, fields))
             return self._ended(request, body)
         except BaseException:
             self._end(request)
@@ -273,13 +282,20 @@ class App:
                 reset_current(outer)
 
     def _redirected(self, request: Request, redirect: InternalRedirect) -> tuple[Request, Any]:
-        """End this request, and begin that of the redirect's path."""
+        """End this request, and begin that of the redirect's path. The cookies that it has set, and the changes of its
+        session, come along. Raises what saving the session raises."""
         from kirsch_web.internal_redirect import second_environ
 
+        if request._session is not None:
+            request._session.save(request)
+        cookies = [] if request._response is None else request._response.headers.get_all("Set-Cookie")
         self._end(request)
+        request.discard()
         path = redirect.path.encode().decode("latin-1")
-        environ = second_environ(request.environ, path, redirect.query)
+        environ = second_environ(request.environ, path, redirect.query, cookies)
         new = self.finder.request(environ)
+        new.earlier_cookies = [*request.earlier_cookies, *cookies]
+        new._varies = request._varies
         earlier: Any = request
         while earlier is not None and (earlier.environ.get("PATH_INFO", ""), earlier.query_string) != (
             path,
@@ -329,6 +345,7 @@ class App:
             raise
         except (HTTPError, HTTPRedirect, Finished) as stop:  # of a hook that ran for a stop, or at the end
             self._stopped(request, stop)
+            _run_always(request)
             return self._finalize(request)
         except Exception as unexpected:  # noqa: BLE001 - becomes a response of status 500
             return self._unexpected(request, unexpected)
@@ -373,14 +390,13 @@ class App:
     def _stopped(self, request: Request, stop: BaseException) -> None:
         """The response of an exception that ends a request."""
         if isinstance(stop, Finished):
-            request._response, request._result = None, NOTHING
+            request.discard()
             self._accept(request, stop.response)
             return
         from kirsch_web import pages
 
-        request._result = NOTHING
         cookies = [] if request._response is None else request._response.headers.get_all("Set-Cookie")
-        request._response = None
+        request.discard()
         if isinstance(stop, HTTPRedirect):
             pages.redirect(request, stop)
         elif isinstance(stop, HTTPError):
@@ -399,15 +415,23 @@ class App:
                 request.stage = "before_error_response"
                 points.before_error_response(request)
             pages.unexpected(request, error)
+            _run_always(request)
             if points.after_error_response is not None:
                 request.stage = "after_error_response"
                 points.after_error_response(request)
             return self._finalize(request)
         except Exception as second:  # noqa: BLE001 - the last resort
             pages.report(request, second)
-            request._response = None
+            request.discard()
             body = b"500 Internal Server Error\n"
-            fields = [("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(body)))]
+            try:
+                _run_always(request)
+            except Exception as third:  # noqa: BLE001
+                pages.report(request, third)
+                request._response = None
+            own = [each for each in request.response.headers if not each[0].lower().startswith("content-")]
+            csp = [each for each in request.response.headers if each[0].lower() == "content-security-policy"]
+            fields = [*own, *csp, ("Content-Type", TEXT), ("Content-Length", str(len(body)))]
             return status_line(500), fields, [b"" if request.method == "HEAD" else body]
 
     def _finalize(self, request: Request) -> tuple[str, list[tuple[str, str]], Iterable[bytes]]:
@@ -507,6 +531,22 @@ class App:
         """Endpoint and plan of a path below the mount, for ``explain``."""
         endpoint: Endpoint = self.finder.find(path, method)[0]
         return endpoint, endpoint.plan(method)
+
+
+def with_earlier_cookies(request: Request, fields: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The fields of the response with the cookies of the requests that internal redirects have ended."""
+    if not request.earlier_cookies:
+        return fields
+    from kirsch_web.internal_redirect import with_cookies
+
+    return with_cookies(fields, request.earlier_cookies)
+
+
+def _run_always(request: Request) -> None:
+    """Run the hooks that add to every response, where the others of before_finalize have not run to their end."""
+    for hook in request.plan.hooks.get("before_finalize", ()):
+        if hook.always:
+            hook.callback(request)
 
 
 def quick(app: App, plan: Plan, call: Callable[[], object]) -> Callable[..., Iterable[bytes]]:

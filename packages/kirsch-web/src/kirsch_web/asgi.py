@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from kirsch_web.app import MAX_INTERNAL_REDIRECTS
+from kirsch_web.app import MAX_INTERNAL_REDIRECTS, with_earlier_cookies
 from kirsch_web.asgi_request import Input, encoded, environ_of
 from kirsch_web.errors import InternalRedirect
 from kirsch_web.fields import media_type
@@ -99,6 +99,7 @@ class ASGI:
         body = Input(receive)
         environ = environ_of(scope, body)
         environ["kirsch.disconnected"] = body.disconnected
+        environ["asgi.loop"] = asyncio.get_running_loop()
         if scope["method"] not in ("GET", "HEAD") or "CONTENT_LENGTH" in environ or "HTTP_TRANSFER_ENCODING" in environ:
             await body.fill(1)
             if body.more:
@@ -129,13 +130,15 @@ class ASGI:
         app = self.app
         for _ in range(MAX_INTERNAL_REDIRECTS + 1):
             try:
-                return await self._parts(request, body)
+                return _with_cookies(request, await self._parts(request, body))
             except InternalRedirect as redirect:
-                request, _ = await self.thread(app._redirected, request, redirect)
+                try:
+                    request, _ = await self.thread(app._redirected, request, redirect)
+                except Exception as failure:  # noqa: BLE001 - of the session, becomes the response
+                    return _with_cookies(request, await self.resource(request, failure, NOTHING))
                 set_current(request)
         error = RuntimeError(f"more than {MAX_INTERNAL_REDIRECTS} internal redirects")
-        parts: Parts = await self.thread(app._unexpected, request, error)
-        return parts
+        return _with_cookies(request, await self.thread(app._unexpected, request, error))
 
     async def _parts(self, request: Request, body: Input) -> Parts:
         plan: Any = request.plan
@@ -234,6 +237,11 @@ class ASGI:
                         await each.aclose()
             else:
                 await self.thread(content.close)
+
+
+def _with_cookies(request: Request, parts: Parts) -> Parts:
+    line, fields, content = parts
+    return line, with_earlier_cookies(request, fields), content
 
 
 async def _sent(send: Send, message: dict[str, Any]) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 
 from kirsch_web import bodies
-from kirsch_web.convert import Invalid
+from kirsch_web.convert import Invalid, checked_json
 from kirsch_web.errors import BadText, ConfigError, HTTPError, NotFound
 from kirsch_web.fields import media_type
 from kirsch_web.publishing import WITH_BODY
@@ -293,9 +293,11 @@ class _General:
             assert parameter.inject is not None
             return parameter.inject(request)
         if source == "record":
-            return fields.record(parameter, problems)
+            found = fields.record(parameter, problems)
+            return self._default(parameter) if found is _MISSING else found
         if source == "upload":
-            return self._upload(parameter, fields, problems)
+            found = self._upload(parameter, fields, problems)
+            return self._default(parameter) if found is _MISSING else found
         if source in ("header", "cookie"):
             values = request.headers if source == "header" else request.cookies
             text = values.get(parameter.field)
@@ -324,7 +326,12 @@ class _General:
     def _absent(parameter: Parameter, source: str, problems: Problems) -> object:
         if parameter.required:
             problems.add(parameter.name, source, "is missing")
-        return _MISSING
+        return _General._default(parameter)
+
+    @staticmethod
+    def _default(parameter: Parameter) -> object:
+        """A copy of a default that a handler could change; _MISSING for others, which the call itself gives."""
+        return copy.deepcopy(parameter.default) if parameter.copies_default else _MISSING
 
     @staticmethod
     def _texts(parameter: Parameter, texts: list[str], source: str, problems: Problems) -> object:
@@ -438,11 +445,11 @@ class _Fields:
                 return parameter.json(self.whole)
             record = parameter.record
             if record is not None and self.form:
-                return record.from_fields(self.form)
+                return checked_json(record.from_fields, parameter.checks, self.form)
             if record is not None and not self.has_body:
                 if not self.query and not parameter.required:
                     return _MISSING
-                return record.from_fields(self.query)
+                return checked_json(record.from_fields, parameter.checks, self.query)
         except Invalid as error:
             _invalid("", "body" if self.has_body else "query", error, problems)
             if problems.found and not problems.found[-1]["name"]:

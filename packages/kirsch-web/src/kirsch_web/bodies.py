@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     from kirsch_web.forms import Limits
 
+MAX_DEPTH = 100
+"""Levels of arrays and objects in JSON: what reads them again, and what writes them, recurs for each."""
+
 
 def length_of(environ: dict[str, Any]) -> int | None:
     """The length of the body: None where only its end will tell, as with chunked bodies."""
@@ -96,13 +99,44 @@ def parse_json(data: bytes) -> Any:
     import json
 
     try:
-        return json.loads(data.decode(), parse_constant=_no_constant, parse_float=_finite)
+        value = json.loads(data.decode(), parse_constant=_no_constant, parse_float=_finite)
     except UnicodeDecodeError:
         raise HTTPError(400, "the body is not UTF-8") from None
     except RecursionError:
         raise HTTPError(400, "the body is nested too deeply") from None
     except ValueError as error:
         raise HTTPError(400, f"the body is not JSON: {error}") from None
+    if data.count(b"[") + data.count(b"{") > MAX_DEPTH:
+        _check_depth(value)
+    if b"\\u" in data and _has_surrogate(value):
+        raise HTTPError(400, "the body has one half of a surrogate pair, which is no character")
+    return value
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            item
+            for each in level
+            if type(each) in (list, dict)
+            for item in (each if type(each) is list else each.values())
+        ]
+        if not level:
+            return
+    if any(type(each) in (list, dict) for each in level):
+        raise HTTPError(400, f"the body is nested too deeply: {MAX_DEPTH} levels are allowed")
+
+
+def _has_surrogate(value: Any) -> bool:
+    """Whether a text has a lone surrogate, which no response and few databases take."""
+    from kirsch_web.response import encode_json
+
+    try:
+        encode_json(value)
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def _finite(text: str) -> float:

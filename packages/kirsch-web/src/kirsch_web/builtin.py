@@ -5,13 +5,14 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from typing import Any
 
     from kirsch_web.hooks import Tool
 
 MODULES: dict[str, str] = {
     "basic_auth": "protect:BasicAuthTool",
     "csrf": "protect:CsrfTool",
-    "etags": "protect:etags",
+    "etags": "conditions:EtagsTool",
     "expires": "protect:expires",
     "form_in": "media:form_in",
     "gzip": "protect:gzip",
@@ -30,7 +31,7 @@ class BuiltinTools:
 
     def __init__(self, given: Iterable[Tool] = ()) -> None:
         self._tools: dict[str, Tool] = {}
-        for tool in given:
+        for tool in _checked(given):
             if tool.name in self._tools:
                 from kirsch_web.errors import ConfigError
 
@@ -57,3 +58,25 @@ class BuiltinTools:
     def __iter__(self) -> Iterator[str]:
         yield from self._tools
         yield from (name for name in MODULES if name not in self._tools)
+
+
+def _checked(given: Iterable[Any]) -> Iterator[Tool]:
+    """The tools, or ConfigError with words for what is none."""
+    from kirsch_web.errors import ConfigError
+    from kirsch_web.hooks import Tool
+
+    try:
+        tools = list(given)
+    except TypeError:
+        raise ConfigError(f"App(tools=...) takes a list of tools, as in tools=[...], and not {given!r}") from None
+    for tool in tools:
+        if isinstance(tool, Tool):
+            yield tool
+        elif isinstance(tool, str) and tool in MODULES:
+            raise ConfigError(f"App(tools=...): a built-in tool is switched on by the configuration: tools.{tool}.on")
+        elif callable(tool):
+            name = getattr(tool, "__name__", type(tool).__name__)
+            hint = f"call it, as in tools=[web.{name}(...)]" if name in MODULES else "decorate it with @web.tool(...)"
+            raise ConfigError(f"App(tools=...): {name} is a function or a class and not yet a tool; {hint}")
+        else:
+            raise ConfigError(f"App(tools=...): {tool!r} is not a tool")

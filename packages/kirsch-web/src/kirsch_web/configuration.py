@@ -15,7 +15,7 @@ from kirsch_web.hooks import POINTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Any
 
     from kirsch_web.builtin import BuiltinTools
@@ -76,21 +76,93 @@ def _any(value: object) -> object:
     return value
 
 
-KEYS: dict[str, Any] = {
-    "body.limit": size,
-    "body.upload_limit": size,
-    "body.memory": size,
-    "body.fields": _count,
-    "body.parts": _count,
-    "body.part_headers": size,
-    "body.spool": size,
-    "errors.debug": _flag,
-    "hosts": _hosts,
-    "params.unknown": _unknown,
-    "request.dispatch": _any,
-    "response.stream": _flag,
+class Setting:
+    """A key of the configuration: the function that reads its value, its default in words, and what it does."""
+
+    __slots__ = ("about", "default", "read")
+
+    def __init__(self, read: Callable[[Any], Any], default: str, about: str) -> None:
+        self.read = read
+        self.default = default
+        self.about = about
+
+
+KEYS: dict[str, Setting] = {
+    "body.limit": Setting(
+        size,
+        "1 MiB",
+        "The size of a body that is read as a whole: JSON, an urlencoded form, `request.body()`. 413 beyond, as for "
+        "all of `body.*`.",
+    ),
+    "body.upload_limit": Setting(size, "64 MiB", "The size of a multipart body, files included."),
+    "body.memory": Setting(size, "1 MiB", "The size of the fields of a multipart body that are no files, together."),
+    "body.fields": Setting(_count, "1000", "The number of fields of a query or of an urlencoded form."),
+    "body.parts": Setting(_count, "1000", "The number of parts of a multipart body."),
+    "body.part_headers": Setting(size, "8 KiB", "The size of the header of one part."),
+    "body.spool": Setting(size, "256 KiB", "A file of a multipart body that is larger goes to a temporary file."),
+    "errors.debug": Setting(
+        _flag, "false", "The page of an unexpected error shows the traceback. Never where strangers can see it."
+    ),
+    "hosts": Setting(
+        _hosts,
+        "any host",
+        "The hosts that are served, a list; 421 for others. `shop.example` with every port, `shop.example:8080` with "
+        "this one, `.shop.example` for all names below, `*` for all. Host fields are chosen by clients: set it where a "
+        "page makes absolute URLs.",
+    ),
+    "params.unknown": Setting(
+        _unknown,
+        '"ignore"',
+        '`"refuse"`: a field of the query or the body that is no parameter of the handler is refused, with 400 or 422.',
+    ),
+    "request.dispatch": Setting(
+        _any,
+        "the tree of objects",
+        "The dispatcher, of the whole application: `App(dispatch=...)` in a settings section `/`.",
+    ),
+    "response.stream": Setting(
+        _flag,
+        "true",
+        "Whether a generator or a file is sent part by part. `false`: it is read to its end first, so that an error in "
+        "the middle is a page with status 500, and the response has a Content-Length.",
+    ),
 }
-"""The keys outside of the namespaces, each with the function that reads its value."""
+"""The keys outside of the namespaces."""
+
+FAMILIES: dict[str, tuple[str, str]] = {
+    "error_page.STATUS": (
+        "a callable, or a file's name",
+        (
+            "The page of one error, such as `error_page.404`. A callable takes the request and the HTTPError, and "
+            "returns what a handler may return. A file is a template in which `{status}`, `{detail}` and `{traceback}` "
+            "are replaced by escaped text; the last is empty unless `errors.debug` is true. If the page itself fails, "
+            "the log has its traceback, and the client the built-in page."
+        ),
+    ),
+    "error_page.default": (
+        "a callable, or a file's name",
+        "The page of every error from 400 to 599 that has no own one.",
+    ),
+    "hooks.POINT": (
+        "a callable, a Hook, or a dotted name",
+        "A hook at one of the points, such as `hooks.before_handler`. It takes the request.",
+    ),
+    "hooks.POINT.NAME": (
+        "as `hooks.POINT`",
+        "Further hooks at the same point. A name that a deeper path gives again is replaced.",
+    ),
+    "response.headers.NAME": (
+        "text",
+        (
+            "A field that every response of the path begins with; what the handler sets counts more. Default: "
+            "`X-Content-Type-Options: nosniff`."
+        ),
+    ),
+    "tools.NAME.on": ("true or false", "Switches a tool on or off for the path and all below it."),
+    "tools.NAME.priority": ("0 to 100", "The place of the tool's hooks at their point: the lowest runs first."),
+    "tools.NAME.OPTION": ("as the tool says", "An option of the tool; below is a list of those of the built-in tools."),
+}
+"""Keys that have a part of the application's choice: what their values are, and what they do."""
 
 LIMITS = {
     "body.limit": "total",
@@ -190,7 +262,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 def mistakes(layer: Layer, tools: BuiltinTools, namespaces: Iterable[str] = ()) -> Iterator[str]:
     """What is wrong with the keys and values of a layer, one sentence for each mistake."""
-    known_spaces = {"tools", "hooks", "response", "error_page", "body", "params", "errors", "request", *namespaces}
+    known_spaces = {*(each.partition(".")[0] for each in (*KEYS, *FAMILIES) if "." in each), *namespaces}
     for key, value in layer.values.items():
         where = f"{layer.origin}: {key}"
         space, dot, rest = key.partition(".")
@@ -207,7 +279,7 @@ def mistakes(layer: Layer, tools: BuiltinTools, namespaces: Iterable[str] = ()) 
                 yield f"{where}: an error page is a file's name or a callable, not {value!r}"
         elif key in KEYS:
             try:
-                KEYS[key](value)
+                KEYS[key].read(value)
             except ValueError as error:
                 yield f"{where}: {error}"
         elif space not in namespaces or not dot:
@@ -278,8 +350,12 @@ def fits(value: object, annotation: Any) -> bool:
     """Whether a value is of an option's type; True where the type is not one that is checked."""
     import typing
 
-    from kirsch_web.convert import union_members
+    from kirsch_web.constraints import constraints, failing
+    from kirsch_web.convert import plain, union_members
 
+    checks = constraints(annotation)
+    if checks:
+        return fits(value, plain(annotation)) and not failing(checks, value)
     if annotation is None or annotation is typing.Any:
         return True
     members = union_members(annotation)

@@ -10,17 +10,21 @@ import dataclasses
 import enum
 import re
 import sys
+import threading
 import types
 import typing
 from collections import abc
 from functools import lru_cache, partial
 from typing import Any
 
+from kirsch_web.constraints import check_types, constraints, failing, library_of, marks
 from kirsch_web.errors import BadText, ConfigError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from kirsch_web.constraints import Checks
 
     FromText = Callable[[str], Any]
     FromJson = Callable[[Any], Any]
@@ -198,7 +202,28 @@ def union_members(annotation: Any) -> tuple[Any, ...] | None:
 
 def text_converter(annotation: Any) -> FromText | None:
     """A function from text to the type; None where text cannot say such a value."""
-    annotation = plain(annotation)
+    converter = _text_converter(plain(annotation))
+    checks = constraints(annotation)
+    if converter is None or not checks:
+        return converter
+    check_types(annotation, plain(annotation), checks)
+    return partial(_checked_text, converter, checks)
+
+
+def _checked_text(converter: Callable[[Any], Any], checks: Checks, text: Any) -> Any:
+    value = converter(text)
+    words = failing(checks, value)
+    if words:
+        raise BadText(words)
+    return value
+
+
+def _is_text(converter: FromText) -> bool:
+    """Whether it takes every text, up to its constraints."""
+    return converter is _str or (isinstance(converter, partial) and converter.args[:1] == (_str,))
+
+
+def _text_converter(annotation: Any) -> FromText | None:
     if annotation in (Any, object, None):
         return _str
     try:
@@ -216,7 +241,7 @@ def text_converter(annotation: Any) -> FromText | None:
         if any(each is None for each in converters):
             return None
         # Text fits everything, so str is tried last.
-        found_converters = sorted((each for each in converters if each is not None), key=lambda each: each is _str)
+        found_converters = sorted((each for each in converters if each is not None), key=_is_text)
         one = found_converters[0] if len(found_converters) == 1 else partial(_first_of, tuple(found_converters))
         return partial(_or_none, one) if type(None) in members and _str not in found_converters else one
     if isinstance(annotation, type):
@@ -241,7 +266,15 @@ DICTS = (dict, abc.Mapping, abc.MutableMapping)
 
 def many(annotation: Any) -> tuple[Callable[[Any], Any], FromText] | None:
     """For ``list[int]`` and the like: the type to build, and the converter of an item. None for other annotations."""
-    annotation = plain(annotation)
+    found = _many(plain(annotation))
+    checks = constraints(annotation)
+    if found is None or not checks:
+        return found
+    check_types(annotation, plain(annotation), checks)
+    return partial(_checked_text, found[0], checks), found[1]
+
+
+def _many(annotation: Any) -> tuple[Callable[[Any], Any], FromText] | None:
     members = union_members(annotation)
     if members is not None:
         others = [member for member in members if member is not type(None)]
@@ -291,6 +324,12 @@ class Record:
         if typing.is_typeddict(cls):
             self.fields = [Field(name, *_required(hint, name in cls.__required_keys__)) for name, hint in hints.items()]
         elif self.is_struct:
+            for name, hint in hints.items():
+                mark = _not_of_msgspec(hint, {cls})
+                if mark is not None:
+                    raise ConfigError(
+                        f"{describe(cls)}: {name} has the constraint {mark!r}, which msgspec ignores; use msgspec.Meta"
+                    )
             required = _struct_required(cls)
             names = zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True)
             self.fields = [Field(encoded, hints[name], name in required, True) for name, encoded in names]
@@ -413,6 +452,21 @@ def _struct_of(cls: Any, value: Any, *, strict: bool) -> Any:
         raise Invalid([(path.rstrip("`").replace("[", ".").replace("]", ""), f"is wrong: {reason}")]) from None
 
 
+def _not_of_msgspec(annotation: Any, seen: set[Any]) -> Any:
+    """A constraint of annotated-types in the annotation of a Struct's field, or in what it contains; None if there is
+    none."""
+    for mark in marks(annotation):
+        if library_of(mark) == "annotated_types":
+            return mark
+    annotation = plain(annotation)
+    inner = [] if typing.get_origin(annotation) is typing.Literal else list(typing.get_args(annotation))
+    cls = _class_of(annotation)
+    if _is_record(annotation) and cls not in seen:
+        seen.add(cls)
+        inner += hints_of(cls).values()
+    return next((found for each in inner if (found := _not_of_msgspec(each, seen)) is not None), None)
+
+
 def _has_no_default(field: dataclasses.Field[Any]) -> bool:
     return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
@@ -524,7 +578,43 @@ def _json_choice(choices: list[tuple[Any, Any]], value: Any) -> Any:
     raise Invalid.one("is not one of " + ", ".join(repr(allowed) for allowed, _ in choices[:20]))
 
 
+class _Unions(threading.local):
+    """What unions have made of the values of the body that this thread converts, by union and value.
+
+    Without it each member of a union would convert what is inside of a value again: twice for each level of
+    ``A | B`` whose records have a child ``A | B``, and so 2 ** 100 times.
+    """
+
+    found: dict[tuple[int, int], tuple[Any, Invalid | None]] | None = None
+
+
+_unions = _Unions()
+
+
 def _json_union(converters: tuple[FromJson, ...], value: Any) -> Any:
+    if type(value) not in (dict, list):
+        return _one_of(converters, value)
+    found = _unions.found
+    is_outermost = found is None
+    if found is None:
+        found = _unions.found = {}
+    key = id(converters), id(value)
+    try:
+        if key not in found:
+            try:
+                found[key] = _one_of(converters, value), None
+            except Invalid as error:
+                found[key] = None, error
+        result, invalid = found[key]
+        if invalid is not None:
+            raise Invalid(invalid.problems)
+        return result
+    finally:
+        if is_outermost:
+            _unions.found = None
+
+
+def _one_of(converters: tuple[FromJson, ...], value: Any) -> Any:
     reasons: list[str] = []
     for converter in converters:
         try:
@@ -603,7 +693,24 @@ _JSONS: dict[Any, FromJson] = {
 
 def json_converter(annotation: Any) -> FromJson:
     """A function from a value that JSON can say to the type. Raises ConfigError for a type that it does not know."""
-    annotation = plain(annotation)
+    converter = _json_converter(plain(annotation))
+    checks = constraints(annotation)
+    if not checks:
+        return converter
+    check_types(annotation, plain(annotation), checks)
+    return partial(checked_json, converter, checks)
+
+
+def checked_json(converter: FromJson, checks: Checks, value: Any) -> Any:
+    """The value of a converter, or Invalid with the constraint that it does not meet."""
+    built = converter(value)
+    words = failing(checks, built)
+    if words:
+        raise Invalid.one(f"is not {words}")
+    return built
+
+
+def _json_converter(annotation: Any) -> FromJson:
     try:
         found = _JSONS.get(annotation)
     except TypeError:

@@ -19,7 +19,7 @@ from kirsch_web.configuration import Layer, nearest
 from kirsch_web.errors import ConfigError, NotFound
 from kirsch_web.finder import Finder
 from kirsch_web.percent import quote_segment, unquote, wsgi_path
-from kirsch_web.plan import Endpoint, Plan, endpoint_of, refuse
+from kirsch_web.plan import Endpoint, Plan, endpoint_of, missing_tools, refuse, refuses_unknown
 from kirsch_web.request import Request, reset_current, set_current
 from kirsch_web.shape import shape_of
 from kirsch_web.tree import Section, Tree
@@ -346,13 +346,22 @@ class RouteFinder(Finder):
             raise ConfigError(
                 f"route {route.route!r}: {shape.where} has no parameter {unknown[0]}{nearest(unknown[0], known)}"
             )
-        run = binder(shape, function, method=method, is_index=True, captured=names)
+        # The sections name the URL, and so they count more than what stands at the code.
+        layers = (*self._base, *own, *layers[len(self._base) :])
+        self.app.mistakes.extend(missing_tools(self.app, layers, shape))
+        run = binder(
+            shape,
+            function,
+            method=method,
+            is_index=True,
+            captured=names,
+            refuse_unknown=refuses_unknown(self.app, layers),
+        )
         if route.defaults:
             run = _with_defaults(run, {name: str(value) for name, value in route.defaults.items()})
         mark = publishing.mark_of(function)
         return Plan(
-            # The sections name the URL, and so they count more than what stands at the code.
-            self.app.settings([*self._base, *own, *layers[len(self._base) :]]),
+            self.app.settings(layers),
             run,
             method=method,
             path=route.route,
@@ -493,7 +502,14 @@ def page(function: Callable[..., object], *segments: str, **parameters: str) -> 
         request = current()
         request.rest = segments
         request.captured = parameters or None
-        bind = binder(shape, function, method=request.method, is_index=not segments, captured=tuple(parameters))
+        bind = binder(
+            shape,
+            function,
+            method=request.method,
+            is_index=not segments,
+            captured=tuple(parameters),
+            refuse_unknown=request.plan.config.get("params.unknown") == "refuse",
+        )
         return bind(request)
 
     return call

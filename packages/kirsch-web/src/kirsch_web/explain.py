@@ -23,8 +23,9 @@ usage: python -m kirsch_web routes MODULE:APP
        python -m kirsch_web explain MODULE:APP '[METHOD] PATH'
        python -m kirsch_web openapi MODULE:APP
 
-routes prints every path that is known before a request arrives, with its handler; explain prints what a request of that
-path runs through, and where each value of its configuration comes from; openapi prints the OpenAPI 3.1 document.
+routes prints every path that is known before a request arrives, with its
+handler; explain prints what a request of that path runs through, and where each
+value of its configuration comes from; openapi prints the OpenAPI 3.1 document.
 """
 
 

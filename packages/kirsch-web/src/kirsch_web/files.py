@@ -9,6 +9,7 @@ import stat
 
 from kirsch_web.errors import HTTPError, NotFound
 from kirsch_web.fields import http_date, parse_http_date
+from kirsch_web.publishing import SAFE
 from kirsch_web.response import BYTES, FileBody, Response
 
 TYPE_CHECKING = False
@@ -35,7 +36,8 @@ def content_type_of(name: str) -> str:
 def file(path: str, *, request: Request | None = None, type: str = "", download: str = "") -> Response:  # noqa: A002 - as Response has it
     """A file's content; 404 where there is no file.
 
-    Conditions (If-None-Match, If-Modified-Since) and a single range (Range, If-Range) of the request are answered.
+    Conditions (If-Match, If-None-Match, If-Modified-Since, If-Unmodified-Since) and a single range (Range, If-Range) of
+    a request that only reads are answered.
 
     Args:
         path: chosen by the application; for names that a client has chosen there is :class:`StaticFiles`.
@@ -76,18 +78,15 @@ def _open(path: str, flags: int) -> int:
 
 
 def _response(request: Request, opened: object, status: os.stat_result, content_type: str, download: str) -> Response:
-    from kirsch_web.protect import conditional
+    from kirsch_web.conditions import Validators, failed
 
     etag = f'"{status.st_mtime_ns:x}-{status.st_size:x}"'
     response = Response(
         headers=[("ETag", etag), ("Last-Modified", http_date(status.st_mtime)), ("Accept-Ranges", "bytes")]
     )
     close = opened.close  # type: ignore[attr-defined]
-    answer = conditional(request, etag)
-    if answer is None and not request.headers.get("If-None-Match"):
-        since = parse_http_date(request.headers.get("If-Modified-Since"))
-        if since is not None and int(status.st_mtime) <= since and request.method in ("GET", "HEAD"):
-            answer = 304
+    # The conditions of a request that changes something are not about a file that is its answer.
+    answer = failed(request, Validators(etag, status.st_mtime)) if request.method in SAFE else None
     if answer == 412:
         raise HTTPError(412, "the file is not the one that the client means")
     if answer == 304:

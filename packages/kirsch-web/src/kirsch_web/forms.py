@@ -4,6 +4,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
     from typing import BinaryIO
 
 CHUNK = 112 * 1024
@@ -98,6 +99,23 @@ class Form:
 
     def __contains__(self, name: str) -> bool:
         return name in self.fields
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.fields)
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    def keys(self) -> Iterable[str]:
+        """The names of the fields, so that ``dict(form)`` has the first value of each."""
+        return self.fields.keys()
+
+    def items(self) -> Iterable[tuple[str, str]]:
+        """The name and the first value of each field."""
+        return [(name, values[0]) for name, values in self.fields.items()]
+
+    def __bool__(self) -> bool:
+        return bool(self.fields or self.files)
 
     def close(self) -> None:
         """Remove the temporary files."""

@@ -39,9 +39,11 @@ class Hook:
         priority: 0 to 100, the lowest first; equals run in the order in which they were attached.
         failsafe: whether it runs although an earlier hook of the point has raised.
         name: shown by ``explain``.
+        always: of ``before_finalize``: whether it also runs for responses that no other hook sees, such as that of an
+            unexpected exception. It may run twice for one response.
     """
 
-    __slots__ = ("callback", "failsafe", "name", "point", "priority")
+    __slots__ = ("always", "callback", "failsafe", "name", "point", "priority")
 
     def __init__(
         self,
@@ -51,6 +53,7 @@ class Hook:
         priority: int = 50,
         failsafe: bool = False,
         name: str = "",
+        always: bool = False,
     ) -> None:
         if point not in POINTS:
             raise ValueError(f"{point} is no hook point; there are {', '.join(POINTS)}")
@@ -58,6 +61,7 @@ class Hook:
         self.callback = callback
         self.priority = priority
         self.failsafe = failsafe
+        self.always = always
         self.name = name or getattr(callback, "__qualname__", "") or type(callback).__name__
 
     def __repr__(self) -> str:

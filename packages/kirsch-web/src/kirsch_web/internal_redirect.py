@@ -8,7 +8,8 @@ the 307, and follows it itself. 308 is not followed: it says that the client sho
 
 What the second request is: GET of the path and query in the Location, with an empty body, in a copy of the first
 request's environ without the fields that belong to the first resource or its body. ``redirector.history`` has the paths
-that were visited. A Location on another host, another port, or outside of the application goes to the client.
+that were visited. Cookies that the 307 sets are in the second request and in the last response. A Location on another
+host, another port, or outside of the application goes to the client.
 
 A response that is no redirect passes through as it is, part by part: a stream stays a stream.
 """
@@ -22,7 +23,7 @@ from kirsch_web.percent import unquote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any
 
     Application = Callable[..., Iterable[bytes]]
@@ -80,6 +81,8 @@ class _Held:
         self._write: Any = None
         self._exc_info: Any = None
         self.follows: Callable[[str], bool] = lambda _location: False
+        self.cookies: list[str] = []
+        """What the responses that were followed have set."""
 
     def __call__(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Callable[[bytes], Any]:
         if self.sent:
@@ -112,11 +115,12 @@ class _Held:
         if not self.called:
             raise AssertionError("the application returned a body without calling start_response")
         self.sent = True
+        headers = with_cookies(self.headers, self.cookies)
         try:
             if self._exc_info is None:
-                self._write = self._start_response(self.status, self.headers)
+                self._write = self._start_response(self.status, headers)
             else:
-                self._write = self._start_response(self.status, self.headers, self._exc_info)
+                self._write = self._start_response(self.status, headers, self._exc_info)
         finally:
             self._exc_info = None  # it refers to the frames of what failed
 
@@ -126,9 +130,11 @@ def _follow(
 ) -> Iterable[bytes]:
     current = environ
     history = [_visited(environ)]
+    cookies: list[str] = []
     while True:
         held = _Held(start_response)
         held.follows = lambda location, current=current: _target(location, environ, current) is not None  # type: ignore[misc]
+        held.cookies = cookies
         body = nextapp(current, held)
         first: bytes | None = None
         iterator: Iterator[bytes] | None = None
@@ -156,7 +162,8 @@ def _follow(
         target = _target(location, environ, current)
         assert target is not None
         path, query = target
-        current = second_environ(environ, path, query)
+        cookies = [*cookies, *set_cookies(held.headers)]
+        current = second_environ(environ, path, query, cookies)
         visited = _visited(current)
         if visited in history and not recursive:
             raise RuntimeError(f"redirector visited the same URL twice: {visited}")
@@ -172,8 +179,11 @@ def _visited(environ: dict[str, Any]) -> str:
     return f"{path}?{query}" if query else path
 
 
-def second_environ(environ: dict[str, Any], path: str, query: str) -> dict[str, Any]:
-    """The environ of the request that a redirect leads to."""
+def second_environ(environ: dict[str, Any], path: str, query: str, cookies: Iterable[str] = ()) -> dict[str, Any]:
+    """The environ of the request that a redirect leads to.
+
+    ``cookies`` are the Set-Cookie fields of the first response: the second request brings them, as a client's would.
+    """
     import io
 
     second = {key: value for key, value in environ.items() if key not in _DROPPED}
@@ -182,7 +192,50 @@ def second_environ(environ: dict[str, Any], path: str, query: str) -> dict[str, 
     second["QUERY_STRING"] = query
     second["CONTENT_LENGTH"] = "0"
     second["wsgi.input"] = io.BytesIO()
+    for field in cookies:
+        _bring(second, field)
     return second
+
+
+def _bring(environ: dict[str, Any], field: str) -> None:
+    """Change the Cookie field of a request as a Set-Cookie demands (RFC 6265, 5.3)."""
+    from kirsch_web.fields import parse_http_date
+
+    pair, *rest = (part.strip() for part in field.split(";"))
+    attributes = {each.partition("=")[0].lower(): each.partition("=")[2] for each in rest}
+    below = attributes.get("path", "/").rstrip("/")
+    if not (environ.get("SCRIPT_NAME", "") + environ["PATH_INFO"] + "/").startswith(below + "/"):
+        return
+    name = pair.partition("=")[0]
+    kept = [each for each in environ.get("HTTP_COOKIE", "").split(";") if each.partition("=")[0].strip() != name]
+    kept = [each.strip() for each in kept if each.strip()]
+    expires = parse_http_date(attributes.get("expires", ""))
+    age = attributes.get("max-age", "")
+    if not (age == "0" or age.startswith("-") or (not age and expires is not None and expires <= 0)):
+        kept.append(pair)
+    if kept:
+        environ["HTTP_COOKIE"] = "; ".join(kept)
+    else:
+        environ.pop("HTTP_COOKIE", None)
+
+
+def with_cookies(fields: list[tuple[str, str]], cookies: Sequence[str]) -> list[tuple[str, str]]:
+    """The fields of the last response with the cookies that the responses before it have set; of two Set-Cookie for one
+    cookie the last counts."""
+    if not cookies:
+        return fields
+    found: dict[tuple[str, str], str] = {}
+    for field in (*cookies, *set_cookies(fields)):
+        pair, *rest = (part.strip() for part in field.split(";"))
+        scope = sorted(each.lower() for each in rest if each.lower().startswith(("path=", "domain=")))
+        found[pair.partition("=")[0], "; ".join(scope)] = field
+    others = [each for each in fields if each[0].lower() != "set-cookie"]
+    return [*others, *(("Set-Cookie", field) for field in found.values())]
+
+
+def set_cookies(fields: Iterable[tuple[str, str]]) -> list[str]:
+    """The values of the Set-Cookie fields."""
+    return [value for name, value in fields if name.lower() == "set-cookie"]
 
 
 _PARTS = re.compile(

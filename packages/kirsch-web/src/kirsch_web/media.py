@@ -49,7 +49,8 @@ def form_in(request: Request) -> None:
 class JsonOutTool(Tool):
     """The tool ``json_out``: what the handler returns becomes JSON, text and None too; a Response stays as it is.
 
-    The option ``type`` is another media type of JSON, such as ``application/vnd.shop+json``.
+    Options:
+        type: another media type of JSON, such as `application/vnd.shop+json`; default: application/json.
     """
 
     types = {"type": str}  # noqa: RUF012 - no one changes it

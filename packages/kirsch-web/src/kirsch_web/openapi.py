@@ -12,6 +12,7 @@ import typing
 from typing import Any
 
 from kirsch_web import convert
+from kirsch_web.constraints import constraints
 from kirsch_web.publishing import WITH_BODY
 
 TYPE_CHECKING = False
@@ -257,7 +258,13 @@ class _Schemas:
 
     def of(self, annotation: Any) -> dict[str, Any]:
         """The schema of an annotation; an empty one for what is not known."""
-        annotation = convert.plain(annotation)
+        schema = self._of(convert.plain(annotation))
+        length = {"array": "Items", "object": "Properties"}.get(schema.get("type", ""), "Length")
+        for each in constraints(annotation):
+            schema.update({name.replace("Length", length): value for name, value in each.schema.items()})
+        return schema
+
+    def _of(self, annotation: Any) -> dict[str, Any]:
         try:
             if annotation in _SCALARS:
                 return dict(_SCALARS[annotation])

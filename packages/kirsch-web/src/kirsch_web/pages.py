@@ -101,7 +101,7 @@ def unexpected(request: Request, failure: Exception) -> None:
 
     number = secrets.token_hex(4)
     text = report(request, failure, number)
-    request._response = None
+    request.discard()
     debug = bool(request.config.get("errors.debug", False))
     detail = "The server met an error of its own; its log has it under this number."
     error(request, HTTPError(500, detail, error_id=number), text if debug else "")
@@ -112,15 +112,19 @@ def report(request: Request, failure: BaseException, number: str = "") -> str:
     import traceback
 
     text = "".join(traceback.format_exception(type(failure), failure, failure.__traceback__))
+    note(request, text, f"error {number}: " if number else "")
+    return text
+
+
+def note(request: Request, text: str, label: str = "") -> None:
+    """Write the request's method and path, and ``text``, to the server's error log."""
     about = f"{request.environ.get('REQUEST_METHOD', '')} {request.environ.get('PATH_INFO', '')!r}"
-    label = f"error {number}: " if number else ""
     try:
         log = request.environ["wsgi.errors"]
         log.write(f"kirsch_web: {label}{about}\n{text}")
         log.flush()
     except Exception:  # noqa: BLE001, S110 - a log that fails must not cost the response
         pass
-    return text
 
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\\]")
@@ -128,12 +132,17 @@ _UNSAFE = re.compile(rb"[^A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]")
 
 
 def redirect(request: Request, stop: HTTPRedirect) -> None:
-    """Set the response of a redirect. Raises ValueError for one to another origin that is not declared external."""
+    """Set the response of a redirect. One to another origin that is not declared external is answered with 400: as a
+    rule the client has chosen the location. The log says what a programmer who means it has to write."""
     location = stop.location
     if not stop.external and leaves(location, request.origin):
-        raise ValueError(
-            f"a redirect to {location!r} leaves {request.origin}; say HTTPRedirect(..., external=True) if it may"
+        note(
+            request,
+            f"a redirect to {location[:200]!r} leaves {request.origin[:200]} and was answered with 400; write "
+            "HTTPRedirect(..., external=True) if it may\n",
         )
+        error(request, HTTPError(400, "this redirect would lead to another site"))
+        return
     location = _UNSAFE.sub(lambda match: b"%%%02X" % match[0][0], location.encode()).decode("ascii")
     response = request.response
     response.status = stop.status

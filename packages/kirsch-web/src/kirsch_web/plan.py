@@ -53,7 +53,7 @@ class Settings:
         self.config, self.origins = configuration.merge((configuration.DEFAULTS, *layers))
         self.limits = Limits(
             **{
-                name: configuration.KEYS[key](self.config[key])
+                name: configuration.KEYS[key].read(self.config[key])
                 for key, name in configuration.LIMITS.items()
                 if key in self.config
             }
@@ -162,6 +162,29 @@ def _hooks(app: Application, config: dict[str, Any]) -> list[Hook]:
             callback = configuration.imported(value)
             found.append(callback if isinstance(callback, Hook) else Hook(key.split(".")[1], callback))
     return found
+
+
+def refuses_unknown(app: Application, layers: Sequence[Layer]) -> bool:
+    """Whether a field that is no parameter is refused."""
+    return app.settings(layers).config.get("params.unknown") == "refuse"  # type: ignore[no-any-return]
+
+
+def missing_tools(app: Application, layers: Sequence[Layer], shape: Any) -> Iterable[str]:
+    """A sentence for each parameter whose value only a tool can give, if no such tool is on."""
+    for each in shape.parameters:
+        needed = getattr(getattr(each.inject, "__self__", None), "given_by", "")
+        if needed:
+            values, _ = configuration.merge(
+                layers
+            )  # with the layers that have mistakes, which are reported by themselves
+            on = [
+                key[6:-3] for key, value in values.items() if key.startswith("tools.") and key.endswith(".on") and value
+            ]
+            if not any(name == needed or getattr(app.tools.get(name), "gives", "") == needed for name in on):
+                yield (
+                    f"{shape.where}: parameter {each.name} needs the tool {needed}, which is not on for this path: "
+                    f"App(tools=[web.{needed}(...)]) or tools.{needed}.on"
+                )
 
 
 def refuse(error: HTTPError) -> Binder:

@@ -29,6 +29,9 @@ class CsrfTool(Tool):
 
     Browsers say where a request comes from: in Sec-Fetch-Site, and older ones in Origin. A request that brings neither,
     but cookies, must bring the token of :func:`csrf_token`. One without cookies carries no user's rights, and passes.
+
+    Options:
+        trusted: a list of other origins whose pages may send requests here, such as `https://shop.example`.
     """
 
     types = {"trusted": list}  # noqa: RUF012 - no one changes it
@@ -94,7 +97,17 @@ def csrf_token(request: Request) -> str:
 
 
 class SecurityHeadersTool(Tool):
-    """The tool ``security_headers``: what a browser needs to be told; a response's own fields count more."""
+    """The tool ``security_headers``: fields that make a browser careful, on every response, those of errors included.
+
+    Fields that the handler sets count more. The built-in error pages have a stricter Content-Security-Policy.
+
+    Options:
+        csp: the Content-Security-Policy; default: only what comes from the site itself. An empty text leaves the field
+            out.
+        hsts: seconds of Strict-Transport-Security, sent over HTTPS only; default: 0, not sent.
+        referrer: the Referrer-Policy; default: strict-origin-when-cross-origin. An empty text leaves the field out.
+        frames: X-Frame-Options; default: SAMEORIGIN. An empty text leaves the field out.
+    """
 
     types = {"csp": str, "hsts": int, "referrer": str, "frames": str}  # noqa: RUF012 - no one changes it
 
@@ -121,7 +134,7 @@ class SecurityHeadersTool(Tool):
             if hsts and request.scheme == "https":
                 headers.setdefault("Strict-Transport-Security", f"max-age={hsts}")
 
-        yield Hook(self.point, add, priority=70, name="security_headers")
+        yield Hook(self.point, add, priority=70, name="security_headers", always=True)
 
 
 def security_headers(**options: Any) -> SecurityHeadersTool:
@@ -134,7 +147,12 @@ def security_headers(**options: Any) -> SecurityHeadersTool:
 
 
 class BasicAuthTool(Tool):
-    """The tool ``basic_auth`` (RFC 7617): ``check(name, password)`` says who may pass; ``request.user`` is the name."""
+    """The tool ``basic_auth`` (RFC 7617): ``check(name, password)`` says who may pass; ``request.user`` is the name.
+
+    Options:
+        check: a callable that takes name and password and returns whether they are right; needed.
+        realm: the name of the part of the site, which browsers show; default: site.
+    """
 
     types = {"realm": str, "check": None}  # noqa: RUF012 - no one changes it
 
@@ -187,6 +205,12 @@ class ProxyTool(Tool):
 
     ``hops`` is how many proxies stand in front, each of which adds its value at the end of a field. Values beyond them
     are the client's own and are not believed. Where the server does this itself (Kirsch does), do not use the tool.
+
+    Options:
+        hops: how many proxies are in front; default: 1.
+        scheme: the field that has the scheme; default: X-Forwarded-Proto.
+        host: the field that has the host; default: X-Forwarded-Host.
+        remote: the field that has the client's address; default: X-Forwarded-For.
     """
 
     types = {"hops": int, "scheme": str, "host": str, "remote": str}  # noqa: RUF012 - no one changes it
@@ -227,7 +251,12 @@ def _hop(request: Request, name: str, hops: int) -> str:
 
 @tool("before_handler", priority=60)
 def trailing_slash(request: Request, *, missing: bool = True, extra: bool = True) -> None:
-    """The tool ``trailing_slash``: one URL for each page: with a slash at the end for ``index``, without for others."""
+    """The tool ``trailing_slash``: one URL for each page: with a slash at the end for ``index``, without for others.
+
+    Options:
+        missing: whether a slash that is missing is added, by a redirect with 308; default: true.
+        extra: whether one that is too many is removed; default: true.
+    """
     path = request.path
     if request.plan.function is None or request.method not in ("GET", "HEAD"):
         return
@@ -241,58 +270,6 @@ def trailing_slash(request: Request, *, missing: bool = True, extra: bool = True
     query = f"?{request.query_string}" if request.query_string else ""
     # One slash at the beginning: two would name another host.
     raise HTTPRedirect("/" + request.url(path)[len(request.origin) :].lstrip("/") + query, 308)
-
-
-@tool("before_finalize", priority=75)
-def etags(request: Request, *, weak: bool = False) -> None:
-    """The tool ``etags``: an ETag from the body where there is none, and answers to If-Match and If-None-Match."""
-    response = request.response
-    if not 200 <= response.status < 300 or response.streams:
-        return
-    etag = response.headers.get("ETag")
-    if not etag:
-        import hashlib
-
-        assert isinstance(response.body, bytes)
-        etag = f'{"W/" if weak else ""}"{hashlib.sha256(response.body).hexdigest()[:24]}"'
-        response.headers["ETag"] = etag
-    answer = conditional(request, etag)
-    if answer is not None:
-        _answer_condition(request, answer)
-
-
-def conditional(request: Request, etag: str) -> int | None:
-    """304 or 412 where If-None-Match or If-Match say so (RFC 9110, 13.2.2); None otherwise."""
-    wanted = request.headers.get("If-Match")
-    if wanted and not matches(wanted, etag, strong=True):
-        return 412
-    known = request.headers.get("If-None-Match")
-    if known and matches(known, etag, strong=False):
-        return 304 if request.method in ("GET", "HEAD") else 412
-    return None
-
-
-_TAG = re.compile(r'(W/)?"[\x21\x23-\x7e\x80-\xff]*"')
-
-
-def matches(field: str, etag: str, *, strong: bool) -> bool:
-    """Whether a list of entity tags, or ``*``, has ``etag``."""
-    if field.strip() == "*":
-        return True
-    if strong and etag.startswith("W/"):
-        return False
-    opaque = etag.removeprefix("W/")
-    return any(match[0].removeprefix("W/") == opaque and not (strong and match[1]) for match in _TAG.finditer(field))
-
-
-def _answer_condition(request: Request, status: int) -> None:
-    if status == 412:
-        raise HTTPError(412, "the resource is not the one that the client means")
-    response = request.response
-    response.status = 304
-    response.body = b""
-    for name in ("Content-Type", "Content-Encoding", "Content-Length"):
-        response.headers.remove(name)
 
 
 _COMPRESSED = ("text/*", "application/json", "application/problem+json", "application/javascript", "image/svg+xml")
@@ -310,6 +287,11 @@ def gzip(
 
     A page that shows both a secret and something that the client chose should not be compressed: its length tells
     about the secret (the attack BREACH). Streams are compressed part by part.
+
+    Options:
+        level: 1 (fast) to 9 (small), of gzip; default: 5.
+        least: bytes below which a body is sent as it is; default: 500.
+        types: the media types that are compressed; `text/*` is a group. Default: text, JSON, JavaScript, SVG.
     """
     from kirsch_web.compress import compress_response
 
@@ -318,7 +300,12 @@ def gzip(
 
 @tool("before_finalize")
 def expires(request: Request, *, seconds: int = 0, public: bool = False) -> None:
-    """The tool ``expires``: how long a response stays fresh; 0 means that it must be asked for each time."""
+    """The tool ``expires``: how long a client may use a response without asking again, as Cache-Control says it.
+
+    Options:
+        seconds: that time; default: 0, the client asks each time.
+        public: whether caches between server and client may keep the response for all; default: false.
+    """
     if request.response.status < 400:
         fresh = f"{'public' if public else 'private'}, max-age={seconds}"
         request.response.headers.setdefault("Cache-Control", fresh if seconds else "no-cache")

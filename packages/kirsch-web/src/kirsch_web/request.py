@@ -52,6 +52,8 @@ class Request:
     # Defaults of what is set on few requests only: an attribute of the class costs nothing for each request.
     previous: Request | None = None
     """The request that an internal redirect came from."""
+    earlier_cookies: Sequence[str] = ()
+    """The Set-Cookie fields of the requests that internal redirects have ended."""
     handler: Callable[[], object] | None = _PlannedHandler()  # type: ignore[assignment]
     """What is called for the page, while hooks run: a hook before the handler may replace it, or set None."""
     dispatched: Callable[[], object] | None = None
@@ -211,6 +213,13 @@ class Request:
     def has_response(self) -> bool:
         """Whether a handler or a hook has asked for the response, and may have changed it."""
         return self._response is not None
+
+    def discard(self) -> None:
+        """Forget the response, whose body may be a file that has to be closed: another one takes its place."""
+        response, self._response, self._result = self._response, None, NOTHING
+        close = None if response is None else getattr(response.body, "close", None)
+        if close is not None:
+            close()
 
     def varies_by_cookie(self) -> None:
         """Say in Vary that the response depends on the client's cookies; a plain result needs no Response for it."""

@@ -11,8 +11,14 @@ client at the same time, their changes are merged key by key; if both have chang
 with 409, and says so.
 
 Nothing is written, and no cookie sent, unless the handler has changed something; a page that has read the session says
-so in Vary. Log-in and log-out call :meth:`Session.rotate` and
-:meth:`Session.clear`, so that an id that was known before is worth nothing afterwards.
+so in Vary.
+
+With a store, log-in calls :meth:`Session.rotate` and log-out :meth:`Session.clear`: the store forgets the id that was
+known before, and a copy of the old cookie is worth nothing. **Without a store the server keeps nothing that it could
+forget.** ``clear`` makes the browser remove its cookie, and ``rotate`` has no effect on copies: who has copied a cookie
+before, from a backup of a browser's profile, say, can use it until ``max_age`` has passed. If log-out has to end a
+session everywhere, give the tool a store; else choose a short ``max_age``, or keep a counter for each user in the
+database, write it into the session at log-in, compare it, and raise it at log-out.
 """
 
 from __future__ import annotations
@@ -67,6 +73,8 @@ class Store(Protocol):
 class Session(MutableMapping[str, Any]):
     """The session of a request: a dictionary of what JSON can say, read when it is first touched."""
 
+    given_by = "session"
+    """The tool without which no request has one."""
     _values: dict[str, Any] | None = None
     _raw = b"{}"
     """The session as it was read."""
@@ -125,7 +133,10 @@ class Session(MutableMapping[str, Any]):
         return f"<Session {'not read' if self._values is None else self._values!r}>"
 
     def rotate(self) -> None:
-        """Give the session a new id, and forget the old one: call it when a user logs in or out."""
+        """Give the session a new id in the store, and forget the old one: call it when a user logs in.
+
+        A session in a cookie has no id; it is signed anew, and copies of the old cookie stay valid until ``max_age``.
+        """
         self._write()
         self.rotates = True
 
@@ -313,8 +324,21 @@ def _merged(before: dict[str, str], mine: dict[str, str], theirs: dict[str, str]
 
 
 class SessionTool(Tool):
-    """The tool ``session``; :func:`session` makes one."""
+    """The tool ``session``: a dictionary for each client; :func:`session` makes one.
 
+    Options:
+        secret: signs the cookie: a text of 16 characters or more, or a list of which the first signs and all are
+            accepted; needed.
+        cookie: the name of the cookie; default: session.
+        max_age: seconds after which a session that is not changed ends; default: two weeks.
+        store: where sessions are kept, such as a `web.SQLiteStore`; default: in the cookie itself.
+        secure: whether browsers send the cookie over HTTPS alone; default: true.
+        same_site: Lax, Strict or None; default: Lax.
+        path: the path below which browsers send the cookie; default: `/`.
+        domain: the domain whose hosts receive the cookie; default: this host alone.
+    """
+
+    gives = "session"
     types = {  # noqa: RUF012 - no one changes it
         "secret": None, "cookie": str, "max_age": int, "store": None, "secure": bool, "same_site": str,
         "path": str, "domain": str,

@@ -5,11 +5,14 @@ A handler's signature is read once, when its plan is made.
 
 from __future__ import annotations
 
+import copy
 import inspect
 import types
+from functools import partial
 from typing import Annotated, Any, get_args, get_origin
 
 from kirsch_web import convert
+from kirsch_web.constraints import constraints
 from kirsch_web.errors import ConfigError
 from kirsch_web.forms import Upload
 
@@ -42,8 +45,8 @@ class Parameter:
     """
 
     __slots__ = (
-        "annotation", "default", "field", "inject", "json", "many", "name", "none_allowed", "positional", "record",
-        "required", "source", "text", "uploads",
+        "annotation", "checks", "copies_default", "default", "field", "inject", "json", "many", "name", "none_allowed",
+        "positional", "record", "required", "source", "text", "uploads",
     )  # fmt: skip
 
     def __init__(self, name: str, annotation: Any, default: Any, positional: bool, where: str) -> None:
@@ -51,6 +54,8 @@ class Parameter:
         self.annotation = annotation
         self.required = default is inspect.Parameter.empty
         self.default = None if self.required else default
+        self.copies_default = not self.required and is_mutable(default)
+        """Whether each request needs a copy of the default, as a list does."""
         self.positional = positional
         self.source = "value"
         self.inject: Callable[[Any], Any] | None = None
@@ -72,18 +77,22 @@ class Parameter:
                 self.source = "header" if isinstance(mark, FromHeader) else "cookie"
                 self.field = mark.name
         plain = convert.plain(annotation)
+        self.checks = constraints(annotation)
         members = convert.union_members(plain)
         if members is not None:
             others = [member for member in members if member is not type(None)]
             if len(others) == 1:
                 plain = convert.plain(others[0])
+                self.checks += constraints(others[0])
         inject = getattr(plain, "__from_request__", None)
         if inject is not None and self.source == "value":
             self.source, self.inject = "inject", inject
+            self._refuse_constraints(where)
             return
         if _is_upload(plain) or (get_origin(plain) is list and get_args(plain) and _is_upload(get_args(plain)[0])):
             self.source = "upload"
             self.uploads = not _is_upload(plain)
+            self._refuse_constraints(where)
             return
         if self.source == "value":
             self.record = convert.record(plain)
@@ -94,9 +103,9 @@ class Parameter:
                 or (get_origin(plain) in convert.LISTS and items and convert.record(items[0]) is not None)
             ):
                 self.source = "record"
-                self.json = convert.json_converter(plain)
+                self.json = partial(convert.checked_json, convert.json_converter(plain), self.checks)
                 return
-        self.many = convert.many(plain)
+        self.many = convert.many(annotation)
         self.text = convert.text_converter(annotation)
         if self.text is None and self.many is None:
             raise ConfigError(
@@ -104,6 +113,21 @@ class Parameter:
             )
         if self.source == "value":
             self.json = convert.json_converter(annotation)
+
+    def _refuse_constraints(self, where: str) -> None:
+        if self.checks:
+            raise ConfigError(
+                f"{where}: parameter {self.name} is annotated {self.annotation!r}, a type of which no constraint is "
+                "checked"
+            )
+
+
+def is_mutable(default: Any) -> bool:
+    """Whether a value can be copied and its copy is another object, as of a list, a set or a record."""
+    try:
+        return copy.deepcopy(default) is not default
+    except Exception:  # noqa: BLE001 - of what is no data, such as a lock
+        return False
 
 
 def _is_upload(annotation: Any) -> bool:

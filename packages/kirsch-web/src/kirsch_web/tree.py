@@ -31,7 +31,7 @@ from kirsch_web import publishing
 from kirsch_web.bind import binder
 from kirsch_web.errors import ConfigError, NotFound
 from kirsch_web.finder import Finder
-from kirsch_web.plan import Endpoint, Plan, endpoint_of, refuse
+from kirsch_web.plan import Endpoint, Plan, endpoint_of, missing_tools, refuse, refuses_unknown
 from kirsch_web.shape import shape_of
 
 TYPE_CHECKING = False
@@ -372,9 +372,6 @@ class Tree(Finder):
         own = self.app.layer_of(function)
         if own is not None:
             layers = (*layers[: target.level], own, *layers[target.level :])
-        refuse_unknown = False
-        for each in layers:
-            refuse_unknown = each.values.get("params.unknown", "refuse" if refuse_unknown else "ignore") == "refuse"
         try:
             shape = shape_of(function)
             run = binder(
@@ -383,7 +380,7 @@ class Tree(Finder):
                 method=method,
                 is_index=target.is_index,
                 captured=names,
-                refuse_unknown=refuse_unknown,
+                refuse_unknown=refuses_unknown(self.app, layers),
             )
         except ConfigError as error:  # told with all others
             self.app.mistakes.extend(error.mistakes)
@@ -392,6 +389,7 @@ class Tree(Finder):
             self.app.mistakes.append(
                 f"{shape.where}: index takes no segments of the path; name it default, or drop *{shape.rest_name}"
             )
+        self.app.mistakes.extend(missing_tools(self.app, layers, shape))
         mark = publishing.mark_of(function)
         return self._plan(
             run,

@@ -168,7 +168,8 @@ def tee_output() -> None:
     request, response = serving.request, serving.response
     if "no-store" in request.headers.values("Cache-Control") or request.method == "HEAD":
         return
-    if httputil.valid_status(response.status)[0] >= 400:
+    status = httputil.valid_status(response.status)[0]
+    if status >= 400 or status == 206:  # a part is no answer to a request for the whole
         return
 
     def tee(body: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 
 from kirsch_web.compat.cherrypy._cperror import HTTPError
 from kirsch_web.compat.cherrypy._local import current, serving
+from kirsch_web.compat.cherrypy._status import valid_status
 from kirsch_web.compat.cherrypy.lib import as_iterable, closing, set_vary_header
 from kirsch_web.compress import Compressed
 
@@ -138,6 +139,8 @@ def gzip(compress_level: int = 5, mime_types: Any = ("text/html", "text/plain"),
     request, response = serving.request, serving.response
     set_vary_header(response, "Accept-Encoding")
     if not response.body or getattr(request, "cached", False):  # the cache keeps the body as it was sent
+        return
+    if valid_status(response.status)[0] == 206:  # a part of a file is a part of what it was
         return
     kind = response.headers.get("Content-Type", "").split(";")[0]
     for coding in request.headers.elements("Accept-Encoding"):

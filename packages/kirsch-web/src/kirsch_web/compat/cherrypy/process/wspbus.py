@@ -27,6 +27,8 @@ class ChannelFailures(Exception):
         return "\n".join(map(repr, self.args))
 
 
+_startup_cwd = os.getcwd()
+
 states = Enum("states", ("STOPPED", "STARTING", "STARTED", "STOPPING", "EXITING"))
 
 
@@ -157,7 +159,19 @@ class Bus:
                 self.log(f"Waiting for thread {thread.name}.")
                 thread.join()
         if self.execv:
-            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - the program itself
+            self._do_execv()
+
+    def _do_execv(self) -> None:
+        """Run the program again in this process, from the directory that it was started in.
+
+        Programs that stop by themselves, such as SABnzbd, call it by this name.
+        """
+        arguments = [sys.executable, *sys.orig_argv[1:]]
+        self.log(f"Re-spawning {' '.join(arguments)}")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.chdir(_startup_cwd)
+        os.execv(sys.executable, arguments)  # noqa: S606 - the program itself
 
     def wait(self, state: Any, interval: float = 0.1, channel: str | None = None) -> None:
         """Wait for a state, or one of several."""
