@@ -1,17 +1,26 @@
 # Kirsch: every command, for people and for CI alike. `make help` lists them.
 #
-#   PYTHON=python3.12   the interpreter to build for (default: CPython 3.13, or the newest one >= 3.10)
+#   PYTHON=python3.12   the interpreter to build for (default: CPython 3.13, or
+#                       the newest one >= 3.10)
 #   VENV=.venv          where the build and the tools are installed
-#   PROFILE=release     cargo's profile for the engine; `profiling` adds line tables
-#   TEST_PROFILE=testing  the one that `make test` builds with: `release` without what takes long to compile
+#   PROFILE=release     cargo's profile for the engine; `profiling` adds line
+#                       tables
+#   TEST_PROFILE=testing the one that `make serve` and `make test` build with:
+#                       quick to compile, with assertions
 #   BIND=127.0.0.1:8000 where `make serve` listens
-#   PYTEST_ARGS=...     e.g. PYTEST_ARGS='-k chunked -x'; PYTEST_SLOW_ARGS for the slow tests
-#   PYTEST_RERUNS=...   how often pytest runs a failed test again (never, but in CI)
-#   RERUN=.ci/rerun     before the commands that test without pytest: runs each once more if it fails (empty, but in CI)
-#   FUZZ_SECONDS=60     for each target; FUZZ_RUNS=10000000 bounds cases instead; FUZZ_TARGETS='a b' chooses
+#   PYTEST_ARGS=...     e.g. PYTEST_ARGS='-k chunked -x'; PYTEST_SLOW_ARGS for
+#                       the slow tests
+#   PYTEST_RERUNS=...   how often pytest runs a failed test again (never, but in
+#                       CI)
+#   RERUN=.ci/rerun     before the commands that test without pytest: runs each
+#                       once more if it fails (empty, but in CI)
+#   FUZZ_SECONDS=60     for each target; FUZZ_RUNS=10000000 bounds cases
+#                       instead; FUZZ_TARGETS='a b' chooses
 #   FUZZ_ARGS=          further arguments of libFuzzer, as -help=1 lists them
-#   SLOW_SEEDS=1000     how many simulated worlds of each kind the slow tests run
-#   PEERS=.venvs/peers  a virtual environment that holds the servers to compare with; SCENARIO=ka,chrome,... RIVALS=...
+#   SLOW_SEEDS=1000     how many simulated worlds of each kind the slow tests
+#                       run
+#   PEERS=.venvs/peers  a virtual environment that holds the servers to compare
+#                       with; SCENARIO=ka,chrome,... RIVALS=...
 #   SURVEY_ARGS=        further arguments of kirsch survey
 #   FOUNDING=           which of survey/founding (all)
 #   SHARED=../shared    where the shared corpus is looked for
@@ -64,11 +73,14 @@ sources = Cargo.toml $(wildcard Cargo.lock) LICENSE $(shell find $(1) -name __py
 
 .PHONY: help
 help: ## List the commands (this is also what a bare `make` does)
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { line = sprintf("  make %-12s", $$1); n = split($$2, words, " "); \
+		for (i = 1; i <= n; i++) { if (length(line words[i]) > 79) { print line; line = sprintf("%19s", "") } \
+		line = line " " words[i] } print line }' $(firstword $(MAKEFILE_LIST))
 	@sed -n 's/^#   /  /p' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: serve
-serve: same-python $(STAMPS)/kirsch.$(PROFILE) ## Build the server alone, then serve examples/hello.py on http://127.0.0.1:8000
+serve: same-python ## Build the server alone, then serve examples/hello.py on http://127.0.0.1:8000
+	@$(MAKE) $(STAMPS)/kirsch.$(TEST_PROFILE) PROFILE=$(TEST_PROFILE)
 	@echo "Serving examples/hello.py: open http://$(BIND)/, press Ctrl-C to stop."
 	@exec $(BIN)/kirsch --chdir examples --bind $(BIND) hello:app
 
@@ -90,27 +102,35 @@ test: same-python ## Build, and run the server's tests but the slow ones, and th
 	if [ -n "$$failed" ]; then echo "Failed:$$failed"; exit 1; fi
 
 .PHONY: test-all
-test-all: test test-slow ## Run every test on this Python
+test-all: test test-slow test-asan test-free ## Run every test, on this Python and on a free-threaded one
 
 # What takes long and rarely fails alone, with the profile that ships.
+SLOW_PARTS := test-slow-python loom test-rust-slow worst-case fuzz-briefly test-bench test-path test-query-slow test-web \
+	test-web-cherrypy survey-smoke
+
 .PHONY: test-slow
-test-slow: test-slow-python loom ## Run the slow tests: those marked so, Rust's, loom's models, paths, fuzzing, the other distributions, a survey
-	@$(MAKE) test-rust-slow
+test-slow: ## Run the slow tests: those marked so, Rust's, loom's models, paths, fuzzing, the other distributions, a survey
+	@for part in $(SLOW_PARTS); do $(MAKE) $$part; done
+
+.PHONY: slow-parts
+slow-parts:
+	@echo $(SLOW_PARTS)
+
+.PHONY: fuzz-briefly
+fuzz-briefly:
 	@$(MAKE) fuzz FUZZ_RUNS=10000 FUZZ_ARGS='-verbosity=0 -seed=1'
-	@$(MAKE) test-bench
-	@$(MAKE) test-path
+
+.PHONY: test-query-slow
+test-query-slow:
 	QUERY_CASES=100000 QUERY_HISTORIES=1000 timeout 1200 $(MAKE) test-query
-	timeout 300 $(MAKE) test-web
-	timeout 600 $(MAKE) test-web-cherrypy
-	@$(MAKE) survey-smoke
 
 .PHONY: test-rust
 test-rust: ## Run the quick tests of the Rust crates of the server alone, 200 simulated worlds among them
-	$(RERUN) cargo test -p wire -p engine -p sim --no-fail-fast
+	cargo test --profile $(TEST_PROFILE) -p wire -p engine -p sim --no-fail-fast
 
 .PHONY: test-rust-slow
 test-rust-slow: ## Run the other Rust tests: of the gateway, of the load generator, and SLOW_SEEDS simulated worlds
-	$(RERUN) cargo test -p load --no-fail-fast
+	$(RERUN) cargo test --profile $(TEST_PROFILE) -p load --no-fail-fast
 	@$(MAKE) test-gateway
 	$(RERUN) $(MAKE) sim SEEDS=$(SLOW_SEEDS)
 	$(RERUN) $(MAKE) sim SEEDS=$(SLOW_SEEDS) LOOP=1
@@ -119,11 +139,11 @@ test-rust-slow: ## Run the other Rust tests: of the gateway, of the load generat
 .PHONY: test-gateway
 test-gateway: $(STAMPS)/venv ## Run the Rust tests of the gateway, with the interpreter in VENV
 	@if $(BIN)/python .ci/libpython >/dev/null; then \
-		$(RERUN) cargo test -p gateway --no-fail-fast; \
+		$(RERUN) cargo test --profile $(TEST_PROFILE) -p gateway --no-fail-fast; \
 	else \
 		echo "Not run: the gateway's tests with an interpreter. The others follow."; \
 		export PYO3_BUILD_EXTENSION_MODULE=1 CARGO_TARGET_DIR=target/no-libpython; \
-		$(RERUN) cargo test -p gateway --test without_python --no-fail-fast; \
+		$(RERUN) cargo test --profile $(TEST_PROFILE) -p gateway --test without_python --no-fail-fast; \
 	fi
 
 # Everything is built anew for it, in a place of its own: otherwise each would throw away what the other has built.
@@ -133,7 +153,7 @@ loom: ## Try the orders in which threads can share the engine; LOOM_MAX_PREEMPTI
 
 .PHONY: sim
 sim: ## Simulate the engine's world: SEEDS=5000 of them, or SEED=7 alone and traced; SOCKETS=1 over real sockets, LOOP=1 in an event loop
-	@cargo run --quiet --profile test --package sim -- $(if $(SOCKETS),--sockets) $(if $(LOOP),--loop) $(if $(SEED),$(SEED),1..$(or $(SEEDS),200))
+	@cargo run --quiet --profile $(TEST_PROFILE) --package sim -- $(if $(SOCKETS),--sockets) $(if $(LOOP),--loop) $(if $(SEED),$(SEED),1..$(or $(SEEDS),200))
 
 # Nothing of the system is installed for these, and few packages: tests/real, which is slow, imports many more.
 .PHONY: test-python
@@ -149,6 +169,19 @@ test-slow-python: build $(STAMPS)/test $(STAMPS)/test-slow test-system ## Run th
 	bash tests/system_packages.sh chromium:chromium  # 290 MB, which only these need
 	SHARED="$(abspath $(SHARED))" $(BIN)/python -m pytest -m slow $(PYTEST_SLOW_ARGS) $(PYTEST_RERUNS) tests
 	@[ -f $(SHARED)/corpus/run_corpus.py ] || echo "Not run: the shared corpus, which is not at $(SHARED)/corpus."
+
+# About 1,700 misbehaviours under the four drivers; the slow tests try one driver a day.
+.PHONY: test-matrix
+test-matrix: build $(STAMPS)/test ## Have applications misbehave in every way under every driver
+	MATRIX_DRIVER=all $(BIN)/python -m pytest $(PYTEST_SLOW_ARGS) $(PYTEST_RERUNS) tests/test_matrix.py
+
+# The servers are installed into an environment of their own. Results are kept in target/robustness; remove it to begin anew.
+.PHONY: robustness
+robustness: build $(STAMPS)/test ## Measure misbehaving applications under Kirsch and other servers, for docs/robustness.md
+	[ -x .venvs/matrix-peers/bin/python ] || $(BIN)/python -m venv .venvs/matrix-peers
+	.venvs/matrix-peers/bin/python -m pip --quiet --disable-pip-version-check install gunicorn packaging gevent uvicorn httptools uvloop granian
+	$(BIN)/python scripts/robustness.py --out target/robustness
+	$(BIN)/python scripts/robustness.py --out target/robustness --table docs/robustness.md
 
 .PHONY: test-bench
 test-bench: build $(STAMPS)/test ## Run kirsch-bench's tests
@@ -210,6 +243,11 @@ bench-query: ## Measure kirsch-query beside SQLAlchemy, Pony, Peewee and Django'
 	.venvs/query-bench/bin/python -m pip --quiet --disable-pip-version-check install -r $(QUERY)/bench/rivals.txt -e $(QUERY)
 	.venvs/query-bench/bin/python $(QUERY)/bench/compare.py
 
+.PHONY: bench-query-plans
+bench-query-plans: $(QUERY_VENV)/.stamps/test ## Measure queries of kirsch-query on large tables beside SQL by hand
+	bash $(QUERY)/tests/install_databases.sh
+	"$(abspath $(QUERY_VENV))/bin/python" $(QUERY)/bench/plans.py
+
 # kirsch-web is pure Python too, with an environment of its own. WEB_TREES random trees are compared with the rules.
 WEB := packages/kirsch-web
 WEB_VENV ?= .venvs/web
@@ -222,6 +260,11 @@ test-web: $(WEB_VENV)/.stamps/test ## Run kirsch-web's tests; WEB_TREES=N compar
 .PHONY: test-web-trees
 test-web-trees: $(WEB_VENV)/.stamps/test ## Compare 100,000 random trees of kirsch-web with the rules
 	cd $(WEB) && WEB_TREES=100000 "$(abspath $(WEB_VENV))/bin/python" -m pytest tests/test_tree_rules.py
+
+# About three minutes of one processor; WEB_SEED=N repeats a run.
+.PHONY: test-web-requests
+test-web-requests: $(WEB_VENV)/.stamps/test ## Send 200,000 random hostile requests to kirsch-web, by WSGI and by ASGI
+	cd $(WEB) && WEB_REQUESTS=100000 "$(abspath $(WEB_VENV))/bin/python" -m pytest tests/test_random_requests.py
 
 .PHONY: test-web-pypy
 test-web-pypy: ## Run kirsch-web's tests on a PyPy >= 3.10, in .venvs/web-pypy
@@ -293,16 +336,18 @@ test-pythons: ## Run the Python tests, slow ones too, on every CPython >= 3.10 t
 	done; \
 	if [ -n "$$failed" ]; then echo "Failed on:$$failed"; exit 1; fi
 
-# The newest free-threaded CPython that is found.
+# The newest free-threaded CPython that is found, or else one that is built from source (seven minutes of processor time).
 .PHONY: test-free
-test-free: ## Run the Python tests on a CPython that may run without its lock, in .venvs/X.Yt
-	@read -r version python <<<"$$(.ci/pythons | grep 't ' | tail -n 1)"; \
-	if [ -z "$$python" ]; then \
-		echo "Not tested: no free-threaded CPython (python3.14t) is on PATH or in pyenv. To get one:"; \
-		echo "  pyenv install 3.14t, or scripts/free_threaded_python.sh ~/.local/python3.14t"; exit 1; \
-	fi; \
+test-free: ## Run the Python tests on a free-threaded CPython, in .venvs/X.Yt; without one, build it in target/python-free
+	@PATH="$$PWD/target/python-free/bin:$$PATH"; \
+	if ! .ci/pythons | grep -q 't '; then VERSIONS=3.14 scripts/free_threaded_python.sh target/python-free; fi; \
+	read -r version python <<<"$$(.ci/pythons | grep 't ' | tail -n 1)"; \
 	echo "== CPython $$version ($$python)"; \
 	$(MAKE) test-python VENV=.venvs/$$version PYTHON="$$python"
+
+.PHONY: test-asan
+test-asan: same-python ## Run quick tests against a server that is built with AddressSanitizer, in .venvs/asan
+	scripts/test_asan.sh $(abspath $(BIN))/python
 
 .PHONY: check
 check: check-rust check-pythons check-python check-module check-docs ## Check formats, lints, types, the stub against the module, and generated docs
@@ -430,7 +475,7 @@ FUZZ_TARGETS ?= $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 .PHONY: fuzz
 fuzz: ## Fuzz each target for FUZZ_SECONDS, from the seeds in tests/corpus; what breaks one stays in fuzz/artifacts
 	@bash tests/system_packages.sh c++:g++
-	cd fuzz && RUSTFLAGS="$(FUZZ_FLAGS)" cargo build --release --target $(FUZZ_HOST)
+	cd fuzz && RUSTFLAGS="$(FUZZ_FLAGS)" cargo build --release --target $(FUZZ_HOST) $(addprefix --bin ,$(FUZZ_TARGETS))
 	@cd fuzz; for target in $(FUZZ_TARGETS); do \
 		echo "== $$target"; \
 		./seed.sh $$target; \
@@ -439,6 +484,22 @@ fuzz: ## Fuzz each target for FUZZ_SECONDS, from the seeds in tests/corpus; what
 			-artifact_prefix=artifacts/$$target/ $(FUZZ_ARGS) \
 			$(if $(FUZZ_RUNS),-runs=$(FUZZ_RUNS),-max_total_time=$(FUZZ_SECONDS)); \
 	done
+
+# A program that counts its basic blocks holds the ceilings, with the same kind of compiler flags as above. Built without
+# them it prints nanoseconds, which depend on the machine.
+STEPS_FLAGS := --cfg steps -Ccodegen-units=1 -Cpasses=sancov-module $(addprefix -Cllvm-args=-sanitizer-coverage-,\
+	level=3 trace-pc-guard)
+SECONDS ?= 60
+
+.PHONY: worst-case
+worst-case: ## Hold the ceilings of SECURITY.md against the worst clients known, and search for worse ones for SECONDS
+	cd fuzz && RUSTFLAGS="$(STEPS_FLAGS)" cargo build --release --target $(FUZZ_HOST) --target-dir target/steps --bin worst_case
+	fuzz/target/steps/$(FUZZ_HOST)/release/worst_case $(SECONDS) $(SEED)
+
+.PHONY: worst-case-times
+worst-case-times: ## Print the nanoseconds of processor time that the worst clients known take
+	cd fuzz && cargo build --release --target $(FUZZ_HOST) --target-dir target/nanoseconds --bin worst_case
+	fuzz/target/nanoseconds/$(FUZZ_HOST)/release/worst_case 0
 
 # Echoes by crates/wire alone. AUTOBAHN_CASES=quick leaves out those that take long; or patterns, such as '12.1.*'.
 .PHONY: autobahn

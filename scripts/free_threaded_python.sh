@@ -108,6 +108,8 @@ cd source
     tail -n 30 "$work/make.log" >&2
     fail "configure failed"
 }
+# CPython's Makefile needs make's built-in rules, which the Makefile that called this has turned off.
+unset MAKEFLAGS MFLAGS
 make -s -j"${JOBS:-$(nproc)}" >"$work/make.log" 2>&1 || { tail -n 30 "$work/make.log" >&2; fail "it does not compile"; }
 make -s install >>"$work/make.log" 2>&1 || { tail -n 30 "$work/make.log" >&2; fail "it cannot be installed"; }
 "$prefix/bin/python3" -c 'import sys, ssl, sqlite3, ctypes; assert not sys._is_gil_enabled(); print(sys.version)'

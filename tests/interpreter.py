@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 import sysconfig
 
@@ -11,6 +12,9 @@ import pytest
 # A flag of the interpreter's own, because what a test imports may turn the lock of its own process on.
 HAS_LOCK = not sysconfig.get_config_var("Py_GIL_DISABLED") or getattr(sys.flags, "gil", None) == 1
 """Whether it runs one thread at a time: all do but free-threaded ones, and those too if told to (``PYTHON_GIL=1``)."""
+
+ENGINES = 1 if HAS_LOCK else len(os.sched_getaffinity(0))
+"""How many engines a process with threads has. Each keeps its log short by itself."""
 
 needs_lock = pytest.mark.skipif(not HAS_LOCK, reason="this interpreter has no lock that a call could keep from others")
 needs_no_lock = pytest.mark.skipif(HAS_LOCK, reason="this interpreter has a lock; make test-free finds one without")

@@ -126,6 +126,7 @@ def serve(options: dict[str, Any]) -> None:
     signal.set_wakeup_fd(native.wakeup_fd(), warn_on_full_buffer=False)
     driver.run(native)
     driver.end()
+    _native.flush_logs(5.0)  # as kirsch.Server does
 
 
 if __name__ == "__main__":

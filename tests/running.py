@@ -30,6 +30,8 @@ STOP_SECONDS = 10.0
 
 COMMAND_VARIABLE = "KIRSCH_TEST_SERVER_COMMAND"
 
+_STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
+
 STARTED = re.compile(r"^on (?P<addresses>\S.*)$", re.MULTILINE)
 _ANY_ADDRESS = re.compile(r"(?P<addresses>http://[^\s/]+:[0-9]+)")
 _PANIC = re.compile(r"panicked at")
@@ -113,6 +115,7 @@ class Running:
         self._stdout = Transcript(process.stdout)
         self._stderr = Transcript(process.stderr)
         self._group_killed = False
+        self._told_to_stop = False
         try:
             match = self._stderr.wait_for(started, START_SECONDS)
         except AssertionError:
@@ -187,6 +190,7 @@ class Running:
 
     def send(self, number: int) -> None:
         """Send a signal to the process that was started."""
+        self._told_to_stop |= number in _STOPPING
         self.process.send_signal(number)
 
     def said_at(self, number: int, outcome: str) -> str:
@@ -223,8 +227,8 @@ class Running:
     def finish(self) -> list[str]:
         """End whatever of the server still runs, and return what was wrong with it, one sentence each."""
         complaints = []
-        # A test that has seen the end (stop, or process.wait) knows of it: only an unseen end is a surprise.
-        seen = self.process.returncode is not None
+        # A test that has asked for the end, or has seen it (process.wait), expects it. Any other end is a fault.
+        seen = self._told_to_stop or self.process.returncode is not None
         if not seen and self.process.poll() is not None:
             complaints.append(f"it ended by itself with exit status {self.process.returncode}")
         if self.process.returncode is None:

@@ -40,7 +40,7 @@ def test_request_finds_nothing_that_another_has_done_to_its_scope(serve: Serve) 
             )
 
 
-@pytest.mark.skipif(not HAS_GIL, reason="without a GIL nobody knows who else refers to a scope")
+@pytest.mark.skipif(not HAS_GIL, reason="without the GIL another thread may refer to a scope at any time")
 def test_scope_that_nobody_has_touched_is_used_again(serve: Serve) -> None:
     site = serve("asgi_scope_app:untouching", cwd=HERE)
     with Peer.connect(site.host, site.port) as peer, Peer.connect(site.host, site.port) as other:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kirsch.calling import find_problem, interface_of
+from kirsch.calling import contradiction, find_problem, interface_of
 
 
 def plain(environ: Any, start_response: Any) -> Any: ...
@@ -222,3 +222,59 @@ def test_asgi_is_called_asgi() -> None:
         refused = find_problem(found)
         assert refused is not None
         assert refused.is_asgi
+
+
+def generates(scope: Any, receive: Any, send: Any) -> Any:
+    yield scope
+
+
+@types.coroutine
+def old_coroutine(scope: Any, receive: Any, send: Any) -> Any:
+    yield scope
+
+
+class MadeElsewhere:
+    """What it returns may be anything."""
+
+    def __new__(cls, scope: Any, receive: Any, send: Any) -> Any: ...
+
+
+def test_interface_that_contradicts_the_signature_is_found() -> None:
+    instance = AsgiInstance()
+    of_asgi: tuple[Any, ...] = (asgi, functools.partial(asgi), instance, instance.method, AsgiClass, AwaitableClass)
+    for found in of_asgi:
+        assert "--interface wsgi" in contradiction(found, "wsgi"), found
+        assert contradiction(found, "asgi") == "", found
+    three: Any = functools.partial(lambda a, environ, start_response, more=1: [], 1)
+    of_wsgi: tuple[str, ...] = (
+        "plain",
+        "lambda",
+        "positional-only",
+        "instance",
+        "bound",
+        "class method",
+        "static",
+        "class",
+    )
+    of_wsgi += ("class with new", "static call", "class call", "partial", "partial keyword", "partial of partial")
+    for found in (*(FINE[name] for name in of_wsgi), three, generator, generates, OfBoth(), type("Bare", (), {})):
+        assert "--interface asgi" in contradiction(found, "asgi"), found
+
+
+def test_interface_is_believed_if_the_signature_does_not_tell() -> None:
+    for name, found in FINE.items():
+        assert contradiction(found, "wsgi") == "", name
+    unknown: tuple[str, ...] = (
+        "args",
+        "one and args",
+        "decorated",
+        "lying signature",
+        "cached",
+        "class with both",
+        "metaclass",
+        "proxy",
+    )
+    unknown += ("mock", "builtin", "builtin of one argument", "operator", "builtin class", "derived from C")
+    taken: tuple[Any, ...] = (lambda a, b, c: None, lambda a, b, c=None: None, old_coroutine, MadeElsewhere)
+    for found in (*(FINE[name] for name in unknown if name not in ("lying signature", "derived from C")), *taken):
+        assert contradiction(found, "asgi") == "", found

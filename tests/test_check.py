@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -282,7 +283,7 @@ def test_a_likely_mistake_is_pointed_out(args: list[str], beginning: str, here: 
         (["-b", "unix:no/k.sock"], 1, "cannot listen on unix:no/k.sock: there is no directory {here}/no; create it"),
         (["-b", f"unix:/tmp/{'x' * 108}"], 1, f"cannot listen on unix:/tmp/{'x' * 108}: /tmp/{'x' * 108} has 113"),
         (["-b", "unix:hello.py"], 1, "cannot listen on unix:hello.py: {here}/hello.py exists and is not a socket"),
-        (["-b", ":8001", "-b", ":8001"], 1, "cannot listen on :8001: :8001 asks for http://0.0.0.0:8001 too;"),
+        (["-b", ":8001", "-b", ":8001"], 2, "-b: ':8001' is the address of ':8001'; give each address once"),
         (["-b", ":8001", "--metrics-bind", ":8001"], 1, "cannot listen on :8001: :8001 asks for http://0.0.0.0:8001 t"),
         (["--user", "nosuchuser"], 2, "--user: there is no user 'nosuchuser'"),
         (["--access-logformat", "%(zz)s"], 2, "--access-logformat: '%(zz)s' is no access log format: there is no atom"),
@@ -380,3 +381,50 @@ def test_what_only_root_can_is_pointed_out_to_others(here: Path) -> None:
     assert done.returncode == 1
     assert "kirsch: cannot listen on 127.0.0.1:1: this user may not bind port 1; take one from " in done.stderr
     assert "kirsch: cannot write the log /log: Permission denied\n" in done.stderr
+
+
+CONTRADICTED = {
+    "asgi": ["--interface=asgi", "both:wsgi"],
+    "wsgi": ["--interface=wsgi", "both:asgi"],
+    "factory": ["--interface=asgi", "both:make()"],
+    "default": ["--interface=asgi", "both:wsgi", "--mount=/a=wsgi:both:wsgi"],
+    "mount": ["--mount=/a=asgi:both:wsgi", "both:asgi"],
+    "mount of wsgi": ["--mount=/a=wsgi:both:asgi"],
+    "mounts": ["--interface=asgi", "--mount=/a=both:wsgi", "--mount=/b=both:asgi"],
+}
+
+
+@pytest.mark.parametrize("name", CONTRADICTED)
+def test_interface_that_contradicts_the_signature_is_refused(name: str, write: Write, here: Path) -> None:
+    """It would be a 500 for each request."""
+    write(
+        """
+        def wsgi(environ, start_response):
+            start_response("200 OK", [])
+            return [b"here"]
+
+        async def asgi(scope, receive, send): ...
+
+        def make():
+            return wsgi
+
+        def either(*args): ...
+
+        def three(a, b, c): ...
+        """,
+        "both.py",
+    )
+    done = check(*CONTRADICTED[name], cwd=here)
+    assert done.returncode != 0, done.stdout
+    assert " is ok" not in done.stdout
+    (line,) = [line for line in done.stderr.splitlines() if "both:" in line]
+    assert re.search(r"--interface [aw]sgi would call .*; omit that, or write [aw]sgi$", line), line
+    served = kirsch(*CONTRADICTED[name], "-b", "127.0.0.1:0", cwd=here)
+    assert served.returncode == 3, served
+    assert line.partition("both:")[2] in served.stderr
+    for fine in (
+        ["--interface=asgi", "both:either"],
+        ["--interface=asgi", "both:three"],
+        ["--interface=wsgi", "both:either"],
+    ):
+        assert check(*fine, cwd=here).returncode == 0, fine

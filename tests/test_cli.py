@@ -362,7 +362,7 @@ def test_help_names_the_subcommands() -> None:
         shown = "".join(line.strip() for line in usage)
         installed = sorted(each.name for each in entry_points(group="kirsch.commands"))
         assert {"bench", "profile", "survey"} <= set(installed)
-        assert shown == f"kirsch check|top|static|completion|man|{'|'.join(installed)}|help ..."
+        assert shown == f"kirsch check|top|quarantine|static|completion|man|{'|'.join(installed)}|help ..."
 
 
 def test_commands_of_kirsch_web_run(tmp_path: Path) -> None:
@@ -389,12 +389,23 @@ def test_help_all_names_every_setting(args: list[str]) -> None:
         assert all(flag in shown for flag in each.flags)
 
 
-@pytest.mark.parametrize("name", ["check", "top", "bench", "survey", "profile", "completion", "man", "static"])
+@pytest.mark.parametrize(
+    "name", ["check", "top", "quarantine", "bench", "survey", "profile", "completion", "man", "static"]
+)
 def test_help_of_a_command_is_what_the_command_prints(name: str) -> None:
-    done = run("help", name)
+    done = run("help", name, env={"COLUMNS": "80"})
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"usage: kirsch {name}")
-    assert done.stdout == run(name, "--help").stdout
+    assert done.stdout == run(name, "--help", env={"COLUMNS": "80"}).stdout
+    assert [line for line in done.stdout.splitlines() if len(line) > 80] == []
+    assert "docs/" not in done.stdout, "users have no such file"
+
+
+@pytest.mark.parametrize("command", [["help", "all"], ["routes", "--help"], ["explain", "--help"]])
+def test_other_help_fits_80_columns(command: list[str]) -> None:
+    done = run(*command, env={"COLUMNS": "80"})
+    assert [line for line in done.stdout.splitlines() if len(line) > 80] == []
+    assert "docs/" not in done.stdout, "users have no such file"
 
 
 def test_help_of_a_misspelled_command_names_the_right_one() -> None:
@@ -495,7 +506,7 @@ def test_the_background_is_systemds(write: Write, here: Path) -> None:
     user = "" if os.geteuid() == 0 else "--user "
     assert line == (
         f"there is no flag -D; systemd keeps a server in the background: `systemd-run {user}--unit=kirsch --same-dir "
-        "--property=Type=notify kirsch -b 127.0.0.1:0 hello`, or a unit as in docs/deploy/systemd.md"
+        "--property=Type=notify kirsch -b 127.0.0.1:0 hello`, or a unit file of your own"
     )
 
 

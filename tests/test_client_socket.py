@@ -67,7 +67,7 @@ def test_request_whose_socket_is_not_used_is_an_ordinary_one(serve: Serve) -> No
             assert response.body == b"<ClientSocket of a connection that is not taken over>"
         peer.send(build_request("GET", "/late"))
         assert peer.read_response("GET").body.startswith(b"the connection cannot be taken over: ")
-        for headers in ({}, HANDSHAKE | {"Sec-WebSocket-Version": "8"}, {"Connection": "Upgrade", "Upgrade": "other"}):
+        for headers in ({}, {"Connection": "Upgrade", "Upgrade": "other"}):
             peer.send(build_request("GET", "/", headers=headers))
             assert peer.read_response("GET").body == b"None"
         # The same connection can still be taken over.
@@ -75,6 +75,14 @@ def test_request_whose_socket_is_not_used_is_an_ordinary_one(serve: Serve) -> No
         assert peer.read_head().status == 101
         peer.send(b"hello")
         assert peer.read_exactly(5) == b"hello"
+
+
+def test_connection_ends_with_a_handshake_of_an_old_version(serve: Serve) -> None:
+    site = serve_app(serve)
+    with Peer.connect(site.host, site.port, timeout=20) as peer:
+        peer.send(build_request("GET", "/", headers=HANDSHAKE | {"Sec-WebSocket-Version": "8"}))
+        assert peer.read_response("GET").body == b"None"
+        assert peer.read_until_closed() == b""
 
 
 @pytest.mark.parametrize("driver", DRIVERS, ids=" ".join)

@@ -180,8 +180,8 @@ TRIED = {
     "web-servers.md": {"sh": 1, "apache": 1, "lighttpd": 1, "caddy": 1, "haproxy": 1},
     "platform.md": {"procfile": 1},
     "containers.md": {"dockerfile": 2, "sh": 1, "": 1},
-    # tests/test_fronts.py runs them, and its command is tried below.
-    "gateways.md": {"sh": 1, "nginx": 3, "apache": 4, "lighttpd": 4, "caddy": 1, "haproxy": 1},
+    # tests/test_fronts.py and tests/test_shared_hosting.py run them, and its command is tried below.
+    "gateways.md": {"sh": 1, "nginx": 3, "apache": 5, "python": 1, "lighttpd": 4, "caddy": 1, "haproxy": 1},
     # tests/test_machines.py runs them.
     "machines.md": {"sh": 3, "haproxy": 1, "nginx": 1},
     "kubernetes.md": {"yaml": 2, "sh": 1, "": 1},

@@ -1,4 +1,4 @@
-"""Over TCP the end of a connection leaves in the packet that has the last byte of its last response.
+"""Over TCP the end of a connection leaves in the packet that has the last byte of its response, and never without it.
 
 That is a packet less. And a client that has read that byte and looks at the connection, as web servers do before they
 send a further request on it, cannot take it for one that is kept.
@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway_clients import COMPLETE, Broken, FastCgi, request, variables
+from gateway_clients import COMPLETE, Broken, FastCgi, request, scgi, uwsgi, variables
+from interpreter import needs_gevent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from running import Running, Serve
 
@@ -94,3 +96,73 @@ def test_fastcgi_response_needs_no_packet_for_the_end(serve: Serve) -> None:
                 first.ask(SERVER_SOFTWARE="Apache/2.4")
         # The worker drains now.
         assert min(map(ask_and_see_the_end, others)) == min(kept)
+
+
+# Answers when the test says so. The socket blocks the thread under each driver: greenlets and coroutines stop with it.
+APP = """
+import os, socket
+
+def wait():
+    talk = socket.socket(socket.AF_UNIX)
+    talk.connect(os.environ["TALK"])
+    talk.recv(1)
+    talk.close()
+
+def app(environ, start_response):
+    wait()
+    start_response("200 OK", [("Content-Length", "6")])
+    return [b"answer"]
+
+async def asgi(scope, receive, send):
+    assert scope["type"] == "http"
+    wait()
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"6")]})
+    await send({"type": "http.response.body", "body": b"answer"})
+"""
+REQUESTS = {
+    "http": b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+    "fastcgi": request(1, variables(), keep=False),
+    "scgi": scgi(variables()),
+    "uwsgi": uwsgi(variables()),
+}
+DRIVERS = {
+    "threads": ("app", "--threads", "4"),
+    "one thread": ("app", "--threads", "1"),
+    "gevent": ("app", "--driver", "gevent"),
+    "asyncio": ("asgi", "--lifespan", "off"),
+}
+# ASGI applications are served over HTTP alone.
+SERVED = [
+    (driver, protocol) for driver in DRIVERS for protocol in REQUESTS if driver != "asyncio" or protocol == "http"
+]
+
+
+@pytest.mark.parametrize(("driver", "protocol"), SERVED)
+def test_bytes_behind_the_last_request_do_not_destroy_its_response(
+    serve: Serve, write_app: Callable[[str], str], tmp_path: Path, driver: str, protocol: str
+) -> None:
+    """They have arrived, and the server has not read them, when it sends the response and closes the connection."""
+    if driver == "gevent":
+        needs_gevent()
+    name, *args = DRIVERS[driver]
+    address = "" if protocol == "http" else f"{protocol}:"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "talk"))
+        listener.listen()
+        listener.settimeout(PATIENCE)
+        running = serve(
+            f"{write_app(APP)}:{name}", "--bind", f"{address}127.0.0.1:0", *args, env={"TALK": str(tmp_path / "talk")}
+        )
+        port = int(running.wait_for(r"^on .*127\.0\.0\.1:(\d+)$")[1])
+        for _ in range(5):
+            with socket.create_connection(("127.0.0.1", port), PATIENCE) as client:
+                client.sendall(REQUESTS[protocol])
+                talk, _ = listener.accept()
+                client.sendall(b"x")  # too little for any protocol to refuse
+                talk.sendall(b".")
+                talk.close()
+                received = b""
+                with contextlib.suppress(ConnectionResetError):
+                    while part := client.recv(1 << 16):
+                        received += part
+            assert b"answer" in received, received

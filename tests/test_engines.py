@@ -180,11 +180,15 @@ def test_calls_have_numbers_of_their_own(served: tuple[kirsch.Server, str]) -> N
         client.start()
     try:
         wait_until(lambda: server.statistics()["running"] == THREADS, "as many run as may", PATIENCE)
+        wait_until(
+            lambda: all("leave.wait" in "".join(each["stack"]) for each in server.statistics()["exchanges"]),
+            "all have come to where they wait",
+            PATIENCE,
+        )
         exchanges = server.statistics()["exchanges"]
         assert len({exchange["number"] for exchange in exchanges}) == THREADS
         numbers = {int(exchange["thread"].removeprefix("kirsch-")) for exchange in exchanges}
         assert len(numbers.intersection(FIRST)) == len(numbers.intersection(SECOND)) == THREADS // 2
-        assert all("leave.wait" in "".join(exchange["stack"]) for exchange in exchanges)
     finally:
         leave.set()
         for client in clients:

@@ -161,6 +161,7 @@ def test_requests_of_a_kept_connection_have_environs_of_their_own(gateway: Gatew
         ("/app", "/app/x", "", ("/app", "/x")),
         ("/app", "/app", "", ("/app", "")),
         ("/", "/app", "/x", ("", "/app/x")),
+        ("/", "/index.fcgi", "/", ("", "/")),
     ],
 )
 def test_script_name_setting_splits_the_path(
@@ -170,6 +171,44 @@ def test_script_name_setting_splits_the_path(
     with gateway.fastcgi() as front:
         found = environ(front.ask(SCRIPT_NAME=script_name, PATH_INFO=path_info))
     assert (found["SCRIPT_NAME"], found["PATH_INFO"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("mounts", "script_name", "path_info", "target", "expected"),
+    [
+        # nginx: `uwsgi_param SCRIPT_NAME /app;` beside `include uwsgi_params;`, which has the whole path as PATH_INFO.
+        ([], "/app", "/app/x", "/app/%78?q", ("/app", "/x")),
+        (["/app"], "/app", "/app/x", "/app/%78?q", ("/app", "/x")),
+        (["/app"], "/app", "/app", "/app", ("/app", "")),
+        (["/app"], "/app", "/x", "/app/x", ("/app", "/x")),
+        (["/app"], "", "/app/x", "/app/x", ("/app", "/x")),
+        # The client asked for a path that has the same beginning twice.
+        (["/app"], "/app", "/app/x", "/app/app/x", ("/app/app", "/x")),
+        # The web server serves everything below another path.
+        (["/app"], "/site", "/app/x", "/site/app/x", ("/site/app", "/x")),
+        (["/app"], "/site", "/x", "/site/x", ("/site", "/x")),
+        (["/app", "/app/deep"], "/app", "/deep/x", "/app/deep/x", ("/app/deep", "/x")),
+    ],
+)
+def test_a_prefix_that_the_web_server_names_is_counted_once(
+    serve: Serve,
+    tmp_path: Path,
+    mounts: list[str],
+    script_name: str,
+    path_info: str,
+    target: str,
+    expected: tuple[str, str],
+) -> None:
+    gateway = Gateway(serve, tmp_path, *(f"--mount={path}=gateway_app:app" for path in mounts))
+    others: dict[str, Any] = {"SCRIPT_NAME": script_name, "PATH_INFO": path_info}
+    listed = variables(target=target, **others)
+    with gateway.fastcgi() as front:
+        found = [environ(front.ask(target=target, **others))]
+    found += [environ(by_hand.parse(gateway.once(protocol, listed))) for protocol in ("uwsgi", "scgi")]
+    # `uwsgi_modifier1 30;`, which the documentation of uWSGI demands beside such a SCRIPT_NAME.
+    asked = by_hand.uwsgi(listed, modifiers=(30, 0))
+    found.append(environ(by_hand.parse(by_hand.exchange(gateway.paths["uwsgi"], asked))))
+    assert [(each["SCRIPT_NAME"], each["PATH_INFO"]) for each in found] == [expected] * 4
 
 
 def test_connection_is_kept_or_closed_as_the_flag_says(gateway: Gateway) -> None:
@@ -493,13 +532,15 @@ def test_reload_loses_no_request_of_connections_that_nginx_keeps(gateway: Gatewa
 
 
 @pytest.mark.parametrize("family", ["unix", "tcp"])
-def test_descriptor_0_is_served_when_a_web_server_starts_it(tmp_path: Path, family: str) -> None:
+@pytest.mark.parametrize("how", ["command", "serve"])
+def test_descriptor_0_is_served_when_a_web_server_starts_it(tmp_path: Path, family: str, how: str) -> None:
     """As lighttpd, mod_fcgid and spawn-fcgi do (FastCGI specification, section 2.2)."""
+    own = "import kirsch, gateway_app; kirsch.serve(gateway_app.app)"
     address: Any = str(tmp_path / "s") if family == "unix" else ("127.0.0.1", 0)
     with socket.socket(socket.AF_UNIX if family == "unix" else socket.AF_INET) as listener:
         listener.bind(address)
         listener.listen()
-        command = [sys.executable, "-m", "kirsch", "gateway_app:app"]
+        command = [sys.executable, *(["-m", "kirsch", "gateway_app:app"] if how == "command" else ["-c", own])]
         env = {**os.environ, "PYTHONPATH": os.path.dirname(__file__)}
         process = subprocess.Popen(command, stdin=listener.fileno(), stderr=subprocess.PIPE, env=env)
         try:
@@ -509,7 +550,27 @@ def test_descriptor_0_is_served_when_a_web_server_starts_it(tmp_path: Path, fami
             process.terminate()
             _, errors = process.communicate(timeout=30)
         assert process.returncode == 0
-        assert b"\non fastcgi:" in errors
+        assert how == "serve" or b"\non fastcgi:" in errors
+
+
+def test_server_without_an_address_takes_the_sockets_of_systemd(tmp_path: Path) -> None:
+    program = (
+        "import os, kirsch, gateway_app\n"
+        "os.dup2(0, 3), os.close(0)\n"
+        "os.environ.update(LISTEN_FDS='1', LISTEN_PID=str(os.getpid()))\n"
+        "kirsch.serve(gateway_app.app)\n"
+    )
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+        env = {**os.environ, "PYTHONPATH": os.path.dirname(__file__)}
+        process = subprocess.Popen([sys.executable, "-c", program], stdin=listener.fileno(), env=env)
+        try:
+            answer = by_hand.exchange(str(tmp_path / "s"), b"GET / HTTP/1.0\r\nHost: a\r\n\r\n")
+        finally:
+            process.terminate()
+            process.wait(30)
+    assert answer.startswith(b"HTTP/1.1 200 ")
 
 
 @pytest.mark.parametrize(

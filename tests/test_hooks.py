@@ -7,11 +7,13 @@ import os
 import signal
 import textwrap
 import threading
+import urllib.request
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from proc import wait_until
+from running import title
 from test_check import check
 
 if TYPE_CHECKING:
@@ -23,8 +25,8 @@ HOOKS = """
     import json, os
 
     def note(hook, worker):
-        record = {"hook": hook, "index": worker.index, "pid": worker.pid, "threads": worker.settings.threads,
-                  "in": os.getpid(), "app": "site_app" in __import__("sys").modules}
+        record = {"hook": hook, "index": worker.index, "number": worker.number, "pid": worker.pid,
+                  "threads": worker.settings.threads, "in": os.getpid(), "app": "site_app" in __import__("sys").modules}
         with open(os.environ["NOTES"], "a") as notes:
             notes.write(json.dumps(record) + "\\n")
 
@@ -89,9 +91,22 @@ def test_worker_start_and_stop_are_called_in_each_worker(site: Site, mode: tuple
     assert sorted(note["pid"] for note in started) == sorted(pids)
     assert sorted(note["index"] for note in started) == [0, 1]
     assert all(note["in"] == note["pid"] and note["app"] and note["threads"] == 3 for note in started)
+    for note in started:
+        assert title(note["pid"]).startswith(f"kirsch: worker {note['number']} [")
     assert not site.of("stop")
     assert server.stop() == 0
     assert sorted(note["in"] for note in site.of("stop")) == sorted(pids)
+
+
+def test_hooks_and_the_status_page_call_a_worker_alike(site: Site) -> None:
+    server = site.start("-w2", "--metrics-bind=127.0.0.1:0", *BOTH)
+    metrics = server.wait_for(r"^metrics on (\S+)$")[1]
+    before = server.wait_for_workers(2)
+    server.said_at(signal.SIGHUP, "SIGHUP: done")
+    for pid in server.wait_for_workers(2, without=before):
+        (number,) = [note["number"] for note in site.of("start") if note["pid"] == pid]
+        with urllib.request.urlopen(f"{metrics}/status.json", timeout=20) as response:
+            assert [each["worker"] for each in json.load(response)["workers"] if each["pid"] == pid] == [number]
 
 
 def test_hooks_of_a_single_process(site: Site) -> None:

@@ -83,6 +83,24 @@ def test_combined_lines_go_to_a_file(serve: Serve, write_app: Write, tmp_path: P
     assert match[2] == "500"
 
 
+def test_paths_need_not_be_utf_8(serve: Serve, write_app: Write, tmp_path: Path) -> None:
+    """On Linux a name is bytes; Python has those that are no UTF-8 as surrogates (PEP 383)."""
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    (folder / "file.txt").write_text("hi")
+    server = serve(
+        write_app(APP),
+        f"--access-logfile={folder}/access.log",
+        f"--error-logfile={folder}/error.log",
+        f"--static=/files={folder}",
+    )
+    assert server.page("/files/file.txt") == "hi"
+    assert get(server, "/boom") == 500
+    assert server.stop() == 0
+    assert len((folder / "access.log").read_text().splitlines()) == 2
+    assert "Traceback" in (folder / "error.log").read_text()
+
+
 def test_lines_go_to_stdout(serve: Serve, write_app: Write) -> None:
     running = serve(write_app(APP), "--access-logfile", "-")
     get(running, "/visible")

@@ -360,7 +360,7 @@ def status(url: str) -> Any:
 
 
 def board_of(site: Running) -> Scoreboard:
-    return top._board(site.pid)
+    return top.board_of(site.pid)
 
 
 def children(pid: int) -> set[int]:

@@ -456,7 +456,8 @@ def test_program_serves_mounts_by_start_and_in_its_own_loop() -> None:
 
 def test_program_is_told_what_cannot_be_mounted() -> None:
     for mounts, app, complaint in [
-        ({"shop": mounted_app.wsgi, "/x y?": mounted_app.api}, None, "is more than a path"),
+        ({"/shop": mounted_app.wsgi, "/x y?": mounted_app.api}, None, "is more than a path"),
+        ({"shop": mounted_app.wsgi}, None, "did you mean /shop"),
         ({"/shop": None}, None, "mounts: what is at '/shop' must be callable"),
         ({"/": mounted_app.wsgi}, mounted_app.api, "is for every request"),
     ]:

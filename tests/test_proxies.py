@@ -7,14 +7,18 @@ come from a trusted peer, from a stranger, and through a real nginx.
 from __future__ import annotations
 
 import json
+import re
+import socket
 import struct
 import subprocess
 import sys
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import kirsch
+from interpreter import ENGINES
 from raw import Peer
 
 if TYPE_CHECKING:
@@ -314,3 +318,130 @@ def test_header_of_the_proxy_protocol_comes_before_any_protocol(proxied: Callabl
     with Peer.connect("127.0.0.1", port) as peer:
         peer.send(uwsgi(REMOTE_ADDR="192.0.2.9"))
         assert peer.read_until_closed() == b""
+
+
+# --- Names that frameworks take for those of forwarding fields -------------------------------------------------------
+
+STRANGE = [
+    "X_Forwarded_Proto: https",
+    "X-Forwarded_Proto: https",
+    "x_forwarded_proto: https",
+    "X_Forwarded_For: 6.6.6.6",
+    "X_Real_IP: 6.6.6.6",
+    "Front_End_Https: on",
+]
+
+
+SCOPE = """\
+    import json
+
+    async def app(scope, receive, send):
+        if scope["type"] == "lifespan":
+            return
+        names = json.dumps([scope["scheme"], scope["client"][0], *(name.decode() for name, _ in scope["headers"])])
+        if scope["type"] == "websocket":
+            kind, status = "websocket.http.response", 403
+        else:
+            kind, status = "http.response", 200
+        await send({"type": f"{kind}.start", "status": status, "headers": []})
+        await send({"type": f"{kind}.body", "body": names.encode()})
+"""
+
+
+@pytest.mark.parametrize("mount", [[], ["--mount=/wsgi=wsgi:{module}:wsgi", "--mount=/=asgi:{module}:app"]])
+def test_asgi_scope_has_no_forwarding_field_in_any_spelling(
+    serve: Serve, write_app: Callable[[str], str], mount: list[str]
+) -> None:
+    module = write_app(
+        SCOPE + textwrap.indent("\ndef wsgi(environ, start_response):\n    raise AssertionError\n", "    ")
+    )
+    places = [each.format(module=module) for each in mount] or [f"{module}:app"]
+    server = serve(*places, "--trusted-proxies", "192.0.2.0/24")
+    fields = [*STRANGE, "X_Remote_User: admin", "X-Remote-User: guest", "X_Other: kept"]
+    expected = ["http", "127.0.0.1", "host", "x-remote-user", "x_other"]
+    upgrade = ["Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13"]
+    with Peer.connect(server.host, server.port) as peer:
+        for _ in range(3):
+            assert list(ask(peer, *fields)) == expected
+        key = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
+        lines = "".join(f"{line}\r\n" for line in [*upgrade, key, *fields])
+        peer.send(f"GET / HTTP/1.1\r\nHost: app.example\r\n{lines}\r\n".encode())
+        names = json.loads(peer.read_response().body)
+        assert names[0] == "ws"
+        assert {name for name in names[2:] if "_" in name} == {"x_other"}
+        assert "x-remote-user" in names
+
+
+def test_variables_in_other_spellings_pose_as_no_field(proxied: Callable[..., Running]) -> None:
+    """Frameworks read HTTP_x_forwarded_proto and HTTP_X-FORWARDED-PROTO under the name X-Forwarded-Proto."""
+    server = proxied("-b", "uwsgi:127.0.0.1:0", "--trusted-proxies", "10.0.0.0/8")
+    odd = {"HTTP_x_forwarded_proto": "https", "HTTP_X-FORWARDED-FOR": "6.6.6.6", "HTTP_proxy": "http://6.6.6.6"}
+    for address in ("10.0.0.1", "192.0.2.9"):
+        found = ask_uwsgi(server, uwsgi(REMOTE_ADDR=address, **odd))
+        assert {name for name in found if name.startswith("HTTP_")} == {"HTTP_HOST"}
+
+
+# --- Who may speak to an address for web servers ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("protocol", ["fastcgi", "uwsgi", "scgi"])
+def test_address_for_web_servers_that_others_reach_is_warned_of(
+    tmp_path: Path, serve: Serve, write_app: Callable[[str], str], protocol: str
+) -> None:
+    said = f"{protocol}:0.0.0.0:0 believes everybody who can connect"
+    done = check(tmp_path, "-b", f"{protocol}:0.0.0.0:0", "--strict")
+    assert said in done.stdout
+    assert "--trusted-proxies" in done.stdout
+    assert done.returncode == 1
+    assert "believes everybody" in check(tmp_path, "-b", f"{protocol}:0.0.0.0:0", "--trusted-proxies", "all").stdout
+    for quiet in (
+        ["-b", f"{protocol}:127.0.0.1:0"],
+        ["-b", f"{protocol}:unix:{tmp_path}/a.sock"],
+        ["-b", "0.0.0.0:0"],
+        ["-b", f"{protocol}:0.0.0.0:0", "--trusted-proxies", "10.0.0.0/8"],
+        ["-b", f"{protocol}:0.0.0.0:0?proxy", "--proxy-from", "10.0.0.1"],
+    ):
+        assert "believes everybody" not in check(tmp_path, *quiet).stdout, quiet
+    server = serve(f"{write_app(APP)}:app", "-b", "127.0.0.1:0", "-b", f"{protocol}:0.0.0.0:0")
+    server.wait_for(rf"\[WARNING\] {protocol}:0\.0\.0\.0:\d+ believes everybody who can connect")
+    assert server.stop() == 0
+    assert server.stderr.count("believes everybody") == 1, "once, and not by each worker"
+
+
+def test_only_trusted_peers_speak_to_an_address_for_web_servers(proxied: Callable[..., Running]) -> None:
+    """The header of the PROXY protocol gives the peer an address that this machine does not have."""
+    server = proxied("-b", "uwsgi:127.0.0.1:0?proxy", "-b", "uwsgi:127.0.0.1:0", "--trusted-proxies", "10.0.0.0/8")
+    request = uwsgi(REMOTE_ADDR="192.0.2.9", REMOTE_PORT="5", HTTPS="on")
+    # A web server on this machine needs no mention.
+    assert client(ask_uwsgi(server, request)) == ("192.0.2.9", "5", "https")
+    port = int(server.addresses[-2].rpartition(":")[2])
+
+    def answer(address: str) -> bytes:
+        with Peer.connect("127.0.0.1", port) as peer:
+            peer.send(f"PROXY TCP4 {address} 10.0.0.2 1 2\r\n".encode() + request)
+            return peer.read_until_closed()
+
+    assert b" 200 " in answer("10.0.0.1")
+    for _ in range(20):
+        assert answer("203.0.113.5") == b""
+    server.wait_for(r"closed a connection without an answer: client [\d.:]+: this peer is not among --trusted-proxies")
+    assert b" 200 " in answer("10.0.0.1")
+    assert server.stop() == 0
+    lines = server.stderr.count("client ")
+    assert 1 <= lines <= ENGINES, "the log has one line of them, and how many more there were"
+    more = re.findall(r"and (\d+) more connections? w\w+ closed without an answer", server.stderr)
+    assert lines + sum(map(int, more)) == 20
+
+
+def test_stranger_is_closed_at_once_at_an_address_for_web_servers(proxied: Callable[..., Running]) -> None:
+    """With an address of this machine that is not a loopback one, if it has any."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        try:
+            sock.connect(("192.0.2.1", 9))  # sends nothing
+        except OSError:
+            pytest.skip("this machine has no address but its loopback one")
+        own = sock.getsockname()[0]
+    server = proxied("-b", f"fastcgi:{own}:0", "--trusted-proxies", "203.0.113.0/24")
+    with Peer.connect(own, int(server.addresses[-1].rpartition(":")[2])) as peer:
+        assert peer.read_until_closed() == b"", "closed before it has sent anything"
+    server.wait_for(rf"client {re.escape(own)}:\d+: this peer is not among --trusted-proxies")

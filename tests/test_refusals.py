@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from interpreter import ENGINES
 from raw import Peer, exchange
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def site(serve: Serve, write_app: Callable[[str], str]) -> Running:
             rf"{CLIENT}, POST /up: A chunk size is not a hexadecimal number\.",
         ),
         (b"GET /\x1b[31m HTTP/1.1\r\nHost: a\r\n\r\n", 400, rf"{CLIENT}, GET /: The request target has a character"),
-        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc", 400, rf"{CLIENT}: TLS was spoken on a plain HTTP port; use http://"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc", 400, rf"{CLIENT}: TLS was spoken on a port without TLS; use http://"),
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505, rf"{CLIENT}, PRI \*: HTTP/2 was spoken without asking"),
         (b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", 400, rf"{CLIENT}, PROXY TCP4: A PROXY protocol header was sent"),
         (b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c", 400, rf"{CLIENT}: A PROXY protocol header was sent"),
@@ -79,7 +80,7 @@ def test_tls_client_gets_a_plain_400_however_its_bytes_arrive(site: Running, cut
         peer.send(hello[cut:])
         response = peer.read_response()
     assert response.status == 400
-    assert b"TLS was spoken on a plain HTTP port" in response.body
+    assert b"TLS was spoken on a port without TLS" in response.body
     site.wait_for(r"\[INFO\] refused with 400: .* TLS was spoken")
 
 
@@ -94,13 +95,13 @@ def test_many_refusals_are_one_line_and_a_count(serve: Serve, write_app: Callabl
     intervals = 1 + (time.monotonic() - began) // 10
     assert site.stop() == 0
     lines = [line for line in site.stderr.splitlines() if "Host is missing" in line]
-    assert len(lines) <= 2 * intervals
+    assert len(lines) <= 2 * intervals * ENGINES
     counts = [
         re.search(r"\[INFO\] and (\d+) more requests were refused with 400 within \d+ s: Host is", line)
         for line in lines
     ]
     full = [line for line in lines if "refused with 400: client" in line]
-    assert "GET /0: Host is missing" in full[0]
+    assert any("GET /0: Host is missing" in line for line in full)
     assert len(full) + sum(int(count[1]) for count in counts if count) == 300
 
 

@@ -6,6 +6,7 @@ import itertools
 import os
 import re
 import signal
+import socket
 import threading
 import urllib.request
 from typing import TYPE_CHECKING
@@ -178,6 +179,23 @@ def test_reload_lets_old_worker_finish_its_requests(
     site.wait_for_workers(1)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["", "fastcgi:", "scgi:", "uwsgi:"])
+def test_connection_that_never_sent_a_byte_does_not_keep_an_old_worker(
+    start: Callable[..., Running], protocol: str
+) -> None:
+    """A browser opens such connections in advance, and may never use them."""
+    site = start("--header-timeout=0", "-b", f"{protocol}127.0.0.1:0")
+    before = site.worker_pids()
+    port = int(re.findall(r"127\.0\.0\.1:(\d+)", site.stderr)[-1])
+    with socket.create_connection(("127.0.0.1", port)) as silent:
+        assert site.page() == "one"  # the worker accepts in order
+        reload(site)
+        site.wait_for_workers(1, without=before, timeout=20.0)  # --graceful-timeout is 30 s
+        assert silent.recv(1) == b""
+        assert site.page() == "one"
+
+
 def test_many_sighups_end_with_the_latest_code(start: Callable[..., Running], code: Callable[..., Path]) -> None:
     site = start("-w2")
     before = site.worker_pids()
@@ -186,6 +204,110 @@ def test_many_sighups_end_with_the_latest_code(start: Callable[..., Running], co
         site.send(signal.SIGHUP)
     wait_until(lambda: {site.page() for _ in range(4)} == {"version 9"}, "the last code serves")
     site.wait_for_workers(2, without=before)
+
+
+SLOW_IMPORT = """
+import os
+with open({log!r}, "a") as log:
+    log.write("import {version}\\n")
+with open({gate!r}, "rb", 0) as gate:
+    gate.read(1)
+"""
+
+
+class SlowImports:
+    """A site whose imports wait at a gate from the first reload on."""
+
+    def __init__(self, start: Callable[..., Running], code: Callable[..., Path], folder: Path, *args: str) -> None:
+        self._code = code
+        self._gate, self._log = folder / "gate", folder / "imports"
+        os.mkfifo(self._gate)
+        # Open for both, which waits for nobody, and keeps what no import has read yet.
+        self._opener = os.open(self._gate, os.O_RDWR)
+        self.site = start(*args)
+
+    def write(self, version: str) -> None:
+        source = SLOW_IMPORT.format(log=str(self._log), gate=str(self._gate), version=version)
+        self._code(source=source + VERSION.format(version=version, status="200 OK"))
+
+    @property
+    def imports(self) -> list[str]:
+        return self._log.read_text().splitlines() if self._log.exists() else []
+
+    def wait_for_imports(self, *imports: str) -> None:
+        wait_until(lambda: self.imports == [f"import {each}" for each in imports], "the imports have begun")
+
+    def open_gate(self) -> None:
+        os.write(self._opener, b"+")
+
+
+@MODES
+def test_reload_requested_several_times_during_another_follows_once(
+    start: Callable[..., Running], code: Callable[..., Path], tmp_path: Path, mode: tuple[str, ...]
+) -> None:
+    slow = SlowImports(start, code, tmp_path, *mode)
+    slow.write("two")
+    slow.site.send(signal.SIGHUP)
+    slow.wait_for_imports("two")
+    slow.write("three")
+    for _ in range(5):
+        slow.site.send(signal.SIGHUP)
+        slow.site.said_at(signal.SIGPWR, "kirsch supervisor, pid")  # it has handled the signal before, too
+    slow.open_gate()
+    slow.site.wait_for("SIGHUP: done")
+    slow.wait_for_imports("two", "three")
+    slow.open_gate()
+    wait_until(lambda: slow.site.page() == "three", "the latest code serves")
+    wait_until(lambda: slow.site.stderr.count("SIGHUP: done") == 2, "both reloads have ended")
+    lines = re.findall(r"SIGHUP: (.*)", slow.site.stderr)
+    follows = "a reload is in progress; another reload follows"
+    assert [re.sub(",.*", "", line) for line in lines] == ["reloading", follows, "done", "reloading", "done"]
+    assert len(slow.imports) == 2
+
+
+@MODES
+def test_reload_succeeds_when_each_import_requests_another(
+    start: Callable[..., Running], code: Callable[..., Path], tmp_path: Path, mode: tuple[str, ...]
+) -> None:
+    site = start("-w2", *mode)
+    enough = tmp_path / "enough"
+    request = f"import os, signal\nif not os.path.exists({str(enough)!r}): os.kill(os.getppid(), signal.SIGHUP)\n"
+    code(source=request + VERSION.format(version="two", status="200 OK"))
+    site.send(signal.SIGHUP)
+    wait_until(lambda: site.stderr.count("SIGHUP: done") >= 2, "two reloads have ended")
+    enough.touch()
+    wait_until(lambda: {site.page() for _ in range(4)} == {"two"}, "all workers are new")
+
+
+def test_upgrade_during_a_reload_follows_it(
+    start: Callable[..., Running], code: Callable[..., Path], tmp_path: Path
+) -> None:
+    slow = SlowImports(start, code, tmp_path)
+    slow.write("two")
+    slow.site.send(signal.SIGHUP)
+    slow.wait_for_imports("two")
+    code("three")  # the check imports nothing
+    said = slow.site.said_at(signal.SIGUSR2, "SIGUSR2: a reload is in progress; the upgrade follows")
+    assert "SIGHUP: done" not in said
+    slow.site.said_at(signal.SIGUSR2, "SIGUSR2: an upgrade is in progress already")
+    slow.open_gate()
+    slow.site.wait_for("SIGHUP: done(.|\n)*SIGUSR2: done")
+    assert slow.site.page() == "three"
+
+
+@pytest.mark.slow
+@MODES
+def test_reload_whose_import_hangs_is_given_up_for_the_next(
+    start: Callable[..., Running], code: Callable[..., Path], tmp_path: Path, mode: tuple[str, ...]
+) -> None:
+    slow = SlowImports(start, code, tmp_path, "--startup-timeout=0", *mode)
+    slow.write("two")
+    slow.site.send(signal.SIGHUP)
+    slow.wait_for_imports("two")
+    code("three")
+    said = reload(slow.site)
+    assert re.search(r"SIGHUP: the new worker is not ready after \d+ s, and is given up: SIGHUP follows", said)
+    wait_until(lambda: slow.site.page() == "three", "the new code serves")
 
 
 def test_reload_reads_settings_again(start: Callable[..., Running], tmp_path: Path) -> None:

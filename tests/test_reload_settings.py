@@ -179,7 +179,10 @@ class Site:
 
         def is_at_rest() -> bool:
             found[:] = found[1], self.seen()
-            return found[0] == found[1] and len(found[1]["titles"]) == processes
+            if found[0] != found[1] or len(found[1]["titles"]) != processes:
+                return False
+            # The metrics may be older than the list of processes.
+            return 'kirsch_workers{state="stopping"} 0' in found[1]["metrics"]
 
         wait_until(is_at_rest, "all who were to end have ended", timeout=30)
         return found[1]

@@ -88,7 +88,7 @@ def test_what_is_no_size_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "-1", "1.0", "one", "²", "1_0", "9" * 16])
 def test_what_is_no_count_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="not a whole number"):
+    with pytest.raises(ValueError, match=r"is not a whole number|is below 0"):
         parse_count(text)
 
 
@@ -234,8 +234,22 @@ def test_gunicorns_spelling_with_the_underscore_is_known() -> None:
         (["--processes", "4"], "there is no flag --processes; write --workers"),
         (["--cheaper=2"], "there is no flag --cheaper; write --min-workers and --max-workers"),
         (["--pidfile", "x"], "there is no flag --pidfile; write --pid-file"),
-        (["--mount", "x"], "--mount: 'x' is not a mount; write PATH=APPLICATION, as in /shop=shop:app"),
-        (["--host", "x"], "there is no flag --host; write --bind HOST:PORT"),
+        (["--mount", "x"], "--mount: 'x' names no application; write /x=module:app"),
+        (["--host"], "--host: a value is missing; write --host=127.0.0.1"),
+        (["--port", "http"], "--port: '127.0.0.1:http': the port is a number from 0 (any free one) to 65535"),
+        (["--host", "::1", "-b", ":1"], "--host: -b names the address too; give one of them"),
+        (["-b", "unix:/x.sock?mod=600"], ("-b: 'unix:/x.sock?mod=600': there is no option 'mod=600'; behind "
+         "the question mark may stand mode=660 and proxy")),
+        (["-b", ":8000", "-b", ":8000"], "-b: ':8000' is the address of ':8000'; give each address once"),
+        (["-b", "unix:/a.sock", "-b", "unix:/a.sock?mode=660"], ("-b: 'unix:/a.sock?mode=660' is the address of "
+         "'unix:/a.sock'; give each address once")),
+        (["-b", "/run/x.sock"], "-b: '/run/x.sock' is a path; did you mean unix:/run/x.sock?"),
+        (["-b", "fastcgi:/x.sock"], "-b: 'fastcgi:/x.sock': '/x.sock' is a path; did you mean unix:/x.sock?"),
+        (["-b", "fcgi:127.0.0.1:9000"], ("-b: 'fcgi:127.0.0.1:9000': fcgi is called fastcgi here; did you mean "
+         "fastcgi:127.0.0.1:9000?")),
+        (["-b", "https://0.0.0.0:443"], ("-b: 'https://0.0.0.0:443': TLS is not built in; let a proxy in front end it, "
+         "and write 0.0.0.0:443")),
+        (["-w", "-3"], "-w: '-3' is below 0"),
         (["--bind"], "--bind: a value is missing; write --bind=ADDRESS"),
         (["--factory=1"], "--factory: it takes no value, and '1' was given; write --factory alone"),
         (["a", "b"], ("one application is served, and there are 2: a b; omit the others, or give each a path "
@@ -540,17 +554,63 @@ def test_mounts_of_the_command_line_take_the_place_of_the_files(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("shop=shop:app/", None),
-        ("shop", "'shop' is not a mount; write PATH=APPLICATION, as in /shop=shop:app"),
-        ("/shop=", "'/shop=' is not a mount; write PATH=APPLICATION, as in /shop=shop:app"),
+        ("shop=shop:app", "'shop' is not the beginning of a path; did you mean /shop? The host shop is written shop."),
+        (
+            "shop/new=shop:app",
+            "'shop/new' is not the beginning of a path; did you mean /shop/new? The host shop is written shop./new",
+        ),
+        ("=shop:app", "'=shop:app' names no path; write /path=shop:app"),
+        ("shop:app", "'shop:app' names no path; write /path=shop:app"),
+        ("shop:app=/shop", "'shop:app=/shop' has the path last; did you mean /shop=shop:app?"),
+        ("/shop", "'/shop' names no application; write /shop=module:app"),
+        ("shop", "'shop' names no application; write /shop=module:app"),
+        ("shop=", "'shop=' names no application; write /shop=module:app"),
+        ("/shop=", "'/shop=' names no application; write /shop=module:app"),
+        ("=", "'=' has neither a path nor a value; write /path=module:app"),
         ("/a%20=a", "'/a%20' is percent-encoded; write the decoded path"),
         ("a:80/b=c", "'a:80/b' has a port, which is not compared; did you mean 'a'?"),
     ],
 )
-def test_a_mount_that_cannot_be_is_told(text: str, line: str | None) -> None:
-    if line is None:
-        assert read(["--mount", text], {}).mounts[0].host == "shop"
-        return
+def test_a_mount_that_cannot_be_is_told(text: str, line: str) -> None:
     with pytest.raises(UsageError) as refused:
         read(["--mount", text], {})
     assert str(refused.value) == f"--mount: {line}"
+
+
+@pytest.mark.parametrize(
+    ("text", "host"), [("shop.=shop:app/", "shop"), ("localhost=shop:app", "localhost"), ("[::1]/x=shop:app", "[::1]")]
+)
+def test_mount_takes_a_host_of_one_label_with_a_dot(text: str, host: str) -> None:
+    assert read(["--mount", text], {}).mounts[0].host == host
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("static=public", "'static' is not the beginning of a path; did you mean '/static'?"),
+        ("=public", "'=public' names no path; write /path=public"),
+        ("public", "'public' names no path; write /path=public"),
+        ("./public", "'./public' names no path; write /path=./public"),
+        ("/static", "'/static' names no directory; write /static=DIRECTORY"),
+        ("/static=", "'/static=' names no directory; write /static=DIRECTORY"),
+        ("static=/srv/static", "'static' is not the beginning of a path; did you mean '/static'?"),
+        ("./public=/static", "'./public=/static' has the path last; did you mean /static=./public?"),
+        ("=", "'=' has neither a path nor a value; write /path=DIRECTORY"),
+    ],
+)
+def test_static_that_lacks_a_part_is_refused(text: str, line: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        read(["--static", text], {})
+    assert str(refused.value) == f"--static: {line}"
+
+
+@pytest.mark.parametrize(
+    ("argv", "bind"),
+    [
+        (["--host", "0.0.0.0", "--port=80"], "0.0.0.0:80"),
+        (["--port", "9000"], "127.0.0.1:9000"),
+        (["--host=::1"], "[::1]:8000"),
+    ],
+)
+def test_host_and_port_together_are_one_bind(argv: list[str], bind: str) -> None:
+    assert read([*argv, "shop:app"], {}).bind == (bind,)

@@ -487,9 +487,9 @@ def test_directory_that_does_not_exist_is_named_by_check_and_at_the_start(site: 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--static", "public"], "--static: 'public' is no directory at a path; write PATH=DIRECTORY"),
+        (["--static", "public"], "--static: 'public' names no path; write /path=public"),
         (["--static", "static=public"], "--static: 'static' is not the beginning of a path; did you mean '/static'"),
-        (["--static", "./public=/static"], "is a directory, and the path stands first: write /static=./public"),
+        (["--static", "./public=/static"], "has the path last; did you mean /static=./public?"),
         (["--static", "/a=public", "--static", "/a/=app"], "'/a/' has a directory already, 'public'"),
         (["--static", "/a%20b=public"], "is percent-encoded; write the decoded path"),
         (["--static-index", "a/b"], "--static-index: 'a/b' is not the name of a file in each directory"),

@@ -60,7 +60,6 @@ NO_HINT = "kirsch --help-all lists those there are"
         ("--trusted-proxy", f"write {texts.FORWARDED}"),
         ("--proxy-protocol", f"write {texts.PROXY_PROTOCOL}"),
         ("--certfile", texts.TLS),
-        ("--host", "write --bind HOST:PORT"),
         ("--uds", "write --bind unix:PATH"),
         ("--harakiri", "write --timeout"),
         ("--maximum-requests", "write --max-requests"),
@@ -139,12 +138,16 @@ def test_every_option_of_another_server_is_known(server: str) -> None:
         assert not same or flag in OURS or flag in ("--version", "--no-factory", "--no-reload", "-v"), flag
 
 
+# No settings, but flags all the same: --host and --port become one --bind.
+UNDERSTOOD = {"--version", "-v", "--host", "--port"}
+
+
 @pytest.mark.parametrize("server", PEERS)
 @pytest.mark.slow
 def test_every_option_of_another_server_is_answered_on_the_command_line(server: str) -> None:
     """Those that are no flags here: with what is known of them, and never with a guess at a misspelling."""
     for flag in " ".join(PEERS[server]).split():
-        if flag not in OURS and flag not in ("--version", "-v"):
+        if flag not in OURS and flag not in UNDERSTOOD:
             with pytest.raises(UsageError) as refused:
                 read([f"{flag}=1" if flag.startswith("--") else flag], {})
             line = str(refused.value).splitlines()[0]
@@ -247,8 +250,11 @@ def test_hint_at_a_key(key: str, hint: str | None, tmp_path: object) -> None:
         ("KIRSCH_PROCESSES", "KIRSCH_PROCESSES in the environment is no setting; write KIRSCH_WORKERS"),
         ("KIRSCH_UDS", "KIRSCH_UDS in the environment is no setting; write KIRSCH_BIND=unix:PATH"),
         ("KIRSCH_CONFG", "KIRSCH_CONFG in the environment is no setting; did you mean KIRSCH_CONFIG?"),
-        ("GUNICORN_CMD_ARGS", ("GUNICORN_CMD_ARGS in the environment is gunicorn's and is not read; write its flags "
-         "on the command line, most are the same, or set KIRSCH_WORKERS and the like")),
+        ("UWSGI_HTTP", "UWSGI_HTTP in the environment is uWSGI's and is not read; write KIRSCH_BIND=HOST:PORT"),
+        ("UWSGI_PROCESSES", "UWSGI_PROCESSES in the environment is uWSGI's and is not read; write KIRSCH_WORKERS"),
+        ("UWSGI_THREADS", "UWSGI_THREADS in the environment is uWSGI's and is not read; write KIRSCH_THREADS"),
+        ("UWSGI_LAZY_APPS", ("UWSGI_LAZY_APPS in the environment is uWSGI's and is not read; omit it; that is the "
+         "default, and KIRSCH_PRELOAD is the other way")),
         ("UVICORN_PORT", "UVICORN_PORT in the environment is uvicorn's and is not read; write KIRSCH_BIND=HOST:PORT"),
         ("GRANIAN_WORKERS", "GRANIAN_WORKERS in the environment is granian's and is not read; write KIRSCH_WORKERS"),
         ("GRANIAN_LOG_ACCESS_ENABLED", ("GRANIAN_LOG_ACCESS_ENABLED in the environment is granian's and is not read; "
@@ -262,7 +268,7 @@ def test_hint_at_a_variable(name: str, line: str) -> None:
 
 
 def test_variables_of_another_server_that_mean_nothing_are_let_alone() -> None:
-    assert read([], {"UVICORN_XYZZY": "1", "GRANIAN_": "1", "GUNICORN_PID": "1"}).warnings == ()
+    assert read([], {"UVICORN_XYZZY": "1", "GRANIAN_": "1", "GUNICORN_PID": "1", "UWSGI_RELOADS": "1"}).warnings == ()
 
 
 def test_page_on_migrating_names_only_flags_that_there_are() -> None:
@@ -287,3 +293,55 @@ def test_page_on_migrating_shows_a_flag_with_its_whole_value() -> None:
     tables = "".join(re.findall(r"<!-- table: .*?<!-- end -->", page, flags=re.DOTALL))
     cut = re.findall(r"`--[^`|]+`(?:[\w?=./[]| [-/[]| \w+:unix| (?:gevent|uvloop|debug|off)\b)[^|]*", tables)
     assert cut == []
+
+
+def test_gunicorns_arguments_are_read_below_what_is_our_own(tmp_path: Path) -> None:
+    file = tmp_path / "kirsch.toml"
+    file.write_text('keep-alive = "5s"\n', encoding="utf-8")
+    text = "--workers=3 -t 20 --threads 4 --keep-alive 9 --bind :81 -b 127.0.0.1:82 --backlog=5"
+    environ = {"GUNICORN_CMD_ARGS": text, "KIRSCH_THREADS": "6", "WEB_CONCURRENCY": "9", "PORT": "83"}
+    settings = read(["--backlog=7", "-c", str(file)], environ)
+    assert (settings.workers, settings.timeout, settings.bind) == (3, 20, (":81", "127.0.0.1:82"))
+    assert (settings.threads, settings.keep_alive, settings.backlog) == (6, 5, 7)
+    assert settings.origins["workers"] == "GUNICORN_CMD_ARGS --workers"
+    (warning,) = settings.warnings
+    assert warning == (
+        "GUNICORN_CMD_ARGS in the environment is read: --workers, -t, --threads, --keep-alive, -b, --backlog; the "
+        "command line, KIRSCH_ variables and the settings file take precedence"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("--workers=x", "GUNICORN_CMD_ARGS --workers: 'x' is not a whole number"),
+        ("--workers", "GUNICORN_CMD_ARGS: --workers: a value is missing; write --workers=COUNT"),
+        ("-k sync", ("GUNICORN_CMD_ARGS -k: 'sync' is not one of threads, gevent, asyncio; write threads, and for one "
+         "request at a time --threads 1")),
+        ("--certfile x.pem", ("GUNICORN_CMD_ARGS: --certfile is gunicorn's; Kirsch does not speak TLS yet; terminate "
+         "it in a proxy in front")),
+        ("-c gunicorn.conf.py", ("GUNICORN_CMD_ARGS: -c gunicorn.conf.py is a settings file of gunicorn; write "
+         "kirsch.toml, and name it with KIRSCH_CONFIG")),
+        ("--check-config", "GUNICORN_CMD_ARGS: --check-config belongs on the command line"),
+        ("--help", "GUNICORN_CMD_ARGS: --help belongs on the command line"),
+        ("shop:app", ("GUNICORN_CMD_ARGS: 'shop:app' is not a flag; name the application on the command line, or in "
+         "KIRSCH_APP")),
+        ("--xyzzy", "GUNICORN_CMD_ARGS: there is no flag --xyzzy; kirsch --help-all lists those there are"),
+        ("'--name", "GUNICORN_CMD_ARGS: \"'--name\" cannot be split into words: No closing quotation"),
+    ],
+)  # fmt: skip
+def test_gunicorns_arguments_without_a_meaning_are_refused(text: str, line: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        read([], {"GUNICORN_CMD_ARGS": text})
+    assert str(refused.value) == line
+
+
+def test_gunicorns_arguments_that_are_not_needed_are_ignored() -> None:
+    settings = read([], {"GUNICORN_CMD_ARGS": "--worker-tmp-dir /dev/shm --no-sendfile"})
+    assert settings.warnings == (
+        "GUNICORN_CMD_ARGS: --worker-tmp-dir is ignored: workers show that they live without a file",
+        (
+            "GUNICORN_CMD_ARGS: --no-sendfile is ignored: wsgi.file_wrapper sends a file with sendfile where the "
+            "kernel can"
+        ),
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
 import re
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +20,7 @@ import pytest
 
 import kirsch
 from family import is_alive
-from kirsch.supervisor.backoff import YOUNG_SECONDS, Backoff
+from kirsch.supervisor.backoff import Backoff
 from proc import wait_until
 from running import children, own_frame, title
 
@@ -153,15 +155,49 @@ def test_worker_that_exits_is_replaced(serve: Serve, write_app: Write) -> None:
     site.wait_for(rf"worker {before[0]} ended with status 9; another is started$")
 
 
-def test_workers_that_crash_soon_are_restarted_with_backoff(serve: Serve, write_app: Write) -> None:
+def test_worker_that_crashes_soon_is_replaced_after_a_second_at_most(serve: Serve, write_app: Write) -> None:
     site = serve(write_app(APP))
-    for line in ("another is started$", r"another is started in 0\.5 s$", "another is started in 1 s$"):
+    for wait in ("", r" in 0\.5 s", " in 1 s", " in 1 s"):
         seen = len(site.stderr)
         (pid,) = site.wait_for_workers(1)
         site_answers(site)
         os.kill(pid, signal.SIGKILL)
-        site.wait_for(rf"worker {pid} .*; {line}", after=seen)
+        said = site.wait_for(rf"worker {pid} .*; another is started( in .*)?$", after=seen)
+        # On a machine that is busy the worker may have lived for longer than a second.
+        assert re.fullmatch(rf".*; another is started({wait})?", said.group())
     assert site.page(), "it comes back nevertheless, and who asks meanwhile waits"
+
+
+@pytest.mark.slow
+def test_site_is_up_while_one_url_crashes_each_second(serve: Serve, write_app: Write) -> None:
+    site = serve(write_app(APP), "-w3", "--quarantine=0")
+    ended = threading.Event()
+    slowest = 0.0
+
+    def ask_for_death() -> None:
+        for _ in range(20):
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                site.page("/die")
+            if ended.wait(1.0):
+                return
+        ended.set()
+
+    thread = threading.Thread(target=ask_for_death)
+    thread.start()
+    try:
+        while not ended.is_set():
+            began = time.monotonic()
+            # Another client's request may have been in the worker that crashed: that one is not what is asked here.
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                site_answers(site)
+            slowest = max(slowest, time.monotonic() - began)
+    finally:
+        ended.set()
+        thread.join()
+    waits = [float(wait) for wait in re.findall(r"another is started in ([0-9.]+) s$", site.stderr, re.MULTILINE)]
+    assert max(waits, default=0.0) <= 1.0
+    assert site.stderr.count("ended with status 9") >= 12, "each worker crashed several times"
+    assert slowest < 10.0, "a second and the start of a worker; the rest is for a loaded machine"
 
 
 def site_answers(site: Running) -> None:
@@ -188,9 +224,17 @@ def test_backoff_resets_after_worker_has_served_for_a_while() -> None:
     backoff = Backoff()
     assert [backoff.failed(now, at_least=0.5) for now in (0.0, 1.0, 3.0)] == [0.5, 1, 2]
     ready = 6.0
-    assert backoff.failed(ready + YOUNG_SECONDS - 0.1, at_least=0.5, ready_at=[ready]) == 4, "it was young"
+    assert backoff.failed(ready + 4.9, at_least=0.5, ready_at=[ready]) == 4, "it was young"
     ready = 20.0
-    assert backoff.failed(ready + YOUNG_SECONDS + 0.1, at_least=0.5, ready_at=[ready]) == 0.5
+    assert backoff.failed(ready + 5.1, at_least=0.5, ready_at=[ready]) == 0.5
+
+
+def test_backoff_is_short_after_a_worker_that_was_ready() -> None:
+    backoff = Backoff()
+    assert [backoff.ended(now + 0.1, now) for now in range(10)] == [0, 0.5, *(8 * [1])]
+    assert backoff.ended(12.0, 10.9) == 0.0, "it lived for longer than a second"
+    assert [backoff.failed(now) for now in range(20, 27)] == [0, 0.5, 1, 2, 4, 8, 16]
+    assert backoff.ended(30.1, 30.0) == 1.0, "it is ready again, so its start does not fail any more"
 
 
 @pytest.mark.slow
@@ -342,6 +386,17 @@ def test_no_descriptor_left_is_told_with_what_to_do(write_app: Write) -> None:
     assert done.stderr.splitlines()[-1].startswith(
         "kirsch: Too many open files: raise the limit, which `ulimit -n` shows"
     )
+    assert "Traceback" not in done.stderr
+
+
+def test_a_limit_on_the_size_of_files_is_told_with_what_to_do(write_app: Write) -> None:
+    program = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (200, 200)); "
+    program += f"from kirsch.cli import main; sys.exit(main(['-b', '127.0.0.1:0', '{write_app(APP)}']))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 1
+    what, _, why = done.stderr.splitlines()[-1].partition(" bytes of shared memory: ")
+    assert what.startswith("kirsch: the workers' scoreboard, ")
+    assert why.startswith("File too large: raise the limit, which `ulimit -f` shows")
     assert "Traceback" not in done.stderr
 
 

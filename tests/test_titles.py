@@ -42,8 +42,8 @@ def test_supervisor_and_workers(serve: Serve, write_app: Callable[[str], str]) -
     server = serve(f"{module}:app", "--workers", "2")
     assert title(server.pid) == f"kirsch: supervisor [{module}:app]"
     assert sorted(map(title, children(server.pid))) == [
+        f"kirsch: worker 0 [{module}:app]",
         f"kirsch: worker 1 [{module}:app]",
-        f"kirsch: worker 2 [{module}:app]",
     ]
     for pid in (server.pid, *children(server.pid)):
         assert Path(f"/proc/{pid}/comm").read_text() == "kirsch\n"
@@ -69,7 +69,7 @@ def test_titles_are_right_after_a_reload_and_an_upgrade(
 def test_process_name_is_in_the_titles(serve: Serve, write_app: Callable[[str], str]) -> None:
     server = serve(f"{write_app(HELLO)}:app", "-n", "größer", "--preload")
     assert title(server.pid) == "kirsch: supervisor [größer]"
-    assert sorted(map(title, children(server.pid))) == ["kirsch: worker 1 [größer]", "kirsch: zygote [größer]"]
+    assert sorted(map(title, children(server.pid))) == ["kirsch: worker 0 [größer]", "kirsch: zygote [größer]"]
 
 
 def run(program: str, *arguments: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import threading
@@ -28,6 +29,12 @@ def app(environ, start_response):
         time.sleep(float(environ["QUERY_STRING"]))
     start_response("200 OK", [("Content-Type", "text/plain")])
     return [b"{}"]
+"""
+
+WAITS_AT_GATE = """
+import os
+if os.path.exists("gate"):
+    open("gate").read()
 """
 
 
@@ -190,14 +197,20 @@ def test_signals_during_an_upgrade_are_not_lost(start: Callable[..., Running]) -
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_signal_just_before_the_exec_is_not_lost(start: Callable[..., Running], number: signal.Signals) -> None:
+def test_signal_just_before_the_exec_is_not_lost(
+    start: Callable[..., Running], tmp_path: Path, number: signal.Signals
+) -> None:
     """It is delivered together with the one that says that the new installation has been checked."""
     site = start()
     before = children(site.pid)
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    (tmp_path / "site_app.py").write_text(WAITS_AT_GATE + APP.format("two"))
     site.send(signal.SIGUSR2)
-    wait_until(lambda: len(children(site.pid)) > len(before), "the new installation is checked")
-    site.send(signal.SIGSTOP)
-    (check,) = set(children(site.pid)) - set(before)
+    with gate.open("wb"):  # opens when the check does: it goes on once the supervisor has been stopped
+        site.send(signal.SIGSTOP)
+        (check,) = set(children(site.pid)) - set(before)
+        gate.unlink()
     wait_until(lambda: not is_alive(check), "the check is over")
     site.send(number)
     site.send(signal.SIGCONT)

@@ -36,17 +36,48 @@ impl<R> Progress<R> {
 }
 
 /// An answer that the engine gave by itself.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The status that the peer got.
     pub status: u16,
     /// The rule that it broke; `None` if it was too slow or the engine could not serve it.
     pub fault: Option<Fault>,
+    /// Seconds for which the application still refuses such requests ([`App::refuses`]); `None` for any other refusal.
+    pub quarantine: Option<u32>,
+}
+
+impl Refusal {
+    /// The refusal of a request that broke no rule.
+    #[must_use]
+    pub const fn of_status(status: u16) -> Self {
+        Self { status, fault: None, quarantine: None }
+    }
+
+    /// Returns one sentence for the client.
+    #[must_use]
+    pub fn explanation(&self) -> &'static str {
+        match (self.fault, self.quarantine) {
+            (Some(fault), _) => fault.explanation(),
+            (None, Some(_)) => "Requests of this kind have crashed the server, and are not accepted for a while.",
+            (None, None) => explanation(self.status),
+        }
+    }
 }
 
 impl From<Fault> for Refusal {
     fn from(fault: Fault) -> Self {
-        Self { status: fault.status(), fault: Some(fault) }
+        Self { fault: Some(fault), ..Self::of_status(fault.status()) }
+    }
+}
+
+/// One sentence about a refusal for which no rule was broken.
+fn explanation(status: u16) -> &'static str {
+    match status {
+        408 => "The request took too long to arrive.",
+        503 => "The server has too much to do at the moment.",
+        504 => "The application did not answer in time.",
+        507 => "The server has no room for the request body.",
+        _ => "The server has failed.",
     }
 }
 
@@ -55,6 +86,8 @@ impl From<Fault> for Refusal {
 pub enum Rejection {
     /// The peer is none of those that may send a header of the PROXY protocol, and the listener demands one.
     NotAllowed,
+    /// The listener is for web servers, which name the clients of their requests, and the peer is no trusted proxy.
+    NotTrusted,
     /// The connection does not begin with a header of the PROXY protocol, and the listener demands one.
     Header(ProxyFault),
 }
@@ -65,6 +98,9 @@ impl fmt::Display for Rejection {
             Rejection::NotAllowed => {
                 out.write_str("this peer is not among --proxy-from, and the address is for proxies alone")
             }
+            Rejection::NotTrusted => out.write_str(
+                "this peer is not among --trusted-proxies, and the address is for web servers, which are believed",
+            ),
             Rejection::Header(fault) => fault.fmt(out),
         }
     }
@@ -92,6 +128,9 @@ pub enum Report {
     Panicked(String),
     /// A static file could not be read: its path, and why.
     StaticFileFailed(String),
+    /// A WebSocket was closed because messages take all of [`WebSocketConfig::memory`](crate::WebSocketConfig::memory),
+    /// which has so many bytes. Reported once a minute.
+    MessageMemoryFull(usize),
     /// A request body could not be kept in a file; its request got 507 or 500.
     SpoolFailed(std::io::Error),
 }
@@ -162,6 +201,14 @@ pub trait App: Sized {
 
     /// A peer has connected.
     fn connect(&mut self, peer: &Peer) -> Self::Connection;
+
+    /// Returns how the engine answers the request instead of the application, if the application wants none of these
+    /// requests now. Asked before [`begin`](Self::begin), so it has to be cheap.
+    #[inline]
+    fn refuses(&mut self, head: &RequestHead<'_>, is_websocket: bool) -> Option<Refusal> {
+        let _ = (head, is_websocket);
+        None
+    }
 
     /// A head has arrived. It is borrowed: what the request needs of it is taken now.
     fn begin(&mut self, head: &RequestHead<'_>, connection: &mut Self::Connection) -> Self::Request;

@@ -74,6 +74,10 @@ pub struct Config {
 pub struct WebSocketConfig {
     /// Bytes of a message, after inflating. A longer one is answered with close code 1009.
     pub message: usize,
+    /// What all WebSockets together may take of memory for messages that have not come to their end, and for those that
+    /// the application has not taken. One for which there is no room closes its WebSocket with code 1013. What takes
+    /// no more than [`LEAST_AHEAD`] bytes of a WebSocket is not counted.
+    pub memory: BodyMemory,
     /// Messages that may wait for the application. While as many do, or [`READ_AHEAD`] bytes, nothing is read.
     pub queue: usize,
     /// How messages are compressed; `None`: they are not.
@@ -86,10 +90,19 @@ pub struct WebSocketConfig {
     pub refuses_broken: bool,
 }
 
+impl Config {
+    /// The limits on memory that bodies and messages share.
+    pub fn memories(&self) -> impl Iterator<Item = &BodyMemory> {
+        let messages = self.websocket.as_ref().map(|websocket| &websocket.memory);
+        [&self.body_memory_total].into_iter().chain(messages)
+    }
+}
+
 impl Default for WebSocketConfig {
     fn default() -> Self {
         Self {
             message: 16 << 20,
+            memory: BodyMemory::new(64 << 20),
             queue: 32,
             deflate: Some(DeflateSettings::default()),
             ping_interval: Some(Duration::from_secs(20)),
@@ -166,6 +179,10 @@ pub(crate) const IDLE_AFTER: Duration = Duration::from_secs(1);
 /// How long connections stay open once the engine stops on which no request is, or not even a whole head: one may be on
 /// its way to us. The default of [`Engine::stop`](crate::Engine::stop)'s callers.
 pub const STOP_GRACE: Duration = Duration::from_millis(500);
+/// How long a connection on which nothing has ever arrived stays open once the engine stops, at most. Browsers open
+/// connections that they may never use, and send the request again if such a connection is closed. A client that
+/// connects because it has a request sends it within this time, unless the network loses two packets.
+pub const UNUSED_GRACE: Duration = Duration::from_secs(2);
 /// Body bytes that are read ahead of an application that takes a body as it arrives.
 pub(crate) const READ_AHEAD: usize = 64 << 10;
 /// The same while there is no memory left for more: it goes beyond the bound, because a call that waits for its body has

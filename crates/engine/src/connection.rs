@@ -109,6 +109,8 @@ pub(crate) struct Connection<A: App> {
     has_stale_deadline: bool,
     /// It has become a WebSocket.
     is_upgraded: bool,
+    /// The last time that it was driven took much work.
+    was_busy: bool,
     /// The head that the reader keeps ([`RequestHead::retained`](wire::message::RequestHead::retained)) has a field
     /// Upgrade. So the fields of heads that resemble it need not be looked at.
     has_upgrade_field: bool,
@@ -198,6 +200,7 @@ impl<A: App> Connection<A> {
             schedule: Schedule::OnEvent,
             has_stale_deadline: false,
             is_upgraded: false,
+            was_busy: false,
             has_upgrade_field: false,
         }
     }
@@ -257,8 +260,11 @@ impl<A: App> Connection<A> {
         self.lifecycle == Lifecycle::Open && self.exchanges.is_empty()
     }
 
-    /// Whether it may go on receiving for long without anything that could be answered: others come first.
+    /// Whether it may go on for long, because it receives a body or has just done much work: others come first.
     pub(crate) fn is_bulk(&self) -> bool {
+        if self.was_busy {
+            return true;
+        }
         match self.lifecycle {
             Lifecycle::Linger(_) => true,
             Lifecycle::Open if self.is_multiplexed() => false,
@@ -321,6 +327,7 @@ impl<A: App> Connection<A> {
             NextAction::Call(..) => self.defer(context),
             _ => {}
         }
+        self.was_busy = context.meter.is_bulk();
         if context.observer.is_some() {
             self.observe_wait(&action, context);
         }
@@ -362,7 +369,7 @@ impl<A: App> Connection<A> {
         // Answers to pipelined requests leave together.
         let is_composing =
             !self.has_output() && self.send.composer.as_ref().is_some_and(|out| !out.is_full()) && !context.is_full;
-        if is_composing && self.awaits_head() && self.input.has_unseen() {
+        if is_composing && self.awaits_head() && self.input.has_unseen() && !self.protocol.must_write_control() {
             return self.serve_stored(context, app);
         }
         if self.has_announced_end && self.must_look_before_end() {
@@ -460,20 +467,8 @@ fn known<C>(app: &mut Option<C>) -> &mut C {
     app.as_mut().expect("the application is told of a connection before it is driven")
 }
 
-/// One sentence about a refusal for which no rule was broken.
-#[must_use]
-pub fn explanation(status: u16) -> &'static str {
-    match status {
-        408 => "The request took too long to arrive.",
-        503 => "The server has too much to do at the moment.",
-        504 => "The application did not answer in time.",
-        507 => "The server has no room for the request body.",
-        _ => "The server has failed.",
-    }
-}
-
 /// What a client gets whose request the server has no thread for.
-const BUSY: Refusal = Refusal { status: 503, fault: None };
+const BUSY: Refusal = Refusal::of_status(503);
 
 pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());

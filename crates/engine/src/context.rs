@@ -1,6 +1,6 @@
 //! What all connections of an engine share while one of them is driven.
 
-use crate::app::{App, Refusal};
+use crate::app::{App, Refusal, Report};
 use crate::coalescing::DeferredOutput;
 use crate::compose::Composer;
 use crate::config::Config;
@@ -98,6 +98,8 @@ pub(crate) struct EngineContext<A: App> {
     pub(crate) compression: Compression,
     /// The last number that a WebSocket was given.
     pub(crate) websocket_serial: u64,
+    /// When a WebSocket was last reported that was closed for want of memory.
+    overload_reported: Option<Millis>,
     /// WebSockets are closed with this code: the engine drains or stops.
     pub(crate) websocket_end: Option<CloseCode>,
 }
@@ -134,7 +136,21 @@ impl<A: App> EngineContext<A> {
             abandoned: Vec::new(),
             compression: Compression::new(COMPRESSION_LEVEL),
             websocket_serial: 0,
+            overload_reported: None,
             websocket_end: None,
+        }
+    }
+
+    /// Reports that a WebSocket was closed for want of memory, unless another one was in the last minute: each costs its
+    /// client a few bytes.
+    pub(crate) fn report_overload(&mut self, app: &mut A) {
+        const INTERVAL: Millis = 60_000;
+        let is_new = self.overload_reported.is_none_or(|reported| self.now >= reported.saturating_add(INTERVAL));
+        if let Some(config) = &self.config.websocket
+            && is_new
+        {
+            self.overload_reported = Some(self.now);
+            app.report(Report::MessageMemoryFull(config.memory.most()));
         }
     }
 
@@ -162,6 +178,9 @@ impl<A: App> EngineContext<A> {
     /// Seconds after which a refused request may be tried again.
     pub(crate) fn retry_after(&self, refusal: Refusal) -> Option<u64> {
         let timeout = self.config.queue_timeout;
+        if let Some(seconds) = refusal.quarantine {
+            return Some(u64::from(seconds));
+        }
         (refusal.status == 503).then(|| timeout.map_or(1, |timeout| timeout.as_secs().max(1)))
     }
 }

@@ -178,7 +178,7 @@ impl<A: App> Engine<A> {
             self.end_poll();
             return None;
         }
-        self.round.begin_if_over(&mut self.context.meter);
+        self.round.begin_if_over(self.acceptor.is_due(), &mut self.context.meter);
         loop {
             if let Some(work) = self.take_work(app, may_call) {
                 return Some(self.begin_work(work));
@@ -533,7 +533,11 @@ impl<A: App> Engine<A> {
 
     /// Goes on with a connection that may have something to do beside the exchange whose call is returned.
     fn go_on_beside(&mut self, slot: usize, app: &mut A) {
-        if self.connections[slot].is_multiplexed() && self.watch_or_cut(slot, app) {
+        let connection = &self.connections[slot];
+        if !connection.is_multiplexed() || connection.ends_with_call() && !self.context.is_draining() {
+            return;
+        }
+        if self.watch_or_cut(slot, app) {
             let connection = &mut self.connections[slot];
             if self.context.is_draining() || connection.has_more_beside() {
                 connection.come_back(&mut self.round.again);

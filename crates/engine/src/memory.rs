@@ -1,4 +1,4 @@
-//! The limit on the memory of request bodies, over all connections together.
+//! The limit on the memory of request bodies, over all connections together, and the same for messages of WebSockets.
 //!
 //! Each body has its own limit ([`Config::body_memory`](crate::Config::body_memory)). But there can be many clients,
 //! and one that stops in the middle of an upload occupies what it has sent. So each part of a body in memory belongs to
@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The limit on the memory of request bodies. Clones share it, so that several engines can keep one limit together.
+/// A limit on the memory of request bodies or of messages. Clones share it, so that several engines can keep one limit together.
 #[derive(Clone, Debug)]
 pub struct BodyMemory {
     shared: Arc<Shared>,
@@ -20,13 +20,15 @@ pub struct BodyMemory {
 struct Shared {
     most: usize,
     used: AtomicUsize,
+    /// The most that was in use since the last [`BodyMemory::has_fallen`] that returned true.
+    peak: AtomicUsize,
 }
 
 impl BodyMemory {
     /// A limit of `most` bytes, of which none is used.
     #[must_use]
     pub fn new(most: usize) -> Self {
-        Self { shared: Arc::new(Shared { most, used: AtomicUsize::new(0) }) }
+        Self { shared: Arc::new(Shared { most, used: AtomicUsize::new(0), peak: AtomicUsize::new(0) }) }
     }
 
     /// The limit, in bytes.
@@ -41,6 +43,25 @@ impl BodyMemory {
         self.shared.used.load(Ordering::Relaxed)
     }
 
+    /// The most bytes that were in use since [`has_fallen`](Self::has_fallen) last returned true.
+    #[must_use]
+    pub fn peak(&self) -> usize {
+        self.shared.peak.load(Ordering::Relaxed)
+    }
+
+    /// Whether at least `bytes` less are in use than at the peak. If so, the next peak begins: the caller gives memory
+    /// back to the system, which the allocator may keep.
+    #[must_use]
+    pub fn has_fallen(&self, bytes: usize) -> bool {
+        let Shared { used, peak, .. } = &*self.shared;
+        let used = used.load(Ordering::Relaxed);
+        let has_fallen = peak.load(Ordering::Relaxed).saturating_sub(used) >= bytes;
+        if has_fallen {
+            peak.store(used, Ordering::Relaxed);
+        }
+        has_fallen
+    }
+
     /// An empty reservation.
     pub(crate) fn reservation(&self) -> Reservation {
         Reservation { memory: self.clone(), bytes: 0 }
@@ -50,6 +71,14 @@ impl BodyMemory {
     pub(crate) fn reserve(&self, bytes: usize) -> Option<Reservation> {
         let mut reservation = self.reservation();
         reservation.resize(bytes).then_some(reservation)
+    }
+
+    fn note_peak(&self) {
+        let Shared { used, peak, .. } = &*self.shared;
+        let used = used.load(Ordering::Relaxed);
+        if used > peak.load(Ordering::Relaxed) {
+            peak.fetch_max(used, Ordering::Relaxed);
+        }
     }
 
     /// Whether this many more bytes stay within the limit.
@@ -72,12 +101,13 @@ impl Reservation {
             self.force(bytes);
             return true;
         };
-        let Shared { most, used } = &*self.memory.shared;
+        let Shared { most, used, .. } = &*self.memory.shared;
         // `Relaxed` is enough: the counter publishes no other memory.
         let has_room = |used: usize| used.checked_add(more).filter(|after| after <= most);
         let is_given = more == 0 || used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, has_room).is_ok();
         if is_given {
             self.bytes = bytes;
+            self.memory.note_peak();
         }
         is_given
     }
@@ -92,6 +122,7 @@ impl Reservation {
         let used = &self.memory.shared.used;
         if bytes > self.bytes {
             used.fetch_add(bytes - self.bytes, Ordering::Relaxed);
+            self.memory.note_peak();
         } else if bytes < self.bytes {
             used.fetch_sub(self.bytes - bytes, Ordering::Relaxed);
         }
@@ -122,6 +153,19 @@ mod tests {
         assert!(one.resize(100) && !memory.has_room(1) && memory.has_room(0));
         drop(one);
         assert_eq!(memory.used(), 0);
+    }
+
+    #[test]
+    fn fall_from_the_peak_is_reported_once() {
+        let memory = BodyMemory::new(100);
+        let mut reservation = memory.reserve(60).unwrap();
+        reservation.resize(30);
+        assert!(!memory.has_fallen(40));
+        reservation.resize(20);
+        assert!(memory.has_fallen(40) && !memory.has_fallen(40));
+        reservation.force(90);
+        drop(reservation);
+        assert!(memory.has_fallen(90) && !memory.has_fallen(1));
     }
 
     #[test]

@@ -13,6 +13,8 @@
 
 /// Work that one connection may do before the next one is served, in units.
 const TURN: u64 = 1 << 20;
+/// Work after which a connection is driven behind those that need little, in units.
+const BULK: u64 = TURN / 16;
 /// Work that all connections together may do in one stage of a round, before the engine polls, in units.
 const STAGE: u64 = 4 << 20;
 
@@ -20,8 +22,12 @@ const STAGE: u64 = 4 << 20;
 pub(crate) const STEP: u64 = 4 << 10;
 /// Parsing a request head, and starting the application's call.
 pub(crate) const HEAD: u64 = 4 << 10;
-/// Decoding a chunk or a trailer field of a body.
+/// Decoding a chunk or a trailer field of a body, or a record of FastCGI.
 pub(crate) const CHUNK: u64 = 64;
+/// Reading a frame of a WebSocket, or answering one: a ping, a fragment, a message without its bytes.
+pub(crate) const FRAME: u64 = 256;
+/// Accepting a connection.
+pub(crate) const ACCEPT: u64 = 16 << 10;
 /// Finding a static file, and opening it.
 pub(crate) const FILE: u64 = 8 << 10;
 /// A `write` to a file, without its bytes.
@@ -53,6 +59,11 @@ impl Meter {
     /// Whether the next connection has to be served.
     pub(crate) fn is_turn_over(&self) -> bool {
         self.poll >= TURN
+    }
+
+    /// Whether the connection has done so much work that those which need little come first from now on.
+    pub(crate) fn is_bulk(&self) -> bool {
+        self.poll >= BULK
     }
 
     /// Whether the engine has to poll before it continues.

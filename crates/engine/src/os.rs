@@ -1,5 +1,6 @@
 //! The operating system as the engine's [`Net`]. Nothing else in the crate makes a system call on a socket.
 
+use crate::descriptors::EngineSocket;
 use crate::net::{Accepted, Local, Net, Readiness};
 use crate::transport::{Moved, Socket, Tcp};
 use mio::unix::{SourceFd, pipe};
@@ -261,10 +262,10 @@ impl AsFd for Waker {
 }
 
 impl Net for Os {
-    type Listener = OwnedFd;
-    type Transport = Tcp<OwnedFd>;
+    type Listener = EngineSocket;
+    type Transport = Tcp<EngineSocket>;
 
-    fn listen(&mut self, listener: &OwnedFd, index: usize) -> io::Result<Local> {
+    fn listen(&mut self, listener: &EngineSocket, index: usize) -> io::Result<Local> {
         rustix::io::ioctl_fionbio(listener, true)?;
         let address: SocketAddrAny = rustix::net::getsockname(listener)?;
         let token = Token(LISTENERS - index);
@@ -281,7 +282,7 @@ impl Net for Os {
     }
 
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    fn relisten(&mut self, listener: &OwnedFd, index: usize, takes_turns: bool) -> io::Result<()> {
+    fn relisten(&mut self, listener: &EngineSocket, index: usize, takes_turns: bool) -> io::Result<()> {
         use rustix::event::epoll;
 
         if !self.has_exclusive {
@@ -306,15 +307,15 @@ impl Net for Os {
         self.registry.register(&mut source, token, Interest::READABLE)
     }
 
-    fn unlisten(&mut self, listener: &OwnedFd) {
+    fn unlisten(&mut self, listener: &EngineSocket) {
         // The caller drops the listener, which removes it from the poller as well.
         self.registry.deregister(&mut SourceFd(&listener.as_raw_fd())).ok();
     }
 
-    fn accept(&mut self, listener: &OwnedFd) -> io::Result<Accepted<Tcp<OwnedFd>>> {
+    fn accept(&mut self, listener: &EngineSocket) -> io::Result<Accepted<Tcp<EngineSocket>>> {
         match rustix::net::acceptfrom_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
             Ok((socket, address)) => Ok(Accepted::Connection(
-                Tcp::new(socket),
+                Tcp::new(socket.into()),
                 address.and_then(|address| SocketAddr::try_from(address).ok()),
             )),
             Err(Errno::WOULDBLOCK) => Ok(Accepted::None),
@@ -327,18 +328,18 @@ impl Net for Os {
         }
     }
 
-    fn is_awaited(&self, listener: &OwnedFd) -> bool {
+    fn is_awaited(&self, listener: &EngineSocket) -> bool {
         // If poll(2) fails, assume that a connection waits.
         poll_now(listener, PollFlags::IN).is_none_or(|flags| !flags.is_empty())
     }
 
     /// Output events continue after the first request for them. As they are edge-triggered, they cost nothing until one
     /// occurs.
-    fn watch(&mut self, transport: &Tcp<OwnedFd>, slot: usize, output: bool, again: bool) -> io::Result<()> {
+    fn watch(&mut self, transport: &Tcp<EngineSocket>, slot: usize, output: bool, again: bool) -> io::Result<()> {
         self.watch_descriptor(transport.socket(), slot, output, again)
     }
 
-    fn unwatch(&mut self, transport: &Tcp<OwnedFd>) {
+    fn unwatch(&mut self, transport: &Tcp<EngineSocket>) {
         // A descriptor is watched until its last duplicate is closed, and the application has one.
         self.registry.deregister(&mut SourceFd(&transport.socket().as_raw_fd())).ok();
     }
@@ -357,7 +358,14 @@ impl Net for Os {
     }
 }
 
-impl Socket for OwnedFd {
+/// A descriptor that is a stream socket.
+pub trait SocketDescriptor: AsFd {}
+
+impl SocketDescriptor for OwnedFd {}
+
+impl SocketDescriptor for EngineSocket {}
+
+impl<D: SocketDescriptor> Socket for D {
     fn receive(&self, buffer: &mut [u8]) -> io::Result<Moved> {
         moved(rustix::net::recv(self, buffer, RecvFlags::empty()).map(|(count, _)| count))
     }
@@ -395,7 +403,7 @@ impl Socket for OwnedFd {
     }
 
     fn duplicate(&self) -> io::Result<OwnedFd> {
-        self.try_clone()
+        self.as_fd().try_clone_to_owned()
     }
 
     fn shut_down(&self) {

@@ -153,6 +153,12 @@ pub trait Protocol: Default {
         false
     }
 
+    /// Whether a multiplexed connection has one request under way, which is its last and has been read as a whole. Nothing
+    /// that its client could still send matters then, so the connection need not be watched before it is answered.
+    fn has_read_all(&self) -> bool {
+        false
+    }
+
     /// Whether a multiplexed connection has taken in a part of a head.
     fn is_in_head(&self) -> bool {
         false
@@ -290,6 +296,11 @@ pub trait Protocol: Default {
     /// Whether [`write_control`](Self::write_control) may have something to write.
     fn has_control(&self) -> bool {
         true
+    }
+
+    /// Whether so much is to be written by [`write_control`](Self::write_control) that nothing more is read before.
+    fn must_write_control(&self) -> bool {
+        false
     }
 
     /// Writes what the protocol has to say by itself, such as an acknowledgement of what was read. Multiplexed protocols

@@ -120,7 +120,8 @@ impl<A: App> Reply<'_, A> {
     }
 
     /// Passes on what the application reports of its request, for the log of the web server in front, with what is sent
-    /// next or at the tick after the next; for nginx behind the head of the response. False if it is left out, because the web server does not take what it is sent.
+    /// next or at the tick after the next; for nginx behind the head of the response. False if it is left out, because the
+    /// web server does not take what it is sent.
     pub fn write_errors(&mut self, text: &[u8]) -> bool {
         self.recall();
         if self.is_gone() || self.out.unsent() as u64 + self.output.length() > SHARE {

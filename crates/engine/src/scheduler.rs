@@ -45,7 +45,7 @@ mod tests;
 pub mod ticker;
 
 pub use predictor::RouteKey;
-pub use route_keys::RouteKeys;
+pub use route_keys::{RouteKeys, hash_route};
 pub use rules::{Action, PoolStatistics, Rules, StartedCall, WaitStep};
 
 /// What the threads share: a source of calls and other work, fed by a poller.

@@ -21,6 +21,8 @@ pub struct Statistics {
     pub left: u64,
     /// Requests that the engine answered itself.
     pub refused: u64,
+    /// Of them, requests that the application [refuses](crate::App::refuses) for a while.
+    pub quarantined: u64,
     /// Answered health checks.
     pub health_checks: u64,
     /// Requests answered with a static file, or because there is none.

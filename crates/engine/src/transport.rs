@@ -61,6 +61,11 @@ pub trait Transport {
     /// Says that nothing more will be sent. The peer may be gone already, which changes nothing.
     fn end_output(&mut self);
 
+    /// Ends the output if the last send had `more`, so that nothing waits for bytes that do not come. The engine calls it
+    /// before it drops a transport: Linux discards what it holds back (`MSG_MORE`) when a socket is closed while received
+    /// bytes are unread, and the peer would see a reset in place of the response.
+    fn end_held_output(&mut self) {}
+
     /// Makes dropping the transport a reset. Best effort: if it fails, the peer sees an early end instead.
     fn reset_on_drop(&mut self);
 
@@ -129,12 +134,14 @@ pub struct Tcp<S> {
     /// The peer has said that it sends no more, so the end of input has still to be read even after a short read: no
     /// readiness is reported for it again.
     is_read_closed: bool,
+    /// The last send said that more follows, so the socket may hold its bytes back.
+    holds_back: bool,
 }
 
 impl<S> Tcp<S> {
     /// The transport of a connected socket.
     pub fn new(socket: S) -> Self {
-        Self { socket, is_read_closed: false }
+        Self { socket, is_read_closed: false, holds_back: false }
     }
 
     /// What it stands on.
@@ -167,11 +174,13 @@ impl<S: Socket> Transport for Tcp<S> {
 
     #[inline]
     fn send(&mut self, slices: &[IoSlice<'_>], more: bool) -> io::Result<Moved> {
+        self.holds_back = more;
         self.socket.send(slices, more)
     }
 
     #[inline]
     fn send_file(&mut self, file: &File, offset: u64, count: u64) -> io::Result<Moved> {
+        self.holds_back = false;
         self.socket.send_file(file, offset, count)
     }
 
@@ -186,14 +195,23 @@ impl<S: Socket> Transport for Tcp<S> {
     }
 
     fn end_output(&mut self) {
+        self.holds_back = false;
         self.socket.end_output();
     }
 
+    fn end_held_output(&mut self) {
+        if self.holds_back {
+            self.end_output();
+        }
+    }
+
     fn reset_on_drop(&mut self) {
+        self.holds_back = false;
         self.socket.reset_on_drop();
     }
 
     fn cut(&mut self) {
+        self.holds_back = false;
         self.socket.cut();
     }
 

@@ -10,8 +10,10 @@
 //! Nothing here knows what carries the frames: bytes and the time are arguments. With HTTP/1.1 the connection's own bytes
 //! are the frames (`connection/websocket.rs`).
 
-use crate::config::{Config, READ_AHEAD, WebSocketConfig};
+use crate::config::{Config, LEAST_AHEAD, READ_AHEAD, WebSocketConfig};
 use crate::deadline::{Millis, Timer, Wait, millis};
+use crate::memory::Reservation;
+use crate::meter::{self, Meter};
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use wire::message::Stamp;
@@ -24,6 +26,8 @@ use wire::websocket::{
 const HIGH_WATER: usize = 64 << 10;
 /// An application that waits for room goes on when no more than this waits.
 const LOW_WATER: usize = 16 << 10;
+/// The reason of a Close frame for want of [`WebSocketConfig::memory`].
+const NO_MEMORY: &str = "The server has no memory left for messages.";
 /// How long the client may take to answer a Close frame, and the application to take the messages before a broken rule.
 const CLOSE_TIMEOUT: Millis = 10_000;
 
@@ -117,6 +121,8 @@ pub(crate) struct WebSocket<M> {
     next: Option<(usize, M)>,
     incoming: VecDeque<(usize, M)>,
     incoming_bytes: usize,
+    /// For those messages, and for the one that arrives.
+    memory: Reservation,
     end: Option<Box<WebSocketEnd>>,
     /// The transport is at its end, or is to be closed although the client has not answered.
     is_lost: bool,
@@ -157,6 +163,7 @@ impl<M> WebSocket<M> {
             next: None,
             incoming: VecDeque::new(),
             incoming_bytes: 0,
+            memory: config.memory.reservation(),
             end: None,
             is_lost: false,
             is_released: false,
@@ -182,22 +189,36 @@ impl<M> WebSocket<M> {
         }
     }
 
-    /// Reads on in `input`, which is changed, until there is no room for more messages. Each ping is answered in its turn.
-    /// `backlog`: bytes of output that wait before those in `out`. Returns the bytes used.
+    /// Reads on in `input`, which is changed, until there is no room for more messages, or the turn is over. Each ping is
+    /// answered in its turn. `backlog`: bytes of output that wait before those in `out`. Returns the bytes used, and
+    /// whether the WebSocket was closed for want of memory.
     pub(crate) fn receive(
         &mut self,
         input: &mut [u8],
         (now, config): (Millis, &WebSocketConfig),
         compression: &mut Compression,
         (backlog, out): (usize, &mut Vec<u8>),
+        meter: &mut Meter,
         mut message: impl FnMut(Kind, Cow<'_, [u8]>) -> M,
-    ) -> usize {
+    ) -> (usize, bool) {
         self.heard = now;
         self.pinged = None;
-        let mut at = 0;
-        while at < input.len() && self.wants_input(config) {
+        let (mut at, mut is_overloaded) = (0, false);
+        while at < input.len() && self.wants_input(config) && !meter.is_turn_over() {
+            let before = self.frames.partial_bytes();
             let (used, event) = self.frames.next(&mut input[at..], compression);
             at += used;
+            let whole = if let Event::Message { bytes, .. } = &event { bytes.len() } else { 0 };
+            let inflated = (whole.max(self.frames.partial_bytes())).saturating_sub(before.max(used));
+            meter.charge(meter::FRAME + inflated as u64);
+            if !self.reserve(if self.is_released { 0 } else { whole }) {
+                is_overloaded |= self.end.is_none();
+                self.note_end(CloseCode::TRY_AGAIN_LATER.number(), NO_MEMORY.into(), false);
+                drop(event);
+                self.frames.overload(NO_MEMORY, compression);
+                self.reserve(0);
+                continue;
+            }
             match event {
                 Event::Nothing | Event::Pong(_) => {}
                 Event::Message { kind, bytes } => {
@@ -219,6 +240,7 @@ impl<M> WebSocket<M> {
                 Event::Fault(fault) => self.note_fault(fault),
             }
             if self.frames.owes_answer() {
+                meter.charge(meter::FRAME);
                 self.frames.flush(backlog + out.len(), out);
             }
             if used == 0 {
@@ -228,7 +250,15 @@ impl<M> WebSocket<M> {
         if self.frames.is_in_message() {
             self.message_bytes += at as u64;
         }
-        at
+        (at, is_overloaded)
+    }
+
+    /// Reserves memory for the messages that wait, for `more` bytes of another one, and for the one that arrives. Returns
+    /// false and changes nothing if there is none.
+    fn reserve(&mut self, more: usize) -> bool {
+        let needed = self.incoming_bytes + more + self.frames.kept_bytes();
+        let counted = if needed > LEAST_AHEAD { needed } else { 0 };
+        counted == self.memory.bytes() || self.memory.resize(counted)
     }
 
     fn note_fault(&mut self, fault: WebSocketFault) {
@@ -265,6 +295,8 @@ impl<M> WebSocket<M> {
         match (self.next.take(), &self.end) {
             (Some((length, message)), _) => {
                 self.incoming_bytes -= length;
+                // It becomes less, for which there is always room.
+                self.reserve(0);
                 self.next = self.incoming.pop_front();
                 if self.incoming.is_empty() {
                     // An idle connection has none of it.
@@ -365,6 +397,7 @@ impl<M> WebSocket<M> {
         self.next = None;
         self.incoming.clear();
         self.incoming_bytes = 0;
+        self.reserve(0);
     }
 
     pub(crate) fn is_released(&self) -> bool {

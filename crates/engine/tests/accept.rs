@@ -2,6 +2,7 @@
 
 use crate::common::{Address, Client, End, Event, Pause, Plan, World, listen, local_of, ms, timeless};
 use engine::{Config, Engine, Local, Now, Os, Readiness};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
@@ -44,7 +45,7 @@ fn engine_refuses_a_descriptor_that_does_not_listen() {
     assert!(
         Engine::<crate::common::Script>::new(
             net,
-            vec![file.into()],
+            vec![OwnedFd::from(file).into()],
             timeless(),
             Now { monotonic: Duration::ZERO, wall: Duration::ZERO }
         )
@@ -60,7 +61,7 @@ fn engine_refuses_a_server_field_with_a_line_break() {
     assert!(
         Engine::<crate::common::Script>::new(
             net,
-            vec![listener],
+            vec![listener.into()],
             config,
             Now { monotonic: Duration::ZERO, wall: Duration::ZERO }
         )

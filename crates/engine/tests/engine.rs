@@ -22,4 +22,5 @@ mod stages;
 mod stop;
 mod time;
 mod transport;
+mod watching;
 mod websocket;

@@ -460,7 +460,7 @@ fn silent_and_half_sent_connections_continue_with_the_next_poll() {
     let mut mute = world.client();
     let mut half = sent(&world, "GE");
     let mut half_check = sent(&world, "GET /healthz HTTP/1.1\r\nHo");
-    let mut garbage = sent(&world, "\u{1}");
+    let mut garbage = sent(&world, "\u{2}");
     let mut bad_check = sent(&world, "GET /healthz HTTP/1.1\r\nno host\r\n\r\n");
     let mut ended = sent(&world, "GET /healthz");
     ended.end_sending();

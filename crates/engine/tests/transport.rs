@@ -5,10 +5,11 @@
 //! answers with a record of length 0, whatever the connection does.
 
 use crate::common::{Client, Kind, Op, Plan, World, ms, pattern, seconds, timeless};
-use engine::{Accepted, Config, Http1, Local, Moved, Net, Os, Poller, Received, Socket, Tcp, Transport, Waker};
+use engine::{
+    Accepted, Config, EngineSocket, Http1, Local, Moved, Net, Os, Poller, Received, Socket, Tcp, Transport, Waker,
+};
 use std::fs::File;
 use std::io::{self, IoSlice};
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 
 /// Bytes of a record's payload at most.
@@ -43,7 +44,7 @@ fn opened(received: &[u8]) -> (Vec<u8>, usize) {
 }
 
 struct Records {
-    socket: OwnedFd,
+    socket: EngineSocket,
     /// Received and not opened.
     sealed: Vec<u8>,
     /// Opened and not handed on.
@@ -153,19 +154,19 @@ impl Transport for Records {
 struct RecordNet(Os);
 
 impl Net for RecordNet {
-    type Listener = OwnedFd;
+    type Listener = EngineSocket;
     type Transport = Records;
 
-    fn listen(&mut self, listener: &OwnedFd, index: usize) -> io::Result<Local> {
+    fn listen(&mut self, listener: &EngineSocket, index: usize) -> io::Result<Local> {
         self.0.listen(listener, index)
     }
 
-    fn unlisten(&mut self, listener: &OwnedFd) {
+    fn unlisten(&mut self, listener: &EngineSocket) {
         self.0.unlisten(listener);
     }
 
-    fn accept(&mut self, listener: &OwnedFd) -> io::Result<Accepted<Records>> {
-        let sealed = |transport: Tcp<OwnedFd>| Records {
+    fn accept(&mut self, listener: &EngineSocket) -> io::Result<Accepted<Records>> {
+        let sealed = |transport: Tcp<EngineSocket>| Records {
             socket: transport.into_socket(),
             sealed: Vec::new(),
             opened: Vec::new(),
@@ -180,7 +181,7 @@ impl Net for RecordNet {
         })
     }
 
-    fn is_awaited(&self, listener: &OwnedFd) -> bool {
+    fn is_awaited(&self, listener: &EngineSocket) -> bool {
         self.0.is_awaited(listener)
     }
 

@@ -10,7 +10,9 @@
 //!   mounted     both in one server: which application a request is for (mounts)
 //!   interface   what the host asks of an interface, and an interface of the host
 //!   access_log, log_writer, refusals, scoreboard, limit    what is reported, and to whom
+//!   quarantine  routes whose requests have crashed workers
 //!   object, gil, guarded, interrupt, stacks, signals       Python objects, locks and threads
+//!   forks       children that the application forks
 //!   group, inotify, thread_name, clock, text, table        the operating system, and text
 //! ```
 //!
@@ -29,6 +31,7 @@ mod callable;
 mod clock;
 mod config;
 mod descriptor;
+mod forks;
 mod gil;
 mod group;
 mod guarded;
@@ -43,6 +46,7 @@ mod mounted;
 mod mounts;
 mod object;
 mod proxies;
+mod quarantine;
 mod refusals;
 mod resources;
 mod reused;
@@ -66,6 +70,8 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = false)]
 mod _native {
     use crate::access_log;
+    #[pymodule_export]
+    use crate::forks::{block_signals, leave_engines, restore_signals};
     use crate::group;
     #[pymodule_export]
     use crate::host::Call;
@@ -74,6 +80,7 @@ mod _native {
     use crate::inotify::Inotify;
     #[pymodule_export]
     use crate::log_writer::{LogWriter, count_dropped_line, dropped_lines, flush_logs};
+    use crate::quarantine;
     use crate::scoreboard;
     #[pymodule_export]
     use crate::server::{HostedExchange, Server};
@@ -135,6 +142,34 @@ mod _native {
 
     /// See the stub.
     #[pyfunction]
+    fn start_quarantine(memory: &Bound<'_, PyAny>, hash_key: [u64; 2]) -> PyResult<()> {
+        quarantine::start(memory, hash_key)
+    }
+
+    /// See the stub.
+    #[pyfunction]
+    fn publish_quarantine(
+        memory: &Bound<'_, PyAny>,
+        recording: Option<u64>,
+        routes: Vec<quarantine::ListedRoute>,
+    ) -> PyResult<()> {
+        quarantine::publish(memory, recording, routes)
+    }
+
+    /// See the stub.
+    #[pyfunction]
+    fn quarantined_routes(memory: &Bound<'_, PyAny>) -> PyResult<Vec<quarantine::ListedRoute>> {
+        quarantine::listed(memory)
+    }
+
+    /// See the stub.
+    #[pyfunction]
+    fn recorded_routes(memory: &Bound<'_, PyAny>) -> PyResult<(u64, u64, Vec<quarantine::RecordedRoute>)> {
+        quarantine::recorded(memory)
+    }
+
+    /// See the stub.
+    #[pyfunction]
     fn name_thread(name: &str) {
         thread_name::set(name);
     }
@@ -146,6 +181,9 @@ mod _native {
         module.add("STAGES", PyTuple::new(py, engine::Stage::ALL.map(|(_, name)| name))?)?;
         module.add("SCOREBOARD_SIZE", scoreboard::SIZE)?;
         module.add("GROUP_RECORD_SIZE", group::SIZE)?;
+        module.add("QUARANTINE_SIZE", quarantine::LIST_SIZE)?;
+        module.add("QUARANTINED_MAX", quarantine::QUARANTINED_MAX)?;
+        module.add("ROUTE_TABLE_SIZE", quarantine::TABLE_SIZE)?;
         module.add("SCOREBOARD_FIELDS", PyTuple::new(py, scoreboard::names())?)?;
         module.add("SCOREBOARD_BOUNDS", PyTuple::new(py, scoreboard::bounds())?)
     }

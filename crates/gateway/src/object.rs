@@ -110,7 +110,7 @@ impl Object {
     }
 
     /// Whether this is a dict of `count` entries, each of which `is_right`: it is given the place of an entry, its key and
-    /// its value, and runs nothing of Python's. Where there is no GIL nobody can tell, and the answer is no.
+    /// its value, and runs nothing of Python's. Without the GIL the dict may change meanwhile, so the answer is no.
     pub(crate) fn has_entries(
         &self,
         py: Python<'_>,

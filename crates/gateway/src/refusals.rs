@@ -26,8 +26,8 @@ struct Kind {
 /// What the engine did by itself.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum What {
-    /// It refused a request with this status.
-    Refused(u16, Option<Fault>),
+    /// It refused a request. The seconds of a quarantine are left out.
+    Refused(Refusal),
     /// It closed a connection without an answer.
     Rejected(Rejection),
 }
@@ -47,8 +47,7 @@ const TARGET_MAX: usize = 200;
 impl Refusals {
     /// A request was refused. Returns what is to be reported.
     pub(crate) fn note<'a>(&mut self, refusal: Refusal, refused: impl FnOnce() -> Refused<'a>) -> Option<String> {
-        let Refusal { status, fault } = refusal;
-        if !self.is_first(What::Refused(status, fault)) {
+        if !self.is_first(What::Refused(Refusal { quarantine: refusal.quarantine.map(|_| 0), ..refusal })) {
             return None;
         }
         let Refused { client, method, target } = refused();
@@ -60,7 +59,7 @@ impl Refusals {
                 format!(", {} {}{dots}", escaped(method), escaped(&target[..target.len().min(TARGET_MAX)]))
             }
         };
-        Some(format!("refused with {status}: client {client}{asked}: {}", reason(status, fault)))
+        Some(format!("refused with {}: client {client}{asked}: {}", refusal.status, reason(refusal)))
     }
 
     /// A connection was closed without an answer. Returns what is to be reported.
@@ -108,8 +107,8 @@ impl Refusals {
             let were = if kind.more == 1 { " was" } else { "s were" };
             let (more, seconds) = (kind.more, since.as_secs().max(1));
             counts.push(match kind.what {
-                What::Refused(status, fault) => {
-                    let reason = reason(status, fault);
+                What::Refused(refusal) => {
+                    let (status, reason) = (refusal.status, reason(refusal));
                     format!("and {more} more request{were} refused with {status} within {seconds} s: {reason}")
                 }
                 What::Rejected(rejection) => {
@@ -123,10 +122,9 @@ impl Refusals {
     }
 }
 
-fn reason(status: u16, fault: Option<Fault>) -> String {
-    let Some(fault) = fault else { return engine::explanation(status).to_owned() };
-    let source = fault.source().map(|source| format!(" ({source})")).unwrap_or_default();
-    format!("{}{source}", fault.explanation())
+fn reason(refusal: Refusal) -> String {
+    let source = refusal.fault.and_then(Fault::source).map(|source| format!(" ({source})")).unwrap_or_default();
+    format!("{}{source}", refusal.explanation())
 }
 
 #[cfg(test)]
@@ -137,7 +135,7 @@ mod tests {
         Refused { client: "127.0.0.1:5".to_owned(), method: b"GET", target: b"/a\x1b" }
     }
 
-    const TOO_LONG: Refusal = Refusal { status: 414, fault: None };
+    const TOO_LONG: Refusal = Refusal::of_status(414);
 
     #[test]
     fn test_first_of_a_kind_is_reported_in_full_and_the_rest_are_counted() {
@@ -148,7 +146,7 @@ mod tests {
             assert_eq!(refusals.note(TOO_LONG, || unreachable!("nothing is shown of it")), None);
         }
         // Another kind is reported at once.
-        assert!(refusals.note(Refusal { status: 408, fault: None }, refused).is_some());
+        assert!(refusals.note(Refusal::of_status(408), refused).is_some());
         assert!(refusals.take_counts(false).is_empty());
         let counts = refusals.take_counts(true);
         assert_eq!(counts.len(), 1);

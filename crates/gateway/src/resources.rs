@@ -13,6 +13,7 @@ use crate::limit::RequestLimit;
 use crate::log_writer;
 use crate::object::Object;
 use crate::proxies;
+use crate::quarantine::Quarantine;
 use crate::scoreboard::{Scoreboard, Stopwatch};
 use engine::{
     App, BodyMemory, Config, ENGINES_MAX, Engine, EngineGroup, Os, ProtocolKind, SharedRecords, StaticFiles,
@@ -51,8 +52,9 @@ pub(crate) struct Resources {
     limit: Option<Arc<RequestLimit>>,
     replacement: Option<Arc<Replacement>>,
     scoreboard: Option<Arc<Scoreboard>>,
+    quarantine: Option<Arc<Quarantine>>,
     access_log_handler: Option<Py<PyAny>>,
-    access_logfile: String,
+    access_logfile: PathBuf,
     access_logformat: String,
     report: Option<Py<PyAny>>,
     time_stages: usize,
@@ -113,6 +115,7 @@ impl Resources {
             limit: request_limit(given)?,
             replacement: replacement(given)?,
             scoreboard: scoreboard.as_ref().map(Scoreboard::new).transpose()?.map(Arc::new),
+            quarantine: quarantine(given)?,
             access_log_handler: given.take("access_log_handler")?,
             access_logfile: given.take("access_logfile")?,
             access_logformat: given.take("access_logformat")?,
@@ -154,7 +157,7 @@ impl Resources {
         let wakers = systems.iter().map(|(.., waker)| waker.clone()).collect();
         let group = (engines > 1 || self.group.is_some()).then(|| EngineGroup::new(wakers, self.group.take()));
         // One for all engines, whose lines it keeps whole.
-        let writes_access_log = self.access_log_handler.is_none() && !self.access_logfile.is_empty();
+        let writes_access_log = self.access_log_handler.is_none() && !self.access_logfile.as_os_str().is_empty();
         let access_log = writes_access_log.then(|| log_writer::access_log(&self.access_logfile)).transpose()?;
         if let Some(log) = &access_log {
             log.set_waker(waker.clone());
@@ -181,9 +184,11 @@ impl Resources {
                 )?,
                 limits: TimeLimits::new(self.timeout, self.timeout_paths.clone()),
                 buffers_bodies: self.config.buffer_bodies,
+                quarantine: self.quarantine.clone(),
                 multithread: self.threads > 1 || self.is_hosted,
                 stopwatch: scoreboard.clone().map(|scoreboard| Stopwatch::new(scoreboard, engines == 1)),
                 is_hosted: self.is_hosted,
+                memories: self.config.memories().cloned().collect(),
             };
             let plan = Plan {
                 interface,
@@ -210,8 +215,8 @@ impl Resources {
 
     /// Engine `index`, with its share of each bound.
     fn engine<A: App<Net = Os>>(&self, net: Os, index: usize) -> PyResult<Engine<A>> {
-        let sockets =
-            self.listeners.iter().map(|&listener| duplicate("listeners", listener)).collect::<PyResult<_>>()?;
+        let sockets = self.listeners.iter().map(|&listener| Ok(duplicate("listeners", listener)?.into()));
+        let sockets = sockets.collect::<PyResult<_>>()?;
         let config = Config {
             connections: share(self.config.connections, index, self.engines),
             queue: share(self.config.queue, index, self.engines),
@@ -272,10 +277,17 @@ fn request_limit(given: &NativeConfig<'_>) -> PyResult<Option<Arc<RequestLimit>>
     })
 }
 
+/// The memory of the quarantine, which the supervisor shares.
+fn quarantine(given: &NativeConfig<'_>) -> PyResult<Option<Arc<Quarantine>>> {
+    let given = given.take::<Option<(Bound<'_, PyAny>, Bound<'_, PyAny>)>>("quarantine")?;
+    given.map(|(list, table)| Quarantine::new(&list, &table)).transpose().map(|quarantine| quarantine.map(Arc::new))
+}
+
 /// How another process is asked for in this one's place.
 fn replacement(given: &NativeConfig<'_>) -> PyResult<Option<Arc<Replacement>>> {
-    let Some((channel, message)) = given.take::<Option<(RawFd, Vec<u8>)>>("replacement")? else { return Ok(None) };
-    Ok(Some(Arc::new(Replacement::new(duplicate("replacement", channel)?, &message))))
+    let given = given.take::<Option<(RawFd, Vec<u8>, Vec<u8>)>>("replacement")?;
+    let Some((channel, stuck, broken)) = given else { return Ok(None) };
+    Ok(Some(Arc::new(Replacement::new(duplicate("replacement", channel)?, &stuck, &broken))))
 }
 
 /// The limits of calls by the prefixes of their paths.
@@ -296,6 +308,7 @@ fn path(name: &str, path: String) -> PyResult<String> {
 
 /// The settings of an engine, for one that serves alone.
 fn engine_config(given: &NativeConfig<'_>) -> PyResult<Config> {
+    let memory_total = given.take("body_memory_total")?;
     Ok(Config {
         limits: Limits {
             request_line: given.take("limit_request_line")?,
@@ -324,7 +337,7 @@ fn engine_config(given: &NativeConfig<'_>) -> PyResult<Config> {
         min_rate: given.take("min_rate")?,
         body_memory: given.take("body_memory")?,
         // The engines share it.
-        body_memory_total: BodyMemory::new(given.take("body_memory_total")?),
+        body_memory_total: BodyMemory::new(memory_total),
         buffer_bodies: given.take("request_buffering")?,
         queue: given.take("queue")?,
         queue_timeout: given.take_seconds("queue_timeout")?,
@@ -334,6 +347,7 @@ fn engine_config(given: &NativeConfig<'_>) -> PyResult<Config> {
         stalled_after: given.take_seconds("stall_timeout")?,
         websocket: Some(WebSocketConfig {
             message: given.take("ws_max_size")?,
+            memory: BodyMemory::new(memory_total),
             queue: given.take("ws_max_queue")?,
             deflate: given.take::<bool>("ws_compression")?.then(DeflateSettings::default),
             ping_interval: given.take_seconds("ws_ping_interval")?,
@@ -356,7 +370,7 @@ fn protocol(name: &str) -> PyResult<ProtocolKind> {
 
 /// The directories of static files, opened; `None` if there are none.
 fn static_files(given: &NativeConfig<'_>) -> PyResult<Option<Arc<StaticFiles>>> {
-    let directories: Vec<(String, String)> = given.take("static")?;
+    let directories: Vec<(String, PathBuf)> = given.take("static")?;
     let max_age: f64 = given.take("static_max_age")?;
     let options = StaticOptions {
         max_age: Some(seconds("static_max_age", max_age)?.unwrap_or_default()),
@@ -368,7 +382,7 @@ fn static_files(given: &NativeConfig<'_>) -> PyResult<Option<Arc<StaticFiles>>> 
     if directories.is_empty() {
         return Ok(None);
     }
-    let mappings = directories.iter().map(|(prefix, directory)| (prefix.as_str(), Path::new(directory)));
+    let mappings = directories.iter().map(|(prefix, directory)| (prefix.as_str(), directory.as_path()));
     StaticFiles::open(mappings, &options).map(|files| Some(Arc::new(files))).map_err(|(at, error)| {
         let (prefix, directory) = &directories[at];
         let place = if prefix.is_empty() { "/" } else { prefix };
@@ -377,7 +391,7 @@ fn static_files(given: &NativeConfig<'_>) -> PyResult<Option<Arc<StaticFiles>>> 
         let text = text.split(" (os error").next().unwrap_or_default();
         let message =
             format!("{text}; --static serves the files of this directory at {place}: create it, or correct the path");
-        PyOSError::new_err((number, message, directory.clone()))
+        PyOSError::new_err((number, message, directory.as_os_str().to_owned()))
     })
 }
 

@@ -2,7 +2,7 @@
 //!
 //! That is so if nothing else refers to the dict, or to what belongs to one request alone in it, and each of its entries is
 //! the very object that it was made with, in its place. Anything else is freed at once, with what the application has left
-//! in it. Where there is no GIL nobody can tell who else refers to an object, and none is used again.
+//! in it. Without the GIL another thread may refer to an object at any time, so none is used again.
 
 use crate::guarded::Guarded;
 use crate::object::Object;
@@ -59,27 +59,24 @@ impl Reused {
 
 impl Expected {
     fn is_met(&self, py: Python<'_>, value: &Object) -> bool {
-        if let Self::Value(expected) = self {
-            return value.is(expected);
-        }
-        value.reference_count(py) == 1
-            && match self {
-                Self::Value(_) => false,
-                Self::List(expected) => value.is_list_like(py, expected),
-                Self::Dict(items) => value.has_entries(py, items.len(), |place, key, value| {
-                    let (name, expected) = &items[place];
-                    key.is(name) && value.is(expected)
-                }),
-                Self::Names(names) => {
-                    let mut first = None;
-                    value.has_entries(py, names.len(), |place, key, value| {
-                        key.is(&names[place])
-                            && *first.get_or_insert(value.as_ptr()) == value.as_ptr()
-                            && (place > 0
-                                || value.reference_count(py) == names.len().cast_signed()
-                                    && value.has_entries(py, 0, |_, _, _| false))
-                    })
-                }
+        match self {
+            Self::Value(expected) => value.is(expected),
+            _ if value.reference_count(py) != 1 => false,
+            Self::List(expected) => value.is_list_like(py, expected),
+            Self::Dict(items) => value.has_entries(py, items.len(), |place, key, value| {
+                let (name, expected) = &items[place];
+                key.is(name) && value.is(expected)
+            }),
+            Self::Names(names) => {
+                let mut first = None;
+                value.has_entries(py, names.len(), |place, key, value| {
+                    key.is(&names[place])
+                        && *first.get_or_insert(value.as_ptr()) == value.as_ptr()
+                        && (place > 0
+                            || value.reference_count(py) == names.len().cast_signed()
+                                && value.has_entries(py, 0, |_, _, _| false))
+                })
             }
+        }
     }
 }

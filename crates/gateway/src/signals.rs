@@ -30,6 +30,12 @@ impl Handler {
         Self { handler }
     }
 
+    /// The object whose method the handler is, as of a bound method.
+    #[getter(__self__)]
+    fn bound_to(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.handler.getattr(py, "__self__")
+    }
+
     #[pyo3(signature = (*arguments))]
     fn __call__(&self, py: Python<'_>, arguments: Bound<'_, PyTuple>) -> PyResult<Py<PyAny>> {
         uninterrupted(py, || self.handler.call1(py, arguments))

@@ -32,6 +32,11 @@ mod log_writer {
     mod target;
 }
 
+#[path = "../src/quarantine"]
+mod quarantine {
+    mod layout;
+}
+
 #[path = "../src/scoreboard"]
 mod scoreboard {
     mod layout;

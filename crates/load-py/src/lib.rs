@@ -46,7 +46,7 @@ fn load(py: Python<'_>, plan: &str, progress: Option<Py<PyAny>>) -> PyResult<Str
 /// Answer whatever is asked at a listening socket with the same bytes, without the GIL, until a signal's handler raises.
 #[pyfunction]
 fn serve_null(py: Python<'_>, listener: RawFd, answer: &[u8], last: &[u8]) -> PyResult<()> {
-    let listener = duplicate(listener)?;
+    let listener = duplicate(listener)?.into();
     let mut raised = None;
     let done = py.detach(|| {
         ::load::serve_null(&listener, answer, last, || {

@@ -4,11 +4,10 @@
 //! the version, `Connection` and `Content-Length`. Chunked bodies are not supported. It is for local measurements, so
 //! there are no time limits, and a head that does not end is cut.
 
-use engine::{Accepted, Moved, Net as _, Os, Readiness, Socket as _};
+use engine::{Accepted, EngineSocket, Moved, Net as _, Os, Readiness, Socket as _};
 use memchr::memmem;
 use slab::Slab;
 use std::io::{self, IoSlice};
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 /// Size of a receive, in bytes.
@@ -25,7 +24,7 @@ const NAP: Duration = Duration::from_millis(200);
 ///
 /// # Errors
 /// If the system refuses a poller, or the socket does not listen.
-pub fn serve(listener: &OwnedFd, answer: &[u8], last: &[u8], mut observe: impl FnMut() -> bool) -> io::Result<()> {
+pub fn serve(listener: &EngineSocket, answer: &[u8], last: &[u8], mut observe: impl FnMut() -> bool) -> io::Result<()> {
     let (mut os, mut poller, _waker) = Os::new()?;
     os.listen(listener, 0)?;
     let mut server = Null { os, peers: Slab::new(), answer, last, input: vec![0; READ] };
@@ -53,7 +52,7 @@ struct Null<'answers> {
 }
 
 struct Peer {
-    socket: OwnedFd,
+    socket: EngineSocket,
     /// The received part of a head.
     head: Vec<u8>,
     /// A request whose body may not have arrived; whether it is the connection's last one.
@@ -69,7 +68,7 @@ struct Peer {
 }
 
 impl Null<'_> {
-    fn accept(&mut self, listener: &OwnedFd) -> io::Result<()> {
+    fn accept(&mut self, listener: &EngineSocket) -> io::Result<()> {
         loop {
             match self.os.accept(listener)? {
                 Accepted::Connection(transport, _) => {
@@ -102,7 +101,7 @@ impl Null<'_> {
 }
 
 impl Peer {
-    fn new(socket: OwnedFd) -> Self {
+    fn new(socket: EngineSocket) -> Self {
         let (head, output) = (Vec::new(), Vec::new());
         Self { socket, head, asked: None, body: 0, output, is_last: false, awaits_room: false }
     }

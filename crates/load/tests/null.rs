@@ -16,7 +16,7 @@ fn ask(parts: &[&[u8]], answer: Vec<u8>, last: Vec<u8>, expected: Option<usize>)
     let goes_on = Arc::new(AtomicBool::new(true));
     let flag = Arc::clone(&goes_on);
     let server = std::thread::spawn(move || {
-        load::serve_null(&OwnedFd::from(listener), &answer, &last, || flag.load(Ordering::Relaxed)).unwrap();
+        load::serve_null(&OwnedFd::from(listener).into(), &answer, &last, || flag.load(Ordering::Relaxed)).unwrap();
     });
     let mut peer = TcpStream::connect(address).unwrap();
     peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();

@@ -464,7 +464,7 @@ impl<P: Protocol> App for Records<P> {
                     self.shared.fail(|| format!("accepting pauses at {count} connections"));
                 }
             }
-            Report::FileShrank | Report::StaticFileFailed(_) => {}
+            Report::FileShrank | Report::StaticFileFailed(_) | Report::MessageMemoryFull(_) => {}
             Report::Panicked(message) if message == PLANNED_PANIC || message == EMPTY_RESPONSE => {}
             Report::Panicked(message) => self.shared.fail(|| format!("the engine panicked: {message}")),
             Report::SpoolFailed(error) => self.shared.fail(|| format!("a body could not be stored: {error}")),

@@ -50,6 +50,7 @@ mod script;
 pub mod sockets;
 mod threads;
 mod world;
+pub mod worst_case;
 
 pub use event_loop::LoopSummary;
 pub use world::Summary;

@@ -70,6 +70,8 @@ struct Connection {
     resets_on_drop: bool,
     is_cut: bool,
     has_ended_output: bool,
+    /// The last send said that more follows: the kernel holds its bytes back.
+    holds_back: bool,
     reset_of_server: Reset,
     /// Whether it is in the list of ready sockets.
     is_listed: bool,
@@ -219,6 +221,7 @@ impl Network {
             resets_on_drop: false,
             is_cut: false,
             has_ended_output: false,
+            holds_back: false,
             reset_of_server: Reset::None,
             is_listed: false,
             is_short_of_memory: false,

@@ -17,5 +17,6 @@ pub mod forwarded;
 mod grammar;
 pub mod http1;
 pub mod message;
+mod other_protocols;
 pub mod proxy;
 pub mod websocket;

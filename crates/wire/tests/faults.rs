@@ -125,6 +125,7 @@ fn every_fault_is_reached() {
         (Fault::RequestLineTooLong, format!("GET /{} HTTP/1.1\r\n\r\n", long(8190))),
         (Fault::SpaceBeforeColon, with("A : b\r\n")),
         (Fault::SpaceBeforeFirstField, "GET / HTTP/1.1\r\n Host: a\r\n\r\n".to_owned()),
+        (Fault::GatewayProtocolOnHttp, "\x01\x01\0\x01\0\x08\0\0".to_owned()),
         (Fault::SshBanner, "SSH-2.0-OpenSSH_9.9\r\n".to_owned()),
         (Fault::TargetFormInvalid, "GET a HTTP/1.1\r\nHost: a\r\n\r\n".to_owned()),
         (Fault::TargetInvalid, "GET /# HTTP/1.1\r\nHost: a\r\n\r\n".to_owned()),

@@ -123,7 +123,7 @@ impl<A: App> Connection<A> {
             _ => 500,
         };
         app.report(Report::SpoolFailed(error));
-        self.refuse_request(index, Refusal { status, fault: None }, context, app);
+        self.refuse_request(index, Refusal::of_status(status), context, app);
     }
 
     /// Takes a part of the body of the only exchange, whose request is answered.

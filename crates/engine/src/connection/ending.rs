@@ -119,6 +119,7 @@ impl<A: App> Connection<A> {
             out.clear();
             context.spare.push(out);
         }
+        self.transport.end_held_output();
         self.lifecycle = Lifecycle::Gone;
         if !self.exchanges.is_empty() {
             self.release_exchanges(true, context, app);

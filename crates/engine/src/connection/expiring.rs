@@ -21,7 +21,7 @@ use crate::statistics::Statistics;
 use crate::transport::Transport;
 
 /// What a client gets whose call has missed its deadline.
-const MISSED: Refusal = Refusal { status: 504, fault: None };
+const MISSED: Refusal = Refusal::of_status(504);
 
 /// What the client of a call got when the call missed its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,6 +7,7 @@
 use crate::app::Rejection;
 use crate::config::Config;
 use crate::net::Peer;
+use crate::protocol::ProtocolKind;
 use core::net::SocketAddr;
 use std::time::Duration;
 use wire::forwarded::Forwarding;
@@ -22,6 +23,8 @@ pub(super) struct Front {
     /// The client of each request.
     pub(super) forwarding: Forwarding,
     header: Header,
+    /// The listener is for web servers: FastCGI, uwsgi or SCGI.
+    is_for_web_servers: bool,
 }
 
 /// The header of the PROXY protocol.
@@ -31,8 +34,8 @@ enum Header {
     Over,
     /// It has to come first, on a socket with this peer.
     Awaited(Option<SocketAddr>),
-    /// The peer is none that may send one.
-    Forbidden,
+    /// The peer may not connect here, and why.
+    Forbidden(Rejection),
 }
 
 impl Front {
@@ -44,12 +47,15 @@ impl Front {
         }
         let client = Client::at(peer.address);
         let may_send = config.proxy_from.as_ref().is_none_or(|from| from.contains(client.address));
+        let is_for_web_servers = config.protocols.get(peer.listener).is_some_and(|kind| *kind != ProtocolKind::Http);
         let header = match demands_header {
-            false => Header::Over,
             true if may_send => Header::Awaited(peer.address),
-            true => Header::Forbidden,
+            true => Header::Forbidden(Rejection::NotAllowed),
+            false if is_for_web_servers && !is_believed(&client, config) => Header::Forbidden(Rejection::NotTrusted),
+            false => Header::Over,
         };
-        Some(Box::new(Self { forwarding: Forwarding::new(client, config.trust.as_ref()), header }))
+        let forwarding = Forwarding::new(client, config.trust.as_ref());
+        Some(Box::new(Self { forwarding, header, is_for_web_servers }))
     }
 
     /// Whether the header of the PROXY protocol has to come before anything else.
@@ -58,24 +64,36 @@ impl Front {
         self.header != Header::Over
     }
 
-    /// Whether the peer may not connect here.
-    pub(super) fn is_forbidden(&self) -> bool {
-        self.header == Header::Forbidden
+    /// Why the peer may not connect here; `None`: it may.
+    pub(super) fn forbidden(&self) -> Option<Rejection> {
+        if let Header::Forbidden(rejection) = self.header { Some(rejection) } else { None }
     }
 
     /// Reads the header that `input` begins with. Returns the bytes used, none until the header is whole.
     pub(super) fn take_header(&mut self, input: &[u8], config: &Config) -> Result<usize, Rejection> {
         let peer = match self.header {
             Header::Over => return Ok(0),
-            Header::Forbidden => return Err(Rejection::NotAllowed),
+            Header::Forbidden(rejection) => return Err(rejection),
             Header::Awaited(peer) => peer,
         };
         let Some(header) = proxy::read(input).map_err(Rejection::Header)? else { return Ok(0) };
         let length = header.length;
+        let client = header.client(peer);
+        if self.is_for_web_servers && !is_believed(&client, config) {
+            self.header = Header::Forbidden(Rejection::NotTrusted);
+            return Err(Rejection::NotTrusted);
+        }
         self.header = Header::Over;
-        self.forwarding = Forwarding::new(header.client(peer), config.trust.as_ref());
+        self.forwarding = Forwarding::new(client, config.trust.as_ref());
         Ok(length)
     }
+}
+
+/// Whether `peer` is believed as a web server, which names the client of each request. With trusted proxies it must be
+/// one of them, or be on this machine: a web server here passes on what trusted proxies in front of it say.
+fn is_believed(peer: &Client, config: &Config) -> bool {
+    let is_here = peer.address.is_none_or(|address| address.to_canonical().is_loopback());
+    is_here || config.trust.as_ref().is_none_or(|trust| trust.proxies.contains(peer.address))
 }
 
 /// The client of a connection as a whole, where that is not the peer of the socket.

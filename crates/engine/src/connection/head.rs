@@ -15,8 +15,8 @@ use crate::reply;
 use crate::responder::Responder;
 use crate::spool::Body;
 use crate::websocket::Upgrade;
-use wire::message::{BodyLength, Fault, Page};
-use wire::websocket::{Carrier, Opening};
+use wire::message::{BodyLength, Draft, Fault, Page};
+use wire::websocket::{Carrier, Opening, WebSocketRefusal};
 
 /// A head that has been read, and what the application has made of it.
 pub(super) struct Begun<A: App> {
@@ -45,7 +45,7 @@ impl<A: App> Connection<A> {
         let has_room = !is_multiplexed || self.has_room(context);
         let limits = &context.config.limits;
         match self.protocol.next(input, &mut context.fields, limits) {
-            Ok((used, Event::Head { stream, mut head, request: facts, expects_continue })) => {
+            Ok((used, Event::Head { stream, mut head, request: mut facts, expects_continue })) => {
                 if let Some(front) = &mut self.front
                     && let Err(fault) = front.forwarding.apply(&mut head, context.config.trust.as_ref())
                 {
@@ -77,7 +77,11 @@ impl<A: App> Connection<A> {
                 {
                     match Opening::read(&head, Carrier::Http1) {
                         Ok(read) => opening = Some((read.keep(config.deflate), read)),
-                        Err(_) if !config.refuses_broken => {}
+                        // No proxy takes it for an upgrade (RFC 9110 section 7.8).
+                        Err(WebSocketRefusal::ConnectionMissing) if !config.refuses_broken => {}
+                        // A proxy that does not look at the answer passes on anything as frames: none of that is read as
+                        // a request.
+                        Err(_) if !config.refuses_broken => facts = A::Protocol::ending(facts),
                         Err(refusal) => {
                             let text = refusal.text();
                             let draft = refusal.draft(&text);
@@ -87,6 +91,14 @@ impl<A: App> Connection<A> {
                             return (input.len(), None);
                         }
                     }
+                }
+                if let Some(refusal) = app.refuses(&head, opening.is_some()) {
+                    let mut draft = Draft::default();
+                    // It is a status.
+                    draft.start_refusal(refusal.status).ok();
+                    app.served(&head, &draft, 0, known(&mut self.app));
+                    self.refuse_quarantined(stream, refusal, facts, context);
+                    return (if is_multiplexed { used } else { input.len() }, None);
                 }
                 context.observer.switch(call, Stage::Environ);
                 let (request, upgrade) = match opening {
@@ -138,6 +150,26 @@ impl<A: App> Connection<A> {
         }
         self.refuse_unread(fault.into(), input, context, app);
         (input.len(), None)
+    }
+
+    /// Answers a request that the application [refuses](App::refuses). Its body is not received.
+    #[cold]
+    fn refuse_quarantined(
+        &mut self,
+        stream: StreamId,
+        refusal: Refusal,
+        facts: RequestOf<A>,
+        context: &mut EngineContext<A>,
+    ) {
+        context.statistics.quarantined += 1;
+        context.observer.give_up(self.next_call());
+        self.note_begin(facts, context);
+        if self.is_multiplexed() {
+            let index = self.exchanges.insert(stream, context.now);
+            return self.refuse_exchange(index, refusal, facts, context);
+        }
+        self.write_refusal(refusal, facts, context);
+        self.end_with_refusal(refusal.status, context);
     }
 
     /// Makes an exchange of a request. Returns the bytes of `input` used in all, `used` of them by the head, and the
@@ -375,9 +407,7 @@ impl<A: App> Connection<A> {
         facts: RequestOf<A>,
         context: &mut EngineContext<A>,
     ) -> <A::Protocol as Protocol>::Sender {
-        let explanation =
-            refusal.fault.map_or_else(|| super::explanation(refusal.status), wire::message::Fault::explanation);
-        let text = Page::text(refusal.status, explanation);
+        let text = Page::text(refusal.status, refusal.explanation());
         let page = Page::error(refusal.status, &text, context.retry_after(refusal));
         let out = self.send.composer.get_or_insert_with(|| context.composer());
         let facts = A::Protocol::refusing(facts);

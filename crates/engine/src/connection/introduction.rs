@@ -41,8 +41,8 @@ impl<A: App> Connection<A> {
 
     /// Ends a connection whose peer may not connect here. The application has just been told of it.
     pub(crate) fn reject_if_forbidden(&mut self, context: &mut EngineContext<A>, app: &mut A) {
-        if self.front.as_ref().is_some_and(|front| front.is_forbidden()) {
-            self.reject(Rejection::NotAllowed, context, app);
+        if let Some(rejection) = self.front.as_ref().and_then(|front| front.forbidden()) {
+            self.reject(rejection, context, app);
         }
     }
 

@@ -57,6 +57,13 @@ impl<A: App> Connection<A> {
         has_input || self.exchanges.len() != 1 || self.protocol.has_control()
     }
 
+    /// Whether the poller need not report the connection before the only exchange, whose call is out, is answered: the
+    /// connection ends with it, and nothing that the client could still send matters. It is like a short-lived connection
+    /// of a serial protocol then. What waits for the client to leave, or to take output, has it watched all the same.
+    pub(crate) fn ends_with_call(&self) -> bool {
+        self.protocol.has_read_all() && !self.has_more_beside()
+    }
+
     /// Begins the end of an open connection: tells the client that no further exchange is begun, if the protocol can. A
     /// protocol that cannot ends the connection behind the next exchange ([`Protocol::is_ending`]).
     pub(super) fn announce_end(&mut self, context: &mut EngineContext<A>) {
@@ -362,8 +369,7 @@ impl<A: App> Connection<A> {
         context: &mut EngineContext<A>,
     ) -> u64 {
         context.statistics.count_status(refusal.status);
-        let explanation = refusal.fault.map_or_else(|| super::explanation(refusal.status), Fault::explanation);
-        let text = Page::text(refusal.status, explanation);
+        let text = Page::text(refusal.status, refusal.explanation());
         let page = Page::error(refusal.status, &text, context.retry_after(refusal));
         let stream = self.exchanges.at(index).stream;
         let mut backlog = None;

@@ -112,8 +112,9 @@ impl<A: App> Connection<A> {
     pub(super) fn serve(&mut self, input: &[u8], context: &mut EngineContext<A>, app: &mut A) -> (usize, Step<A>) {
         let mut used = 0;
         self.input.is_exhausted = false;
-        // Output that the peer does not take ends the loop with input left.
-        while !self.has_output() {
+        // Output that the peer does not take ends the loop with input left, and so does the end of the turn: a request
+        // for a static file takes a few bytes, and costs a thousand times as much as its bytes.
+        while !self.has_output() && !context.meter.is_turn_over() {
             let rest = &input[used..];
             if rest.is_empty() {
                 self.input.is_exhausted = true;
@@ -173,7 +174,8 @@ impl<A: App> Connection<A> {
             if let Some((exchange, request)) = ready {
                 return (used, Step::Stop(NextAction::Call(exchange, request)));
             }
-            if self.send.composer.as_ref().is_some_and(|out| out.is_full()) {
+            let is_full = self.send.composer.as_ref().is_some_and(|out| out.is_full());
+            if is_full || self.protocol.must_write_control() {
                 break;
             }
         }

@@ -8,7 +8,7 @@ use super::front::HEADER_TIMEOUT_LEAST;
 use super::schedule::Schedule;
 use super::{BUSY, Closing, Connection, History, Holder, Lifecycle, NextAction, known};
 use crate::app::{App, Refusal};
-use crate::config::{HIJACK_LINGER, IDLE_AFTER, LINGER};
+use crate::config::{HIJACK_LINGER, IDLE_AFTER, LINGER, UNUSED_GRACE};
 use crate::context::EngineContext;
 use crate::deadline::{Millis, Wait, millis};
 use crate::exchange::{Awaited, Exchange, Index, State};
@@ -16,7 +16,7 @@ use crate::protocol::Protocol;
 use std::time::Duration;
 
 /// What a client gets that was too slow to send.
-const SLOW: Refusal = Refusal { status: 408, fault: None };
+const SLOW: Refusal = Refusal::of_status(408);
 
 impl<A: App> Connection<A> {
     /// What the connection as a whole waits for.
@@ -46,16 +46,26 @@ impl<A: App> Connection<A> {
         let after =
             |timeout: Option<Duration>| timeout.map_or(Millis::MAX, |timeout| now.saturating_add(millis(timeout)));
         // Once the engine stops, one that has not sent a whole head is given less time.
-        let graced = |timeout: Option<Duration>| after(timeout).min(after(context.phase.grace()));
+        let grace = context.phase.grace();
+        let graced = |timeout: Option<Duration>| after(timeout).min(after(grace));
         let wait = self.awaits();
+        let is_unused = self.is_unused();
+        let has_short_grace = self.history == History::New && grace.is_some_and(|grace| grace > UNUSED_GRACE);
         let before = self.timer.turn_to(wait, now);
         if let Some((Wait::Output, passed)) = before {
             self.send.waited += passed;
         }
         let is_new = before.is_some();
+        let since = self.timer.since;
         self.timer.deadline = match wait {
             Wait::Idle => graced(config.keep_alive),
+            Wait::Head if is_new && is_unused => graced(config.header_timeout).min(Self::unused_until(context)),
             Wait::Head if is_new => graced(config.header_timeout),
+            // Its first bytes have arrived: the grace of a connection that is not used ends.
+            Wait::Head if has_short_grace && !is_unused => {
+                let limit = config.header_timeout.map_or(Millis::MAX, |limit| since.saturating_add(millis(limit)));
+                limit.min(after(grace))
+            }
             Wait::ProxyHeader if is_new => {
                 graced(config.header_timeout.map(|timeout| timeout.max(HEADER_TIMEOUT_LEAST)))
             }
@@ -127,6 +137,17 @@ impl<A: App> Connection<A> {
             Wait::App if self.exchanges.first.is_receiving() && timer.wait == Wait::Body => Some(timer.since),
             _ => None,
         }
+    }
+
+    /// Whether nothing has ever arrived on the connection.
+    pub(crate) fn is_unused(&self) -> bool {
+        let is_in_head = self.is_multiplexed() && self.protocol.is_in_head();
+        self.history == History::New && self.input.is_empty() && !is_in_head
+    }
+
+    /// When the connection is closed if nothing arrives on it, once the engine stops.
+    pub(crate) fn unused_until(context: &EngineContext<A>) -> Millis {
+        context.phase.grace().map_or(Millis::MAX, |grace| context.now.saturating_add(millis(grace.min(UNUSED_GRACE))))
     }
 
     /// When what the connection waits for must have come.

@@ -8,7 +8,6 @@ use crate::app::{App, RequestOf};
 use crate::config::WebSocketConfig;
 use crate::context::EngineContext;
 use crate::exchange::{Awaited, Index, State, Until};
-use crate::meter;
 use crate::observe::{Observer, Stage};
 use crate::protocol::{Protocol, ResponseSender, StreamId};
 use crate::transport::{Received, Transport};
@@ -273,6 +272,8 @@ impl<A: App> Connection<A> {
                 Until::Message if has_something => {
                     suspended.until = Until::Thread;
                     context.queued += 1;
+                    // A message is work as a request is: after so many of a round, other connections come first.
+                    self.turn.called += 1;
                     context.observer.switch(self.call(0), Stage::Queue);
                     return Step::Stop(NextAction::Enqueue(0));
                 }
@@ -335,17 +336,21 @@ impl<A: App> Connection<A> {
         let backlog = usize::try_from(self.send.waiting.length()).unwrap_or(usize::MAX);
         let mut out = std::mem::take(&mut self.out(context).bytes);
         let EngineContext { config, compression, now, meter, statistics, .. } = &mut *context;
-        let mut used = 0;
+        let (mut used, mut is_overloaded) = (0, false);
         if let (Some(config), Some(Upgrade::Open(websocket))) =
             (&config.websocket, self.exchanges.first.upgrade.as_deref_mut())
         {
-            used = websocket.receive(bytes, (*now, config), compression, (backlog, &mut out), |kind, bytes| {
-                meter.charge(meter::CHUNK);
-                statistics.messages_in += 1;
-                app.message(kind, bytes)
-            });
+            let output = (backlog, &mut out);
+            (used, is_overloaded) =
+                websocket.receive(bytes, (*now, config), compression, output, meter, |kind, bytes| {
+                    statistics.messages_in += 1;
+                    app.message(kind, bytes)
+                });
         }
         self.out(context).bytes = out;
+        if is_overloaded {
+            context.report_overload(app);
+        }
         used
     }
 

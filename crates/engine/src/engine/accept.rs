@@ -6,6 +6,7 @@ use crate::app::{AcceptPause, App, Report};
 use crate::config::{ACCEPTS_AT_STOP, ACCEPTS_PER_POLL};
 use crate::connection::Connection;
 use crate::group::Membership;
+use crate::meter;
 use crate::net::{Accepted, Net, Peer};
 
 impl<A: App> Engine<A> {
@@ -78,6 +79,7 @@ impl<A: App> Engine<A> {
                 let peer = Peer { address, listener: index };
                 let app_connection = app.connect(&peer);
                 let slot = self.admit(transport, &peer, Some(app_connection));
+                self.context.meter.charge(meter::ACCEPT);
                 self.connections[slot].reject_if_forbidden(&mut self.context, app);
                 // Often the first request is here already.
                 self.drive(slot, app);

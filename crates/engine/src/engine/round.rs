@@ -46,6 +46,8 @@ pub(super) struct Round {
     pub(super) bulk: VecDeque<usize>,
     /// The last poll found nothing more to do.
     was_idle: bool,
+    /// The poller has been asked since the last round began.
+    was_asked: bool,
 }
 
 impl Round {
@@ -58,11 +60,13 @@ impl Round {
             again_now: VecDeque::new(),
             bulk: VecDeque::new(),
             was_idle: true,
+            was_asked: false,
         }
     }
 
     /// Adds what the poller reported, and empties `events`.
     pub(super) fn add_events(&mut self, events: &mut Vec<Readiness>) {
+        self.was_asked = true;
         if self.events.is_empty() {
             std::mem::swap(&mut self.events, events);
         } else {
@@ -93,9 +97,12 @@ impl Round {
         self.events.is_empty()
     }
 
-    /// Begins the next round if the last one is over. While connections have more to do the poller is asked in between.
-    pub(super) fn begin_if_over(&mut self, meter: &mut Meter) {
-        if self.is_over() && (self.was_idle || self.again.is_empty() && self.bulk.is_empty()) {
+    /// Begins the next round if the last one is over. While connections have more to do, or more of them wait to be
+    /// accepted, the poller is asked in between: clients that connect again and again would keep the server from others.
+    pub(super) fn begin_if_over(&mut self, accepts_more: bool, meter: &mut Meter) {
+        let has_more = accepts_more || !self.again.is_empty() || !self.bulk.is_empty();
+        if self.is_over() && (self.was_idle || self.was_asked || !has_more) {
+            self.was_asked = false;
             // What asks for another turn in this round has it in the next one.
             std::mem::swap(&mut self.again, &mut self.again_now);
             self.begin(Stage::Events, meter);

@@ -32,7 +32,8 @@ impl<A: App> Engine<A> {
     /// Stops: accepts the connections that the kernel has already let in, then no more; finishes what is under way; cuts
     /// what is left after `timeout` (`None`: never). A connection on which nothing is under way may ask once more for so
     /// long as `grace`, counted from now or from the end of its response; and a request of which only a part of the head
-    /// has arrived has as long for the rest of it. With a grace of zero a connection on which nothing has arrived is
+    /// has arrived has as long for the rest of it. One on which nothing has ever arrived is closed after
+    /// [`UNUSED_GRACE`](crate::UNUSED_GRACE), if that is less. With a grace of zero a connection on which nothing has arrived is
     /// closed in the next poll. Called again both can only become shorter. WebSockets are closed with 1001 (going away),
     /// unless the engine drains.
     pub fn stop(&mut self, now: Now, timeout: Option<Duration>, grace: Duration) {
@@ -96,6 +97,7 @@ impl<A: App> Engine<A> {
         let mut idle = Vec::new();
         for (slot, connection) in &mut self.connections {
             if connection.has_no_request() {
+                let until = if connection.is_unused() { Connection::unused_until(&self.context) } else { until };
                 connection.hurry(until, &mut self.context);
                 idle.push(slot);
             }

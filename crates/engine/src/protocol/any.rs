@@ -78,6 +78,10 @@ impl Protocol for AnyProtocol {
         if let Any::FastCgi(fastcgi) = &self.0 { fastcgi.is_unread() } else { false }
     }
 
+    fn has_read_all(&self) -> bool {
+        if let Any::FastCgi(fastcgi) = &self.0 { fastcgi.receiver().has_read_all() } else { false }
+    }
+
     fn is_in_head(&self) -> bool {
         if let Any::FastCgi(fastcgi) = &self.0 { fastcgi.receiver().is_in_head() } else { false }
     }
@@ -232,6 +236,10 @@ impl Protocol for AnyProtocol {
 
     fn has_control(&self) -> bool {
         if let Any::FastCgi(fastcgi) = &self.0 { fastcgi.receiver().has_answers() } else { false }
+    }
+
+    fn must_write_control(&self) -> bool {
+        if let Any::FastCgi(fastcgi) = &self.0 { fastcgi.receiver().has_many_answers() } else { false }
     }
 
     fn write_control(&mut self, out: &mut Vec<u8>) {

@@ -156,7 +156,6 @@ impl FastCgi {
             // connection without it; other requests of the connection come to their end before.
             Reset::Cut => {
                 self.receiver.end();
-                self.take_held(stream);
                 self.receiver.forget(stream);
             }
         }

@@ -15,16 +15,21 @@ impl RouteKeys {
     /// The key of a request with this method and this path, as the client sent it.
     pub fn of_request(&self, method: &[u8], path: &[u8]) -> RouteKey {
         let mut hash = self.hasher.build_hasher();
-        hash.write(method);
-        if path.iter().any(u8::is_ascii_digit) {
-            for part in path.split(|&byte| byte == b'/') {
-                hash.write(if part.iter().any(u8::is_ascii_digit) { b"0" } else { part });
-                hash.write_u8(b'/');
-            }
-        } else {
-            hash.write(path);
-        }
+        hash_route(method, path, &mut hash);
         RouteKey::of(hash.finish())
+    }
+}
+
+/// Hashes method and path in such a way that paths which differ in numbers alone have the same hash.
+pub fn hash_route(method: &[u8], path: &[u8], hash: &mut impl Hasher) {
+    hash.write(method);
+    if path.iter().any(u8::is_ascii_digit) {
+        for part in path.split(|&byte| byte == b'/') {
+            hash.write(if part.iter().any(u8::is_ascii_digit) { b"0" } else { part });
+            hash.write_u8(b'/');
+        }
+    } else {
+        hash.write(path);
     }
 }
 

@@ -145,6 +145,7 @@ impl<K: Kind> World<K> {
         // A wall clock that Date fields can be compared with: Sun, 06 Nov 1994 08:49:37 GMT.
         let began = Now { monotonic: seconds(1000), wall: seconds(784_111_777) };
         let (net, poller, waker) = K::net().expect("descriptors are left");
+        let listeners = listeners.into_iter().map(Into::into).collect();
         let engine = Engine::new(net, listeners, config, began).expect("the listeners listen");
         Self {
             engine,

@@ -2,8 +2,8 @@
 
 use super::PATIENCE;
 use engine::{
-    AcceptPause, App, Body, Engine, Http1, Input, Net, Now, Os, Peer, Poller, Protocol, Refusal, Rejection, Reply,
-    Report, Ticket, Waker,
+    AcceptPause, App, Body, Engine, EngineSocket, Http1, Input, Net, Now, Os, Peer, Poller, Protocol, Refusal,
+    Rejection, Reply, Report, Ticket, Waker,
 };
 use sim::response::{self, pattern};
 use std::borrow::Cow;
@@ -177,6 +177,7 @@ pub(crate) enum Event {
     AcceptPaused(Pause),
     Panicked(String),
     SpoolFailed,
+    MessageMemoryFull,
     StaticFileFailed,
     FileShrank,
 }
@@ -232,7 +233,7 @@ pub(crate) enum How {
 
 /// What the connections of a world are made of.
 pub(crate) trait Kind: 'static {
-    type Net: Net<Listener = OwnedFd>;
+    type Net: Net<Listener = EngineSocket>;
     type Protocol: Protocol;
 
     fn net() -> io::Result<(Self::Net, Poller, Waker)>;
@@ -680,6 +681,7 @@ impl<K: Kind> App for Script<K> {
             }),
             Report::Panicked(message) => Event::Panicked(message),
             Report::SpoolFailed(_) => Event::SpoolFailed,
+            Report::MessageMemoryFull(_) => Event::MessageMemoryFull,
             Report::FileShrank => Event::FileShrank,
             Report::StaticFileFailed(_) => Event::StaticFileFailed,
         });

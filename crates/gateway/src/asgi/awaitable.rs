@@ -27,6 +27,8 @@ struct Awaitable {
 enum Progress {
     /// It was not awaited yet.
     Created(Next),
+    /// It has let other tasks run first.
+    Resumed(Next),
     /// It waits for this.
     Waiting(LoopFuture, Next),
     Over,
@@ -140,7 +142,12 @@ impl Awaitable {
     fn step(&self, py: Python<'_>) -> PyResult<Step> {
         // It is over unless there is something to wait for: an exception is raised once.
         let next = match self.take(py) {
-            Progress::Created(next) => next,
+            Progress::Created(next) if self.call.get().lets_others_run(py) => {
+                self.set(py, Progress::Resumed(next));
+                // A Task that gets None goes on in the next round of its loop.
+                return Ok(Step::Yielded(none(py)));
+            }
+            Progress::Created(next) | Progress::Resumed(next) => next,
             Progress::Waiting(future, next) if future.is_done(py) => next,
             Progress::Waiting(future, _) => {
                 self.call.get().forget(py, &future);
@@ -171,6 +178,7 @@ impl Awaitable {
 
     fn wait(&self, py: Python<'_>, future: LoopFuture, next: Next) -> Step {
         let awaited = future.as_object().clone_ref(py);
+        self.call.get().has_waited(py);
         self.set(py, Progress::Waiting(future, next));
         Step::Yielded(awaited)
     }
@@ -182,7 +190,7 @@ impl Awaitable {
                 self.call.get().forget(py, &future);
                 error
             }
-            Progress::Created(_) => error,
+            Progress::Created(_) | Progress::Resumed(_) => error,
             Progress::Over => PyRuntimeError::new_err(REUSED),
         }
     }
@@ -199,7 +207,7 @@ impl Awaitable {
         let text = self.progress.with(py, |progress| match progress {
             Progress::Created(Next::Receive) => Some(c"coroutine 'receive' was never awaited"),
             Progress::Created(_) => Some(c"coroutine 'send' was never awaited"),
-            Progress::Waiting(..) | Progress::Over => None,
+            Progress::Resumed(_) | Progress::Waiting(..) | Progress::Over => None,
         });
         if let Some(text) = text {
             warn(py, text);

@@ -17,6 +17,9 @@ pub(crate) struct HttpCall {
     state: Guarded<CallState>,
 }
 
+/// A usual request needs three, so that it is done at once.
+const MESSAGES_IN_A_ROW: u8 = 16;
+
 struct CallState {
     response: Response,
     body: Body,
@@ -28,6 +31,8 @@ struct CallState {
     websocket: Option<(Phase, bool)>,
     /// The application has not given up its thread for the first time.
     is_first_step: bool,
+    /// How many messages in a row were there, or had room, when the application asked.
+    without_wait: u8,
     /// Futures of those that wait for a message, and of those that wait until the client has taken output.
     receivers: Vec<LoopFuture>,
     senders: Vec<LoopFuture>,
@@ -92,6 +97,7 @@ impl CallState {
             trailers: None,
             websocket: None,
             is_first_step: true,
+            without_wait: 0,
             receivers: Vec::new(),
             senders: Vec::new(),
         }
@@ -108,6 +114,21 @@ impl HttpCall {
         let before = self.state.with(py, |state| std::mem::replace(state, CallState::new()));
         // Not within: what is dropped may be the application's.
         drop(before);
+    }
+
+    /// Whether the other tasks of the loop are to run before the next message: an application that receives or sends in a
+    /// loop, and whose client is as fast, would never let them.
+    pub(super) fn lets_others_run(&self, py: Python<'_>) -> bool {
+        self.state.with(py, |state| {
+            let is_due = state.without_wait >= MESSAGES_IN_A_ROW;
+            state.without_wait = if is_due { 0 } else { state.without_wait + 1 };
+            is_due
+        })
+    }
+
+    /// The other tasks have run, because there was something to wait for.
+    pub(super) fn has_waited(&self, py: Python<'_>) {
+        self.state.with(py, |state| state.without_wait = 0);
     }
 
     pub(super) fn exchange(&self) -> &Exchange {

@@ -30,7 +30,7 @@ pub(super) struct Template {
 }
 
 impl Template {
-    /// `scope` is complete but for what is each request's own, `headers` a list of nobody else's.
+    /// `scope` is complete but for what is each request's own, `headers` a list that the template takes over.
     pub(super) fn new(
         py: Python<'_>,
         common: &Common,

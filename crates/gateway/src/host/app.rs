@@ -5,20 +5,23 @@
 
 use super::job::{Request, Resumable};
 use super::limits::Limits;
-use super::shared::Waiter;
+use super::shared::{Reason, Replacement, Waiter};
 use super::sleepers::Sleepers;
 use crate::access_log::{AccessLog, Entry, LoggerLines, Response};
 use crate::gil::WithGil;
 use crate::interface::{Interface, Message, RequestBody, Requests};
 use crate::object::{Chunk, Object};
+use crate::quarantine::Quarantine;
 use crate::refusals::{Refusals, Refused};
 use crate::scoreboard::Stopwatch;
 use crate::text::client;
 use engine::scheduler::RouteKeys;
-use engine::{AcceptPause, App, Body, Os, Peer, Refusal, Rejection, Report};
+use engine::{AcceptPause, App, Body, BodyMemory, Os, Peer, Refusal, Rejection, Report};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 use std::borrow::Cow;
+use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 use wire::message::{BodyLength, Client, Draft, PartialRequestLine, RequestHead};
 use wire::websocket::{Kind, Opening};
@@ -28,6 +31,9 @@ pub(super) const ERROR: u8 = 40;
 pub(super) const WARNING: u8 = 30;
 pub(super) const INFO: u8 = 20;
 
+/// Stands for the method in the route of a request that asks for a WebSocket.
+const WEBSOCKET: &[u8] = b"WEBSOCKET";
+
 /// See the module.
 pub(crate) struct AppState<I: Interface> {
     requests: I::Requests,
@@ -35,6 +41,8 @@ pub(crate) struct AppState<I: Interface> {
     pub(super) refusals: Refusals,
     limits: Limits,
     buffers_bodies: bool,
+    /// Refuses and records routes, where a supervisor looks after crashes.
+    quarantine: Option<Arc<Quarantine>>,
     /// Where threads have to know which calls will wait.
     route_keys: Option<RouteKeys>,
     /// Measures calls, where there is a scoreboard.
@@ -47,8 +55,10 @@ pub(crate) struct AppState<I: Interface> {
     pub(super) hosted_wakes: Vec<Py<PyAny>>,
     /// Those that wait for events of WebSockets.
     pub(super) sleepers: Sleepers,
+    pub(super) replacement: Option<Arc<Replacement>>,
     /// Connections that have given back what they kept, since memory was last returned.
     rested: usize,
+    memories: Vec<BodyMemory>,
 }
 
 /// What an [`AppState`] is made of.
@@ -57,10 +67,13 @@ pub(crate) struct AppParts<R> {
     pub(crate) access_log: Option<AccessLog>,
     pub(crate) limits: Limits,
     pub(crate) buffers_bodies: bool,
+    pub(crate) quarantine: Option<Arc<Quarantine>>,
     /// Several threads run calls.
     pub(crate) multithread: bool,
     pub(crate) stopwatch: Option<Stopwatch>,
     pub(crate) is_hosted: bool,
+    /// The limits on the memory of bodies and messages.
+    pub(crate) memories: Vec<BodyMemory>,
 }
 
 /// A message to be reported when the lock is open.
@@ -77,13 +90,14 @@ pub(crate) struct Connection<C> {
 }
 
 impl<I: Interface> AppState<I> {
-    pub(super) fn new(parts: AppParts<I::Requests>) -> Self {
+    pub(super) fn new(parts: AppParts<I::Requests>, replacement: Option<Arc<Replacement>>) -> Self {
         Self {
             requests: parts.requests,
             access_log: parts.access_log,
             refusals: Refusals::default(),
             limits: parts.limits,
             buffers_bodies: parts.buffers_bodies,
+            quarantine: parts.quarantine,
             route_keys: (parts.multithread && !parts.is_hosted).then(RouteKeys::default),
             stopwatch: parts.stopwatch,
             is_hosted: parts.is_hosted,
@@ -91,7 +105,9 @@ impl<I: Interface> AppState<I> {
             worker_wakes: Vec::new(),
             hosted_wakes: Vec::new(),
             sleepers: Sleepers::default(),
+            replacement,
             rested: 0,
+            memories: parts.memories,
         }
     }
 
@@ -157,11 +173,14 @@ impl<I: Interface> AppState<I> {
         self.limits.shortest()
     }
 
-    /// Gives memory back to the system after many connections have come to rest: what they kept is free, but
-    /// scattered, and would otherwise stay with the process for as long as it lives.
+    /// Gives memory back to the system after many connections have come to rest, or after bodies or messages have taken
+    /// much. What they kept is free, but scattered, and would otherwise stay with the process for as long as it lives.
     pub(super) fn return_memory(&mut self) {
-        const WORTH_IT: usize = 500;
-        if self.rested >= WORTH_IT {
+        const RESTED: usize = 500;
+        const BYTES: usize = 16 << 20;
+        // Each is asked, because it begins its next peak then.
+        let have_fallen = self.memories.iter().filter(|memory| memory.has_fallen(BYTES)).count() > 0;
+        if self.rested >= RESTED || have_fallen {
             self.rested = 0;
             // SAFETY: the call takes no pointer and may be made at any time.
             #[cfg(target_env = "gnu")]
@@ -187,6 +206,14 @@ impl<I: Interface> App for WithGil<AppState<I>> {
         Connection { peer: *peer, of_interface: Default::default() }
     }
 
+    fn refuses(&mut self, head: &RequestHead<'_>, is_websocket: bool) -> Option<Refusal> {
+        let (_, app) = self.parts();
+        app.quarantine.as_ref()?.refusal(|quarantine| {
+            let method = if is_websocket { WEBSOCKET } else { head.method };
+            quarantine.route(app.requests.route(head).application, method, head.target.path)
+        })
+    }
+
     fn begin(&mut self, head: &RequestHead<'_>, connection: &mut Self::Connection) -> Request {
         let (py, app) = self.parts();
         let route = app.requests.route(head);
@@ -202,9 +229,12 @@ impl<I: Interface> App for WithGil<AppState<I>> {
             takes_errors: head.takes_errors,
             limit: app.limits.of(head.target.path),
             route_key: app.route_keys.as_ref().map(|route_keys| route_keys.of_request(head.method, head.target.path)),
+            recorded: app.quarantine.as_ref().and_then(|quarantine| {
+                quarantine.to_record(|quarantine| quarantine.route(route.application, head.method, head.target.path))
+            }),
             entry: app.access_log.as_ref().map(|_| Box::new(Entry::new(head, connection.peer))),
             queued_at: None,
-            is_beyond_limit: false,
+            is_refused: false,
         }
     }
 
@@ -230,10 +260,13 @@ impl<I: Interface> App for WithGil<AppState<I>> {
             } else {
                 None.into()
             },
-            route_key: app.route_keys.as_ref().map(|route_keys| route_keys.of_request(b"WEBSOCKET", head.target.path)),
+            route_key: app.route_keys.as_ref().map(|route_keys| route_keys.of_request(WEBSOCKET, head.target.path)),
+            recorded: app.quarantine.as_ref().and_then(|quarantine| {
+                quarantine.to_record(|quarantine| quarantine.route(route.application, WEBSOCKET, head.target.path))
+            }),
             entry: app.access_log.as_ref().map(|_| Box::new(Entry::new(head, *peer))),
             queued_at: None,
-            is_beyond_limit: false,
+            is_refused: false,
         }
     }
 
@@ -334,6 +367,7 @@ impl<I: Interface> App for WithGil<AppState<I>> {
     }
 
     fn report(&mut self, report: Report) {
+        let (_, app) = self.parts();
         let (level, message) = match report {
             Report::AcceptPaused(AcceptPause::Connections(most)) => {
                 (WARNING, format!("accepting pauses: {most} connections are open; --worker-connections allows no more"))
@@ -345,6 +379,13 @@ impl<I: Interface> App for WithGil<AppState<I>> {
                      (ulimit -n)"
                 ),
             ),
+            Report::AcceptPaused(AcceptPause::Failed(error)) if is_lost_listener(&error) => {
+                if let Some(replacement) = &app.replacement {
+                    replacement.request(Reason::Broken);
+                }
+                let cause = "the application or a library has closed or changed the listening socket";
+                (ERROR, format!("connections cannot be accepted: {error}: {cause} (os.close, os.closerange, shutdown)"))
+            }
             Report::AcceptPaused(AcceptPause::Failed(error)) => {
                 (WARNING, format!("accepting pauses: {error}; raise the limit on open files (ulimit -n)"))
             }
@@ -353,14 +394,26 @@ impl<I: Interface> App for WithGil<AppState<I>> {
             }
             Report::StaticFileFailed(message) => (ERROR, message),
             Report::Panicked(message) => (ERROR, format!("this is a bug in kirsch, please report it: {message}")),
+            Report::MessageMemoryFull(most) => (
+                WARNING,
+                format!(
+                    "a WebSocket was closed with code 1013: messages that are incomplete, or that the application has \
+                     not received, use {} MiB of memory; --body-memory-total allows no more",
+                    most >> 20
+                ),
+            ),
             Report::SpoolFailed(error) => {
                 let place = std::env::temp_dir();
                 let place = place.display();
-                let hint = "the variable TMPDIR names another directory";
+                let hint = if error.raw_os_error() == Some(libc::EFBIG) {
+                    "raise the limit, which `ulimit -f` shows (LimitFSIZE= in a systemd unit)"
+                } else {
+                    "the variable TMPDIR names another directory"
+                };
                 (ERROR, format!("a request body could not be kept in a temporary file in {place}: {error}; {hint}"))
             }
         };
-        self.parts().1.note(level, message, None);
+        app.note(level, message, None);
     }
 }
 
@@ -373,4 +426,9 @@ fn client_text(named: Option<&Client>, peer: Peer) -> String {
     };
     let text = |part: Option<String>| part.unwrap_or_default();
     client(&text(address.map(|address| address.to_string())), &text(port.map(|port| port.to_string())))
+}
+
+/// Whether the descriptor that connections are accepted from is no listening socket any more.
+fn is_lost_listener(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EBADF | libc::ENOTSOCK | libc::EINVAL | libc::EOPNOTSUPP))
 }

@@ -14,7 +14,7 @@ use super::waiting::take_back_interrupt;
 use crate::clock;
 use crate::gil::WithGil;
 use crate::interface::{Answer, Handles as _, Input, Interface, RequestBody, ResponseBody};
-use crate::object::Object;
+use crate::object::{Chunk, Object};
 use crate::stacks;
 use crate::text::escaped;
 use engine::{Progress, Refusal, Reply, Stage, Ticket};
@@ -129,7 +129,7 @@ impl<I: Interface> Host<I> {
         worker: Option<usize>,
         handles: Option<I::Handles>,
     ) -> Option<Ending<I>> {
-        let Request { object: Some(object), route, body, is_beyond_limit, limit, route_key, .. } = request else {
+        let Request { object: Some(object), route, body, is_refused, limit, route_key, .. } = request else {
             self.cut_off_call(py, ticket, Some(key));
             return None;
         };
@@ -146,7 +146,7 @@ impl<I: Interface> Host<I> {
         let is_arriving = matches!(body, RequestBody::Arriving);
         let may_upgrade = matches!(body, RequestBody::WebSocket);
         let mut call = InFlight { key, request: object, handles, spooled: None, is_arriving };
-        if is_beyond_limit {
+        if is_refused {
             self.refuse(py, call);
             return None;
         }
@@ -154,6 +154,7 @@ impl<I: Interface> Host<I> {
         let answer = self.prepare(py, &mut call, Input { body, is_chunked, takes_errors }).and_then(|()| {
             self.switch_call(py, &call, Stage::App);
             let answer = self.interface.call(py, &call.request, &call.handles);
+            let answer = self.come_back_with(py, answer);
             self.switch_call(py, &call, Stage::Other);
             answer
         });
@@ -178,10 +179,16 @@ impl<I: Interface> Host<I> {
         if let Some(make_waiter) = self.hooks.waiter.as_ref().filter(|_| call.handles.may_block()) {
             let waiter = make_waiter.call0(py)?;
             let key = call.key;
-            self.with(py, |state| {
+            let has_expired = self.with(py, |state| {
                 state.calls.set_waiter(key, waiter);
                 state.take_up(key);
+                state.calls.has_expired(key)
             })?;
+            // Another call of the same poll has held up the loop. The client has been answered, and nothing would interrupt
+            // this call.
+            if has_expired && let Some(exception) = &self.hooks.timeout_exception {
+                return Err(PyErr::from_value(exception.bind(py).call0()?));
+            }
         }
         call.spooled = self.interface.prepare(py, &call.request, &call.handles, input)?;
         Ok(())
@@ -211,7 +218,7 @@ impl<I: Interface> Host<I> {
         self.switch_call(py, &call, Stage::App);
         let stream = Box::new(Stream { call, body, body_bytes: 0, first: None, worker });
         let Err(mut stream) = self.send_file(py, stream) else { return };
-        match stream.body.start(py) {
+        match self.come_back(py, stream.body.start(py)) {
             Ok(()) => self.pump(py, stream),
             Err(error) => {
                 let Stream { call, body, .. } = *stream;
@@ -297,7 +304,7 @@ impl<I: Interface> Host<I> {
     /// What the application has raised, or what was wrong with what it has produced.
     fn pump_some(&self, py: Python<'_>, stream: &mut Stream<I>) -> PyResult<Pumped> {
         let mut empty = 0;
-        while let Some(chunk) = stream.first.take().map_or_else(|| stream.body.next(py), |first| Ok(Some(first)))? {
+        while let Some(chunk) = self.next_part(py, stream)? {
             if chunk.as_ref().is_empty() {
                 empty += 1;
                 if empty == EMPTY_PER_POLL {
@@ -355,6 +362,13 @@ impl<I: Interface> Host<I> {
             })??;
         }
         Ok(Pumped::Ended(exchange.with(py, |exchange| exchange.misuse.take())))
+    }
+
+    fn next_part(&self, py: Python<'_>, stream: &mut Stream<I>) -> PyResult<Option<Chunk>> {
+        match stream.first.take() {
+            Some(first) => Ok(Some(first)),
+            None => self.come_back(py, stream.body.next(py)),
+        }
     }
 
     /// Leaves the stream to the engine until it may go on.
@@ -434,7 +448,7 @@ impl<I: Interface> Host<I> {
 
     /// Closes a stream's body. What it raises then does not change the response, but is reported.
     pub(super) fn close(&self, py: Python<'_>, Stream { call, body, .. }: Stream<I>) -> InFlight<I> {
-        if let Err(error) = body.close(py) {
+        if let Err(error) = self.come_back(py, body.close(py)) {
             self.report_raised(py, &call, "while its response was closed, on", error);
         }
         call
@@ -518,10 +532,9 @@ impl<I: Interface> Host<I> {
     /// As many calls as may run already: the client is to try again.
     #[cold]
     fn refuse(&self, py: Python<'_>, call: InFlight<I>) {
-        let refusal = Refusal { status: 503, fault: None };
-        let refused = self
-            .write_last(py, &call, |reply, _| reply.fail(refusal.status, engine::explanation(refusal.status)))
-            .unwrap_or(false);
+        let refusal = Refusal::of_status(503);
+        let refused =
+            self.write_last(py, &call, |reply, _| reply.fail(refusal.status, refusal.explanation())).unwrap_or(false);
         let _ = call.handles.exchange().with(py, |exchange| exchange.draft.start_refusal(refusal.status));
         let noted = self.with(py, |state| state.app.note_refusal(py, refusal, Some(&call.request)));
         debug_assert!(noted.is_ok(), "a call does not run while the engine is locked");
@@ -585,7 +598,9 @@ impl<I: Interface> Host<I> {
     pub(super) fn report_raised(&self, py: Python<'_>, call: &InFlight<I>, when: &str, error: PyErr) {
         let message = format!("the application raised an exception {when} {}", subject::<I>(py, &call.request));
         let is_interrupt = error.is_instance_of::<PyKeyboardInterrupt>(py);
-        let again = is_interrupt.then(|| error.clone_ref(py));
+        // In a supervised worker no signal raises it, and one request must not end the others.
+        let is_supervised = || self.with(py, |state| state.app.replacement.is_some()).unwrap_or(false);
+        let again = (is_interrupt && !is_supervised()).then(|| error.clone_ref(py));
         self.log_call(py, ERROR, &message, Some(error));
         if let Some(interrupt) = again {
             self.fail_with(py, interrupt);

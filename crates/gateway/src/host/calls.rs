@@ -4,6 +4,7 @@ use super::index::EngineIndex;
 use super::limits::{Limit, NEVER, Nanos, nanos};
 use crate::access_log::Entry;
 use crate::object::Object;
+use crate::quarantine::{Recorder, Route};
 use engine::{CallId, Expired};
 use pyo3::prelude::*;
 use slab::Slab;
@@ -111,10 +112,12 @@ pub(crate) struct Calls {
     suspended: Vec<usize>,
     /// Threads that do something of the server's own in Python, between the begin of a call and its end.
     sheltered: Vec<usize>,
+    /// Records the routes of calls after a crash of a worker.
+    recorder: Option<Recorder>,
 }
 
 impl Calls {
-    pub(crate) fn new(engine: EngineIndex) -> Self {
+    pub(crate) fn new(engine: EngineIndex, recorder: Option<Recorder>) -> Self {
         Self {
             engine,
             current: Slab::new(),
@@ -123,7 +126,19 @@ impl Calls {
             next_look: 0,
             suspended: Vec::new(),
             sheltered: Vec::new(),
+            recorder,
         }
+    }
+
+    /// Records the route of a call that has begun. Returns whether requests of this route are refused since.
+    #[cold]
+    pub(crate) fn record(&mut self, key: usize, route: &Route) -> bool {
+        let Some(recorder) = &mut self.recorder else { return false };
+        if recorder.refuses(route) {
+            return true;
+        }
+        recorder.begin(key, route, self.current.len());
+        false
     }
 
     /// How many there are.
@@ -165,6 +180,9 @@ impl Calls {
 
     pub(crate) fn end(&mut self, key: usize) -> Ended {
         let Current { request, waiter, interrupted, expired, entry, .. } = self.current.remove(key);
+        if let Some(recorder) = self.recorder.as_mut().filter(|recorder| recorder.is_recording()) {
+            recorder.end(key, self.current.len());
+        }
         Ended { request, _waiter: waiter, interrupted, expired, entry }
     }
 
@@ -350,13 +368,19 @@ impl Calls {
         count
     }
 
-    /// Calls that have missed their deadlines, each once, with what is to be logged of them.
-    pub(crate) fn overdue(&mut self, py: Python<'_>, now: Duration) -> Vec<(Call, Option<Late>)> {
+    /// Returns the calls that have missed their deadlines, each once, with what is to be logged of them. `first_step`: the
+    /// call that the loop begins now.
+    pub(crate) fn overdue(
+        &mut self,
+        py: Python<'_>,
+        first_step: Option<usize>,
+        now: Duration,
+    ) -> Vec<(Call, Option<Late>)> {
         let mut overdue = Vec::new();
-        for (_, call) in &mut self.current {
+        for (key, call) in &mut self.current {
             if !call.reported && call.expired.is_some() {
                 call.reported = true;
-                let shown = Call::of(py, call, now, &self.engine);
+                let shown = Call::of(py, call, first_step == Some(key), now, &self.engine);
                 let late = match call.expired {
                     Some(Expired::Answered { body_bytes }) => {
                         let number = call.number;
@@ -388,11 +412,12 @@ impl Calls {
         self.overdue
     }
 
-    pub(crate) fn all(&self, py: Python<'_>, now: Duration) -> Vec<Call> {
+    /// Returns the calls that have not ended. `first_step`: the call that the loop begins now.
+    pub(crate) fn all(&self, py: Python<'_>, first_step: Option<usize>, now: Duration) -> Vec<Call> {
         // One that waits for a message, and has no thread, is as idle as a connection.
         let is_shown = |call: &Current| call.websocket != Some(WebSocketState::Listening);
         let shown = self.current.iter().filter(|(_, call)| is_shown(call));
-        shown.map(|(_, call)| Call::of(py, call, now, &self.engine)).collect()
+        shown.map(|(key, call)| Call::of(py, call, first_step == Some(key), now, &self.engine)).collect()
     }
 
     /// The call with this number, if it runs in a thread now: its key and the thread.
@@ -450,8 +475,10 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    fn of(py: Python<'_>, call: &Current, now: Duration, engine: &EngineIndex) -> Self {
-        let is_running = call.is_running();
+    fn of(py: Python<'_>, call: &Current, is_first_step: bool, now: Duration, engine: &EngineIndex) -> Self {
+        // A loop begins the calls of one poll one after another, in one thread: most of them have no stack yet.
+        let is_queued = call.waiter.is_none() && call.worker.is_none() && !is_first_step;
+        let is_running = call.is_running() && !is_queued;
         Self {
             number: call.number,
             environ: call.request.bind(py).clone().unbind(),
@@ -460,6 +487,7 @@ impl Call {
             thread: (is_running || call.waiting).then_some(call.thread),
             waiter: call.waiter.as_ref().map(|waiter| waiter.clone_ref(py)),
             state: match (is_running, call.waiting) {
+                _ if is_queued => "queued",
                 (true, true) => "waiting",
                 (true, false) => "running",
                 (false, _) => "suspended",

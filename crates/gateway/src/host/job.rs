@@ -6,6 +6,7 @@ use super::limits::Limit;
 use crate::access_log::Entry;
 use crate::interface::{Handles as _, Interface, RequestBody, RequestObject, Route};
 use crate::object::{Chunk, Object};
+use crate::quarantine;
 use crate::scoreboard::Moment;
 use engine::Ticket;
 use engine::scheduler::RouteKey;
@@ -24,11 +25,13 @@ pub(crate) struct Request {
     pub(super) takes_errors: bool,
     pub(super) limit: Limit,
     pub(super) route_key: Option<RouteKey>,
+    /// The route to be recorded, while routes are recorded or refused.
+    pub(super) recorded: Option<Box<quarantine::Route>>,
     pub(super) entry: Option<Box<Entry>>,
     /// Since when it waits in the queue, or has, if the time is taken.
     pub(super) queued_at: Option<Moment>,
-    /// As many calls as may ran already when this one began: it is refused.
-    pub(super) is_beyond_limit: bool,
+    /// As many calls as may ran already when this one began, or its route is in quarantine: it is answered with 503.
+    pub(super) is_refused: bool,
 }
 
 /// Something to be run for the application.

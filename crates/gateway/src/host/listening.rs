@@ -65,9 +65,9 @@ impl<I: Interface> Host<I> {
             return self.respond(py, call, body, worker);
         }
         let mut ignores = false;
-        let pulled = body.start(py).and_then(|()| {
+        let pulled = self.come_back(py, body.start(py)).and_then(|()| {
             loop {
-                match body.next(py)? {
+                match self.come_back(py, body.next(py))? {
                     None => return Ok(None),
                     Some(chunk) if Self::is_upgraded(py, &call) => ignores |= !chunk.as_ref().is_empty(),
                     Some(chunk) if chunk.as_ref().is_empty() => {}
@@ -162,7 +162,7 @@ impl<I: Interface> Host<I> {
         let Ok(number) = number else { unreachable!("a call does not run while the engine is locked") };
         let mut listening =
             Box::new(Listening { call, handler, rules, number, is_threaded: worker.is_some(), has_failed: false });
-        let opened = listening.handler.open(py);
+        let opened = self.come_back(py, listening.handler.open(py));
         self.note_result(py, &mut listening, opened);
         self.go_on(py, listening);
     }
@@ -194,7 +194,7 @@ impl<I: Interface> Host<I> {
         });
         match incoming {
             Ok(Incoming::Message(message)) if !listening.has_failed => {
-                let handled = listening.handler.message(py, message);
+                let handled = self.come_back(py, listening.handler.message(py, message));
                 self.note_result(py, listening, handled);
                 true
             }
@@ -269,7 +269,7 @@ impl<I: Interface> Host<I> {
 
     /// Tells the handler of the end.
     fn tell_end(&self, py: Python<'_>, listening: &Listening<I>, end: WebSocketEnd) {
-        match listening.handler.close(py, end) {
+        match self.come_back(py, listening.handler.close(py, end)) {
             Err(error) if !I::says_websocket_is_closed(py, &error) => {
                 self.report_raised(py, &listening.call, "while it was told of the end of its WebSocket, on", error);
             }

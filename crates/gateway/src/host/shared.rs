@@ -1,9 +1,10 @@
 //! What the engines of one server share, and what is asked of them.
 
+use engine::{EngineSocket, Socket as _};
 use pyo3::exceptions::{PyBaseException, PyRuntimeError};
 use pyo3::prelude::*;
+use std::io::IoSlice;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -142,23 +143,32 @@ impl Stop {
     }
 }
 
-/// What asks the supervisor for a worker in this one's place, without Python.
+/// Why a worker is to be replaced.
+#[derive(Clone, Copy)]
+pub(super) enum Reason {
+    /// A call does not end after its deadline.
+    Stuck,
+    /// The listening socket is lost.
+    Broken,
+}
+
+/// Asks the supervisor for a successor of this worker, without Python.
 pub(crate) struct Replacement {
-    channel: UnixDatagram,
-    message: Box<[u8]>,
+    channel: EngineSocket,
+    messages: [Box<[u8]>; 2],
     is_requested: AtomicBool,
 }
 
 impl Replacement {
-    /// `message` is sent on `channel`, which does not block.
-    pub(crate) fn new(channel: OwnedFd, message: &[u8]) -> Self {
-        Self { channel: channel.into(), message: message.into(), is_requested: AtomicBool::new(false) }
+    /// `stuck` or `broken` is sent on `channel`, which does not block.
+    pub(crate) fn new(channel: OwnedFd, stuck: &[u8], broken: &[u8]) -> Self {
+        Self { channel: channel.into(), messages: [stuck.into(), broken.into()], is_requested: AtomicBool::new(false) }
     }
 
-    pub(super) fn request(&self) {
+    pub(super) fn request(&self, reason: Reason) {
         if !self.is_requested.swap(true, Ordering::Relaxed) {
             // Where the supervisor has ended, the end of the channel tells the worker.
-            self.channel.send(&self.message).ok();
+            self.channel.send(&[IoSlice::new(&self.messages[reason as usize])], false).ok();
         }
     }
 }
@@ -204,14 +214,16 @@ impl Bell {
     }
 }
 
-/// This thread holds the lock already: something that the interpreter ran by itself meanwhile, such as a finalizer, came
-/// back to the server.
+/// This thread cannot use the engine. It holds the lock already: something that the interpreter ran by itself meanwhile,
+/// such as a finalizer, came back to the server. Or this process is a child that the application has forked.
 #[derive(Debug)]
 pub(crate) struct Reentered;
 
 impl From<Reentered> for PyErr {
     fn from(_: Reentered) -> Self {
-        PyRuntimeError::new_err("the server was called from within itself")
+        PyRuntimeError::new_err(
+            "the server was called from within itself, or by a process that the application has forked",
+        )
     }
 }
 
@@ -223,6 +235,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::net::UnixDatagram;
 
     fn stop(limit: Option<u64>, grace: u64) -> Stop {
         Stop { limit: limit.map(Duration::from_secs), grace: Duration::from_secs(grace) }
@@ -249,11 +262,11 @@ mod tests {
     fn test_replacement_is_requested_once() {
         let (ours, theirs) = UnixDatagram::pair().unwrap();
         theirs.set_nonblocking(true).unwrap();
-        let replacement = Replacement::new(ours.into(), b"replace me");
-        replacement.request();
-        replacement.request();
+        let replacement = Replacement::new(ours.into(), b"stuck", b"broken");
+        replacement.request(Reason::Broken);
+        replacement.request(Reason::Stuck);
         let mut message = [0; 32];
-        assert_eq!(theirs.recv(&mut message).unwrap(), b"replace me".len());
+        assert_eq!(theirs.recv(&mut message).unwrap(), b"broken".len());
         assert!(theirs.recv(&mut message).is_err());
     }
 }

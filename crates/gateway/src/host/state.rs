@@ -4,7 +4,7 @@ use super::app::AppState;
 use super::calls::{Calls, Ended, Late};
 use super::index::EngineIndex;
 use super::job::{Ending, Failure, InFlight, Job, Mismatch, Rest, Resumable};
-use super::shared::Replacement;
+use super::shared::Reason;
 use crate::access_log::Response;
 use crate::clock::{self, Clock};
 use crate::gil::WithGil;
@@ -53,7 +53,6 @@ pub(super) struct EngineState<I: Interface> {
     pub(super) serviced_at: Duration,
     /// When a call expired last, and how many polls of the engine there had been.
     pub(super) expired_at: Option<(Duration, u64)>,
-    pub(super) replacement: Option<Arc<Replacement>>,
     /// The shortest limit that a call may have, where calls have limits.
     pub(super) shortest_limit: Option<Duration>,
     /// How many calls may run at a time.
@@ -82,7 +81,10 @@ impl<I: Interface> EngineState<I> {
                     let object = object.clone_ref(py);
                     self.calls.begin(ticket.call(), object, entry, request.limit, worker, now.monotonic)
                 });
-                request.is_beyond_limit = self.calls.count() > self.calls_at_most;
+                request.is_refused = self.calls.count() > self.calls_at_most;
+                if let (Some(route), Some(key)) = (&request.recorded, key) {
+                    request.is_refused |= self.calls.record(key, route);
+                }
                 if let (Some(stopwatch), Some(key)) = (&mut self.app.stopwatch, key) {
                     if self.app.is_hosted {
                         stopwatch.dispatch(key);
@@ -344,8 +346,8 @@ impl<I: Interface> EngineState<I> {
         if self.engine.polls() != polls {
             self.expired_at = None;
         } else if now.monotonic >= at + BLOCKED_AFTER {
-            if let Some(replacement) = &self.replacement {
-                replacement.request();
+            if let Some(replacement) = &self.app.replacement {
+                replacement.request(Reason::Stuck);
             }
             self.engine.refuse_waiting(now);
         }

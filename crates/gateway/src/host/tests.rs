@@ -15,6 +15,7 @@ use pyo3::types::{PyBool, PyBytes, PyCFunction, PyDict, PyList};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -196,11 +197,13 @@ impl Served {
                     access_log: None,
                     limits: Limits::new(None, Vec::new()),
                     buffers_bodies,
+                    quarantine: None,
                     multithread: false,
                     stopwatch: None,
                     is_hosted: false,
+                    memories: Vec::new(),
                 },
-                engine: Engine::new(net, vec![listener.into()], config, clock::now()).unwrap(),
+                engine: Engine::new(net, vec![OwnedFd::from(listener).into()], config, clock::now()).unwrap(),
                 poller,
                 waker,
                 report: Some(report.unwrap().into_any().unbind()),

@@ -11,14 +11,16 @@ use super::job::{Ending, InFlight, Job, Resumable};
 use super::shared::{Control, Hooks, Reentered, Replacement, ServerShared, Stop};
 use super::state::{EngineState, HostEngine, Watched};
 use crate::clock::{self, Clock, Usage};
+use crate::forks::{self, Origin};
 use crate::guarded::Guarded;
-use crate::interface::{ExchangeHost, Handles as _, Interface};
+use crate::interface::{Answer, ExchangeHost, Handles as _, Interface};
 use crate::limit::RequestLimit;
+use crate::quarantine::Recorder;
 use crate::scoreboard::{Histogram, Publisher, Scoreboard, Snapshot};
 use crate::thread_name;
 use engine::scheduler::{self, PoolStatistics, Scheduler, Threads, WorkSource};
 use engine::{Pace, Poller, Ticker, Waker, Wanted};
-use pyo3::exceptions::PySystemExit;
+use pyo3::exceptions::{PyRuntimeError, PySystemExit};
 use pyo3::prelude::*;
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
@@ -26,8 +28,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
+/// Raised for a forked child whose coroutine waits.
+const AWAITS: &str =
+    "a forked process cannot await in the event loop of its parent: use asyncio.run() there, and os._exit()";
+
 /// See the module.
 pub(crate) struct Host<I: Interface> {
+    /// The process that made this host. No other may use it.
+    origin: Origin,
     /// First, because a drop has to end its thread before anything else goes: the thread uses the rest.
     ticker: OnceLock<Option<Ticker>>,
     pub(super) interface: I,
@@ -53,6 +61,8 @@ pub(crate) struct Host<I: Interface> {
     pub(super) myself: Weak<dyn ExchangeHost>,
     /// The thread of the loop that hosts the engine; 0 before it has polled, and where threads do.
     hosting_thread: AtomicUsize,
+    /// The key of the call that this loop begins now, plus 1; 0 while it begins none.
+    first_step: AtomicUsize,
 }
 
 /// What makes up a [`Host`].
@@ -103,12 +113,13 @@ impl<I: Interface> Host<I> {
         let is_watched = plan.answers_health || plan.scoreboard.is_some();
         let publisher = plan.scoreboard.clone().map(|scoreboard| Publisher::new(scoreboard, engine_index.is_alone()));
         let watched = is_watched.then(|| Watched { scoreboard: plan.scoreboard, coming: Arc::default() });
-        let app = AppState::new(plan.app);
+        let recorder = plan.app.quarantine.clone().map(Recorder::new);
+        let app = AppState::new(plan.app, plan.replacement);
         let shortest_limit = app.shortest_limit();
         let state = EngineState {
             engine,
             app,
-            calls: Calls::new(engine_index),
+            calls: Calls::new(engine_index, recorder),
             engine_index,
             clock: Clock::default(),
             ready: Vec::new(),
@@ -122,7 +133,6 @@ impl<I: Interface> Host<I> {
             blocked: 0,
             serviced_at: Duration::ZERO,
             expired_at: None,
-            replacement: plan.replacement,
             shortest_limit,
             calls_at_most: plan.calls_at_most,
             polled: Duration::ZERO,
@@ -130,6 +140,7 @@ impl<I: Interface> Host<I> {
         };
         let needs_ticks = watched.is_some() || shortest_limit.is_some();
         Arc::new_cyclic(|myself: &Weak<Self>| Self {
+            origin: Origin::here(),
             ticker: OnceLock::new(),
             interface,
             scheduler: Scheduler::new(state, poller, threads),
@@ -147,13 +158,39 @@ impl<I: Interface> Host<I> {
             suspended: Guarded::new(Vec::new()),
             myself: Weak::<Self>::clone(myself),
             hosting_thread: AtomicUsize::new(0),
+            first_step: AtomicUsize::new(0),
         })
     }
 
-    /// Whether this thread has the lock of another engine of the server: to wait for this one's could be to wait for a
-    /// thread that waits for that.
+    /// Whether this thread must not ask for the lock: it is in a child that the application has forked, or it has the lock
+    /// of another engine of the server, and to wait for this one's could be to wait for a thread that waits for that.
     fn is_elsewhere(&self) -> bool {
-        !self.engine_index.is_alone() && self.shared.hosts().any(|host| host.scheduler.is_mine())
+        !self.origin.is_here()
+            || !self.engine_index.is_alone() && self.shared.hosts().any(|host| host.scheduler.is_mine())
+    }
+
+    /// Passes on what the application has come back with. A child that it has forked ends here, because it must not serve.
+    pub(super) fn come_back<T>(&self, py: Python<'_>, result: PyResult<T>) -> PyResult<T> {
+        if !self.origin.is_here() {
+            forks::leave(py, &result);
+        }
+        result
+    }
+
+    /// The same for the answer to a call.
+    pub(super) fn come_back_with(
+        &self,
+        py: Python<'_>,
+        answer: PyResult<Answer<I::Body>>,
+    ) -> PyResult<Answer<I::Body>> {
+        if !self.origin.is_here() {
+            match &answer {
+                Ok(Answer::Returned(result)) => forks::leave(py, result),
+                Ok(Answer::Suspended(_)) => forks::leave::<()>(py, &Err(PyRuntimeError::new_err(AWAITS))),
+                answer => forks::leave(py, answer),
+            }
+        }
+        answer
     }
 
     /// How many threads the engine may have, the one in reserve included.
@@ -291,21 +328,23 @@ impl<I: Interface> Host<I> {
         Ok(watched.map_err(|scheduler::Reentered| Reentered)??)
     }
 
-    /// For a loop that hosts the engine: what can start or go on now, and whose wait is over.
+    /// For a loop that hosts the engine: takes the poller's events once, does one round of what is ready, and returns
+    /// what can start or go on now, and whose wait is over. While clients send without pause there is always more to do:
+    /// it is for the next poll, for which [`timeout`](Self::timeout) does not let the loop wait, and between the two the
+    /// loop runs what else it has.
     pub(crate) fn poll(&self, py: Python<'_>) -> PyResult<Polled<I>> {
+        if self.is_elsewhere() {
+            return Err(Reentered.into());
+        }
         self.hosting_thread.store(this_thread(), Ordering::Relaxed);
         let thread = AttachedThread::new(self, py);
         let mut jobs = Vec::new();
         let (woken, has_deferred_output) = self
             .scheduler
             .poll(&thread, |state, poller| {
-                loop {
-                    while let Some(job) = state.next(py, true) {
-                        jobs.push((job.number(&state.calls), job));
-                    }
-                    if !state.poll(poller) && !state.engine.must_poll() {
-                        break;
-                    }
+                state.poll(poller);
+                while let Some(job) = state.next(py, true) {
+                    jobs.push((job.number(&state.calls), job));
                 }
                 (std::mem::take(&mut state.app.hosted_wakes), state.engine.has_deferred_output())
             })
@@ -323,6 +362,9 @@ impl<I: Interface> Host<I> {
     /// `patience` says (`None`: without limit), does what there is to do, runs the calls that can start, and wakes what
     /// waited. Returns the calls that are for threads beside the loop, too.
     pub(crate) fn run_once(&self, py: Python<'_>, patience: Option<Duration>) -> PyResult<(Iteration, Vec<Job<I>>)> {
+        if self.is_elsewhere() {
+            return Err(Reentered.into());
+        }
         self.hosting_thread.store(this_thread(), Ordering::Relaxed);
         let thread = AttachedThread::new(self, py);
         self.interface.before_wait(py);
@@ -361,13 +403,16 @@ impl<I: Interface> Host<I> {
             self.tick_along(Pace::Quick);
         }
         for waiter in woken {
-            if let Err(error) = self.interface.wake(py, &waiter, true) {
+            let woken = self.interface.wake(py, &waiter, true);
+            if let Err(error) = self.come_back(py, woken) {
                 self.note_raised(py, error);
             }
         }
         for job in jobs {
+            self.first_step.store(job.beginning().map_or(0, |key| key + 1), Ordering::Relaxed);
             self.run_whole(py, job, None);
         }
+        self.first_step.store(0, Ordering::Relaxed);
         if patience == Some(Duration::ZERO) {
             // The loop waits for itself, and there may be no other event soon.
             thread.clean_up(true);
@@ -399,11 +444,16 @@ impl<I: Interface> Host<I> {
     /// Answers a request with 503, for which no thread was free.
     pub(crate) fn refuse_job(&self, py: Python<'_>, mut job: Job<I>) {
         match &mut job {
-            Job::Call { request, .. } => request.is_beyond_limit = true,
+            Job::Call { request, .. } => request.is_refused = true,
             Job::Resume(_, Resumable::Listening(listening)) => self.close_overloaded(py, listening),
             Job::Resume(..) | Job::Abandon(_) => {}
         }
         self.run_whole(py, job, None);
+    }
+
+    /// The key of the call that the loop that hosts the engine begins now.
+    pub(super) fn first_step(&self) -> Option<usize> {
+        self.first_step.load(Ordering::Relaxed).checked_sub(1)
     }
 
     /// Whether this thread is that of the loop that hosts the engine.

@@ -306,7 +306,7 @@ impl<I: Interface> Host<I> {
         let (overdue, wait) = self.with(py, |state| {
             let now = clock::now().monotonic;
             state.expire();
-            let overdue = state.calls.overdue(py, now);
+            let overdue = state.calls.overdue(py, self.first_step(), now);
             for (_, late) in &overdue {
                 if let Some(late) = late {
                     state.log_late(py, late);
@@ -335,7 +335,7 @@ impl<I: Interface> Host<I> {
 
     /// All calls that are not over.
     pub(crate) fn calls(&self, py: Python<'_>) -> Result<Vec<Call>, Reentered> {
-        self.with(py, |state| state.calls.all(py, clock::now().monotonic))
+        self.with(py, |state| state.calls.all(py, self.first_step(), clock::now().monotonic))
     }
 
     /// Raises `timeout_exception` in the thread in which the call with this number runs.

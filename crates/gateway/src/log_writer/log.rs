@@ -6,6 +6,7 @@ use engine::Waker;
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -190,7 +191,7 @@ pub(super) enum Manner {
 pub(crate) struct Log {
     /// For people: a path, or which standard stream.
     name: String,
-    path: Option<String>,
+    path: Option<PathBuf>,
     manner: Manner,
     state: Mutex<State>,
     /// Whether there are `notices`.
@@ -204,12 +205,12 @@ pub(crate) struct Log {
 
 impl Log {
     /// The file at `path`, which is opened for appending.
-    pub(super) fn file(path: &str, manner: Manner) -> io::Result<Arc<Self>> {
-        Ok(Self::new(path, Some(path), Target::open(path)?, manner))
+    pub(super) fn file(path: &Path, manner: Manner) -> io::Result<Arc<Self>> {
+        Ok(Self::new(&path.display().to_string(), Some(path), Target::open(path)?, manner))
     }
 
     /// `name` is for people. A log with a path is [reopened](Self::reopen) there.
-    pub(super) fn new(name: &str, path: Option<&str>, target: Target, manner: Manner) -> Arc<Self> {
+    pub(super) fn new(name: &str, path: Option<&Path>, target: Target, manner: Manner) -> Arc<Self> {
         let state = State {
             target: Arc::new(target),
             queue: VecDeque::new(),
@@ -227,7 +228,7 @@ impl Log {
         };
         let log = Arc::new(Self {
             name: name.to_owned(),
-            path: path.map(str::to_owned),
+            path: path.map(Path::to_owned),
             manner,
             state: Mutex::new(state),
             has_notices: AtomicBool::new(false),
@@ -310,9 +311,9 @@ impl Log {
     ///
     /// # Errors
     /// If it cannot be opened, with its path; then the old file stays in use.
-    pub(super) fn reopen(&self) -> Result<(), (io::Error, &str)> {
+    pub(super) fn reopen(&self) -> Result<(), (io::Error, &Path)> {
         if let Some(path) = &self.path {
-            let target = Target::open(path).map_err(|error| (error, path.as_str()))?;
+            let target = Target::open(path).map_err(|error| (error, path.as_path()))?;
             self.lock().target = Arc::new(target);
         }
         Ok(())
@@ -629,8 +630,7 @@ mod tests {
     fn test_reopen_follows_the_path_and_keeps_the_old_file_where_it_cannot() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("log");
-        let name = path.to_str().unwrap();
-        let log = Log::file(name, Manner::Text).unwrap();
+        let log = Log::file(&path, Manner::Text).unwrap();
         log.append(b"one\n", PATIENCE);
         let rotated = directory.path().join("log.1");
         std::fs::rename(&path, &rotated).unwrap();

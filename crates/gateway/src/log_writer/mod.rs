@@ -31,6 +31,7 @@ use log::{DROPPED, Manner, flush_all, system_text};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -40,10 +41,11 @@ use target::Target;
 ///
 /// # Errors
 /// `OSError` if the file cannot be opened.
-pub(crate) fn access_log(path: &str) -> PyResult<Arc<Log>> {
-    match path {
-        "-" => Ok(lent("standard output", libc::STDOUT_FILENO, Manner::Notice)),
-        path => file(path, Manner::Notice),
+pub(crate) fn access_log(path: &Path) -> PyResult<Arc<Log>> {
+    if path.as_os_str() == "-" {
+        Ok(lent("standard output", libc::STDOUT_FILENO, Manner::Notice))
+    } else {
+        file(path, Manner::Notice)
     }
 }
 
@@ -55,7 +57,7 @@ pub(crate) fn reopen(log: &Log) -> PyResult<()> {
     log.reopen().map_err(|(error, path)| os_error(&error, path))
 }
 
-fn file(path: &str, manner: Manner) -> PyResult<Arc<Log>> {
+fn file(path: &Path, manner: Manner) -> PyResult<Arc<Log>> {
     forks::handle();
     Log::file(path, manner).map_err(|error| os_error(&error, path))
 }
@@ -72,12 +74,14 @@ pub(crate) struct LogWriter(Arc<Log>);
 #[pymethods]
 impl LogWriter {
     #[new]
-    #[pyo3(signature = (path = "", *, json = false))]
-    fn new(path: &str, json: bool) -> PyResult<Self> {
+    #[pyo3(signature = (path = PathBuf::new(), *, json = false))]
+    #[allow(clippy::needless_pass_by_value, reason = "it is Python's argument")]
+    fn new(path: PathBuf, json: bool) -> PyResult<Self> {
         let manner = if json { Manner::Json } else { Manner::Text };
-        let log = match path {
-            "" => lent("standard error", libc::STDERR_FILENO, manner),
-            path => file(path, manner)?,
+        let log = if path.as_os_str().is_empty() {
+            lent("standard error", libc::STDERR_FILENO, manner)
+        } else {
+            file(&path, manner)?
         };
         Ok(Self(log))
     }
@@ -118,6 +122,6 @@ fn seconds(patience: f64) -> PyResult<Duration> {
 }
 
 /// As Python raises it: with the number, which chooses the class, and the path.
-fn os_error(error: &io::Error, path: &str) -> PyErr {
-    PyOSError::new_err((error.raw_os_error(), system_text(error), path.to_owned()))
+fn os_error(error: &io::Error, path: &Path) -> PyErr {
+    PyOSError::new_err((error.raw_os_error(), system_text(error), path.as_os_str().to_owned()))
 }

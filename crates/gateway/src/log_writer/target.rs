@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
 
 /// Where lines go.
 pub(super) enum Target {
@@ -15,7 +16,7 @@ pub(super) enum Target {
 }
 
 impl Target {
-    pub(super) fn open(path: &str) -> io::Result<Self> {
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
         Ok(Self::Owned(open(path)?.into()))
     }
 
@@ -88,7 +89,7 @@ impl Target {
 
 /// Opens a log for appending, and does not wait: a FIFO that is opened for reading too needs no reader, and keeps what
 /// it has until one comes.
-fn open(path: &str) -> io::Result<File> {
+fn open(path: &Path) -> io::Result<File> {
     let is_fifo = std::fs::metadata(path).is_ok_and(|status| status.file_type().is_fifo());
     if is_fifo {
         return OpenOptions::new().read(true).write(true).open(path);

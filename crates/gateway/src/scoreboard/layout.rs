@@ -46,6 +46,7 @@ fields! { snapshot =>
     "refused": snapshot.engine.refused,
     "timeouts": snapshot.engine.timeouts,
     "cut": snapshot.engine.cut,
+    "quarantined": snapshot.engine.quarantined,
     "health_checks": snapshot.engine.health_checks,
     "static_files": snapshot.engine.static_files,
     "accept_pauses": snapshot.engine.accept_pauses,

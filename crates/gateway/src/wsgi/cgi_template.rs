@@ -1,6 +1,7 @@
 //! The environ of a connection's last request with CGI variables, of which the next one is a copy but for what differs.
 
 use crate::object::Object;
+use wire::forwarded::is_canonical_variable;
 use wire::message::RequestHead;
 
 /// The environ that the variables of a request became, before the application saw it. Web servers repeat most variables
@@ -71,6 +72,7 @@ pub(super) fn use_of(name: &[u8]) -> Use {
         | b"HTTP_CONTENT_TYPE" => Use::Dropped,
         // Names with a dot are this server's (PEP 3333), such as `wsgi.input`.
         _ if name.contains(&b'.') => Use::Dropped,
+        _ if name.starts_with(b"HTTP_") && !is_canonical_variable(name) => Use::Dropped,
         _ => Use::Plain,
     }
 }

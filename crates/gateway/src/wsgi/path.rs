@@ -27,13 +27,26 @@ impl ScriptName {
             [b'/', ..] => variables.path_info.to_vec(),
             _ => [b"/", variables.path_info].concat(),
         };
-        if *self == Self::FromServer && !path_info.is_empty() {
-            return (script_name.to_vec(), path_info);
+        // `uwsgi_param SCRIPT_NAME /app` beside nginx's own `PATH_INFO $document_uri`: the whole path is in PATH_INFO, and
+        // its beginning in SCRIPT_NAME too. RFC 3875 section 4.1.5 wants the rest alone.
+        let requested = percent_decoded(variables.target_path);
+        let rest = path_info.strip_prefix(script_name).filter(|rest| matches!(rest, [] | [b'/', ..]));
+        let path_info = match rest {
+            Some(rest) if !script_name.is_empty() && path_info == requested => rest.to_vec(),
+            _ => path_info,
+        };
+        match self {
+            Self::FromServer if !variables.path_info.is_empty() => return (script_name.to_vec(), path_info),
+            // The web server has led the request to a script, `/shop/index.fcgi`, which the client's path does not name.
+            Self::At(mount) if !path_info.is_empty() && *requested == [&mount[..], &path_info].concat() => {
+                return (mount.clone(), path_info);
+            }
+            _ => {}
         }
         // The path as a whole: without a PATH_INFO, a slash at the end of SCRIPT_NAME is the path's own.
         let whole = match (variables.script_name, variables.document_uri) {
-            _ if !path_info.is_empty() => [script_name, &path_info].concat(),
-            ([], []) => percent_decoded(variables.target_path),
+            _ if !variables.path_info.is_empty() => [script_name, &path_info].concat(),
+            ([], []) => requested,
             ([], document_uri) => document_uri.to_vec(),
             (script_name, _) => script_name.to_vec(),
         };
@@ -77,6 +90,13 @@ mod tests {
             ("", "", "", "/a%2Fb", ("", "/a/b"), ("/app", "/a/b")),
             ("/apple", "", "", "/apple", ("", "/apple"), ("/app", "/apple")),
             ("/", "", "", "/", ("", "/"), ("/app", "/")),
+            // PATH_INFO is the whole path; but not where the path has that beginning twice.
+            ("/app", "/app/x", "/app/x", "/app/%78", ("/app", "/x"), ("/app", "/x")),
+            ("/app", "/app", "", "/app", ("/app", ""), ("/app", "")),
+            ("/app", "/app/x", "", "/app/app/x", ("/app", "/app/x"), ("/app", "/app/x")),
+            ("/app", "/apple", "", "/apple", ("/app", "/apple"), ("/app", "/apple")),
+            // .htaccess leads to a script that the client's path does not name.
+            ("/app/index.fcgi", "/x", "", "/app/x", ("/app/index.fcgi", "/x"), ("/app", "/x")),
         ];
         for (script_name, path_info, document_uri, target_path, auto, mounted) in cases {
             let variables = PathVariables {

@@ -352,7 +352,7 @@ impl Client {
             match received {
                 Received::More if used == 0 => break,
                 Received::Ping(payload) if !websocket.has_closed => websocket.sender.pong(&payload, &mut self.out),
-                Received::More | Received::Pong(_) | Received::Ping(_) => {}
+                Received::More | Received::Part | Received::Pong(_) | Received::Ping(_) => {}
                 Received::Message { kind, bytes } => {
                     let number = websocket.received;
                     websocket.received += 1;

@@ -1,16 +1,14 @@
 //! The server's side of the network: what the engine sees as [`engine::Net`] and its sockets.
 
 use super::pipe::{End, post};
-use super::wires::Wires;
 use super::{Listener, Network, Reset, Watched};
 use crate::clock::Event;
-use engine::{Accepted, Local, Moved, Net, Socket, Tcp};
+use engine::{Accepted, EngineSocket, Local, Moved, Net, Socket, Tcp};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 
@@ -27,7 +25,7 @@ pub(crate) struct Listening {
     network: Rc<RefCell<Network>>,
     index: usize,
     /// The real listener.
-    socket: Option<OwnedFd>,
+    socket: Option<EngineSocket>,
 }
 
 /// A connection's socket.
@@ -36,14 +34,14 @@ pub(crate) struct SimSocket {
     network: Rc<RefCell<Network>>,
     number: usize,
     /// The real socket that does what the engine asks for.
-    socket: Option<OwnedFd>,
+    socket: Option<EngineSocket>,
 }
 
 impl Listening {
     pub(crate) fn new(network: &Rc<RefCell<Network>>) -> Self {
         let mut inner = network.borrow_mut();
         inner.listeners.push(Listener { backlog: VecDeque::new(), is_open: true, is_watched: false, is_listed: false });
-        let socket = inner.wires.as_mut().map(Wires::open_listener);
+        let socket = inner.wires.as_mut().map(|wires| wires.open_listener().into());
         Self { network: Rc::clone(network), index: inner.listeners.len() - 1, socket }
     }
 }
@@ -343,6 +341,7 @@ impl Socket for SimSocket {
     }
 
     fn send(&self, slices: &[IoSlice<'_>], more: bool) -> io::Result<Moved> {
+        self.network.borrow_mut().connections[self.number].holds_back = more;
         if let Some(socket) = &self.socket {
             let outcome = socket.send(slices, more);
             self.note_sent(slices.iter().map(|slice| slice.len()).sum(), &outcome);
@@ -353,6 +352,7 @@ impl Socket for SimSocket {
     }
 
     fn send_file(&self, file: &File, offset: u64, count: u64) -> io::Result<Moved> {
+        self.network.borrow_mut().connections[self.number].holds_back = false;
         if let Some(socket) = &self.socket {
             let outcome = socket.send_file(file, offset, count);
             let there = file.metadata()?.len().saturating_sub(offset).min(count);
@@ -380,7 +380,10 @@ impl Socket for SimSocket {
         } else {
             self.end();
         }
-        self.network.borrow_mut().connections[self.number].has_ended_output = true;
+        let mut network = self.network.borrow_mut();
+        let connection = &mut network.connections[self.number];
+        connection.has_ended_output = true;
+        connection.holds_back = false;
     }
 
     fn reset_on_drop(&self) {
@@ -435,6 +438,12 @@ impl Drop for SimSocket {
             network.reset_peer(self.number);
         }
         let now = network.shared.now();
+        let connection = &network.connections[self.number];
+        let is_over = connection.resets_on_drop || connection.reset_of_server.here().is_some();
+        if connection.holds_back && !is_over {
+            // Whether bytes come in just before is chance: Linux would discard what it holds back then.
+            network.shared.fail(|| format!("c{} is closed while the kernel holds its last bytes back", self.number));
+        }
         let connection = &mut network.connections[self.number];
         connection.dropped = Some((now, is_reset));
         connection.unread_since = (connection.to_server.unread() > 0).then_some(connection.to_server.last_arrival);

@@ -3,12 +3,16 @@
 //! <https://python.ca/scgi/protocol.txt>: `CONTENT_LENGTH` comes first and is always there, and SCGI is "1".
 
 use crate::message::{Fault, Limits};
+use crate::other_protocols;
 
 /// Digits of a netstring's length that are looked at.
 const DIGITS: usize = 10;
 
 /// Where the block of a request lies, and where its body begins. `None` until it is whole.
 pub(super) fn frame(input: &[u8], limits: &Limits) -> Result<Option<(usize, usize, usize)>, Fault> {
+    if input.first().is_some_and(|first| !first.is_ascii_digit()) {
+        return other_protocols::on_gateway(input).map_or(Ok(None), Err);
+    }
     let Some(colon) = input.iter().take(DIGITS + 1).position(|&byte| byte == b':') else {
         let is_cut = input.len() <= DIGITS && input.iter().all(u8::is_ascii_digit);
         return if is_cut { Ok(None) } else { Err(Fault::RecordMalformed) };

@@ -4,13 +4,15 @@
 //! little-endian), modifier2 (1 byte). In the block each name and each value follow their lengths (2 bytes, little-endian).
 
 use crate::message::Fault;
+use crate::other_protocols;
 
 /// Where the block of a request lies: its start and its end in the input. `None` until it is whole.
 pub(super) fn frame(input: &[u8]) -> Result<Option<(usize, usize, usize)>, Fault> {
     let &[modifier1, low, high, modifier2, ..] = input else { return Ok(None) };
-    // Others ask uWSGI for something else than a Python application, such as its caches or its spooler.
-    if modifier1 != 0 || modifier2 != 0 {
-        return Err(Fault::RecordMalformed);
+    // 30 is a request for a Python application too, in which PATH_INFO is said to begin with SCRIPT_NAME. Whoever splits
+    // the path sees that without being told. Others ask uWSGI for something else, such as its caches or its spooler.
+    if !matches!(modifier1, 0 | 30) || modifier2 != 0 {
+        return other_protocols::on_gateway(input).map_or(Ok(None), Err);
     }
     let end = 4 + usize::from(u16::from_le_bytes([low, high]));
     Ok((input.len() >= end).then_some((4, end, end)))

@@ -75,6 +75,12 @@ pub struct Receiver {
     is_unread: bool,
 }
 
+/// Steps through records that bring no event, taken at a time.
+const STEPS_AT_MOST: usize = 64;
+
+/// Bytes of answers that wait before nothing more is to be read. Those of one call of [`Receiver::next`] come on top.
+const ANSWERS_AT_MOST: usize = 1 << 10;
+
 /// What a step has come to.
 enum Step<'i> {
     Nothing,
@@ -139,15 +145,17 @@ impl Receiver {
         Self { most, ..Self::default() }
     }
 
-    /// What is next in `input`, and how many of its bytes that takes.
+    /// What is next in `input`, and how many of its bytes that takes. [`Event::More`] may leave some: the caller measures
+    /// the work, and records without content cost more than their bytes.
     ///
     /// # Errors
     /// The rule that the peer broke. The connection cannot be read any further.
     pub fn next<'s, 'i: 's>(&'s mut self, input: &'i [u8], limits: &Limits) -> Result<(usize, Event<'s, 'i>), Fault> {
-        let mut used = 0;
-        while used < input.len() {
+        let (mut used, mut steps) = (0, 0);
+        while used < input.len() && steps < STEPS_AT_MOST {
             let (count, step) = self.advance(&input[used..], limits)?;
             used += count;
+            steps += 1;
             match step {
                 Step::Nothing => {}
                 Step::Head { at, pairs, declared, has_body } => {
@@ -246,6 +254,13 @@ impl Receiver {
         self.is_ending || self.requests.iter().any(|request| !request.keeps_connection)
     }
 
+    /// Whether one request is under way, which is the connection's last and has been read as a whole.
+    #[must_use]
+    pub fn has_read_all(&self) -> bool {
+        let is_whole = |request: &Incoming| !request.keeps_connection && matches!(request.phase, Phase::Over);
+        matches!(self.stage, Stage::Header(0)) && matches!(&self.requests[..], [only] if is_whole(only))
+    }
+
     /// Whether the web server may still be sending when the connection is closed. It takes an error in that for one of the
     /// response (Caddy and Apache do).
     #[must_use]
@@ -280,6 +295,13 @@ impl Receiver {
     #[must_use]
     pub fn has_answers(&self) -> bool {
         !self.answers.is_empty()
+    }
+
+    /// Whether they are to be [taken](Self::take_answers) before more is read: a client that does not read them must not
+    /// make them grow.
+    #[must_use]
+    pub fn has_many_answers(&self) -> bool {
+        self.answers.len() >= ANSWERS_AT_MOST
     }
 
     /// Takes the answers to what was no request, if there are any.

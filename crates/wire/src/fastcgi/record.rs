@@ -1,6 +1,7 @@
 //! Records and name-value pairs (FastCGI specification, sections 3.3 and 3.4).
 
 use crate::message::Fault;
+use crate::other_protocols;
 
 pub(super) const VERSION: u8 = 1;
 /// Bytes of a record's header.
@@ -64,7 +65,7 @@ impl Header {
     pub(super) fn read(bytes: [u8; HEADER]) -> Result<Self, Fault> {
         let [version, kind, id1, id0, length1, length0, padding, _reserved] = bytes;
         if version != VERSION {
-            return Err(Fault::RecordMalformed);
+            return Err(other_protocols::on_gateway(&bytes).unwrap_or(Fault::RecordMalformed));
         }
         let number = |high, low| u16::from_be_bytes([high, low]);
         Ok(Self { kind, id: number(id1, id0), content: number(length1, length0).into(), padding: padding.into() })

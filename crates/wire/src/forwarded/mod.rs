@@ -8,6 +8,10 @@
 //! One family of fields is read, and never the other: a proxy that writes one passes the other through as the client has
 //! sent it. The family that is not read is removed from requests, and both are removed from requests of peers that are
 //! not trusted, because applications read these fields themselves.
+//!
+//! Django and others make one key of `X-Forwarded-Proto` and `X_Forwarded_Proto`. No proxy writes the second spelling, and
+//! many pass it on, so it is removed from every request, whoever sends it. A proxy that sets another field, such as
+//! `X-Remote-User`, is protected too: a name with underscores is removed beside the same name with dashes.
 
 mod node;
 mod rfc7239;
@@ -121,7 +125,14 @@ impl Forwarding {
         } else {
             (self.peer.clone(), self.is_trusted)
         };
-        let is_removed = |field: &Field| lines.is_forwarding(field) && !(is_trusted && trust.family.has(lines, field));
+        let dashed = lines.dashed_lengths();
+        let is_removed = |field: &Field| {
+            if lines.is_forwarding(field) {
+                !(is_trusted && lines.is_canonical(field) && trust.family.has(lines, field))
+            } else {
+                lines.is_shadow(field, dashed)
+            }
+        };
         let has_removed = head.fields.iter().any(is_removed);
         self.current = if is_trusted { trust.client(peer, lines)? } else { peer };
         if has_removed {
@@ -229,12 +240,52 @@ impl<'a> Lines<'a> {
         if !self.is_cgi {
             return is_forwarding(name);
         }
-        let is_possible = |name: &&[u8]| matches!(name.first(), Some(b'X' | b'T' | b'C' | b'F'));
-        name.strip_prefix(b"HTTP_").filter(is_possible).is_some_and(|name| {
-            let dashed: Vec<u8> = name.iter().map(|&byte| if byte == b'_' { b'-' } else { byte }).collect();
-            is_forwarding(&dashed)
-        })
+        name.strip_prefix(b"HTTP_").is_some_and(is_forwarding)
     }
+
+    /// Whether the name is spelled as a proxy writes it. Variables have underscores, and no capital letters are missing.
+    fn is_canonical(self, field: &Field) -> bool {
+        let name = field.name(self.block);
+        if self.is_cgi { is_canonical_variable(name) } else { !name.contains(&b'_') }
+    }
+
+    /// The lengths of the names that have dashes, as bits; 0 if no name has underscores. A client that sends many fields
+    /// would otherwise have each compared with each.
+    fn dashed_lengths(self) -> u64 {
+        let has = |byte: u8| move |field: &&Field| memchr::memchr(byte, field.name(self.block)).is_some();
+        if self.is_cgi || !self.fields.iter().any(|field| has(b'_')(&field)) {
+            return 0;
+        }
+        self.fields.iter().filter(has(b'-')).fold(0, |lengths, field| lengths | length_bit(field.name(self.block)))
+    }
+
+    /// Whether the name has underscores, and another field has the same name with dashes.
+    fn is_shadow(self, field: &Field, dashed: u64) -> bool {
+        let name = field.name(self.block);
+        let is_twin = |other: &Field| {
+            let other = other.name(self.block);
+            other.len() == name.len()
+                && other.iter().zip(name).all(|(&other, &byte)| other != b'_' && folded(other) == folded(byte))
+        };
+        dashed & length_bit(name) != 0 && name.contains(&b'_') && self.fields.iter().any(is_twin)
+    }
+}
+
+/// The bit for names of this length.
+fn length_bit(name: &[u8]) -> u64 {
+    1 << (name.len() % 64)
+}
+
+/// Whether the name of a CGI variable has neither small letters nor dashes. Another one could pose as the variable of a
+/// field, because frameworks take small letters, capitals, dashes and underscores as the same.
+#[must_use]
+pub fn is_canonical_variable(name: &[u8]) -> bool {
+    !name.iter().any(|byte| byte.is_ascii_lowercase() || *byte == b'-')
+}
+
+/// The byte of a name by which names are compared: small letters and capitals are the same, and so are `_` and `-`.
+fn folded(byte: u8) -> u8 {
+    if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() }
 }
 
 /// The variables with which a web server names its client.
@@ -274,14 +325,16 @@ const OTHERS: [&[u8]; 10] = [
     b"front-end-https",
 ];
 
-/// Whether a field of this name says something about the client that only a proxy knows.
+/// Whether a field of this name says something about the client that only a proxy knows. Underscores count as dashes.
 #[must_use]
 pub fn is_forwarding(name: &[u8]) -> bool {
     const PREFIX: &[u8] = b"x-forwarded-";
+    let begins_with = |start: &[u8]| name.iter().zip(start).all(|(&byte, &other)| folded(byte) == other);
+    let is = |other: &[u8]| name.len() == other.len() && begins_with(other);
     match name.first() {
-        Some(b'x' | b'X') if name.len() > PREFIX.len() && name[..PREFIX.len()].eq_ignore_ascii_case(PREFIX) => true,
-        Some(b'x' | b'X' | b't' | b'T' | b'c' | b'C') => OTHERS.iter().any(|other| name.eq_ignore_ascii_case(other)),
-        Some(b'f' | b'F') => name.eq_ignore_ascii_case(b"forwarded") || name.eq_ignore_ascii_case(b"front-end-https"),
+        Some(b'x' | b'X') if name.len() > PREFIX.len() && begins_with(PREFIX) => true,
+        Some(b'x' | b'X' | b't' | b'T' | b'c' | b'C') => OTHERS.iter().any(|other| is(other)),
+        Some(b'f' | b'F') => is(b"forwarded") || is(b"front-end-https"),
         _ => false,
     }
 }

@@ -15,6 +15,17 @@ pub enum Node {
 }
 
 impl Node {
+    /// Reads a node of RFC 7239 section 6. Unlike in `X-Forwarded-For`, an IPv6 address has brackets around it: without them
+    /// its last part could be a port.
+    #[must_use]
+    pub fn read_rfc7239(text: &[u8]) -> Self {
+        let has_brackets = text.first() == Some(&b'[');
+        match Self::read(text) {
+            Node::Address(..) if !has_brackets && memchr::memchr_iter(b':', text).nth(1).is_some() => Node::Hidden,
+            node => node,
+        }
+    }
+
     /// Reads `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]` or `[2001:db8::1]:80` (RFC 7239 section 6, and
     /// what proxies write into `X-Forwarded-For`). A link-local address may have a zone (`fe80::1%eth0`), as proxies in Go
     /// write it; it is one of the proxy's interfaces, and is left out.
@@ -58,9 +69,10 @@ fn ipv6(text: &str) -> Option<Ipv6Addr> {
 /// `Some(None)` for an obfuscated port (RFC 7239 section 6.3); `None` if it is neither that nor a number of a port.
 #[allow(clippy::option_option, reason = "the two kinds of nothing differ")]
 fn port(text: &str) -> Option<Option<u16>> {
-    if text.starts_with('_') {
-        return Some(None);
+    if let Some(name) = text.strip_prefix('_') {
+        let is_obfuscated = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+        return (!name.is_empty() && name.bytes().all(is_obfuscated)).then_some(None);
     }
-    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_number = (1..=5).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| text.parse().ok()).flatten().map(Some)
 }

@@ -90,7 +90,7 @@ fn element(text: &[u8]) -> Result<Element<'_>, Fault> {
         let (pair, after) = first_pair(rest)?;
         if let Some((name, value)) = pair {
             let seen = if name.eq_ignore_ascii_case(b"for") {
-                element.node = Some(Node::read(&unquoted(value)?));
+                element.node = Some(Node::read_rfc7239(&unquoted(value)?));
                 &mut has_for
             } else if name.eq_ignore_ascii_case(b"proto") {
                 element.is_https = Some(is_https(&unquoted(value)?)?);

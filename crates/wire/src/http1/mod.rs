@@ -37,7 +37,6 @@ mod fields;
 mod limits;
 #[cfg(test)]
 mod linear;
-mod other_protocols;
 mod receive;
 mod repeat;
 mod send;

@@ -2,13 +2,14 @@
 
 use super::block::{Facts, Own, Progress};
 use super::body::{BodyReader, BodyStep};
+use super::limits;
 use super::repeat::Repeat;
 use super::version::version;
-use super::{limits, other_protocols};
 use crate::grammar::{line_feed, list, target_end, token_end};
 use crate::message::{
     BodyLength, Fault, Field, Keeping, Limits, PartialRequestLine, RequestHead, Target, Version, is_host,
 };
+use crate::other_protocols;
 
 /// One request's head, borrowed from the input and the receiver.
 #[derive(Clone, Copy, Debug)]
@@ -85,7 +86,7 @@ impl Receiver {
                 self.progress.wait_for_first_line(input);
                 return Ok(None);
             }
-            Err(fault) => return other_protocols::name(input, fault).map_or(Ok(None), Err),
+            Err(fault) => return other_protocols::on_http(input, fault).map_or(Ok(None), Err),
         };
         self.is_head = line.method == b"HEAD";
         let block_start = start + line.length;

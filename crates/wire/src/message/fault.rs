@@ -14,7 +14,14 @@ macro_rules! faults {
         impl Fault {
             /// Those that only FastCGI, uwsgi and SCGI know.
             pub const GATEWAY: &[Fault] =
-                &[Fault::BodyLengthWrong, Fault::LengthRequired, Fault::RecordMalformed, Fault::VariablesMalformed];
+                &[
+                    Fault::BodyLengthWrong,
+                    Fault::GatewayProtocolMixedUp,
+                    Fault::HttpOnGatewayProtocol,
+                    Fault::LengthRequired,
+                    Fault::RecordMalformed,
+                    Fault::VariablesMalformed,
+                ];
 
             /// Every variant, so that a test can demand that each is reached.
             pub const ALL: &[Fault] = &[$(Fault::$name,)*];
@@ -94,8 +101,14 @@ faults! {
     ForwardedContradictory 400 "The fields with which the proxy names the client contradict each other.",
     /// A field of a trusted proxy that is malformed (RFC 7239 section 4).
     ForwardedInvalid 400 "A field with which the proxy names the client is malformed.",
+    /// FastCGI, uwsgi or SCGI where another of the three is spoken.
+    GatewayProtocolMixedUp 400 "The web server speaks another of FastCGI, uwsgi and SCGI than this address: change --bind, or the web server.",
+    /// FastCGI, uwsgi or SCGI on an address for HTTP.
+    GatewayProtocolOnHttp 400 "FastCGI, uwsgi or SCGI was spoken on an address for HTTP: write fastcgi:, uwsgi: or scgi: before it in --bind.",
     /// The head as a whole is beyond its bound.
     HeadTooLarge 431 "The header section is too large.",
+    /// HTTP on an address for FastCGI, uwsgi or SCGI.
+    HttpOnGatewayProtocol 400 "HTTP was spoken on an address for FastCGI, uwsgi or SCGI: leave this word out of --bind, or have the web server speak it.",
     /// The preface of HTTP/2, from a client that did not ask whether the server speaks it (RFC 9113 section 3.4).
     Http2Preface 505 "HTTP/2 was spoken without asking; this server speaks HTTP/1.1.",
     /// Not uri-host [":" port] (RFC 9110 section 7.2).
@@ -131,7 +144,7 @@ faults! {
     /// A character that no target has.
     TargetInvalid 400 "The request target has a character that is not allowed.",
     /// A TLS record with a handshake (RFC 8446 section 5.1): most often a `ClientHello`.
-    TlsHandshake 400 "TLS was spoken on a plain HTTP port; use http:// or put TLS in front of this server.",
+    TlsHandshake 400 "TLS was spoken on a port without TLS; use http:// or put TLS in front of this server.",
     /// A trailer that would change framing or routing (RFC 9110 section 6.5.1).
     TrailerForbidden 400 "A trailer is not allowed to say this.",
     /// The trailer section is beyond its bound.

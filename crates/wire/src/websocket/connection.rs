@@ -129,7 +129,7 @@ impl Connection {
         let event = match received {
             Received::Message { kind, bytes } if self.is_open() => Event::Message { kind, bytes },
             Received::Pong(payload) if self.is_open() => Event::Pong(payload),
-            Received::More | Received::Message { .. } | Received::Pong(_) => Event::Nothing,
+            Received::More | Received::Part | Received::Message { .. } | Received::Pong(_) => Event::Nothing,
             Received::Ping(payload) => {
                 self.pong = Some(Box::new(payload)).filter(|_| self.is_open());
                 Event::Nothing
@@ -170,6 +170,17 @@ impl Connection {
         if matches!(self.phase, Phase::Owing { .. }) {
             self.phase = Phase::Postponed(fault);
         }
+    }
+
+    /// Closes because the caller has no memory for what the peer sends. What has come of a message is dropped, and all
+    /// input is discarded from now on.
+    pub fn overload(&mut self, reason: &'static str, compression: &mut Compression) {
+        self.receiver.stop(compression);
+        self.pong = None;
+        self.phase = match self.phase {
+            Phase::Open | Phase::Postponed(_) => Phase::Owing { code: Some(CloseCode::TRY_AGAIN_LATER), reason },
+            _ => Phase::Closed,
+        };
     }
 
     /// Takes up the answer that was put off, and returns what it answers: a Close frame is owed now.
@@ -302,6 +313,12 @@ impl Connection {
     #[must_use]
     pub fn is_in_message(&self) -> bool {
         self.receiver.is_in_message()
+    }
+
+    /// Bytes that have come of the message that has begun and not ended, after inflating.
+    #[must_use]
+    pub fn partial_bytes(&self) -> usize {
+        self.receiver.partial_bytes()
     }
 
     /// Bytes of memory on the heap that this connection has.

@@ -19,8 +19,18 @@ pub(super) const WINDOW_BITS_MOST: u8 = 15;
 /// A smaller window has no raw form in zlib.
 pub(super) const WINDOW_BITS_LEAST: u8 = 9;
 
-/// Decompressors that are kept for the next compressed message, about 44 KiB each.
+/// Decompressors that are kept for the next compressed message.
 const SPARE: usize = 4;
+
+/// Bytes of memory that a decompressor takes, about.
+pub(super) const INFLATER_BYTES: usize = 44 << 10;
+
+/// A message of up to this many bytes may be compressed however well.
+const RATIO_FROM: u64 = 1 << 20;
+
+/// How many bytes each byte of a compressed message may become beyond [`RATIO_FROM`]. JSON and logs become 5 to 50;
+/// DEFLATE reaches 1032 for a single byte that repeats, which is of no use for anything but to fill a server's memory.
+const RATIO: u64 = 100;
 
 /// The compressors and decompressors that the connections of one thread share.
 ///
@@ -169,7 +179,7 @@ impl Inflating {
     ///
     /// # Errors
     /// [`WebSocketFault::DeflateInvalid`]; [`WebSocketFault::MessageTooLarge`] as soon as `message` has more than `most`
-    /// bytes.
+    /// bytes, or more than its compressed bytes may become.
     pub(super) fn read(
         &mut self,
         input: &[u8],
@@ -243,6 +253,8 @@ impl Inflating {
         let (before_in, before_out) = (self.inflate.total_in(), self.inflate.total_out());
         let status = self.inflate.decompress(input, part, InflateFlush::NoFlush);
         message.extend_from_slice(&part[..moved(before_out, self.inflate.total_out())]);
+        // A final block begins the count of the decompressor anew, so bytes that it has not read count too.
+        let most = most.min(usize::try_from(RATIO_FROM + RATIO * self.received).unwrap_or(usize::MAX));
         if message.len() > most {
             message.truncate(most);
             return Err(WebSocketFault::MessageTooLarge);

@@ -1,18 +1,24 @@
 //! The reading half: bytes into messages and control frames (RFC 6455 sections 5 and 6.2, RFC 7692 section 7.2.2).
 
 use super::close::CloseFrame;
-use super::deflate::{Compression, Context, Inflating};
+use super::deflate::{Compression, Context, INFLATER_BYTES, Inflating};
 use super::extension::Deflate;
 use super::fault::WebSocketFault;
 use super::frame::{self, Allowed, ControlPayload, HEADER_MAX, Header, Kind, Opcode};
 use super::mask;
 use std::borrow::Cow;
 
+/// Bytes of a compressed message that are inflated in one step. They become 1 MiB at most.
+const INFLATE_AT_MOST: usize = 1024;
+
 /// What is next in the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Received<'i> {
     /// All of the input has been taken, and more is needed.
     More,
+    /// A part of a message: a frame that does not end it, or as much as is inflated in one step. It lets the caller
+    /// measure the work, because empty fragments and compressed bytes cost far more than they take on the wire.
+    Part,
     /// A whole message. It lies in the input if it has come as a whole in one frame and is not compressed.
     Message {
         /// What it is made of.
@@ -83,9 +89,26 @@ impl Receiver {
     /// Bytes of memory that are kept for the message that arrives, and for the peer's context.
     #[must_use]
     pub fn kept_bytes(&self) -> usize {
-        let message = self.message.as_ref().map_or(0, |message| size_of::<Partial>() + message.bytes.capacity());
+        let message = self.message.as_ref().map_or(0, |message| {
+            let inflater = if message.inflating.is_some() { INFLATER_BYTES } else { 0 };
+            size_of::<Partial>() + message.bytes.capacity() + inflater
+        });
         let context = if let Some(Context::Kept { bytes, .. }) = &self.context { bytes.capacity() } else { 0 };
         message + context
+    }
+
+    /// Bytes that have come of the message that has begun and not ended, after inflating.
+    #[must_use]
+    pub fn partial_bytes(&self) -> usize {
+        self.message.as_ref().map_or(0, |message| message.bytes.len())
+    }
+
+    /// Drops what has come of a message. From now on all input is discarded.
+    pub fn stop(&mut self, compression: &mut Compression) {
+        self.stage = Stage::Over;
+        if let Some(inflating) = self.message.take().and_then(|message| message.inflating) {
+            inflating.abandon(compression);
+        }
     }
 
     /// Reads on in `input`, which is unmasked in place. Returns how many bytes have been taken, and what they say.
@@ -101,12 +124,8 @@ impl Receiver {
         compression: &mut Compression,
     ) -> Result<(usize, Received<'i>), WebSocketFault> {
         let result = self.read(input, most, compression);
-        if !matches!(result, Ok((_, Received::More | Received::Message { .. } | Received::Ping(_) | Received::Pong(_))))
-        {
-            self.stage = Stage::Over;
-            if let Some(inflating) = self.message.take().and_then(|message| message.inflating) {
-                inflating.abandon(compression);
-            }
+        if matches!(result, Err(_) | Ok((_, Received::Close(_)))) {
+            self.stop(compression);
         }
         result
     }
@@ -141,11 +160,12 @@ impl Receiver {
                     let rest = &mut input[at..];
                     at += self.data(rest, most, compression)?;
                     if !matches!(self.stage, Stage::Data { left: 0, .. }) {
-                        return Ok((at, Received::More));
+                        return Ok((at, if at < input.len() { Received::Part } else { Received::More }));
                     }
-                    if let Some((kind, bytes)) = self.end_frame(most, compression)? {
-                        return Ok((at, Received::Message { kind, bytes: Cow::Owned(bytes) }));
-                    }
+                    return Ok(match self.end_frame(most, compression)? {
+                        Some((kind, bytes)) => (at, Received::Message { kind, bytes: Cow::Owned(bytes) }),
+                        None => (at, Received::Part),
+                    });
                 }
                 Stage::Control { opcode, left, key, payload } => {
                     let part = &input[at..input.len().min(at + usize::from(*left))];
@@ -229,7 +249,8 @@ impl Receiver {
         let (Stage::Data { left, key, offset, .. }, Some(message)) = (&mut self.stage, &mut self.message) else {
             return Ok(0);
         };
-        let length = usize::try_from(*left).unwrap_or(usize::MAX).min(input.len());
+        let step = if message.inflating.is_some() { INFLATE_AT_MOST } else { usize::MAX };
+        let length = usize::try_from(*left).unwrap_or(usize::MAX).min(input.len()).min(step);
         let part = &mut input[..length];
         mask::apply(part, *key, *offset);
         *left -= length as u64;

@@ -24,24 +24,28 @@ if TYPE_CHECKING:
 HELP = """\
 usage: kirsch bench compare [options] A.json B.json
 
-Puts two results of the same plan side by side, with what may be called different. A.json and B.json are reports of
-`kirsch bench --json`; several runs of a side are named with commas between, and paired in their order:
+Puts two results of the same plan side by side, with what may be called
+different. A.json and B.json are reports of `kirsch bench --json`; several runs
+of a side are named with commas between, and paired in their order:
 
   kirsch bench --json a1.json :8000/ ...
   kirsch bench compare a1.json b1.json
   kirsch bench compare a1.json,a2.json,a3.json b1.json,b2.json,b3.json
 
   --fail-if-slower [METRIC:]SHARE
-                  exit status 1 where B is slower than A by more than this share, beyond chance: 5%, or p99:10%. METRIC
-                  is rate, p50, p90, p99, p99.9, max, mean, processor or errors; without one it is the rate, or with
+                  exit status 1 where B is slower than A by more than this
+                  share, beyond chance: 5%, or p99:10%. METRIC is rate, p50,
+                  p90, p99, p99.9, max, mean, processor or errors; without one
+                  it is the rate, or with
                   --rate p50. Repeat it for several
   --json FILE     the comparison as data; - is standard output
   -h, --help      this
 
-Fewer than three runs on each side are compared by windows of each run: that tells these runs apart, not the servers.
+Fewer than three runs on each side are compared by windows of each run: that
+tells these runs apart, not the servers.
 
-Exit status: 0 when all went well, 1 where --fail-if-slower found something, 2 when the command line or a file is wrong
-or the two are of different plans."""
+Exit status: 0 when all went well, 1 where --fail-if-slower found something, 2
+when the command line or a file is wrong or the two are of different plans."""
 
 _NAMES = tuple(each.name for each in comparing.METRICS)
 

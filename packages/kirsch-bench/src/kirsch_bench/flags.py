@@ -19,46 +19,61 @@ usage: kirsch bench [options] URL
        kirsch bench [options] FILE.py:Class.test
        kirsch bench compare [options] A.json B.json
 
-Measures an HTTP server. URL is http://host:port/path, host:port/path or unix:/run/app.sock:/path. The second form runs
-a load test in Python, a subclass of kirsch_bench.LoadTest, for virtual users. The third puts two results of --json side
-by side; kirsch bench compare --help tells more. docs/bench.md tells how to read a result.
+Measures an HTTP server. URL is http://host:port/path, host:port/path or
+unix:/run/app.sock:/path. The second form runs a load test in Python, a subclass
+of kirsch_bench.LoadTest, for virtual users. The third puts two results of
+--json side by side; kirsch bench compare --help tells more.
 
 How much
-  -c, --connections N     so many clients, each of which waits for its answer and asks again (10)
-  -R, --rate N            instead: N requests a second, whether or not the server keeps up; latency counts from when
-                          each was to be sent
+  -c, --connections N     so many clients, each of which waits for its answer
+                          and asks again (10)
+  -R, --rate N            instead: N requests a second, whether or not the
+                          server keeps up; latency counts from when each was to
+                          be sent
   --arrivals HOW          constant or poisson (constant)
-  --max-connections N     bounds the connections of --rate (1000); what finds none in time is dropped, and counted
+  --max-connections N     bounds the connections of --rate (1000); what finds
+                          none in time is dropped, and counted
   -z, --duration TIME     10s if there is no -n
   -n, --requests N        until N are answered
-  --warmup TIME or N      not measured, so long or so many (1s with -z, nothing with -n)
-  --think TIME            each client's pause between answer and request; --thinking exponential spreads it
-  --pipeline N            requests under way on a connection (1); with --rate, before another one is opened
+  --warmup TIME or N      not measured, so long or so many (1s with -z, nothing
+                          with -n)
+  --think TIME            each client's pause between answer and request;
+                          --thinking exponential spreads it
+  --pipeline N            requests under way on a connection (1); with --rate,
+                          before another one is opened
   -p, --processes N       that make the load (1)
   --timeout TIME          for one request (30s)
   --seed N                for all that is left to chance (0)
-  --slo OBJECTIVES        find the highest rate that holds p99<20ms, or p99<20ms,p99.9<100ms,errors<0.1%; each step
-                          takes the --duration (5s), the first one asks at the --rate (100)
-  --slo-precision SHARE   how near the rate found and the one that fails are (5%)
+  --slo OBJECTIVES        find the highest rate that holds p99<20ms, or
+                          p99<20ms,p99.9<100ms,errors<0.1%; each step takes the
+                          --duration (5s), the first one asks at the --rate
+                          (100)
+  --slo-precision SHARE   how near the rate found and the one that fails are
+                          (5%)
   --max-rate N            as far as --slo goes
 
 The request
   --headers PROFILE       ab, curl, chrome, api or cookies (curl)
-  -H, --header LINE       'Name: value' in place of the profile's; 'Name:' takes it away
+  -H, --header LINE       'Name: value' in place of the profile's; 'Name:' takes
+                          it away
   -X, --method METHOD     GET, or POST with a body
   -d, --data TEXT         a body, or @FILE
-  --requests-file FILE    a request on each line: PATH, METHOD PATH, or a JSON object with method, path, headers, body,
-                          weight, status; in turn, or with --draw at random by weight
+  --requests-file FILE    a request on each line: PATH, METHOD PATH, or a JSON
+                          object with method, path, headers, body, weight,
+                          status; in turn, or with --draw at random by weight
   --keep-alive HOW        on, off, or N requests on a connection (on)
   --http VERSION          1.1 or 1.0 (1.1)
   --unix-socket PATH      connect there, whatever the URL says
-  --i-own-this-host       load an address that is not loopback, private or link-local
+  --i-own-this-host       load an address that is not loopback, private or
+                          link-local
 
 What is expected
   --status LIST           200, 2xx, 400-404 and the like, with commas (2xx,3xx)
-  --length N              of the body: a number, first (as the first answer's, the default) or any
+  --length N              of the body: a number, first (as the first answer's,
+                          the default) or any
   --sha256 HEX            of the body: a digest, first (the default) or any
-  --varying               the same as --length any --sha256 any, for pages that are never the same
+  --varying               the same as --length any --sha256 any, for pages that
+                          are never the same
 
 The report
   --ab                    ApacheBench's report in place of ours
@@ -68,13 +83,20 @@ The report
   -q, --quiet             no progress
 
 As others have it
-  --host H:P --workers N --max N --warmup N        asynchammer: N processes with 10 clients each, Chrome's headers, no
-                          keep-alive, of --max requests the first --warmup not measured
-  --thread-report [LIST]  ab -k in one table for so many clients (25,50,100,200,400); -n for each (3000)
-  --size-report [LIST]    the same for bodies of so many bytes (10,100,1000,10000,100000,1000000) and -c clients (50);
-                          the URL has {size} where the number goes, or gets ?size=N
+  --host H:P --workers N --max N --warmup N        asynchammer: N processes with
+                                                   10 clients each, Chrome's
+                                                   headers, no
+                          keep-alive, of --max requests the first --warmup not
+                          measured
+  --thread-report [LIST]  ab -k in one table for so many clients
+                          (25,50,100,200,400); -n for each (3000)
+  --size-report [LIST]    the same for bodies of so many bytes
+                          (10,100,1000,10000,100000,1000000) and -c clients
+                          (50); the URL has {size} where the number goes, or
+                          gets ?size=N
   --server-threads N      for the heading of both: the server's threads
-  --generator WHICH       for both: ab, kirsch, or auto, which is ab where it is installed
+  --generator WHICH       for both: ab, kirsch, or auto, which is ab where it is
+                          installed
 
 Load tests in Python
   --cycles 1:10:20:50     one after another with so many users (-c for one)
@@ -82,10 +104,12 @@ Load tests in Python
   --sleep MIN:MAX         a user's pause after each page, in seconds (0:0)
   --startup-delay TIME    between the users' starts (10ms)
   --apdex TIME            what satisfies (1.5s)
-  -z, --warmup TIME, -p, --seed, --json, --html, -q and --i-own-this-host as above
+  -z, --warmup TIME, -p, --seed, --json, --html, -q and --i-own-this-host as
+  above
 
-Exit status: 0 when all went well, 1 when there were errors, 2 when the command line is wrong, 3 when there is no
-server, 130 after Ctrl-C, which ends a run and reports what it has."""
+Exit status: 0 when all went well, 1 when there were errors, 2 when the command
+line is wrong, 3 when there is no server, 130 after Ctrl-C, which ends a run and
+reports what it has."""
 
 
 class _Parser(argparse.ArgumentParser):

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kirsch.scoreboard import worker_number, worker_numbers
     from kirsch.server import Server
     from kirsch.serving import listen, run, serve
+    from kirsch.stopping import is_stopping, wait_for_stop
 
 __all__ = [
     "ClientDisconnected",
@@ -20,9 +21,11 @@ __all__ = [
     "RequestTimeout",
     "Server",
     "__version__",
+    "is_stopping",
     "listen",
     "run",
     "serve",
+    "wait_for_stop",
     "worker_number",
     "worker_numbers",
 ]
@@ -33,9 +36,11 @@ _HOMES = {
     "RequestTimeout": "drivers",
     "Server": "server",
     "__version__": "_native",
+    "is_stopping": "stopping",
     "listen": "serving",
     "run": "serving",
     "serve": "serving",
+    "wait_for_stop": "stopping",
     "worker_number": "scoreboard",
     "worker_numbers": "scoreboard",
 }

@@ -11,6 +11,9 @@ from kirsch.config.native import NativeConfig
 
 __all__ = [
     "GROUP_RECORD_SIZE",
+    "QUARANTINED_MAX",
+    "QUARANTINE_SIZE",
+    "ROUTE_TABLE_SIZE",
     "SCOREBOARD_BOUNDS",
     "SCOREBOARD_FIELDS",
     "SCOREBOARD_SIZE",
@@ -25,6 +28,7 @@ __all__ = [
     "Server",
     "WebSocket",
     "__version__",
+    "block_signals",
     "check_access_log_format",
     "check_addresses",
     "count_dropped_line",
@@ -33,15 +37,30 @@ __all__ = [
     "follow_frames",
     "forwarded_client",
     "is_request_id",
+    "leave_engines",
     "make_room_for_signals",
     "name_thread",
+    "publish_quarantine",
+    "quarantined_routes",
+    "recorded_routes",
+    "restore_signals",
     "send_to_all",
+    "start_quarantine",
 ]
 
 __version__: str
 
 SCOREBOARD_SIZE: int
 """Bytes of a server's scoreboard: an unsigned 64-bit word, in the machine's byte order, for each of the fields."""
+
+QUARANTINE_SIZE: int
+"""Bytes of the list of routes in quarantine, which all workers read and the supervisor writes."""
+
+QUARANTINED_MAX: int
+"""How many routes can be in quarantine at a time."""
+
+ROUTE_TABLE_SIZE: int
+"""Bytes of a worker's table of the routes of its calls."""
 
 GROUP_RECORD_SIZE: int
 """Bytes of what the engines of one process show to those of other processes, see :class:`Server`, ``group``."""
@@ -78,7 +97,7 @@ class LogWriter:
     OSError where the file cannot be opened.
     """
 
-    def __new__(cls, path: str = "", *, json: bool = False) -> LogWriter: ...
+    def __new__(cls, path: str = ..., *, json: bool = False) -> LogWriter: ...
     def write(self, lines: bytes, patience: float) -> None:
         """Append whole lines, and wait up to ``patience`` seconds until they are written; not at all while the file
         does not accept any. A mebibyte may wait; what finds no room is dropped and counted, and a line tells how many
@@ -322,7 +341,8 @@ class Call:
 
     @property
     def state(self) -> str:
-        """``running``, ``suspended`` (no thread; its peer is slow) or ``waiting`` (for its body or its peer)."""
+        """``running``, ``queued`` (not begun), ``suspended`` (no thread; its peer is slow) or ``waiting`` (for its body
+        or its peer)."""
 
     @property
     def outcome(self) -> str | None:
@@ -462,12 +482,52 @@ class Handler:
 
     def __new__(cls, handler: Callable[[int, FrameType | None], object]) -> Handler: ...
     def __call__(self, *arguments: Any) -> Any: ...
+    @property
+    def __self__(self) -> Any:
+        """The object whose method ``handler`` is. AttributeError: it is no method."""
 
 def make_room_for_signals() -> None:
     """Let all signals be handled at once in this thread: enlarge its alternate stack for handlers, where it has one.
 
     OSError: the system gives no memory.
     """
+
+def start_quarantine(memory: Any, hash_key: Sequence[int]) -> None:
+    """Begin an empty list of routes in quarantine. ``hash_key``: two random 64-bit numbers. Workers identify routes by
+    a keyed hash, so that no client can find two routes with one hash.
+
+    ``memory`` is a writable buffer of ``QUARANTINE_SIZE`` bytes or more. ValueError: it does not fit.
+    """
+
+def publish_quarantine(memory: Any, recording: int | None, routes: Sequence[tuple[int, int, int, str]]) -> None:
+    """Replace the list: at most ``QUARANTINED_MAX`` routes as (key, until, since, name), times in nanoseconds of
+    CLOCK_MONOTONIC. A key is that of a route or of a family.
+
+    ``recording``: workers record the routes of their calls, under this number, which is another one each time that
+    recording begins; None: they do not.
+    """
+
+def quarantined_routes(memory: Any) -> list[tuple[int, int, int, str]]:
+    """The list that :func:`publish_quarantine` has published."""
+
+def recorded_routes(memory: Any) -> tuple[int, int, list[tuple[int, int, bool, int, int, int, str]]]:
+    """What a worker has recorded in its table ``memory`` of ``ROUTE_TABLE_SIZE`` bytes: the number of the recording (0:
+    none), how many running calls are missing, and the routes.
+
+    A route is (key, family, is_family, running, ended, since, name): ``running`` calls have not ended, ``ended`` ones
+    have since recording began, and since ``since`` (nanoseconds of CLOCK_MONOTONIC) calls of it have run without a
+    break. Paths that differ in numbers alone belong to one ``family`` (0: the path has no numbers), which has an entry
+    of its own.
+    """
+
+def block_signals() -> None:
+    """Block all signals in this thread until :func:`restore_signals`."""
+
+def restore_signals() -> None:
+    """Undo :func:`block_signals`, in this thread, or in the child that it has forked since."""
+
+def leave_engines() -> None:
+    """Close the sockets of the engines that run, and make the engines unusable. To be called in a forked child."""
 
 def name_thread(name: str) -> None:
     """Name the calling thread for the operating system (``ps -T``); 15 bytes of the name are kept."""

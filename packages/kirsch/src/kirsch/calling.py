@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 # inspect.CO_*
 _VARARGS = 0x04
 _VARKEYWORDS = 0x08
+_GENERATOR = 0x20
 _COROUTINE = 0x80
+_ITERABLE_COROUTINE = 0x100
 _ASYNC_GENERATOR = 0x200
 
 _WSGI_ARGUMENTS = 2
-
-
+_WSGI_NAMES = ("environ", "start_response")
 _ASGI_ARGUMENTS = 3
 _ASGI_NAMES = ("scope", "receive", "send")
 
@@ -40,6 +41,30 @@ def interface_of(found: Any) -> str:
     )
     is_named = function.open_arguments[:_ASGI_ARGUMENTS] == _ASGI_NAMES
     return "asgi" if is_coroutine or (is_named and not function.takes(_WSGI_ARGUMENTS)) else "wsgi"
+
+
+def contradiction(found: Any, interface: str) -> str:
+    """Return why ``found`` certainly is no application of ``interface``, and how to mend that; the text follows the
+    name in a message. Empty where it may be one."""
+    if interface == "wsgi":
+        why = "takes three arguments, as an ASGI application does" if interface_of(found) == "asgi" else ""
+        return why and f"{why}, and --interface wsgi would call it with two; omit that, or write asgi"
+    why = _why_not_asgi(found)
+    return why and f"{why}, and --interface asgi would call and await it with three arguments; omit that, or write wsgi"
+
+
+def _why_not_asgi(found: Any) -> str:
+    function = _function(found)
+    if function is None:
+        return "is a class that takes no arguments" if _is_bare(found) else ""
+    if not function.takes(_ASGI_ARGUMENTS):
+        return f"cannot take three arguments: its parameters are ({', '.join(function.open_arguments)})"
+    flags = function.code.co_flags
+    if function.open_arguments[:_WSGI_ARGUMENTS] == _WSGI_NAMES and not flags & _COROUTINE:
+        return "takes environ and start_response, as a WSGI application does"
+    if flags & _ASYNC_GENERATOR or (flags & _GENERATOR and not flags & _ITERABLE_COROUTINE):
+        return "is a generator function"
+    return ""
 
 
 class CallProblem:

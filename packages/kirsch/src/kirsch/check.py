@@ -31,23 +31,27 @@ HELP = """\
 usage: kirsch check [--all] [--strict] [options] [module:app]
        kirsch check --only settings|sockets|application [options] [module:app]
 
-Shows the settings with the origin of each and what would be listened on, imports the application and every mount, tells
-all that serving would refuse, and points out what is likely to be a mistake. Nothing listens, is written or started. An
-address or a pid file that is in use is no mistake: the server that is to be replaced may hold it. It takes every option
-that kirsch takes, and:
+Shows the settings with the origin of each and what would be listened on,
+imports the application and every mount, tells all that serving would refuse,
+and points out what is likely to be a mistake. Nothing listens, is written or
+started. An address or a pid file that is in use is no mistake: the server that
+is to be replaced may hold it. It takes every option that kirsch takes, and:
 
   --all
         Show the settings that have their defaults too.
   --strict
         Exit with status 1 where there is a warning.
   --only PART
-        Check one part alone, for scripts: settings (all of them, a line for each), sockets (and the files that would
-        be written), or application (which is imported). Likely mistakes are left out; other warnings go to standard
-        error. kirsch --print-config is the same as kirsch check --only settings, and kirsch --check-config is the same
-        as kirsch check --only application.
+        Check one part alone, for scripts: settings (all of them, a line for
+        each), sockets (and the files that would be written), or application
+        (which is imported). Likely mistakes are left out; other warnings go to
+        standard error. kirsch --print-config is the same as kirsch check --only
+        settings, and kirsch --check-config is the same as kirsch check --only
+        application.
 
-Exit status: that of serving, 0 when it would begin, 1 when an address, a file or a driver cannot be had (or --strict
-found a likely mistake), 2 when the settings are wrong, 3 when the application cannot be had."""
+Exit status: that of serving, 0 when it would begin, 1 when an address, a file
+or a driver cannot be had (or --strict found a likely mistake), 2 when the
+settings are wrong, 3 when the application cannot be had."""
 
 SETTINGS, SOCKETS, APPLICATION = "settings", "sockets", "application"
 PARTS = (SETTINGS, SOCKETS, APPLICATION)

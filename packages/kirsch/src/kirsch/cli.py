@@ -156,11 +156,13 @@ def _serve_with(resources: Resources, chosen: Settings) -> int:
         reports.write_stderr(f"{_version()}, pid {os.getpid()})\nserving {name}\non {urls}")
         notifier.ready(f"serving {name}")
 
-    hooks.call("worker_start", 0)
+    hooks.call("worker_start", 0, 0)
     try:
-        return bootstrap.serve(Signals(server, resources.errors.reopen, owns_process=True), announce)
+        status = bootstrap.serve(Signals(server, resources.errors.reopen, owns_process=True), announce)
     finally:
-        hooks.stop(0, resources.errors)
+        hooks.stop(0, 0, resources.errors)
+    bootstrap.limit_exit(server, status, chosen.shutdown_timeout)
+    return status
 
 
 def _supervise(chosen: Settings) -> int:

@@ -51,6 +51,9 @@ COMMANDS = {
         takes_settings=True,
     ),
     "top": Command("Watch a running server: rates, latencies, workers, slow requests.", "kirsch.top"),
+    "quarantine": Command(
+        "List the routes of a running server that have crashed workers and are refused; lift them.", "kirsch.quarantine"
+    ),
     "static": Command("Make compressed copies of static files: kirsch static compress DIRECTORY.", "kirsch.static"),
     "completion": Command(
         "Print a script that completes commands, flags and values in bash, zsh or fish.", "kirsch.completion"

@@ -25,11 +25,12 @@ SHELLS = ("bash", "zsh", "fish")
 HELP = """\
 usage: kirsch completion bash|zsh|fish
 
-Prints a script that completes commands, flags and values. To use it from the next shell on (the directory has to
-exist):
+Prints a script that completes commands, flags and values. To use it from the
+next shell on (the directory has to exist):
 
   kirsch completion bash > ~/.local/share/bash-completion/completions/kirsch
-  kirsch completion zsh > ~/.zfunc/_kirsch      where ~/.zshrc has fpath+=~/.zfunc before compinit
+  kirsch completion zsh > ~/.zfunc/_kirsch      where ~/.zshrc has
+                                                fpath+=~/.zfunc before compinit
   kirsch completion fish > ~/.config/fish/completions/kirsch.fish"""
 
 _REQUESTS = (

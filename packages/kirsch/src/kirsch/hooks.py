@@ -33,19 +33,22 @@ NAMES = tuple(each.name for each in SETTINGS if each.kind is FUNCTION)
 class WorkerInfo:
     """The argument of a hook.
 
-    ``index`` counts from 0. A worker that replaces another one has the same index, and for a while both run. ``pid`` is
-    that of the process in which the hook runs. ``settings`` has an attribute for each setting: ``settings.threads``.
+    ``number`` counts from 0, and no other worker that runs has it: ``ps``, ``kirsch top``, the status page and the
+    metrics call the worker so. ``index`` counts from 0 too. A worker that replaces another one has the same index, and
+    for a while both run. ``pid`` is that of the process in which the hook runs. ``settings`` has an attribute for each
+    setting: ``settings.threads``.
     """
 
-    __slots__ = ("index", "pid", "settings")
+    __slots__ = ("index", "number", "pid", "settings")
 
-    def __init__(self, index: int, settings: Settings) -> None:
+    def __init__(self, index: int, number: int, settings: Settings) -> None:
         self.index = index
+        self.number = number
         self.pid = os.getpid()
         self.settings = settings
 
     def __repr__(self) -> str:
-        return f"<WorkerInfo index={self.index} pid={self.pid}>"
+        return f"<WorkerInfo number={self.number} index={self.index} pid={self.pid}>"
 
 
 class Hooks:
@@ -62,19 +65,19 @@ class Hooks:
                     text = f"{chosen.label(name)}: {error}"
                     raise StartupError(EXIT_NOT_LOADED, text, error.cause) from None
 
-    def call(self, name: str, index: int) -> None:
+    def call(self, name: str, index: int, number: int) -> None:
         """Call a hook, if it is set. Raises StartupError for any exception of it: the worker cannot serve then."""
         if name not in self._functions:
             return
         try:
-            self._functions[name](WorkerInfo(index, self._chosen))
+            self._functions[name](WorkerInfo(index, number, self._chosen))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - any exception of the hook is reported
             text = f"{self._chosen.label(name)}: {getattr(self._chosen, name)} raised {type(error).__name__}"
             raise StartupError(EXIT_NOT_LOADED, text, error) from None
 
-    def stop(self, index: int, report: Report) -> None:
+    def stop(self, index: int, number: int, report: Report) -> None:
         """Call worker-stop. The worker stops even if the hook fails."""
         try:
-            self.call("worker_stop", index)
+            self.call("worker_stop", index, number)
         except StartupError as error:
             report(ERROR, str(error), error.cause)

@@ -54,10 +54,11 @@ class Target:
             raise LoadError(f"{text!r} is not of the form module:app, as in `kirsch hello:app`")
 
 
-def load(text: str, *, factory: bool = False) -> tuple[Callable[..., Any], str]:
+def load(text: str, *, factory: bool = False, interface: str = "auto") -> tuple[Callable[..., Any], str]:
     """Import the application that ``text`` names, see :class:`Target`; return it and its full name.
 
-    With ``factory`` the name is that of a function that creates the application. Raises LoadError.
+    With ``factory`` the name is that of a function that creates the application. Raises LoadError, also for what
+    certainly is no application of ``interface``.
     """
     target = Target(text)
     factory = factory or target.is_call
@@ -75,7 +76,7 @@ def load(text: str, *, factory: bool = False) -> tuple[Callable[..., Any], str]:
         given = target.text.partition(":")[2].removeprefix(target.attribute) if target.is_call else "()"
         found = _make(found, name, target)
         name += given
-    _check_application(found, name, module)
+    _check_application(found, name, module, interface)
     return found, name
 
 
@@ -111,7 +112,7 @@ def load_all(
     """
     if not mounts:
         assert target is not None
-        return load(target, factory=factory)
+        return load(target, factory=factory, interface=interface)
     from kirsch.mounts import MountedApplication, combine_all
 
     names = []
@@ -120,7 +121,7 @@ def load_all(
     fallback = None
     if target is not None:
         try:
-            found, name = load(target, factory=factory)
+            found, name = load(target, factory=factory, interface=interface)
             fallback = MountedApplication(found, _interface(found, interface), host="", path="", name=name)
             names.append(name)
         except LoadError as error:
@@ -131,7 +132,7 @@ def load_all(
         if mount.origin not in loaded:
             loaded[mount.origin] = None
             try:
-                loaded[mount.origin] = load(mount.app, factory=mount.factory)
+                loaded[mount.origin] = load(mount.app, factory=mount.factory, interface=mount.interface or interface)
             except LoadError as error:
                 # The origin of a mount on the command line contains its path: --mount /shop.
                 is_named = mount.origin.startswith(("-", "KIRSCH_"))
@@ -406,19 +407,21 @@ def _make(factory: Any, name: str, target: Target) -> Any:
         raise LoadError(f"the factory {name} raised {type(error).__name__}", error) from error
 
 
-def _check_application(found: Any, name: str, module: ModuleType) -> None:
+def _check_application(found: Any, name: str, module: ModuleType, interface: str) -> None:
     is_made = name.endswith(")")
     if not callable(found):
         what = "returned" if is_made else "is"
         offer = "" if is_made else _offer(module, "application")
         raise LoadError(f"{name} {what} {_described(found)}, and an application is something that can be called{offer}")
-    if calling.interface_of(found) == "asgi":
+    if interface == "auto" and calling.interface_of(found) == "asgi":
         return
     if (package := _package_with_a_server(found)) is not None:
         raise LoadError(
             f"{name} is an application of {package}, which is neither WSGI nor ASGI; {package} serves it by itself"
         )
-    trouble = calling.find_problem(found)
+    if interface != "auto" and (why := calling.contradiction(found, interface)):
+        raise LoadError(f"{name} {why}")
+    trouble = calling.find_problem(found) if interface != "asgi" else None
     if trouble is None:
         return
     if trouble.is_asgi:

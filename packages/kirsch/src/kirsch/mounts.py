@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from kirsch.stacks import entry
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -143,9 +145,23 @@ def check_host(text: str) -> str:
     return host
 
 
+def is_host(text: str) -> bool:
+    """Whether ``text`` of the form ``host`` or ``host/path`` begins with a host and not with a path that lacks its
+    slash: whether it is ``localhost`` or has a dot, a colon or a star before the first slash."""
+    host = text.partition("/")[0]
+    return host.lower() == "localhost" or any(character in host for character in ".:*")
+
+
 def parse_mount(place: str, app: str, origin: str = "") -> Mount:
     """Parse ``/path``, ``host`` or ``host/path`` and the application there, ``module:app`` or, with its interface,
-    ``asgi:module:app``. Raises ValueError, which quotes the text."""
+    ``asgi:module:app``. A host of a single label is written with a dot at its end (``shop.``), because ``shop`` more
+    often is a path that lacks its slash. Raises ValueError, which quotes the text."""
+    if place and not place.startswith("/") and not is_host(place):
+        label, slash, rest = place.partition("/")
+        raise ValueError(
+            f"{place!r} is not the beginning of a path; did you mean /{place}? The host {label} is written "
+            f"{label}.{slash}{rest}"
+        )
     host, slash, path = place.partition("/")
     interface, _, rest = app.partition(":")
     if ":" not in rest.partition("(")[0]:
@@ -166,10 +182,12 @@ def combine_all(applications: Sequence[MountedApplication]) -> Callable[..., Any
     if any(each.interface == "asgi" for each in applications):
         return Mounted(applications)
     mounted = [(Mount("", path=each.path, host=each.host), each.app) for each in applications]
-    return combine(mounted)
+    return combine(mounted, is_outermost=True)
 
 
-def combine(mounted: Sequence[tuple[Mount, Application]], fallback: Application | None = None) -> Application:
+def combine(
+    mounted: Sequence[tuple[Mount, Application]], fallback: Application | None = None, *, is_outermost: bool = False
+) -> Application:
     """Return one WSGI application that calls several.
 
     A request goes to the mount that fits best: one for its host before one for ``*.host``, and that before one for any
@@ -178,6 +196,9 @@ def combine(mounted: Sequence[tuple[Mount, Application]], fallback: Application 
 
     PATH_INFO is compared as it is, as bytes of UTF-8 in Latin-1 characters: it is percent-decoded, and ``//`` differs
     from ``/``. An application gets the rest of the path as the client sent it.
+
+    A web server that speaks FastCGI, uwsgi or SCGI may have moved the mount's path to SCRIPT_NAME by itself. So the
+    combination that ``is_outermost`` looks for a mount of the whole path where there is none of PATH_INFO.
     """
     hosts: dict[str, Table] = {}
     for mount, app in sorted(mounted, key=lambda pair: len(pair[0].path), reverse=True):
@@ -187,17 +208,35 @@ def combine(mounted: Sequence[tuple[Mount, Application]], fallback: Application 
     no_host = (anywhere,)
     last = fallback or _not_found
 
-    def dispatch(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        path = environ["PATH_INFO"]
-        for table in _tables(environ.get("HTTP_HOST", ""), hosts, anywhere) if hosts else no_host:
+    def find(host: str, path: str) -> tuple[str, Application]:
+        for table in _tables(host, hosts, anywhere) if hosts else no_host:
             for prefix, directory, app in table:
                 if not prefix or path == prefix or path.startswith(directory):
-                    environ["SCRIPT_NAME"] += prefix
-                    environ["PATH_INFO"] = path[len(prefix) :]
-                    return app(environ, start_response)
-        return last(environ, start_response)
+                    return prefix, app
+        return "", last
+
+    @entry
+    def dispatch(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        path, host = environ["PATH_INFO"], environ.get("HTTP_HOST", "")
+        prefix, app = find(host, path)
+        if is_outermost and not prefix and environ["SCRIPT_NAME"] and (whole := _requested_path(environ)):
+            prefix, moved = find(host, whole)
+            if prefix:
+                app, path, environ["SCRIPT_NAME"] = moved, whole, ""
+        environ["SCRIPT_NAME"] += prefix
+        environ["PATH_INFO"] = path[len(prefix) :]
+        return app(environ, start_response)
 
     return dispatch
+
+
+def _requested_path(environ: dict[str, Any]) -> str:
+    """SCRIPT_NAME and PATH_INFO together where they are the path that the client asked for, else nothing. A prefix that
+    a proxy has removed (X-Forwarded-Prefix) is not part of that path."""
+    from urllib.parse import unquote
+
+    whole: str = environ["SCRIPT_NAME"] + environ["PATH_INFO"]
+    return whole if unquote(environ.get("RAW_URI", "").partition("?")[0], "latin-1") == whole else ""
 
 
 def _tables(host: str, hosts: dict[str, Table], anywhere: Table) -> Iterable[Table]:

@@ -64,7 +64,8 @@ Serve the WSGI or ASGI application `app` of `module` over HTTP/1.1.
 
 {flags}
 
-  -h, --help        print this; --help-all: all {count} settings; -v: the version
+  -h, --help        print this; --help-all: all {count} settings; -v: the
+                    version
   kirsch help COMMAND           what a command is for, and takes
 
 Each flag has a variable of the environment, --workers is KIRSCH_WORKERS, and a

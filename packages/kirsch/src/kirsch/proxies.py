@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kirsch.sockets import parse_bind
+from kirsch.sockets import exposure, is_loopback, parse_bind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def mistakes(chosen: Settings) -> Iterator[tuple[str, str]]:
     binds = [parse_bind(text) for text in chosen.bind]
     # Of a descriptor that is open already it is not known who reaches it.
     of_hosts = [bind for bind in binds if not bind.path and bind.fd is None and not bind.name]
-    public = [bind for bind in of_hosts if not _is_local(bind.host)]
+    public = [bind for bind in of_hosts if not is_loopback(bind.host)]
     if chosen.trusted_proxies == "all" and public:
         yield (
             "trusted_proxies",
@@ -58,6 +58,9 @@ def mistakes(chosen: Settings) -> Iterator[tuple[str, str]]:
                 "can claim any address; name the proxies' addresses instead"
             ),
         )
+    for bind in binds:
+        if warning := exposure(bind, chosen.trusted_proxies, chosen.proxy_from):
+            yield "bind", warning
     if not chosen.trusted_proxies:
         for name in ("forwarded_host", "forwarded_prefix"):
             if getattr(chosen, name):
@@ -75,8 +78,3 @@ def mistakes(chosen: Settings) -> Iterator[tuple[str, str]]:
         )
     if chosen.proxy_from and not any(bind.proxy for bind in binds):
         yield "proxy_from", "it has no effect, because no address has ?proxy"
-
-
-def _is_local(host: str) -> bool:
-    """Whether only this machine reaches the host."""
-    return host in ("localhost", "::1") or host.startswith("127.")

@@ -48,8 +48,13 @@ def application_traceback(error: BaseException) -> TracebackType | None:
     return trace
 
 
+# Frames of asyncio lie between those of the server and the application's, as those of the import system do.
+_ASYNCIO = os.path.join(os.path.dirname(os.__file__), "asyncio")
+
+
 def _is_ours(filename: str) -> bool:
-    return filename.startswith("<frozen importlib") or os.path.dirname(filename) in OWN_DIRECTORIES
+    directory = os.path.dirname(filename)
+    return filename.startswith("<frozen importlib") or directory in OWN_DIRECTORIES or directory == _ASYNCIO
 
 
 PATIENCE = 0.1
@@ -230,7 +235,25 @@ class ErrorLog:
         logger = self._logger()
         # dictConfig(disable_existing_loggers=True), the default and Django's, must not disable the server's errors.
         logger.disabled = False
-        logger.log(level, message, exc_info=_exc_info(error))
+        try:
+            if self._handler is None:
+                logger.log(level, message, exc_info=_exc_info(error))
+            elif level >= logger.level:
+                # Nor must logging.disable().
+                logger.handle(logger.makeRecord(logger.name, level, "", 0, message, (), _exc_info(error)))
+        except (Exception, SystemExit) as failure:  # noqa: BLE001 - of a handler, of changes to logging, of the error
+            self._write_plainly(level, message, error, failure)
+
+    def _write_plainly(self, level: int, message: str, error: BaseException | None, failure: BaseException) -> None:
+        """Write a report without ``logging``, which has raised ``failure``, and without the words of ``error``."""
+        text = f"{message} (logging it failed: {type(failure).__name__})"
+        trace = None if error is None else type(error).__name__
+        if self._json:
+            self._writer.write(_encode(json_record(level, text, traceback=trace)), PATIENCE)
+        else:
+            name = next((name for name, number in LEVELS.items() if number == level), str(level)).upper()
+            line = f"[{os.getpid()}] [{name}] {text}\n" + ("" if trace is None else f"{trace}\n")
+            self._writer.write(_encode(line), PATIENCE)
 
     def redirect_stderr(self) -> None:
         """Make :func:`write_stderr` write as this log does, if this log is on stderr; it never waits for stderr

@@ -33,8 +33,9 @@ class RunningRequest(TypedDict):
 
     ``number`` counts the server's requests from 1. ``id`` is the request's X-Request-ID, or otherwise its number.
     ``age`` is the time since the call in seconds, and ``limit`` the time that a request may take (None: no deadline).
-    ``state`` is ``running``, ``suspended`` (it holds no thread; its client is slow) or ``waiting`` (in its thread, for
-    its body or its client). ``stack`` is the stack of the application alone, one line of text each as in a traceback;
+    ``state`` is ``running``, ``queued`` (it has not begun, because another request holds up the event loop or no thread
+    is free), ``suspended`` (it holds no thread; its client is slow) or ``waiting`` (in its thread, for its body or its
+    client). ``stack`` is the stack of the application alone, one line of text each as in a traceback;
     empty where it has none now.
     """
 
@@ -64,6 +65,7 @@ class Statistics(TypedDict, total=False):
     overdue: int
     left: int
     refused: int
+    quarantined: int
     health_checks: int
     static_files: int
     status_1xx: int
@@ -96,8 +98,8 @@ def running(native: NativeServer, driver: Driver, most: int | None = None) -> li
 def describe(calls: list[Call], native: NativeServer, driver: Driver, *, stack: bool = True) -> list[RunningRequest]:
     """Describe these calls, with their current stacks unless ``stack`` is false."""
     taken = driver.stacks(calls) if stack else {}
-    # The thread of a call that has ended meanwhile may run another call already.
-    still = {(call.number, call.thread) for call in native.calls()}
+    # The thread of a call that has ended, or has given up the thread for the first time, may run another call already.
+    still = {_place(call) for call in native.calls()}
     return [
         {
             "number": call.number,
@@ -108,10 +110,15 @@ def describe(calls: list[Call], native: NativeServer, driver: Driver, *, stack: 
             "limit": call.limit,
             "state": call.state,
             "thread": driver.location(call),
-            "stack": stacks.lines(taken.get(call.number, [])) if (call.number, call.thread) in still else [],
+            "stack": stacks.lines(taken.get(call.number, [])) if _place(call) in still else [],
         }
         for call in calls
     ]
+
+
+def _place(call: Call) -> tuple[int, int | None, bool]:
+    """Where the stack of a call is found."""
+    return call.number, call.thread, call.waiter is None
 
 
 def request_id(call: Call) -> str:

@@ -4,8 +4,10 @@ It has no locks. A worker writes its own slot, the supervisor writes everything 
 
     header           the supervisor and its start; the epoch; how often workers were replaced, by reason
     totals, twice    the counters of workers that have exited; the epoch tells which copy is valid
-    slot 0..N-1      a worker: its Python part, its native part, its running requests, a ring of slow requests, and the
-                     records of its engines for the engine group (``supervisor/engine_group.py``)
+    quarantine       the routes in quarantine (``supervisor/quarantine.py``)
+    slot 0..N-1      a worker: its Python part, its native part, its running requests, a ring of slow requests, the
+                     records of its engines for the engine group (``supervisor/engine_group.py``), and the table of its
+                     routes for the quarantine
 
 Counters must not decrease, and must not count twice, when a worker exits and its slot is used again. The epoch, one
 word, makes that atomic. :meth:`Scoreboard.release` prepares epoch ``e + 1`` where readers of ``e`` do not look: it
@@ -60,7 +62,7 @@ SLOW_REQUESTS_MAX = 8
 
 _MAGIC = int.from_bytes(b"kirsch\0\1", sys.byteorder)
 # To be increased with any change of the layout below. The layout of the native part is checked separately.
-_VERSION = 3
+_VERSION = 4
 _PAGE = 4096
 _WORD = 8
 _MASK = (1 << 64) - 1
@@ -80,7 +82,8 @@ _LOOK_NANOSECONDS = 10 * 10**9
     _H_REPLACED_AT,
     _H_LOOKED,
     _H_LOG_LINES_DROPPED,
-) = range(11)
+    _H_LIFT,
+) = range(12)
 # The reasons in the header: this many, each with a count and a text. Further ones are counted as "other".
 _REASONS, _REASONS_AT, _REASON_SIZE = 30, 256, 64
 # The text of the last replacement.
@@ -111,9 +114,11 @@ _SLOW_AT, _SLOW_SIZE = _RUNNING_AT + _RUNNING_SIZE, _PAGE
 RUNNING_BYTES_MAX = _RUNNING_SIZE - _RECORD_HEAD
 SLOW_BYTES_MAX = _SLOW_SIZE - _RECORD_HEAD
 _GROUP_AT, _GROUP_SIZE = _SLOW_AT + SLOW_REQUESTS_MAX * _SLOW_SIZE, 2 * _PAGE
-_SLOT_SIZE = _GROUP_AT + _GROUP_SIZE
+_TABLE_AT, _TABLE_SIZE = _GROUP_AT + _GROUP_SIZE, 4 * _PAGE
+_SLOT_SIZE = _TABLE_AT + _TABLE_SIZE
 _TOTALS_AT = _PAGE
-_SLOTS_AT = _TOTALS_AT + 2 * _PAGE
+_QUARANTINE_AT, _QUARANTINE_SIZE = _TOTALS_AT + 2 * _PAGE, _PAGE
+_SLOTS_AT = _QUARANTINE_AT + _QUARANTINE_SIZE
 
 # These values of the native part are no counters: they end with their worker.
 NOT_COUNTED = frozenset(
@@ -207,11 +212,15 @@ class Scoreboard:
         """
         assert slots >= 1
         layout = layout or Layout.of_native()
+        size = _SLOTS_AT + slots * _SLOT_SIZE
         fd = _anonymous_file()
         try:
-            size = _SLOTS_AT + slots * _SLOT_SIZE
             os.ftruncate(fd, size)
             board = cls(fd, size, layout)
+        except OSError as error:
+            os.close(fd)
+            place = f"the workers' scoreboard, {size} bytes of shared memory"
+            raise OSError(error.errno, error.strerror, place) from None
         except BaseException:
             os.close(fd)
             raise
@@ -298,7 +307,29 @@ class Scoreboard:
         start = _SLOTS_AT + _GROUP_AT
         return self._bytes[start : start + (count - 1) * _SLOT_SIZE + _GROUP_SIZE], _SLOT_SIZE
 
+    @property
+    def quarantine_list(self) -> memoryview:
+        """The list of routes in quarantine, for the functions of the native module."""
+        return self._bytes[_QUARANTINE_AT : _QUARANTINE_AT + _QUARANTINE_SIZE]
+
+    def quarantined(self) -> list[Quarantined]:
+        """Return the routes in quarantine: name, since and until (seconds of ``time.monotonic()``)."""
+        from kirsch import _native
+
+        routes = _native.quarantined_routes(self.quarantine_list)
+        return [(name, since / 1e9, until / 1e9) for _key, until, since, name in routes]
+
+    def request_lift(self) -> None:
+        """Ask the supervisor to lift all quarantines. It answers by an empty list."""
+        self._words[_H_LIFT] = 1
+
     # For the supervisor
+
+    def take_lift_request(self) -> bool:
+        """Whether another process has asked to lift all quarantines since the last call."""
+        is_requested = self._words[_H_LIFT] != 0
+        self._words[_H_LIFT] = 0
+        return is_requested
 
     def claim(self, generation: int = 0, reason: str = "") -> Slot | None:
         """Claim a slot, in state STARTING, for a worker that is about to be forked; None where all slots are taken.
@@ -488,6 +519,12 @@ class Slot:
         return self.board._bytes[at : at + self.board.layout.size]
 
     @property
+    def route_table(self) -> memoryview:
+        """The table of the worker's routes, which the engine writes after a crash of a worker."""
+        at = self._at + _TABLE_AT
+        return self.board._bytes[at : at + _TABLE_SIZE]
+
+    @property
     def values(self) -> dict[str, int]:
         """The values that the engine has published, by name."""
         fields = self.board.layout.fields
@@ -578,6 +615,8 @@ class Slot:
         words[self._base + _REASON_AT // _WORD] = 0
         words[(self._at + _RUNNING_AT) // _WORD] = 0
         words[(self._at + _GROUP_AT) // _WORD] = 0  # no engines
+        if words[(self._at + _TABLE_AT) // _WORD]:
+            self.route_table[:] = bytes(_TABLE_SIZE)  # otherwise it was never used, and has no page
         at = self._at + _NATIVE_AT
         self.board._bytes[at : at + self.board.layout.size] = bytes(self.board.layout.size)
 
@@ -587,7 +626,8 @@ class Snapshot:
 
     ``counters`` are sums over all workers since the start; ``workers`` are those that run. ``started`` is when the
     board was created, in seconds since 1970; ``uptime`` the seconds since then. ``replacements`` counts replaced
-    workers by reason. ``slow`` are records as (slot, number, JSON).
+    workers by reason. ``slow`` are records as (slot, number, JSON). ``quarantined`` are routes as (name, since,
+    until), in seconds of CLOCK_MONOTONIC.
     """
 
     def __init__(
@@ -611,6 +651,7 @@ class Snapshot:
         self.workers = workers
         self.counters = counters
         self.slow = tuple(slow)
+        self.quarantined = board.quarantined()
         self.bounds = board.layout.bounds
 
     def gauge(self, name: str) -> int:
@@ -687,6 +728,7 @@ class Histogram:
 
 if TYPE_CHECKING:
     Record = tuple[int, int, bytes]
+    Quarantined = tuple[str, float, float]
 
 
 def _totals(epoch: int) -> int:

@@ -18,15 +18,16 @@ from __future__ import annotations
 import _thread
 import os
 import signal
+from time import monotonic
 
-from kirsch import _native, drivers, reports
-from kirsch.calling import interface_of
+from kirsch import _native, drivers, forks, inherited, reports, stopping
+from kirsch.calling import contradiction, interface_of
 from kirsch.config.native import NativeConfig
 from kirsch.config.schema import BY_NAME, SETTINGS
 from kirsch.config.setting import ENGINE
 from kirsch.drivers import choice
 from kirsch.reports import WARNING, AccessThread, access_logger, report_to_logging
-from kirsch.sockets import discard, parse_bind
+from kirsch.sockets import discard, exposure, parse_bind
 from kirsch.sockets import listen as listen_on
 
 TYPE_CHECKING = False
@@ -73,14 +74,16 @@ class Server:
     ones side by side; ``app`` gets what is not for them, and may be left out then.
 
     ``bind`` is one address or several, each ``host:port``, ``:port``, ``[ipv6]:port`` or ``unix:path``; port 0 takes a
-    free one. A server serves once. Raises TypeError for an unknown or mistyped option, ValueError for a bad value, and
-    ImportError where the driver needs a package that is not installed.
+    free one. Without it, the server takes the sockets that systemd has passed, or speaks FastCGI on descriptor 0 where
+    a web server has started the process to do so, or else serves 127.0.0.1:8000. A server serves once. Raises
+    TypeError for an unknown or mistyped option, ValueError for a bad value, and ImportError where the driver needs a
+    package that is not installed.
     """
 
     def __init__(
         self,
         app: Application | None = None,
-        bind: str | Iterable[str] = DEFAULT_BIND,
+        bind: str | Iterable[str] | None = None,
         *,
         mounts: Mapping[str, Application] | None = None,
         **options: Unpack[Options],
@@ -90,9 +93,11 @@ class Server:
             app = _combined(app, mounts, checked["interface"])
         if not callable(app):
             raise TypeError(f"the application must be callable, and {type(app).__name__!r} objects are not")
+        if not mounts:
+            _check_interface(app, checked["interface"])
         self._app: Callable[..., Any] = app
-        self._binds = (bind,) if isinstance(bind, str) else tuple(bind)
-        for text in self._binds:
+        self._binds = None if bind is None else (bind,) if isinstance(bind, str) else tuple(bind)
+        for text in self._binds or ():
             parse_bind(text)
         self._options = checked
         self.graceful_timeout: float = checked["graceful_timeout"]
@@ -111,6 +116,7 @@ class Server:
         self._listeners: list[Listener] = []
         self.slot: Slot | None = None  # a worker's place on the scoreboard; set before start()
         self._native: _native.Server | None = None
+        self._left_to_parent: _native.Server | None = None
         # Held while start() is at work. A bare lock, because Event comes with the import of threading; and a real one
         # in a process that gevent has patched, because other threads wait for it.
         self._busy = drivers.original("allocate_lock")()
@@ -119,6 +125,8 @@ class Server:
         # thread that holds it.
         self._order = drivers.original("RLock")()
         self._stop_requested = False
+        # Until when calls may run, once it stops: the time of monotonic().
+        self.stop_due = float("inf")
         # Whether calls run that the end has not waited for; set when start() returns.
         self.calls_remaining = False
         self._stuck = False
@@ -143,7 +151,13 @@ class Server:
         Raises OSError, with one line on what is wrong and how to mend it.
         """
         if not self._listeners:
-            self._listeners = listen_on(self._binds, self._options["backlog"])
+            binds = self._binds
+            if binds is None:
+                binds, _ = inherited.choose_binds(DEFAULT_BIND, explicit=False)
+            self._listeners = listen_on(binds, self._options["backlog"])
+            for listener in self._listeners:
+                if warning := exposure(listener, self._options["trusted_proxies"], self._options["proxy_from"]):
+                    self.report(WARNING, warning)
 
     def adopt(self, listeners: list[Listener]) -> None:
         """Serve on these instead of ``bind``; they are the server's to close from now on."""
@@ -161,7 +175,7 @@ class Server:
             self._driver.begin()
             if not self._stop_requested:
                 self.listen()
-                self._serve(ready)
+                forks.call(self._serve, ready)
         finally:
             self._vacate()
 
@@ -220,15 +234,28 @@ class Server:
         if self._started:
             self._busy.release()
             raise RuntimeError("this server has served already; make a new one")
+        forks.add(self._leave_in_child)
+        stopping.add(self)
 
     def _vacate(self) -> None:
         """Let go of everything."""
+        forks.discard(self._leave_in_child)
+        stopping.discard(self)
         self._native = None
         discard(self._listeners)
         if not self._started:
             self._listeners = []  # closed, and of no use to another attempt
         self._busy.release()
         self._driver.end()
+
+    def _leave_in_child(self) -> None:
+        """In a child that the application has forked: this server is over, and is its parent's."""
+        self._driver.leave_in_child()
+        self._left_to_parent, self._native = self._native, None  # it must not be dropped here
+        self._stop_requested = True
+        self._busy = drivers.original("allocate_lock")()
+        for listener in self._listeners:
+            listener.close()
 
     def stop(self, graceful_timeout: float | None = None) -> bool:
         """Stop accepting, let requests in flight finish for ``graceful_timeout`` seconds, cut the rest.
@@ -256,7 +283,9 @@ class Server:
         with self._order:
             self._stop_requested = True
             native = self._native
+        self.stop_due = min(self.stop_due, monotonic() + timeout)
         self._driver.begin_stop(timeout)
+        stopping.announce()
         if native is not None:
             native.stop(timeout, idle_timeout)
         del native  # the engine closes its sockets when the last reference goes: that must be start()'s
@@ -356,6 +385,7 @@ class Server:
             config.timeout_exception = drivers.RequestTimeout
         if self.slot is not None:
             config.scoreboard = self.slot.native
+            config.quarantine = (self.slot.board.quarantine_list, self.slot.route_table)
         self._driver.configure(config)
         return _native.Server(self._app, listeners, config)
 
@@ -546,6 +576,8 @@ def _combined(app: Application | None, mounts: Mapping[str, Application], interf
         if any(not (host or path) for host, path, _ in applications):
             raise ValueError("mounts: '/' is for every request, and so is the application; omit one of them")
         applications.append(("", "", app))
+    for _, _, each in applications:
+        _check_interface(each, interface)
     return combine_all(
         [
             MountedApplication(
@@ -553,11 +585,21 @@ def _combined(app: Application | None, mounts: Mapping[str, Application], interf
                 interface_of(each) if interface == "auto" else interface,
                 host=host,
                 path=path,
-                name=getattr(each, "__qualname__", None) or type(each).__name__,
+                name=_name(each),
             )
             for host, path, each in applications
         ]
     )
+
+
+def _check_interface(app: Application, interface: str) -> None:
+    """Raises TypeError for an application that certainly is not one of ``interface``."""
+    if interface != "auto" and (why := contradiction(app, interface)):
+        raise TypeError(f"{_name(app)} {why}")
+
+
+def _name(app: Application) -> str:
+    return getattr(app, "__qualname__", None) or type(app).__name__
 
 
 def _option_hint(name: str) -> str:

@@ -6,11 +6,11 @@ from __future__ import annotations
 import os
 import signal
 
-from kirsch import _native, drivers, reports
+from kirsch import _native, drivers, forks, reports
 from kirsch.config.schema import default
 from kirsch.handlers import handle
 from kirsch.reports import CRITICAL, ERROR, INFO, write_dump
-from kirsch.server import DEFAULT_BIND, EXIT_STUCK, STUCK_AFTER, Server
+from kirsch.server import EXIT_STUCK, STUCK_AFTER, Server
 from kirsch.sockets import listen as listen_on
 
 TYPE_CHECKING = False
@@ -38,7 +38,7 @@ _SIGNAL_DUMP = getattr(signal, "SIGINFO", None) or getattr(signal, "SIGPWR", Non
 _SILENCE = 1.0
 
 
-def serve(app: Application, bind: str | Iterable[str] = DEFAULT_BIND, **options: Unpack[Options]) -> None:
+def serve(app: Application, bind: str | Iterable[str] | None = None, **options: Unpack[Options]) -> None:
     """Serve ``app`` until a signal ends it. Arguments and errors are those of :class:`Server`.
 
     In the main thread: TERM ends gracefully, INT and QUIT fast, a second one of them at once, USR1 reopens the access
@@ -119,6 +119,7 @@ class Signals:
         self.ended_by = ""
         self._reopen = reopen
         self._on_stop_signal = on_stop_signal
+        self._handlers: dict[int, Any] = {}
         self._previous: dict[int, Any] = {}
         self._ending = False
         self._signalled = False
@@ -132,18 +133,29 @@ class Signals:
         }
         if _SIGNAL_DUMP is not None:
             handlers[_SIGNAL_DUMP] = self._on_dump
+        self._handlers = {int(number): _native.Handler(handler) for number, handler in handlers.items()}
         try:
-            self._previous = handle({number: _native.Handler(handler) for number, handler in handlers.items()})
+            self._previous = handle(self._handlers)
         except ValueError:
-            pass  # not the main thread, and the first call has told us so
+            return  # not the main thread, and the first call has told us so
+        forks.add(self._restore_in_child)
+
+    def _restore_in_child(self) -> None:
+        forks.restore_signals(self._handlers, self._previous)
 
     def __exit__(self, *_: object) -> None:
+        forks.discard(self._restore_in_child)
         for number, handler in self._previous.items():
             if self._ending and self.owns_process:
                 signal.signal(number, signal.SIG_IGN)
             else:
                 # None is a handler that Python did not install and cannot put back.
                 signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+    @property
+    def should_exit(self) -> bool:
+        """Whether the server stops. sse-starlette asks the object whose method handles SIGTERM, as uvicorn's server."""
+        return self.server.is_stopping
 
     def end(self, why: str, timeout: float, idle_timeout: float | None = None) -> None:
         """Begin the end, or hasten it: ``timeout`` and ``idle_timeout`` are those of :meth:`Server.begin_stop`, and

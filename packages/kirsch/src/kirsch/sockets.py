@@ -35,7 +35,9 @@ _PROXY = "proxy"
 
 HTTP = "http"
 GATEWAY_PROTOCOLS = ("fastcgi", "uwsgi", "scgi")
-"""What a web server in front may speak instead of HTTP: what stands before the address, with a colon."""
+"""The protocols that a web server in front may speak instead of HTTP: the word before the address, with a colon."""
+
+_PROTOCOLS_BY_OTHER_NAMES = {"fcgi": "fastcgi"}
 
 
 class Bind:
@@ -84,6 +86,11 @@ def parse_bind(text: str) -> Bind:
     Raises ValueError, with a message that shows the correct spelling.
     """
     protocol, colon, address = text.partition(":")
+    if protocol in _PROTOCOLS_BY_OTHER_NAMES and not address.isdigit():  # otherwise a host of this name and a port
+        raise ValueError(
+            f"{text!r}: {protocol} is called {_PROTOCOLS_BY_OTHER_NAMES[protocol]} here; did you mean "
+            f"{_PROTOCOLS_BY_OTHER_NAMES[protocol]}:{address}?"
+        )
     if protocol not in GATEWAY_PROTOCOLS or not colon:
         return _parse_address(text)
     if address.isdigit():
@@ -100,14 +107,21 @@ def parse_bind(text: str) -> Bind:
 
 
 def _parse_address(text: str) -> Bind:
-    """Parse what :func:`parse_bind` does, without a protocol."""
+    """Parse an address without a protocol."""
     address, options = _split_options(text)
+    if address.startswith("/"):
+        raise ValueError(f"{text!r} is a path; did you mean unix:{text}?")
     proxy = _PROXY in options
     if address.startswith("unix:"):
         path = address[5:]
         modes = [option.removeprefix(_MODE) for option in options if option.startswith(_MODE)]
         if not path or "\0" in path:
             raise ValueError(f"{text!r} names no path; write unix:/run/app.sock")
+        unknown = path.rpartition("?")[2] if "?" in path else ""
+        if _looks_like_an_option(unknown):
+            raise ValueError(
+                f"{text!r}: there is no option {unknown!r}; behind the question mark may stand mode=660 and proxy"
+            )
         if not all(len(mode) in (3, 4) and set(mode) <= set("01234567") and int(mode, 8) <= 0o777 for mode in modes):
             raise ValueError(f"{text!r}: the mode is three octal digits, as in unix:/run/app.sock?mode=660")
         return Bind(text, path=path, mode=int(modes[-1], 8) if modes else None, proxy=proxy)
@@ -126,6 +140,10 @@ def _parse_address(text: str) -> Bind:
     if "://" in address:
         scheme, _, rest = address.partition("://")
         place = rest.partition("/")[0]
+        if scheme in ("https", "wss"):
+            raise ValueError(
+                f"{text!r}: TLS is not built in; let a proxy in front end it, and write {place or 'HOST:PORT'}"
+            )
         meant = f"; did you mean {place}?" if scheme in ("http", "tcp") and ":" in place else ""
         raise ValueError(f"{text!r} is not an address to listen on{meant or f'; {_FORMS}'}")
     host, colon, port_text = address.rpartition(":")
@@ -154,6 +172,43 @@ def _split_options(text: str) -> tuple[str, list[str]]:
     if mark and all(option == _PROXY or option.startswith(_MODE) for option in options):
         return address, options
     return text, []
+
+
+def _looks_like_an_option(text: str) -> bool:
+    """Whether the end of a path behind a question mark is meant as an option: ``mod=600``, ``proxi``."""
+    return "=" in text or text.isalpha()
+
+
+def refuse_repeated(binds: Iterable[Bind]) -> None:
+    """Raise ValueError if two of ``binds`` are the same place. Any number may have port 0, which is any free port."""
+    places: dict[object, Bind] = {}
+    for bind in binds:
+        other = places.setdefault(bind.place, bind)
+        if other is not bind and (bind.path or bind.port or bind.fd is not None or bind.name):
+            raise ValueError(f"{bind.text!r} is the address of {other.text!r}; give each address once")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches ``host``."""
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def exposure(listener: Bind | Listener, trusted_proxies: str, proxy_from: str) -> str:
+    """Return a warning for an address for web servers where every peer is believed and others than this machine may
+    connect; empty for any other."""
+    if isinstance(listener, Listener):
+        text, host = listener.url, "" if isinstance(listener.address, str) else listener.address[0]
+        is_known = not isinstance(listener.address, str)
+    else:
+        text, host = listener.text, listener.host
+        is_known = not listener.path and listener.fd is None and not listener.name
+    names_peers = trusted_proxies not in ("", "all") or (listener.proxy and proxy_from not in ("", "all"))
+    if listener.protocol == HTTP or not is_known or is_loopback(host) or names_peers:
+        return ""
+    return (
+        f"{text} believes everybody who can connect: REMOTE_ADDR, HTTPS and REMOTE_USER are what they say; name the "
+        "web servers in --trusted-proxies, or bind 127.0.0.1 or a unix socket"
+    )
 
 
 class Listener:
@@ -257,6 +312,7 @@ def listen(
     parsed = [parse_bind(text) for text in binds]
     if not parsed:
         raise ValueError(f"there is no address to listen on; {_FORMS}")
+    refuse_repeated(parsed)
     listeners: list[Listener] = []
     try:
         for bind in parsed:

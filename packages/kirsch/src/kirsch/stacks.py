@@ -48,13 +48,15 @@ def capture(frame: FrameType | None) -> Stack:
     return _behind_entry(_links(frame))
 
 
-def capture_detached(frame: FrameType | None) -> Stack:
-    """The same for a frame of another thread without a GIL, where the frame may end at any time."""
+def capture_detached(frame: FrameType | None, caller: CodeType | None = None) -> Stack:
+    """The same for a frame of another thread without a GIL, where the frame may end at any time. ``caller`` is the code
+    that has called the application, where that is none of ours."""
     if frame is None:
         return []
     from kirsch._native import follow_frames
 
-    return _behind_entry((FrameCopy(code, names), line) for code, names, line in follow_frames(frame))
+    links = ((FrameCopy(code, names), line) for code, names, line in follow_frames(frame))
+    return _behind_entry(links, caller)
 
 
 def _links(frame: FrameType | None) -> Iterator[tuple[FrameType, int]]:
@@ -63,10 +65,10 @@ def _links(frame: FrameType | None) -> Iterator[tuple[FrameType, int]]:
         frame = frame.f_back
 
 
-def _behind_entry(links: Iterable[tuple[FrameType | FrameCopy, int]]) -> Stack:
+def _behind_entry(links: Iterable[tuple[FrameType | FrameCopy, int]], caller: CodeType | None = None) -> Stack:
     found: Stack = []
     for frame, line in links:
-        if frame.f_code in _entries:
+        if frame.f_code in _entries or frame.f_code is caller:
             found.reverse()
             for index, (each, _) in enumerate(found):
                 if os.path.dirname(each.f_code.co_filename) in OWN_DIRECTORIES:

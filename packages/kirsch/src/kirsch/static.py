@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
 
 from kirsch import reports
 from kirsch.bootstrap import EXIT_FAILED, StartupError, reason
@@ -23,10 +22,12 @@ if TYPE_CHECKING:
 HELP = """\
 usage: kirsch static compress [--fast] DIRECTORY...
 
-Writes compressed copies beside the files of the directories: app.css.gz, and app.css.br and app.css.zst where the
-modules for them can be imported. --static sends them to clients that accept them, unless they are older than the file.
-What is up to date is left alone, so the command can be repeated. Symbolic links and names with a dot in front are left
-out, and so is what does not become shorter.
+Writes compressed copies beside the files of the directories: app.css.gz, and
+app.css.br and app.css.zst where the modules for them can be imported. --static
+sends them to clients that accept them, unless they are older than the file.
+What is up to date is left alone, so the command can be repeated. Symbolic links
+and names with a dot in front are left out, and so is what does not become
+shorter.
 
   --fast
         Compress less, in a tenth of the time.
@@ -106,11 +107,11 @@ def _encoders(*, fast: bool) -> tuple[dict[str, Encode], dict[str, str]]:
     except ImportError:
         missing[".br"] = "pip install brotli"
     level = 9 if fast else 19
-    if sys.version_info >= (3, 14):
-        from compression import zstd
-
+    try:
+        # Of Python 3.14, unless that was built without libzstd.
+        zstd = __import__("compression.zstd", fromlist=["compress"])
         encoders[".zst"] = lambda data: zstd.compress(data, level)
-    else:
+    except ImportError:
         try:
             zstandard = __import__("zstandard")
             encoders[".zst"] = lambda data: zstandard.ZstdCompressor(level=level).compress(data)

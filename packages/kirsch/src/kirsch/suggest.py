@@ -68,9 +68,9 @@ def _allowed(mine: str, other: str) -> int:
     if f"no{other}" == mine or f"no{mine}" == other:
         return 0  # the opposite word, such as min and max
     length = max(len(mine), len(other))
-    if length <= 2:
-        return 0
-    if length <= 4:
+    if length <= 3:
+        return int(len(mine) != len(other) and length == 3)  # ap means app, and --foo does not mean --for
+    if length == 4:
         return 1 if mine[0] == other[0] else 0  # --find does not mean --bind
     return 1 if length <= 8 else 2
 

@@ -45,7 +45,12 @@ _FIND = "start the server with --metrics-bind 127.0.0.1:9100 and name that addre
 
 
 class TopError(Exception):
-    """There is nothing to show; the message says in one line what to do."""
+    """There is nothing to show. ``problem`` says why, and ``remedy`` what to do, if that is to be said of ``top``
+    alone."""
+
+    def __init__(self, problem: str, remedy: str = "") -> None:
+        super().__init__(f"{problem}; {remedy}" if remedy else problem)
+        self.problem = problem
 
 
 class _Parser(argparse.ArgumentParser):
@@ -120,13 +125,14 @@ def _seconds(text: str) -> float:
 def _source(address: str | None, pid_file: str | None) -> Callable[[], Report]:
     """Return a function that returns the next report. Both raise TopError."""
     if pid_file:
-        return _of_process(_pid_in(pid_file))
+        return _of_process(pid_in(pid_file))
     if not address:
-        return _of_process(_only_supervisor())
+        return _of_process(only_supervisor())
     return _of_process(int(address)) if address.isascii() and address.isdigit() else _of_address(address)
 
 
-def _pid_in(path: str) -> int:
+def pid_in(path: str) -> int:
+    """Return the pid in a ``--pid-file``. Raises TopError."""
     try:
         with open(path, encoding="ascii", errors="replace") as file:
             text = file.read(100).strip()
@@ -189,7 +195,7 @@ def _of_process(pid: int) -> Callable[[], Report]:
     """Read reports from the scoreboard of a supervisor on this machine."""
     from kirsch.supervisor.status_page import SAMPLE_SECONDS, Status
 
-    board = _board(pid)
+    board = board_of(pid)
     status = Status(board)
 
     def look() -> Report:
@@ -202,23 +208,24 @@ def _of_process(pid: int) -> Callable[[], Report]:
     return look
 
 
-def _board(pid: int) -> Scoreboard:
+def board_of(pid: int) -> Scoreboard:
+    """Open the scoreboard of a supervisor on this machine. Raises TopError."""
     from kirsch.scoreboard import LayoutError
 
     if not os.path.isdir("/proc/self/fd"):
-        raise TopError(f"this system does not allow reading the memory of processes; {_FIND}")
+        raise TopError("this system does not allow reading the memory of processes", _FIND)
     try:
         paths = list(_scoreboards(pid))
     except FileNotFoundError:
         raise TopError(f"there is no process {pid}") from None
     except PermissionError:
-        raise TopError(f"this user may not read process {pid}; become its user, or name its --metrics-bind") from None
+        raise TopError(f"this user may not read process {pid}", "become its user, or name its --metrics-bind") from None
     if not paths:
-        raise TopError(f"process {pid} is no supervisor of Kirsch; {_FIND}")
+        raise TopError(f"process {pid} is no supervisor of Kirsch", _FIND)
     try:
         return _look_at(paths[0])
     except LayoutError:
-        raise TopError(f"process {pid} runs another version of Kirsch; use the kirsch top of that version") from None
+        raise TopError(f"process {pid} runs another version of Kirsch", "use the kirsch top of that version") from None
     except OSError as error:
         raise TopError(f"cannot read process {pid}: {error.strerror}") from None
 
@@ -245,8 +252,8 @@ def _look_at(path: str) -> Scoreboard:
         os.close(fd)  # the memory stays mapped
 
 
-def _only_supervisor() -> int:
-    """Return the pid of the supervisor whose scoreboard this user may read, if there is exactly one."""
+def only_supervisor() -> int:
+    """Return the pid of the supervisor whose scoreboard this user may read, if there is one alone. Raises TopError."""
     from kirsch.scoreboard import LayoutError
 
     found: dict[int, str] = {}
@@ -259,7 +266,7 @@ def _only_supervisor() -> int:
                 if board.pid == int(name):  # its children have the same descriptor open
                     found[board.pid] = board.application
     if not found:
-        raise TopError(f"this user can read no supervisor of Kirsch here; {_FIND}")
+        raise TopError("this user can read no supervisor of Kirsch here", _FIND)
     if len(found) > 1:
         listed = ", ".join(f"{pid} ({_clean(application)})" for pid, application in sorted(found.items()))
         raise TopError(f"which one? Name the pid: {listed}")
@@ -317,6 +324,8 @@ def _head(report: Report, width: int, unicode: bool) -> Iterator[Line]:
         yield "", f"{title:22}{quantiles[0]:>9}{quantiles[1]:>10}{quantiles[2]:>10}{span(found['mean']):>10}"
     if dropped := report["counters"]["log_lines_dropped"]:
         yield "warn", f"dropped    {short(dropped)} log lines, because a log did not accept them"
+    for each in report["quarantined"]:
+        yield "bad", f"quarantine {_clean(each['route'])}, answered with 503 for another {span(each['left'])}"
     if report["restarts"]:
         counts = ", ".join(f"{reason} {count}" for reason, count in report["restarts"].items())
         yield "", f"replaced   {counts}"

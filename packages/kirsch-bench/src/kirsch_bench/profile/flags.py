@@ -19,13 +19,16 @@ if TYPE_CHECKING:
 HELP = """\
 usage: kirsch profile [options] module:app /path
 
-Serves the application in this process, on a port of its own, as `kirsch module:app` would with the same options; asks
-it for /path and tells where the time goes: the stages of N requests in microseconds (read, parse, environ, queue, app,
-write), without any tracer; and the calls of one more request, under a tracer. docs/profiling.md tells how to read it.
-It takes every option that kirsch takes but -n, and:
+Serves the application in this process, on a port of its own, as `kirsch
+module:app` would with the same options; asks it for /path and tells where the
+time goes: the stages of N requests in microseconds (read, parse, environ,
+queue, app, write), without any tracer; and the calls of one more request, under
+a tracer. It takes every option that
+kirsch takes but -n, and:
 
 How much
-  -n, --requests N        the stages are of N requests (1000; 0: the calls alone)
+  -n, --requests N        the stages are of N requests (1000; 0: the calls
+                          alone)
   --warmup N              requests before that, which do not count (100)
   --connections N         so many clients at a time (1)
   --threshold TIME        show calls that took so long (1ms); 0 shows all
@@ -37,16 +40,19 @@ The request
   -d, --data, --body TEXT a body, or @FILE
 
 The report
-  --rate N                the server's share of a worker's time at N requests a second (500)
-  --sort ORDER            of the calls below a call: order (as they came), total, own or calls (order)
+  --rate N                the server's share of a worker's time at N requests a
+                          second (500)
+  --sort ORDER            of the calls below a call: order (as they came),
+                          total, own or calls (order)
   --json FILE             everything; - is standard output
   --html FILE             a page that needs no other file
   --prof FILE             the calls, for pstats, snakeviz and the like
   -q, --quiet             no progress
 
-Exit status: 0 when it was answered with 2xx or 3xx, 1 when it was answered with an error, cut, or not at all in time
-(what was measured is told all the same), 2 when the command line or the settings are wrong, 3 when the application
-cannot be had, 130 after Ctrl-C."""
+Exit status: 0 when it was answered with 2xx or 3xx, 1 when it was answered with
+an error, cut, or not at all in time (what was measured is told all the same), 2
+when the command line or the settings are wrong, 3 when the application cannot
+be had, 130 after Ctrl-C."""
 
 
 class _Parser(argparse.ArgumentParser):

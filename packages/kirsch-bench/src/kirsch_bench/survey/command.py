@@ -33,9 +33,10 @@ if TYPE_CHECKING:
 HELP = """\
 usage: kirsch survey [options] FILE
 
-Measures HTTP servers side by side: starts each in a virtual environment of its own, on processors of its own, in turns
-and rounds, and reports with intervals and ranks. FILE is TOML: servers, scenarios, rounds; `kirsch survey --example`
-prints one with all that it can say, and docs/survey.md describes it.
+Measures HTTP servers side by side: starts each in a virtual environment of its
+own, on processors of its own, in turns and rounds, and reports with intervals
+and ranks. FILE is TOML: servers, scenarios, rounds; `kirsch survey --example`
+prints one with all that it can say.
 
   kirsch survey --example >survey.toml
   kirsch survey survey.toml
@@ -43,17 +44,21 @@ prints one with all that it can say, and docs/survey.md describes it.
 What is measured
   --only NAMES            these servers alone, with commas between
   --scenario NAMES        these scenarios alone
-  -p, --python PYTHON     under this interpreter: 3.13, pypy3 or a path; repeat it for several (the file's pythons, or
-                          the one that runs this)
+  -p, --python PYTHON     under this interpreter: 3.13, pypy3 or a path; repeat
+                          it for several (the file's pythons, or the one that
+                          runs this)
   -r, --rounds N          in place of the file's
   -s, --seconds TIME      of load in each round, in place of the file's
-  --aa N                  each server N times as if it were N servers: what differs then is an error of measuring
+  --aa N                  each server N times as if it were N servers: what
+                          differs then is an error of measuring
 
 Where things are
-  -o, --out FOLDER        for the results (the FILE's name with -results, here): rounds.jsonl, to which each round is
-                          added, and the reports. What is there already is not measured again.
+  -o, --out FOLDER        for the results (the FILE's name with -results, here):
+                          rounds.jsonl, to which each round is added, and the
+                          reports. What is there already is not measured again.
   --again                 throw away what is there, and begin anew
-  --venvs FOLDER          for the virtual environments, which are kept (~/.cache/kirsch/survey)
+  --venvs FOLDER          for the virtual environments, which are kept
+                          (~/.cache/kirsch/survey)
 
 Instead of measuring
   --list                  which servers can take part, and why others cannot
@@ -65,8 +70,8 @@ Instead of measuring
 
 Ctrl-C ends it and reports what it has; the same command goes on from there.
 
-Exit status: 0 when all went well, 1 when a round failed or something could not be written, 2 when the command line or
-the file is wrong, 130 after Ctrl-C."""
+Exit status: 0 when all went well, 1 when a round failed or something could not
+be written, 2 when the command line or the file is wrong, 130 after Ctrl-C."""
 
 
 class _Parser(argparse.ArgumentParser):

@@ -18,6 +18,9 @@ HELP, HELP_ALL, VERSION = "help", "help-all", "version"
 REQUESTS = {"-h": HELP, "--help": HELP, "--help-all": HELP_ALL, "-v": VERSION, "--version": VERSION}
 """Flags that ask for something in place of serving, and need nothing of the rest."""
 
+HOST, PORT = "--host", "--port"
+"""The two flags by which uvicorn, granian and hypercorn name the address. Together they are one ``--bind``."""
+
 _SETTINGS: dict[str, Setting] = {flag: each for each in SETTINGS for flag in (*each.flags, *each.negations)}
 
 
@@ -36,9 +39,12 @@ class Arguments:
         self.unknown: list[tuple[str, str]] = []
         self.mistakes: list[str] = []
         self._doubtful: set[int] = set()
+        self._address: dict[str, str] = {}
         self.argv = list(argv)
         self.also = also
         self._scan()
+        if self._address:
+            self._bind_to_address()
 
     @property
     def targets(self) -> list[str]:
@@ -77,6 +83,14 @@ class Arguments:
             return 1
         each = _SETTINGS.get(flag)
         follower = self.argv[index + 1] if index + 1 < len(self.argv) else None
+        if flag in (HOST, PORT):
+            if value is None and (follower is None or _is_flag(follower)):
+                self.mistakes.append(
+                    f"{flag}: a value is missing; write {flag}={'127.0.0.1' if flag == HOST else 8000}"
+                )
+                return 1
+            self._address[flag] = follower or "" if value is None else value
+            return 1 if value is not None else 2
         if each is None:
             if value is None and follower is not None and not _is_flag(follower):
                 self._doubtful.add(index + 1)
@@ -97,6 +111,15 @@ class Arguments:
             return 1
         self._take(each, follower, flag)
         return 2
+
+    def _bind_to_address(self) -> None:
+        """Make one ``--bind`` of ``--host`` and ``--port``, with the defaults that other servers have."""
+        flags = " and ".join(sorted(self._address))
+        host, port = self._address.get(HOST, "127.0.0.1"), self._address.get(PORT, "8000")
+        if "bind" in self.given:
+            self.mistakes.append(f"{flags}: {self.given['bind'][1]} names the address too; give one of them")
+        else:
+            self.given["bind"] = (f"[{host}]:{port}" if ":" in host else f"{host}:{port}", flags)
 
     def _take(self, each: Setting, text: str, flag: str) -> None:
         before = self.given.get(each.name)

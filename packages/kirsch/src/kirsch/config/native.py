@@ -74,6 +74,11 @@ class NativeConfig:
     words are not of one moment: nothing locks it. Counters and gauges are written whenever a thread is about to wait,
     and every few hundred milliseconds at the latest."""
 
+    quarantine: tuple[Any, Any] | None = None
+    """Two writable buffers that processes share, at addresses that are multiples of 8: the list of routes in
+    quarantine, of ``QUARANTINE_SIZE`` bytes, and this process's table of routes, of ``ROUTE_TABLE_SIZE`` bytes, which
+    are zero. The server keeps both. Only a supervised worker has them."""
+
     request_limit: int = 0
     """After so many requests have begun (0: no limit) one byte is written to ``limit_fd``, once."""
 
@@ -81,9 +86,10 @@ class NativeConfig:
     """A pipe or a socket, of which the server keeps a duplicate. If it has no room the byte is left out, because there
     is something to read already."""
 
-    replacement: tuple[int, bytes] | None = None
-    """A socket that must not block, and a message that is sent to it once, when a call that has missed its deadline has
-    kept all threads from polling the engine for seconds."""
+    replacement: tuple[int, bytes, bytes] | None = None
+    """A socket that must not block, and two messages, one of which is sent to it once: the first when a call that has
+    missed its deadline has kept all threads from polling the engine for seconds, the second when the listening socket
+    is lost. Only a supervised worker has it."""
 
     group: tuple[Any, int, int, Sequence[int]] | None = None
     """``(memory, stride, index, eventfds)``, for processes that accept from the same listeners: a new connection goes

@@ -43,8 +43,9 @@ class Options(TypedDict, total=False):
     peers on Unix sockets. The list of addresses in X-Forwarded-For (or Forwarded, see --forwarded) is read from the
     right, past trusted addresses; the first one that is not trusted is the client. The client and its scheme then show
     in REMOTE_ADDR, REMOTE_PORT, wsgi.url_scheme and the access log; kirsch.peer in the environ keeps the address of the
-    socket. From peers that are not trusted these fields are removed. all trusts every peer, and takes the last address
-    of the list. Empty: no peer."""
+    socket. From peers that are not trusted these fields are removed. Only these peers, and those on this machine, may
+    connect to addresses with fastcgi:, uwsgi: and scgi:. all trusts every peer, and takes the last address of the list.
+    Empty: no peer."""
 
     forwarded: str
     """Default: x. Which fields trusted proxies write: x for X-Forwarded-For, X-Forwarded-Proto and their like, rfc7239
@@ -183,7 +184,9 @@ class Options(TypedDict, total=False):
     body_memory_total: int | str
     """Default: 64MiB. How much memory all request bodies of a worker may take together, each from its first byte until
     its response is complete. A body that does not fit goes to a temporary file, however short it is. With
-    --request-buffering off the engine then reads 4 KiB ahead for each call, instead of 64."""
+    --request-buffering off the engine then reads 4 KiB ahead for each call, instead of 64. Messages of WebSockets that
+    are incomplete, or that the application has not received, may take as much again; one that does not fit closes its
+    WebSocket with code 1013."""
 
     server_header: str
     """Default: kirsch. The Server header field of responses in which the application sets none. Empty: no such

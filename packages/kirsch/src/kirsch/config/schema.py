@@ -176,8 +176,9 @@ class Settings:
         "for peers on Unix sockets. The list of addresses in X-Forwarded-For (or Forwarded, see --forwarded) is read "
         "from the right, past trusted addresses; the first one that is not trusted is the client. The client and its "
         "scheme then show in REMOTE_ADDR, REMOTE_PORT, wsgi.url_scheme and the access log; kirsch.peer in the environ "
-        "keeps the address of the socket. From peers that are not trusted these fields are removed. all trusts every "
-        "peer, and takes the last address of the list. Empty: no peer.",
+        "keeps the address of the socket. From peers that are not trusted these fields are removed. Only these peers, "
+        "and those on this machine, may connect to addresses with fastcgi:, uwsgi: and scgi:. all trusts every peer, "
+        "and takes the last address of the list. Empty: no peer.",
         scope=ENGINE,
     )  # fmt: skip
     forwarded = setting(
@@ -260,7 +261,7 @@ class Settings:
         "Workers", "--worker-start", FUNCTION, "",
         "Call this function in each worker after the application is imported and before the worker is ready, for "
         "example to open connections or to start threads. If it raises, the worker does not start, and a reload "
-        "fails. docs/configuration.md describes what a hook is called with.",
+        "fails. A hook is called with one argument, a kirsch.hooks.WorkerInfo; see python -m pydoc kirsch.hooks.",
     )  # fmt: skip
     worker_stop = setting(
         "Workers", "--worker-stop", FUNCTION, "",
@@ -329,6 +330,12 @@ class Settings:
         "Limits of a worker", "--deadlock-timeout", DURATION, "300s",
         "Kill and replace a worker in which no thread has got the GIL for this long, because code of an extension "
         "holds it and does not return. 0 sets no limit.",
+        supervised=True,
+    )  # fmt: skip
+    quarantine = setting(
+        "Limits of a worker", "--quarantine", DURATION, "60s",
+        "Answer requests for a route (method and path) with 503 for this long after it has crashed several workers. A "
+        "reload lifts it, and so does `kirsch quarantine --lift`. 0 never does.",
         supervised=True,
     )  # fmt: skip
     shutdown_timeout = setting(
@@ -552,7 +559,9 @@ class Settings:
         "Size", "--body-memory-total", SIZE, "64MiB",
         "How much memory all request bodies of a worker may take together, each from its first byte until its "
         "response is complete. A body that does not fit goes to a temporary file, however short it is. With "
-        "--request-buffering off the engine then reads 4 KiB ahead for each call, instead of 64.",
+        "--request-buffering off the engine then reads 4 KiB ahead for each call, instead of 64. Messages of "
+        "WebSockets that are incomplete, or that the application has not received, may take as much again; one that "
+        "does not fit closes its WebSocket with code 1013.",
         scope=ENGINE,
     )  # fmt: skip
 

@@ -24,6 +24,9 @@ ENGINE = "engine"
 PORT_VARIABLE = "PORT"
 """The variable with which a platform such as Heroku says where to listen; used where nothing else names an address."""
 
+GUNICORN_VARIABLE = "GUNICORN_CMD_ARGS"
+"""The variable with gunicorn's flags. An origin is this name, a space and the flag."""
+
 
 class UsageError(Exception):
     """The command line, the environment or the settings file is wrong. Exit status 2.
@@ -171,7 +174,8 @@ class Setting:
         """What a mistake is found under: the flag, the variable, or the line of the file with the key."""
         if origin == "default":
             return self.flags[-1]
-        if origin.startswith("-") or origin in self.variables or origin == PORT_VARIABLE:
+        is_flag = origin.startswith(("-", f"{GUNICORN_VARIABLE} "))
+        if is_flag or origin in self.variables or origin == PORT_VARIABLE:
             return origin
         return f"{origin}: {self.key}"
 

@@ -1,6 +1,7 @@
 """Where settings come from: the command line, the environment, a file; and what may be asked for together.
 
-Flags win over the environment, the environment over the file, the file over the default. Reading can be repeated:
+Flags win over the environment, the environment over the file, the file over gunicorn's flags in ``GUNICORN_CMD_ARGS``,
+and these over the default. Reading can be repeated:
 :func:`again` reads the same command line, the environment as it was, and the file as it is now.
 """
 
@@ -11,7 +12,7 @@ import os
 from kirsch.config.arguments import Arguments
 from kirsch.config.kinds import ON_OFF
 from kirsch.config.schema import BY_NAME, SETTINGS, Settings
-from kirsch.config.setting import PORT_VARIABLE, UsageError
+from kirsch.config.setting import GUNICORN_VARIABLE, PORT_VARIABLE, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,6 +51,9 @@ def read(
     target = _first_target(targets, environ, file)
     if file is not None:
         given = {**file.given, **given}
+    warnings = [*_unknown_variables(environ), *_variables_of_others(environ)]
+    if environ.get(GUNICORN_VARIABLE):
+        warnings += _add_gunicorns(environ[GUNICORN_VARIABLE], given, mistakes)
     if "bind" not in given and environ.get(PORT_VARIABLE):
         _bind_to_port(environ[PORT_VARIABLE], given, mistakes)
     if "min_workers" in given and "workers" not in given:
@@ -60,7 +64,7 @@ def read(
         target,
         mounts=file.mounts if file is not None else (),
         file=file.path if file is not None else "",
-        warnings=[*_unknown_variables(environ), *_variables_of_others(environ)],
+        warnings=warnings,
         source=(tuple(arguments.argv), dict(environ), directory),
     )
     mistakes += [
@@ -83,6 +87,19 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, tuple[str, str]]:
         if variable is not None:
             given[each.name] = (_variable_text(each, environ[variable]), variable)
     return given
+
+
+def _add_gunicorns(text: str, given: dict[str, tuple[str, str]], mistakes: list[str]) -> list[str]:
+    """Add to ``given`` what ``GUNICORN_CMD_ARGS`` has and nothing of Kirsch's own; return warnings."""
+    from kirsch.config.gunicorn_arguments import GunicornArguments
+
+    arguments = GunicornArguments(text)
+    mistakes += arguments.mistakes
+    for name, value in arguments.given.items():
+        # For gunicorn, WEB_CONCURRENCY is only the default of --workers.
+        if name not in given or given[name][1] in BY_NAME[name].variables[1:]:
+            given[name] = value
+    return arguments.warnings
 
 
 def _bind_to_port(port: str, given: dict[str, tuple[str, str]], mistakes: list[str]) -> None:
@@ -232,7 +249,7 @@ def _unknown_variables(environ: Mapping[str, str]) -> Iterator[str]:
 
 def _variables_of_others(environ: Mapping[str, str]) -> Iterator[str]:
     """A line for each variable that another server would have read."""
-    for prefix in ("GUNICORN_", "UVICORN_", "GRANIAN_", "FORWARDED_ALLOW_IPS"):
+    for prefix in ("UVICORN_", "GRANIAN_", "UWSGI_", "FORWARDED_ALLOW_IPS"):
         if any(name.startswith(prefix) for name in environ):
             from kirsch.config import compat
 

@@ -6,7 +6,7 @@ The message follows the text itself, as in ``'soon' is not a duration; write 90,
 from __future__ import annotations
 
 from kirsch.driver_names import canonical_name
-from kirsch.sockets import HTTP, parse_bind
+from kirsch.sockets import HTTP, parse_bind, refuse_repeated
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ def parse_size(text: str) -> int:
 
 
 def parse_count(text: str) -> int:
+    if text.strip().removeprefix("-").isdecimal() and text.strip().startswith("-"):
+        raise ValueError("is below 0")
     if not (text.strip().isascii() and text.strip().isdigit()) or len(text.strip()) > 15:
         raise ValueError("is not a whole number")
     return int(text)
@@ -127,10 +129,8 @@ def parse_mounts(text: str) -> tuple[Mount, ...]:
 
     found: dict[tuple[str, str], Mount] = {}
     for part in filter(None, text.split("\0")):
-        place, equals, app = part.partition("=")
-        if not equals or not place.strip() or not app.strip():
-            raise ValueError(f"{part!r} is not a mount; write PATH=APPLICATION, as in /shop=shop:app")
-        mount = mounts.parse_mount(place.strip(), app.strip())
+        place, app = _place_and_rest(part, "application", "module:app")
+        mount = mounts.parse_mount(place, app)
         if (mount.host, mount.path) in found:
             raise ValueError(f"{part!r}: there is an application at {mount.place} already; choose another path")
         found[mount.host, mount.path] = mount
@@ -139,13 +139,30 @@ def parse_mounts(text: str) -> tuple[Mount, ...]:
 
 def parse_static(text: str) -> tuple[tuple[str, str], ...]:
     """Parse ``/static=./public`` into (path, directory); NUL separates several. Raises ValueError."""
-    pairs = []
-    for part in filter(None, text.split("\0")):
-        path, equals, directory = part.partition("=")
-        if not equals or not path.strip() or not directory.strip():
-            raise ValueError(f"{part!r} is no directory at a path; write PATH=DIRECTORY, as in /static=./public")
-        pairs.append((path.strip(), directory.strip()))
-    return static_directories(pairs)
+    parts = filter(None, text.split("\0"))
+    return static_directories([_place_and_rest(part, "directory", "DIRECTORY") for part in parts])
+
+
+def _place_and_rest(text: str, rest_is: str, example: str) -> tuple[str, str]:
+    """Split ``PATH=APPLICATION`` or ``PATH=DIRECTORY`` of a flag. Raises ValueError if one half is missing, or if they
+    are in the wrong order. ``rest_is`` names the second half, ``example`` is how it may be written."""
+    place, equals, rest = (part.strip() for part in text.partition("="))
+    if place and rest:
+        if rest.startswith("/") and (":" in place if rest_is == "application" else place.startswith(".")):
+            raise ValueError(f"{text!r} has the path last; did you mean {rest}={place}?")
+        return place, rest
+    if equals and not place and not rest:
+        raise ValueError(f"{text!r} has neither a path nor a value; write /path={example}")
+    if rest or (not equals and not place.startswith("/") and (":" in place or rest_is == "directory")):
+        raise ValueError(f"{text!r} names no path; write /path={rest or place}")
+    path = place if place.startswith("/") or _is_host(place) else f"/{place}"
+    raise ValueError(f"{text!r} names no {rest_is}; write {path}={example}")
+
+
+def _is_host(place: str) -> bool:
+    from kirsch.mounts import is_host
+
+    return is_host(place)
 
 
 def static_directories(given: Any) -> tuple[tuple[str, str], ...]:
@@ -159,7 +176,7 @@ def static_directories(given: Any) -> tuple[tuple[str, str], ...]:
         from kirsch.mounts import check_path
 
         if pair[0].startswith(".") and pair[1].startswith("/"):
-            raise ValueError(f"{pair[0]!r} is a directory, and the path stands first: write {pair[1]}={pair[0]}")
+            raise ValueError(f"{pair[0]!r} is a directory, and the path is written first: {pair[1]}={pair[0]}")
         try:
             path = pair[0] and check_path(pair[0])  # empty is that of the root, as this function returns it
         except ValueError as error:
@@ -205,8 +222,7 @@ def parse_binds(text: str) -> tuple[str, ...]:
     binds = tuple(part.strip() for part in text.split(",") if part.strip())
     if not binds:
         raise ValueError("names no address; write 127.0.0.1:8000 or unix:/run/app.sock")
-    for bind in binds:
-        parse_bind(bind)
+    refuse_repeated(map(parse_bind, binds))
     return binds
 
 

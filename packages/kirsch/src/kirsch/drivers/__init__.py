@@ -41,6 +41,9 @@ if TYPE_CHECKING:
         def shut_down(self) -> None:
             """End what :meth:`start_up` has started, also if the server has not served."""
 
+        def leave_in_child(self) -> None:
+            """This process is a child that the application has forked: end it when the application comes back."""
+
         def is_inside(self) -> bool:
             """Whether the caller runs in the server, where waiting for its end would wait forever."""
 

@@ -14,6 +14,7 @@ import selectors
 import sys
 from time import monotonic
 
+from kirsch import forks
 from kirsch.calling import is_coroutine_function
 from kirsch.drivers import (
     ClientDisconnected,
@@ -49,6 +50,9 @@ _CANCEL_SECONDS = 1.0
 _LOOK_SECONDS = 0.1
 
 
+_AWAITS = "a forked process cannot await in the event loop of its parent: use asyncio.run() there, and os._exit()"
+
+
 class AsyncioDriver:
     """Serves in a loop of its own, CPython's or uvloop's (:meth:`run`), or in one that runs already (:meth:`serve`)."""
 
@@ -58,6 +62,7 @@ class AsyncioDriver:
         self._threads = threads
         self._uses_uvloop = loop == "uvloop"
         self._native: NativeServer | None = None
+        self._poller: EnginePoller | None = None
         self._get_ident = original("get_ident")
         self._thread = 0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -127,7 +132,7 @@ class AsyncioDriver:
         loop, selector = self._loop, self._selector
         assert loop is not None
         self._native = native
-        poller = None if selector is not None else EnginePoller(loop, native, self._on_stopped)
+        poller = self._poller = None if selector is not None else EnginePoller(loop, native, self._on_stopped)
         self._attach(native, loop, poller)
         if selector is not None:
             selector.native = native
@@ -181,7 +186,7 @@ class AsyncioDriver:
         loop = asyncio.get_running_loop()
         self._native = native
         stopped = asyncio.Event()
-        poller = EnginePoller(loop, native, stopped.set)
+        poller = self._poller = EnginePoller(loop, native, stopped.set)
         self._attach(native, loop, poller)
         try:
             await stopped.wait()
@@ -221,14 +226,41 @@ class AsyncioDriver:
         try:
             loop.run_until_complete(self._lifespans.shut_down(seconds))
             loop.run_until_complete(_cancel_all(loop))
-            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.run_until_complete(_shut_down_generators(loop))
             if sys.version_info >= (3, 12):
                 loop.run_until_complete(loop.shutdown_default_executor(_CANCEL_SECONDS))
-            else:
-                loop.run_until_complete(loop.shutdown_default_executor())
+            elif (executor := getattr(loop, "_default_executor", None)) is not None:
+                executor.shutdown(wait=False)  # the method of the loop knows no limit yet
         finally:
             asyncio.set_event_loop(None)
             loop.close()
+
+    def leave_in_child(self) -> None:
+        """The loop is the parent's. The child ends when the coroutine that has forked returns, or awaits."""
+        if self._poller is not None:
+            self._poller.leave()
+        loop = self._loop
+        if loop is None:
+            return
+        if self._get_ident() != self._thread:
+            # A thread beside the loop has forked, for instance one that runs a part of the application that is no
+            # coroutine. It hands its result to the loop, which does not run in the child.
+            loop.call_soon_threadsafe = lambda *_: forks.end(None)  # type: ignore[method-assign, assignment]
+            return
+        handle = asyncio.Handle(self._end_child, (_current_task(loop),), loop)
+        try:
+            # Before all that is ready: that runs in the parent.
+            loop._ready.appendleft(handle)  # type: ignore[attr-defined]
+        except AttributeError:
+            loop.call_soon(handle._run)  # uvloop
+
+    def _end_child(self, task: asyncio.Task[Any] | None) -> None:
+        if task is None:
+            forks.end(None)
+        elif not task.done():
+            forks.end(RuntimeError(_AWAITS))
+        else:
+            forks.end(asyncio.CancelledError() if task.cancelled() else task.exception())
 
     def is_inside(self) -> bool:
         loop, ident = self._loop, self._get_ident()
@@ -247,9 +279,21 @@ class AsyncioDriver:
         running = frames.get(self._thread)
         look = capture if has_gil() else capture_detached
         return {
-            call.number: _stack(call.waiter, running) if call.worker is None else look(frames.get(call.thread or 0))
+            call.number: self._stack(call.waiter, running)
+            if call.worker is None
+            else look(frames.get(call.thread or 0))
             for call in calls
+            if call.thread is not None or call.waiter is not None  # otherwise it has not begun
         }
+
+    def _stack(self, task: asyncio.Task[Any] | None, running: FrameType | None) -> Stack:
+        """The application's frames of a call."""
+        if task is None:
+            return capture(running) if has_gil() else capture_detached(running)
+        if not has_gil() and asyncio.current_task(self._loop) is task:
+            # CPython 3.14 without a GIL has other threads wait, for seconds, for the frame of a coroutine that runs.
+            return capture_detached(running, asyncio.Handle._run.__code__)
+        return _waiting_stack(task, running)
 
     def interrupt(self, calls: Iterable[Call]) -> None:
         native = self._native
@@ -297,9 +341,10 @@ class AsyncioDriver:
     def _is_running(self, call: Call) -> bool:
         """Whether the loop's thread is in this call now. From any thread."""
         if call.waiter is None:
-            return True  # it has not given up the thread for the first time
-        coroutine = call.waiter.get_coro()
-        return bool(getattr(coroutine, "cr_running", False))
+            # It has not given up the thread for the first time, or has not begun.
+            return call.state != "queued"
+        # Not by its coroutine's cr_running, which without a GIL is false for other threads (CPython 3.14).
+        return asyncio.current_task(self._loop) is call.waiter
 
 
 class EngineSelector(selectors.BaseSelector):
@@ -371,6 +416,10 @@ class EnginePoller:
         self._is_due = True
         call = self._loop.call_soon if self._get_ident() == self._thread else self._loop.call_soon_threadsafe
         call(self._poll)
+
+    def leave(self) -> None:
+        """Poll no more, in a forked child: its loop may have been about to."""
+        self._native = None
 
     def close(self) -> None:
         self._native = None
@@ -453,6 +502,24 @@ def _make_task(loop: asyncio.AbstractEventLoop) -> Callable[..., asyncio.Task[No
     return lambda coroutine, context, name: context.run(lambda: asyncio.Task(coroutine, loop=loop, name=name))
 
 
+async def _shut_down_generators(loop: asyncio.AbstractEventLoop) -> None:
+    """Close asynchronous generators that were left behind, and wait for each that waits in its finally clause."""
+    closing = loop.create_task(loop.shutdown_asyncgens())
+    done, _ = await asyncio.wait({closing}, timeout=_CANCEL_SECONDS)
+    if not done:
+        text = f"asynchronous generators did not end within {_CANCEL_SECONDS:g} s of the server's end"
+        loop.call_exception_handler({"message": text})
+        closing.cancel()
+        await asyncio.wait({closing}, timeout=_CANCEL_SECONDS)
+
+
+def _current_task(loop: asyncio.AbstractEventLoop) -> asyncio.Task[Any] | None:
+    try:
+        return asyncio.current_task(loop)
+    except RuntimeError:
+        return None
+
+
 async def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
     tasks = asyncio.all_tasks(loop) - {asyncio.current_task()}
     for task in tasks:
@@ -466,12 +533,8 @@ async def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
             loop.call_exception_handler({"message": message, "exception": error, "task": task})
 
 
-def _stack(task: asyncio.Task[Any] | None, running: FrameType | None) -> Stack:
-    """The application's frames of a call. Of one that waits: the coroutines that await each other, the outermost
-    first."""
-    look = capture if has_gil() else capture_detached
-    if task is None:
-        return look(running)
+def _waiting_stack(task: asyncio.Task[Any], running: FrameType | None) -> Stack:
+    """The application's frames of a call: the coroutines that await each other, the outermost first."""
     links: Stack = []
     awaited: Any = task.get_coro()
     outermost = getattr(awaited, "cr_frame", None)

@@ -17,6 +17,7 @@ import sys
 from time import monotonic
 from weakref import getweakrefcount
 
+from kirsch import forks
 from kirsch.drivers import RequestTimeout, has_gil, original, patched_by, patching_warnings, run_in_loop
 from kirsch.stacks import capture, capture_detached, entry, lines
 
@@ -77,7 +78,9 @@ class GeventDriver:
         self._done: Any = None  # what that greenlet waits for
         self._ended: Any = None  # what other callers wait for
         self._has_stopped = False
+        self._is_in_child = False
         self._failure: BaseException | None = None
+        self._watcher: Any = None
         self._timer: Any = None
         self._timer_due = float("inf")
         self._poll_scheduled = False
@@ -113,7 +116,7 @@ class GeventDriver:
 
     def run(self, native: NativeServer) -> None:
         self._native = native
-        watcher = self._hub.loop.io(native.fileno(), 1)
+        self._watcher = watcher = self._hub.loop.io(native.fileno(), 1)
         watcher.start(self._poll)
         try:
             self._schedule_poll()
@@ -127,6 +130,19 @@ class GeventDriver:
             self._native = None  # breaks a reference cycle
         if self._failure is not None:
             raise self._failure
+
+    def leave_in_child(self) -> None:
+        """Poll the engine no more. The greenlets of other requests are copied too, and end with the child."""
+        if self._get_ident() != self._thread:
+            return  # another thread has forked, so the hub does not run in the child
+        self._is_in_child = self._has_stopped = True
+        if self._watcher is not None:
+            self._watcher.stop()
+        self._set_timer(None)
+        forker = getcurrent()
+        # The native server ends the child when a request returns, and not before.
+        if isinstance(forker, Greenlet) and forker not in self._requests:
+            forker.rawlink(lambda greenlet: forks.end(greenlet.exception))
 
     def is_inside(self) -> bool:
         if self._serving is None or self._get_ident() != self._thread:
@@ -204,9 +220,13 @@ class GeventDriver:
             exchanges, waiters = native.poll()
             for exchange in exchanges:
                 self._start(exchange)
+                if self._is_in_child:
+                    return  # the request has forked; the others of this poll are the parent's
             for waiter in waiters:
                 for wait in self._waits.pop(waiter, ()):
                     wait.switch(None)
+                    if self._is_in_child:
+                        return
             if native.is_stopped():
                 self._end_requests()
             else:

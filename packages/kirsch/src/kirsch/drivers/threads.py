@@ -116,6 +116,9 @@ class ThreadsDriver:
             self._join(native)
             self._native = None  # breaks a reference cycle
 
+    def leave_in_child(self) -> None:
+        """The native server ends the child when the call returns. The other threads are not in the child."""
+
     def is_inside(self) -> bool:
         ident = self._get_ident()
         return ident == self._serving or ident in self._idents

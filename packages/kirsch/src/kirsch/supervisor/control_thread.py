@@ -13,6 +13,7 @@ from select import POLLIN
 from select import poll as Poll
 
 from kirsch.drivers import start_thread
+from kirsch.reports import CRITICAL
 from kirsch.supervisor.running_requests import publish
 
 TYPE_CHECKING = False
@@ -29,6 +30,9 @@ _MEASURE_CPU_SHARE = 0.01
 _MEASURE_SECONDS = 1.0
 # The interval where no limit depends on it, and only the status page and ``kirsch top`` show it.
 _MEASURE_UNLIMITED_SECONDS = 10.0
+
+_FAILED = "the worker stops: its control thread failed; has the application replaced built-in functions or modules?"
+_exit = os._exit  # before the application can replace it
 
 
 class ControlThread:
@@ -56,6 +60,22 @@ class ControlThread:
         self._channel.send("stopping", reason=reason, why=why)
 
     def _run(self) -> None:
+        try:
+            self._watch()
+        except BaseException as error:  # noqa: BLE001 - the application may break anything, and raise in any thread
+            self._give_up(error)
+
+    def _give_up(self, error: BaseException) -> None:
+        """Stop the worker gracefully: without this thread the supervisor could neither stop nor replace it."""
+        try:
+            self._signals.end("its control thread failed", self._server.graceful_timeout)
+            self._server.report(CRITICAL, _FAILED, error)
+            self.report_stopping("other", "its control thread failed")
+        except BaseException:  # noqa: BLE001 - nothing can be relied on any more
+            if not self._server.is_stopping:
+                _exit(1)
+
+    def _watch(self) -> None:
         poll = Poll()
         poll.register(self._channel.fileno(), POLLIN)
         if self._limit_fd >= 0:

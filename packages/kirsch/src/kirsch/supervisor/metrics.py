@@ -31,6 +31,11 @@ COUNTERS = (
     ),
     ("websocket_messages_out", "kirsch_websocket_messages_sent_total", "Messages sent to clients on WebSockets."),
     ("refused", "kirsch_requests_refused_total", "Requests that the engine refused, such as malformed ones."),
+    (
+        "quarantined",
+        "kirsch_requests_quarantined_total",
+        "Requests refused because their route is in quarantine; kirsch_requests_refused_total includes them.",
+    ),
     ("health_checks", "kirsch_health_checks_total", "Requests for the health path."),
     ("static_files", "kirsch_static_files_total", "Requests answered from the directories of static files."),
     ("queue_timeouts", "kirsch_queue_timeouts_total", "Requests refused because they waited too long in the queue."),
@@ -118,6 +123,8 @@ def exposition(snapshot: Snapshot, *, version: str, python: str) -> str:
     family("kirsch_responses_total", "counter", "Responses by class of status.", responses)
     for source, name, text in GAUGES:
         family(name, "gauge", text, [({}, snapshot.gauge(source))])
+    text = "Routes in quarantine now, because they crash workers."
+    family("kirsch_routes_quarantined", "gauge", text, [({}, len(snapshot.quarantined))])
     for source, name, text in HISTOGRAMS:
         lines += _histogram(name, text, snapshot.histogram(source))
 

@@ -10,6 +10,10 @@ A rollout cannot be undone, and need not be: its generation is known to work. If
 worker serves until a later attempt succeeds.
 
 An upgrade ends like a reload: the new image replaces the workers of the previous one.
+
+A reload that is requested during another one begins when that one is over, and serves all requests of that time: if
+each request began anew, none would succeed while requests arrive faster than the application is imported. A reload
+that makes no progress, because an import hangs for instance, is given up for the next one (:meth:`ReloadManager.due`).
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from kirsch.config.setting import UsageError
 from kirsch.reports import ERROR, INFO, WARNING
 from kirsch.supervisor import zygote_process
 from kirsch.supervisor.service import Generation
-from kirsch.supervisor.worker_plan import READY, STOPPING, Worker
+from kirsch.supervisor.worker_plan import NEVER, READY, STOPPING, Worker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,6 +38,23 @@ if TYPE_CHECKING:
     from kirsch.supervisor.zygote_pool import ZygotePool
 
 
+# A reload that makes no progress is given up for the next one after this time, or after this many times the longest
+# start of a worker, if that is longer. The time doubles with each reload that is given up, so that one can succeed
+# whose import has become slow.
+_PATIENCE_SECONDS = 5.0
+_PATIENCE_STARTS = 3
+
+
+class _Next:
+    """What begins after the reload in progress: ``become`` for an upgrade, otherwise another reload. A reload that
+    ``keeps_withdrawn`` does not end what a later WINCH began."""
+
+    def __init__(self, why: str, become: Callable[[], None] | None = None) -> None:
+        self.why = why
+        self.become = become
+        self.keeps_withdrawn = False
+
+
 class _Trial:
     """``why`` is the text for people, ``reason`` the word with which workers become stale. With ``brings_back`` it also
     ends what WINCH began. ``worker`` is the first worker, once it has been started."""
@@ -43,15 +64,18 @@ class _Trial:
         self.reason = reason
         self.brings_back = brings_back
         self.worker: Worker | None = None
+        self.began = time.monotonic()
 
 
 class _Rollout:
-    """``announced``: the service manager knows that the reload has ended, although workers are still missing."""
+    """``announced``: a worker could not be started, and the service manager knows that the reload has ended although
+    workers are still missing. ``fresh`` is the largest number of new workers so far."""
 
     def __init__(self, why: str, reason: str) -> None:
         self.why = why
         self.reason = reason
         self.announced = False
+        self.fresh = 0
 
 
 class ReloadManager:
@@ -66,6 +90,10 @@ class ReloadManager:
         self._when_over = when_over
         self._trial: _Trial | None = None
         self._rollout: _Rollout | None = None
+        self._next: _Next | None = None
+        self._progress_at = 0.0
+        self._given_up = 0  # how many trials, one after the other
+        self._trial_seconds = 0.0  # how long the last trial took that succeeded
         self._upgraded_workers: int | None = None  # the number that a failed upgrade wanted
 
     def __bool__(self) -> bool:
@@ -78,12 +106,53 @@ class ReloadManager:
         return self._trial is not None
 
     def begin(self, why: str) -> None:
+        """Reload, at once or after the reload in progress."""
+        if not self._service.ending:
+            self._request(_Next(why), "another reload follows")
+
+    def begin_upgrade(self, why: str, become: Callable[[], None]) -> None:
+        """Call ``become``, at once or after the reload in progress."""
+        self._request(_Next(why, become), "the upgrade follows")
+
+    def _request(self, requested: _Next, what_follows: str) -> None:
+        waiting = self._next
+        if waiting is not None and waiting.become is not None:
+            return  # the upgrade reads the settings and replaces the workers too
+        self._next = requested
+        if not self._begin_next(time.monotonic()) and (waiting is None or requested.become is not None):
+            self._service.report(INFO, f"{requested.why}: a reload is in progress; {what_follows}")
+
+    def due(self) -> float:
+        """The time at which the reload in progress is given up for the next one; NEVER if none is waiting."""
+        if self._next is None:
+            return NEVER
+        if self._trial is None and (self._rollout is None or self._rollout.announced):
+            return 0.0
+        starts = [each.ready_at - each.started for each in self._service.workers if each.ready_at != NEVER]
+        patience = max(_PATIENCE_SECONDS, _PATIENCE_STARTS * max(self._trial_seconds, *starts, 0.0))
+        return self._progress_at + patience * 2.0**self._given_up
+
+    def _begin_next(self, now: float) -> bool:
+        """Begin what is waiting, if the reload in progress is over or is given up. Return whether it has begun."""
+        following = self._next
+        if following is None or now < self.due():
+            return False
+        self._next = None
+        if self._trial is not None:
+            self._given_up += 1
+            text = f"the new worker is not ready after {now - self._trial.began:.0f} s, and is given up"
+            self._service.report(WARNING, f"{self._trial.why}: {text}: {following.why} follows")
+            self._drop_trial()
+        if following.become is not None:
+            following.become()
+        else:
+            self._reload(following)
+        return True
+
+    def _reload(self, requested: _Next) -> None:
         """Read the settings again, and try them. The current workers serve until the trial succeeds, or on if it
         fails."""
-        service = self._service
-        if service.ending:
-            return
-        self._drop_trial()  # this reload replaces one that is still being tried
+        service, why = self._service, requested.why
         old = service.chosen
         try:
             new = sources.again(old)
@@ -106,7 +175,8 @@ class ReloadManager:
             stays = "stays as it is" if len(fixed) == 1 else "stay as they are"
             service.report(WARNING, f"{why}: {names} {stays}; only a restart or SIGUSR2 changes that")
         service.report(INFO, f"{why}: reloading")
-        self._try(trial, _Trial(why, "reload", brings_back=service.withdrawn))
+        brings_back = service.withdrawn and not requested.keeps_withdrawn
+        self._try(trial, _Trial(why, "reload", brings_back=brings_back))
 
     def replace_all(self, why: str, reason: str, workers: int | None) -> None:
         """Replace every worker by one with the current settings; ``workers`` of them, or as many as there are."""
@@ -116,14 +186,18 @@ class ReloadManager:
 
     def _try(self, generation: Generation, trial: _Trial) -> None:
         self._service.trial, self._trial = generation, trial
+        self._progress_at = trial.began
         self._service.notifier.reloading(f"{trial.why}: reloading")
 
     def step(self, now: float) -> None:
         """Continue the reload as far as that is possible now."""
-        if self._trial is not None and not self._service.is_stopping:
-            self._step_trial(self._trial, now)
-        if self._rollout is not None:
-            self._check_rollout(self._rollout)
+        goes_on = True
+        while goes_on:
+            if self._trial is not None and not self._service.is_stopping:
+                self._step_trial(self._trial, now)
+            if self._rollout is not None:
+                self._check_rollout(self._rollout)
+            goes_on = self._begin_next(now)
 
     def _step_trial(self, trial: _Trial, now: float) -> None:
         service, zygotes = self._service, self._zygotes
@@ -155,7 +229,8 @@ class ReloadManager:
         self._zygotes.begin_trial()
         if service.asleep:
             self._zygotes.dismiss_all()  # the next connection starts a zygote
-        now = time.monotonic()
+        self._progress_at = now = time.monotonic()
+        self._trial_seconds, self._given_up = now - trial.began, 0
         for worker in service.workers:
             if worker is not first:
                 worker.mark_stale(trial.reason, now)
@@ -165,6 +240,9 @@ class ReloadManager:
         """Complete the rollout once all workers are new and ready, and the old ones accept no more connections."""
         service = self._service
         fresh = [worker for worker in service.workers if worker.state is READY and not worker.stale]
+        if len(fresh) > rollout.fresh:
+            rollout.fresh = len(fresh)
+            self._progress_at = time.monotonic()
         old = [worker for worker in service.workers if worker.stale == rollout.reason and not worker.left]
         if self._trial is not None or old or len(fresh) < service.needed:
             return
@@ -190,6 +268,7 @@ class ReloadManager:
         """The trial has failed, for the reason ``text``: the current generation stays."""
         trial = self._trial
         if trial is not None:
+            self._given_up = 0
             self._drop_trial()
             self._failed(trial.why, trial.reason, text)
 
@@ -204,10 +283,12 @@ class ReloadManager:
         """Handle a WINCH that came after the signal for the reload."""
         if self._trial is not None:
             self._trial.brings_back = False
+        if self._next is not None:
+            self._next.keeps_withdrawn = True
 
     def abandon(self) -> None:
-        """Drop the trial and the rollout, because the service stops."""
-        self._rollout = None
+        """Drop the trial, the rollout and what is waiting, because the service stops."""
+        self._rollout = self._next = None
         self._drop_trial()
 
     def _drop_trial(self) -> None:

@@ -52,6 +52,14 @@ class Resources:
         complaint = privileges.root_warning(self.identity)
         if complaint and any(map(_is_reachable, self.listeners)):
             self.errors(WARNING, complaint)
+        self._warn_of_exposure(chosen)
+
+    def _warn_of_exposure(self, chosen: Settings) -> None:
+        given = chosen.trusted_proxies, chosen.proxy_from
+        # With --reuse-port each worker has a socket of the same address.
+        for warning in dict.fromkeys(sockets.exposure(listener, *given) for listener in self.listeners):
+            if warning:
+                self.errors(WARNING, warning)
 
     @property
     def sets(self) -> int:
@@ -151,4 +159,4 @@ class Resources:
 def _is_reachable(listener: Listener) -> bool:
     """Whether other machines may be able to reach it."""
     address = listener.address
-    return not isinstance(address, str) and not address[0].startswith(("127.", "::1"))
+    return not isinstance(address, str) and not sockets.is_loopback(address[0])

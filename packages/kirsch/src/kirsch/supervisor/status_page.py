@@ -122,6 +122,10 @@ class Status:
             "workers": [_worker(worker, now, before) for worker in now.workers],
             "restarts": now.replacements,
             "last_restart": {"at": now.last_replaced, "text": now.last_replacement} if now.last_replaced else None,
+            "quarantined": [
+                {"route": name, "for": round(now.time - since, 3), "left": round(max(until - now.time, 0.0), 3)}
+                for name, since, until in now.quarantined
+            ],
             "gauges": gauges,
             "counters": {source: now.counters.get(source, 0) for source, _, _ in metrics.COUNTERS},
             "responses": {each: now.counters.get(f"status_{each}", 0) for each in metrics.STATUS_CLASSES},

@@ -36,6 +36,7 @@ from kirsch.supervisor.engine_group import EngineGroup
 from kirsch.supervisor.event_loop import EventLoop
 from kirsch.supervisor.metrics_manager import MetricsManager
 from kirsch.supervisor.notify import Notifier
+from kirsch.supervisor.quarantine import Quarantine
 from kirsch.supervisor.reload_manager import ReloadManager
 from kirsch.supervisor.reload_triggers import ReloadTriggers
 from kirsch.supervisor.resources import Resources
@@ -88,13 +89,21 @@ class Supervisor:
         self._signal_pipe = SignalPipe()
         loop.add_reader(self._signal_pipe.fileno(), self._on_signals)
         self._zygotes = zygotes = ZygotePool(loop, self)
-        self._worker_manager = worker_manager = WorkerManager(service, loop, zygotes, self)
+        self._quarantine = quarantine = Quarantine(service)
+        self._worker_manager = worker_manager = WorkerManager(service, loop, zygotes, quarantine, self)
         self._metrics_manager = metrics_manager = MetricsManager(service, self)
         self._reload_manager = ReloadManager(service, zygotes, worker_manager, metrics_manager.start)
         self._autoscaler = Autoscaler(service, loop, zygotes, self._reload_manager)
         self._reload_triggers = triggers = ReloadTriggers(service, loop, self._reload_manager.begin)
         self._upgrade_manager = UpgradeManager(
-            service, loop, worker_manager, zygotes, triggers, metrics_manager, self._signal_pipe
+            service,
+            loop,
+            worker_manager,
+            zygotes,
+            self._reload_manager,
+            triggers,
+            metrics_manager,
+            self._signal_pipe,
         )
         self._watchdog_at = 0.0 if service.notifier.watchdog_interval else NEVER
         self._drain_until = NEVER
@@ -151,7 +160,8 @@ class Supervisor:
     def _next_due(self, now: float) -> float:
         due = [self._watchdog_at, self._drain_until, self._explain_at]
         due += [self._worker_manager.due(), self._zygotes.check_time(now)[0]]
-        due += [self._autoscaler.due(), self._reload_triggers.due(), self._upgrade_manager.due()]
+        due += [self._autoscaler.due(), self._reload_triggers.due(), self._quarantine.due()]
+        due += [self._reload_manager.due(), self._upgrade_manager.due()]
         not_before = [state.backoff.not_before for state in self._service.index_states()]
         due += [moment for moment in not_before if moment > now]
         return min(due)
@@ -170,6 +180,7 @@ class Supervisor:
             self._explain_at = NEVER
             service.report(INFO, self._explanation)
         self._worker_manager.run_due(now)
+        self._quarantine.run_due(now)
         for zygote in self._zygotes.check_time(now)[1]:
             text = f"the application was not imported within {zygote.timeout:g} s (--startup-timeout){SERVES_ITSELF}"
             zygote.failure = {"text": text}

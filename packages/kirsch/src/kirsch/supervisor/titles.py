@@ -34,6 +34,11 @@ def worker(number: int, name: str) -> None:
     _set(f"kirsch: worker {number} [{name}]")
 
 
+def child(number: int) -> None:
+    """A process that the application of worker ``number`` has forked."""
+    _set(f"kirsch: forked by worker {number}")
+
+
 def other(role: str, name: str) -> None:
     """Any other process of the server, as in ``kirsch: zygote [module:app]``."""
     _set(f"kirsch: {role} [{name}]")

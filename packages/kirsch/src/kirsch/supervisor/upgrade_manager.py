@@ -15,6 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kirsch.supervisor.event_loop import EventLoop
     from kirsch.supervisor.metrics_manager import MetricsManager
+    from kirsch.supervisor.reload_manager import ReloadManager
     from kirsch.supervisor.reload_triggers import ReloadTriggers
     from kirsch.supervisor.service import Service
     from kirsch.supervisor.signal_pipe import SignalPipe
@@ -32,6 +33,7 @@ class UpgradeManager:
         loop: EventLoop,
         worker_manager: WorkerManager,
         zygotes: ZygotePool,
+        reload_manager: ReloadManager,
         triggers: ReloadTriggers,
         metrics_manager: MetricsManager,
         signal_pipe: SignalPipe,
@@ -40,18 +42,24 @@ class UpgradeManager:
         self._loop = loop
         self._worker_manager = worker_manager
         self._zygotes = zygotes
+        self._reload_manager = reload_manager
         self._reload_triggers = triggers
         self._metrics_manager = metrics_manager
         self._signal_pipe = signal_pipe
         self._check: upgrade.Check | None = None
+        self._awaits_reload = False  # the check has succeeded
+        self._warned = False
 
     def begin(self, name: str) -> None:
         service = self._service
         if service.ending:
             return
-        if self._check is not None:
-            service.report(WARNING, f"{name}: an upgrade is in progress already")
+        if self._check is not None or self._awaits_reload:
+            if not self._warned:
+                service.report(WARNING, f"{name}: an upgrade is in progress already")
+            self._warned = True
             return
+        self._warned = False
         service.report(INFO, f"{name}: checking the new installation")
         timeout = service.chosen.startup_timeout
         try:
@@ -89,7 +97,8 @@ class UpgradeManager:
         if self._service.ending:
             return True
         if code == 0:
-            self._become()
+            self._awaits_reload = True
+            self._reload_manager.begin_upgrade("SIGUSR2", self._become)
         else:
             output = output or f"it {how_ended(code)}"
             text = f"SIGUSR2: the new installation does not start, keeping this one:\n{output}"
@@ -104,6 +113,7 @@ class UpgradeManager:
     def _become(self) -> None:
         """Execute the new installation with the same sockets and workers. Returns only where that fails."""
         service = self._service
+        self._awaits_reload = False
         self._zygotes.dismiss_all()
         for worker in service.workers:
             if worker.state is STARTING or service.is_trial(worker):

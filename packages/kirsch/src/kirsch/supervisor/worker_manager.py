@@ -17,7 +17,6 @@ from kirsch.scoreboard import STOPPING as SLOT_STOPPING
 from kirsch.server import EXIT_STUCK
 from kirsch.supervisor import control, worker_process
 from kirsch.supervisor import service as services
-from kirsch.supervisor.backoff import YOUNG_SECONDS
 from kirsch.supervisor.system import how_ended, kill, random_share, random_up_to
 from kirsch.supervisor.worker_plan import DUMP_SECONDS, NEVER, READY, SERVES_ITSELF, STARTING, STOPPING, Worker
 
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from kirsch.scoreboard import Scoreboard
     from kirsch.supervisor.control import Channel, Message
     from kirsch.supervisor.event_loop import EventLoop
+    from kirsch.supervisor.quarantine import Quarantine
     from kirsch.supervisor.service import Generation, Service
     from kirsch.supervisor.upgrade import State
     from kirsch.supervisor.zygote_pool import Zygote, ZygotePool
@@ -52,10 +52,13 @@ _SHORTAGE_SECONDS = 1.0
 class WorkerManager:
     """Adds workers to ``service.workers``, and removes them from it."""
 
-    def __init__(self, service: Service, loop: EventLoop, zygotes: ZygotePool, owner: WorkerOwner) -> None:
+    def __init__(
+        self, service: Service, loop: EventLoop, zygotes: ZygotePool, quarantine: Quarantine, owner: WorkerOwner
+    ) -> None:
         self._service = service
         self._loop = loop
         self._zygotes = zygotes
+        self._quarantine = quarantine
         self._owner = owner
         # Workers that exit without having been told to: when to report it, the text, the reason.
         self._exiting_workers: list[tuple[float, str, str]] = []
@@ -283,8 +286,8 @@ class WorkerManager:
             worker.mark_stale(reason, time.monotonic())
             if worker.slot is not None:
                 worker.slot.reason = text
-            flag = "timeout" if reason == "stuck" else reason
-            self._service.report(INFO, f"replacing {worker}: {text} (--{flag})")
+            flag = "" if reason == "broken" else " (--timeout)" if reason == "stuck" else f" (--{reason})"
+            self._service.report(INFO, f"replacing {worker}: {text}{flag}")
 
     # Messages
 
@@ -362,8 +365,8 @@ class WorkerManager:
             self._exiting_workers.append((due, f"{worker} ends: {message['why']}", worker.why))
             state = self._service.index_state(worker.index)
             state.reason = worker.why
-            if worker.why == "other" and time.monotonic() < worker.ready_at + YOUNG_SECONDS:
-                state.backoff.failed(time.monotonic())  # the application stops the server as soon as it serves
+            if worker.why == "other":
+                state.backoff.ended(time.monotonic(), worker.ready_at)  # the application may do so at each start
             state.backoff.not_before = max(state.backoff.not_before, due)
 
     # Exit
@@ -390,6 +393,8 @@ class WorkerManager:
         service = self._service
         service.workers.remove(worker)
         self._loop.close_channel(worker.channel)
+        if code is not None and not service.is_stopping and _is_crash(worker, code):
+            self._quarantine.on_crash(worker, code)
         if worker.slot is not None:
             service.board.release(worker.slot.index)
         how = "ended because a request was stuck" if code == EXIT_STUCK else how_ended(code)
@@ -412,10 +417,13 @@ class WorkerManager:
         state = self._service.index_state(worker.index)
         state.reason = worker.why or ("stuck" if code == EXIT_STUCK else "crash")
         self._service.board.count_replacement(state.reason, f"{worker} {how}")
-        wait, now = 0.0, time.monotonic()
-        if now < worker.ready_at + YOUNG_SECONDS:
-            wait = state.backoff.failed(now)
-        else:
-            state.backoff.reset()
+        wait = state.backoff.ended(time.monotonic(), worker.ready_at)
         another = f"another is started in {wait:g} s" if wait else "another is started"
         self._service.report(ERROR, f"{worker} {how}; {another}")
+
+
+def _is_crash(worker: Worker, code: int) -> bool:
+    """Whether a request may have ended the worker, rather than the supervisor, a limit or a failed start."""
+    if worker.state is STARTING or worker.killed or worker.dismissed or code == EXIT_STUCK:
+        return False
+    return worker.state is READY or code != 0

@@ -9,10 +9,12 @@ supervisor alone, because ``pkill -HUP kirsch`` sends them to all processes.
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+from functools import partial
 
-from kirsch import bootstrap, reports, sockets
+from kirsch import bootstrap, forks, reports, sockets
 from kirsch.bootstrap import StartupError
 from kirsch.handlers import do_nothing, handle
 from kirsch.hooks import Hooks
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from kirsch.config.schema import Settings
     from kirsch.reports import ErrorLog
     from kirsch.scoreboard import Scoreboard
+    from kirsch.server import Server
     from kirsch.sockets import Listener
     from kirsch.supervisor.control import Channel
     from kirsch.supervisor.engine_group import EngineGroup, GroupArguments
@@ -47,6 +50,9 @@ DISMISS_SIGNAL: int = signal.SIGVTALRM if _REAL_TIME is None else _REAL_TIME + 1
 _TRACEBACK_MAX = 48 << 10
 
 _STUCK = "a request does not end after its deadline"
+_BROKEN = "the application or a library has closed its listening socket"
+_LOST = (errno.EBADF, errno.EINVAL, errno.ENOTSOCK, errno.EPERM)  # what epoll_ctl and epoll_wait say then
+_LOST_DESCRIPTORS = "the application or a library has closed descriptors of the server (os.close, os.closerange)"
 
 _NOT_FOR_WORKERS = ("SIGHUP", "SIGTTIN", "SIGTTOU", "SIGUSR2", "SIGWINCH")
 _OF_BEFORE = ("SIGTERM", "SIGCHLD", "SIGUSR1", "SIGPWR")
@@ -115,16 +121,19 @@ def main(arguments: WorkerArguments, loaded: Loaded | None = None) -> int:
     """Serve. ``loaded`` is what the zygote has loaded, if it forked this worker. Return the exit status."""
     arguments.slot.occupy()
     arguments.channel.send("hello", pid=os.getpid())
+    forks.add(partial(_leave_in_child, arguments))
     try:
         if loaded is None:
-            loaded = load(arguments.context)
+            loaded = forks.call(load, arguments.context)
         else:
-            loaded.hooks.call("after_fork", arguments.index)
-        loaded.hooks.call("worker_start", arguments.index)
+            forks.call(loaded.hooks.call, "after_fork", arguments.index, arguments.slot.index)
+        forks.call(loaded.hooks.call, "worker_start", arguments.index, arguments.slot.index)
         try:
-            return _serve(arguments, loaded.app, loaded.name)
+            status, server = _serve(arguments, loaded.app, loaded.name)
         finally:
-            loaded.hooks.stop(arguments.index, arguments.context.errors)
+            loaded.hooks.stop(arguments.index, arguments.slot.index, arguments.context.errors)
+        bootstrap.limit_exit(server, status, arguments.context.chosen.shutdown_timeout)
+        return status
     except StartupError as error:
         return report_failure(arguments.channel, error)
 
@@ -153,6 +162,24 @@ def set_signals() -> None:
     handle({**{getattr(signal, name): do_nothing for name in _NOT_FOR_WORKERS}, signal.SIGQUIT: _leave})
 
 
+def _leave_in_child(arguments: WorkerArguments) -> None:
+    """In a child that the application has forked: it is no worker, and signals do with it what they do by default."""
+    from kirsch.supervisor import titles
+
+    restore_signals()
+    arguments.channel.close()
+    for listener in arguments.context.listeners:
+        listener.close()
+    titles.child(arguments.slot.index)
+
+
+def restore_signals() -> None:
+    """Set the default dispositions of the signals that a child of the supervisor handles, unless others handle
+    them."""
+    handlers = dict.fromkeys((*(getattr(signal, name) for name in _NOT_FOR_WORKERS), DISMISS_SIGNAL), do_nothing)
+    forks.restore_signals({**handlers, signal.SIGQUIT: _leave}, {})
+
+
 def _leave(number: int, _frame: FrameType | None) -> None:
     os._exit(128 + number)
 
@@ -179,12 +206,12 @@ def _enter_directory(context: SpawnContext) -> None:
             os.close(fd)
 
 
-def _serve(arguments: WorkerArguments, app: Application, name: str) -> int:
+def _serve(arguments: WorkerArguments, app: Application, name: str) -> tuple[int, Server]:
     from kirsch.serving import Signals
     from kirsch.supervisor import titles
 
     chosen, errors = arguments.context.chosen, arguments.context.errors
-    titles.worker(arguments.slot.index + 1, chosen.process_name or name)
+    titles.worker(arguments.slot.index, chosen.process_name or name)
     is_asgi = bootstrap.interface(app, chosen) == "asgi"
     if chosen.ready_path and not is_asgi:
         _check_ready(arguments, app)
@@ -202,9 +229,10 @@ def _serve(arguments: WorkerArguments, app: Application, name: str) -> int:
         server.config.request_limit = arguments.request_limit
         server.config.limit_fd = write_fd
 
-    # The engine's watchdog sends this where a call keeps the GIL, so that no Python thread can.
+    # The engine sends these itself, because a call may keep the GIL, so that no Python thread can.
     stuck = control.encode("leaving", reason="stuck", text=_STUCK)
-    server.config.replacement = (arguments.channel.fileno(), stuck)
+    broken = control.encode("leaving", reason="broken", text=_BROKEN)
+    server.config.replacement = (arguments.channel.fileno(), stuck, broken)
 
     def request_replacement() -> None:
         control_thread.request_replacement("stuck", _STUCK)
@@ -225,12 +253,35 @@ def _serve(arguments: WorkerArguments, app: Application, name: str) -> int:
         if not arguments.channel.send("ready", name=name):
             signals.end("the supervisor has gone", 0.0)
 
-    status = bootstrap.serve(signals, ready)
+    try:
+        status = bootstrap.serve(signals, ready)
+    except StartupError:
+        raise
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
+        if not _report_broken(server, error):
+            raise
+        status = bootstrap.EXIT_FAILED
     if signals.ended_by:
         # The signal's thread may not have sent it yet, and the exit would look like a crash. A second message is
         # harmless.
         report_stop_signal(signals.ended_by)
-    return status
+    return status, server
+
+
+def _report_broken(server: Server, error: BaseException) -> bool:
+    """Report how the application has ended the server from outside of its requests.
+
+    Returns False for a fault of the server's own, which needs its whole traceback.
+    """
+    if isinstance(error, OSError) and any(os.strerror(number) in str(error) for number in _LOST):
+        server.report(reports.CRITICAL, f"the worker ends: {error}: {_LOST_DESCRIPTORS}")
+        return True
+    if reports.application_traceback(error) is None and isinstance(error, Exception):
+        return False
+    while error.__context__ is not None:
+        error = error.__context__  # what failed first; the end of the server may have failed in the same way
+    server.report(reports.CRITICAL, "the worker ends: an exception outside of a request", error)
+    return True
 
 
 async def _check_asgi_ready(arguments: WorkerArguments, app: Application) -> None:

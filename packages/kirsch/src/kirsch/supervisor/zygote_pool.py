@@ -8,7 +8,7 @@ import time
 from functools import partial
 
 from kirsch.supervisor import control, worker_process, zygote_process
-from kirsch.supervisor.backoff import YOUNG_SECONDS, Backoff
+from kirsch.supervisor.backoff import Backoff
 from kirsch.supervisor.system import kill
 from kirsch.supervisor.worker_plan import DUMP_SECONDS, NEVER
 
@@ -150,9 +150,7 @@ class ZygotePool:
         is_trial = zygote is self.trial
         if zygote is self.current:
             self.current = None
-            now = time.monotonic()
-            if now < zygote.ready_at + YOUNG_SECONDS:
-                self._backoff.failed(now, at_least=0.5)
+            self._backoff.ended(time.monotonic(), zygote.ready_at)
         elif is_trial:
             self.trial = None
         elif zygote is self.coming:

@@ -13,7 +13,7 @@ import sys
 from select import POLLIN
 from select import poll as Poll
 
-from kirsch import reports
+from kirsch import forks, reports
 from kirsch.bootstrap import StartupError
 from kirsch.supervisor import forking, titles, worker_process
 from kirsch.supervisor.control import Channel
@@ -42,7 +42,11 @@ def adopt_orphans() -> None:
 def main(context: SpawnContext, channel: Channel) -> int:
     """Import the application, report that, and fork workers until the channel ends. Return the exit status."""
     try:
-        loaded = worker_process.load(context)
+        forks.add(worker_process.restore_signals)
+        try:
+            loaded = forks.call(worker_process.load, context)
+        finally:
+            forks.discard(worker_process.restore_signals)
     except StartupError as error:
         return worker_process.report_failure(channel, error)
     titles.other("zygote", context.chosen.process_name or loaded.name)
@@ -67,7 +71,7 @@ def _fork_worker(
     context: SpawnContext, theirs: Channel, message: Message, loaded: worker_process.Loaded, ours: Channel
 ) -> None:
     try:
-        loaded.hooks.call("before_fork", message["index"])
+        loaded.hooks.call("before_fork", message["index"], message["slot"])
     except StartupError as error:
         worker_process.report_failure(theirs, error)
         theirs.close()

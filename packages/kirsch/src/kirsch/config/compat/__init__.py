@@ -133,7 +133,11 @@ def key_hint(key: str) -> str:
 
 def variable_hint(name: str) -> str:
     """The same for a variable of the environment without its prefix, such as ``PROCESSES``."""
-    text = hint(f"--{name.lower().replace('_', '-')}")
+    return _with_variables(hint(f"--{name.lower().replace('_', '-')}"))
+
+
+def _with_variables(text: str) -> str:
+    """Return an instruction with variables in place of flags."""
     if "`" in text:
         return text
 
@@ -147,17 +151,12 @@ def variable_hint(name: str) -> str:
 
 def variables(environ: Mapping[str, str]) -> Iterator[str]:
     """A line for each variable that another server would have read."""
-    if environ.get("GUNICORN_CMD_ARGS"):
-        yield (
-            "GUNICORN_CMD_ARGS in the environment is gunicorn's and is not read; "
-            "write its flags on the command line, most are the same, or set KIRSCH_WORKERS and the like"
-        )
     if environ.get("FORWARDED_ALLOW_IPS"):
         yield (
             "FORWARDED_ALLOW_IPS in the environment is gunicorn's and uvicorn's and is not read; "
             "write KIRSCH_TRUSTED_PROXIES=ADDRESSES"
         )
-    for server in ("uvicorn", "granian"):
+    for server in ("uvicorn", "granian", "uWSGI"):
         prefix = f"{server.upper()}_"
         for name in environ:
             if name.startswith(prefix):
@@ -165,7 +164,7 @@ def variables(environ: Mapping[str, str]) -> Iterator[str]:
                 text = equivalent(server, flag)
                 if text:
                     instead = (
-                        variable_hint(flag.removeprefix("--"))
+                        _with_variables(imperative(text))
                         if text[0] != "="
                         else (f"write KIRSCH_{_settings()[flag].upper()}" if flag in _settings() else "")
                     )
@@ -194,4 +193,4 @@ def _systemd_line(argv: Sequence[str]) -> str:
     words = [word for word in argv if word.partition("=")[0] not in daemon] or ["module:app"]
     user = [] if os.geteuid() == 0 else ["--user"]
     start = ["systemd-run", *user, "--unit=kirsch", "--same-dir", "--property=Type=notify", "kirsch"]
-    return f"`{shlex.join([*start, *words])}`, or a unit as in docs/deploy/systemd.md"
+    return f"`{shlex.join([*start, *words])}`, or a unit file of your own"

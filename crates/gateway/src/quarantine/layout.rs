@@ -1,0 +1,489 @@
+//! The two memories of the quarantine, and how routes are recorded and looked up there. No Python here.
+//!
+//! A worker that crashes cannot report which requests ran in it, so it notes them beforehand, in memory that the
+//! supervisor shares. That costs some work for each request. So it is done only while the supervisor asks for it: for
+//! some time after a crash.
+//!
+//! ```text
+//!   list    one for all workers, written by the supervisor: what is to be recorded, and the routes in quarantine
+//!   table   one for each worker, written by the worker: the routes of its calls since recording has begun
+//! ```
+//!
+//! Both are made of words that are stored as a whole. A reader may see a mixture of old and new words, which costs one
+//! request a wrong decision at the moment of a change. The exception is the end of a worker: a table is judged when
+//! its writer is gone.
+
+use crate::text::{escaped, percent_decoded};
+use engine::scheduler::hash_route;
+use std::hash::Hasher;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Words of an entry, of the list and of the table alike, and of the head of both.
+const ENTRY: usize = 32;
+/// Words of an entry that are before its name: the rest are the name's bytes.
+const NAME_AT: usize = 8;
+/// Bytes of the longest name.
+const NAME_BYTES: usize = (ENTRY - NAME_AT) * 8;
+const NAME_LENGTH: usize = 7;
+
+/// Routes that can be in quarantine at a time.
+pub(crate) const QUARANTINED_MAX: usize = 15;
+/// Routes that a table holds. If it is full, the route that was called least recently gives way.
+const ROUTES_MAX: usize = 63;
+
+pub(super) type ListWords = [AtomicU64; (1 + QUARANTINED_MAX) * ENTRY];
+pub(super) type TableWords = [AtomicU64; (1 + ROUTES_MAX) * ENTRY];
+
+/// Bytes of the list.
+pub(crate) const LIST_SIZE: usize = size_of::<ListWords>();
+/// Bytes of a table.
+pub(crate) const TABLE_SIZE: usize = size_of::<TableWords>();
+
+// The head of the list. `CONTROL` is 0 while nothing is to be done: no worker looks at anything else then. Otherwise bit
+// 0 is set while routes are recorded, the next seven bits are the number of routes in quarantine, and the rest is the
+// number of the recording.
+const CONTROL: usize = 0;
+// The key of the hash function, 16 random bytes.
+const HASH_KEY: usize = 1;
+
+// An entry of the list: a route, until when it is in quarantine, and since when (nanoseconds of CLOCK_MONOTONIC).
+const UNTIL: usize = 1;
+const SINCE: usize = 2;
+
+// The head of the table: the recording that it is of, and how many calls run that are not in it.
+const RECORDING: usize = 0;
+const UNRECORDED: usize = 1;
+
+// An entry of the table: a route (0: none); the family that the route belongs to (0: it is a family, or has none); how
+// many of its calls run; how many have ended; when the last one began; whether it is a family; and since when calls of it
+// have run without a break. Times are nanoseconds of CLOCK_MONOTONIC.
+const KEY: usize = 0;
+const FAMILY: usize = 1;
+const RUNNING: usize = 2;
+const ENDED: usize = 3;
+const BEGAN: usize = 4;
+const IS_FAMILY: usize = 5;
+const BUSY_SINCE: usize = 6;
+
+/// What a request is for: application, method and path without the query.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Route {
+    /// A keyed hash of all of it. It decides whether two routes are the same: the name may be cut.
+    pub(super) key: u64,
+    /// The same for all paths that differ in numbers alone; 0 where the path has none.
+    pub(super) family: u64,
+    /// For people. Escaped, and cut to [`NAME_BYTES`].
+    name: String,
+}
+
+impl Route {
+    /// The route of a request with this path, as the client sent it. Escapes make no difference, because they make none
+    /// to the application.
+    pub(super) fn new(hash_key: [u64; 2], application: usize, method: &[u8], path: &[u8]) -> Self {
+        let path = percent_decoded(path);
+        let hasher = || {
+            // SipHash, which a client cannot make collide. That of the standard library is deprecated because a map has a
+            // better default; nothing else there takes a key, and workers have to share one.
+            #[allow(deprecated, reason = "see above")]
+            let mut hasher = std::hash::SipHasher::new_with_keys(hash_key[0], hash_key[1]);
+            hasher.write_usize(application);
+            hasher.write_usize(method.len());
+            hasher
+        };
+        let mut whole = hasher();
+        whole.write_u8(0);
+        whole.write(method);
+        whole.write(&path);
+        let family = path.iter().any(u8::is_ascii_digit).then(|| {
+            let mut family = hasher();
+            family.write_u8(1);
+            hash_route(method, &path, &mut family);
+            family.finish().max(1)
+        });
+        let mut name = escaped(method);
+        name.push(' ');
+        name.push_str(&escaped(&path));
+        cut(&mut name);
+        Self { key: whole.finish().max(1), family: family.unwrap_or(0), name }
+    }
+
+    /// The name of its family: numbers are shown as asterisks.
+    fn family_name(&self) -> String {
+        let star =
+            |part: &str| if part.bytes().any(|byte| byte.is_ascii_digit()) { "*".to_owned() } else { part.to_owned() };
+        let (method, path) = self.name.split_once(' ').unwrap_or(("", &self.name));
+        let mut name = format!("{method} {}", path.split('/').map(star).collect::<Vec<_>>().join("/"));
+        cut(&mut name);
+        name
+    }
+}
+
+/// Cuts a name, which is ASCII.
+fn cut(name: &mut String) {
+    if name.len() > NAME_BYTES {
+        name.truncate(NAME_BYTES - 3);
+        name.push_str("...");
+    }
+}
+
+fn load(word: &AtomicU64) -> u64 {
+    word.load(Ordering::Relaxed)
+}
+
+fn store(word: &AtomicU64, value: u64) {
+    word.store(value, Ordering::Relaxed);
+}
+
+fn entry(words: &[AtomicU64], index: usize) -> &[AtomicU64] {
+    &words[(1 + index) * ENTRY..][..ENTRY]
+}
+
+fn set_name(entry: &[AtomicU64], name: &str) {
+    let bytes = name.as_bytes();
+    for (word, bytes) in entry[NAME_AT..].iter().zip(bytes.chunks(8)) {
+        let mut whole = [0; 8];
+        whole[..bytes.len()].copy_from_slice(bytes);
+        store(word, u64::from_ne_bytes(whole));
+    }
+    store(&entry[NAME_LENGTH], bytes.len().min(NAME_BYTES) as u64);
+}
+
+fn name(entry: &[AtomicU64]) -> String {
+    let length = usize::try_from(load(&entry[NAME_LENGTH])).map_or(NAME_BYTES, |length| length.min(NAME_BYTES));
+    let bytes: Vec<u8> = entry[NAME_AT..].iter().flat_map(|word| load(word).to_ne_bytes()).take(length).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The list, as a worker sees it.
+#[derive(Clone, Copy)]
+pub(super) struct List<'a>(pub(super) &'a ListWords);
+
+/// A route in quarantine; times in nanoseconds of `CLOCK_MONOTONIC`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Quarantined {
+    pub(crate) key: u64,
+    pub(crate) until: u64,
+    pub(crate) since: u64,
+    pub(crate) name: String,
+}
+
+impl List<'_> {
+    /// Whether anything is to be recorded or refused.
+    #[inline]
+    pub(super) fn is_active(self) -> bool {
+        load(&self.0[CONTROL]) != 0
+    }
+
+    /// The number of the recording, while routes are recorded.
+    pub(super) fn recording(self) -> Option<u64> {
+        let control = load(&self.0[CONTROL]);
+        (control & 1 != 0).then_some(control >> 8)
+    }
+
+    pub(super) fn hash_key(self) -> [u64; 2] {
+        [load(&self.0[HASH_KEY]), load(&self.0[HASH_KEY + 1])]
+    }
+
+    fn len(self) -> usize {
+        usize::try_from(load(&self.0[CONTROL]) >> 1 & 0x7f).map_or(0, |count| count.min(QUARANTINED_MAX))
+    }
+
+    /// For how many more seconds the route is in quarantine, rounded up; `None` if it is not.
+    pub(super) fn seconds_left(self, route: &Route, now: u64) -> Option<u32> {
+        (0..self.len()).map(|index| entry(self.0, index)).find_map(|entry| {
+            let (key, until) = (load(&entry[KEY]), load(&entry[UNTIL]));
+            let is_here = (key == route.key || key == route.family) && key != 0 && until > now;
+            is_here.then(|| u32::try_from((until - now).div_ceil(1_000_000_000)).unwrap_or(u32::MAX))
+        })
+    }
+
+    /// In the supervisor: begins an empty list. `hash_key`: random.
+    pub(super) fn start(self, hash_key: [u64; 2]) {
+        store(&self.0[CONTROL], 0);
+        store(&self.0[HASH_KEY], hash_key[0]);
+        store(&self.0[HASH_KEY + 1], hash_key[1]);
+    }
+
+    /// In the supervisor: replaces the list. `recording`: the number of the recording, while routes are to be recorded.
+    pub(super) fn publish(self, recording: Option<u64>, routes: &[Quarantined]) {
+        let routes = &routes[..routes.len().min(QUARANTINED_MAX)];
+        for (index, route) in routes.iter().enumerate() {
+            let entry = entry(self.0, index);
+            set_name(entry, &route.name);
+            store(&entry[UNTIL], route.until);
+            store(&entry[SINCE], route.since);
+            store(&entry[KEY], route.key);
+        }
+        let control = recording.map_or(0, |number| number << 8 | 1) | (routes.len() as u64) << 1;
+        self.0[CONTROL].store(control, Ordering::Release);
+    }
+
+    /// The routes in quarantine.
+    pub(super) fn routes(self) -> Vec<Quarantined> {
+        let routes = (0..self.len()).map(|index| entry(self.0, index));
+        let route = |entry: &[AtomicU64]| Quarantined {
+            key: load(&entry[KEY]),
+            until: load(&entry[UNTIL]),
+            since: load(&entry[SINCE]),
+            name: name(entry),
+        };
+        routes.map(route).collect()
+    }
+}
+
+/// The table of a worker. One thread at a time writes it.
+#[derive(Clone, Copy)]
+pub(super) struct Table<'a>(pub(super) &'a TableWords);
+
+/// The entries of a call: of its route, and of the route's family.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    route: u8,
+    family: Option<u8>,
+}
+
+/// A route in a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Recorded {
+    pub(crate) key: u64,
+    pub(crate) family: u64,
+    pub(crate) running: u64,
+    pub(crate) ended: u64,
+    pub(crate) since: u64,
+    pub(crate) is_family: bool,
+    pub(crate) name: String,
+}
+
+impl Table<'_> {
+    /// A call of this route begins. `None`: as many other routes are called now as the table holds.
+    pub(super) fn begin(self, recording: u64, route: &Route, now: u64) -> Option<Place> {
+        if load(&self.0[RECORDING]) != recording {
+            self.restart(recording);
+        }
+        let index = self.place(route.key, || route.name.clone())?;
+        self.count_begin(index, now);
+        store(&entry(self.0, index)[FAMILY], route.family);
+        store(&entry(self.0, index)[IS_FAMILY], 0);
+        let family = if route.family == 0 { None } else { self.place(route.family, || route.family_name()) };
+        if let Some(family) = family {
+            self.count_begin(family, now);
+            store(&entry(self.0, family)[FAMILY], 0);
+            store(&entry(self.0, family)[IS_FAMILY], 1);
+        }
+        let small = |index: usize| u8::try_from(index).unwrap_or(u8::MAX);
+        Some(Place { route: small(index), family: family.map(small) })
+    }
+
+    /// The call ends.
+    pub(super) fn end(self, place: Place) {
+        for index in std::iter::once(place.route).chain(place.family) {
+            let entry = entry(self.0, index.into());
+            store(&entry[ENDED], load(&entry[ENDED]) + 1);
+            store(&entry[RUNNING], load(&entry[RUNNING]).saturating_sub(1));
+        }
+    }
+
+    /// Adds to the number of calls that run and are not in the table; `more` may be negative, and wraps.
+    pub(super) fn add_unrecorded(self, more: u64) {
+        store(&self.0[UNRECORDED], load(&self.0[UNRECORDED]).wrapping_add(more));
+    }
+
+    /// The number of calls that run and are not in the table.
+    pub(super) fn unrecorded(self) -> u64 {
+        load(&self.0[UNRECORDED])
+    }
+
+    /// The number of the recording that the table is of; 0: none.
+    pub(super) fn recording(self) -> u64 {
+        load(&self.0[RECORDING])
+    }
+
+    /// All routes in the table.
+    pub(super) fn routes(self) -> Vec<Recorded> {
+        let entries = (0..ROUTES_MAX).map(|index| entry(self.0, index)).filter(|entry| load(&entry[KEY]) != 0);
+        let recorded = |entry: &[AtomicU64]| Recorded {
+            key: load(&entry[KEY]),
+            family: load(&entry[FAMILY]),
+            running: load(&entry[RUNNING]),
+            ended: load(&entry[ENDED]),
+            since: load(&entry[BUSY_SINCE]),
+            is_family: load(&entry[IS_FAMILY]) != 0,
+            name: name(entry),
+        };
+        entries.map(recorded).collect()
+    }
+
+    /// Forgets the routes of an earlier recording, but not those of calls that still run.
+    fn restart(self, recording: u64) {
+        for entry in (0..ROUTES_MAX).map(|index| entry(self.0, index)) {
+            store(&entry[ENDED], 0);
+            if load(&entry[RUNNING]) == 0 {
+                store(&entry[KEY], 0);
+            }
+        }
+        store(&self.0[RECORDING], recording);
+    }
+
+    /// The entry of the route with this key, which may be new.
+    fn place(self, key: u64, name: impl FnOnce() -> String) -> Option<usize> {
+        let mut free: Option<(u64, usize)> = None;
+        for index in 0..ROUTES_MAX {
+            let entry = entry(self.0, index);
+            let known = load(&entry[KEY]);
+            if known == key {
+                return Some(index);
+            }
+            let began = if known == 0 { 0 } else { load(&entry[BEGAN]) };
+            let may_go = known == 0 || load(&entry[RUNNING]) == 0;
+            if may_go && free.is_none_or(|(earliest, _)| began < earliest) {
+                free = Some((began, index));
+            }
+        }
+        let (_, index) = free?;
+        let entry = entry(self.0, index);
+        store(&entry[ENDED], 0);
+        store(&entry[RUNNING], 0);
+        set_name(entry, &name());
+        store(&entry[KEY], key);
+        Some(index)
+    }
+
+    fn count_begin(self, index: usize, now: u64) {
+        let entry = entry(self.0, index);
+        store(&entry[BEGAN], now);
+        if load(&entry[RUNNING]) == 0 {
+            store(&entry[BUSY_SINCE], now);
+        }
+        store(&entry[RUNNING], load(&entry[RUNNING]) + 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HASH: [u64; 2] = [1, 2];
+
+    fn route(path: &str) -> Route {
+        Route::new(HASH, 0, b"GET", path.as_bytes())
+    }
+
+    fn table() -> Box<TableWords> {
+        Box::new(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+
+    fn list() -> Box<ListWords> {
+        Box::new(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+
+    fn counts(table: Table<'_>) -> Vec<(String, u64, u64)> {
+        table.routes().into_iter().map(|each| (each.name, each.running, each.ended)).collect()
+    }
+
+    #[test]
+    fn test_routes_with_long_paths_differ_although_their_names_are_cut_alike() {
+        let long = format!("/{}", "x".repeat(500));
+        let (one, other) = (route(&format!("{long}a")), route(&format!("{long}b")));
+        assert_eq!(one.name, other.name);
+        assert!(one.name.ends_with("x...") && one.name.len() == NAME_BYTES);
+        assert_ne!(one.key, other.key);
+    }
+
+    #[test]
+    fn test_route_is_the_same_however_its_path_is_escaped() {
+        assert_eq!(route("/b%6Fom"), route("/boom"));
+        assert_ne!(route("/boom/").key, route("/boom").key);
+        assert_ne!(Route::new(HASH, 0, b"POST", b"/boom").key, route("/boom").key);
+        assert_ne!(Route::new(HASH, 1, b"GET", b"/boom").key, route("/boom").key);
+        assert_ne!(Route::new([1, 3], 0, b"GET", b"/boom").key, route("/boom").key);
+        assert_eq!(route("/\u{1b}[2J").name, r"GET /\x1b[2J");
+    }
+
+    #[test]
+    fn test_paths_that_differ_in_numbers_belong_to_one_family() {
+        assert_eq!(route("/item/1").family, route("/item/22").family);
+        assert_ne!(route("/item/1").key, route("/item/22").key);
+        assert_eq!(route("/item").family, 0);
+        assert_ne!(route("/item/0").key, route("/item/0").family);
+        assert_eq!(route("/item/1/x").family_name(), "GET /item/*/x");
+    }
+
+    #[test]
+    fn test_table_counts_calls_of_a_route_and_of_its_family() {
+        let words = table();
+        let table = Table(&words);
+        let first = table.begin(1, &route("/item/1"), 5).unwrap();
+        table.begin(1, &route("/item/2"), 6).unwrap();
+        table.end(first);
+        assert_eq!(table.routes().iter().map(|each| each.since).collect::<Vec<_>>(), [5, 5, 6]);
+        let expected = [("GET /item/1", 0, 1), ("GET /item/*", 1, 1), ("GET /item/2", 1, 0)];
+        assert_eq!(counts(table), expected.map(|(name, running, ended)| (name.to_owned(), running, ended)));
+    }
+
+    #[test]
+    fn test_new_recording_forgets_what_does_not_run() {
+        let words = table();
+        let table = Table(&words);
+        let ended = table.begin(1, &route("/a"), 5).unwrap();
+        table.end(ended);
+        let slow = table.begin(1, &route("/slow"), 6).unwrap();
+        table.begin(2, &route("/b"), 7).unwrap();
+        assert_eq!(counts(table), [("GET /b".to_owned(), 1, 0), ("GET /slow".to_owned(), 1, 0)]);
+        table.end(slow);
+        assert_eq!(counts(table)[1], ("GET /slow".to_owned(), 0, 1));
+    }
+
+    #[test]
+    fn test_full_table_drops_the_route_that_was_called_least_recently_and_no_running_one() {
+        let words = table();
+        let table = Table(&words);
+        let path = |index: usize| format!("/{}", "x".repeat(index + 1));
+        for index in 0..ROUTES_MAX {
+            let place = table.begin(1, &route(&path(index)), index as u64 + 1).unwrap();
+            if index < 2 {
+                table.end(place);
+            }
+        }
+        assert!(table.begin(1, &route("/new"), 1000).is_some());
+        assert!(counts(table).iter().all(|(name, ..)| *name != "GET /x"));
+        assert!(table.begin(1, &route("/newer"), 1001).is_some());
+        assert!(table.begin(1, &route("/newest"), 1002).is_none(), "all others run");
+    }
+
+    #[test]
+    fn test_list_is_inactive_until_something_is_published() {
+        let words = list();
+        let list = List(&words);
+        assert!(!list.is_active());
+        list.publish(Some(7), &[]);
+        assert_eq!((list.is_active(), list.recording()), (true, Some(7)));
+        list.publish(None, &[]);
+        assert_eq!((list.is_active(), list.recording()), (false, None));
+    }
+
+    #[test]
+    fn test_list_refuses_a_route_and_a_family_until_their_time_is_up() {
+        let words = list();
+        let list = List(&words);
+        let (boom, item) = (route("/boom"), route("/item/1"));
+        let quarantined = |key, until| Quarantined { key, until, since: 0, name: "name".to_owned() };
+        let routes = [quarantined(boom.key, 3_000_000_001), quarantined(item.family, 9_000_000_000)];
+        list.publish(None, &routes);
+        assert!(list.is_active());
+        assert_eq!(list.routes(), routes);
+        assert_eq!(list.seconds_left(&boom, 0), Some(4));
+        assert_eq!(list.seconds_left(&boom, 3_000_000_001), None);
+        assert_eq!(list.seconds_left(&route("/item/2"), 0), Some(9));
+        assert_eq!(list.seconds_left(&route("/item"), 0), None);
+    }
+
+    #[test]
+    fn test_list_holds_as_many_routes_as_there_is_room_for() {
+        let words = list();
+        let list = List(&words);
+        let routes = vec![Quarantined { key: 1, until: 1, since: 0, name: "x".repeat(999) }; QUARANTINED_MAX + 5];
+        list.publish(None, &routes);
+        assert_eq!(list.routes().len(), QUARANTINED_MAX);
+        assert_eq!(list.routes()[0].name.len(), NAME_BYTES);
+    }
+}

@@ -1,0 +1,180 @@
+//! Routes whose requests have crashed workers: a worker records which routes its calls are of, and refuses the routes
+//! that the supervisor has put into quarantine. [`layout`] describes the memory. Which route is to blame for a crash is
+//! decided in `packages/kirsch/src/kirsch/supervisor/quarantine.py`.
+
+mod layout;
+
+pub(crate) use layout::{LIST_SIZE, QUARANTINED_MAX, Route, TABLE_SIZE};
+
+use crate::clock;
+use crate::scoreboard::View;
+use engine::Refusal;
+use layout::{List, ListWords, Place, Quarantined, Table, TableWords};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The list, and the table of this worker, which all of its engines share.
+pub(crate) struct Quarantine {
+    /// In memory that `_views` keep alive.
+    list: &'static ListWords,
+    /// The lock is for writing.
+    table: Mutex<&'static TableWords>,
+    _views: [View; 2],
+}
+
+impl Quarantine {
+    /// # Errors
+    /// `TypeError` if something is no memory, `ValueError` if it is too small or not aligned.
+    pub(crate) fn new(list: &Bound<'_, PyAny>, table: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let (list_view, list) = lend::<ListWords>(list)?;
+        let (table_view, table) = lend::<TableWords>(table)?;
+        // SAFETY: `lend` has checked size and alignment. The memory is writable and stays where it is until the views are
+        // released, which is when the references go. All that is done with it here is atomic.
+        let (list, table) = unsafe { (&*list, &*table) };
+        Ok(Self { list, table: Mutex::new(table), _views: [list_view, table_view] })
+    }
+
+    fn list(&self) -> List<'_> {
+        List(self.list)
+    }
+
+    /// How the request is refused, if its route is in quarantine. One load while there is nothing to do.
+    #[inline]
+    pub(crate) fn refusal(&self, route: impl FnOnce(&Self) -> Route) -> Option<Refusal> {
+        if self.list().is_active() { self.find(&route(self)) } else { None }
+    }
+
+    #[cold]
+    fn find(&self, route: &Route) -> Option<Refusal> {
+        let seconds = self.list().seconds_left(route, clock::fine())?;
+        Some(Refusal { quarantine: Some(seconds), ..Refusal::of_status(503) })
+    }
+
+    /// The request's route, if it is to be recorded. One load while there is nothing to do.
+    #[inline]
+    pub(crate) fn to_record(&self, route: impl FnOnce(&Self) -> Route) -> Option<Box<Route>> {
+        if self.list().is_active() { Some(Box::new(route(self))) } else { None }
+    }
+
+    #[cold]
+    pub(crate) fn route(&self, application: usize, method: &[u8], path: &[u8]) -> Route {
+        Route::new(self.list().hash_key(), application, method, path)
+    }
+}
+
+/// Records the calls of one engine.
+pub(crate) struct Recorder {
+    quarantine: Arc<Quarantine>,
+    /// Where each call is recorded, by its key.
+    places: Vec<Option<Place>>,
+    /// How many there are.
+    recorded: usize,
+    /// How many others ran when that was published last.
+    unrecorded: u64,
+}
+
+impl Recorder {
+    pub(crate) fn new(quarantine: Arc<Quarantine>) -> Self {
+        Self { quarantine, places: Vec::new(), recorded: 0, unrecorded: 0 }
+    }
+
+    /// Whether requests of this route are refused now.
+    pub(crate) fn refuses(&self, route: &Route) -> bool {
+        self.quarantine.find(route).is_some()
+    }
+
+    /// The call `key` begins; `running`: the number of calls, with this one.
+    #[cold]
+    pub(crate) fn begin(&mut self, key: usize, route: &Route, running: usize) {
+        let quarantine = Arc::clone(&self.quarantine);
+        let table = Table(*quarantine.table.lock().unwrap_or_else(PoisonError::into_inner));
+        let Some(recording) = quarantine.list().recording() else { return };
+        if self.places.len() <= key {
+            self.places.resize(key + 1, None);
+        }
+        self.places[key] = table.begin(recording, route, clock::fine());
+        self.recorded += usize::from(self.places[key].is_some());
+        self.publish_unrecorded(table, running);
+    }
+
+    /// Whether any of the calls that run is recorded.
+    #[inline]
+    pub(crate) fn is_recording(&self) -> bool {
+        self.recorded > 0
+    }
+
+    /// The call `key` has ended; `running`: the number of calls, without this one.
+    #[cold]
+    pub(crate) fn end(&mut self, key: usize, running: usize) {
+        let quarantine = Arc::clone(&self.quarantine);
+        let table = Table(*quarantine.table.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Some(place) = self.places.get_mut(key).and_then(Option::take) {
+            table.end(place);
+            self.recorded -= 1;
+        }
+        self.publish_unrecorded(table, running);
+    }
+
+    fn publish_unrecorded(&mut self, table: Table<'_>, running: usize) {
+        let unrecorded = running.saturating_sub(self.recorded) as u64;
+        table.add_unrecorded(unrecorded.wrapping_sub(std::mem::replace(&mut self.unrecorded, unrecorded)));
+    }
+}
+
+/// Memory that has room for a `T`, which is made of words.
+fn lend<T>(buffer: &Bound<'_, PyAny>) -> PyResult<(View, *mut T)> {
+    let view = View::of("quarantine", buffer)?;
+    let (start, length) = view.memory();
+    if length < size_of::<T>() || !start.addr().is_multiple_of(align_of::<AtomicU64>()) {
+        return Err(PyValueError::new_err(format!(
+            "quarantine: {} bytes at a multiple of {} are wanted, not {length} at {start:p}",
+            size_of::<T>(),
+            align_of::<AtomicU64>()
+        )));
+    }
+    Ok((view, start.cast()))
+}
+
+/// Calls `act` with the words of `buffer`.
+fn with_words<T, R>(buffer: &Bound<'_, PyAny>, act: impl FnOnce(&T) -> R) -> PyResult<R> {
+    let (view, words) = lend::<T>(buffer)?;
+    // SAFETY: as in `Quarantine::new`; `view` lives until the reference has gone.
+    let result = act(unsafe { &*words });
+    drop(view);
+    Ok(result)
+}
+
+/// A route of the list as Python has it: key, until, since, name.
+pub(crate) type ListedRoute = (u64, u64, u64, String);
+/// A route of a table as Python has it: key, family, whether it is a family, running, ended, since, name.
+pub(crate) type RecordedRoute = (u64, u64, bool, u64, u64, u64, String);
+
+/// See the stub of the module.
+pub(crate) fn start(buffer: &Bound<'_, PyAny>, hash_key: [u64; 2]) -> PyResult<()> {
+    with_words(buffer, |words| List(words).start(hash_key))
+}
+
+/// See the stub of the module.
+pub(crate) fn publish(buffer: &Bound<'_, PyAny>, recording: Option<u64>, routes: Vec<ListedRoute>) -> PyResult<()> {
+    let routes: Vec<_> =
+        routes.into_iter().map(|(key, until, since, name)| Quarantined { key, until, since, name }).collect();
+    with_words(buffer, |words| List(words).publish(recording, &routes))
+}
+
+/// See the stub of the module.
+pub(crate) fn listed(buffer: &Bound<'_, PyAny>) -> PyResult<Vec<ListedRoute>> {
+    let routes = with_words(buffer, |words| List(words).routes())?;
+    Ok(routes.into_iter().map(|Quarantined { key, until, since, name }| (key, until, since, name)).collect())
+}
+
+/// See the stub of the module.
+pub(crate) fn recorded(buffer: &Bound<'_, PyAny>) -> PyResult<(u64, u64, Vec<RecordedRoute>)> {
+    let read = |words: &TableWords| (Table(words).recording(), Table(words).unrecorded(), Table(words).routes());
+    let (recording, unrecorded, routes) = with_words(buffer, read)?;
+    let routes = routes
+        .into_iter()
+        .map(|each| (each.key, each.family, each.is_family, each.running, each.ended, each.since, each.name));
+    Ok((recording, unrecorded, routes.collect()))
+}

@@ -1,0 +1,74 @@
+//! What is measured, of which protocol, and in which host.
+
+use std::fmt::{self, Display};
+use std::str::FromStr;
+
+macro_rules! named {
+    ($(#[$meta:meta])* $type:ident { $($(#[$doc:meta])* $variant:ident = $name:literal),* $(,)? }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $type { $($(#[$doc])* $variant),* }
+
+        impl $type {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+        }
+
+        impl Display for $type {
+            fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.pad(match self { $(Self::$variant => $name),* })
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = String;
+
+            fn from_str(text: &str) -> Result<Self, String> {
+                match text {
+                    $($name => Ok(Self::$variant),)*
+                    _ => Err(format!("{} is none of {:?}", text, [$($name),*])),
+                }
+            }
+        }
+    };
+}
+
+named! {
+    /// What the attackers speak. The innocent client speaks HTTP/1.
+    Protocol {
+        /// HTTP/1.
+        Http = "http",
+        /// WebSocket with permessage-deflate.
+        WebSocket = "websocket",
+        /// FastCGI.
+        FastCgi = "fastcgi",
+        /// SCGI.
+        Scgi = "scgi",
+        /// uwsgi.
+        Uwsgi = "uwsgi",
+        /// HTTP/1 behind a header of the PROXY protocol.
+        Proxy = "proxy",
+    }
+}
+
+named! {
+    /// Who polls the engine.
+    Host {
+        /// A thread that runs each call as soon as a poll returns it: the leader of the pool, or the only thread.
+        Threads = "threads",
+        /// A loop that takes what one round of the engine has, and then runs it: asyncio, or gevent's hub.
+        Loop = "loop",
+    }
+}
+
+named! {
+    /// What is measured: the table of [`worst_case`](super) has the units.
+    Measure {
+        /// Steps per byte.
+        Work = "work",
+        /// Bytes kept per byte.
+        Kept = "kept",
+        /// Steps that delay another client.
+        Delay = "delay",
+    }
+}

@@ -1,0 +1,91 @@
+//! Recognises other protocols by their first bytes, because "malformed method" does not make a reader think of TLS, nor
+//! "malformed record" of HTTP.
+
+use crate::message::Fault;
+
+/// The header of a TLS record with a handshake, of any version since SSL 3.0: type 22, major version 3
+/// (RFC 8446 section 5.1).
+const TLS: &[u8] = &[22, 3];
+/// Version 2 of the PROXY protocol begins with empty lines, so that no text-based server takes it for a request.
+const PROXY_V2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
+/// Version 1 of the PROXY protocol, for each of its address families.
+const PROXY_V1: [&[u8]; 3] = [b"PROXY TCP4 ", b"PROXY TCP6 ", b"PROXY UNKNOWN"];
+/// SSH: client and server send it first (RFC 4253 section 4.2).
+const SSH: &[u8] = b"SSH-";
+/// The first line of an HTTP/2 preface (RFC 9113 section 3.4).
+const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n";
+/// The header of a FastCGI record that begins a request or asks for values (version 1, types 1 and 9).
+const FASTCGI: [&[u8]; 2] = [&[1, 1], &[1, 9, 0, 0]];
+/// The largest number of digits in the length of an SCGI request's header block: 999,999 bytes are more than web servers
+/// send. The bound limits how much input is awaited before other bytes are called malformed.
+const SCGI_LENGTH_DIGITS: usize = 6;
+/// How the requests of the common methods begin, and an HTTP/2 preface.
+const HTTP: [&[u8; 4]; 8] = [b"GET ", b"HEAD", b"POST", b"PUT ", b"PATC", b"DELE", b"OPTI", b"PRI "];
+
+/// The fault that describes `input` of a listener for HTTP best, given that it is no request line because of `fault`;
+/// `None` if more input is needed to decide. The result does not depend on how the bytes are cut: the text protocols are complete when a fault
+/// is found, and for the binary ones more input is awaited.
+pub(crate) fn on_http(input: &[u8], fault: Fault) -> Option<Fault> {
+    let [begin, values] = FASTCGI;
+    let signatures = [
+        (TLS, Fault::TlsHandshake),
+        (PROXY_V2, Fault::ProxyProtocol),
+        (begin, Fault::GatewayProtocolOnHttp),
+        (values, Fault::GatewayProtocolOnHttp),
+    ];
+    for (signature, named) in signatures {
+        if input.starts_with(signature) {
+            return Some(named);
+        }
+        if signature.starts_with(input) {
+            return None;
+        }
+    }
+    if input.first() == Some(&0) && input.len() < 4 {
+        return None;
+    }
+    Some(if is_uwsgi(input) || is_scgi(input) {
+        Fault::GatewayProtocolOnHttp
+    } else if PROXY_V1.iter().any(|signature| input.starts_with(signature)) {
+        Fault::ProxyProtocol
+    } else if input.starts_with(SSH) {
+        Fault::SshBanner
+    } else if input.starts_with(HTTP2) {
+        Fault::Http2Preface
+    } else {
+        fault
+    })
+}
+
+/// The fault that describes `input` of a listener for FastCGI, uwsgi or SCGI best, given that no request of its protocol
+/// begins so; `None` if more input is needed to decide.
+pub(crate) fn on_gateway(input: &[u8]) -> Option<Fault> {
+    let http = HTTP.map(|start| (&start[..], Fault::HttpOnGatewayProtocol));
+    let fastcgi = FASTCGI.map(|start| (start, Fault::GatewayProtocolMixedUp));
+    let proxies = [(TLS, Fault::TlsHandshake), (PROXY_V2, Fault::ProxyProtocol), (b"PROXY ", Fault::ProxyProtocol)];
+    for (signature, named) in http.into_iter().chain(fastcgi).chain(proxies) {
+        if input.starts_with(signature) {
+            return Some(named);
+        }
+        if signature.starts_with(input) {
+            return None;
+        }
+    }
+    match input {
+        [0] | [0, _] | [0, _, _] => None,
+        _ if input.len() <= SCGI_LENGTH_DIGITS && input.iter().all(u8::is_ascii_digit) => None,
+        _ if is_uwsgi(input) || is_scgi(input) => Some(Fault::GatewayProtocolMixedUp),
+        _ => Some(Fault::RecordMalformed),
+    }
+}
+
+/// A request for a Python application, whose variables take less than 64 KiB: modifiers 0 and 0.
+fn is_uwsgi(input: &[u8]) -> bool {
+    matches!(input, [0, _, _, 0, ..])
+}
+
+/// A netstring: digits, and a colon.
+fn is_scgi(input: &[u8]) -> bool {
+    let digits = input.iter().take(SCGI_LENGTH_DIGITS + 1).take_while(|byte| byte.is_ascii_digit()).count();
+    (1..=SCGI_LENGTH_DIGITS).contains(&digits) && input.get(digits) == Some(&b':')
+}

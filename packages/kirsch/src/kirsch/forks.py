@@ -1,0 +1,143 @@
+"""Children that the application forks, by os.fork, multiprocessing or pty: what they do not keep of the server.
+
+A child has a copy of everything, and nothing of it may be used twice. So behind each fork, before the child goes on:
+
+* the signal handlers of the server are removed, and the wake-up descriptor (signal.set_wakeup_fd), which wakes the
+  *parent*. No signal is lost: they are blocked during the fork.
+* the sockets of the engines are closed, and the channel to the supervisor.
+* the server in the child is over: calls of it raise RuntimeError.
+
+A child that comes back from the application ends (:func:`leave`), because it would serve as a worker that nobody stops.
+A program that is started by the child (subprocess, os.posix_spawn) has none of this anyway.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+# Bound here, because an application may have replaced them in its module.
+from os import _exit, getpid
+
+from kirsch import _native, reports
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, TypeVar
+
+    Result = TypeVar("Result")
+
+_RETURNED = (
+    "kirsch: process {}, which the application has forked, has returned from the application, and ends, because only a "
+    "worker serves; end such a process with os._exit()"
+)
+_FAILED = "kirsch: process {}, which the application has forked, ends with this exception"
+
+_in_child: list[Callable[[], None]] = []
+
+# The greenlet that has forked. Those beside it were copied, and must not end the child.
+_forker: Any = None
+
+
+def add(function: Callable[[], None]) -> None:
+    """Call ``function`` in each child that this process forks from now on."""
+    _in_child.append(function)
+
+
+def discard(function: Callable[[], None]) -> None:
+    """Undo :func:`add`. May be called again."""
+    if function in _in_child:
+        _in_child.remove(function)
+
+
+def call(function: Callable[..., Result], *arguments: object) -> Result:
+    """Call ``function``, which runs code of the application. A child that comes back from it ends here."""
+    process = getpid()
+    try:
+        result = function(*arguments)
+    except BaseException as error:
+        if getpid() != process:
+            end(error)
+        raise
+    if getpid() != process:
+        end(None)
+    return result
+
+
+def leave(error: BaseException | None = None) -> None:
+    """End this child, which has come back from the application with ``error``, or by returning.
+
+    In a copy of another greenlet than the one that has forked, wait forever instead: what it does is done in the
+    parent.
+    """
+    if _forker is not None:
+        from gevent import get_hub, getcurrent
+
+        while getcurrent() is not _forker:
+            get_hub().switch()
+    end(error)
+
+
+def end(error: BaseException | None) -> None:
+    """End this process: with status 0, or with that of a SystemExit, or with 1 and a traceback.
+
+    Exit functions are not run: they are the parent's. A child that has registered its own has to run them itself.
+    """
+    status = 1
+    if error is None:
+        status = 0
+        reports.write_stderr(_RETURNED.format(getpid()), reports.WARNING)
+    elif _is_greenlet_exit(error):
+        status = 0
+    elif isinstance(error, SystemExit) and (error.code is None or isinstance(error.code, int)):
+        status = 0 if error.code is None else error.code & 0xFF
+    else:
+        text = str(error.code) if isinstance(error, SystemExit) else reports.traceback_text(error)
+        reports.write_stderr(f"{text}\n{_FAILED.format(getpid())}", reports.ERROR)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception:  # noqa: BLE001, S110 - it is the application's, or there is none
+            pass
+    reports.flush(reports.PATIENCE)
+    _exit(status)
+
+
+def _is_greenlet_exit(error: BaseException) -> bool:
+    greenlet = sys.modules.get("greenlet")
+    return greenlet is not None and isinstance(error, greenlet.GreenletExit)
+
+
+def restore_signals(handlers: dict[int, Any], previous: dict[int, Any]) -> None:
+    """Put the ``previous`` handlers back, by signal, where those of the server are still set. In a child."""
+    for number, handler in handlers.items():
+        if signal.getsignal(number) is handler:
+            before = previous.get(number)
+            # None is a handler that Python did not install and cannot put back.
+            signal.signal(number, signal.SIG_DFL if before is None else before)
+
+
+def _after_fork_in_child() -> None:
+    global _forker
+    try:
+        hub = sys.modules.get("gevent.hub")
+        _forker = None if hub is None or hub._get_hub() is None else hub.getcurrent()
+        if not _in_child:
+            return
+        signal.set_wakeup_fd(-1)
+        _native.leave_engines()
+        functions = _in_child[::-1]
+        _in_child.clear()
+        for function in functions:
+            function()
+    finally:
+        _native.restore_signals()
+
+
+os.register_at_fork(
+    before=_native.block_signals,
+    after_in_parent=_native.restore_signals,
+    after_in_child=_after_fork_in_child,
+)

@@ -1,0 +1,161 @@
+"""The quarantine: a route that has crashed several workers is answered with 503 by the engine for a while.
+
+After a crash the supervisor has the workers record the routes of their calls, in shared memory (``recorded_routes`` of
+the native module). When another worker crashes, its record is judged (``crash_evidence.py``). A convicted route is put
+on a list that all workers read before they call the application. While nothing has crashed, workers record nothing.
+
+The list ends with a reload, because the new code may have mended the cause, and on request (``kirsch quarantine
+--lift``), as well as each route's own time does.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from kirsch import _native
+from kirsch.reports import ERROR, INFO
+from kirsch.supervisor.crash_evidence import WINDOW_SECONDS, Crash, Evidence, Record
+from kirsch.supervisor.system import how_ended
+from kirsch.supervisor.worker_plan import NEVER
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kirsch.scoreboard import Slot
+    from kirsch.supervisor.crash_evidence import Conviction
+    from kirsch.supervisor.service import Service
+    from kirsch.supervisor.worker_plan import Worker
+
+# How often the supervisor looks for a request to lift, while a route is in quarantine.
+_LOOK_SECONDS = 0.25
+
+# The crashes that a report names: the last ones.
+_SHOWN_MAX = 5
+
+
+class _Route:
+    """A route in quarantine. Times are seconds of CLOCK_MONOTONIC."""
+
+    def __init__(self, key: int, name: str, since: float, until: float) -> None:
+        self.key = key
+        self.name = name
+        self.since = since
+        self.until = until
+
+
+class Quarantine:
+    """Owns the list on the scoreboard."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._list = service.board.quarantine_list
+        self._evidence = Evidence()
+        self._routes: list[_Route] = []
+        # The number of the recording, which no earlier one had; None while nothing is recorded.
+        self._recording: int | None = None
+        self._recording_until = NEVER
+        self._generation = service.current.number
+        # The previous image of this program (SIGUSR2) has left its list. All workers are about to be replaced.
+        for name, _since, _until in service.board.quarantined():
+            service.report(INFO, f"{name} is no longer in quarantine: the server was upgraded")
+        secret = os.urandom(16)
+        half = len(secret) // 2
+        key = (int.from_bytes(secret[:half], "little"), int.from_bytes(secret[half:], "little"))
+        _native.start_quarantine(self._list, key)
+
+    def on_crash(self, worker: Worker, code: int) -> None:
+        """Handle the unexpected end of a worker, whose slot has not been released."""
+        seconds = self._service.chosen.quarantine
+        if not seconds or worker.slot is None or worker.generation < self._service.current.number:
+            return
+        now = time.monotonic()
+        if self._recording is not None and now >= self._recording_until:
+            self._recording = None
+        conviction = self._judge(worker, worker.slot, f"{worker} {how_ended(code)}", now)
+        if conviction is not None:
+            self._begin(conviction, now, seconds)
+        if self._recording is None:
+            self._recording = time.monotonic_ns() // 1_000_000
+        self._keep_recording(now)
+        self._publish()
+
+    def _judge(self, worker: Worker, slot: Slot, how: str, now: float) -> Conviction | None:
+        recording, unrecorded, records = _records(slot)
+        if self._recording is None:
+            crash = Crash(now, how, None)
+        elif recording == self._recording:
+            crash = Crash(now, how, records, unrecorded)
+        else:
+            crash = Crash(now, how, [])  # no call has begun since
+        ended: dict[int, int] = {}
+        for other in self._service.workers:
+            if other is not worker and other.slot is not None:
+                for record in _records(other.slot)[2] if self._recording is not None else ():
+                    ended[record.key] = ended.get(record.key, 0) + record.ended
+        return self._evidence.add(crash, ended)
+
+    def _begin(self, conviction: Conviction, now: float, seconds: float) -> None:
+        self._routes = [each for each in self._routes if each.key != conviction.key]
+        if len(self._routes) == _native.QUARANTINED_MAX:
+            self._lift(self._routes[:1], "too many routes are in quarantine")
+        self._routes.append(_Route(conviction.key, conviction.name, now, now + seconds))
+        crashes = conviction.crashes
+        shown = ", ".join(each.how for each in crashes[-_SHOWN_MAX:])
+        more = f" and {len(crashes) - _SHOWN_MAX} more" if len(crashes) > _SHOWN_MAX else ""
+        self._service.report(
+            ERROR,
+            f"{conviction.name} is in quarantine for {seconds:g} s (--quarantine), because it was running when workers "
+            f"crashed: {shown}{more}. Requests for it are answered with 503. To lift it earlier: SIGHUP, which reloads "
+            "the application, or kirsch quarantine --lift",
+        )
+
+    def _keep_recording(self, now: float) -> None:
+        """Record for as long as another crash can add to the evidence, or to that against a route in quarantine."""
+        self._recording_until = max([now, *(each.until for each in self._routes)]) + WINDOW_SECONDS
+
+    def _publish(self) -> None:
+        routes = [(each.key, int(each.until * 1e9), int(each.since * 1e9), each.name) for each in self._routes]
+        _native.publish_quarantine(self._list, self._recording, routes)
+
+    def due(self) -> float:
+        """The time at which :meth:`run_due` has something to do."""
+        if self._recording is None:
+            return NEVER
+        if not self._routes:
+            return self._recording_until
+        return min(time.monotonic() + _LOOK_SECONDS, *(each.until for each in self._routes))
+
+    def run_due(self, now: float) -> None:
+        """Lift what is to be lifted."""
+        if self._recording is None:
+            return
+        service = self._service
+        if service.current.number != self._generation:
+            self._generation = service.current.number
+            self._evidence = Evidence()
+            self._lift(self._routes, "the application was reloaded")
+        elif service.board.take_lift_request():
+            self._evidence = Evidence()
+            self._lift(self._routes, "kirsch quarantine --lift")
+        over = [each for each in self._routes if now >= each.until]
+        self._lift(over, "its time is over (--quarantine)")
+        if not self._routes and now >= self._recording_until:
+            self._recording = None
+            self._publish()
+
+    def _lift(self, routes: list[_Route], why: str) -> None:
+        if routes:
+            self._routes = [each for each in self._routes if each not in routes]
+            self._publish()
+        for route in routes:
+            self._service.report(INFO, f"{route.name} is no longer in quarantine: {why}")
+
+
+def _records(slot: Slot) -> tuple[int, int, list[Record]]:
+    """The number of a worker's recording, how many running calls are not in it, and the routes in it."""
+    recording, unrecorded, routes = _native.recorded_routes(slot.route_table)
+    records = [
+        Record(key, family, is_family, running, ended, since / 1e9, name)
+        for key, family, is_family, running, ended, since, name in routes
+    ]
+    return recording, unrecorded, records
