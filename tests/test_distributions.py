@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
 import os
 import re
@@ -122,29 +121,12 @@ def test_server_alone_checks_an_application(site: Site, tmp_path: Path) -> None:
     assert site.kirsch("--check-config", "hello:app").stdout == "hello:app is ok\n"
 
 
-def test_former_name_of_the_package_says_what_to_install(site: Site) -> None:
-    done = site.python("-c", "from kirsch.bench import ABSession")
-    last = done.stderr.splitlines()[-1]
-    assert last.startswith("ModuleNotFoundError: kirsch.bench is the package kirsch_bench")
-    assert last.endswith("pip install 'kirsch[bench]'")
-
-
-def test_former_name_of_the_package_is_the_package() -> None:
-    assert importlib.import_module("kirsch.bench") is kirsch_bench
-    program = "from kirsch.bench import ABSession, ab; assert ABSession is ab.ABSession; print(ABSession.__module__)"
+def test_package_runs_the_command() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
+        [sys.executable, "-m", "kirsch_bench", "--help"], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
-    assert (done.stdout, done.stderr) == ("kirsch_bench.ab\n", "")
-
-
-def test_former_module_runs_the_command() -> None:
-    for name in ("kirsch.bench", "kirsch_bench"):
-        done = subprocess.run(
-            [sys.executable, "-m", name, "--help"], capture_output=True, text=True, timeout=PATIENCE, check=False
-        )
-        assert (done.returncode, done.stderr) == (0, "")
-        assert done.stdout.startswith("usage: kirsch bench")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("usage: kirsch bench")
 
 
 @pytest.mark.slow
@@ -257,7 +239,6 @@ def test_wheel_of_the_server_holds_the_server_alone() -> None:
     files = {str(file) for file in importlib.metadata.files("kirsch") or ()}
     assert any(file.startswith("kirsch/_native.") for file in files)
     assert any(file.endswith("share/man/man1/kirsch.1") for file in files)
-    assert "kirsch/bench.py" in files  # the former name: a few lines
     assert not [file for file in files if re.match(r"kirsch/(?:bench|survey)/|kirsch/profile/report|kirsch_", file)]
     assert not _has_histograms(kirsch)
     assert _has_histograms(kirsch_bench)

@@ -75,13 +75,11 @@ LAYERS = (
     "_native",
 )
 
-# What nothing in the layers above imports: profiles, middleware, what applications use of WebSockets, and the former
-# name of kirsch_bench.
-LEAVES = frozenset({"bench", "profile", "middleware", "websocket", "client_socket"})
+# Modules that no layer above imports: profiles, middleware, and the interfaces of WebSockets for applications.
+LEAVES = frozenset({"profile", "middleware", "websocket", "client_socket"})
 
-# What the modules in LEAVES may import, of each other and of the layers.
+# The modules that each of LEAVES may import.
 BELOW_LEAVES: dict[str, set[str]] = {
-    "bench": set(),
     "client_socket": {"_native"},
     "middleware": {"middleware", "profile"},
     "profile": {"profile", "drivers"},
@@ -193,7 +191,7 @@ def test_profiles_and_middleware_import_little_of_the_server(module: str) -> Non
 def test_the_server_imports_no_other_distribution() -> None:
     for path in PACKAGE.rglob("*.py"):
         others = re.findall(r"^\s*(?:from|import) (kirsch_\w+)", path.read_text(encoding="utf-8"), re.M)
-        assert not others or path == PACKAGE / "bench.py", path
+        assert not others, path
 
 
 @pytest.mark.parametrize(("folder", "name"), PACKAGES, ids=lambda value: value if isinstance(value, str) else "")
