@@ -286,6 +286,18 @@ def test_reload_lifts_the_quarantine(serve: Serve, preload: tuple[str, ...]) -> 
     crash(site, lambda: get(site, "/boom"))
 
 
+@pytest.mark.parametrize("preload", [(), ("--preload",)])
+def test_upgrade_lifts_the_quarantine(serve: Serve, preload: tuple[str, ...]) -> None:
+    site = start(serve, "threads", *preload)
+    crash(site, lambda: get(site, "/boom"), 3)
+    site.wait_for(QUARANTINED)
+    assert_refused(get(site, "/boom"))
+    site.send(signal.SIGUSR2)
+    site.wait_for(r"\[INFO\] GET /boom is no longer in quarantine: the server was upgraded$")
+    site.wait_for(r"SIGUSR2: done")
+    crash(site, lambda: get(site, "/boom"))
+
+
 def test_failed_reload_lifts_nothing(serve: Serve, write_app: Callable[[str], str], tmp_path: Path) -> None:
     module = write_app(
         """
