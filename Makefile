@@ -118,7 +118,7 @@ slow-parts:
 
 .PHONY: fuzz-briefly
 fuzz-briefly:
-	@$(MAKE) fuzz FUZZ_RUNS=10000 FUZZ_ARGS='-verbosity=0 -seed=1'
+	@$(MAKE) fuzz FUZZ_REPEATABLE=--repeatable FUZZ_RUNS=10000 FUZZ_ARGS='-verbosity=0 -seed=1'
 
 .PHONY: test-query-slow
 test-query-slow:
@@ -184,7 +184,7 @@ robustness: build $(STAMPS)/test ## Measure misbehaving applications under Kirsc
 	$(BIN)/python scripts/robustness.py --out target/robustness --table docs/robustness.md
 
 .PHONY: test-bench
-test-bench: build $(STAMPS)/test ## Run kirsch-bench's tests
+test-bench: build $(STAMPS)/test test-system ## Run kirsch-bench's tests
 	$(BIN)/python -m pytest $(PYTEST_SLOW_ARGS) $(PYTEST_RERUNS) packages/kirsch-bench/tests
 
 .PHONY: test-path
@@ -350,7 +350,7 @@ test-asan: same-python ## Run quick tests against a server that is built with Ad
 	scripts/test_asan.sh $(abspath $(BIN))/python
 
 .PHONY: check
-check: check-rust check-pythons check-python check-module check-docs ## Check formats, lints, types, the stub against the module, and generated docs
+check: check-rust check-pythons check-python check-module check-docs ## Check formats, lints, types, the stub against the module, generated docs, and phrases in comments
 
 .PHONY: check-rust
 check-rust: $(STAMPS)/venv
@@ -382,6 +382,7 @@ check-module: build $(STAMPS)/check
 .PHONY: check-docs
 check-docs: $(STAMPS)/venv
 	$(BIN)/python scripts/settings_page.py --check
+	$(BIN)/python scripts/prose.py
 
 .PHONY: fix
 fix: $(STAMPS)/check ## Apply the formatters and the lints' safe fixes
@@ -476,14 +477,8 @@ FUZZ_TARGETS ?= $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 fuzz: ## Fuzz each target for FUZZ_SECONDS, from the seeds in tests/corpus; what breaks one stays in fuzz/artifacts
 	@bash tests/system_packages.sh c++:g++
 	cd fuzz && RUSTFLAGS="$(FUZZ_FLAGS)" cargo build --release --target $(FUZZ_HOST) $(addprefix --bin ,$(FUZZ_TARGETS))
-	@cd fuzz; for target in $(FUZZ_TARGETS); do \
-		echo "== $$target"; \
-		./seed.sh $$target; \
-		mkdir -p artifacts/$$target; \
-		target/$(FUZZ_HOST)/release/$$target corpus/$$target -dict=http1.dict -print_final_stats=1 \
-			-artifact_prefix=artifacts/$$target/ $(FUZZ_ARGS) \
-			$(if $(FUZZ_RUNS),-runs=$(FUZZ_RUNS),-max_total_time=$(FUZZ_SECONDS)); \
-	done
+	@scripts/fuzz.sh $(FUZZ_REPEATABLE) target/$(FUZZ_HOST)/release '$(FUZZ_TARGETS)' $(FUZZ_ARGS) \
+		$(if $(FUZZ_RUNS),-runs=$(FUZZ_RUNS),-max_total_time=$(FUZZ_SECONDS))
 
 # A program that counts its basic blocks holds the ceilings, with the same kind of compiler flags as above. Built without
 # them it prints nanoseconds, which depend on the machine.

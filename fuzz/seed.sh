@@ -3,12 +3,14 @@
 # streams as a peer sends them, so a case is a seed as it is; for `chunked` it is what stands behind the first blank line.
 #
 #   fuzz/seed.sh [TARGET...]     default: every target
+#   CORPUS=/tmp/x fuzz/seed.sh   copies them to another folder than fuzz/corpus
 set -euo pipefail
 cd "$(dirname "$0")"
+CORPUS=${CORPUS:-corpus}
 
 [ $# -gt 0 ] || set -- head chunked connection response answers proxy forwarded fastcgi uwsgi scgi files websocket handshake
 for target in "$@"; do
-    mkdir -p "corpus/$target"
+    mkdir -p "$CORPUS/$target"
     case $target in
     response | answers) cases=(seeds/response/*.http) ;;
     proxy) cases=(../tests/corpus/proxy/{valid,invalid}/*.bin) ;;
@@ -24,16 +26,16 @@ for target in "$@"; do
         if [ "$target" = chunked ]; then
             grep -qia '^transfer-encoding' "$case" || continue
             # A head's lines are text; the rest must come through byte for byte.
-            LC_ALL=C sed '1,/^\r$/d' "$case" >"corpus/$target/$name"
+            LC_ALL=C sed '1,/^\r$/d' "$case" >"$CORPUS/$target/$name"
         elif [ "$target" = handshake ]; then
             # The target writes the request line, Host and the blank line.
-            tail -n +3 "$case" | head -n -1 >"corpus/$target/$name"
+            tail -n +3 "$case" | head -n -1 >"$CORPUS/$target/$name"
         elif [ "$target" = forwarded ]; then
             # Behind the request line and Host.
-            tail -n +3 "$case" >"corpus/$target/$name"
+            tail -n +3 "$case" >"$CORPUS/$target/$name"
         else
-            cp "$case" "corpus/$target/$name"
+            cp "$case" "$CORPUS/$target/$name"
         fi
     done
-    echo "$target: $(find "corpus/$target" -type f | wc -l) seeds and finds in fuzz/corpus/$target"
+    echo "$target: $(find "$CORPUS/$target" -type f | wc -l) seeds and finds"
 done

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Runs the fuzz targets that `make fuzz` has built, from the seeds of tests/corpus.
+#
+#   scripts/fuzz.sh [--repeatable] FOLDER 'TARGET...' [ARGUMENT OF LIBFUZZER...]
+#
+# FOLDER holds the programs. Without --repeatable, each run continues from the finds of earlier ones in fuzz/corpus.
+# With it, a run with the same -seed and -runs tries the same inputs on every machine, so that what CI finds, a developer
+# finds too: it begins from the seeds alone in the order of their names, at fixed addresses (libFuzzer's mutations depend
+# on those of comparisons), and does not read its finds again (which depends on the time).
+set -euo pipefail
+cd "$(dirname "$0")/../fuzz"
+
+repeatable=
+if [ "$1" = --repeatable ]; then
+    repeatable=yes
+    shift
+fi
+folder=$1 targets=$2
+shift 2
+
+runner=()
+if [ -n "$repeatable" ]; then
+    if setarch --addr-no-randomize true 2>/dev/null; then
+        runner=(setarch --addr-no-randomize)
+    else
+        echo "setarch cannot fix addresses here: other inputs than elsewhere are tried."
+    fi
+fi
+
+for target in $targets; do
+    echo "== $target"
+    mkdir -p "artifacts/$target"
+    options=(-dict=http1.dict -print_final_stats=1 "-artifact_prefix=artifacts/$target/")
+    if [ -n "$repeatable" ]; then
+        seeds=$(mktemp -d)
+        CORPUS="$seeds" ./seed.sh "$target"
+        find "$seeds/$target" -type f | LC_ALL=C sort | paste -sd, >"$seeds/list"
+        mkdir "$seeds/finds"
+        status=0
+        "${runner[@]}" "$folder/$target" "$seeds/finds" "${options[@]}" -reload=0 "-seed_inputs=@$seeds/list" "$@" || status=$?
+        rm -r "$seeds"
+        [ "$status" = 0 ] || exit "$status"
+    else
+        ./seed.sh "$target"
+        "$folder/$target" "corpus/$target" "${options[@]}" "$@"
+    fi
+done
