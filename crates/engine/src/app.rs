@@ -1,4 +1,4 @@
-//! The one way up: what the engine asks of an application.
+//! The interface between the engine and an application: the methods that the engine calls.
 
 use crate::net::{Net, Peer};
 use crate::protocol::Protocol;
@@ -9,24 +9,25 @@ use wire::message::{Client, Draft, Fault, PartialRequestLine, RequestHead};
 use wire::proxy::ProxyFault;
 use wire::websocket::{Kind, Opening};
 
-/// How far an application got with a response.
+/// The progress that an application has made with a response.
 #[derive(Debug)]
 pub enum Progress<R> {
-    /// It has been written as a whole.
+    /// The application has written the whole response.
     Done,
-    /// The peer reads slower than the application writes ([`Reply::is_full`]): go on when it has caught up.
+    /// The peer reads slower than the application writes ([`Reply::is_full`]). The engine resumes the response when the
+    /// peer has read everything that was sent.
     Blocked(R),
-    /// There is more, and others wait: go on in the next poll.
+    /// The response is not complete, but other connections wait. The engine resumes it in the next poll.
     Yield(R),
-    /// A WebSocket ([`Engine::accept_websocket`](crate::Engine::accept_websocket)): go on when a message is there, or its
-    /// end.
+    /// The response is a WebSocket ([`Engine::accept_websocket`](crate::Engine::accept_websocket)). The engine resumes
+    /// it when a message or the end of the WebSocket has arrived.
     Listening(R),
-    /// It broke off after its head had left; the peer has to see the cut.
+    /// The response ended early, after its head had been sent. The peer must be able to see that it is incomplete.
     Cut,
 }
 
 impl<R> Progress<R> {
-    /// The response, if there is more of it.
+    /// Returns the response if it is not complete.
     pub(crate) fn into_response(self) -> Option<R> {
         match self {
             Progress::Blocked(response) | Progress::Yield(response) | Progress::Listening(response) => Some(response),
@@ -35,12 +36,12 @@ impl<R> Progress<R> {
     }
 }
 
-/// An answer that the engine gave by itself.
+/// An answer that the engine gave instead of the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The status that the peer got.
     pub status: u16,
-    /// The rule that it broke; `None` if it was too slow or the engine could not serve it.
+    /// The rule that the request broke; `None` if the request was too slow or the engine could not serve it.
     pub fault: Option<Fault>,
     /// Seconds for which the application still refuses such requests ([`App::refuses`]); `None` for any other refusal.
     pub quarantine: Option<u32>,
@@ -70,7 +71,7 @@ impl From<Fault> for Refusal {
     }
 }
 
-/// One sentence about a refusal for which no rule was broken.
+/// Returns one sentence about a refusal with this status whose request broke no rule.
 fn explanation(status: u16) -> &'static str {
     match status {
         408 => "The request took too long to arrive.",
@@ -81,12 +82,12 @@ fn explanation(status: u16) -> &'static str {
     }
 }
 
-/// Why the engine closes a connection without an answer.
+/// The reason why the engine closes a connection without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejection {
-    /// The peer is none of those that may send a header of the PROXY protocol, and the listener demands one.
+    /// The listener demands a header of the PROXY protocol, and this peer is not allowed to send one.
     NotAllowed,
-    /// The listener is for web servers, which name the clients of their requests, and the peer is no trusted proxy.
+    /// The listener is for web servers, which name the clients of their requests, and the peer is not a trusted proxy.
     NotTrusted,
     /// The connection does not begin with a header of the PROXY protocol, and the listener demands one.
     Header(ProxyFault),
@@ -106,115 +107,120 @@ impl fmt::Display for Rejection {
     }
 }
 
-/// Why accepting pauses.
+/// The reason why the engine does not accept connections for a while.
 #[derive(Debug)]
 pub enum AcceptPause {
-    /// As many connections are open as were asked for.
+    /// The configured number of connections is open.
     Connections(usize),
-    /// As many are open as the limit on descriptors leaves room for, some being kept free for everything else.
+    /// The number of open connections has reached the limit that the descriptors allow. Some descriptors stay free for
+    /// other uses.
     Descriptors(usize),
-    /// The system refused.
+    /// The operating system returned an error.
     Failed(std::io::Error),
 }
 
 /// An event for the operator's log or counters.
 #[derive(Debug)]
 pub enum Report {
-    /// Accepting pauses until a connection has closed.
+    /// The engine accepts no connection until one has closed.
     AcceptPaused(AcceptPause),
-    /// A file became shorter while it was sent; its response was cut.
+    /// A file became shorter while the engine sent it. The engine cut the response.
     FileShrank,
-    /// Code of ours panicked while it served a connection; the message. That connection is gone.
+    /// The engine's code panicked while it served a connection, which is now closed. Holds the message of the panic.
     Panicked(String),
-    /// A static file could not be read: its path, and why.
+    /// The engine could not read a static file. Holds the path and the reason.
     StaticFileFailed(String),
-    /// A WebSocket was closed because messages take all of [`WebSocketConfig::memory`](crate::WebSocketConfig::memory),
-    /// which has so many bytes. Reported once a minute.
+    /// The engine closed a WebSocket because messages use all of
+    /// [`WebSocketConfig::memory`](crate::WebSocketConfig::memory). Holds that limit in bytes. Reported at most once a
+    /// minute.
     MessageMemoryFull(usize),
-    /// A request body could not be kept in a file; its request got 507 or 500.
+    /// The engine could not store a request body in a file. The client got 507 or 500.
     SpoolFailed(std::io::Error),
 }
 
-/// Says which exchange a call answers. It is given out with [`Work`] and goes back with
-/// [`Engine::complete`](crate::Engine::complete); until then the exchange is kept, whatever its client does.
+/// The right to answer one exchange. The engine returns it with [`Work`], and the caller gives it back with
+/// [`Engine::complete`](crate::Engine::complete). Until then the engine keeps the exchange, whatever its client does.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Ticket {
     pub(crate) call: CallId,
 }
 
 impl Ticket {
-    /// The call that it is for.
+    /// Returns the call that this ticket belongs to.
     #[must_use]
     pub fn call(&self) -> CallId {
         self.call
     }
 }
 
-/// Names a call by its connection and its exchange there. It is valid from when the call's [`Ticket`] was given out until
-/// [`Engine::complete`](crate::Engine::complete) has taken it back as done or cut.
+/// An identifier of a call: its connection and its exchange on that connection. It is valid from the moment when the
+/// engine returns the call's [`Ticket`] until [`Engine::complete`](crate::Engine::complete) has taken that ticket back
+/// as done or cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallId {
     pub(crate) slot: usize,
     pub(crate) exchange: u32,
 }
 
-/// What the protocol of an application keeps of a request for its response.
+/// The properties of a request that the protocol needs for its response.
 pub(crate) type RequestOf<A> = <<A as App>::Protocol as Protocol>::Request;
 
-/// What writes a response.
+/// The type that writes a response.
 pub(crate) type SenderOf<A> = <<A as App>::Protocol as Protocol>::Sender;
 
-/// What the application has to do. It may take long, so the engine returns it to the polling thread.
+/// A task for the application. It may take long, so the engine returns it to the polling thread and does not run it
+/// itself.
 pub enum Work<A: App> {
-    /// A request to be answered.
+    /// The application has to answer this request.
     Call(Ticket, A::Request),
-    /// A response that may go on.
+    /// The application can continue this response.
     Resume(Ticket, A::Response),
-    /// A response that cannot go on, because its peer has left or was too slow; its connection is gone.
+    /// This response cannot continue, because its peer has left or was too slow. Its connection is closed.
     Abandon(A::Response),
 }
 
-/// An application, as the engine sees it. All methods are called from within the engine's own: none of them may wait,
-/// or do what the application's user wrote.
+/// An application, as the engine sees it. The engine calls these methods from within its own. None of them may wait or
+/// run code that the application's user wrote.
 ///
 /// The order for one connection is [`connect`](Self::connect), then for each request [`begin`](Self::begin), with a
-/// body [`receive`](Self::receive), and then either it is handed out as [`Work`] or given up with
+/// body [`receive`](Self::receive), and then the engine either returns the request as [`Work`] or gives it up with
 /// [`abandon_request`](Self::abandon_request).
 pub trait App: Sized {
-    /// What stands for the operating system.
+    /// The type that represents the operating system.
     type Net: Net;
-    /// What the connections speak.
+    /// The protocol of the connections.
     type Protocol: Protocol;
-    /// Kept with each connection.
+    /// The data that the application keeps with each connection.
     type Connection;
-    /// A request whose head is here and whose body may not be.
+    /// A request whose head has been received. Its body may not have been.
     type Request;
     /// A response under way.
     type Response;
-    /// Body bytes that the engine may keep until the peer has taken them. A thread of the engine may read them; it
-    /// drops none.
+    /// Body bytes that the engine may keep until the peer has received them. A thread of the engine may read chunks,
+    /// but drops none.
     type Chunk: AsRef<[u8]> + Send + 'static;
-    /// Names a thread or greenlet that waits in the middle of a call.
+    /// An identifier of a thread or greenlet that waits in the middle of a call.
     type Waiter;
-    /// A message of a WebSocket that the application has not taken.
+    /// A message of a WebSocket that the application has not received yet.
     type Message;
 
-    /// A peer has connected.
+    /// Called when a peer has connected.
     fn connect(&mut self, peer: &Peer) -> Self::Connection;
 
-    /// Returns how the engine answers the request instead of the application, if the application wants none of these
-    /// requests now. Asked before [`begin`](Self::begin), so it has to be cheap.
+    /// Returns the answer that the engine gives instead of the application, if the application refuses such requests
+    /// now. The engine calls this before [`begin`](Self::begin) for each request, so it has to be cheap.
     #[inline]
     fn refuses(&mut self, head: &RequestHead<'_>, is_websocket: bool) -> Option<Refusal> {
         let _ = (head, is_websocket);
         None
     }
 
-    /// A head has arrived. It is borrowed: what the request needs of it is taken now.
+    /// Called when a head has arrived. The head is borrowed, so this method copies everything that the request needs.
     fn begin(&mut self, head: &RequestHead<'_>, connection: &mut Self::Connection) -> Self::Request;
 
-    /// A head has arrived that asks for a WebSocket, and breaks no rule of that. What `opening` offers is kept until the
-    /// request is answered ([`Engine::accept_websocket`](crate::Engine::accept_websocket)).
+    /// Called when a head has arrived that asks for a WebSocket and breaks no rule of the handshake. The engine keeps
+    /// the offers in `opening` until the request is answered
+    /// ([`Engine::accept_websocket`](crate::Engine::accept_websocket)).
     fn begin_websocket(
         &mut self,
         head: &RequestHead<'_>,
@@ -225,37 +231,40 @@ pub trait App: Sized {
         self.begin(head, connection)
     }
 
-    /// A message of a WebSocket has arrived; UTF-8 if it is text. It is kept until the application takes it.
+    /// Called when a message of a WebSocket has arrived. Text is valid UTF-8. The engine keeps the returned message
+    /// until the application receives it.
     fn message(&mut self, kind: Kind, bytes: Cow<'_, [u8]>) -> Self::Message;
 
-    /// Whether the request's body is to be received as a whole before the application is called, where the
-    /// [configuration](crate::Config::buffer_bodies) has bodies buffered at all.
+    /// Returns true if the engine has to receive the whole request body before it calls the application. Asked only if
+    /// the [configuration](crate::Config::buffer_bodies) enables buffering.
     fn buffers(&mut self, request: &Self::Request) -> bool {
         let _ = request;
         true
     }
 
-    /// The request's body is here as a whole. Not called for a request without one, nor where bodies are not buffered.
+    /// Called when the whole request body has been received. Not called if a request has no body or if its body is not
+    /// buffered.
     fn receive(&mut self, request: &mut Self::Request, body: Body<'_>);
 
-    /// The request is whole, and waits until a thread is free to call the application.
+    /// Called when the request is ready and waits for a thread that can call the application.
     fn queued(&mut self, request: &mut Self::Request) {
         let _ = request;
     }
 
-    /// The request will not be called, because its body did not come, or because it waited for too long; `refusal` says
-    /// what its peer was told, if it was still there.
+    /// Called when the engine gives up a request because its body did not arrive or because it waited for too long.
+    /// `refusal` is the answer to the peer, if the peer was still connected.
     fn abandon_request(&mut self, request: Self::Request, refusal: Option<Refusal>);
 
-    /// What was waited for ([`Engine::wait_for_input`](crate::Engine::wait_for_input),
-    /// [`Engine::wait_for_output`](crate::Engine::wait_for_output)) is the case, or never will be.
+    /// Called when the condition that `waiter` waits for ([`Engine::wait_for_input`](crate::Engine::wait_for_input),
+    /// [`Engine::wait_for_output`](crate::Engine::wait_for_output)) has become true, or never will.
     fn wake(&mut self, waiter: Self::Waiter);
 
-    /// The connection has been idle for a while: what is kept for speed alone can go.
+    /// Called when the connection has been idle for a while. The application can drop data that it keeps only for
+    /// speed.
     fn idle(&mut self, connection: &mut Self::Connection);
 
-    /// The engine has answered by itself what never became a request. `line` is what could be read of its request line.
-    /// `client` is that of the connection, where it is not the peer of the socket.
+    /// Called when the engine has answered input that never became a request. `line` is the readable part of its
+    /// request line. `client` is the client of the connection, if that is not the peer of the socket.
     fn refused(
         &mut self,
         refusal: Refusal,
@@ -264,17 +273,17 @@ pub trait App: Sized {
         connection: &mut Self::Connection,
     );
 
-    /// The engine closes a connection without an answer, before the first request.
+    /// Called when the engine closes a connection without an answer, before the first request.
     fn rejected(&mut self, rejection: Rejection, connection: &mut Self::Connection) {
         let _ = (rejection, connection);
     }
 
-    /// The engine has answered a request with a static file, or said why there is none. `body_bytes`: of the response's
-    /// body.
+    /// Called when the engine has answered a request with a static file, or with an error because there is none.
+    /// `body_bytes` is the length of the response's body.
     fn served(&mut self, head: &RequestHead<'_>, response: &Draft, body_bytes: u64, connection: &mut Self::Connection) {
         let _ = (head, response, body_bytes, connection);
     }
 
-    /// Something happened that an operator should know.
+    /// Reports an event to the operator.
     fn report(&mut self, report: Report);
 }

@@ -1,28 +1,29 @@
-//! Output that is held back for a moment, because more may follow at once.
+//! Deferred output: output that the engine holds back for a moment because more may follow at once.
 //!
 //! An application that produces its response in small parts, one soon after the other, would cost a system call for
-//! each; so would pipelined requests. What is composed is therefore held while the application works on the next part.
-//! But no part may be held back for as long as that takes (PEP 3333, "Buffering and Streaming"): the ticker thread
-//! calls [`Engine::tick`](crate::Engine::tick) every [`TICK`] while output is deferred, and what was not touched since
-//! the tick before is sent.
+//! each; so would pipelined requests. The engine therefore holds composed output while the application works on the
+//! next part. But no part may be delayed until the next one is ready (PEP 3333, "Buffering and Streaming"). So the
+//! ticker thread calls [`Engine::tick`](crate::Engine::tick) every [`TICK`] while output is deferred, and the engine
+//! sends all output that has not changed since the previous tick.
 
 use std::time::Duration;
 
-/// How long the application may keep a part waiting.
+/// The interval between two ticks. A part of a response waits for one or two of them.
 pub const TICK: Duration = Duration::from_millis(1);
 
-/// Which connections hold output back. One that no longer does is taken out at the next tick.
+/// The connections that hold output back. The next tick removes a connection that no longer does.
 #[derive(Debug, Default)]
 pub(crate) struct DeferredOutput {
     pub(crate) slots: Vec<usize>,
-    /// Counts the ticks.
+    /// The number of ticks so far.
     pub(crate) tick: u64,
 }
 
 impl DeferredOutput {
-    /// Has every slot looked at once, by `look`, which gets the number of this tick and says whether it still holds.
+    /// Calls `look` once for every slot, with the number of this tick. `look` returns true if the connection still
+    /// holds output back.
     pub(crate) fn tick(&mut self, mut look: impl FnMut(usize, u64) -> bool) {
-        // What is sent in between and held again stands there once more.
+        // A connection that sent its output and then deferred more is in the list twice.
         self.slots.sort_unstable();
         self.slots.dedup();
         self.slots.retain(|&slot| look(slot, self.tick));

@@ -1,32 +1,33 @@
-//! Output while it is composed: bytes of the protocol and small parts copied behind each other, large parts where
-//! they lie, all sent in one call.
+//! Composing output: protocol bytes and small parts are copied into one buffer, large parts stay in place, and one call
+//! sends everything.
 
 use crate::config::{COPY_AT_MOST, WRITE_BUFFER};
 use crate::output::Output;
 use crate::transport::{Moved, Transport};
 use std::io::{self, IoSlice};
 
-/// Large parts that one call gathers.
+/// The number of large parts that one call sends.
 const CHUNKS: usize = 32;
 
-/// What one connection will send next. It belongs to the connection only while it holds something; between two it is
-/// in the engine's store.
+/// The output that one connection will send next. A connection has a composer only while there is output; an unused one
+/// is in the engine's store.
 #[derive(Debug)]
 pub(crate) struct Composer<C> {
-    /// What is written here follows all chunks so far.
+    /// Bytes of the protocol and small parts. Bytes that are appended here follow all chunks so far.
     pub(crate) bytes: Vec<u8>,
     chunks: Vec<Chunk<C>>,
     chunk_bytes: usize,
-    /// So many bytes have left already. What they belonged to is let go by [`clear`](Self::clear) or
-    /// [`move_to`](Self::move_to) only: sending drops no chunk.
+    /// The number of bytes that have been sent. Sending drops no chunk: only [`clear`](Self::clear) and
+    /// [`move_to`](Self::move_to) do.
     sent: usize,
-    /// Sending has failed: the peer is gone.
+    /// True if sending has failed, because the peer is gone.
     pub(crate) failed: bool,
-    /// Held back until the tick after this one, if nothing sends it before.
+    /// The number of the tick at which output was deferred. The tick after this one sends it, if nothing has sent it
+    /// before.
     pub(crate) deferred: Option<u64>,
 }
 
-/// See [`Composer::mark`].
+/// A position in the composed output. See [`Composer::mark`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {
     bytes: usize,
@@ -34,7 +35,7 @@ pub(crate) struct Mark {
     chunk_bytes: usize,
 }
 
-/// The first `end` bytes of `content`, to be sent when `bytes` has been sent up to `at`.
+/// A large part: the first `end` bytes of `content`, to be sent when `bytes` has been sent up to `at`.
 #[derive(Debug)]
 struct Chunk<C> {
     at: usize,
@@ -47,27 +48,28 @@ impl<C: AsRef<[u8]>> Composer<C> {
         Self { bytes: Vec::new(), chunks: Vec::new(), chunk_bytes: 0, sent: 0, failed: false, deferred: None }
     }
 
-    /// Whether nothing is composed, sent or not.
+    /// Returns true if the composer holds no output, sent or unsent.
     pub(crate) fn is_empty(&self) -> bool {
         self.bytes.is_empty() && self.chunks.is_empty()
     }
 
-    /// Whether all of it has left.
+    /// Returns true if all output has been sent.
     pub(crate) fn is_sent(&self) -> bool {
         self.sent == self.length()
     }
 
-    /// Whether some of it has left, so that nothing may be added before the rest is dealt with.
+    /// Returns true if some output has been sent or sending has failed. Then nothing may be added before the rest is
+    /// moved or cleared.
     pub(crate) fn is_begun(&self) -> bool {
         self.sent > 0 || self.failed
     }
 
-    /// The place behind what is composed.
+    /// Returns the position behind the output composed so far.
     pub(crate) fn mark(&self) -> Mark {
         Mark { bytes: self.bytes.len(), chunks: self.chunks.len(), chunk_bytes: self.chunk_bytes }
     }
 
-    /// Drops what was composed behind the mark. None of it may have been sent.
+    /// Drops the output behind the mark. None of it may have been sent.
     pub(crate) fn rewind(&mut self, mark: Mark) {
         if mark.bytes == 0 && mark.chunks == 0 {
             return self.clear();
@@ -77,22 +79,22 @@ impl<C: AsRef<[u8]>> Composer<C> {
         self.chunk_bytes = mark.chunk_bytes;
     }
 
-    /// Whether enough has come together to be sent.
+    /// Returns true if there is enough output to send it now.
     pub(crate) fn is_full(&self) -> bool {
         self.length() > WRITE_BUFFER || self.chunks.len() == CHUNKS
     }
 
-    /// Bytes that have not left.
+    /// Returns the number of bytes that have not been sent.
     pub(crate) fn unsent(&self) -> usize {
         self.length() - self.sent
     }
 
-    /// Bytes composed.
+    /// Returns the number of composed bytes.
     fn length(&self) -> usize {
         self.bytes.len() + self.chunk_bytes
     }
 
-    /// Adds the first `end` bytes of `chunk`.
+    /// Appends the first `end` bytes of `chunk`.
     pub(crate) fn push(&mut self, chunk: C, end: usize) {
         if end <= COPY_AT_MOST {
             self.bytes.extend_from_slice(&chunk.as_ref()[..end]);
@@ -111,8 +113,8 @@ impl<C: AsRef<[u8]>> Composer<C> {
         self.deferred = None;
     }
 
-    /// Sends as much of what has not left as the socket takes, in one call. Returns the bytes sent. `ends`: the end of
-    /// output follows at once, and leaves with the last bytes where the transport can do that.
+    /// Sends as many unsent bytes as the socket takes, in one call. Returns the number of bytes sent. `ends`: the end
+    /// of output follows at once, and the transport sends it with the last bytes if it can.
     pub(crate) fn send(&mut self, transport: &mut impl Transport, ends: bool) -> io::Result<usize> {
         let moved = if self.chunks.is_empty() {
             transport.send(&[IoSlice::new(&self.bytes[self.sent..])], ends)
@@ -143,7 +145,7 @@ impl<C: AsRef<[u8]>> Composer<C> {
         }
     }
 
-    /// What is composed, in its order; at most two parts for each chunk and one behind the last.
+    /// Returns the composed output in order: at most two parts for each chunk and one behind the last.
     fn parts(&self) -> impl Iterator<Item = &[u8]> {
         let mut from = 0;
         let behind_chunks = self.chunks.last().map_or(0, |last| last.at);
@@ -154,7 +156,7 @@ impl<C: AsRef<[u8]>> Composer<C> {
         with_chunks.chain(std::iter::once(&self.bytes[behind_chunks..]))
     }
 
-    /// Moves what has not left behind what waits in `output`.
+    /// Moves the unsent output to the end of `output`.
     pub(crate) fn move_to(&mut self, output: &mut Output<C>) {
         let mut skip = self.sent;
         let mut from = 0;

@@ -1,4 +1,4 @@
-//! What an engine is told once.
+//! The configuration of an engine.
 
 use crate::memory::BodyMemory;
 use crate::protocol::ProtocolKind;
@@ -12,86 +12,95 @@ use wire::websocket::DeflateSettings;
 /// Limits and times of an engine. A `None` time is no limit.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Bounds on a message.
+    /// The limits on the size of an HTTP message.
     pub limits: Limits,
-    /// Connections at a time; at the bound, accepting pauses and the kernel's backlog fills.
+    /// The maximum number of open connections. At the limit the engine stops accepting and the kernel's backlog fills.
     pub connections: usize,
-    /// What is spoken at each listener, in their order; HTTP/1 where it is not said.
+    /// The protocol of each listener, in their order; HTTP/1 for listeners beyond the end of the list.
     pub protocols: Vec<ProtocolKind>,
-    /// For each listener whether a connection has to begin with a header of the PROXY protocol; not where it is not said.
+    /// For each listener, true if a connection has to begin with a header of the PROXY protocol; false for listeners
+    /// beyond the end of the list.
     pub proxy_listeners: Vec<bool>,
-    /// The peers that may send such a header; `None`: all.
+    /// The peers that may send a header of the PROXY protocol; `None` for all peers.
     pub proxy_from: Option<Trusted>,
     /// The proxies that are trusted to name the client of a request; `None`: the client is the peer of the socket.
     pub trust: Option<Trust>,
-    /// Requests that one connection may have under way at a time, where its protocol has more than one.
+    /// The number of concurrent requests on one connection, for protocols that allow more than one.
     pub exchanges: usize,
-    /// At the bound, close the connection that has waited longest for its client to send, and accept. For servers whose
-    /// clients say what they want at once, so that silent ones keep no other client out.
+    /// True if the engine, at the limit of connections, closes the connection that has waited longest for its client to
+    /// send, and accepts a new one. For servers whose clients send their request at once, so that silent clients keep
+    /// no other client out.
     pub evicts_silent: bool,
-    /// Engines that share the process's limit on descriptors, this one included.
+    /// The number of engines that share the process's limit on descriptors, this one included.
     pub engines: usize,
-    /// How long a connection may be idle between requests. The default outlasts the 60 s of the usual proxies and
-    /// load balancers, so that it is they who close: a server that closes first can cross a request on its way.
+    /// The time that a connection may be idle between requests. The default is longer than the 60 s of the usual
+    /// proxies and load balancers, so that they close first. If the server closes first, a request may already be on
+    /// its way.
     pub keep_alive: Option<Duration>,
-    /// From the first byte of a head, or from accepting, to its end.
+    /// The time that a head may take to arrive, from its first byte or from accepting the connection.
     pub header_timeout: Option<Duration>,
-    /// How long a request body may stand still, and the grace before `min_rate` counts.
+    /// The time that a request body may make no progress, and the grace period before `min_rate` applies.
     pub body_timeout: Option<Duration>,
-    /// How long a response may stand still because the peer does not read, and the grace before `min_rate` counts.
+    /// The time that a response may make no progress because the peer does not read, and the grace period before
+    /// `min_rate` applies.
     pub write_timeout: Option<Duration>,
-    /// Bytes per second that a body or a response must average, once its grace is over; 0 for no limit. It is what
-    /// ends a peer that sends one byte every so often.
+    /// The minimum average rate of a body or a response after its grace period, in bytes per second; 0 for no limit.
+    /// This limit ends the connection of a peer that sends one byte every so often.
     pub min_rate: u64,
-    /// Bytes of a request body kept in memory; a longer one goes to an unlinked file.
+    /// The number of bytes of a request body that are kept in memory. A longer body goes to an unlinked file.
     pub body_memory: usize,
-    /// What all request bodies together may take of memory, from their first byte until their responses are complete. A
-    /// body for which there is no room goes to a file, however short it is; of one that is handed on as it arrives only
-    /// [`LEAST_AHEAD`] bytes are read ahead then. Engines that are given clones share it.
+    /// The memory that all request bodies together may use, from their first byte until their responses are complete.
+    /// If there is no room, a body goes to a file, however short it is. If the application reads the body as it
+    /// arrives, the engine then reads only [`LEAST_AHEAD`] bytes ahead. Engines with clones of this value share the
+    /// limit.
     pub body_memory_total: BodyMemory,
-    /// Whether a request is handed out only when its body is here as a whole.
+    /// True if the engine returns a request only after it has received the whole body.
     pub buffer_bodies: bool,
-    /// Requests that may wait for a thread to call the application. While as many do, no further one is read; those
-    /// whose bodies were under way, or that came behind an answer on their connection, may still join them.
+    /// The number of requests that may wait for a thread to call the application. At the limit the engine reads no
+    /// further request. Requests whose bodies were being received, or that followed an answer on their connection, may
+    /// still join the queue.
     pub queue: usize,
-    /// How long a request may wait so.
+    /// The time that a request may wait for such a thread.
     pub queue_timeout: Option<Duration>,
-    /// The Server field; empty leaves it out.
+    /// The value of the Server field; if it is empty, the field is left out.
     pub server: String,
-    /// GET and HEAD of this path, with whatever query, are answered by the engine: how the server is. Empty for none.
-    /// Of each connection that has to wait, a few bytes are read then, to see whether it asks for this.
+    /// The path of health checks; empty for none. The engine itself answers GET and HEAD of this path, with any query,
+    /// with the state of the server. If there is such a path, the engine reads a few bytes of each connection that has
+    /// to wait, to see if it asks for this path.
     pub health_path: String,
-    /// Requests that the engine answers with files.
+    /// The static files, with which the engine answers requests.
     pub static_files: Option<Arc<StaticFiles>>,
-    /// How long no thread may poll, while connections wait, before the server counts as stalled; `None`: forever.
+    /// The time after which the server counts as stalled if connections wait and no thread polls; `None` for never.
     pub stalled_after: Option<Duration>,
-    /// Requests may ask for a WebSocket; `None`: what asks for one is an ordinary request.
+    /// The settings of WebSockets. `None`: a request that asks for a WebSocket is an ordinary request.
     pub websocket: Option<WebSocketConfig>,
 }
 
 /// Limits and times of WebSockets. A `None` time is no limit.
 #[derive(Clone, Debug)]
 pub struct WebSocketConfig {
-    /// Bytes of a message, after inflating. A longer one is answered with close code 1009.
+    /// The maximum length of a message in bytes, after decompression. A longer message is answered with close code
+    /// 1009.
     pub message: usize,
-    /// What all WebSockets together may take of memory for messages that have not come to their end, and for those that
-    /// the application has not taken. One for which there is no room closes its WebSocket with code 1013. What takes
-    /// no more than [`LEAST_AHEAD`] bytes of a WebSocket is not counted.
+    /// The memory that all WebSockets together may use for incomplete messages and for messages that the application
+    /// has not received yet. A message for which there is no room closes its WebSocket with code 1013. A WebSocket that
+    /// uses no more than [`LEAST_AHEAD`] bytes is not counted.
     pub memory: BodyMemory,
-    /// Messages that may wait for the application. While as many do, or [`READ_AHEAD`] bytes, nothing is read.
+    /// The number of messages that may wait for the application. While this many messages or [`READ_AHEAD`] bytes wait,
+    /// the engine does not read from the client.
     pub queue: usize,
-    /// How messages are compressed; `None`: they are not.
+    /// The settings of compression; `None` for no compression.
     pub deflate: Option<DeflateSettings>,
-    /// How often a client is pinged; `None`: never.
+    /// The interval between pings; `None` for no pings.
     pub ping_interval: Option<Duration>,
-    /// How long a client may send nothing at all after a ping.
+    /// The time that a client may send nothing at all after a ping.
     pub ping_timeout: Option<Duration>,
-    /// A handshake that breaks a rule is refused; otherwise it is an ordinary request.
+    /// True if the engine refuses a handshake that breaks a rule; otherwise it handles it as an ordinary request.
     pub refuses_broken: bool,
 }
 
 impl Config {
-    /// The limits on memory that bodies and messages share.
+    /// Returns the limits on the memory of request bodies and of messages.
     pub fn memories(&self) -> impl Iterator<Item = &BodyMemory> {
         let messages = self.websocket.as_ref().map(|websocket| &websocket.memory);
         [&self.body_memory_total].into_iter().chain(messages)
@@ -143,48 +152,49 @@ impl Default for Config {
     }
 }
 
-/// The shared read buffer: one `recv` takes this much at most.
+/// The size of the shared read buffer in bytes: the most that one `recv` receives.
 pub(crate) const READ_BUFFER: usize = 64 << 10;
-/// Output that is still being composed is sent when it exceeds this.
+/// The number of composed bytes above which the output is sent.
 pub(crate) const WRITE_BUFFER: usize = 128 << 10;
-/// Body parts up to this size are copied behind the head; larger ones are gathered from where they lie. The copy of a
-/// few KiB costs about as much as one more element of a gathered send.
+/// The size in bytes up to which body parts are copied behind the head. Larger parts are sent from where they are.
+/// Copying a few KiB costs about as much as one more element of a gathered send.
 pub(crate) const COPY_AT_MOST: usize = 4 << 10;
-/// Requests of one connection that are answered one after the other before others are handled, however many its peer
-/// has sent at once.
+/// The number of requests of one connection that are answered before other connections are handled, however many its
+/// peer has sent at once.
 pub(crate) const CALLS_PER_ROUND: usize = 64;
-/// Connections accepted from one listener in a poll.
+/// The number of connections accepted from one listener in a poll.
 pub(crate) const ACCEPTS_PER_POLL: usize = 64;
-/// So many bytes are read at a time of a connection that has to wait, to see whether it is a health check. They hold an
-/// ordinary check as a whole.
+/// The number of bytes read at a time from a connection that has to wait, to see if it asks for a health check. An
+/// ordinary health check fits into them.
 pub(crate) const GLANCE: usize = 1 << 10;
-/// How long a connection must have waited at a listener before the watchdog accepts there: where other processes accept from the same one, they have had their chance.
+/// The time that a connection must have waited at a listener before the watchdog accepts it. Other processes that
+/// accept from the same listener had time to do so before.
 pub(crate) const WATCHDOG_AFTER: Duration = Duration::from_millis(180);
-/// Connections that it accepts from one listener at a time.
+/// The number of connections that the watchdog accepts from one listener at a time.
 pub(crate) const WATCHDOG_ACCEPTS: usize = 128;
-/// Connections accepted from one listener before it is closed: more than any backlog holds.
+/// The number of connections accepted from one listener before the engine closes it: more than any backlog holds.
 pub(crate) const ACCEPTS_AT_STOP: usize = 65_536;
-/// How long a connection lingers after its last response, so that the response is not destroyed by a reset while
-/// the peer still sends (RFC 9112 section 9.6), and how much it may send.
+/// The time that a connection lingers after its last response, so that a reset does not destroy the response while the
+/// peer still sends (RFC 9112 section 9.6).
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
-/// How long the application may keep the socket of a connection that it has hijacked when its call is over: enough for a
+/// The time that the application may keep the socket of a hijacked connection after its call has returned: enough for a
 /// client to answer a Close frame.
 pub(crate) const HIJACK_LINGER: Duration = Duration::from_secs(10);
-/// Bytes discarded while lingering.
+/// The number of bytes that a connection discards while it lingers.
 pub(crate) const LINGER_BYTES: u64 = 4 << 20;
-/// How long descriptors are given to become free before accepting is tried again.
+/// The time that the engine waits for free descriptors before it tries to accept again.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
-/// After this long without a request a connection gives back what it keeps for speed.
+/// The time without a request after which a connection frees the memory that it keeps for speed.
 pub(crate) const IDLE_AFTER: Duration = Duration::from_secs(1);
-/// How long connections stay open once the engine stops on which no request is, or not even a whole head: one may be on
-/// its way to us. The default of [`Engine::stop`](crate::Engine::stop)'s callers.
+/// The time that connections without a complete request head stay open after the engine has begun to stop, because a
+/// request may be on its way. The default of [`Engine::stop`](crate::Engine::stop)'s callers.
 pub const STOP_GRACE: Duration = Duration::from_millis(500);
-/// How long a connection on which nothing has ever arrived stays open once the engine stops, at most. Browsers open
-/// connections that they may never use, and send the request again if such a connection is closed. A client that
-/// connects because it has a request sends it within this time, unless the network loses two packets.
+/// The maximum time that a connection on which nothing has ever arrived stays open after the engine has begun to stop.
+/// Browsers open connections that they may never use, and send the request again if such a connection is closed. A
+/// client that connects because it has a request sends it within this time, unless the network loses two packets.
 pub const UNUSED_GRACE: Duration = Duration::from_secs(2);
-/// Body bytes that are read ahead of an application that takes a body as it arrives.
+/// The number of body bytes that the engine reads ahead for an application that reads a body as it arrives.
 pub(crate) const READ_AHEAD: usize = 64 << 10;
-/// The same while there is no memory left for more: it goes beyond the bound, because a call that waits for its body has
-/// to get on.
+/// The number of body bytes read ahead when the memory limit is reached. It exceeds the limit because a call that waits
+/// for its body must be able to continue.
 pub(crate) const LEAST_AHEAD: usize = 4 << 10;

@@ -1,7 +1,7 @@
-//! One connection: receives, serves, sends, and knows when time is up.
+//! A connection, which receives, serves and sends, and has its deadlines.
 //!
-//! A connection owns a transport, a protocol, and the exchanges that are under way on it. [`Connection::drive`] does all
-//! that can be done without waiting and sets the deadlines of what is waited for next.
+//! A connection owns a transport, a protocol, and the exchanges that are under way on it. [`Connection::drive`] does
+//! everything that is possible without waiting, and sets the deadlines of the next waits.
 //!
 //! ```text
 //!   Open ─── the last response is complete, or a request was refused ──▶ Closing ─▶ Linger ─▶ closed
@@ -9,14 +9,15 @@
 //!     └─ the application takes the connection over ─▶ Hijacked ─▶ closed, or Gone
 //! ```
 //!
-//! Where each exchange stands is its own affair ([`crate::exchange`]). A connection that is over but for calls that are
-//! out is `Gone`: its slot stays taken until they come back.
+//! Each exchange has its own state ([`crate::exchange`]). A connection that has ended while calls of the application
+//! still run is `Gone`: it keeps its slot until these calls return.
 //!
-//! While output waits for the peer, nothing is read, parsed or produced for this connection: that is the backpressure, in
-//! both directions. With a serial protocol, nothing of the next request is read while an exchange is under way either.
+//! While output waits for the peer, the engine reads, parses and produces nothing for this connection. This is
+//! backpressure in both directions. With a serial protocol the engine does not read the next request while an exchange
+//! is under way either.
 //!
-//! This file has the states and the steps of the state machine. What the connection receives, sends and waits for, how it
-//! ends, and what belongs to heads, bodies and calls stands in files of its own.
+//! This file has the states and the steps of the state machine. Receiving, sending, waiting and ending, and the
+//! handling of heads, bodies and calls are in separate files.
 
 mod body;
 mod call;
@@ -59,25 +60,25 @@ pub use hijack::{HijackId, HijackRefusal, Hijacked};
 pub(crate) use watchdog::Serviced;
 pub(crate) use websocket::Sending;
 
-/// What becomes of a connection that was driven.
+/// The action that the engine takes after it has driven a connection.
 pub(crate) enum NextAction<A: App> {
-    /// It waits for its transport, a deadline, or calls.
+    /// The connection waits for its transport, a deadline, or calls.
     Wait,
-    /// It could go on, but others should have their turn.
+    /// The connection could go on, but the engine serves other connections first.
     Again,
-    /// A request may be there that cannot even wait now.
+    /// A request may have arrived, but the queue of requests is full.
     AwaitRoom,
-    /// A request is ready to be answered; its exchange is `Running`.
+    /// The application has to answer a request. Its exchange is `Running`.
     Call(Index, A::Request),
-    /// A response may go on; its exchange is `Running`.
+    /// The application can continue a response. Its exchange is `Running`.
     Resume(Index, A::Response),
-    /// A message is there for a response that listens, and waits for a thread.
+    /// A message has arrived for a response that listens. The response waits for a thread.
     Enqueue(Index),
-    /// It is over.
+    /// The connection has ended.
     Close,
 }
 
-/// What follows a step of [`Connection::drive`].
+/// The result of a step of [`Connection::drive`].
 enum Step<A: App> {
     Next,
     Stop(NextAction<A>),
@@ -88,54 +89,56 @@ pub(crate) struct Connection<A: App> {
     slot: usize,
     lifecycle: Lifecycle,
     protocol: A::Protocol,
-    /// Proxies in front of the server, where there can be some.
+    /// The proxies in front of the server, if there can be any.
     front: Option<Box<Front>>,
     exchanges: Exchanges<A>,
     input: Inbound,
     send: Outbound<A::Chunk>,
-    /// `None` until the application is told of the connection, before it is driven for the first time.
+    /// The application's data for the connection. `None` until the engine calls [`App::connect`], before it drives the
+    /// connection for the first time.
     pub(crate) app: Option<A::Connection>,
-    /// What the connection as a whole waits for.
+    /// The wait of the connection as a whole, and its deadline.
     timer: Timer,
-    /// When it was last driven.
+    /// The time when the connection was last driven.
     touched: Millis,
     turn: Turn,
     history: History,
-    /// The protocol knows that no further exchange is to be begun. Multiplexed protocols only.
+    /// True if the protocol has been told that no further exchange may begin. Multiplexed protocols only.
     has_announced_end: bool,
     watched: Watched,
     schedule: Schedule,
-    /// A call has left output waiting, and the next poll sets the deadline.
+    /// True if a call has left output waiting. The next poll sets the deadline.
     has_stale_deadline: bool,
-    /// It has become a WebSocket.
+    /// True if the connection has become a WebSocket.
     is_upgraded: bool,
-    /// The last time that it was driven took much work.
+    /// True if driving the connection took much work the last time.
     was_busy: bool,
-    /// The head that the reader keeps ([`RequestHead::retained`](wire::message::RequestHead::retained)) has a field
-    /// Upgrade. So the fields of heads that resemble it need not be looked at.
+    /// True if the head that the reader keeps ([`RequestHead::retained`](wire::message::RequestHead::retained)) has a
+    /// field Upgrade. So the engine need not search the fields of heads that resemble it.
     has_upgrade_field: bool,
 }
 
-/// Whether a connection goes on.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lifecycle {
     Open,
-    /// The last response is leaving.
+    /// The connection sends its last response.
     Closing(Closing),
-    /// All is sent; what the peer still sends is discarded until it closes, up to so many bytes.
+    /// Everything has been sent. The engine discards the peer's bytes until the peer closes, up to this number of
+    /// bytes.
     Linger(u64),
-    /// The application speaks to the peer itself. `serial`: no other hijacked connection has it.
+    /// The application communicates with the peer itself. `serial` is unique among hijacked connections.
     Hijacked {
         serial: u64,
         holder: Holder,
     },
-    /// The peer is gone, or needs nothing more.
+    /// The peer is gone, or the server need not send it anything more.
     Gone,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Closing {
-    /// The peer asked for it and has sent nothing more.
+    /// The peer asked for the close and has sent nothing more.
     Orderly,
     /// The peer may still be sending.
     Linger,
@@ -143,29 +146,29 @@ enum Closing {
     Reset,
 }
 
-/// What of the application has a hijacked connection.
+/// The part of the application that has a hijacked connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Holder {
-    /// Its call, which has not returned.
+    /// The call, which has not returned.
     Call,
-    /// Its socket alone: the call is over, and has not closed it.
+    /// Only the socket: the call has returned and has not closed it.
     Socket,
 }
 
-/// Requests that became ready in the round with this number.
+/// The number of requests that became ready in one round.
 struct Turn {
     round: u64,
     called: usize,
 }
 
-/// What has happened on the connection so far.
+/// The history of the connection so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum History {
-    /// No request has come.
+    /// No request has arrived.
     New,
-    /// One has; what it left behind for speed is kept.
+    /// A request has arrived. The memory that it left for speed is kept.
     Served,
-    /// One has, and what was kept for speed has been given back.
+    /// A request has arrived, and the memory kept for speed has been freed.
     Rested,
 }
 
@@ -205,18 +208,18 @@ impl<A: App> Connection<A> {
         }
     }
 
-    /// Whether it has become a WebSocket.
+    /// Returns true if the connection has become a WebSocket.
     pub(crate) fn is_upgraded(&self) -> bool {
         self.is_upgraded
     }
 
-    /// Whether it has many exchanges at a time.
+    /// Returns true if the connection can have several exchanges at a time.
     #[inline]
     pub(crate) fn is_multiplexed(&self) -> bool {
         self.protocol.is_multiplexed()
     }
 
-    /// The poller has reported readiness.
+    /// Notes the readiness that the poller has reported.
     pub(crate) fn note_readiness(&mut self, readable: bool, read_closed: bool) {
         if readable {
             self.input.note_readable();
@@ -230,37 +233,38 @@ impl<A: App> Connection<A> {
         CallId { slot: self.slot, exchange }
     }
 
-    /// The call that what is received next belongs to, as far as it is known.
+    /// Returns the call that the next received bytes belong to, as far as it is known.
     fn next_call(&self) -> CallId {
         self.call(self.exchanges.next_index())
     }
 
-    /// Whether the application has seen the last of its peer, and only calls are left.
+    /// Returns true if the peer is gone and the connection exists only because calls have not returned.
     pub(crate) fn is_left_over(&self) -> bool {
         self.lifecycle == Lifecycle::Gone && self.exchanges.has_calls()
     }
 
-    /// Whether nothing is left of it but calls that are not expected to come back.
+    /// Returns true if the peer is gone and only calls are left that are not expected to return.
     pub(crate) fn is_written_off(&self) -> bool {
         self.is_left_over() && !self.exchanges.any(|exchange| !exchange.is_written_off())
     }
 
-    /// Whether a head is awaited, or a body that is received as a whole.
+    /// Returns true if the connection waits for a head, or for a body that is received as a whole.
     fn is_receiving(&self) -> bool {
         self.lifecycle == Lifecycle::Open && (self.exchanges.is_empty() || self.exchanges.first.is_receiving())
     }
 
-    /// Whether a head may be read now: no exchange is in its way.
+    /// Returns true if the connection may read a head now, because no exchange prevents it.
     fn awaits_head(&self) -> bool {
         self.lifecycle == Lifecycle::Open && (self.is_multiplexed() || self.exchanges.first.is_free())
     }
 
-    /// Whether no exchange is under way, and one could begin.
+    /// Returns true if no exchange is under way and a new one could begin.
     fn is_between_exchanges(&self) -> bool {
         self.lifecycle == Lifecycle::Open && self.exchanges.is_empty()
     }
 
-    /// Whether it may go on for long, because it receives a body or has just done much work: others come first.
+    /// Returns true if the connection may need much work, because it receives a body or has just done much work. The
+    /// engine serves others first.
     pub(crate) fn is_bulk(&self) -> bool {
         if self.was_busy {
             return true;
@@ -277,35 +281,36 @@ impl<A: App> Connection<A> {
         }
     }
 
-    /// Whether it has asked for nothing yet.
+    /// Returns true if the connection has not asked for anything yet.
     pub(crate) fn is_new(&self) -> bool {
         let is_untouched = self.history == History::New && !self.awaits_room() && !self.has_output();
         is_untouched && self.is_between_exchanges()
     }
 
-    /// Whether a call is out for it, so that its slot has to be kept.
+    /// Returns true if a call for this connection has not returned, so that its slot must be kept.
     pub(crate) fn has_calls(&self) -> bool {
         self.exchanges.has_calls()
     }
 
-    /// Whether this exchange is an open WebSocket.
+    /// Returns true if this exchange is an open WebSocket.
     pub(crate) fn has_websocket(&self, exchange: Index) -> bool {
         self.exchanges.get(exchange).is_some_and(Exchange::has_websocket)
     }
 
-    /// Whether the request of this exchange waits for a thread that calls the application.
+    /// Returns true if the request of this exchange, or a message of its WebSocket, waits for a thread that calls the
+    /// application.
     pub(crate) fn is_queued(&self, exchange: Index) -> bool {
         self.exchanges.get(exchange).is_some_and(Exchange::is_queued)
     }
 
-    /// Does all that can be done without waiting, and sets the deadlines of what is waited for next.
+    /// Does everything that is possible without waiting, and sets the deadlines of the next waits.
     pub(crate) fn drive(&mut self, context: &mut EngineContext<A>, buffer: &mut [u8], app: &mut A) -> NextAction<A> {
         self.touched = context.now;
         if self.turn.round != context.round {
             self.turn = Turn { round: context.round, called: 0 };
         }
         context.meter.begin_turn();
-        // A connection that has called in this round lets others go on sooner if there is much to do.
+        // If there is much to do, a connection that has already begun a call in this round yields to others.
         let most_calls = if context.meter.is_stage_over() { 1 } else { CALLS_PER_ROUND };
         let has_turn = self.turn.called < most_calls;
         let mut action = NextAction::Again;
@@ -320,10 +325,10 @@ impl<A: App> Connection<A> {
             }
         }
         match action {
-            // A step that stops to wait has just flushed. Doing so again could drain what is waited for, and then nothing
-            // would drive the connection on.
+            // A step that stops to wait has just flushed. A second flush could send the output that the connection
+            // waits for, and then no event would drive the connection again.
             NextAction::Again if !self.flush(context) => action = self.abort(context, app),
-            // What was composed for requests before this one goes with its response, if that comes within a tick.
+            // Output composed for earlier requests leaves with this one's response, if that is ready within a tick.
             NextAction::Call(..) => self.defer(context),
             _ => {}
         }
@@ -344,7 +349,7 @@ impl<A: App> Connection<A> {
         action
     }
 
-    /// Tells the observer what the request that is received waits for next.
+    /// Tells the observer what the request that is being received waits for next.
     #[cold]
     fn observe_wait(&self, action: &NextAction<A>, context: &mut EngineContext<A>) {
         let (call, stage) = match action {
@@ -356,17 +361,17 @@ impl<A: App> Connection<A> {
         context.observer.switch(call, stage);
     }
 
-    /// The call of the request whose head or body is received.
+    /// Returns the call of the request whose head or body is being received.
     fn receiving_call(&self) -> CallId {
         if self.exchanges.first.is_receiving() { self.call(0) } else { self.next_call() }
     }
 
-    /// One step: send, then go on with a response, or with input that is here, or receive.
+    /// Does one step: sends output, then continues a response, or serves stored input, or receives.
     fn step(&mut self, context: &mut EngineContext<A>, buffer: &mut [u8], app: &mut A) -> Step<A> {
         if self.is_websocket() {
             return self.step_websocket(context, buffer, app);
         }
-        // Answers to pipelined requests leave together.
+        // Answers to pipelined requests are sent together.
         let is_composing =
             !self.has_output() && self.send.composer.as_ref().is_some_and(|out| !out.is_full()) && !context.is_full;
         if is_composing && self.awaits_head() && self.input.has_unseen() && !self.protocol.must_write_control() {
@@ -380,7 +385,7 @@ impl<A: App> Connection<A> {
         }
         if self.has_output() {
             if !self.is_multiplexed() {
-                // A slow client may leave, too.
+                // A client that reads slowly may leave, too.
                 self.look_for_departure(0, app);
             }
             return Step::Stop(if self.send.waiting.is_paused() { NextAction::Again } else { NextAction::Wait });
@@ -392,7 +397,8 @@ impl<A: App> Connection<A> {
                 }
                 let has_frames = || self.send.composer.as_ref().is_some_and(|out| !out.is_sent());
                 if self.is_multiplexed() && (self.lifecycle != Lifecycle::Open || has_frames()) {
-                    // Frames of exchanges whose clients take more; or the end, which follows the last one at once.
+                    // Send frames of exchanges whose clients accept more, or close the connection directly after the
+                    // last frame.
                     return Step::Next;
                 }
             }
@@ -402,7 +408,8 @@ impl<A: App> Connection<A> {
                 self.transport.reset_on_drop();
                 return Step::Stop(self.end_connection(context, app));
             }
-            // Closing while unread bytes lie in the socket would be a reset, which destroys what is on its way.
+            // If the socket is closed while it has unread bytes, the kernel sends a reset, which destroys output on its
+            // way.
             Lifecycle::Closing(Closing::Orderly) if self.input.is_empty() && !self.input.is_readable() => {
                 return Step::Stop(self.end_connection(context, app));
             }
@@ -429,8 +436,8 @@ impl<A: App> Connection<A> {
         self.receive_some(context, buffer, app)
     }
 
-    /// Goes on with the exchanges of an open connection that has nothing to send. Returns what comes of it, unless there
-    /// may be input to be served.
+    /// Continues the exchanges of an open connection that has nothing to send. Returns the resulting action; `None` if
+    /// there may be input to serve.
     fn go_on_with_exchanges(&mut self, context: &mut EngineContext<A>, app: &mut A) -> Option<NextAction<A>> {
         if self.is_multiplexed() {
             return self.go_on_with_all(context, app);
@@ -438,7 +445,7 @@ impl<A: App> Connection<A> {
         match &mut self.exchanges.first.state {
             State::Suspended(suspended) => {
                 if std::mem::replace(&mut suspended.until, Until::Output) == Until::Turn {
-                    // It has had its share of this turn.
+                    // The response has used its share of this turn.
                     return Some(NextAction::Again);
                 }
                 Some(self.resume(0, context))
@@ -453,7 +460,7 @@ impl<A: App> Connection<A> {
         }
     }
 
-    /// Whether the client of a call has left, as far as can be seen.
+    /// Returns true if the client of a call has left, as far as the server can tell.
     pub(crate) fn has_client_left(&self, exchange: Index) -> bool {
         let is_detached = self.exchanges.get(exchange).is_none_or(|exchange| match &exchange.state {
             State::Detached(detached) => detached.cause != Cause::Hijacked,
@@ -467,7 +474,7 @@ fn known<C>(app: &mut Option<C>) -> &mut C {
     app.as_mut().expect("the application is told of a connection before it is driven")
 }
 
-/// What a client gets whose request the server has no thread for.
+/// The answer to a request for which the server has no thread.
 const BUSY: Refusal = Refusal::of_status(503);
 
 pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {

@@ -1,4 +1,4 @@
-//! What all connections of an engine share while one of them is driven.
+//! The state that all connections of an engine share while the engine drives one of them.
 
 use crate::app::{App, Refusal, Report};
 use crate::coalescing::DeferredOutput;
@@ -14,13 +14,13 @@ use std::time::Duration;
 use wire::message::{Field, Stamp};
 use wire::websocket::{CloseCode, Compression};
 
-/// How the engine serves connections.
+/// The phase of the engine's life, which determines how it serves connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Serving,
     /// Each response is the last one of its connection.
     Draining,
-    /// The same, and a connection without a request has no longer than `grace` for one.
+    /// As `Draining`, and a connection without a request is closed after `grace`.
     Stopping {
         grace: Duration,
     },
@@ -31,7 +31,7 @@ impl Phase {
         matches!(self, Self::Stopping { .. })
     }
 
-    /// How long a connection may be without a request, if the engine stops.
+    /// Returns the time that a connection may be without a request, if the engine stops.
     pub(crate) fn grace(self) -> Option<Duration> {
         match self {
             Self::Stopping { grace } => Some(grace),
@@ -45,7 +45,7 @@ impl Phase {
         }
     }
 
-    /// Returns whether connections have less time than before.
+    /// Begins to stop, or shortens the grace period. Returns true if connections have less time than before.
     pub(crate) fn stop(&mut self, grace: Duration) -> bool {
         let is_less = self.grace().is_none_or(|earlier| grace < earlier);
         if is_less {
@@ -59,7 +59,7 @@ impl Phase {
 pub(crate) struct EngineContext<A: App> {
     pub(crate) config: Config,
     pub(crate) now: Millis,
-    /// Seconds since 1970, which the stamp shows.
+    /// The time in the stamp, in seconds since 1970.
     pub(crate) wall: u64,
     pub(crate) stamp: Stamp,
     pub(crate) statistics: Statistics,
@@ -68,43 +68,45 @@ pub(crate) struct EngineContext<A: App> {
     #[allow(clippy::vec_box, reason = "connections take them and give them back as they are")]
     pub(crate) spare: Vec<Box<Composer<A::Chunk>>>,
     pub(crate) deferred: DeferredOutput,
-    /// Whether the application produces the parts of a response without pauses, as far as is known.
+    /// True if the application produces the parts of a response without pauses, as far as the engine knows.
     pub(crate) parts_come_fast: bool,
-    /// Scratch for heads.
+    /// Scratch memory for the fields of heads.
     pub(crate) fields: Vec<Field>,
-    /// Scratch for the chunks of a body that were received together, and for frames.
+    /// Scratch memory for chunks of a body that were received together, and for frames.
     pub(crate) chunks: Vec<u8>,
     pub(crate) meter: Meter,
     pub(crate) phase: Phase,
-    /// Requests that wait for a thread that calls the application.
+    /// The number of requests that wait for a thread that calls the application.
     pub(crate) queued: usize,
-    /// Whether the thread that polls the engine may call the application.
+    /// True if the thread that polls the engine may call the application.
     pub(crate) may_call: bool,
-    /// No thread can call the application now, and as many requests wait as may: no further one is read.
+    /// True if no thread can call the application now and the queue of requests is full. Then the engine reads no
+    /// further request.
     pub(crate) is_full: bool,
-    /// Connections in a row whose client asked with the first request for them to be closed after it.
+    /// The number of consecutive connections whose client asked with the first request to close the connection after
+    /// it.
     pub(crate) brief_in_a_row: u32,
-    /// Counts how often there was nothing more to do.
+    /// The number of times that the engine had nothing more to do.
     pub(crate) round: u64,
-    /// Times the stages of requests, while a profile is taken.
+    /// The timer of the stages of requests, while a profile is taken.
     pub(crate) observer: Option<Box<Stages>>,
-    /// Answers what asks for the server's health.
+    /// The responder that answers health checks.
     pub(crate) responder: HealthResponder,
-    /// Answers what asks for a static file.
+    /// The responder that answers requests for static files.
     pub(crate) files: Option<Box<FileResponder>>,
-    /// Responses that cannot go on, for the application to let go of.
+    /// The responses that cannot continue. The application has to drop them.
     pub(crate) abandoned: Vec<A::Response>,
     /// Compressors that all WebSockets share.
     pub(crate) compression: Compression,
-    /// The last number that a WebSocket was given.
+    /// The serial number of the newest WebSocket.
     pub(crate) websocket_serial: u64,
-    /// When a WebSocket was last reported that was closed for want of memory.
+    /// The time of the last report that a WebSocket was closed for lack of memory.
     overload_reported: Option<Millis>,
-    /// WebSockets are closed with this code: the engine drains or stops.
+    /// The code with which the engine closes WebSockets, if it drains or stops.
     pub(crate) websocket_end: Option<CloseCode>,
 }
 
-/// How much work compressing a message is, from 1 to 9.
+/// The compression level of messages, from 1 (fast) to 9 (small).
 const COMPRESSION_LEVEL: u8 = 6;
 
 impl<A: App> EngineContext<A> {
@@ -141,8 +143,8 @@ impl<A: App> EngineContext<A> {
         }
     }
 
-    /// Reports that a WebSocket was closed for want of memory, unless another one was in the last minute: each costs its
-    /// client a few bytes.
+    /// Reports that a WebSocket was closed for lack of memory, at most once a minute, because a client can cause such a
+    /// close with a few bytes.
     pub(crate) fn report_overload(&mut self, app: &mut A) {
         const INTERVAL: Millis = 60_000;
         let is_new = self.overload_reported.is_none_or(|reported| self.now >= reported.saturating_add(INTERVAL));
@@ -159,12 +161,12 @@ impl<A: App> EngineContext<A> {
         self.spare.pop().unwrap_or_else(|| Box::new(Composer::new()))
     }
 
-    /// Whether each response is the last one of its connection.
+    /// Returns true if each response is the last one of its connection.
     pub(crate) fn is_draining(&self) -> bool {
         self.phase != Phase::Serving
     }
 
-    /// How the server is while it is polled.
+    /// Returns the state of the server while a thread polls it.
     pub(crate) fn health(&self) -> Health {
         if self.is_draining() {
             Health::Draining
@@ -175,7 +177,7 @@ impl<A: App> EngineContext<A> {
         }
     }
 
-    /// Seconds after which a refused request may be tried again.
+    /// Returns the number of seconds after which the client may repeat a refused request.
     pub(crate) fn retry_after(&self, refusal: Refusal) -> Option<u64> {
         let timeout = self.config.queue_timeout;
         if let Some(seconds) = refusal.quarantine {

@@ -1,4 +1,4 @@
-//! Coarse time. Deadlines are fields of connections, checked by one sweep over all of them; there are no timers.
+//! Coarse time. Deadlines are fields of connections. One sweep checks all of them; there are no timers.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(crate) fn millis(duration: Duration) -> Millis {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// When the next sweep is due: not before the earliest deadline, and at most once per [`Sweep::GRAIN`].
+/// The time of the next sweep: not before the earliest deadline, and at most once per [`Sweep::GRAIN`].
 ///
 /// Invariant: no deadline of a connection is before `due - GRAIN`.
 #[derive(Debug)]
@@ -28,20 +28,20 @@ pub(crate) struct Sweep {
 }
 
 impl Sweep {
-    /// How late a deadline can be noticed.
+    /// The longest delay with which a deadline is noticed, in milliseconds.
     pub(crate) const GRAIN: Millis = 100;
 
     pub(crate) fn new() -> Self {
         Self { due: Millis::MAX }
     }
 
-    /// Notes that a connection has this deadline.
+    /// Schedules a sweep for this deadline of a connection.
     pub(crate) fn note(&mut self, deadline: Millis) {
         self.due = self.due.min(deadline.saturating_add(Self::GRAIN));
     }
 
-    /// Whether a sweep is due. If so, the caller checks all connections and calls [`note`](Self::note) for each
-    /// remaining deadline.
+    /// Returns true if a sweep is due. Then the caller has to check all connections and call [`note`](Self::note) for
+    /// each remaining deadline.
     pub(crate) fn begin(&mut self, now: Millis) -> bool {
         if !self.is_due(now) {
             return false;
@@ -50,19 +50,20 @@ impl Sweep {
         true
     }
 
-    /// When the next sweep is due; `Millis::MAX` for never.
+    /// Returns the time when the next sweep is due; `Millis::MAX` for never.
     pub(crate) fn due(&self) -> Millis {
         self.due
     }
 
-    /// Whether a sweep is due at `now`.
+    /// Returns true if a sweep is due at `now`.
     pub(crate) fn is_due(&self, now: Millis) -> bool {
         now >= self.due
     }
 }
 
-/// The deadline of a transfer that has to make progress: `timeout` after its last progress at `moved`, and, once the
-/// first `timeout` has passed, the time at which its mean rate falls below `rate` bytes per second (0: no such limit).
+/// Returns the deadline of a transfer that has to make progress: the earlier of `timeout` after its last progress at
+/// `moved`, and, once the first `timeout` has passed, the time at which its mean rate falls below `rate` bytes per
+/// second (0: no such limit).
 pub(crate) fn transfer(timeout: Option<Duration>, rate: u64, begun: Millis, moved: Millis, bytes: u64) -> Millis {
     let Some(timeout) = timeout else { return Millis::MAX };
     let stalled = moved.saturating_add(millis(timeout));
@@ -73,7 +74,7 @@ pub(crate) fn transfer(timeout: Option<Duration>, rate: u64, begun: Millis, move
     stalled.min(begun.saturating_add(millis(timeout)).saturating_add(earned))
 }
 
-/// What is waited for; each has its time limit.
+/// The event that a connection or an exchange waits for. Each has its own time limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// The beginning of the next request.
@@ -86,50 +87,50 @@ pub(crate) enum Wait {
     Body,
     /// A thread that calls the application.
     Queue,
-    /// The peer, to take more.
+    /// Room for output: the peer has to read.
     Output,
-    /// The application, or nothing that has a limit here.
+    /// The application, or anything else without a time limit here.
     App,
-    /// The peer, to close.
+    /// The close of the connection by the peer.
     Linger,
-    /// The peer of a WebSocket: that it lives, or answers a Close frame, or ends its message.
+    /// The peer of a WebSocket: a sign that it is alive, its answer to a Close frame, or the end of its message.
     WebSocket,
-    /// The application, to close the socket of a connection that it has hijacked.
+    /// The application, which has to close the socket of a connection that it has hijacked.
     Hijacker,
 }
 
-/// What is waited for, since when, and until when.
+/// A wait with its beginning and its deadline.
 #[derive(Debug)]
 pub(crate) struct Timer {
     pub(crate) wait: Wait,
-    /// When it must have come; `Millis::MAX` for never.
+    /// The time when the wait must end; `Millis::MAX` for never.
     pub(crate) deadline: Millis,
-    /// Since when it is waited for.
+    /// The time when the wait began.
     pub(crate) since: Millis,
-    /// When a transfer that is waited for last got on, and how far that was.
+    /// The time when an awaited transfer last made progress, and the number of bytes transferred by then.
     progressed: Millis,
     transferred: u64,
 }
 
 impl Timer {
     pub(crate) fn new(now: Millis) -> Self {
-        // `App`, so that the first wait that has a limit is another one, which sets a deadline.
+        // `App` has no limit. So the first wait with a limit differs from it and sets a deadline.
         Self { wait: Wait::App, deadline: Millis::MAX, since: now, progressed: now, transferred: 0 }
     }
 
-    /// Whether the time is up.
+    /// Returns true if the deadline has passed.
     pub(crate) fn is_late(&self, now: Millis) -> bool {
         self.deadline <= now
     }
 
-    /// Waits for `wait` from now on. Returns what was waited for before, and for how long, if that is something else.
+    /// Begins to wait for `wait`. Returns the previous wait and its duration if it was a different one.
     pub(crate) fn turn_to(&mut self, wait: Wait, now: Millis) -> Option<(Wait, Millis)> {
         let before = std::mem::replace(&mut self.wait, wait);
         (before != wait).then(|| (before, now.saturating_sub(std::mem::replace(&mut self.since, now))))
     }
 
-    /// The deadline of a transfer of `bytes` so far, which began at `begun`: `timeout` after it last got on. `is_new`: it
-    /// was not waited for before.
+    /// Returns the deadline of a transfer that began at `begun` and has moved `bytes` so far. `limits` are the
+    /// `timeout` and the `rate` of [`transfer`]. `is_new`: the previous wait was a different one.
     pub(crate) fn transfer(
         &mut self,
         limits: (Option<Duration>, u64),

@@ -1,20 +1,21 @@
-//! The sockets that the engines of this process have open, by number, so that a forked child can close its copies.
+//! The open sockets of this process's engines, by descriptor number, so that a forked child can close its copies.
 //!
-//! A child that kept a listening socket would keep the port. One that kept a connection would keep its client from
-//! seeing the end, and the poller of the parent would go on reporting events of it (epoll(7), "Questions and answers").
-//! The numbers are in static memory, because the child cannot use an engine: another thread of the parent may have had
-//! its lock at the fork.
+//! A child that kept a listening socket would keep the port in use. If a child kept a connection, its client would not
+//! see the end of it, and the parent's poller would continue to report its events (epoll(7), "Questions and answers").
+//! The numbers are in static memory, because the child cannot use an engine: another thread of the parent may have held
+//! its lock at the time of the fork.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Descriptors from this number on are not recorded. A worker raises its limit on open files to this at most.
+/// The number of the first descriptor that is not recorded. A worker raises its limit on open files to this at most.
 const RECORDED: usize = 1 << 20;
 
-/// One bit for each descriptor that is open. The kernel provides the pages that are written to, no others.
+/// A bit for each descriptor, set while the descriptor is an open socket of an engine. The kernel provides only the
+/// pages that are written to.
 static OPEN: [AtomicU64; RECORDED / 64] = [const { AtomicU64::new(0) }; RECORDED / 64];
 
-/// A socket of an engine. It is recorded while it is open.
+/// A socket of an engine, recorded while it is open.
 #[derive(Debug)]
 pub struct EngineSocket(OwnedFd);
 
@@ -29,7 +30,7 @@ impl From<OwnedFd> for EngineSocket {
 
 impl Drop for EngineSocket {
     fn drop(&mut self) {
-        // Before it is closed: another thread may get the same number at once.
+        // Clear the bit before the socket is closed, because another thread may get the same number at once.
         if let Some((word, bit)) = place(self.0.as_raw_fd()) {
             word.fetch_and(!bit, Ordering::Relaxed);
         }
@@ -48,8 +49,8 @@ impl AsRawFd for EngineSocket {
     }
 }
 
-/// Forgets all sockets of engines that are open, and returns their numbers. To be called in a forked child, which has to
-/// close them and must not use the engines any more.
+/// Clears the record of open sockets and returns their numbers. Call this in a forked child, which has to close them
+/// and must not use the engines any more.
 pub fn take_engine_sockets() -> impl Iterator<Item = RawFd> {
     OPEN.iter().enumerate().flat_map(|(index, word)| {
         let mut bits = if word.load(Ordering::Relaxed) == 0 { 0 } else { word.swap(0, Ordering::Relaxed) };

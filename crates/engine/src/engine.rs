@@ -1,9 +1,9 @@
-//! One poll of an engine, and what it does with the connection that it drives.
+//! The engine: its polls, and the actions that follow from driving a connection.
 //!
-//! The engine's parts are in files of their own: the [clock](clock), the [round](round) and its queues of connections,
-//! the [run queue](work) of requests, the [acceptor](acceptor), [deadlines](deadlines) that are still to be set, the
-//! [stop](stopping), and what the [watchdog](pending) leaves to the next poll. `accept`, `calls`, `hijack`, `stop`,
-//! `watchdog` and `websocket` implement [`Engine`]'s methods about each.
+//! The engine's parts are in separate files: the [clock](clock), the [round](round) and its queues of connections, the
+//! [run queue](work) of requests, the [acceptor](acceptor), [deadlines](deadlines) that the next poll sets, the
+//! [stop](stopping), and the work that the [watchdog](pending) leaves to the next poll. `accept`, `calls`, `hijack`,
+//! `stop`, `watchdog` and `websocket` implement [`Engine`]'s methods about each.
 
 mod accept;
 mod acceptor;
@@ -42,12 +42,13 @@ use stopping::Stopping;
 use wire::message::Stamp;
 use work::RunQueue;
 
-/// Sockets, connections and time limits of one application. The crate's documentation says how it is polled.
+/// The sockets, connections and time limits of one application. The crate's documentation explains how to poll an
+/// engine.
 pub struct Engine<A: App> {
     net: A::Net,
     connections: Slab<Connection<A>>,
     context: EngineContext<A>,
-    /// Connections receive into it.
+    /// The shared buffer into which connections receive.
     buffer: Box<[u8]>,
     clock: Clock,
     round: Round,
@@ -56,15 +57,16 @@ pub struct Engine<A: App> {
     stale_deadlines: StaleDeadlines,
     stopping: Stopping,
     pending: Pending<A>,
-    /// How many polls there have been.
+    /// The number of polls so far.
     polls: u64,
 }
 
 impl<A: App> Engine<A> {
-    /// An engine that accepts from `listeners`, which are listening stream sockets.
+    /// Creates an engine that accepts from `listeners`, which are listening stream sockets.
     ///
     /// # Errors
-    /// If one of them is no listening socket, or cannot be watched.
+    /// If one of the listeners is not a listening socket or cannot be watched, or if the configured Server field is
+    /// invalid.
     pub fn new(
         mut net: A::Net,
         listeners: Vec<<A::Net as Net>::Listener>,
@@ -92,27 +94,27 @@ impl<A: App> Engine<A> {
         })
     }
 
-    /// Where the listeners listen, in their order.
+    /// Returns the addresses of the listeners, in their order.
     #[must_use]
     pub fn locals(&self) -> &[Local] {
         self.acceptor.locals()
     }
 
-    /// Takes the poller's events and empties `ready`. The next polls do what there is to do. It is to be called also when
-    /// there were none: a client is late only if nothing had arrived from it by then.
+    /// Takes the poller's events and empties `ready`. The next polls handle them. Call this also if there are no
+    /// events, because a client is late only if nothing had arrived from it by then.
     pub fn notice(&mut self, ready: &mut Vec<Readiness>) {
         self.clock.note_events();
         self.round.add_events(ready);
     }
 
-    /// How long to wait at most before the next poll, if nothing becomes ready.
+    /// Returns the maximum time to wait before the next poll, if nothing becomes ready; `None` for no limit.
     #[must_use]
     pub fn timeout(&self, now: Now) -> Option<Duration> {
         self.due().map(|due| due.saturating_sub(now.monotonic))
     }
 
-    /// When the next poll should be at the latest, if nothing becomes ready: a moment of [`Now::monotonic`], or zero
-    /// if there is something to do.
+    /// Returns the latest time for the next poll, if nothing becomes ready, on the clock of [`Now::monotonic`]; zero if
+    /// there is something to do, `None` for no limit.
     #[must_use]
     pub fn due(&self) -> Option<Duration> {
         if self.must_poll() {
@@ -126,7 +128,7 @@ impl<A: App> Engine<A> {
         }
     }
 
-    /// Whether there is something to do, so that the next poll should be at once. It costs less than to ask
+    /// Returns true if there is something to do, so that the caller should poll at once. This is cheaper than
     /// [`due`](Self::due).
     #[must_use]
     pub fn must_poll(&self) -> bool {
@@ -139,12 +141,12 @@ impl<A: App> Engine<A> {
             || self.pending.is_any()
     }
 
-    /// Whether connections or calls have something to do.
+    /// Returns true if connections or calls have something to do.
     fn must_go_on(&self) -> bool {
         self.round.has_more() || self.has_ready()
     }
 
-    /// Whether a round would find nothing to do: no event has come, and no time is up.
+    /// Returns true if a round would find nothing to do, because no event has arrived and no deadline has passed.
     fn is_idle(&self) -> bool {
         !self.must_go_on()
             && self.queue.is_empty()
@@ -154,8 +156,8 @@ impl<A: App> Engine<A> {
             && !self.context.sweep.is_due(self.clock.events_at())
     }
 
-    /// Does what is ready, and what is due, until there is work for the application, or nothing is left to do: `None`.
-    /// Without `may_call` requests that are ready wait in the queue, and only responses under way are returned.
+    /// Handles events and deadlines until there is work for the application, which it returns, or nothing is left to do
+    /// (`None`). Without `may_call`, ready requests wait in the queue, and only responses under way are returned.
     pub fn poll(&mut self, now: Now, app: &mut A, may_call: bool) -> Option<Work<A>> {
         self.clock.begin_poll(now, &mut self.context);
         self.polls += 1;
@@ -169,11 +171,11 @@ impl<A: App> Engine<A> {
             self.stale_deadlines.set(&mut self.connections, &mut self.context);
         }
         if may_call && let Some(work) = self.queue.pop_ready() {
-            // The usual beginning of a pipelined request: the call before it has made it ready.
+            // This is the usual beginning of a pipelined request: the call before it has made it ready.
             return Some(self.begin_work(work));
         }
         if self.is_idle() {
-            // The usual end of a request: its thread looks whether it can wait.
+            // This is the usual end of a request: its thread checks if it can wait.
             self.acceptor.note_round(self.clock.latest());
             self.end_poll();
             return None;
@@ -188,7 +190,7 @@ impl<A: App> Engine<A> {
                 return None;
             }
             self.set_full();
-            // A connection that waited for room comes before all others.
+            // A connection that waited for room is served before all others.
             if !self.context.is_full
                 && let Some(slot) = self.queue.pop_awaiting_room()
             {
@@ -199,13 +201,13 @@ impl<A: App> Engine<A> {
         }
     }
 
-    /// The poll returns `work`.
+    /// Counts the work that the poll returns, and publishes the engine's state.
     #[inline]
     fn begin_work(&mut self, work: Work<A>) -> Work<A> {
         self.context.statistics.requests += u64::from(matches!(work, Work::Call(..)));
         self.context.statistics.running += u64::from(!matches!(work, Work::Abandon(_)));
         if !self.round.is_over() && self.is_round_empty() {
-            // No poll has to come for the rest of it.
+            // The rest of the round needs no poll.
             self.round.end(&mut self.context.meter);
         }
         self.round.set_idle(false);
@@ -213,7 +215,7 @@ impl<A: App> Engine<A> {
         work
     }
 
-    /// Nothing is left to do.
+    /// Ends a poll that has nothing left to do.
     fn end_poll(&mut self) {
         self.set_full();
         self.round.set_idle(true);
@@ -222,13 +224,13 @@ impl<A: App> Engine<A> {
         self.publish_state();
     }
 
-    /// Notes whether a request that comes now could not even wait.
+    /// Notes if the queue has no room for a request that arrives now.
     fn set_full(&mut self) {
         let context = &mut self.context;
         context.is_full = !context.may_call && context.queued >= context.config.queue;
     }
 
-    /// Reads from a connection that waited for room. If there is a request it is queued even if a thread could call the
+    /// Reads from a connection that waited for room in the queue. A request is queued even if a thread could call the
     /// application, because its client may have left meanwhile.
     fn release(&mut self, slot: usize, app: &mut A) {
         let Some(connection) = self.connections.get(slot).filter(|connection| connection.awaits_room()) else {
@@ -239,13 +241,13 @@ impl<A: App> Engine<A> {
         if let Some(connection) = self.connections.get_mut(slot) {
             connection.stop_awaiting_room(&mut self.context);
             if !connection.has_output() {
-                // It has waited since then.
+                // The request has waited since `deadline` was set.
                 connection.hurry_queued(deadline, &mut self.context);
             }
         }
     }
 
-    /// Whether nothing is left to do in the round that is under way.
+    /// Returns true if nothing is left to do in the current round.
     fn is_round_empty(&self) -> bool {
         self.round.is_empty()
             && !self.queue.has_awaiting_room()
@@ -286,36 +288,36 @@ impl<A: App> Engine<A> {
         None
     }
 
-    /// Whether a response goes on because a message has come for it, which is work as a request is.
+    /// Returns true if the response continues because a message has arrived for it. That counts as work like a request.
     fn is_for_message(&self, ticket: &Ticket) -> bool {
         self.connections[ticket.call.slot].has_websocket(ticket.call.exchange)
     }
 
-    /// Whether the next poll has work to return.
+    /// Returns true if the next poll has work to return.
     fn has_ready(&self) -> bool {
         self.queue.has_ready() || !self.context.abandoned.is_empty()
     }
 
     fn enqueue(&mut self, call: CallId, mut request: A::Request, app: &mut A) {
         if <A::Protocol as Protocol>::MULTIPLEXED {
-            // The exchange may have the place of one that was reset while it was queued.
+            // This exchange may have the index of one that was reset while its request was queued.
             self.tidy_queue();
         }
         app.queued(&mut request);
         let connection = &mut self.connections[call.slot];
         connection.enqueue(call.exchange, request, &mut self.context);
         self.queue.push(call);
-        // The responses before it may be waiting to be sent.
+        // Earlier responses may wait to be sent.
         if connection.has_output() {
             self.watch_or_cut(call.slot, app);
         }
     }
 
-    /// A response that goes on because a message has come has to wait for a thread.
+    /// Queues a response that continues because a message has arrived, but that has to wait for a thread.
     fn enqueue_message(&mut self, call: CallId, response: A::Response, app: &mut A) {
         let connection = &mut self.connections[call.slot];
         if connection.is_detached(call.exchange) {
-            // Its client has gone since it was resumed.
+            // The client has left since the response was resumed.
             connection.release(call.exchange, app);
             connection.complete(call.exchange, Progress::Listening(response), &mut self.context);
             return self.drive(call.slot, app);
@@ -324,7 +326,7 @@ impl<A: App> Engine<A> {
         self.queue.push(call);
     }
 
-    /// Removes the entries of the queue that wait no longer.
+    /// Removes the queue's entries for requests that no longer wait.
     fn tidy_queue(&mut self) {
         let connections = &self.connections;
         self.queue.tidy(self.context.queued, |call| {
@@ -332,7 +334,7 @@ impl<A: App> Engine<A> {
         });
     }
 
-    /// One step of a round.
+    /// Does one step of a round.
     fn go_on(&mut self, app: &mut A) {
         match self.round.stage() {
             Stage::Events => match self.round.next_event() {
@@ -343,7 +345,8 @@ impl<A: App> Engine<A> {
                 Some(slot) => self.drive_again(slot, app),
                 None => self.round.begin(Stage::Bulk { left: self.round.bulk.len() }, &mut self.context.meter),
             },
-            // Each has one turn in a round; one that comes back meanwhile is behind them.
+            // Each bulk connection has one turn in a round. One that becomes ready again meanwhile waits for the next
+            // round.
             Stage::Bulk { left: 0 } => {
                 self.round.begin(Stage::Accept { index: 0, attempt: 1 }, &mut self.context.meter);
             }
@@ -354,7 +357,7 @@ impl<A: App> Engine<A> {
                     self.drive_again(slot, app);
                 }
             }
-            // What is driven is guarded connection by connection; here the application is told of others besides.
+            // Driving a connection catches its own panics. This stage also calls the application for other connections.
             Stage::Accept { index, attempt } => {
                 self.round.set_stage(Stage::Deadlines);
                 // An accepted connection may get the slot of one that was queued.
@@ -380,7 +383,7 @@ impl<A: App> Engine<A> {
         }
     }
 
-    /// Drives a connection that was in a queue, if it is still to be driven.
+    /// Drives a connection from a queue, if it still has something to do.
     fn drive_again(&mut self, slot: usize, app: &mut A) {
         if self.connections.get_mut(slot).is_some_and(Connection::take_turn) {
             self.drive(slot, app);
@@ -390,7 +393,7 @@ impl<A: App> Engine<A> {
     fn guarded(&mut self, app: &mut A, act: impl FnOnce(&mut Self, &mut A)) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| act(self, app))) {
             self.context.statistics.panics += 1;
-            // The sweep may not have come to its end.
+            // The panic may have ended the sweep early.
             self.context.sweep.note(self.context.now);
             app.report(Report::Panicked(panic_message(&*panic)));
         }
@@ -407,7 +410,7 @@ impl<A: App> Engine<A> {
                     return;
                 }
                 if connection.is_bulk() || self.context.meter.is_stage_over() {
-                    // Those that can be answered soon come first.
+                    // Connections that can be answered soon are served first.
                     connection.come_back(&mut self.round.bulk);
                 } else {
                     self.drive(slot, app);
@@ -416,14 +419,14 @@ impl<A: App> Engine<A> {
         }
     }
 
-    /// How many polls there have been.
+    /// Returns the number of polls so far.
     #[must_use]
     pub fn polls(&self) -> u64 {
         self.polls
     }
 
-    /// Sends deferred output that was not touched since the last call. To be called every [`TICK`](crate::TICK) while
-    /// [`has_deferred_output`](Self::has_deferred_output), by a thread that need not be the application's.
+    /// Sends deferred output that has not changed since the last call. Call this every [`TICK`](crate::TICK) while
+    /// [`has_deferred_output`](Self::has_deferred_output) is true, from any thread.
     pub fn tick(&mut self) {
         let EngineContext { deferred, statistics, observer, .. } = &mut self.context;
         let connections = &mut self.connections;
@@ -432,42 +435,43 @@ impl<A: App> Engine<A> {
         });
     }
 
-    /// Whether output is deferred.
+    /// Returns true if any connection has deferred output.
     #[must_use]
     pub fn has_deferred_output(&self) -> bool {
         !self.context.deferred.slots.is_empty()
     }
 
-    /// Connections that are open, or kept for a call whose client has left.
+    /// Returns the number of connections that are open, or kept for a call whose client has left.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.connections.len()
     }
 
-    /// Whether requests wait for a thread that calls the application.
+    /// Returns true if requests wait for a thread that calls the application.
     #[must_use]
     pub fn has_queued(&self) -> bool {
         self.context.queued > 0
     }
 
-    /// The engine's counters.
+    /// Returns the engine's counters.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         Statistics { queued: self.context.queued as u64, ..self.context.statistics }
     }
 
-    /// From now on the times of requests are taken, by `clock`; those of up to `room` that have been answered are kept
-    /// until [`times`](Self::times) takes them. It makes each request slower by some readings of that clock.
+    /// Measures the times of requests from now on, with `clock`. The times of up to `room` answered requests are kept
+    /// until [`times`](Self::times) takes them. Each request then takes longer by several readings of the clock.
     pub fn take_times(&mut self, clock: Box<dyn StageClock>, room: usize) {
         self.context.observer = Some(Box::new(Stages::new(clock, room)));
     }
 
-    /// The times of requests that have been answered since the last call, and how many there was no room for.
+    /// Returns the times of the requests answered since the last call, and the number of those for which there was no
+    /// room.
     pub fn times(&mut self) -> (Vec<Times>, u64) {
         self.context.observer.as_mut().map_or_else(Default::default, |stages| stages.take())
     }
 
-    /// Drives one connection and does what follows from it.
+    /// Drives one connection and performs the resulting action.
     fn drive(&mut self, slot: usize, app: &mut A) {
         let connection = &mut self.connections[slot];
         let (context, buffer) = (&mut self.context, &mut self.buffer);
@@ -510,7 +514,7 @@ impl<A: App> Engine<A> {
                 self.queue.push_awaiting_room(slot);
                 self.watch_or_cut(slot, app);
             }
-            // One that goes on is watched too: what its client sends meanwhile decides how it is closed.
+            // A connection that goes on is watched, too, because its client's next bytes determine how it is closed.
             Ok(NextAction::Again) => {
                 if self.watch_or_cut(slot, app) {
                     let connection = &mut self.connections[slot];
@@ -531,7 +535,7 @@ impl<A: App> Engine<A> {
         }
     }
 
-    /// Goes on with a connection that may have something to do beside the exchange whose call is returned.
+    /// Continues a connection that may have something to do besides the exchange whose call is returned.
     fn go_on_beside(&mut self, slot: usize, app: &mut A) {
         let connection = &self.connections[slot];
         if !connection.is_multiplexed() || connection.ends_with_call() && !self.context.is_draining() {
@@ -545,13 +549,14 @@ impl<A: App> Engine<A> {
         }
     }
 
-    /// Has the poller report the connection, and when it takes output again if it has some. False if that failed.
+    /// Makes the poller watch the connection for input, and for room for output if it has output. Returns false if that
+    /// failed.
     #[inline]
     fn watch(&mut self, slot: usize) -> bool {
         self.connections[slot].watch(&mut self.net)
     }
 
-    /// The same; if it fails the connection is gone.
+    /// As [`watch`](Self::watch), but cuts the connection if that fails.
     fn watch_or_cut(&mut self, slot: usize, app: &mut A) -> bool {
         if self.watch(slot) {
             return true;
@@ -560,7 +565,7 @@ impl<A: App> Engine<A> {
         false
     }
 
-    /// Cuts what is under way on a connection. Returns whether the connection has been removed.
+    /// Cuts the exchanges of a connection. Returns true if the connection has been removed.
     fn cut(&mut self, slot: usize, app: &mut A) -> bool {
         let NextAction::Close = self.connections[slot].cut(&mut self.context, app) else { return false };
         self.remove(slot);
@@ -571,18 +576,18 @@ impl<A: App> Engine<A> {
         self.context.observer.forget(slot);
         let connection = self.connections.remove(slot);
         self.context.statistics.websockets -= u64::from(connection.is_upgraded());
-        // Dropping the transport takes it out of the poller.
+        // Dropping the transport removes it from the poller.
         drop(connection);
         self.context.statistics.connections -= 1;
         self.acceptor.resume();
     }
 
-    /// Compares every connection's deadlines with the time.
+    /// Checks the deadlines of all connections and handles those that have passed.
     fn sweep(&mut self, app: &mut A) {
         let now = self.clock.events_at();
         let mut late = Vec::new();
         for (slot, connection) in &mut self.connections {
-            // One that is in a queue may have bytes that have not been looked at: it is not its client who is late.
+            // A connection in a queue may have unread bytes. Then the server is late, not the client.
             if connection.is_late(now) && !connection.is_in_queue() {
                 late.push(slot);
             } else {

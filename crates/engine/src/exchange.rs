@@ -1,4 +1,4 @@
-//! One exchange: a request and its response.
+//! Exchanges: a request and its response each.
 //!
 //! ```text
 //!   Free ─head─▶ Receiving ─its end─▶ Running ── complete ─┬─ Done, Cut ───▶ Free
@@ -8,8 +8,9 @@
 //!                                           or the application has hijacked its connection ─▶ Detached ── complete ─▶ Free
 //! ```
 //!
-//! An exchange is `Running` while its call is out, and `Detached` while the call is out and what it writes goes nowhere.
-//! In both the exchange's place on its connection is kept, because a [`Ticket`](crate::Ticket) names it.
+//! An exchange is `Running` while the application runs its call. It is `Detached` while the call runs but its output is
+//! discarded. In both states the connection keeps the exchange's index, because a [`Ticket`](crate::Ticket) refers to
+//! it.
 
 mod backlog;
 mod incoming;
@@ -28,45 +29,45 @@ use crate::protocol::{Protocol, StreamId};
 use crate::websocket::Upgrade;
 use slab::Slab;
 
-/// The place of an exchange on its connection.
+/// The index of an exchange on its connection.
 pub(crate) type Index = u32;
 
-/// One request and its response.
+/// An exchange: one request and its response.
 pub(crate) struct Exchange<A: App> {
     pub(crate) stream: StreamId,
     pub(crate) state: State<A>,
-    /// The body of the request, where it is handed on as it arrives.
+    /// The body of the request, if the application reads it as it arrives.
     pub(crate) incoming: Option<Box<Incoming>>,
-    /// What the body takes of memory while the request waits or is answered: the application has it until the response
-    /// is complete.
+    /// The memory that the body uses while the request waits or is answered. The application keeps the body until the
+    /// response is complete.
     pub(crate) body_memory: Option<Reservation>,
-    /// The response that has begun, until it ends.
+    /// The response, from its head to its end.
     pub(crate) in_flight: Option<InFlight<SenderOf<A>>>,
-    /// What of the response its client does not take yet, where each exchange has its own window.
+    /// The part of the response that the client does not accept yet, if each exchange has its own window.
     pub(crate) backlog: Option<Box<Backlog<A::Chunk>>>,
-    /// The WebSocket that its request asks for, or that it has become.
+    /// The WebSocket that the request asks for, or that the exchange has become.
     pub(crate) upgrade: Option<Box<Upgrade<A::Message>>>,
-    /// Waits in the middle of the call.
+    /// The thread or greenlet that waits in the middle of the call, and the condition that it waits for.
     pub(crate) waiter: Option<(Awaited, A::Waiter)>,
     pub(crate) timer: Timer,
 }
 
-/// Where an exchange is.
+/// The state of an exchange.
 pub(crate) enum State<A: App> {
-    /// There is none.
+    /// There is no exchange.
     Free,
-    /// The request's body is awaited or partly here.
+    /// The engine receives the request's body.
     Receiving(Box<Receiving<A>>),
     /// The request waits for a thread that calls the application.
     Queued(Box<Queued<A>>),
     /// The application works on it.
     Running(RequestOf<A>),
-    /// The same, and what it writes goes nowhere.
+    /// The application works on the exchange, but its output is discarded.
     Detached(Detached<RequestOf<A>>),
-    /// The response is under way, and waits for its client or its turn.
+    /// The response has begun and waits: see [`Until`].
     Suspended(Box<Suspended<A>>),
-    /// The response has been written as a whole, and its client has not taken all of it: multiplexed protocols only. Or the
-    /// call of a WebSocket is over, and its closing handshake is not.
+    /// The whole response has been written, but the client has not accepted all of it (multiplexed protocols only). Or
+    /// the call of a WebSocket has returned, but the closing handshake has not ended.
     Finishing(RequestOf<A>),
 }
 
@@ -81,20 +82,20 @@ pub(crate) struct Suspended<A: App> {
     pub(crate) until: Until,
 }
 
-/// What a suspended response waits for.
+/// The event that a suspended response waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Until {
-    /// Its client, to take what was written.
+    /// The client has accepted the output.
     Output,
-    /// Others, to have their turn.
+    /// Other connections have been served.
     Turn,
-    /// A message of its WebSocket, or the end.
+    /// A message of the WebSocket has arrived, or its end.
     Message,
-    /// A thread for the message that is there: it is in the queue, as requests are.
+    /// A thread is free to handle a message. The response is in the queue of requests.
     Thread,
 }
 
-/// A call whose client has its answer, or is gone, or is the application's own affair.
+/// A call whose output the engine discards, for one of the reasons in [`Cause`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Detached<R> {
     pub(crate) facts: R,
@@ -103,36 +104,36 @@ pub(crate) struct Detached<R> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// The client is gone, or has given up the exchange.
+    /// The client has left, or has reset the exchange.
     Left,
-    /// The application has hijacked the connection, and answers by itself.
+    /// The application has hijacked the connection and answers the client itself.
     Hijacked,
-    /// The call has missed its deadline: the engine has answered, or cut the response.
+    /// The call has missed its deadline. The engine has answered, or has cut the response.
     Expired {
-        /// It is not expected to come back: the server's end does not wait for it.
+        /// True if the call is not expected to return. Then a server that stops does not wait for it.
         is_written_off: bool,
     },
 }
 
-/// What a call waits for in the middle: one of several things, or any of them.
+/// A set of conditions. A call that waits for them in the middle goes on when any of them is true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Awaited(u8);
 
 impl Awaited {
-    /// Reading gives something: some of the body, its end, or that the rest will not come.
+    /// Reading returns a result: part of the body, its end, or the news that the rest will not arrive.
     pub const INPUT: Self = Self(1);
-    /// The client has taken all that was written, or is gone.
+    /// The client has accepted all output, or is gone.
     pub const OUTPUT: Self = Self(2);
     /// The client has ended its side of the connection, or is gone.
     pub const DEPARTURE: Self = Self(4);
 
-    /// Either of both.
+    /// Returns the union of both sets.
     #[must_use]
     pub const fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Whether any of `other` is among these.
+    /// Returns true if the two sets have a condition in common.
     #[must_use]
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 != 0
@@ -162,37 +163,37 @@ impl<A: App> Exchange<A> {
         matches!(self.state, State::Receiving(_))
     }
 
-    /// Whether its request, or a message of its WebSocket, waits for a thread.
+    /// Returns true if the request, or a message of the WebSocket, waits for a thread.
     pub(crate) fn is_queued(&self) -> bool {
         matches!(self.state, State::Queued(_)) || self.has_queued_message()
     }
 
-    /// Whether a message of its WebSocket waits for a thread.
+    /// Returns true if a message of the WebSocket waits for a thread.
     pub(crate) fn has_queued_message(&self) -> bool {
         matches!(&self.state, State::Suspended(suspended) if suspended.until == Until::Thread)
     }
 
-    /// Whether a call is out for it, so that its place has to be kept.
+    /// Returns true if the application runs a call for this exchange, so that its index must be kept.
     pub(crate) fn is_out(&self) -> bool {
         matches!(self.state, State::Running(_) | State::Detached(_))
     }
 
-    /// Whether the call that is out has missed its deadline.
+    /// Returns true if the running call has missed its deadline.
     pub(crate) fn is_expired(&self) -> bool {
         matches!(self.state, State::Detached(Detached { cause: Cause::Expired { .. }, .. }))
     }
 
-    /// Whether the application has hijacked its connection.
+    /// Returns true if the application has hijacked the connection.
     pub(crate) fn is_hijacked(&self) -> bool {
         matches!(self.state, State::Detached(Detached { cause: Cause::Hijacked, .. }))
     }
 
-    /// Whether nothing is left of it but a call that is not expected to come back.
+    /// Returns true if only a call is left that is not expected to return.
     pub(crate) fn is_written_off(&self) -> bool {
         matches!(self.state, State::Detached(Detached { cause: Cause::Expired { is_written_off: true }, .. }))
     }
 
-    /// What its response depends on.
+    /// Returns the properties of the request that the response depends on.
     pub(crate) fn facts(&self) -> Option<RequestOf<A>> {
         match &self.state {
             State::Free => None,
@@ -204,31 +205,31 @@ impl<A: App> Exchange<A> {
         }
     }
 
-    /// What the call that is out writes goes nowhere from now on.
+    /// Discards the output of the running call from now on.
     pub(crate) fn detach(&mut self, cause: Cause) {
         if let State::Running(facts) = self.state {
             self.state = State::Detached(Detached { facts, cause });
         }
     }
 
-    /// Whether some of the response waits for the client to take more of this exchange.
+    /// Returns true if a part of the response waits until the client accepts more bytes of this exchange.
     pub(crate) fn has_backlog(&self) -> bool {
         <A::Protocol as Protocol>::MULTIPLEXED && self.backlog.as_ref().is_some_and(|backlog| !backlog.is_empty())
     }
 
-    /// Whether more of the request's body would be taken now.
+    /// Returns true if the engine may receive more of the request's body now.
     pub(crate) fn wants_body(&self) -> bool {
         self.incoming.as_ref().is_some_and(|incoming| incoming.wants_more())
     }
 
-    /// Wakes the call if it waits for this.
+    /// Wakes the call if it waits for any of these conditions.
     pub(crate) fn wake(&mut self, awaited: Awaited, app: &mut A) {
         if let Some((_, waiter)) = self.waiter.take_if(|(what, _)| what.has(awaited)) {
             app.wake(waiter);
         }
     }
 
-    /// Its place becomes free; whatever it holds is let go.
+    /// Frees the exchange's index and drops everything that it holds.
     pub(crate) fn clear(&mut self) {
         self.state = State::Free;
         self.incoming = None;
@@ -238,18 +239,18 @@ impl<A: App> Exchange<A> {
         self.upgrade = None;
     }
 
-    /// Whether it is an open WebSocket.
+    /// Returns true if the exchange is an open WebSocket.
     #[inline]
     pub(crate) fn has_websocket(&self) -> bool {
         self.upgrade.as_deref().is_some_and(|upgrade| matches!(upgrade, Upgrade::Open(_)))
     }
 }
 
-/// The exchanges of one connection. The first one has its place in the connection, so that a protocol that has one at a
-/// time pays for no other.
+/// The exchanges of one connection. The first one is stored in the connection itself, so that a serial protocol needs
+/// no memory for others.
 pub(crate) struct Exchanges<A: App> {
     pub(crate) first: Exchange<A>,
-    /// Those at 1 and beyond.
+    /// The exchanges at index 1 and above.
     others: Option<Box<Slab<Exchange<A>>>>,
 }
 
@@ -260,7 +261,7 @@ impl<A: App> Exchanges<A> {
         Self { first: Exchange::new(now), others: None }
     }
 
-    /// The exchange at `index`, which is under way.
+    /// Returns the exchange at `index`, which must be under way.
     #[inline]
     pub(crate) fn at(&mut self, index: Index) -> &mut Exchange<A> {
         if !Self::MULTIPLEXED || index == 0 {
@@ -278,15 +279,15 @@ impl<A: App> Exchanges<A> {
         self.others.as_ref()?.get(index as usize - 1)
     }
 
-    /// Those that are under way, with their places.
+    /// Returns the exchanges that are under way, with their indices.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Index, &Exchange<A>)> {
         let others = self.others.iter().flat_map(|others| others.iter());
-        // Places are fewer than a configuration allows, which is far below 2^32.
+        // The configuration limits the number of exchanges to far below 2^32.
         let others = others.map(|(at, exchange)| (u32::try_from(at + 1).unwrap_or(u32::MAX), exchange));
         std::iter::once((0, &self.first)).chain(others).filter(|(_, exchange)| !exchange.is_free())
     }
 
-    /// Those that are under way now. One alone needs no memory.
+    /// Returns the indices of the exchanges that are under way now. Allocates no memory if only the first one is.
     pub(crate) fn indices(&self) -> impl Iterator<Item = Index> + use<A> {
         let first = (!self.first.is_free()).then_some(0);
         let has_others = self.others.as_ref().is_some_and(|others| !others.is_empty());
@@ -302,7 +303,7 @@ impl<A: App> Exchanges<A> {
         self.iter().any(|(_, exchange)| is(exchange))
     }
 
-    /// Whether none is under way.
+    /// Returns true if no exchange is under way.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.first.is_free() && self.others.as_ref().is_none_or(|others| others.is_empty())
@@ -312,13 +313,13 @@ impl<A: App> Exchanges<A> {
         usize::from(!self.first.is_free()) + self.others.as_ref().map_or(0, |others| others.len())
     }
 
-    /// Whether a call is out for any of them.
+    /// Returns true if the application runs a call for any of the exchanges.
     #[inline]
     pub(crate) fn has_calls(&self) -> bool {
         self.first.is_out() || Self::MULTIPLEXED && self.any(Exchange::is_out)
     }
 
-    /// The place that the next exchange will have.
+    /// Returns the index that the next exchange will have.
     pub(crate) fn next_index(&self) -> Index {
         if !Self::MULTIPLEXED || self.first.is_free() {
             return 0;
@@ -326,7 +327,8 @@ impl<A: App> Exchanges<A> {
         self.others.as_ref().map_or(1, |others| u32::try_from(others.vacant_key() + 1).unwrap_or(u32::MAX))
     }
 
-    /// Makes a place for an exchange: [`next_index`](Self::next_index). It is free still.
+    /// Makes room for an exchange at [`next_index`](Self::next_index) and returns that index. Its state is still
+    /// `Free`.
     pub(crate) fn insert(&mut self, stream: StreamId, now: Millis) -> Index {
         let index = self.next_index();
         if index == 0 {
@@ -338,7 +340,7 @@ impl<A: App> Exchanges<A> {
         index
     }
 
-    /// Gives up the place of an exchange.
+    /// Removes the exchange at `index`.
     pub(crate) fn remove(&mut self, index: Index) {
         if !Self::MULTIPLEXED || index == 0 {
             self.first.clear();
@@ -350,7 +352,7 @@ impl<A: App> Exchanges<A> {
         }
     }
 
-    /// The place of the exchange that its protocol calls so.
+    /// Returns the index of the exchange with this stream number of the protocol.
     pub(crate) fn find(&self, stream: StreamId) -> Option<Index> {
         self.iter().find(|(_, exchange)| exchange.stream == stream).map(|(index, _)| index)
     }

@@ -3,35 +3,37 @@
 //!
 //! # The rule
 //!
-//! The kernel wakes one engine or several for a new connection; which one is not known in advance. An engine that was
-//! woken compares itself with the others before each accept ([`Membership::better`]):
+//! The kernel wakes one engine or several for a new connection. An engine cannot know in advance which ones. An engine
+//! that was woken compares itself with the others before each accept ([`Membership::better`]):
 //!
 //! * An engine that stops, drains or is at its limit of connections accepts nothing.
-//! * An engine that has begun no call for [`BUSY_AFTER`], because all its threads are in calls or requests are queued, is
-//!   *busy*. An engine that is not busy is preferred, whatever the numbers of connections. Shorter calls do not count,
-//!   even if there are many of them, because a thread is free soon.
+//! * An engine that has begun no call for [`BUSY_AFTER`], because all its threads are in calls or requests are queued,
+//!   is *busy*. An engine that is not busy is preferred, whatever the numbers of connections. Shorter calls do not
+//!   count, even if there are many of them, because a thread is free soon.
 //! * Otherwise the numbers of connections decide. An engine accepts while it has at most one connection more than the
 //!   other. So afterwards it has at most two more, and no engine exceeds the mean by more than two.
-//! * Where clients open a connection for each request, numbers change faster than they can be evened out, and differences
-//!   do not last. There an engine accepts while it has at most [`SLACK_IF_BRIEF`] more.
+//! * If clients open a connection for each request, numbers change faster than the engines can balance them, and
+//!   differences do not last. Then an engine accepts while it has at most [`SLACK_IF_BRIEF`] more.
 //!
 //! An engine that leaves a connection to another one leaves it in the kernel's queue and wakes that engine
 //! ([`Membership::notify`]). As long as numbers are balanced, the rule costs a few loads and no system call.
 //!
 //! # No connection is left in the queue
 //!
-//! The other engine may never come: its thread may hold the GIL in a long call, the process may be stopped or dead, or
-//! it may not have this listener at all. So an engine that left a connection checks its listeners again after
-//! [`PATIENCE`], or after [`PATIENCE_IN_CALLS`] if a call may keep the other from coming. If a connection waits there and
-//! the other has accepted nothing in between, the other is passed over for [`PASSED_OVER_FOR`], or until it has accepted a
-//! connection. So nothing here depends on an answer of the other engine, or on the order in which stores become visible:
-//! a record that is out of date costs balance or a few milliseconds, never a connection.
+//! The other engine may never accept the connection: its thread may hold the GIL in a long call, the process may be
+//! stopped or dead, or it may not have this listener at all. So an engine that left a connection checks its listeners
+//! again after [`PATIENCE`], or after [`PATIENCE_IN_CALLS`] if a call may keep the other from coming. If a connection
+//! waits there and the other has accepted nothing in between, the engine leaves no connection to the other for
+//! [`PASSED_OVER_FOR`], or until the other has accepted one. So nothing here depends on an answer of the other engine,
+//! or on the order in which stores become visible: a record that is out of date costs balance or a few milliseconds,
+//! never a connection.
 //!
 //! # The records
 //!
-//! Each engine publishes its state in a [`Member`] record; those of one process lie in one [`ProcessRecord`]. The records
-//! of a single process are its own memory. Workers have theirs in memory that the supervisor shares with all of them; it
-//! clears the record of a worker that has exited. All-zero memory is the record of a process that has no engine.
+//! Each engine publishes its state in a [`Member`] record. The records of one process's engines are in one
+//! [`ProcessRecord`]. A single process has its record in its own memory. Workers have their records in memory that the
+//! supervisor shares with all of them; the supervisor clears the record of a worker that has exited. All-zero memory is
+//! the record of a process that has no engine.
 
 use crate::os::{Bell, Waker};
 use std::any::Any;
@@ -40,29 +42,31 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// An engine that could begin no call for this long is busy. This is a few times as long as a thread waits for a processor
-/// on an overloaded machine, so that an engine with short calls does not look busy there.
+/// The time after which an engine that could begin no call is busy. This is a few times as long as a thread waits for a
+/// processor on an overloaded machine, so that an engine with short calls does not look busy there.
 const BUSY_AFTER: Duration = Duration::from_millis(30);
-/// How long to wait for an engine that runs no call, or that polled within this time. On a machine with overloaded
+/// The time to wait for an engine that runs no call, or that polled within this time. On a machine with overloaded
 /// processors a thread waits that long for one.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// How long to wait for any other engine: a call may hold the GIL.
+/// The time to wait for any other engine. It is shorter because a call may hold the GIL.
 const PATIENCE_IN_CALLS: Duration = Duration::from_millis(20);
-/// How long no connection is left to an engine that did not come, unless it accepts one.
+/// The time for which no connection is left to an engine that did not come, unless it accepts one.
 const PASSED_OVER_FOR: Duration = Duration::from_secs(1);
 
-/// By how many connections an engine may exceed another and still accept.
+/// The number of connections by which an engine may exceed another and still accept.
 const SLACK: u64 = 1;
-/// The same after this many new connections in a row that carried one request each.
+/// The number of connections by which an engine may exceed another after [`BRIEF_IN_A_ROW`] consecutive new connections
+/// with one request each.
 const SLACK_IF_BRIEF: u64 = 32;
 const BRIEF_IN_A_ROW: u32 = 32;
 
-/// How many connections more an engine may have, after this many in a row that carried one request each.
+/// Returns the number of connections that an engine may have more than another, after this many consecutive connections
+/// with one request each.
 pub(crate) fn slack(brief_in_a_row: u32) -> u64 {
     if brief_in_a_row < BRIEF_IN_A_ROW { SLACK } else { SLACK_IF_BRIEF }
 }
 
-/// Maximum number of engines of one process in a group.
+/// The maximum number of engines of one process in a group.
 pub const ENGINES_MAX: usize = 63;
 
 /// The published state of one engine. Each field is one atomic word, so readers never wait; fields that are read
@@ -71,16 +75,16 @@ pub const ENGINES_MAX: usize = 63;
 #[repr(C, align(128))]
 struct Member {
     connections: AtomicU64,
-    /// Connections accepted so far.
+    /// The number of connections accepted so far.
     accepted: AtomicU64,
-    /// 1 if it accepts connections.
+    /// 1 if the engine accepts connections.
     is_accepting: AtomicU64,
-    /// Calls that it has begun or has to resume.
+    /// The number of calls that the engine has begun or has to resume.
     calls: AtomicU64,
-    /// Time of its last poll, in milliseconds of `CLOCK_MONOTONIC`.
+    /// The time of the engine's last poll, in milliseconds of `CLOCK_MONOTONIC`.
     polled_at: AtomicU64,
-    /// Since when it has begun no call because all threads are in calls or requests are queued, in milliseconds of
-    /// `CLOCK_MONOTONIC`; 0 if it could begin one.
+    /// The time since which the engine has begun no call because all threads are in calls or requests are queued, in
+    /// milliseconds of `CLOCK_MONOTONIC`; 0 if it could begin one.
     busy_since: AtomicU64,
     /// 1 from the moment when another engine notifies this one until this one checks its listeners.
     is_notified: AtomicU64,
@@ -90,7 +94,7 @@ struct Member {
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct ProcessRecord {
-    /// How many of the members are in use.
+    /// The number of members in use.
     engines: AtomicU64,
     members: [Member; ENGINES_MAX],
 }
@@ -101,7 +105,7 @@ impl Default for ProcessRecord {
     }
 }
 
-/// Records in memory that this process shares with others.
+/// The records in memory that this process shares with others.
 pub struct SharedRecords {
     records: Box<[&'static ProcessRecord]>,
     bells: Box<[Bell]>,
@@ -110,8 +114,8 @@ pub struct SharedRecords {
 }
 
 impl SharedRecords {
-    /// `records` are those of all processes; index `own` is this process's. `bells` wake the processes, in the order of
-    /// their records. `memory` keeps the records alive.
+    /// Creates the shared records. `records` are those of all processes; index `own` is this process's. `bells` wake
+    /// the processes, in the order of their records. `memory` keeps the records alive.
     ///
     /// # Panics
     /// If there are not as many bells as records, or `own` is not an index of them.
@@ -126,13 +130,13 @@ impl SharedRecords {
         Self { records, bells, own, _memory: memory }
     }
 
-    /// Number of processes that the records have room for.
+    /// Returns the number of processes that the records have room for.
     #[must_use]
     pub fn processes(&self) -> usize {
         self.records.len()
     }
 
-    /// The bell that wakes this process. Each of its engines has to watch it.
+    /// Returns the bell that wakes this process. Each engine of the process has to watch the bell.
     #[must_use]
     pub fn own_bell(&self) -> &Bell {
         &self.bells[self.own]
@@ -157,14 +161,15 @@ pub struct EngineGroup {
     records: Records,
     /// The wakers of this process's engines.
     wakers: Box<[Waker]>,
-    /// Connections that this process's engines have room for together.
+    /// The number of connections that this process's engines have room for together.
     room: AtomicUsize,
-    /// It was reported that this process accepts nothing although a connection waits.
+    /// True if it was reported that this process accepts nothing although a connection waits.
     is_pause_reported: AtomicBool,
 }
 
 impl EngineGroup {
-    /// The group of this process's engines, whose pollers `wakers` wake, and of those in `shared`, if any.
+    /// Creates the group of this process's engines, whose pollers `wakers` wake, and of the engines in `shared`, if
+    /// any.
     ///
     /// # Panics
     /// If there are more than [`ENGINES_MAX`] engines.
@@ -186,7 +191,8 @@ impl EngineGroup {
         Arc::new(group)
     }
 
-    /// The membership of engine `index` of this process. `calls` is the number of calls that it can run at a time.
+    /// Returns the membership of engine `index` of this process. `calls` is the number of calls that it can run at a
+    /// time.
     #[must_use]
     pub fn membership(self: &Arc<Self>, index: usize, calls: usize) -> Membership {
         let calls = u64::try_from(calls).unwrap_or(u64::MAX);
@@ -226,21 +232,21 @@ impl EngineGroup {
     }
 }
 
-/// Names an engine of a group by process and index.
+/// The address of an engine in a group: its process and index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
     process: usize,
     engine: usize,
 }
 
-/// What an engine publishes of itself.
+/// The state that an engine publishes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PublishedState {
     /// See [`Member::calls`].
     pub(crate) calls: u64,
-    /// Calls that it has begun so far.
+    /// The number of calls that the engine has begun so far.
     pub(crate) begun: u64,
-    /// Requests in its queue.
+    /// The number of requests in the engine's queue.
     pub(crate) queued: usize,
     pub(crate) connections: usize,
     pub(crate) accepted: u64,
@@ -252,11 +258,11 @@ pub(crate) struct PublishedState {
 pub struct Membership {
     group: Arc<EngineGroup>,
     index: usize,
-    /// Calls that this engine can run at a time.
+    /// The number of calls that this engine can run at a time.
     calls: u64,
-    /// Calls that it had begun when it published its state last.
+    /// The number of calls that this engine had begun when it last published its state.
     begun: u64,
-    /// Engines that this one has left connections to and that have not accepted one since.
+    /// The engines to which this one has left connections and that have not accepted one since.
     notified: Vec<Notified>,
 }
 
@@ -264,11 +270,11 @@ pub struct Membership {
 struct Notified {
     address: Address,
     at: Duration,
-    /// How long to wait for the engine.
+    /// The time to wait for the engine.
     patience: Duration,
-    /// Connections that it had accepted when it was notified.
+    /// The number of connections that the engine had accepted when it was notified.
     accepted: u64,
-    /// The connection left to it was still there when this engine checked again.
+    /// True if the connection left to the engine was still waiting when this engine checked again.
     did_not_come: bool,
 }
 
@@ -278,7 +284,7 @@ impl Notified {
     }
 }
 
-/// How suitable an engine is for a new connection; the least is the best.
+/// The suitability of an engine for a new connection; the least value is the best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Suitability {
     Free,
@@ -299,7 +305,7 @@ impl Member {
         if was_polled || self.calls.load(Ordering::Relaxed) == 0 { PATIENCE } else { PATIENCE_IN_CALLS }
     }
 
-    /// When it becomes busy unless it begins a call before, on `CLOCK_MONOTONIC`.
+    /// Returns the time when the engine becomes busy, unless it begins a call before, on `CLOCK_MONOTONIC`.
     fn busy_at(&self) -> Option<Duration> {
         match self.busy_since.load(Ordering::Relaxed) {
             0 => None,
@@ -322,7 +328,8 @@ fn moment(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Most calls change nothing. Then the other engines keep their copy of the cache line.
+/// Stores the value if it differs. Most calls change nothing, and then the other engines keep their copy of the cache
+/// line.
 fn set(word: &AtomicU64, value: u64) {
     if word.load(Ordering::Relaxed) != value {
         word.store(value, Ordering::Relaxed);
@@ -338,8 +345,8 @@ impl Membership {
         self.group.member(self.address())
     }
 
-    /// The other engines with their records. They begin with the next process, so that equally suitable engines are not
-    /// all notified in the same order.
+    /// Returns the other engines with their records, from the own process and then the next one on, so that not all
+    /// engines notify equally suitable ones in the same order.
     fn others(&self) -> impl Iterator<Item = (Address, &Member)> {
         let own = self.address();
         let processes = self.group.processes();
@@ -355,23 +362,22 @@ impl Membership {
         })
     }
 
-    /// Sets how many connections this engine has room for.
+    /// Adds the number of connections that this engine has room for to the room of the process.
     pub(crate) fn has_room_for(&self, connections: usize) {
         self.group.room.fetch_add(connections, Ordering::Relaxed);
     }
 
-    /// How many connections this process's engines have room for together.
+    /// Returns the number of connections that this process's engines have room for together.
     pub(crate) fn room_of_all(&self) -> usize {
         self.group.room.load(Ordering::Relaxed)
     }
 
-    /// Notes whether a connection waits that no engine of this process has room for. Returns whether that was noted
-    /// before.
+    /// Notes if a connection waits that no engine of this process has room for. Returns the previous note.
     pub(crate) fn note_pause(&self, is_pausing: bool) -> bool {
         self.group.is_pause_reported.swap(is_pausing, Ordering::Relaxed)
     }
 
-    /// Takes the notification of another engine; whether there was one.
+    /// Takes the notification of another engine. Returns true if there was one.
     pub(crate) fn take_notification(&self) -> bool {
         let is_notified = &self.own().is_notified;
         is_notified.load(Ordering::Relaxed) != 0 && is_notified.swap(0, Ordering::Acquire) != 0
@@ -397,7 +403,7 @@ impl Membership {
         set(&own.busy_since, since);
     }
 
-    /// Wakes the other engines, so that one that was alone watches the listeners as a member of a group.
+    /// Wakes the other engines, so that an engine that was alone now watches the listeners as a member of a group.
     pub(crate) fn wake_others(&self) {
         for (address, member) in self.others() {
             if member.is_accepting.load(Ordering::Relaxed) != 0 {
@@ -406,12 +412,12 @@ impl Membership {
         }
     }
 
-    /// Whether another engine accepts connections too.
+    /// Returns true if another engine accepts connections, too.
     pub(crate) fn has_others(&self) -> bool {
         self.others().any(|(_, member)| member.is_accepting.load(Ordering::Relaxed) != 0)
     }
 
-    /// Whether each of the others has more connections than this engine.
+    /// Returns true if each of the other accepting engines has more connections than this one.
     pub(crate) fn has_fewest(&self) -> bool {
         let own = self.own().connections.load(Ordering::Relaxed);
         self.others().all(|(_, member)| {
@@ -419,7 +425,7 @@ impl Membership {
         })
     }
 
-    /// The engine that a new connection should go to, or `None` if this one should accept it. This one may have `slack`
+    /// Returns the engine that should accept a new connection, or `None` if this one should. This one may have `slack`
     /// connections more than the other.
     pub(crate) fn better(&mut self, now: Duration, slack: u64) -> Option<Address> {
         if !self.notified.is_empty() {
@@ -448,8 +454,8 @@ impl Membership {
         (load > connections + slack).then_some(other)
     }
 
-    /// Notifies another engine that this one leaves a connection to it. Returns when to check again: when the other engine
-    /// should have come, or is busy.
+    /// Notifies another engine that this one leaves a connection to it. Returns the time to check again: when the other
+    /// engine should have come, or becomes busy.
     pub(crate) fn notify(&mut self, other: Address, now: Duration) -> Duration {
         let member = self.group.member(other);
         let due = if let Some(notified) = self.notified.iter().find(|notified| notified.address == other) {
@@ -467,15 +473,15 @@ impl Membership {
         busy_at.filter(|&at| at > now).map_or(due, |at| at.min(due))
     }
 
-    /// This engine has accepted a connection: engines whose patience has run out and that have accepted none did not
-    /// come.
+    /// Notes that this engine has accepted a connection. Marks the notified engines whose time is over and that have
+    /// accepted none.
     pub(crate) fn has_accepted(&mut self, now: Duration) {
         for notified in &mut self.notified {
             notified.did_not_come |= notified.is_due(now);
         }
     }
 
-    /// No connection waits at any listener: an engine that was notified may have come and found none.
+    /// Notes that no connection waits at any listener. A notified engine may have come and found none.
     pub(crate) fn has_found_none(&mut self, now: Duration) {
         self.notified.retain(|notified| notified.did_not_come || !notified.is_due(now));
     }

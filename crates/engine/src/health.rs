@@ -1,20 +1,21 @@
-//! The server's state, as its health path reports it.
+//! The server's state, which the health path reports.
 //!
-//! A health check is answered by the engine, before the application hears of it: by the polling thread, also
-//! while all calls are out and the queue is full; and by the watchdog while no thread polls
+//! The engine answers health checks without the application: the polling thread does, even while all threads are in
+//! calls and the queue is full, and the watchdog does while no thread polls
 //! ([`Engine::service_pending`](crate::Engine::service_pending)).
 
-/// What it is told.
+/// The state of the server in the answer to a health check.
 ///
-/// An orchestrator restarts a server whose liveness check fails, so being busy must not look like being dead: a restart
-/// loses what is under way and leaves the others with even more to do. With all threads in calls, waiting or computing
-/// for however long, the server is `saturated`, which is 200. 503 is for what a restart, or traffic going elsewhere,
-/// mends: a server whose clients have waited in vain for so long that it will hardly recover by itself, and one that is
-/// about to stop.
+/// An orchestrator restarts a server whose liveness check fails, so a busy server must not look like a dead one: a
+/// restart loses the requests under way and increases the load of the other servers. If all threads are in calls,
+/// waiting or computing for however long, the server is `saturated`, with status 200. Status 503 is for states that a
+/// restart or a redirection of traffic repairs: a server whose clients have waited in vain for so long that it will
+/// hardly recover by itself, and a server that is about to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Health {
     Alive,
-    /// As many calls run as may, and requests wait; or one call keeps all threads from polling, but not for long yet.
+    /// The maximum number of calls run and requests wait; or one call keeps all threads from polling, but not for long
+    /// yet.
     Saturated,
     /// No thread has polled the engine for longer than [`Config::stalled_after`](crate::Config::stalled_after) although
     /// connections wait for it.

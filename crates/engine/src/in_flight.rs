@@ -1,4 +1,4 @@
-//! A response while it is written.
+//! The state of a response while it is written.
 
 use crate::compose::Mark;
 use crate::deadline::Millis;
@@ -9,40 +9,41 @@ use crate::statistics::Statistics;
 pub(crate) struct InFlight<S> {
     pub(crate) sender: S,
     pub(crate) pace: Pace,
-    /// Parts that were to be sent before the application goes on.
+    /// The number of parts that were to be sent before the application went on.
     pub(crate) parts: u32,
-    /// When the last of them was there, as coarsely as the engine's time is.
+    /// The time when the last of these parts was ready, with the resolution of the engine's time.
     pub(crate) part_at: Millis,
-    /// Body bytes since the others had their turn.
+    /// The number of body bytes produced since other connections were last served.
     pub(crate) produced: u64,
-    /// Where the response begins in what is composed, if nothing else waited to be sent; and what had been sent before.
+    /// The position of the response in the composed output, if no other output was waiting, and the number of bytes
+    /// sent before it.
     pub(crate) start: Option<(Mark, u64)>,
-    /// Its status, until that is counted.
+    /// The status of the response, until it has been counted.
     status: Option<u16>,
 }
 
-/// How soon after each other an application's parts come.
+/// The pace at which the application produces parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// The first part has not left: it leaves at once, for the client that waits for it. Where the response before
-    /// was fast throughout, this one is taken to be fast from its first part on.
+    /// The first part has not been sent. It is sent at once, because the client waits for it. If the previous response
+    /// was fast throughout, this one is assumed to be fast from its first part on.
     First,
-    /// So far each came within a tick of the one before, so they are collected.
+    /// So far each part came within a tick of the one before, so parts are collected.
     Fast,
-    /// One has kept others waiting: each leaves at once.
+    /// A part was slow and delayed the ones before it. So each part is sent at once.
     Slow,
 }
 
-/// How a response in parts ended. The next one on the connection is taken to be alike: the part that was the last one
-/// waits for the end, which then leaves with it, or for a tick.
+/// The ending of a response in parts. The next response on the connection is assumed to end alike: the part with the
+/// same number waits for the end, to be sent together with it, or for a tick.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// None has ended yet, or not soon after a part.
+    /// No response in parts has ended yet, or the last one did not end soon after a part.
     #[default]
     Unknown,
-    /// Soon after the part with this number.
+    /// The response ended soon after the part with this number.
     BehindPart(u32),
-    /// That was wrong once: a tick has sent the part.
+    /// The assumption was wrong once: a tick has sent the part.
     Unpredictable,
 }
 
@@ -51,7 +52,7 @@ impl<S> InFlight<S> {
         Self { sender, pace, parts: 0, part_at: 0, produced: 0, start, status: Some(status) }
     }
 
-    /// Counts the status: it can no longer change.
+    /// Counts the status, which can no longer change.
     pub(crate) fn count_status(&mut self, statistics: &mut Statistics) {
         if let Some(status) = self.status.take() {
             statistics.count_status(status);

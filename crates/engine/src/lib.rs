@@ -1,12 +1,12 @@
-//! What the operating system gives: sockets, readiness, time limits, files; and threads that share it. No Python type
-//! appears here.
+//! The engine: sockets, readiness, time limits and files, and the scheduler of the threads that share an engine. This
+//! crate uses no Python types.
 //!
 //! # Polled, not running
 //!
-//! An [`Engine`] does nothing by itself. The polling thread waits for its [`Poller`], reports what became ready
-//! ([`Engine::notice`]), and calls [`Engine::poll`], which does what is ready and returns: with [`Work`] for the
-//! application, or with nothing. The poller is a file descriptor, itself pollable, so any loop can host the engine.
-//! Time is an argument ([`Now`]) and never read inside; the operating system is one too ([`Net`]), which is [`Os`] or a
+//! An [`Engine`] does nothing by itself. The polling thread waits for its [`Poller`], reports the events
+//! ([`Engine::notice`]), and calls [`Engine::poll`], which handles them and returns [`Work`] for the application or
+//! nothing. The poller is a file descriptor, itself pollable, so any loop can host the engine. Time is an argument
+//! ([`Now`]): the engine never reads a clock. The operating system is an argument, too ([`Net`]): [`Os`] or a
 //! simulation.
 //!
 //! ```text
@@ -20,27 +20,28 @@
 //!
 //! # Work is returned
 //!
-//! The engine never calls what may take its time. It returns a request with a [`Ticket`]; the thread that runs the call
-//! borrows a [`Reply`] from [`Engine::reply`] for each part of the response, and returns the ticket with
-//! [`Engine::complete`], as done, as cut, or with a response that goes on when its peer has caught up. Until then the
-//! connection's slot is kept, whatever its peer does. How threads share an engine on these terms is [`scheduler`].
+//! The engine never calls code that may take long. It returns a request with a [`Ticket`]; the thread that runs the
+//! call borrows a [`Reply`] from [`Engine::reply`] for each part of the response, and returns the ticket with
+//! [`Engine::complete`], as done, as cut, or with a response that continues when its peer has read enough. Until then
+//! the engine keeps the connection's slot, whatever its peer does. The module [`scheduler`] shows how threads share an
+//! engine under these rules.
 //!
 //! # The watchdog
 //!
-//! While one call keeps all threads from polling, health checks are answered all the same: the watchdog, a thread that
-//! never touches the application, calls [`Engine::service_pending`]. That accepts connections, reads their first bytes,
-//! and leaves what is not a health check to the next poll.
+//! If one call keeps all threads from polling, the server still answers health checks: the watchdog, a thread that
+//! never touches the application, calls [`Engine::service_pending`]. This accepts connections, reads their first bytes,
+//! and leaves everything except health checks to the next poll.
 //!
 //! # Upwards through one trait
 //!
-//! The engine knows its application as an [`App`], of which no method waits. What the application keeps for a
-//! connection, a request or a response under way is an associated type, so that nothing is boxed on its way through
-//! here.
+//! The engine calls its application through [`App`], none of whose methods waits. The application's data for a
+//! connection, a request or a response are associated types, so that the engine need not box them.
 //!
 //! # Bounds
 //!
-//! Everything that a peer can make grow is bounded: bytes of a message by [`wire::message::Limits`], connections, waiting
-//! requests, the memory of bodies and time by [`Config`], unsent output by stopping to produce it, unread input by stopping to read.
+//! Everything that a peer can make grow is bounded: bytes of a message by [`wire::message::Limits`], connections,
+//! waiting requests, the memory of bodies and time by [`Config`], unsent output by not producing more, unread input by
+//! not reading more.
 #![forbid(unsafe_code)]
 
 mod app;

@@ -1,8 +1,9 @@
-//! The limit on the memory of request bodies, over all connections together, and the same for messages of WebSockets.
+//! The limit on the memory of request bodies, over all connections together, and the limit on the memory of WebSocket
+//! messages.
 //!
 //! Each body has its own limit ([`Config::body_memory`](crate::Config::body_memory)). But there can be many clients,
-//! and one that stops in the middle of an upload occupies what it has sent. So each part of a body in memory belongs to
-//! a [`Reservation`], which returns its bytes when it is dropped, on every path.
+//! and the bytes of a client that stops in the middle of an upload stay in memory. So each part of a body in memory
+//! belongs to a [`Reservation`], which returns its bytes when it is dropped, on every path.
 //!
 //! A reservation counts allocated bytes, not used ones. It lasts from the first byte that is stored until the response
 //! is complete, because the application has the body until then.
@@ -10,7 +11,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A limit on the memory of request bodies or of messages. Clones share it, so that several engines can keep one limit together.
+/// A limit on the memory of request bodies or of messages. Clones share the limit, so that several engines can have it
+/// in common.
 #[derive(Clone, Debug)]
 pub struct BodyMemory {
     shared: Arc<Shared>,
@@ -20,37 +22,37 @@ pub struct BodyMemory {
 struct Shared {
     most: usize,
     used: AtomicUsize,
-    /// The most that was in use since the last [`BodyMemory::has_fallen`] that returned true.
+    /// The maximum number of bytes in use since [`BodyMemory::has_fallen`] last returned true.
     peak: AtomicUsize,
 }
 
 impl BodyMemory {
-    /// A limit of `most` bytes, of which none is used.
+    /// Creates a limit of `most` bytes, of which none is used.
     #[must_use]
     pub fn new(most: usize) -> Self {
         Self { shared: Arc::new(Shared { most, used: AtomicUsize::new(0), peak: AtomicUsize::new(0) }) }
     }
 
-    /// The limit, in bytes.
+    /// Returns the limit in bytes.
     #[must_use]
     pub fn most(&self) -> usize {
         self.shared.most
     }
 
-    /// Bytes in use.
+    /// Returns the number of bytes in use.
     #[must_use]
     pub fn used(&self) -> usize {
         self.shared.used.load(Ordering::Relaxed)
     }
 
-    /// The most bytes that were in use since [`has_fallen`](Self::has_fallen) last returned true.
+    /// Returns the maximum number of bytes in use since [`has_fallen`](Self::has_fallen) last returned true.
     #[must_use]
     pub fn peak(&self) -> usize {
         self.shared.peak.load(Ordering::Relaxed)
     }
 
-    /// Whether at least `bytes` less are in use than at the peak. If so, the next peak begins: the caller gives memory
-    /// back to the system, which the allocator may keep.
+    /// Returns true if at least `bytes` fewer bytes are in use than at the peak, and then begins a new peak. The caller
+    /// should then return memory to the system that the allocator may keep.
     #[must_use]
     pub fn has_fallen(&self, bytes: usize) -> bool {
         let Shared { used, peak, .. } = &*self.shared;
@@ -62,12 +64,12 @@ impl BodyMemory {
         has_fallen
     }
 
-    /// An empty reservation.
+    /// Returns an empty reservation.
     pub(crate) fn reservation(&self) -> Reservation {
         Reservation { memory: self.clone(), bytes: 0 }
     }
 
-    /// A reservation of this many bytes; `None` if they would exceed the limit.
+    /// Returns a reservation of this many bytes; `None` if they would exceed the limit.
     pub(crate) fn reserve(&self, bytes: usize) -> Option<Reservation> {
         let mut reservation = self.reservation();
         reservation.resize(bytes).then_some(reservation)
@@ -81,13 +83,13 @@ impl BodyMemory {
         }
     }
 
-    /// Whether this many more bytes stay within the limit.
+    /// Returns true if this many more bytes stay within the limit.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         self.used().checked_add(bytes).is_some_and(|used| used <= self.shared.most)
     }
 }
 
-/// Bytes of request bodies in use. Dropping it returns them.
+/// A number of bytes of request bodies or messages in use. Dropping the reservation returns them.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     memory: BodyMemory,

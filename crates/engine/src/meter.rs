@@ -1,4 +1,4 @@
-//! Measures work, so that one busy connection does not delay all others.
+//! The meter of work, so that one busy connection does not delay all others.
 //!
 //! Time would measure it best, but reading a clock for each step costs too much. The meter counts instead, and charges
 //! each kind of work roughly what it costs. The unit is one byte received and copied; 1 MiB takes a modern processor
@@ -11,29 +11,29 @@
 //! * a *stage*: how much work all connections do before the engine polls for new events ([`STAGE`]). The rest is done
 //!   in the next round, in the same order.
 
-/// Work that one connection may do before the next one is served, in units.
+/// The work that one connection may do before the next one is served, in units.
 const TURN: u64 = 1 << 20;
-/// Work after which a connection is driven behind those that need little, in units.
+/// The work after which a connection is driven after those that need little, in units.
 const BULK: u64 = TURN / 16;
-/// Work that all connections together may do in one stage of a round, before the engine polls, in units.
+/// The work that all connections together may do in one stage of a round, before the engine polls, in units.
 const STAGE: u64 = 4 << 20;
 
-/// A step of any kind. A `recv` that returns few bytes costs as much.
+/// The cost of a step of any kind. A `recv` that returns few bytes costs as much.
 pub(crate) const STEP: u64 = 4 << 10;
-/// Parsing a request head, and starting the application's call.
+/// The cost of parsing a request head and starting the application's call.
 pub(crate) const HEAD: u64 = 4 << 10;
-/// Decoding a chunk or a trailer field of a body, or a record of FastCGI.
+/// The cost of decoding a chunk or a trailer field of a body, or a record of FastCGI.
 pub(crate) const CHUNK: u64 = 64;
-/// Reading a frame of a WebSocket, or answering one: a ping, a fragment, a message without its bytes.
+/// The cost of reading a frame of a WebSocket, or answering one: a ping, a fragment, a message without its bytes.
 pub(crate) const FRAME: u64 = 256;
-/// Accepting a connection.
+/// The cost of accepting a connection.
 pub(crate) const ACCEPT: u64 = 16 << 10;
-/// Finding a static file, and opening it.
+/// The cost of finding and opening a static file.
 pub(crate) const FILE: u64 = 8 << 10;
-/// A `write` to a file, without its bytes.
+/// The cost of a `write` to a file, without its bytes.
 pub(crate) const WRITE: u64 = 4 << 10;
 
-/// Counts the work of the current connection and of the current stage.
+/// A counter of the work of the current connection and of the current stage.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     poll: u64,
@@ -41,7 +41,7 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// Begins with another connection.
+    /// Begins the turn of another connection.
     pub(crate) fn begin_turn(&mut self) {
         self.poll = 0;
     }
@@ -56,17 +56,17 @@ impl Meter {
         self.stage = self.stage.saturating_add(work);
     }
 
-    /// Whether the next connection has to be served.
+    /// Returns true if the next connection has to be served.
     pub(crate) fn is_turn_over(&self) -> bool {
         self.poll >= TURN
     }
 
-    /// Whether the connection has done so much work that those which need little come first from now on.
+    /// Returns true if the connection has done so much work that the engine serves those first that need little.
     pub(crate) fn is_bulk(&self) -> bool {
         self.poll >= BULK
     }
 
-    /// Whether the engine has to poll before it continues.
+    /// Returns true if the engine has to poll before it continues.
     pub(crate) fn is_stage_over(&self) -> bool {
         self.stage >= STAGE
     }

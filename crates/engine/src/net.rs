@@ -1,4 +1,4 @@
-//! What the engine asks of the operating system, so that a simulation can stand in for it.
+//! The interface between the engine and the operating system, so that a simulation can replace the system.
 
 use crate::transport::Transport;
 use std::io;
@@ -7,13 +7,13 @@ use std::net::SocketAddr;
 /// The other end of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer {
-    /// Its address; `None` on a Unix socket.
+    /// The address of the peer; `None` on a Unix socket.
     pub address: Option<SocketAddr>,
-    /// Which of the engine's listeners accepted it, counted from 0.
+    /// The index of the engine's listener that accepted the connection, from 0.
     pub listener: usize,
 }
 
-/// Where a listener listens.
+/// The address of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Local {
     /// A TCP address.
@@ -22,33 +22,33 @@ pub enum Local {
     Unix,
 }
 
-/// What became of an accept.
+/// The result of an accept.
 #[derive(Debug)]
 pub enum Accepted<T> {
-    /// A peer, and its address unless it came by a Unix socket.
+    /// A connection, with the address of its peer unless it uses a Unix socket.
     Connection(T, Option<SocketAddr>),
     /// No connection waits.
     None,
-    /// This one failed, mostly because its peer left before it was accepted.
+    /// Accepting this connection failed, usually because its peer left before.
     Failed(io::Error),
-    /// Out of descriptors or memory; a connection still waits.
+    /// The process has no descriptors or memory left. A connection still waits.
     Exhausted(io::Error),
 }
 
-/// Something that became ready, told once ("edge-triggered").
+/// An event of readiness, reported once ("edge-triggered").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
     /// The engine was woken ([`Waker::wake`](crate::Waker::wake)).
     Woken,
     /// A connection waits at the listener with this index.
     Listener(usize),
-    /// The connection in this slot.
+    /// The connection in this slot is ready.
     Connection {
-        /// As it was given to [`Net::watch`].
+        /// The slot that was passed to [`Net::watch`].
         slot: usize,
-        /// There may be input, or its end, or an error.
+        /// True if there may be input, the end of input, or an error.
         readable: bool,
-        /// The peer sends no more, or is gone.
+        /// True if the peer sends no more, or is gone.
         read_closed: bool,
     },
 }
@@ -57,42 +57,42 @@ pub enum Readiness {
 pub trait Net {
     /// A listening socket. Dropping it closes it.
     type Listener;
-    /// What moves the bytes of a connection. Dropping it closes the connection.
+    /// The transport of a connection. Dropping it closes the connection.
     type Transport: Transport;
 
-    /// Watches `listener` under `index` and says where it listens.
+    /// Watches `listener` under `index`. Returns the address on which it listens.
     fn listen(&mut self, listener: &Self::Listener, index: usize) -> io::Result<Local>;
 
-    /// Watches it in another way from now on, and reports again if a connection waits there. With `takes_turns` a new
-    /// connection wakes only one of the processes that watch the listener so and wait for their pollers, and this
-    /// process becomes the last in that order. Without it this process is woken too. Where the system has no such
-    /// order (`EPOLLEXCLUSIVE`), every process is always woken.
+    /// Changes how the listener is watched, and reports readiness again if a connection waits. With `takes_turns`, a
+    /// new connection wakes only one of the processes that watch the listener this way and wait for their pollers; this
+    /// process becomes the last in that order. Without it, every new connection also wakes this process. If the system
+    /// has no such order (`EPOLLEXCLUSIVE`), every new connection wakes every process.
     fn relisten(&mut self, listener: &Self::Listener, index: usize, takes_turns: bool) -> io::Result<()> {
         let _ = (listener, index, takes_turns);
         Ok(())
     }
 
-    /// Watches it no more.
+    /// Stops watching the listener.
     fn unlisten(&mut self, listener: &Self::Listener);
 
-    /// Takes in one peer.
+    /// Accepts one connection.
     fn accept(&mut self, listener: &Self::Listener) -> io::Result<Accepted<Self::Transport>>;
 
-    /// Whether a connection waits to be accepted, where accepting itself cannot tell.
+    /// Returns true if a connection waits to be accepted, for callers that cannot find out by accepting it.
     fn is_awaited(&self, listener: &Self::Listener) -> bool;
 
-    /// Watches `transport` under `slot`, for its input and, if `output` says so, for room for output. `again`: it is
-    /// watched already. Dropping the transport ends it.
+    /// Watches `transport` under `slot` for input and, if `output` is true, for room for output. `again`: the transport
+    /// is already watched. Dropping the transport ends the watching.
     fn watch(&mut self, transport: &Self::Transport, slot: usize, output: bool, again: bool) -> io::Result<()>;
 
-    /// Watches it no more, although it is not dropped.
+    /// Stops watching the transport, although it is not dropped.
     fn unwatch(&mut self, transport: &Self::Transport) {
         let _ = transport;
     }
 
-    /// Connections that there is room for.
+    /// Returns the number of connections that the system has room for.
     fn room(&self) -> usize;
 
-    /// Takes note of having been woken, so that the next wake is told again.
+    /// Clears pending wakes, so that the next wake is reported again.
     fn drain_wakes(&mut self);
 }

@@ -1,31 +1,31 @@
-//! Following requests through their stages, for those who want to know where their time goes.
+//! The observer interface, which follows requests through their stages to measure their time.
 
 use crate::app::CallId;
 
-/// What is done for a request.
+/// A stage in the processing of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Stage {
-    /// It is received from the socket.
+    /// The engine receives the request from the socket.
     Read,
-    /// Its head and the framing of its body are understood, its body is kept.
+    /// The engine parses the head and the framing of the body, and stores the body.
     Parse,
-    /// It is made into what the application is given.
+    /// The request is converted into the form that the application gets.
     Environ,
-    /// It is ready, and waits for a thread that calls the application; or a suspended response waits for one.
+    /// The request is ready and waits for a thread that calls the application; or a suspended response waits for one.
     Queue,
-    /// The application works, its iterable included.
+    /// The application works. This includes its iterable.
     App,
-    /// The response is composed and sent.
+    /// The engine composes and sends the response.
     Write,
-    /// Its peer has not sent the rest of it, or not read what it was answered.
+    /// The engine waits for the peer, which has not sent the rest of the request or not read the response.
     Peer,
     /// Everything else.
     Other,
 }
 
 impl Stage {
-    /// All of them, with their names, in the order of [`Times::spent`](crate::Times::spent).
+    /// All stages with their names, in the order of [`Times::spent`](crate::Times::spent).
     pub const ALL: [(Self, &str); 8] = [
         (Self::Read, "read"),
         (Self::Parse, "parse"),
@@ -38,45 +38,45 @@ impl Stage {
     ];
 }
 
-/// Is told what is done for each request. Its methods say what begins; each has a default that does nothing.
+/// An observer of the processing of each request. Each method reports an event; its default does nothing.
 pub(crate) trait Observer {
-    /// The request goes over to `stage`. Returns the one that it comes from; `None` without a request.
+    /// The request enters `stage`. Returns its previous stage; `None` if there is no request.
     fn switch(&mut self, call: CallId, stage: Stage) -> Option<Stage> {
         let _ = (call, stage);
         None
     }
 
-    /// Something may be received now that belongs to a request.
+    /// The engine is about to receive bytes that may belong to a request.
     fn receive(&mut self, call: CallId) {
         let _ = call;
     }
 
-    /// It has been, or nothing was there.
+    /// The engine has received bytes, or nothing if `anything` is false.
     fn received(&mut self, call: CallId, anything: bool) {
         let _ = (call, anything);
     }
 
-    /// A head may be here. If it was received together with another request, this one begins now.
+    /// The engine is about to parse a head. If it was received together with another request, this request begins now.
     fn parse(&mut self, call: CallId) {
         let _ = call;
     }
 
-    /// The request has its answer, of which not all has left.
+    /// The request has been answered, but not all of the response has been sent.
     fn answered(&mut self, call: CallId) {
         let _ = call;
     }
 
-    /// The application was not called for the request, or did not come to an end that its client could see.
+    /// The application was not called for the request, or the client did not get a complete response.
     fn give_up(&mut self, call: CallId) {
         let _ = call;
     }
 
-    /// What is composed for the connection in `slot` is about to be sent.
+    /// The engine is about to send the output of the connection in `slot`.
     fn send(&mut self, slot: usize) {
         let _ = slot;
     }
 
-    /// It has been; `all`: nothing of it is left.
+    /// The engine has sent output of the connection. `all`: nothing is left to send.
     fn sent(&mut self, slot: usize, all: bool) {
         let _ = (slot, all);
     }

@@ -16,14 +16,14 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Readiness events taken in one poll.
+/// The maximum number of readiness events taken in one poll.
 const EVENTS: usize = 256;
 const WAKE: Token = Token(usize::MAX);
 /// Listener `i` has token `LISTENERS - i`; connections have their slot as token, from 0.
 const LISTENERS: usize = usize::MAX - 1;
 /// An upper limit of listeners that no process reaches.
 const LISTENERS_AT_MOST: usize = 1 << 16;
-/// What is watched beside the engine's own descriptors.
+/// The token of the descriptor that is watched besides the engine's own.
 const BESIDE: Token = Token(LISTENERS - LISTENERS_AT_MOST);
 
 /// The operating system's sockets, watched by a [`Poller`].
@@ -31,50 +31,51 @@ const BESIDE: Token = Token(LISTENERS - LISTENERS_AT_MOST);
 pub struct Os {
     registry: Registry,
     wakes: pipe::Receiver,
-    /// False once the kernel has refused exclusive watching.
+    /// False after the kernel has refused exclusive watching.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     has_exclusive: bool,
-    /// Descriptors open besides those that [`Net::room`] leaves free: bells of other processes.
+    /// The number of bells of processes, which are open descriptors besides those that [`Net::room`] leaves free.
     bells: usize,
 }
 
-/// Waits for the events that an engine watches. Its descriptor is pollable itself, so that any event loop can host the
-/// engine.
+/// The poller, which waits for the events that an engine watches. Its descriptor is pollable itself, so that any event
+/// loop can host the engine.
 #[derive(Debug)]
 pub struct Poller {
     poll: Poll,
     events: Events,
-    /// The result of a wait that nothing has taken yet; may be an error.
+    /// The events or the error of the last wait that the caller has not taken yet.
     found: io::Result<Vec<Readiness>>,
-    /// What is watched beside the engine's own descriptors, and whether a wait has found it ready since the last look.
+    /// The descriptor that is watched besides the engine's own, and true if a wait has found it ready since the last
+    /// call of [`take_beside`](Self::take_beside).
     beside: Option<(OwnedFd, bool)>,
 }
 
-/// Wakes the engines of another process: an eventfd(2) that both processes have open.
+/// A bell that wakes the engines of another process: an eventfd(2) that both processes have open.
 #[derive(Debug)]
 pub struct Bell(OwnedFd);
 
 impl Bell {
-    /// `eventfd` must be non-blocking.
+    /// Creates a bell. `eventfd` must be non-blocking.
     #[must_use]
     pub fn new(eventfd: OwnedFd) -> Self {
         Self(eventfd)
     }
 
     pub(crate) fn ring(&self) {
-        // The counter is never read, and may be full: every write reports an event to those that watch it.
+        // The counter is never read and may be full. Every write reports an event to the pollers that watch it.
         rustix::io::write(&self.0, &1u64.to_ne_bytes()).ok();
     }
 }
 
-/// Ends the wait of a [`Poller`], from another thread or from a signal handler.
+/// A waker, which ends the wait of a [`Poller`] from another thread or from a signal handler.
 #[derive(Clone, Debug)]
 pub struct Waker {
     pipe: Arc<pipe::Sender>,
 }
 
 impl Os {
-    /// A network, the poller that watches it, and the waker of the poller.
+    /// Creates a network, the poller that watches it, and the waker of the poller.
     ///
     /// # Errors
     /// If the operating system refuses a poller or a pipe.
@@ -94,7 +95,7 @@ impl Os {
         Ok((net, poller, Waker { pipe: Arc::new(sender) }))
     }
 
-    /// Lets `bell` wake the poller, too. This process has `bells` bells open.
+    /// Lets `bell` wake the poller, too. `bells` is the number of bells that this process has open.
     ///
     /// # Errors
     /// If the operating system cannot watch it.
@@ -104,7 +105,7 @@ impl Os {
         self.registry.register(&mut SourceFd(&bell.0.as_raw_fd()), WAKE, Interest::READABLE)
     }
 
-    /// Watches a descriptor as [`Net::watch`] does a transport.
+    /// Watches a descriptor, as [`Net::watch`] watches a transport.
     ///
     /// # Errors
     /// If the system cannot watch it.
@@ -137,7 +138,7 @@ impl Poller {
         self.take(ready)
     }
 
-    /// Appends to `ready` what [`wait_until_ready`](Self::wait_until_ready) has found.
+    /// Appends the events that [`wait_until_ready`](Self::wait_until_ready) has found to `ready`.
     ///
     /// # Errors
     /// If the poller has failed.
@@ -151,8 +152,7 @@ impl Poller {
         }
     }
 
-    /// Waits as [`wait`](Self::wait) does, but keeps the events or the error for the next `wait`, which then returns at
-    /// once.
+    /// As [`wait`](Self::wait), but keeps the events or the error for the next `wait`, which then returns at once.
     pub fn wait_until_ready(&mut self, timeout: Option<Duration>) {
         let Ok(found) = &mut self.found else { return };
         if !found.is_empty() {
@@ -184,8 +184,8 @@ impl Poller {
         }));
     }
 
-    /// Ends waits also while `descriptor` is readable, which [`take_beside`](Self::take_beside) tells: what else the loop
-    /// that hosts the engine waits for.
+    /// Lets waits also end while `descriptor` is readable, which [`take_beside`](Self::take_beside) reports. The event
+    /// loop that hosts the engine uses this for its other events.
     ///
     /// # Errors
     /// If the system cannot watch it, or watches it already.
@@ -195,19 +195,21 @@ impl Poller {
         Ok(())
     }
 
-    /// Whether a wait since the last call has ended because of what is watched beside.
+    /// Returns true if a wait since the last call has found the descriptor of [`watch_beside`](Self::watch_beside)
+    /// ready.
     pub fn take_beside(&mut self) -> bool {
         let Some((descriptor, is_ready)) = &mut self.beside else { return false };
         let was_ready = std::mem::take(is_ready);
         if was_ready {
-            // It is watched already, and so this cannot fail for want of memory.
+            // The descriptor is already watched, so this cannot fail for lack of memory.
             watch_beside(self.poll.registry(), descriptor, true).ok();
         }
         was_ready
     }
 }
 
-/// Watches such that each wait reports the descriptor while it is readable (level-triggered), which mio has no method for.
+/// Watches the descriptor so that each wait reports it while it is readable (level-triggered). mio has no method for
+/// this.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn watch_beside(registry: &Registry, descriptor: &OwnedFd, again: bool) -> io::Result<()> {
     use rustix::event::epoll;
@@ -219,7 +221,7 @@ fn watch_beside(registry: &Registry, descriptor: &OwnedFd, again: bool) -> io::R
     Ok(epoll::add(registry, descriptor, data, epoll::EventFlags::IN)?)
 }
 
-/// The same where readiness is reported once: it is watched anew each time.
+/// Watches the descriptor on systems where readiness is reported once: the caller watches it again each time.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn watch_beside(registry: &Registry, descriptor: &OwnedFd, again: bool) -> io::Result<()> {
     let number = descriptor.as_raw_fd();
@@ -232,7 +234,7 @@ fn watch_beside(registry: &Registry, descriptor: &OwnedFd, again: bool) -> io::R
 }
 
 impl Poller {
-    /// Whether a wait would return at once. Takes no event.
+    /// Returns true if a wait would return at once. Takes no event.
     pub fn is_ready(&self) -> bool {
         let has_found = self.found.as_ref().map_or(true, |found| !found.is_empty());
         has_found || poll_now(self.poll.registry(), PollFlags::IN).is_some_and(|flags| !flags.is_empty())
@@ -240,7 +242,7 @@ impl Poller {
 }
 
 impl AsRawFd for Poller {
-    /// Readable when a wait would return at once.
+    /// Returns the poller's descriptor, which is readable when a wait would return at once.
     fn as_raw_fd(&self) -> RawFd {
         self.poll.as_raw_fd()
     }
@@ -255,7 +257,7 @@ impl Waker {
 }
 
 impl AsFd for Waker {
-    /// Any byte written to this descriptor wakes the poller; suits `signal.set_wakeup_fd`.
+    /// Returns a descriptor to which any byte written wakes the poller, as `signal.set_wakeup_fd` needs.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.pipe.as_fd()
     }
@@ -291,7 +293,8 @@ impl Net for Os {
         let token = Token(LISTENERS - index);
         let descriptor = listener.as_raw_fd();
         let mut source = SourceFd(&descriptor);
-        // A descriptor watched exclusively cannot be modified (epoll_ctl(2)); one that is added again comes last.
+        // The watching of an exclusively watched descriptor cannot be modified (epoll_ctl(2)). A descriptor that is
+        // added again becomes the last in the order.
         self.registry.deregister(&mut source).ok();
         if takes_turns {
             // mio has no method for this. Its poller is an epoll descriptor, though, and the token is reported with the
@@ -333,19 +336,19 @@ impl Net for Os {
         poll_now(listener, PollFlags::IN).is_none_or(|flags| !flags.is_empty())
     }
 
-    /// Output events continue after the first request for them. As they are edge-triggered, they cost nothing until one
-    /// occurs.
+    /// After the first request for output events the kernel continues to report them. As they are edge-triggered, they
+    /// cost nothing until one occurs.
     fn watch(&mut self, transport: &Tcp<EngineSocket>, slot: usize, output: bool, again: bool) -> io::Result<()> {
         self.watch_descriptor(transport.socket(), slot, output, again)
     }
 
     fn unwatch(&mut self, transport: &Tcp<EngineSocket>) {
-        // A descriptor is watched until its last duplicate is closed, and the application has one.
+        // The kernel watches a descriptor until its last duplicate is closed, and the application has a duplicate.
         self.registry.deregister(&mut SourceFd(&transport.socket().as_raw_fd())).ok();
     }
 
-    /// The process's limit on descriptors without a reserve. The reserve lets the application open files, and reports
-    /// be written, while all connections are taken.
+    /// Returns the process's limit on descriptors minus a reserve. With the reserve the application can open files, and
+    /// reports can be written, while the maximum number of connections is open.
     fn room(&self) -> usize {
         const FREE_AT_MOST: u64 = 64;
         let limit = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
@@ -423,7 +426,7 @@ fn moved(result: rustix::io::Result<usize>) -> io::Result<Moved> {
     }
 }
 
-/// The current state of a descriptor: `flags` and errors; `None` if poll(2) fails.
+/// Returns the current state of a descriptor: `flags` and errors; `None` if poll(2) fails.
 fn poll_now(descriptor: &impl AsFd, flags: PollFlags) -> Option<PollFlags> {
     let mut descriptors = [PollFd::new(descriptor, flags)];
     rustix::event::poll(&mut descriptors, Some(&Timespec::default())).ok()?;

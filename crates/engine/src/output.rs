@@ -1,8 +1,8 @@
-//! What a connection has still to send.
+//! The output that a connection has not sent yet.
 //!
-//! The application stops producing while it is not empty, which bounds it: one write buffer and one part of a body.
-//! A producer that cannot stop ([`Reply::write`](crate::Reply::write) from within a call) has what piles up moved to a
-//! file without a name ([`Output::spill`]).
+//! The application stops producing while it is not empty. This limits its size to one write buffer and one part of a
+//! body. If a producer cannot stop ([`Reply::write`](crate::Reply::write) from within a call), the accumulated output
+//! is moved to an unnamed file ([`Output::spill`]).
 
 use crate::transport::{Moved, Transport};
 use std::collections::VecDeque;
@@ -11,16 +11,16 @@ use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-/// Bytes that follow each other are kept in pieces of up to this size, however few come at a time.
+/// The maximum size in bytes of a piece into which contiguous bytes are joined, however few are added at a time.
 const JOINED_AT_MOST: usize = 64 << 10;
 
-/// Bytes of files that one flush sends at most: a client that reads fast, and a disk that is slow, keep others waiting no
-/// longer.
+/// The maximum number of file bytes that one flush sends. It limits the delay of other connections by a client that
+/// reads fast or by a slow disk.
 const FILE_SHARE: u64 = 1 << 20;
 
-/// What stands before a file of up to so many bytes waits for these, to leave in one packet with them. Before a longer
-/// one it leaves at once: joined to it, the kernel needs a tenth more for 1 MiB on loopback, and twice as much in nginx
-/// (`tcp_nopush`), to save one packet in many.
+/// The length of a file in bytes up to which the bytes before it wait, to leave in one packet with the file. Before a
+/// longer file they are sent at once: joined to the file, the kernel needs a tenth more time for 1 MiB on loopback, and
+/// twice as much in nginx (`tcp_nopush`), to save one packet in many.
 const FILE_WITH_HEAD: u64 = 64 << 10;
 
 /// Bytes that could not be sent yet, oldest first.
@@ -28,7 +28,7 @@ const FILE_WITH_HEAD: u64 = 64 << 10;
 pub(crate) struct Output<C> {
     pieces: VecDeque<Piece<C>>,
     file_shrank: bool,
-    /// The last flush stopped although the transport would have taken more.
+    /// True if the last flush stopped although the transport would have accepted more.
     is_paused: bool,
 }
 
@@ -48,7 +48,7 @@ enum Piece<C> {
         offset: u64,
         left: u64,
     },
-    /// A file of ours, which holds what memory should not.
+    /// A temporary file of the server with output that would use too much memory.
     Spill {
         file: Arc<File>,
         offset: u64,
@@ -70,17 +70,18 @@ impl<C: AsRef<[u8]>> Output<C> {
         self.is_paused = false;
     }
 
-    /// Whether a file was shorter than it was said to be, so that the response cannot go on.
+    /// Returns true if a file was shorter than declared, so that the response cannot continue.
     pub(crate) fn has_file_shrunk(&self) -> bool {
         self.file_shrank
     }
 
-    /// Whether the last flush has left what the transport would take: no readiness is reported for it.
+    /// Returns true if the last flush stopped although the transport would have accepted more. Then the poller reports
+    /// no readiness for the rest.
     pub(crate) fn is_paused(&self) -> bool {
         self.is_paused
     }
 
-    /// Bytes that wait in memory.
+    /// Returns the number of bytes that wait in memory.
     pub(crate) fn length(&self) -> u64 {
         let of = |piece: &Piece<C>| match piece {
             Piece::Bytes { bytes, sent } => bytes.len() - sent,
@@ -91,7 +92,7 @@ impl<C: AsRef<[u8]>> Output<C> {
     }
 
     pub(crate) fn push_bytes(&mut self, bytes: &[u8]) {
-        // An application may write byte by byte: a piece for each would be a system call for each.
+        // An application may write byte by byte. One piece for each byte would cost one system call for each.
         match self.pieces.back_mut() {
             Some(Piece::Bytes { bytes: last, .. }) if last.len() + bytes.len() <= JOINED_AT_MOST => {
                 last.extend_from_slice(bytes);
@@ -114,9 +115,10 @@ impl<C: AsRef<[u8]>> Output<C> {
         }
     }
 
-    /// Moves what waits in memory to a file without a name, which goes on from where it ended the last time.
+    /// Moves the output in memory to an unnamed file: to the end of the file of the last call, if that is still the
+    /// last piece.
     ///
-    /// If that fails nothing has changed, but that it still is in memory.
+    /// If this fails, the output is unchanged and still in memory.
     pub(crate) fn spill(&mut self) -> io::Result<()> {
         let behind = self.pieces.iter().rposition(|piece| matches!(piece, Piece::File { .. } | Piece::Spill { .. }));
         let first = behind.map_or(0, |last| last + 1);
@@ -149,7 +151,7 @@ impl<C: AsRef<[u8]>> Output<C> {
     /// Moves up to `most` bytes from the front to `bytes`.
     ///
     /// # Errors
-    /// A file that cannot be read, or is shorter than it was said to be.
+    /// If a file cannot be read or is shorter than declared.
     pub(crate) fn take(&mut self, most: usize, bytes: &mut Vec<u8>) -> io::Result<()> {
         let mut left = most;
         while left > 0
@@ -179,8 +181,9 @@ impl<C: AsRef<[u8]>> Output<C> {
         Ok(())
     }
 
-    /// Sends as much as the transport takes, but no more than a share of a file, and adds to `moved` how much that was. An error means that the peer is gone,
-    /// or that a file is shorter than it was said to be; something may have been sent before.
+    /// Sends as much as the transport accepts, but at most [`FILE_SHARE`] bytes of files. Adds the number of bytes sent
+    /// to `moved`. An error means that the peer is gone, or that a file is shorter than declared; some bytes may have
+    /// been sent before.
     pub(crate) fn flush(&mut self, transport: &mut impl Transport, moved: &mut u64) -> io::Result<()> {
         self.is_paused = false;
         let mut share = FILE_SHARE;
@@ -228,7 +231,7 @@ fn copy(from: &[u8], most: usize, to: &mut Vec<u8>) -> usize {
 }
 
 impl<C> Piece<C> {
-    /// Takes note of `count` bytes sent; whether the piece is through.
+    /// Notes that `count` bytes have been sent. Returns true if the whole piece has been.
     fn advance(&mut self, count: usize) -> bool {
         match self {
             Piece::Bytes { bytes, sent } => {
@@ -257,7 +260,7 @@ mod tests {
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
 
-    /// A connection that holds little, and does not block.
+    /// Returns a connection with a small send buffer that does not block.
     fn narrow() -> (Tcp<OwnedFd>, UnixStream) {
         let (near, far) = UnixStream::pair().unwrap();
         sockopt::set_socket_send_buffer_size(&near, 4096).unwrap();
@@ -305,7 +308,7 @@ mod tests {
         while !output.is_empty() {
             output.flush(&mut near, &mut sent).unwrap();
             rounds += 1;
-            // It stops when the far end is not read; reading makes room.
+            // The flush stops while nothing reads the far end. Reading makes room.
             let error = far.read_to_end(&mut received).unwrap_err();
             assert_eq!((error.kind(), received.len() as u64), (io::ErrorKind::WouldBlock, sent));
         }

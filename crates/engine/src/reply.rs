@@ -1,4 +1,4 @@
-//! A response's way out, as the application sees it.
+//! The interface through which the application writes a response.
 
 use crate::app::{App, RequestOf, SenderOf};
 use crate::coalescing::DeferredOutput;
@@ -16,24 +16,27 @@ use std::fs::File;
 use std::io;
 use wire::message::{Draft, FieldLines, Misuse, Page, Stamp};
 
-/// Bytes that one response may produce while the peer keeps up; then others get their turn.
+/// The number of bytes that one response may produce, while the peer reads as fast, before other connections are
+/// served.
 const SHARE: u64 = 256 << 10;
 
-/// A part that comes this much later than the one before did not come within a tick, however coarse the clock is.
+/// The time in milliseconds after which a part is certainly more than a tick later than the one before, however coarse
+/// the clock is.
 const SLOW: Millis = 10;
 
-/// What comes so soon after a part comes within a tick.
+/// The time in milliseconds after a part that counts as within a tick.
 const SOON: Millis = 1;
 
-/// Output that waits beyond this is moved to a file.
+/// The number of bytes of waiting output above which the output is moved to a file.
 const OVERFULL: u64 = 1 << 20;
 
-/// Where one response is written: [`begin`](Self::begin), parts, [`finish`](Self::finish); or
-/// [`refuse`](Self::refuse) instead of all three. They need not be written through one `Reply`: the engine lends one
-/// for as long as [`Engine::reply`](crate::Engine::reply) runs, which must not be while the application works.
+/// The writer of one response. The caller calls [`begin`](Self::begin), writes parts and calls
+/// [`finish`](Self::finish), or calls [`refuse`](Self::refuse) instead of all three. It can do so through several
+/// `Reply` values: the engine lends one while [`Engine::reply`](crate::Engine::reply) runs, and the application must
+/// not work during that time.
 ///
-/// Parts are collected and leave together when the response is given back, or at [`flush`](Self::flush). An application
-/// whose next part may take time to make flushes first (PEP 3333: no block may be delayed).
+/// Parts are collected and sent together when the response is given back, or at [`flush`](Self::flush). If the
+/// application may need time for its next part, the caller flushes first (PEP 3333: no block may be delayed).
 pub struct Reply<'a, A: App> {
     pub(crate) slot: usize,
     pub(crate) out: &'a mut Composer<A::Chunk>,
@@ -49,38 +52,38 @@ pub struct Reply<'a, A: App> {
     pub(crate) stamp: &'a Stamp,
     pub(crate) now: Millis,
     pub(crate) request: RequestOf<A>,
-    /// Bytes sent for this response's connection.
+    /// The number of bytes sent on this response's connection.
     pub(crate) moved: &'a mut u64,
     pub(crate) loss: &'a mut Loss,
-    /// The handshake was the response: no page can take its place.
+    /// True if the response was a WebSocket handshake. Then no error page can replace it.
     pub(crate) is_upgraded: bool,
-    /// The last response whose parts could tell came without a pause.
+    /// True if the parts of the last response that had several were produced without a pause.
     pub(crate) parts_come_fast: &'a mut bool,
-    /// How the response before this one ended, on the same connection.
+    /// The ending of the previous response on the same connection.
     pub(crate) ending: &'a mut Ending,
 }
 
-/// What the client of a response has turned out to have given up.
+/// The part of a connection that is lost for a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
     Nothing,
-    /// The response cannot be sent as a whole, and its connection goes on.
+    /// The response cannot be sent completely, but its connection goes on.
     Exchange,
     Connection,
 }
 
 impl<A: App> Reply<'_, A> {
-    /// Whether the head has been written, so that the status can no longer change.
+    /// Returns true if the head has been written, so that the status can no longer change.
     #[must_use]
     pub fn is_begun(&self) -> bool {
         self.in_flight.is_some()
     }
 
-    /// Writes the head. `length` is the body's where it is known though the application did not declare it.
+    /// Writes the head. `length` is the length of the body, if it is known although the application did not declare it.
     pub fn begin(&mut self, draft: &Draft, length: Option<u64>) {
         debug_assert!(self.in_flight.is_none(), "a response has one head");
         self.recall();
-        // What others of the connection have composed may stand behind it where there are any.
+        // On a multiplexed connection, output of other exchanges may follow the head, so it cannot be withdrawn.
         let can_be_unsaid = !self.protocol.is_multiplexed() && self.output.is_empty();
         let start = can_be_unsaid.then(|| (self.out.mark(), *self.moved));
         let sender = self.protocol.begin(self.stream, draft, self.request, length, self.stamp, &mut self.out.bytes);
@@ -98,7 +101,7 @@ impl<A: App> Reply<'_, A> {
         self.flush();
     }
 
-    /// Whether a body of `length` bytes is the one that `draft` declares, if it declares one.
+    /// Checks that a body of `length` bytes has the length that `draft` declares, if it declares one.
     ///
     /// # Errors
     /// [`Misuse::BodyTooLong`], [`Misuse::BodyTooShort`].
@@ -106,8 +109,8 @@ impl<A: App> Reply<'_, A> {
         A::Protocol::check_length(draft, self.request, length)
     }
 
-    /// Takes back a response of which only the head is here, and nothing has been sent; whether that was so. A part of a
-    /// body counts as sent, because a tick may send it at any time.
+    /// Withdraws a response of which only the head has been written and nothing has been sent. Returns false and
+    /// changes nothing otherwise. A part of a body counts as sent, because a tick may send it at any time.
     fn unsay(&mut self) -> bool {
         let Some(InFlight { start: Some((mark, moved)), sender, .. }) = &*self.in_flight else { return false };
         let (mark, moved, body_bytes) = (*mark, *moved, sender.body_bytes());
@@ -119,9 +122,9 @@ impl<A: App> Reply<'_, A> {
         true
     }
 
-    /// Passes on what the application reports of its request, for the log of the web server in front, with what is sent
-    /// next or at the tick after the next; for nginx behind the head of the response. False if it is left out, because the
-    /// web server does not take what it is sent.
+    /// Sends the application's error output for its request to the log of the web server in front, together with the
+    /// next output or at the tick after the next; for nginx, behind the head of the response. Returns false if the text
+    /// is dropped, because the web server does not read its input.
     pub fn write_errors(&mut self, text: &[u8]) -> bool {
         self.recall();
         if self.is_gone() || self.out.unsent() as u64 + self.output.length() > SHARE {
@@ -138,19 +141,19 @@ impl<A: App> Reply<'_, A> {
     /// Writes a part of the body.
     ///
     /// # Errors
-    /// [`Misuse::BodyTooLong`], when there is more than was declared; nothing of the part has been written then.
+    /// [`Misuse::BodyTooLong`], if the body is longer than declared. Then nothing of this part has been written.
     ///
     /// # Panics
     /// If the head has not been written.
     pub fn write(&mut self, chunk: A::Chunk) -> Result<(), Misuse> {
         self.recall();
-        // The part before this one is still here: they come faster than ticks.
+        // If the previous part has not been sent yet, the parts arrive faster than ticks.
         *self.parts_come_fast |= self.out.deferred.is_some();
         let in_flight = self.in_flight.as_mut().expect("the head comes first");
         let length = chunk.as_ref().len();
         let (admitted, verdict) = in_flight.sender.open(length as u64, &mut self.out.bytes);
         in_flight.produced += admitted;
-        // What is admitted is at most the chunk's length, which is a usize.
+        // At most the chunk's length is admitted, which is a usize.
         let end = usize::try_from(admitted).unwrap_or(length);
         if self.protocol.is_multiplexed() {
             self.push_part(chunk, end);
@@ -162,8 +165,8 @@ impl<A: App> Reply<'_, A> {
         verdict
     }
 
-    /// Writes as much of a part of the body as fits into the declared length, for a body that ends there (PEP 3333, file
-    /// wrappers). Returns whether the body is whole.
+    /// Writes as much of a part of the body as fits into the declared length, for a body that ends there (PEP 3333,
+    /// file wrappers). Returns true if the body is complete.
     ///
     /// # Panics
     /// If the head has not been written.
@@ -212,7 +215,8 @@ impl<A: App> Reply<'_, A> {
     /// Ends the response.
     ///
     /// # Errors
-    /// [`Misuse::BodyTooShort`]: give it back with [`Progress::Cut`](crate::Progress::Cut) then.
+    /// [`Misuse::BodyTooShort`]. Then the caller has to give the response back with
+    /// [`Progress::Cut`](crate::Progress::Cut).
     ///
     /// # Panics
     /// If the head has not been written.
@@ -220,7 +224,7 @@ impl<A: App> Reply<'_, A> {
         self.end(None)
     }
 
-    /// Ends the response with trailers, which are left out where the client takes none.
+    /// Ends the response with trailers, or without them if the client accepts none.
     ///
     /// # Errors
     /// As [`finish`](Self::finish).
@@ -255,13 +259,13 @@ impl<A: App> Reply<'_, A> {
         Ok(())
     }
 
-    /// Whether nothing of a response waits for its client, nor anything that others have sent on the connection: what
-    /// comes next can be composed at once, and needs no memory to wait in.
+    /// Returns true if no output of this response or of other exchanges waits for the client. Then the next part can be
+    /// composed at once and needs no backlog.
     fn has_way(&self) -> bool {
         self.backlog.is_none() && self.output.is_empty() && !self.is_gone()
     }
 
-    /// Frames the first `end` bytes of `chunk` as far as the client takes them now. The rest waits.
+    /// Frames as many of the first `end` bytes of `chunk` as the client accepts now. The rest waits in the backlog.
     fn push_part(&mut self, chunk: A::Chunk, end: usize) {
         if end <= COPY_AT_MOST && self.has_way() && self.protocol.window(self.stream) >= end {
             if end > 0 {
@@ -280,12 +284,12 @@ impl<A: App> Reply<'_, A> {
         }
     }
 
-    /// What of a response waits for its client, where each exchange has its own window.
+    /// Returns the backlog: the output that waits for the client if each exchange has its own window.
     fn backlog(&mut self) -> &mut Backlog<A::Chunk> {
         self.backlog.get_or_insert_with(|| Box::new(Backlog::new()))
     }
 
-    /// Frames what the client takes now of what waits for it.
+    /// Frames as much of the backlog as the client accepts now.
     fn pump(&mut self) {
         if self.is_gone() {
             *self.backlog = None;
@@ -303,14 +307,14 @@ impl<A: App> Reply<'_, A> {
         }
     }
 
-    /// Answers with a page of the server's own and ends the response and the connection. If something of the response
-    /// has been sent already, or the exchange has become a WebSocket, it does nothing and returns false.
+    /// Answers with an error page of the server and ends the response and the connection. Does nothing and returns
+    /// false if a part of the response has been sent, or the exchange has become a WebSocket.
     pub fn refuse(&mut self, status: u16, explanation: &str) -> bool {
         self.replace(status, explanation, A::Protocol::refusing(self.request))
     }
 
-    /// The same for a response that the application has failed to give. The connection goes on if its client wants that,
-    /// and the request has been read as a whole.
+    /// As [`refuse`](Self::refuse), for an application that has failed. The connection stays open if its client wants
+    /// that and the request has been read completely.
     pub fn fail(&mut self, status: u16, explanation: &str) -> bool {
         self.replace(status, explanation, self.request)
     }
@@ -321,7 +325,7 @@ impl<A: App> Reply<'_, A> {
             return false;
         }
         let text = Page::text(status, explanation);
-        // Who is refused because there is too much to do may try again soon.
+        // A client that is refused because the server is busy may try again soon.
         let page = Page::error(status, &text, (status == 503).then_some(1));
         let out = &mut self.out.bytes;
         let sender = write_page(self.protocol, self.stream, &page, request, self.stamp, out, self.backlog);
@@ -332,7 +336,7 @@ impl<A: App> Reply<'_, A> {
         true
     }
 
-    /// Sends what has been written so far, as much as the peer takes.
+    /// Sends the output written so far, as much as the peer accepts.
     pub fn flush(&mut self) {
         self.recall();
         if *self.loss == Loss::Connection {
@@ -350,10 +354,10 @@ impl<A: App> Reply<'_, A> {
         *self.moved += count;
     }
 
-    /// Sends what has been written so far before the application goes on to produce more: at once where parts come
-    /// slowly, or could; otherwise, and where this may be the last part, together with what comes next, or at the next
-    /// tick although the application is still busy. An application that may take its time calls this, or
-    /// [`flush`](Self::flush), first.
+    /// Sends the output written so far before the application produces more. If the parts arrive slowly, or may, it is
+    /// sent at once. If they arrive fast, or this may be the last part, it is sent together with the next output, or at
+    /// the next tick if the application is still busy. Call this or [`flush`](Self::flush) before application code that
+    /// may take long.
     pub fn send_soon(&mut self) {
         let now = self.now;
         let may_wait = self.in_flight.as_mut().is_some_and(|in_flight| {
@@ -378,7 +382,7 @@ impl<A: App> Reply<'_, A> {
         }
     }
 
-    /// Takes note of what a tick has sent.
+    /// Notes that a tick has sent output, if it has, and moves the unsent rest to the waiting output.
     fn recall(&mut self) {
         if !self.out.is_begun() {
             return;
@@ -396,7 +400,7 @@ impl<A: App> Reply<'_, A> {
         }
     }
 
-    /// Whether the peer has not taken all that was flushed: what is produced now piles up here.
+    /// Returns true if the peer has not accepted all flushed output, so that further output accumulates here.
     #[must_use]
     pub fn is_full(&self) -> bool {
         let has_backlog =
@@ -407,7 +411,7 @@ impl<A: App> Reply<'_, A> {
     /// Moves output that the peer does not read to a file, for an application that cannot stop producing.
     ///
     /// # Errors
-    /// If it cannot be kept; the response should be broken off then.
+    /// If the file cannot be written. Then the caller should cut the response.
     pub fn relieve(&mut self) -> io::Result<()> {
         let output = match self.backlog {
             Some(backlog) => &mut backlog.output,
@@ -416,38 +420,39 @@ impl<A: App> Reply<'_, A> {
         if *self.loss != Loss::Nothing || output.length() <= OVERFULL { Ok(()) } else { output.spill() }
     }
 
-    /// Body bytes of the response so far, without framing.
+    /// Returns the number of body bytes of the response so far, without framing.
     #[must_use]
     pub fn body_bytes(&self) -> u64 {
         self.in_flight.as_ref().map_or(0, |in_flight| in_flight.sender.body_bytes())
     }
 
-    /// What the application has offered as the body of the response so far, also what was too much.
+    /// Returns the number of body bytes that the application has written so far, including those beyond the declared
+    /// length.
     #[must_use]
     pub fn offered_bytes(&self) -> u64 {
         self.in_flight.as_ref().map_or(0, |in_flight| in_flight.sender.offered_bytes())
     }
 
-    /// Whether the peer has left.
+    /// Returns true if the peer has left, or the response cannot be sent completely.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         *self.loss != Loss::Nothing
     }
 
-    /// Whether the response has had its share and should let others go on.
+    /// Returns true if the response has used its share and should let other connections continue.
     #[must_use]
     pub fn is_due(&self) -> bool {
         self.in_flight.as_ref().is_some_and(|in_flight| in_flight.produced >= SHARE)
     }
 
-    /// Whether the response has no body on the wire, whatever the application produces.
+    /// Returns true if the response has no body on the wire, whatever the application produces.
     #[must_use]
     pub fn is_bodiless(&self) -> bool {
         self.in_flight.as_ref().is_some_and(|in_flight| in_flight.sender.is_bodiless())
     }
 }
 
-/// Holds back what is composed for the connection in `slot`, until more is, or it is sent, or until the tick after
+/// Defers the composed output of the connection in `slot` until other output is sent with it, or until the tick after
 /// the next.
 pub(crate) fn defer<C>(out: &mut Composer<C>, deferred: &mut DeferredOutput, slot: usize) {
     if out.deferred.replace(deferred.tick).is_none() {
@@ -455,8 +460,8 @@ pub(crate) fn defer<C>(out: &mut Composer<C>, deferred: &mut DeferredOutput, slo
     }
 }
 
-/// Sends what waits and then what is composed; what the transport does not take waits. `ends`: see [`Composer::send`].
-/// Adds the bytes sent to `moved`, if it fails too.
+/// Sends the waiting output and then the composed output. The part that the transport does not accept waits. `ends`:
+/// see [`Composer::send`]. Adds the number of bytes sent to `moved`, even if sending fails.
 pub(crate) fn flush<C: AsRef<[u8]>>(
     out: &mut Composer<C>,
     output: &mut Output<C>,
@@ -485,7 +490,8 @@ pub(crate) fn flush<C: AsRef<[u8]>>(
     Ok(())
 }
 
-/// Sends what waits, as much as the transport takes. Adds the bytes sent to `moved`, if it fails too.
+/// Sends the waiting output, as much as the transport accepts. Adds the number of bytes sent to `moved`, even if
+/// sending fails.
 pub(crate) fn flush_waiting<C: AsRef<[u8]>>(
     output: &mut Output<C>,
     transport: &mut impl Transport,
@@ -497,7 +503,7 @@ pub(crate) fn flush_waiting<C: AsRef<[u8]>>(
     output.flush(transport, moved)
 }
 
-/// Writes a page of the server's own as a whole response.
+/// Writes an error page or status report of the server as a complete response.
 pub(crate) fn write_page<P: Protocol, C: AsRef<[u8]>>(
     protocol: &mut P,
     stream: StreamId,

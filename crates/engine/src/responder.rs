@@ -1,5 +1,5 @@
-//! Answers that the engine gives without the application: to health checks with a page, to requests for static files with
-//! what is in a directory.
+//! Responders, with which the engine answers requests without the application: health checks with a page, and requests
+//! for static files with the files of a directory.
 
 mod cache;
 mod directory;
@@ -14,32 +14,32 @@ use crate::health::Health;
 use crate::statistics::Statistics;
 use wire::message::{Page, RequestHead};
 
-/// Gives the answers to some requests in the application's stead.
+/// A responder, which answers some requests instead of the application.
 ///
-/// A request that is for a responder is never queued, and no thread is needed to answer it but the one that polls the
-/// engine.
+/// A request for a responder is never queued, and the thread that polls the engine answers it without another thread.
 pub(crate) trait Responder {
-    /// What the answer depends on besides the request.
+    /// The state that the answer depends on besides the request.
     type State<'a>;
 
-    /// The path whose requests it answers, for a look at the first bytes of a request; `None` if there is none.
+    /// Returns the path whose requests the responder answers, to compare it with the first bytes of a request; `None`
+    /// if there is none.
     fn path(&self) -> Option<&[u8]>;
 
-    /// Whether the request is for it.
+    /// Returns true if the responder answers the request.
     fn answers(&self, head: &RequestHead<'_>) -> bool;
 
-    /// Has `send` send the answer.
+    /// Creates the answer and passes it to `send`.
     fn answer<R>(&self, state: Self::State<'_>, send: impl FnOnce(&Page<'_>) -> R) -> R;
 }
 
-/// Tells those who ask at the health path how the server is.
+/// The responder that answers requests for the health path with the state of the server.
 #[derive(Debug)]
 pub(crate) struct HealthResponder {
     path: Box<[u8]>,
 }
 
 impl HealthResponder {
-    /// `path`: empty for no health checks.
+    /// Creates a responder for `path`; an empty path means no health checks.
     pub(crate) fn new(path: &str) -> Self {
         Self { path: path.as_bytes().into() }
     }

@@ -1,18 +1,18 @@
 //! Leader/followers: how several threads share one engine without handing requests over.
 //!
-//! One thread at a time is the *leader*: it waits for the poller, processes what became ready, and runs the calls that
-//! come of it itself, so a short call never changes threads. The other threads are *followers* and sleep. While the
-//! leader runs application code, the shared state is unlocked and no thread leads. If that call takes long, a follower
-//! is notified and becomes the leader. This happens in one of three ways:
+//! One thread at a time is the *leader*: it waits for the poller, processes the events, and runs the resulting calls
+//! itself, so a short call never changes threads. The other threads are *followers* and sleep. While the leader runs
+//! application code, the shared state is unlocked and no thread leads. If that call takes long, a follower is notified
+//! and becomes the leader. This happens in one of three ways:
 //!
 //! * The call outlasts a tick ([`Scheduler::tick`], which a thread of its own calls).
 //! * The call waits within the server, for example for a request body ([`Scheduler::wait`]).
 //! * The predictor expects the call to block, because earlier calls with its [`RouteKey`] did. The follower is notified
 //!   before the call runs, and waits for the poller at once.
 //!
-//! Two refinements. While calls block that were not predicted, ticks come more often. While every connection waits for
-//! a call and one of these calls is expected to return soon, no follower is notified: the thread of that call becomes
-//! the leader, which saves waking another one, and ticks come seldom.
+//! There are two refinements. While calls block that were not predicted, ticks are more frequent. While every
+//! connection waits for a call and one of these calls is expected to return soon, no follower is notified: the thread
+//! of that call becomes the leader, which saves waking another thread, and ticks are rare.
 //!
 //! ```text
 //!                 ┌────────────────────────── call returns ◀─────────────────────────┐
@@ -24,8 +24,8 @@
 //! ```
 //!
 //! Lock order: the GIL first, this lock second. No thread waits for the GIL while it holds this lock. A thread that has
-//! to wait for this lock releases the GIL first ([`Threads::detached`]). There is one thread more than calls may run, so
-//! that one is always free to lead.
+//! to wait for this lock releases the GIL first ([`Threads::detached`]). There is one thread more than calls may run,
+//! so that one is always free to lead.
 
 use crate::coalescing::TICK;
 use crate::scheduler::ticker::{Pace, Wanted};
@@ -48,69 +48,71 @@ pub use predictor::RouteKey;
 pub use route_keys::{RouteKeys, hash_route};
 pub use rules::{Action, PoolStatistics, Rules, StartedCall, WaitStep};
 
-/// What the threads share: a source of calls and other work, fed by a poller.
+/// The source of calls and other work that the threads share. A poller feeds it.
 pub trait WorkSource {
     /// A call to begin, or one to resume.
     type Work;
-    /// What the leader waits for.
+    /// The poller, for which the leader waits.
     type Poller;
-    /// Shows that a thread has what [`next`](Self::next) needs of it, such as the GIL; `()` where it needs nothing.
+    /// Proof that a thread has the resource that [`next`](Self::next) needs, such as the GIL; `()` if it needs none.
     type Token<'a>: Copy;
 
-    /// The next work. Without `may_call` it begins no new call.
+    /// Returns the next work. Without `may_call` it begins no new call.
     fn next(&mut self, token: Self::Token<'_>, may_call: bool) -> Option<Self::Work>;
-    /// The thread that has to run this work; `None` for any.
+    /// Returns the thread that has to run this work; `None` for any.
     fn owner(work: &Self::Work) -> Option<usize>;
-    /// The key under which the predictor files this work; `None` if there is no basis for a prediction.
+    /// Returns the key under which the predictor records this work; `None` if there is no basis for a prediction.
     fn route_key(work: &Self::Work) -> Option<RouteKey> {
         let _ = work;
         None
     }
-    /// Whether a request is queued that [`next`](Self::next) would begin if it may call.
+    /// Returns true if a request is queued that [`next`](Self::next) with `may_call` would begin.
     fn has_queued(&self) -> bool;
-    /// Open connections, without pending ones.
+    /// Returns the number of open connections, without pending ones.
     fn connections(&self) -> usize {
         usize::MAX
     }
-    /// Suspended calls that this thread has to resume later.
+    /// Returns the number of suspended calls that this thread has to resume later.
     fn bound(&self, worker: usize) -> usize;
-    /// Takes the poller's events without waiting; whether there were any.
+    /// Takes the poller's events without waiting. Returns true if there were any.
     fn poll(&mut self, poller: &mut Self::Poller) -> bool;
     /// Takes the events that the last wait for the poller has found.
     fn take_events(&mut self, poller: &mut Self::Poller) {
         self.poll(poller);
     }
-    /// When there is work at the latest, on the clock of [`now`](Self::now); zero if there is work already.
+    /// Returns the latest time at which there will be work, on the clock of [`now`](Self::now); zero if there is work
+    /// already.
     fn due(&self) -> Option<Duration>;
-    /// Whether there is work already, so that [`due`](Self::due) is zero.
+    /// Returns true if there is work already, so that [`due`](Self::due) is zero.
     fn has_work(&self) -> bool {
         self.due() == Some(Duration::ZERO)
     }
-    /// Time since an arbitrary start.
+    /// Returns the time since an arbitrary start.
     fn now(&self) -> Duration;
-    /// Ends the wait for the poller, of any thread.
+    /// Ends the wait for the poller, whichever thread waits.
     fn wake_poller(&self);
-    /// The caller is about to wait for the poller. `is_free`: no call runs, so it returns at once when an event comes.
+    /// Notes that the caller is about to wait for the poller. `is_free`: no call runs, so the caller returns at once
+    /// when an event arrives.
     fn before_wait(&mut self, is_free: bool) {
         let _ = is_free;
     }
-    /// Takes a thread whose wait within a call is over.
+    /// Removes and returns a thread whose wait within a call has ended.
     fn woken(&mut self) -> Option<usize>;
-    /// Whether coalesced output waits for a tick to be sent.
+    /// Returns true if coalesced output waits for a tick that sends it.
     fn has_deferred_output(&self) -> bool;
-    /// A tick has passed: sends coalesced output that is due.
+    /// Called at each tick. Sends coalesced output that is due.
     fn tick(&mut self);
-    /// Whether the work source is over, so that the threads exit.
+    /// Returns true if the work source has ended, so that the threads exit.
     fn is_over(&self) -> bool;
 
     /// Services pending connections while no thread calls [`next`](Self::next). `poller` is `None` if a thread waits
-    /// for it. Returns whether there is work now that the leader has to be woken for.
+    /// for it. Returns true if there is now work for which the leader has to be woken.
     fn service_pending(&mut self, poller: Option<&mut Self::Poller>) -> bool {
         let _ = poller;
         false
     }
 
-    /// Whether the published state is older than the last poll.
+    /// Returns true if the published state is older than the last poll.
     fn is_stale(&self) -> bool {
         false
     }
@@ -121,51 +123,51 @@ pub trait WorkSource {
     }
 }
 
-/// What a [`Scheduler`] needs of its threads and of the GIL.
+/// The operations on threads and the GIL that a [`Scheduler`] needs.
 pub trait Threads {
-    /// The work source of the scheduler.
+    /// The type of the scheduler's work source.
     type Source: WorkSource;
 
-    /// Shows that this thread has the GIL.
+    /// Returns the proof that this thread has the GIL.
     fn token(&self) -> <Self::Source as WorkSource>::Token<'_>;
-    /// Runs `wait` without the GIL. What belongs to a thread that has the GIL is not [`Send`], so `wait` cannot use it.
+    /// Runs `wait` without the GIL. Objects that need the GIL are not [`Send`], so `wait` cannot use them.
     fn detached<R: Send>(&self, wait: impl FnOnce() -> R + Send) -> R;
     /// Waits for the poller. Called without the GIL.
     fn wait_for_events(poller: &mut <Self::Source as WorkSource>::Poller, timeout: Option<Duration>);
     /// Runs `work`. Completes it before this returns, or at the next [`complete`](Self::complete).
     fn run(&self, worker: usize, work: <Self::Source as WorkSource>::Work);
-    /// As [`run`](Self::run); returns for how long the thread blocked.
+    /// As [`run`](Self::run). Returns the time that the thread was blocked.
     fn run_measured(&self, worker: usize, work: <Self::Source as WorkSource>::Work) -> Duration;
-    /// Completes, under the lock, what the last run left. Called soon after each run.
+    /// Completes, under the lock, the work that the last run left incomplete. Called soon after each run.
     fn complete(&self, source: &mut Self::Source);
-    /// Starts this thread, which calls [`Scheduler::work`]; whether that succeeded.
+    /// Starts this thread, which calls [`Scheduler::work`]. Returns true if that succeeded.
     fn start(&self, worker: usize) -> bool;
-    /// Does, without the lock, what is due now and then, such as dropping Python objects. `is_idle`: the thread is
-    /// about to wait.
+    /// Does occasional work without the lock, such as dropping Python objects. `is_idle`: the thread is about to wait.
     fn clean_up(&self, is_idle: bool);
     /// Makes sure that [`Scheduler::tick`] is called at this pace or a faster one.
     fn want_ticks(&self, pace: Pace);
 }
 
-/// See the module's documentation.
+/// The scheduler of an engine's threads. See the module's documentation.
 pub struct Scheduler<C: WorkSource> {
     rules: Mutex<Rules<C>>,
-    /// A thread that finds the rules locked holds this until it has locked them: see [`give_way`](Self::give_way).
+    /// The turnstile, which a thread that finds the rules locked holds until it has locked them: see
+    /// [`give_way`](Self::give_way).
     turnstile: Turnstile,
-    /// The thread that holds the lock; lets reentry be reported instead of deadlocking.
+    /// The thread that holds the lock. With it the scheduler reports reentry instead of deadlocking.
     owner: AtomicUsize,
     /// The thread of the loop that hosts the engine; 0 if there is none.
     host: AtomicUsize,
-    /// The last tick found the rules locked.
+    /// True if the last tick found the rules locked.
     has_missed: AtomicBool,
     signals: Box<[Condvar]>,
 }
 
-/// This thread holds the lock already.
+/// The error that this thread already holds the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reentered;
 
-/// Lets one thread in at a time. It is no [`Mutex`], because the guard of one cannot leave the closure of
+/// A turnstile, which lets one thread in at a time. It is not a [`Mutex`], because a guard cannot leave the closure of
 /// [`Threads::detached`] in which the thread got it.
 #[derive(Default)]
 struct Turnstile {
@@ -173,7 +175,7 @@ struct Turnstile {
     left: Condvar,
 }
 
-/// What a thread holds that is let in.
+/// The guard of a thread that the turnstile has let in.
 struct Pass<'a>(&'a Turnstile);
 
 impl Turnstile {
@@ -195,8 +197,8 @@ impl Drop for Pass<'_> {
 }
 
 impl<C: WorkSource<Work: Send, Poller: Send> + Send> Scheduler<C> {
-    /// `max_calls` is the number of calls that may run at a time. Worker 0 counts as started; with `max_calls` of 1 it
-    /// is the only thread.
+    /// Creates a scheduler. `max_calls` is the number of calls that may run at a time. Worker 0 counts as started; with
+    /// `max_calls` of 1 it is the only thread.
     ///
     /// # Panics
     /// If `max_calls` is 0.
@@ -213,12 +215,12 @@ impl<C: WorkSource<Work: Send, Poller: Send> + Send> Scheduler<C> {
         }
     }
 
-    /// Upper limit of the number of threads.
+    /// Returns the maximum number of threads.
     pub fn thread_count(&self) -> usize {
         self.signals.len()
     }
 
-    /// Whether this thread holds the lock.
+    /// Returns true if this thread holds the lock.
     pub fn is_mine(&self) -> bool {
         self.owner.load(Ordering::Relaxed) == me()
     }
@@ -261,9 +263,9 @@ impl<C: WorkSource<Work: Send, Poller: Send> + Send> Scheduler<C> {
         Ok(result)
     }
 
-    /// For an event loop that hosts the engine and is about to wait: when it has to [poll](Self::poll) at the latest, on
-    /// the clock of [`WorkSource::now`]; zero if there is something to do. If another thread brings that forward while
-    /// the loop waits, the poller is woken.
+    /// For an event loop that hosts the engine and is about to wait: returns the latest time at which it has to
+    /// [poll](Self::poll), on the clock of [`WorkSource::now`]; zero if there is something to do. If another thread
+    /// makes that time earlier while the loop waits, it wakes the poller.
     ///
     /// # Errors
     /// [`Reentered`] if called from within [`with`](Self::with).
@@ -275,9 +277,9 @@ impl<C: WorkSource<Work: Send, Poller: Send> + Send> Scheduler<C> {
         Ok(due)
     }
 
-    /// For an event loop that hosts the engine, in its thread: waits for the poller, at most for so long as `patience`
-    /// says (`None`: without limit) and no longer than until there is work, takes the poller's events, and runs `act` with
-    /// the work source. No thread may be in [`work`](Self::work).
+    /// For an event loop that hosts the engine, in its thread: waits for the poller, at most for `patience` (`None`:
+    /// without limit) and until there is work, takes the poller's events, and runs `act` with the work source. No
+    /// thread may be in [`work`](Self::work).
     ///
     /// # Errors
     /// [`Reentered`] if called from within [`with`](Self::with).
@@ -337,7 +339,7 @@ impl<C: WorkSource<Work: Send, Poller: Send> + Send> Scheduler<C> {
     pub fn work<T: Threads<Source = C>>(&self, threads: &T, worker: usize) {
         let mut rules = self.lock(threads);
         if worker > 0 {
-            // The thread that started this one has counted it as arriving.
+            // The thread that started this one has already counted it as arriving.
             rules.arrive();
         }
         let mut goes_on = false;
@@ -361,8 +363,8 @@ impl<C: WorkSource<Work: Send, Poller: Send> + Send> Scheduler<C> {
         self.unlock(rules);
     }
 
-    /// Waits within a call. `begin` registers what it waits for; [`WorkSource::woken`] reports the end of the wait.
-    /// Another thread leads meanwhile. If there is none, as with one thread, this thread polls itself, without
+    /// Waits within a call. `begin` registers the event that the call waits for; [`WorkSource::woken`] reports the end
+    /// of the wait. Another thread leads meanwhile. If there is no other thread, this thread polls itself, without
     /// beginning new calls.
     ///
     /// # Errors
@@ -405,8 +407,8 @@ impl<C: WorkSource<Work: Send, Poller: Send> + Send> Scheduler<C> {
         Ok(())
     }
 
-    /// A tick has passed: see [`Rules::tick`]. The calling thread never holds the GIL. If the lock is taken, the tick
-    /// is skipped once: waiting for the lock would make the thread that releases it wake this one.
+    /// Does the work of a tick: see [`Rules::tick`]. The calling thread never holds the GIL. If the lock is taken, the
+    /// tick is skipped once, because the thread that releases the lock would have to wake a waiting one.
     pub fn tick(&self) -> Wanted {
         let mut rules = match self.rules.try_lock() {
             Ok(rules) => rules,
@@ -447,8 +449,8 @@ impl<C: WorkSource<Work: Send, Poller: Send> + Send> Scheduler<C> {
         rules
     }
 
-    /// Leads: waits for the poller and takes its events. `goes_on`: this thread found an event the last time, too, and
-    /// has run nothing since.
+    /// Leads: waits for the poller and takes its events. `goes_on`: this thread also found an event the last time, and
+    /// has run no work since.
     fn lead<'a, T: Threads<Source = C>>(
         &'a self,
         mut rules: MutexGuard<'a, Rules<C>>,
@@ -496,7 +498,7 @@ impl<C: WorkSource<Work: Send, Poller: Send> + Send> Scheduler<C> {
         self.lock(threads)
     }
 
-    /// Sleeps until `is_time`. Called without the GIL.
+    /// Sleeps until `is_time` returns true. Called without the GIL.
     fn sleep_until(&self, worker: usize, is_time: impl Fn(&Rules<C>) -> bool) -> MutexGuard<'_, Rules<C>> {
         let mut rules = self.lock_detached();
         while !is_time(&rules) {
@@ -520,8 +522,8 @@ impl<C: WorkSource<Work: Send, Poller: Send> + Send> Scheduler<C> {
         self.try_lock(threads).expect("`with` does not call this")
     }
 
-    /// Lets other threads have the lock and the GIL. Called without the GIL. A thread that never waits, because it
-    /// always has bodies to receive for example, would otherwise take both again before a waiting thread has woken.
+    /// Gives other threads the lock and the GIL. Called without the GIL. A thread that never waits, for example because
+    /// it always has bodies to receive, would otherwise take both again before a waiting thread has woken.
     fn give_way(&self) {
         drop(self.turnstile.enter());
     }

@@ -1,4 +1,4 @@
-//! A request body while it is received: first in memory, then in an unnamed file.
+//! The spool of a request body that is being received: first in memory, then in an unnamed file.
 
 use crate::memory::Reservation;
 use std::fs::File;
@@ -9,7 +9,7 @@ use std::io::{self, Seek, Write};
 pub enum Body<'a> {
     /// An empty body.
     Empty,
-    /// The body lies in the read buffer. The application copies what it keeps.
+    /// The body is in the read buffer. The application copies the bytes that it keeps.
     Borrowed(&'a [u8]),
     /// The body came in several parts.
     Memory(Vec<u8>),
@@ -17,7 +17,7 @@ pub enum Body<'a> {
     File(File, u64),
 }
 
-/// Collects the body of one request.
+/// A spool, which collects the body of one request.
 ///
 /// Invariants: `file` is `None` or `memory` is empty; `reserved` covers the capacity of `memory`.
 #[derive(Debug)]
@@ -31,7 +31,8 @@ pub(crate) struct Spool {
 }
 
 impl Spool {
-    /// An empty spool for a body of `expected` bytes, if the length is known. Reserves nothing before bytes arrive.
+    /// Creates an empty spool for a body of `expected` bytes, if the length is known. Reserves no memory before bytes
+    /// arrive.
     pub(crate) fn new(reserved: Reservation, expected: Option<u64>) -> Self {
         let expected = expected.and_then(|length| usize::try_from(length).ok()).unwrap_or(usize::MAX);
         Self { memory: Vec::new(), reserved, file: None, length: 0, expected }
@@ -53,7 +54,7 @@ impl Spool {
         Ok(())
     }
 
-    /// Makes room in memory for this many more bytes; returns false if there is none.
+    /// Makes room in memory for this many more bytes. Returns false if there is none.
     fn has_room_for(&mut self, more: usize, most: usize) -> bool {
         let needed = self.memory.len() + more;
         if needed > most {
@@ -69,7 +70,7 @@ impl Spool {
         true
     }
 
-    /// Whether the body has moved to a file.
+    /// Returns true if the body has been moved to a file.
     pub(crate) fn is_in_file(&self) -> bool {
         self.file.is_some()
     }
@@ -78,7 +79,7 @@ impl Spool {
         self.length
     }
 
-    /// The complete body, and the reservation for it.
+    /// Returns the complete body and the reservation for it.
     pub(crate) fn finish(mut self) -> io::Result<(Body<'static>, Reservation)> {
         let body = match self.file {
             Some(mut file) => {

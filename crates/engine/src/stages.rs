@@ -1,4 +1,4 @@
-//! Where the time of each request goes, for `kirsch profile`.
+//! The time that each request spends in each stage, for `kirsch profile`.
 //!
 //! A request is in one [`Stage`] at a time, from the call that received its first byte to the one that sent its last:
 //!
@@ -8,85 +8,87 @@
 //!     └─ Peer ┘ the rest has not arrived                    └Write┘ for each part of a body
 //! ```
 //!
-//! Each moment belongs to one stage, so the stages of a request add up to its total. What belongs to no other stage is `Other`:
-//! locks, bookkeeping, the access log, the answers that a pipelined batch is held for. The engine reads no clock: the
-//! profiler gives it one ([`Engine::take_times`](crate::Engine::take_times)); otherwise nothing is stamped, and
-//! what is left of it on the hot path are branches that are never taken.
+//! Each moment belongs to one stage, so the stages of a request add up to its total. `Other` is the time outside all
+//! other stages: for locks, bookkeeping, the access log, and the other answers of a pipelined batch. The engine reads
+//! no clock of its own: the profiler passes one to it ([`Engine::take_times`](crate::Engine::take_times)). Without one
+//! nothing is measured, and the hot path only has branches that are never taken.
 
 use crate::app::CallId;
 use crate::observe::{Observer, Stage};
 use std::collections::VecDeque;
 
-/// What reads the time. Read only while stages are timed.
+/// A clock for stages. The engine reads it only while it measures them.
 pub trait StageClock: Send {
-    /// Nanoseconds since any moment; it never goes back.
+    /// Returns the nanoseconds since an arbitrary moment; never decreases.
     fn time(&mut self) -> u64;
 
-    /// Nanoseconds of processor time that the calling thread has used.
+    /// Returns the nanoseconds of processor time that the calling thread has used.
     fn worked(&mut self) -> u64;
 }
 
 /// The times of one request that was answered, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
-    /// In each stage, in the order of [`Stage::ALL`].
+    /// The time in each stage, in the order of [`Stage::ALL`].
     pub spent: [u64; Stage::ALL.len()],
-    /// Processor time of the threads in which the application worked, while it did.
+    /// The processor time of the application's threads while the application worked.
     pub worked: u64,
-    /// How often the clock was read for it, without what is left out of the total.
+    /// The number of clock readings for this request that count in its total.
     pub stamps: u64,
 }
 
 impl Times {
-    /// From the first byte received to the last one sent, without the reading of processor times, which is slow.
+    /// Returns the time from the first byte received to the last one sent, without the reading of processor times,
+    /// which is slow.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.spent.iter().sum()
     }
 
-    /// In one stage.
+    /// Returns the time in one stage.
     #[must_use]
     pub fn of(&self, stage: Stage) -> u64 {
         self.spent[stage as usize]
     }
 }
 
-/// A request under way.
+/// A request under way, with the stage that it is in.
 struct Lap {
     times: Times,
     stage: Stage,
     since: u64,
-    /// What the thread had worked when the application began to.
+    /// The thread's processor time when the application began to work.
     worked_before: u64,
 }
 
-/// What is under way in one place for exchanges.
+/// The requests at one index of a connection's exchanges.
 #[derive(Default)]
 struct Lane {
-    /// The request that is read, or answered.
+    /// The request that is being received or handled.
     open: Option<Lap>,
-    /// It was opened to receive, and nothing has come yet.
+    /// True if the request was opened to receive, and nothing has arrived yet.
     is_fresh: bool,
-    /// Those whose answers have not left as a whole.
+    /// The requests whose responses have not been sent completely.
     answered: Vec<Lap>,
 }
 
-/// Stamps for all exchanges of an engine: by the slots of their connections, and their places there.
+/// The measured times of all exchanges of an engine, by the slot of the connection and the index of the exchange.
 pub(crate) struct Stages {
     clock: Box<dyn StageClock>,
-    /// What reading the times adds to the processor time that is read.
+    /// The processor time of reading the clocks, which is subtracted from each measurement, in nanoseconds.
     reading: u64,
     lanes: Vec<Vec<Lane>>,
     finished: VecDeque<Times>,
-    /// As many finished ones are kept.
+    /// The maximum number of finished requests that are kept.
     room: usize,
-    /// And so many were not.
+    /// The number of finished requests that were dropped for lack of room.
     dropped: u64,
 }
 
 impl Stages {
     pub(crate) fn new(mut clock: Box<dyn StageClock>, room: usize) -> Self {
-        // As it is read around a call, with nothing in between. What else the machine does makes it longer only.
+        // Read the clocks as around a call, but with nothing in between. Other load can only increase the result, so
+        // take the minimum.
         let mut around_nothing = || {
             let before = clock.worked();
             clock.time();
@@ -120,7 +122,7 @@ impl Stages {
         }
     }
 
-    /// Those that are finished, and how many there was no room for.
+    /// Removes and returns the times of finished requests, and the number of those for which there was no room.
     pub(crate) fn take(&mut self) -> (Vec<Times>, u64) {
         (self.finished.drain(..).collect(), std::mem::take(&mut self.dropped))
     }
@@ -210,7 +212,7 @@ impl Lap {
         self.times.spent[self.stage as usize] += now.saturating_sub(self.since);
         self.times.stamps += 1;
         self.since = now;
-        // Where it is read, the processor's time is part of neither stage: it is a system call, and slow.
+        // Reading the processor time is a slow system call, so it counts in neither stage.
         if self.stage == Stage::App && stage != Stage::App {
             self.times.worked += clock.worked().saturating_sub(self.worked_before + reading);
             self.since = clock.time();

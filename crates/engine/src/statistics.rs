@@ -1,6 +1,6 @@
 //! The counters of an engine.
 
-/// Counters since the start, and gauges.
+/// Counters of events since the start, and gauges of the current state.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Statistics {
     /// Gauge: open connections.
@@ -11,7 +11,8 @@ pub struct Statistics {
     pub requests: u64,
     /// Gauge: running calls of the application, including those that wait for their peer.
     pub running: u64,
-    /// Gauge: responses whose call has returned to the engine until their peer reads, or until their turn.
+    /// Gauge: responses that the application has returned to the engine until their peer reads or until other
+    /// connections have been served.
     pub suspended: u64,
     /// Gauge: requests that wait for a thread to call the application.
     pub queued: u64,
@@ -19,13 +20,13 @@ pub struct Statistics {
     pub queue_timeouts: u64,
     /// Requests dropped from the queue because their peer had closed the connection.
     pub left: u64,
-    /// Requests that the engine answered itself.
+    /// Requests that the engine refused instead of the application.
     pub refused: u64,
-    /// Of them, requests that the application [refuses](crate::App::refuses) for a while.
+    /// Of the refused requests, those that the application [refuses](crate::App::refuses) for a while.
     pub quarantined: u64,
     /// Answered health checks.
     pub health_checks: u64,
-    /// Requests answered with a static file, or because there is none.
+    /// Requests for static files that the engine answered with the file or with an error.
     pub static_files: u64,
     /// Responses by the first digit of their status, 1 to 5: those of the application and error pages, without health
     /// checks. A status above 599 counts as 5. Of those with 1, `100 Continue` and `101 Switching Protocols` are
@@ -35,15 +36,15 @@ pub struct Statistics {
     pub timeouts: u64,
     /// Responses cut after their first byte.
     pub cut: u64,
-    /// Times that accepting paused, for lack of descriptors or at the limit of connections.
+    /// The number of times that accepting paused, for lack of descriptors or at the limit of connections.
     pub accept_pauses: u64,
     /// Contained panics of the engine.
     pub panics: u64,
     /// Gauge: connections that have become a WebSocket.
     pub websockets: u64,
-    /// Messages of WebSockets that have come from clients, and that were sent to them.
+    /// Messages of WebSockets received from clients.
     pub messages_in: u64,
-    /// See [`messages_in`](Self::messages_in).
+    /// Messages of WebSockets sent to clients.
     pub messages_out: u64,
     /// Bytes received.
     pub bytes_in: u64,
@@ -52,7 +53,7 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// Counts a response whose head is sent, or about to be.
+    /// Counts a response whose head has been sent or is about to be.
     pub(crate) fn count_status(&mut self, status: u16) {
         self.statuses[usize::from(status / 100).clamp(1, 5) - 1] += 1;
     }

@@ -1,98 +1,100 @@
-//! Between a socket and a protocol: moves bytes in both directions, as they are or through a cipher.
+//! Transports, which move bytes between a socket and a protocol in both directions, plain or encrypted.
 //!
-//! A transport says by itself whether it is *drained* ([`Received::Bytes`]): whether reading again is of no use until the
-//! poller reports readiness. For a plain socket a short read tells ([`Tcp`]). For one that deciphers records it does not:
-//! the socket may be drained while plaintext lies in the transport, and a record may be here in part only.
+//! A transport reports when it is *drained* ([`Received::Bytes`]): then reading again is useless until the poller
+//! reports readiness. A short read shows this for a plain socket ([`Tcp`]). It does not for a transport that decrypts
+//! records: the socket may be drained while plaintext is left in the transport, and a record may have arrived only in
+//! part.
 //!
-//! A transport may have bytes of its own to send, such as the answer to a handshake message that came while reading. It
-//! says so ([`Transport::has_unsent`]), and they count as output of the connection: nothing is read or produced while
-//! they wait, and the poller is asked for room.
+//! A transport may have bytes of its own to send, such as the answer to a handshake message. It reports them
+//! ([`Transport::has_unsent`]), and they count as output of the connection: while they wait, the engine reads and
+//! produces nothing and lets the poller watch for room for output.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 
-/// What became of a send; an error means that the peer is gone.
+/// The result of a send. An error means that the peer is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moved {
-    /// So many bytes were taken.
+    /// The number of bytes that were accepted.
     Bytes(usize),
-    /// None for now; readiness tells when to try again.
+    /// No bytes were accepted. The caller may try again after the poller has reported readiness.
     WouldBlock,
 }
 
-/// What a transport has received; an error means that the peer is gone.
+/// The result of a receive. An error means that the peer is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// So many bytes, at least one.
+    /// At least one byte was received.
     Bytes {
-        /// Bytes that were put into the buffer.
+        /// The number of bytes in the buffer.
         count: usize,
-        /// There is nothing more until the poller reports readiness. It is not said where that is not certain.
+        /// True if certainly nothing more can be received until the poller reports readiness.
         is_drained: bool,
     },
-    /// Nothing for now; readiness tells when to try again.
+    /// Nothing was received. The caller may try again after the poller has reported readiness.
     WouldBlock,
     /// The end of input.
     End,
 }
 
-/// Moves the bytes of one connection. None of its calls waits.
+/// A transport, which moves the bytes of one connection. None of its methods blocks.
 pub trait Transport {
-    /// The poller has reported that the peer sends no more, or is gone: the end of input is to be read.
+    /// Notes that the poller has reported that the peer sends no more, or is gone. Then the end of input must still be
+    /// read.
     fn note_read_closed(&mut self);
 
     /// Receives into `buffer`, which is not empty.
     fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Received>;
 
-    /// Sends the slices as one; `more` says that more follows at once, so that the last packet may wait to be filled.
-    /// What it reports as taken it sends, by [`flush`](Self::flush) if not at once.
+    /// Sends the slices as one. `more`: more bytes follow at once, so the last packet may wait to be filled. The
+    /// transport sends all bytes that it reports as accepted, if not at once then by [`flush`](Self::flush).
     fn send(&mut self, slices: &[IoSlice<'_>], more: bool) -> io::Result<Moved>;
 
     /// Sends up to `count` bytes of `file` from `offset`; 0 if the file ends there.
     fn send_file(&mut self, file: &File, offset: u64, count: u64) -> io::Result<Moved>;
 
-    /// Whether bytes were taken, or are the transport's own, which the socket has not.
+    /// Returns true if the transport has accepted bytes, or has bytes of its own, that it has not passed to the socket.
     fn has_unsent(&self) -> bool;
 
-    /// Sends such bytes, as many as the socket takes.
+    /// Sends these unsent bytes, as many as the socket accepts.
     fn flush(&mut self) -> io::Result<()>;
 
-    /// Says that nothing more will be sent. The peer may be gone already, which changes nothing.
+    /// Ends the output. Does nothing if the peer is already gone.
     fn end_output(&mut self);
 
-    /// Ends the output if the last send had `more`, so that nothing waits for bytes that do not come. The engine calls it
-    /// before it drops a transport: Linux discards what it holds back (`MSG_MORE`) when a socket is closed while received
-    /// bytes are unread, and the peer would see a reset in place of the response.
+    /// Ends the output if the last send had `more`, so that no bytes wait for others that will not follow. The engine
+    /// calls this before it drops a transport: Linux discards the bytes that it holds back (`MSG_MORE`) when a socket
+    /// with unread bytes is closed, and the peer would see a reset instead of the response.
     fn end_held_output(&mut self) {}
 
     /// Makes dropping the transport a reset. Best effort: if it fails, the peer sees an early end instead.
     fn reset_on_drop(&mut self);
 
-    /// Makes dropping the transport a reset, and resets the connection now, although it is still held, where the system
-    /// can do so. What the peer sees must never be an orderly end.
+    /// Makes dropping the transport a reset, and resets the connection at once, although the transport still exists, if
+    /// the system can do so. The peer must never see an orderly end.
     fn cut(&mut self);
 
-    /// Another descriptor of the socket, for what speaks to the peer in place of the engine.
+    /// Returns another descriptor of the socket, for code that communicates with the peer instead of the engine.
     ///
     /// # Errors
-    /// If the system refuses one, or the bytes of the protocol are not those of a socket.
+    /// If the system refuses one, or if the protocol's bytes differ from the socket's, as with encryption.
     fn duplicate(&self) -> io::Result<OwnedFd> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Ends both directions now, also for those who have a duplicate.
+    /// Ends both directions at once, also for owners of a duplicate.
     fn shut_down(&mut self) {
         self.end_output();
     }
 
-    /// Whether the peer has ended its side or is gone, seen past whatever it sent before.
+    /// Returns true if the peer has ended its output or is gone, even if earlier bytes of it are unread.
     fn has_peer_left(&self) -> bool;
 }
 
-/// A stream socket of the operating system, or of a simulation. None of its calls waits.
+/// A stream socket of the operating system, or of a simulation. None of its methods blocks.
 pub trait Socket {
-    /// Receives into `buffer`. No bytes received are the end of input.
+    /// Receives into `buffer`. Returns zero bytes at the end of input.
     fn receive(&self, buffer: &mut [u8]) -> io::Result<Moved>;
 
     /// As [`Transport::send`].
@@ -131,25 +133,25 @@ pub trait Socket {
 #[derive(Debug)]
 pub struct Tcp<S> {
     socket: S,
-    /// The peer has said that it sends no more, so the end of input has still to be read even after a short read: no
-    /// readiness is reported for it again.
+    /// True if the peer sends no more. Then the end of input must be read even after a short read, because the poller
+    /// does not report it again.
     is_read_closed: bool,
-    /// The last send said that more follows, so the socket may hold its bytes back.
+    /// True if the last send announced more bytes, so that the socket may hold bytes back.
     holds_back: bool,
 }
 
 impl<S> Tcp<S> {
-    /// The transport of a connected socket.
+    /// Creates the transport of a connected socket.
     pub fn new(socket: S) -> Self {
         Self { socket, is_read_closed: false, holds_back: false }
     }
 
-    /// What it stands on.
+    /// Returns the socket.
     pub fn socket(&self) -> &S {
         &self.socket
     }
 
-    /// Gives the socket back, for a transport that puts something on top of it.
+    /// Returns the socket, for a transport that is built on top of it.
     pub fn into_socket(self) -> S {
         self.socket
     }
@@ -165,8 +167,9 @@ impl<S: Socket> Transport for Tcp<S> {
     fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Received> {
         Ok(match self.socket.receive(buffer)? {
             Moved::Bytes(0) => Received::End,
-            // A short read has drained the socket: no second call to be told so. Readiness, which is edge-triggered,
-            // is reported again with the next byte, but not for an end of input that lies behind what was read.
+            // A short read has drained the socket, so no second call is needed to find out. The poller, which is
+            // edge-triggered, reports readiness again with the next byte, but not for an end of input directly behind
+            // these bytes.
             Moved::Bytes(count) => Received::Bytes { count, is_drained: count < buffer.len() && !self.is_read_closed },
             Moved::WouldBlock => Received::WouldBlock,
         })

@@ -5,10 +5,10 @@
 //!             └─ any other response: the exchange goes on as HTTP
 //! ```
 //!
-//! The frames are [`wire::websocket`]'s. Here are what it leaves to its caller, the queue of messages that the
-//! application has not taken and the time: pings, the closing handshake, and messages that do not come to their end.
-//! Nothing here knows what carries the frames: bytes and the time are arguments. With HTTP/1.1 the connection's own bytes
-//! are the frames (`connection/websocket.rs`).
+//! [`wire::websocket`] reads and writes the frames. This module has the queue of messages that the application has not
+//! received yet, and the deadlines: for pings, the closing handshake, and incomplete messages. It does not depend on
+//! the transport: bytes and the time are arguments. With HTTP/1.1 the bytes of the connection are the frames
+//! (`connection/websocket.rs`).
 
 use crate::config::{Config, LEAST_AHEAD, READ_AHEAD, WebSocketConfig};
 use crate::deadline::{Millis, Timer, Wait, millis};
@@ -22,78 +22,79 @@ use wire::websocket::{
     SendError, WebSocketFault, WebSocketLimits,
 };
 
-/// Bytes of output that may wait: while more do, no message is taken from the application, and it should not make one.
+/// The number of bytes of waiting output above which the application cannot send messages, and should not produce any.
 const HIGH_WATER: usize = 64 << 10;
-/// An application that waits for room goes on when no more than this waits.
+/// The number of bytes of waiting output at which an application that waits for room goes on.
 const LOW_WATER: usize = 16 << 10;
-/// The reason of a Close frame for want of [`WebSocketConfig::memory`].
+/// The reason in the Close frame of a WebSocket that is closed for lack of [`WebSocketConfig::memory`].
 const NO_MEMORY: &str = "The server has no memory left for messages.";
-/// How long the client may take to answer a Close frame, and the application to take the messages before a broken rule.
+/// The time that the client has to answer a Close frame, and that the application has to receive the messages before a
+/// protocol error, in milliseconds.
 const CLOSE_TIMEOUT: Millis = 10_000;
 
-/// Names a WebSocket of an engine, also when its connection is gone. It outlives the call that has accepted it: a call may
-/// be given back until a message comes ([`Progress::Listening`](crate::Progress::Listening)), and messages are sent
-/// meanwhile.
+/// An identifier of a WebSocket of an engine, also after its connection has ended. It outlives the call that has
+/// accepted the WebSocket: the call may return until a message arrives
+/// ([`Progress::Listening`](crate::Progress::Listening)), and the application can send messages meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WebSocketId {
     pub(crate) slot: usize,
     pub(crate) exchange: u32,
-    /// No other WebSocket of the engine has it.
+    /// The serial number, which is unique among the engine's WebSockets.
     pub(crate) serial: u64,
 }
 
 impl WebSocketId {
-    /// No other WebSocket of the engine has this number.
+    /// Returns the serial number, which is unique among the engine's WebSockets.
     #[must_use]
     pub fn serial(self) -> u64 {
         self.serial
     }
 }
 
-/// Why no message follows.
+/// The reason why no message follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebSocketEnd {
-    /// The code of the Close frame that came first, from either side: 1005 if it had none, 1006 if the connection ended
-    /// without one.
+    /// The code of the first Close frame, from either side: 1005 if it had no code, 1006 if the connection ended
+    /// without a Close frame.
     pub code: u16,
-    /// The reason that the frame gave.
+    /// The reason in that frame.
     pub reason: Box<str>,
-    /// The application has closed it.
+    /// True if the application has closed the WebSocket.
     pub is_own: bool,
 }
 
 impl WebSocketEnd {
-    /// The end of a connection without a Close frame.
+    /// Returns the end of a connection without a Close frame.
     #[must_use]
     pub fn abnormal() -> Self {
         Self { code: CloseCode::ABNORMAL, reason: Box::default(), is_own: false }
     }
 }
 
-/// What there is to be received.
+/// The result of receiving from a WebSocket.
 #[derive(Debug)]
 pub enum Incoming<M> {
     /// A message.
     Message(M),
-    /// Nothing that was not taken.
+    /// No message waits.
     Pending,
-    /// No message follows. That is said as often as it is asked.
+    /// No message follows. Every later call returns this, too.
     End(WebSocketEnd),
 }
 
-/// Whether the application should go on to send.
+/// The room for more output, which tells the application if it should send more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
-    /// It may.
+    /// The application may send more.
     Left,
-    /// The client has much to take: [`Awaited::OUTPUT`](crate::Awaited::OUTPUT) says when there is room again.
+    /// Much output waits for the client. [`Awaited::OUTPUT`](crate::Awaited::OUTPUT) waits for room.
     Full,
 }
 
-/// An exchange whose request asks for a WebSocket.
+/// The WebSocket state of an exchange whose request asks for a WebSocket.
 #[allow(clippy::large_enum_variant, reason = "it lies behind a pointer, and is soon the large one")]
 pub(crate) enum Upgrade<M> {
-    /// The application has not answered.
+    /// The application has not answered the request.
     Asked(PendingOpening),
     Open(WebSocket<M>),
 }
@@ -104,48 +105,50 @@ impl<M> Upgrade<M> {
     }
 }
 
-/// What is to be done at a deadline.
+/// The action at a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Overdue {
-    /// Go on.
+    /// The WebSocket goes on.
     Nothing,
-    /// The client is told why, if it still hears, and the transport is closed.
+    /// The engine tells the client the reason, if the client still reads, and closes the transport.
     Ended,
 }
 
-/// An open WebSocket, and what is left of it until its application has heard of its end.
+/// A WebSocket, from its acceptance until its application has received the end.
 pub(crate) struct WebSocket<M> {
     pub(crate) serial: u64,
     frames: frames::Connection,
-    /// The message that the application takes next, with its length, and those behind it: usually there is one at most.
+    /// The message that the application receives next, with its length. Usually there is at most one message, so those
+    /// behind it are in a separate queue.
     next: Option<(usize, M)>,
     incoming: VecDeque<(usize, M)>,
     incoming_bytes: usize,
-    /// For those messages, and for the one that arrives.
+    /// The reservation of memory for the waiting messages and for the one that is arriving.
     memory: Reservation,
     end: Option<Box<WebSocketEnd>>,
-    /// The transport is at its end, or is to be closed although the client has not answered.
+    /// True if the transport has ended, or must be closed although the client has not answered.
     is_lost: bool,
-    /// The application's call is over: what comes is discarded.
+    /// True if the application's call has returned. Then the engine discards further messages.
     is_released: bool,
-    /// When bytes were received last.
+    /// The time when bytes were last received.
     heard: Millis,
-    /// When the next ping is sent.
+    /// The time when the next ping is due.
     ping_at: Millis,
-    /// When the ping was sent that is waited for: only bytes that are received since show that the client is there.
+    /// The time of the oldest ping after which nothing has been received. Only bytes received since then show that the
+    /// client is alive.
     pinged: Option<Millis>,
-    /// The client's answer to our Close frame, or the rest of its message.
+    /// The timer of the client's answer to our Close frame, or of the rest of its message.
     timer: Timer,
     message_bytes: u64,
-    /// Payload bytes sent, before compressing.
+    /// The number of payload bytes sent, before compression.
     pub(crate) sent_bytes: u64,
 }
 
 impl<M> WebSocket<M> {
-    /// Accepts: writes the head of HTTP/1.1's answer.
+    /// Accepts the WebSocket: writes the head of the HTTP/1.1 response.
     ///
     /// # Errors
-    /// What the application may not answer with. Nothing has been written then.
+    /// Returns the mistake in the application's answer. Then nothing has been written.
     pub(crate) fn accept<'f>(
         opening: &PendingOpening,
         (subprotocol, fields): (Option<&str>, impl IntoIterator<Item = (&'f [u8], &'f [u8])>),
@@ -176,22 +179,22 @@ impl<M> WebSocket<M> {
         })
     }
 
-    /// Whether bytes of the client are to be read: there is room for what they say.
+    /// Returns true if the engine may read bytes of the client, because there is room for their messages.
     pub(crate) fn wants_input(&self, config: &WebSocketConfig) -> bool {
         match self.frames.waits_for() {
             frames::Wait::Peer => {
                 let waiting = usize::from(self.next.is_some()) + self.incoming.len();
                 waiting < config.queue && self.incoming_bytes < READ_AHEAD
             }
-            // The client's messages are discarded then.
+            // In this state the client's messages are discarded.
             frames::Wait::Close => true,
             frames::Wait::Caller | frames::Wait::End => false,
         }
     }
 
-    /// Reads on in `input`, which is changed, until there is no room for more messages, or the turn is over. Each ping is
-    /// answered in its turn. `backlog`: bytes of output that wait before those in `out`. Returns the bytes used, and
-    /// whether the WebSocket was closed for want of memory.
+    /// Reads frames from `input`, which it modifies, until there is no room for more messages or the turn is over.
+    /// Answers each ping in order. `backlog` is the number of bytes of output that wait before those in `out`. Returns
+    /// the number of bytes used, and true if the WebSocket was closed for lack of memory.
     pub(crate) fn receive(
         &mut self,
         input: &mut [u8],
@@ -235,7 +238,7 @@ impl<M> WebSocket<M> {
                     }
                 }
                 Event::Close(frame) => self.note_end(frame.number(), frame.reason, false),
-                // What came before it is still answered, and the frames say why none follows when the application asks.
+                // The application still receives the messages before the fault. After them it receives the reason.
                 Event::Fault(fault) if self.next.is_some() => self.frames.postpone(fault),
                 Event::Fault(fault) => self.note_fault(fault),
             }
@@ -253,8 +256,8 @@ impl<M> WebSocket<M> {
         (at, is_overloaded)
     }
 
-    /// Reserves memory for the messages that wait, for `more` bytes of another one, and for the one that arrives. Returns
-    /// false and changes nothing if there is none.
+    /// Reserves memory for the waiting messages, for `more` bytes of another one, and for the one that is arriving.
+    /// Returns false and changes nothing if there is not enough memory.
     fn reserve(&mut self, more: usize) -> bool {
         let needed = self.incoming_bytes + more + self.frames.kept_bytes();
         let counted = if needed > LEAST_AHEAD { needed } else { 0 };
@@ -265,7 +268,7 @@ impl<M> WebSocket<M> {
         self.note_end(fault.code().number(), fault.explanation().into(), false);
     }
 
-    /// Takes up the fault that lies behind the messages. Its Close frame is to be written then.
+    /// Handles the protocol error that was postponed behind the messages. Its Close frame has to be written then.
     fn take_up_fault(&mut self) {
         if let Some(fault) = self.frames.take_up() {
             self.note_fault(fault);
@@ -276,7 +279,7 @@ impl<M> WebSocket<M> {
         self.end.get_or_insert_with(|| Box::new(WebSocketEnd { code, reason, is_own }));
     }
 
-    /// The transport has come to its end, or cannot be used any more.
+    /// Ends the WebSocket because the transport has ended or is unusable.
     pub(crate) fn lose(&mut self) {
         self.take_up_fault();
         self.is_lost = true;
@@ -287,7 +290,7 @@ impl<M> WebSocket<M> {
         self.next.is_some() || self.end.is_some() || self.frames.waits_for() == frames::Wait::Caller
     }
 
-    /// The next message. What the application takes makes room for more.
+    /// Returns the next message, which makes room for more.
     pub(crate) fn take(&mut self) -> Incoming<M> {
         if self.next.is_none() {
             self.take_up_fault();
@@ -295,11 +298,11 @@ impl<M> WebSocket<M> {
         match (self.next.take(), &self.end) {
             (Some((length, message)), _) => {
                 self.incoming_bytes -= length;
-                // It becomes less, for which there is always room.
+                // The reservation shrinks, which always succeeds.
                 self.reserve(0);
                 self.next = self.incoming.pop_front();
                 if self.incoming.is_empty() {
-                    // An idle connection has none of it.
+                    // Free the queue's memory, so that an idle connection uses none.
                     self.incoming = VecDeque::new();
                 }
                 Incoming::Message(message)
@@ -309,15 +312,15 @@ impl<M> WebSocket<M> {
         }
     }
 
-    /// Why no message follows, if none does.
+    /// Returns the reason why no message follows, if that is so.
     pub(crate) fn end(&self) -> Option<&WebSocketEnd> {
         self.end.as_deref()
     }
 
-    /// Sends a message. `backlog`: bytes of output that wait.
+    /// Sends a message. `backlog` is the number of bytes of waiting output.
     ///
     /// # Errors
-    /// [`SendError::Closed`]; [`SendError::QueueFull`]: it may be sent again when there is room.
+    /// [`SendError::Closed`]; [`SendError::QueueFull`]: the caller may try again when there is room.
     pub(crate) fn send(
         &mut self,
         message: Outgoing<'_>,
@@ -333,8 +336,8 @@ impl<M> WebSocket<M> {
         Ok(())
     }
 
-    /// Writes the header of a message whose bytes the caller sends behind it. False if it has to be [sent](Self::send) as a
-    /// whole, because it may be compressed; nothing has been written then.
+    /// Writes the frame header of a message whose bytes the caller sends behind it. Returns false and writes nothing if
+    /// the caller has to [send](Self::send) the whole message, because it may be compressed.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -354,7 +357,7 @@ impl<M> WebSocket<M> {
         Ok(true)
     }
 
-    /// Sends a message that is framed once for many.
+    /// Sends a message that was framed once for many WebSockets.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -373,24 +376,24 @@ impl<M> WebSocket<M> {
         Ok(())
     }
 
-    /// Whether an application that waits for room may go on to send.
+    /// Returns true if an application that waits for room may send again, or the WebSocket has ended.
     pub(crate) fn has_room(&self, backlog: usize) -> bool {
         backlog <= LOW_WATER || self.end.is_some()
     }
 
-    /// The same for one that has sent.
+    /// Returns the room after the application has sent a message.
     pub(crate) fn room(backlog: usize) -> Room {
         if backlog > HIGH_WATER { Room::Full } else { Room::Left }
     }
 
-    /// Begins the closing handshake, unless it has begun. Messages that came before are still received.
+    /// Begins the closing handshake, unless it has begun. The application still receives earlier messages.
     pub(crate) fn close(&mut self, code: CloseCode, reason: &str, is_own: bool, out: &mut Vec<u8>) {
         if self.end.is_none() && self.frames.close(code, reason, out).is_ok() {
             self.note_end(code.number(), reason.into(), is_own);
         }
     }
 
-    /// The application's call is over.
+    /// Discards the waiting messages and all later ones, because the application's call has returned.
     pub(crate) fn release(&mut self) {
         self.take_up_fault();
         self.is_released = true;
@@ -404,12 +407,12 @@ impl<M> WebSocket<M> {
         self.is_released
     }
 
-    /// Whether messages may be sent and received.
+    /// Returns true if messages may be sent and received.
     pub(crate) fn is_open(&self) -> bool {
         self.end.is_none()
     }
 
-    /// Whether answers of our own are to be written.
+    /// Returns true if answers to the client's frames have to be written.
     pub(crate) fn owes_answer(&self) -> bool {
         self.frames.owes_answer()
     }
@@ -418,12 +421,12 @@ impl<M> WebSocket<M> {
         self.frames.flush(backlog, out);
     }
 
-    /// Whether the transport is to be closed when all output is sent.
+    /// Returns true if the transport must be closed when all output has been sent.
     pub(crate) fn is_over(&self) -> bool {
         self.is_lost || self.frames.waits_for() == frames::Wait::End && !self.owes_answer()
     }
 
-    /// When something is to be done, if no bytes come.
+    /// Returns the next deadline, if no bytes arrive before.
     pub(crate) fn deadline(&mut self, config: &Config, now: Millis) -> Millis {
         let Some(settings) = &config.websocket else { return Millis::MAX };
         match self.frames.waits_for() {
@@ -435,7 +438,7 @@ impl<M> WebSocket<M> {
             frames::Wait::Peer => {}
         }
         let pong = match self.pinged {
-            // What it has sent since lies unread: it is not its turn.
+            // If the engine does not read now, the client's answer may be unread. Then the client is not late.
             Some(at) if self.wants_input(settings) => after(at, settings.ping_timeout),
             _ => Millis::MAX,
         };
@@ -450,7 +453,7 @@ impl<M> WebSocket<M> {
         pong.min(rest).min(self.ping_at)
     }
 
-    /// The time is up for something.
+    /// Handles the deadlines that have passed.
     pub(crate) fn expire(&mut self, now: Millis, config: &Config, out: &mut Vec<u8>) -> Overdue {
         let Some(settings) = &config.websocket else { return Overdue::Nothing };
         match self.frames.waits_for() {
@@ -491,9 +494,9 @@ impl<M> WebSocket<M> {
         Overdue::Nothing
     }
 
-    /// The client is late: it is told why, and not waited for.
+    /// Sends a Close frame to a client that is late, and does not wait for its answer.
     fn give_up(&mut self, code: CloseCode, reason: &str, out: &mut Vec<u8>) -> Overdue {
-        // It is open, or there would be no such deadline.
+        // The WebSocket is open: otherwise it would not have this deadline.
         let _ = self.frames.close(code, reason, out);
         self.lose();
         Overdue::Ended
@@ -508,7 +511,7 @@ fn after(now: Millis, time: Option<std::time::Duration>) -> Millis {
 mod tests {
     use super::*;
 
-    /// What an idle WebSocket takes in the engine beside its connection, which is as large as one of HTTP.
+    /// The memory that an idle WebSocket uses in the engine besides its connection, which is as large as one of HTTP.
     #[test]
     fn idle_websocket_takes_little_memory() {
         assert!(size_of::<Upgrade<[usize; 2]>>() <= 512, "{}", size_of::<Upgrade<[usize; 2]>>());

@@ -1,5 +1,5 @@
-//! Bodies that are streamed to the application: whole and in pieces, as fast as the application reads, until their end
-//! or until it is clear that it will not come.
+//! Tests of bodies that are streamed to the application: whole and in pieces, as fast as the application reads, until
+//! their end or until it is clear that the end will not arrive.
 
 use crate::common::{
     Client, End, Event, GRAIN, How, Manner, Op, Plan, ReceivedBody, World, pattern, seconds, timeless,
@@ -7,8 +7,8 @@ use crate::common::{
 use engine::Config;
 use std::time::Duration;
 
-/// How many bytes the engine buffers at most while the application does not read: the read-ahead and one receive beyond
-/// it.
+/// The maximum number of bytes that the engine buffers while the application does not read: the read-ahead and one
+/// receive beyond it.
 const AHEAD: u64 = 128 << 10;
 
 fn get(id: usize) -> String {
@@ -27,12 +27,12 @@ fn streaming() -> Config {
     Config { buffer_bodies: false, ..timeless() }
 }
 
-/// A world whose waiting calls continue by themselves when woken.
+/// Returns a world whose waiting calls continue by themselves when woken.
 fn world(config: Config, ops: Vec<Op>) -> World {
     World::unix(config, vec![Plan::of(ops), Plan::sized(&[7])])
 }
 
-/// A world in which the test runs the operations of calls.
+/// Returns a world in which the test runs the operations of calls.
 fn keeping(config: Config, ops: Vec<Op>) -> World {
     let mut world = world(config, ops);
     world.keeps = true;
@@ -93,7 +93,7 @@ fn body_is_read_when_it_comes_byte_by_byte() {
         let mut world = world(streaming(), vec![Op::ReadAll(5)]);
         let mut client = world.client();
         let mut sent = 0;
-        // What follows the body is another request.
+        // Another request follows the body.
         for byte in [head.as_bytes(), body, get(1).as_bytes()].concat() {
             send(&mut world, &mut client, [byte]);
             sent += 1;
@@ -106,7 +106,7 @@ fn body_is_read_when_it_comes_byte_by_byte() {
     }
 }
 
-/// A chunk-size line that is not whole is kept, and is no reason to poll.
+/// The engine keeps an incomplete chunk-size line, which is no reason to poll.
 #[test]
 fn chunk_size_is_read_when_it_comes_in_halves() {
     let mut world = world(streaming(), vec![Op::ReadAll(5)]);
@@ -182,7 +182,7 @@ fn body_is_received_no_faster_than_it_is_read() {
     }
 }
 
-/// The end comes with the last byte, even if the buffer is full, and whatever follows.
+/// The body ends with its last byte, even if the buffer is full, and whatever follows.
 #[test]
 fn body_as_long_as_the_read_ahead_limit_ends() {
     for length in [64 << 10, (64 << 10) + 1, 76_717, 128 << 10, 200_000] {
@@ -267,7 +267,7 @@ fn body_fails_when_its_peer_is_gone() {
     }
 }
 
-/// The application may notice by a failed write, before the engine has checked.
+/// The application may notice by a failed write that the client is gone, before the engine has checked.
 #[test]
 fn body_fails_after_a_failed_write() {
     let ops = vec![Op::Write(5), Op::Flush, Op::ReadAll(5)];
@@ -327,8 +327,9 @@ fn body_times_out_only_while_the_application_waits_for_it() {
     assert_eq!(client.answers[0].status, 408);
 }
 
-/// Lets a peer send this many bytes in each second in which the application waits for it; the application is busy in
-/// between. Returns for how many seconds the application waited, until the peer was cut or the body had arrived.
+/// Lets a peer send `rate` bytes in each second in which the application waits for it; the application is busy in
+/// between. Returns the number of seconds for which the application waited, until the peer was cut or the body had
+/// arrived, and the status with which the body failed.
 fn sends_at(rate: usize, length: usize) -> (u32, Option<u16>) {
     let config = Config { body_timeout: Some(seconds(30)), min_rate: 500, ..streaming() };
     let mut world = keeping(config, vec![Op::ReadAll(100_000)]);
@@ -357,7 +358,7 @@ fn sends_at(rate: usize, length: usize) -> (u32, Option<u16>) {
 fn body_below_its_rate_times_out_over_all_waits_together() {
     let (waited, broken) = sends_at(600, 60_000);
     assert_eq!((waited, broken), (100, None));
-    // 30 s, and what 200 bytes a second have earned at 500 until then.
+    // 30 s, and the time that 200 bytes a second have earned until then, at 500 bytes for a second.
     let (waited, broken) = sends_at(200, 60_000);
     assert!((45..=55).contains(&waited) && broken == Some(408), "{broken:?} after {waited} s");
 }
@@ -372,7 +373,7 @@ fn continue_is_sent_when_the_application_reads_the_body() {
     world.step(0);
     client.pump();
     assert_eq!(client.text(), "HTTP/1.1 100 Continue\r\n\r\n");
-    // It is sent once.
+    // The interim response is sent once.
     world.note_woken();
     world.calls[0].waits = false;
     world.engine.stop_waiting(&world.calls[0].ticket);
@@ -509,7 +510,7 @@ fn body_is_not_read_while_the_peer_does_not_read() {
     assert!(client.answers[0].body == pattern(9, 0, length));
 }
 
-/// A body may arrive while its request is queued. It is not read then.
+/// A body may arrive while its request is queued. The engine does not read it then.
 #[test]
 fn body_of_a_queued_request_is_not_read() {
     let mut world = keeping(streaming(), vec![Op::ReadAll(1000)]);

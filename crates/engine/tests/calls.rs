@@ -5,7 +5,7 @@ use crate::common::{Call, Client, End, Event, GRAIN, How, Manner, Op, Plan, Worl
 use engine::{Awaited, Config, Progress, STOP_GRACE};
 use std::time::Duration;
 
-/// Small enough that large answers do not fit.
+/// The size of the send buffer in bytes, so small that large answers do not fit.
 const SEND_BUFFER: Option<usize> = Some(16 << 10);
 
 fn get(id: usize) -> String {
@@ -18,7 +18,7 @@ fn keeping(mut world: World) -> World {
     world
 }
 
-/// A client whose call of plan `id` runs.
+/// Returns a client whose call of plan `id` is running.
 fn calling(world: &mut World, id: usize) -> Client {
     let mut client = Client::connect(&world.addresses[0], Some(16 << 10));
     client.send(get(id));
@@ -85,7 +85,7 @@ fn slot_is_kept_until_its_call_completes() {
         world.until("it has left", &mut [], |world, _| has_left(world, 0));
         world.settle();
         assert_eq!((world.statistics().connections, world.statistics().running), (1, 1));
-        // Other connections come, are served, and close.
+        // Other clients connect, are served, and close.
         for _ in 0..3 {
             let mut other = calling(&mut world, 1);
             world.go_on_with(1);
@@ -120,7 +120,7 @@ fn peer_that_closed_its_sending_side_gets_its_answer() {
     assert_eq!(client.answers[0].body, pattern(0, 0, 110));
 }
 
-/// A peer on TCP sees the cut at once; on a Unix socket it sees it when the call completes.
+/// A peer on TCP sees the cut at once; a peer on a Unix socket sees it when the call completes.
 #[test]
 fn end_of_a_stop_cuts_running_calls() {
     for on_tcp in [true, false] {
@@ -279,7 +279,7 @@ fn empty_response_to_a_gone_peer_is_not_reported() {
 
 // ------------------------------------------------------------------------------ waiting for output within a call
 
-/// A call of plan 0 that waits for its peer to read, and its client.
+/// Returns a world with a call of plan 0 that waits for its peer to read, and its client.
 fn waiting(config: Config, ops: Vec<Op>) -> (World, Client) {
     let plans = vec![Plan { manner: Manner::Waits, ..Plan::of(ops) }];
     let mut world = keeping(World::with_send_buffer(config, plans, SEND_BUFFER));

@@ -7,7 +7,7 @@ fn post(id: usize) -> String {
     format!("POST /{id} HTTP/1.1\r\nHost: a.example\r\nContent-Length: 0\r\n\r\n")
 }
 
-/// A client whose bytes lie unread in the kernel.
+/// Returns a client whose sent bytes are unread in the kernel.
 fn sent(world: &World, bytes: impl AsRef<[u8]>) -> Client {
     let mut client = world.client();
     client.send(bytes);
@@ -16,7 +16,7 @@ fn sent(world: &World, bytes: impl AsRef<[u8]>) -> Client {
     client
 }
 
-/// A world whose only thread runs the call of plan 0.
+/// Returns a world whose only thread runs the call of plan 0.
 fn busy(plans: Vec<Plan>) -> World {
     let mut world = World::unix(timeless(), plans);
     world.keeps = true;

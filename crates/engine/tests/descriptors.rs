@@ -1,5 +1,5 @@
-//! What happens when the process has no descriptors left. This affects the whole process, so this test binary has one
-//! test.
+//! A test of the engine while the process has no descriptors left. This affects the whole process, so this test binary
+//! has one test.
 
 mod common;
 
@@ -35,7 +35,8 @@ fn engine_waits_when_no_descriptor_is_left() {
     some_descriptors_stay_free();
 }
 
-/// Before the system refuses: half of such a small limit is reserved for the rest of the process.
+/// The engine stops accepting before the system refuses: half of such a small limit is reserved for the rest of the
+/// process.
 fn some_descriptors_stay_free() {
     let mut world = World::unix(timeless(), vec![Plan::sized(&[5])]);
     // The clients live in this process too.
@@ -98,7 +99,7 @@ fn the_system_refuses() {
     assert_eq!(tail[1..], [Event::SpoolFailed, Event::AbandonRequest { id: 1, status: Some(503) }]);
     assert_eq!(world.app.alive(), 0);
 
-    // Nor can what piles up be moved to a file: the response is cut.
+    // The output that accumulates cannot be moved to a file either: the response is cut.
     greedy.send(b"GET /2 HTTP/1.1\r\nHost: a\r\n\r\n");
     greedy.pump();
     world.settle();
@@ -115,13 +116,14 @@ fn the_system_refuses() {
     world.until("the next is let in", &mut [], |world, _| world.statistics().accepted >= 3);
     world.until("it is answered", &mut [&mut waiting[0]], |_, clients| clients[0].answers.len() == 1);
 
-    // The client's own end has freed another one, so both may be in; then take back what is left.
+    // The client's own end has freed another descriptor, so both clients may be connected already. Now free the other
+    // held descriptors.
     drop(held.split_off(1));
     let timeout = world.timeout();
     world.advance(timeout.unwrap_or(ms(0)));
     world.until("the other is answered", &mut [&mut waiting[1]], |_, clients| clients[0].answers.len() == 1);
 
-    // The next time it is news again.
+    // The next pause is reported again.
     let mut late = world.client();
     let held = exhaust();
     late.send(get());

@@ -1,5 +1,5 @@
-//! Tests of the engine through real sockets, in one binary, because linking is what takes long. What limits the whole
-//! process stands in a binary of its own (`descriptors.rs`).
+//! Tests of the engine through real sockets, in one binary, because linking takes long. Tests that limit the whole
+//! process are in binaries of their own (`descriptors.rs`).
 
 mod accept;
 mod bodies;

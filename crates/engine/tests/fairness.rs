@@ -1,12 +1,12 @@
-//! No connection, and no group of connections, delays others by sending what costs more than its bytes.
+//! Tests that no connection, and no group of connections, delays others by input that is expensive to process.
 
 use crate::common::{Client, Op, Plan, World, timeless};
 use engine::Config;
 
 /// Number of simultaneous uploads.
 const UPLOADS: usize = 32;
-/// Upper limit of what the engine receives in a round of bytes that are expensive to decode: a stage of the meter
-/// allows less.
+/// The upper limit of the number of bytes that the engine receives in a round if they are expensive to decode: a stage
+/// of the meter allows less.
 const ROUND_AT_MOST: u64 = 1 << 20;
 
 fn get(id: usize) -> String {

@@ -1,5 +1,5 @@
-//! FastCGI connections of an engine that drains or stops. FastCGI has no record that says that a connection takes no
-//! further request, so what loses none depends on the web server (docs/design/gateways.md).
+//! Tests of FastCGI connections of an engine that drains or stops. FastCGI has no record that says that a connection
+//! takes no further request, so the way to lose no request depends on the web server (docs/design/gateways.md).
 
 use crate::common::{Client, End, GRAIN, Kind, Plan, World, pattern, seconds, timeless};
 use engine::{AnyProtocol, Config, Expired, Os, Poller, ProtocolKind, Waker};
@@ -35,7 +35,7 @@ fn record(kind: u8, id: u16, content: &[u8]) -> Vec<u8> {
     [&[1, kind, id[0], id[1], length[0], length[1], 0, 0], content].concat()
 }
 
-/// A request for plan `plan` from the web server `software`, which keeps the connection.
+/// Returns a request for plan `plan` from the web server `software`, which keeps the connection.
 fn ask(id: u16, plan: usize, software: &str) -> Vec<u8> {
     ask_with(KEEP_CONN, id, plan, software)
 }
@@ -61,8 +61,8 @@ fn ask_with(flags: u8, id: u16, plan: usize, software: &str) -> Vec<u8> {
     [begin, record(PARAMS, id, &params), record(PARAMS, id, b""), record(STDIN, id, b"")].concat()
 }
 
-/// The records that a client has received: kind, number of the request, content. The end of the connection may take the
-/// place of the last one's padding.
+/// Returns the records that a client has received: kind, number of the request, content. The connection may end instead
+/// of the last record's padding.
 fn records(client: &Client) -> Vec<(u8, u16, Vec<u8>)> {
     let (mut found, mut rest) = (Vec::new(), &client.received[..]);
     while let [1, kind, id1, id0, length1, length0, padding, _, after @ ..] = rest {
@@ -74,12 +74,12 @@ fn records(client: &Client) -> Vec<(u8, u16, Vec<u8>)> {
     found
 }
 
-/// How many responses to requests of this number are whole.
+/// Returns the number of complete responses to requests of this number.
 fn ends(client: &Client, id: u16) -> usize {
     records(client).iter().filter(|(kind, number, _)| (*kind, *number) == (END_REQUEST, id)).count()
 }
 
-/// The value of `FCGI_MAX_REQS` that the client was last told.
+/// Returns the value of `FCGI_MAX_REQS` that the engine last sent to the client.
 fn told_limit(client: &Client) -> Option<Vec<u8>> {
     let (_, _, content) = records(client).into_iter().rev().find(|(kind, ..)| *kind == GET_VALUES_RESULT)?;
     let mut rest = &content[..];
@@ -117,7 +117,7 @@ fn haproxy_is_told_of_a_drain_and_served_until_it_closes() {
         // The connection is idle.
         drain(&mut world, stops);
         world.until("it is told", &mut [&mut client], |_, clients| told_limit(clients[0]).as_deref() == Some(b"0"));
-        // These were on their way when it read that.
+        // These requests were on their way when the web server read the record.
         client.send([ask(1, 1, HAPROXY), ask(2, 2, HAPROXY)].concat());
         until_ends(&mut world, &mut client, 2, 1);
         client.send(ask(2, 3, HAPROXY));
@@ -177,15 +177,16 @@ fn last_response_and_the_end_of_the_connection_leave_in_one_step() {
         client.pump();
         assert_eq!((ends(&client, 1), client.end), (1, Some(End::Closed)), "{software}");
         let (last, ..) = records(&client).pop().expect("there are some");
-        // nginx closes a connection of which anything follows the end of a response.
+        // nginx closes a connection if anything follows the end of a response.
         assert_eq!(last, if software.starts_with("nginx") { GET_VALUES_RESULT } else { END_REQUEST });
-        // Apache waits for a byte of padding, and gets the end: in between it would send a further request.
+        // Apache waits for a byte of padding, and gets the end of the connection: after the padding it would send a
+        // further request.
         let padding = client.received[client.received.len() - 10];
         assert_eq!(padding, u8::from(software.starts_with("Apache")), "{software}");
     }
 }
 
-/// Apache would wait for the padding until the call comes back.
+/// Apache would wait for the padding until the call returns.
 #[test]
 fn last_response_is_complete_if_its_call_is_late_and_does_not_come_back() {
     let mut world = world(vec![Plan::sized(&[5])]);
@@ -206,7 +207,7 @@ fn last_response_is_complete_if_its_call_is_late_and_does_not_come_back() {
     assert_eq!(world.end(&mut client), End::Closed);
 }
 
-/// Each request of such a web server has a connection of its own, so what is done for one costs each request.
+/// Each request of such a web server has a connection of its own, so work per connection is a cost of each request.
 #[test]
 fn connection_for_one_request_is_closed_with_its_response() {
     let mut world = world(vec![Plan::sized(&[5])]);
@@ -286,7 +287,7 @@ fn request_that_the_queue_has_no_room_for_gets_503() {
         records(&client).into_iter().filter(|(_, id, _)| *id == 3).flat_map(|(.., part)| part).collect();
     let page = String::from_utf8_lossy(&page);
     assert!(page.starts_with("Status: 503") && page.contains("Retry-After: "), "{page}");
-    // The others and the connection go on.
+    // The other requests and the connection continue.
     world.go_on_with(0);
     world.settle();
     world.go_on_with(1);

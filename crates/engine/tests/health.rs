@@ -1,6 +1,6 @@
 //! Health checks: answered by the engine however busy it is, and by the ticker while no thread polls.
 //!
-//! The file is long because each state that a connection or a stop can be in has its case.
+//! The file is long because it has a case for each state of a connection or a stop.
 
 use crate::common::{Address, Client, End, Event, Plan, World, listen, ms, pattern, seconds, timeless};
 use engine::Config;
@@ -18,7 +18,7 @@ fn config() -> Config {
     Config { health_path: "/healthz".into(), ..timeless() }
 }
 
-/// Status and state of the only answer; checks that the rest is as it has to be.
+/// Returns status and state of the only answer, and checks its other parts.
 fn answer(client: &Client) -> (u16, String) {
     assert_eq!(client.answers.len(), 1, "{}", client.text());
     let answer = &client.answers[0];
@@ -38,7 +38,7 @@ fn check(world: &mut World) -> (u16, String) {
     answer(&client)
 }
 
-/// A client whose bytes lie unread in the kernel.
+/// Returns a client whose sent bytes are unread in the kernel.
 fn sent(world: &World, bytes: impl AsRef<[u8]>) -> Client {
     let mut client = world.client();
     client.send(bytes);
@@ -47,14 +47,14 @@ fn sent(world: &World, bytes: impl AsRef<[u8]>) -> Client {
     client
 }
 
-/// Services pending connections as often as it takes until new ones are accepted.
+/// Services pending connections until new ones are accepted.
 fn service_pending(world: &mut World) {
     for _ in 0..3 {
         world.service_pending(SERVICE_INTERVAL);
     }
 }
 
-/// A world whose only call runs, of plan 0. Plans 1 to `plans` are for further requests.
+/// Returns a world whose only call, of plan 0, is running. Plans 1 to `plans` are for further requests.
 fn stuck(config: Config, plans: usize) -> (World, Client) {
     let mut world = World::unix(config, (0..plans).map(|id| Plan::sized(&[5 + id])).collect());
     world.keeps = true;
@@ -289,7 +289,7 @@ fn check_with_connection_close_is_closed_at_once() {
     assert_eq!(world.statistics().connections, 1);
 }
 
-/// The last poll has accepted them, and they had not sent anything yet.
+/// The last poll has accepted the connections, whose clients had not sent anything yet.
 #[test]
 fn check_on_an_idle_accepted_connection_is_answered() {
     let mut world = World::unix(config(), (0..3).map(|id| Plan::sized(&[5 + id])).collect());
@@ -321,7 +321,7 @@ fn check_on_an_idle_accepted_connection_is_answered() {
         client.pump();
     }
     drop(leaving);
-    // The leader has taken their events, and waits for others now.
+    // The leader has taken the events of these connections, and waits for others now.
     let look = |world: &mut World| {
         world.service_pending(SERVICE_INTERVAL);
         let now = world.now();
@@ -400,7 +400,7 @@ fn pending_connections_are_not_serviced_while_the_engine_is_polled() {
     }
     assert_eq!((world.statistics().accepted, world.app.called().len()), (10, 10));
     assert_eq!(world.app.count(|event| matches!(event, Event::Connect { .. })), 10);
-    // Nor while no call runs.
+    // The same holds while no call runs.
     world.until_empty(&mut []);
     while let Some(wait) = world.timeout() {
         world.advance(wait);

@@ -1,5 +1,5 @@
-//! Connections that the application takes over: the engine neither reads nor writes there any more, and ends them with the
-//! call, with the socket, or with itself.
+//! Tests of connections that the application takes over: the engine no longer reads or writes them, and ends them with
+//! the call, with the socket, or when it stops.
 
 use crate::common::{Client, End, Plan, World, seconds, timeless};
 use engine::{Config, HijackId, HijackRefusal, Hijacked, Progress, WebSocketConfig};
@@ -12,7 +12,7 @@ use wire::message::Draft;
 const HANDSHAKE: &str = "GET /0 HTTP/1.1\r\nHost: a.example\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
                          Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
 
-/// How long the application may keep a socket when its call is over.
+/// The time for which the application may keep a socket after its call is over.
 const LINGER: Duration = seconds(10);
 
 /// A world with one client, whose request asks for a WebSocket and is being answered.
@@ -26,7 +26,8 @@ impl Pair {
         Self::sending(before, HANDSHAKE)
     }
 
-    /// `before`: requests that are answered first, each in a packet of its own.
+    /// Returns a pair whose client has sent `handshake`. `before`: requests that are answered first, each in its own
+    /// packet.
     fn sending(before: &[&str], handshake: &str) -> Self {
         let config = Config { websocket: Some(WebSocketConfig::default()), ..timeless() };
         let mut world = World::unix(config, vec![Plan::sized(&[3]), Plan::sized(&[4])]);
@@ -46,7 +47,7 @@ impl Pair {
         engine.hijack(&calls[0].ticket, now, app)
     }
 
-    /// A pair whose connection is the application's.
+    /// Returns a pair whose connection belongs to the application.
     fn hijacked(before: &[&str]) -> (Self, OwnedFd, HijackId) {
         let mut pair = Self::new(before);
         let Hijacked { socket, id } = pair.hijack().expect("nothing is in its way");
@@ -70,7 +71,7 @@ impl Pair {
     }
 }
 
-/// What can be read now; `None`: nothing has come.
+/// Returns the bytes that can be read now; `None`: nothing has arrived.
 fn receive(socket: &OwnedFd) -> Option<Vec<u8>> {
     let mut buffer = [0; 1000];
     match rustix::net::recv(socket, &mut buffer[..], RecvFlags::empty()) {
@@ -82,7 +83,7 @@ fn receive(socket: &OwnedFd) -> Option<Vec<u8>> {
 
 #[test]
 fn hijacked_connection_is_neither_read_nor_written_nor_watched() {
-    // A connection that has waited for its second request is watched by the poller, one that has not is not.
+    // The poller watches a connection that has waited for its second request, and no other connection.
     for before in [&[][..], &["GET /1 HTTP/1.1\r\nHost: a\r\n\r\n"]] {
         let (mut pair, socket, _) = Pair::hijacked(before);
         pair.settle();
@@ -102,7 +103,7 @@ fn hijacked_connection_is_neither_read_nor_written_nor_watched() {
         assert_eq!((statistics.bytes_in, statistics.bytes_out), (received, sent));
         assert_eq!((statistics.websockets, statistics.running, statistics.connections), (1, 1, 1));
         assert_eq!((statistics.statuses[0], statistics.timeouts), (1, 0));
-        // What the client does is seen by the application alone.
+        // Only the application sees the client's actions.
         let ticket = &pair.world.calls[0].ticket;
         assert!(!pair.world.engine.has_peer_left(ticket));
         pair.client.hang_up();
@@ -227,10 +228,10 @@ fn stop_waits_for_hijacked_connections_as_long_as_for_calls() {
 
 #[test]
 fn connection_is_not_hijacked_where_bytes_could_be_read_or_written_twice() {
-    // The client has sent more, which lies here.
+    // The client has sent more, which the engine holds.
     let mut pair = Pair::sending(&[], &format!("{HANDSHAKE}GET /1 HTTP/1.1\r\nHost: a\r\n\r\n"));
     assert!(matches!(pair.hijack(), Err(HijackRefusal::Pipelined)));
-    // The request goes on as any other.
+    // The request continues like any other.
     pair.world.keeps = false;
     pair.world.go_on_with(0);
     pair.world.until("both are answered", &mut [&mut pair.client], |_, clients| clients[0].answers.len() == 2);
@@ -248,7 +249,7 @@ fn connection_is_not_hijacked_where_bytes_could_be_read_or_written_twice() {
     let accepted = engine.accept_websocket(&calls[0].ticket, None, [], now, app);
     assert!(matches!(accepted, Ok(Some(_))));
     assert!(matches!(pair.hijack(), Err(HijackRefusal::Over)));
-    // One that is hijacked already, and a WebSocket no more.
+    // A connection that is hijacked already, and is no longer a WebSocket.
     let (mut pair, _socket, _) = Pair::hijacked(&[]);
     assert!(matches!(pair.hijack(), Err(HijackRefusal::Over)));
     let now = pair.world.now();
@@ -259,7 +260,7 @@ fn connection_is_not_hijacked_where_bytes_could_be_read_or_written_twice() {
 
 #[test]
 fn responses_that_were_held_back_leave_before_the_connection_is_the_applications() {
-    // Both requests lie here at once, so the first response waits for the second.
+    // Both requests arrive together, so the first response waits for the second.
     let mut pair = Pair::sending(&[], &format!("GET /1 HTTP/1.1\r\nHost: a\r\n\r\n{HANDSHAKE}"));
     pair.world.go_on_with(1);
     pair.world.until("the second is dispatched", &mut [&mut pair.client], |world, _| world.is_out(0));

@@ -1,4 +1,4 @@
-//! Deferred output: what waits in the coalescing buffer for more to come, and the ticks that send it.
+//! Tests of deferred output: bytes that wait in the coalescing buffer for more output, and the ticks that send them.
 
 use crate::common::{Client, End, Op, Plan, World, pattern, timeless};
 use std::time::Duration;
@@ -7,7 +7,8 @@ fn get(id: usize) -> String {
     format!("GET /{id} HTTP/1.1\r\nHost: a.example\r\n\r\n")
 }
 
-/// A world in which the test runs the operations of calls, and a client that has sent requests for `ids` at once.
+/// Returns a world in which the test runs the operations of calls, and a client that has sent requests for `ids` at
+/// once.
 fn asked(plans: Vec<Plan>, ids: &[usize]) -> (World, Client) {
     let mut world = World::unix(timeless(), plans);
     world.keeps = true;
@@ -25,7 +26,7 @@ fn steps(world: &mut World, count: usize) {
     }
 }
 
-/// Number of bytes sent since the last call.
+/// Returns the number of bytes sent since the last call.
 fn left(world: &World, before: &mut u64) -> u64 {
     let out = world.statistics().bytes_out;
     out - std::mem::replace(before, out)
@@ -111,7 +112,7 @@ fn parts_in_quick_succession_are_sent_together() {
     steps(&mut world, 3);
     let head = left(&world, &mut before) - 100;
     assert!(head > 50, "the first part is sent at once, with the head");
-    // The next two are deferred, the second of them anew.
+    // The next two parts are deferred, the second of them anew.
     steps(&mut world, 2);
     world.engine.tick();
     steps(&mut world, 2);
@@ -245,7 +246,7 @@ fn peer_that_leaves_with_deferred_output_leaves_nothing_behind() {
 /// tick sends it, and the connection does not try again.
 #[test]
 fn last_part_is_sent_together_with_the_end() {
-    // The parts of each response, and how often bytes are sent: the head is sent with the first part.
+    // The parts of each response, and the number of times that bytes are sent: the head is sent with the first part.
     let responses = [(2, 3), (2, 2), (2, 2), (1, 2), (1, 1), (2, 3), (2, 3), (1, 2)];
     let parts = |(count, _)| Plan::of([&[Op::Begin][..], &[Op::Write(100), Op::SendSoon].repeat(count)].concat());
     let mut world = World::unix(timeless(), responses.map(parts).to_vec());
@@ -263,7 +264,7 @@ fn last_part_is_sent_together_with_the_end() {
             steps(&mut world, 2);
             sends += u32::from(left(&world, &mut before) > 0);
             if part < count {
-                // The next part comes late.
+                // The next part is late.
                 world.engine.tick();
                 world.engine.tick();
                 sends += u32::from(left(&world, &mut before) > 0);

@@ -1,4 +1,4 @@
-//! What idle WebSockets take of the engine's memory. The memory of the whole process is measured, so this test binary has
+//! A test of the memory that idle WebSockets need. It measures the memory of the whole process, so this test binary has
 //! one test.
 #![cfg(target_os = "linux")]
 
@@ -13,9 +13,9 @@ use wire::websocket::{Compression, Connection, Keys, Outgoing, Role, WebSocketLi
 
 const COUNT: usize = 10_000;
 const WARM_UP: usize = 500;
-/// Bytes that each may take, the test's own call and its identifiers included.
+/// The maximum number of bytes that each WebSocket may take, the test's own call and its identifiers included.
 const MOST: usize = 2048;
-/// Connections that begin before the engine is polled: fewer than its listener holds.
+/// The number of connections that begin before the engine is polled: fewer than its listener holds.
 const AT_ONCE: usize = 50;
 
 const HANDSHAKE: &str = "GET /0 HTTP/1.1\r\nHost: www.example.com\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
@@ -27,7 +27,7 @@ const HANDSHAKE: &str = "GET /0 HTTP/1.1\r\nHost: www.example.com\r\nUpgrade: we
 #[test]
 fn ten_thousand_idle_websockets_take_two_kibibytes_each() {
     let maximum = getrlimit(Resource::Nofile).maximum;
-    // Each has two descriptors here.
+    // Each WebSocket has two descriptors in this process.
     let count =
         maximum.map_or(COUNT, |most| COUNT.min(usize::try_from(most).unwrap_or(COUNT).saturating_sub(1500) / 2));
     assert!(count >= 1000, "the hard limit on open files is {maximum:?}");
@@ -50,7 +50,7 @@ fn ten_thousand_idle_websockets_take_two_kibibytes_each() {
     echo(&mut world, peer, *id);
 }
 
-/// So many open WebSockets, each of which has echoed a message.
+/// Returns `count` open WebSockets, each of which has echoed a message.
 fn opened(world: &mut World, count: usize) -> Vec<(OwnedFd, WebSocketId)> {
     let mut opened = Vec::with_capacity(count);
     while opened.len() < count {

@@ -1,4 +1,4 @@
-//! Request bodies share one limit on memory, and each returns its memory however it ends.
+//! Tests that request bodies share one limit on memory, and that each returns its memory however it ends.
 
 use crate::common::{Client, GRAIN, Op, Plan, ReceivedBody, World, ms, pattern, seconds, timeless};
 use engine::{BodyMemory, Config};
@@ -9,7 +9,7 @@ fn head(length: usize) -> String {
 
 const CHUNKED: &str = "PUT /0 HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: chunked\r\n\r\n";
 
-/// A world whose bodies may use `most` bytes of memory together, and the counter of these bytes.
+/// Returns a world whose bodies may use `most` bytes of memory together, and the counter of these bytes.
 fn world(most: usize, config: Config, ops: Vec<Op>) -> (World, BodyMemory) {
     let memory = BodyMemory::new(most);
     let config = Config { body_memory_total: memory.clone(), ..config };
@@ -63,7 +63,7 @@ fn body_counts_until_its_response_is_complete() {
             }
         }
         assert_eq!((world.calls.len(), world.statistics().queued, memory.used()), (1, 1, 8000));
-        // There is no memory for a third one. It is queued behind the others all the same.
+        // There is no memory for a third body. Its request is queued after the others all the same.
         let mut third = world.client();
         send(&mut world, &mut third, [head(4000).as_bytes(), &pattern(0, 0, 4000)].concat());
         assert_eq!((world.statistics().queued, memory.used()), (2, 8000));
@@ -108,7 +108,7 @@ fn bodies_go_to_files_when_there_is_no_memory_for_them() {
     assert_eq!(memory.used(), 0);
 }
 
-/// A world in which half of a body has arrived.
+/// Returns a world in which half of a body has arrived.
 fn half(config: Config) -> (World, BodyMemory, Client) {
     let (mut world, memory) = world(100_000, config, vec![Op::Echo]);
     let mut client = world.client();

@@ -1,5 +1,5 @@
-//! Many exchanges on one connection, shown by a protocol of frames: each has its own state, window, deadline and end, and
-//! what holds up one holds up no other.
+//! Tests of many exchanges on one connection, with a protocol of frames: each exchange has its own state, window,
+//! deadline and end, and a delay of one exchange delays no other.
 //!
 //! The file is long because each case has the plans of several exchanges.
 
@@ -22,7 +22,7 @@ impl Kind for Framed {
     }
 }
 
-/// The same with a protocol that cannot say that no further exchange is begun, as FastCGI cannot.
+/// The kind of connections whose protocol cannot announce that no further exchange is begun, as FastCGI cannot.
 struct Mute;
 
 impl Kind for Mute {
@@ -38,14 +38,14 @@ fn world(config: Config, plans: Vec<Plan>) -> World<Framed> {
     World::of_kind(config, plans)
 }
 
-/// What a client has got for one exchange.
+/// The response that a client has received in one exchange.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Response {
     head: String,
     body: Vec<u8>,
     is_whole: bool,
     reset: Option<u8>,
-    /// Bytes more of the request's body that the server takes.
+    /// The number of further bytes of the request's body that the server takes.
     credit: usize,
 }
 
@@ -55,7 +55,7 @@ impl Response {
     }
 }
 
-/// What a client has got in all.
+/// Everything that a client has received.
 #[derive(Debug, Default)]
 struct Received {
     exchanges: BTreeMap<u32, Response>,
@@ -69,7 +69,7 @@ impl Received {
         while let Some(frame) = frames::read(rest) {
             rest = &rest[frame.length..];
             let response = received.exchanges.entry(frame.stream).or_default();
-            // What the server may say of the request after it has answered.
+            // Frames about the request, which the server may send after it has answered.
             let is_of_request = frame.kind == CREDIT || (frame.kind, frame.payload) == (RESET, b"c");
             assert!(!response.is_whole || is_of_request, "{frame:?} comes behind the end of its response");
             match frame.kind {
@@ -100,7 +100,7 @@ fn head(kind: u8, stream: u32, id: usize) -> Vec<u8> {
     out
 }
 
-/// A request without a body, for plan `id`.
+/// Returns a request without a body, for plan `id`.
 fn ask(stream: u32, id: usize) -> Vec<u8> {
     head(HEAD_ONLY, stream, id)
 }
@@ -119,7 +119,7 @@ fn until<K: Kind>(world: &mut World<K>, client: &mut Client, what: &str, done: i
     world.until(what, &mut [client], |_, clients| done(&Received::of(clients[0])));
 }
 
-/// Sends, and has the engine take it.
+/// Sends bytes, and has the engine receive them.
 fn send<K: Kind>(world: &mut World<K>, client: &mut Client, bytes: impl AsRef<[u8]>) {
     client.send(bytes);
     while client.unsent() > 0 {
@@ -182,7 +182,7 @@ fn slow_reader_holds_up_its_own_exchange_only() {
     until(&mut world, &mut client, "the window is used up", |received| received.at(1).body.len() == WINDOW);
     world.settle();
     assert_eq!(world.statistics().suspended, 1, "no thread waits with the slow exchange");
-    // A fast one beside it, and one that is as long but whose client takes it.
+    // A fast response beside it, and one that is as long but whose client takes it.
     send(&mut world, &mut client, [ask(3, 1), ask(5, 2), credit(5, u32::MAX)].concat());
     until(&mut world, &mut client, "the fast ones are answered", |received| {
         received.at(3).is_whole && received.at(5).is_whole
@@ -190,7 +190,7 @@ fn slow_reader_holds_up_its_own_exchange_only() {
     let received = Received::of(&client);
     assert_eq!(received.at(1).body.len(), WINDOW);
     assert!(received.at(5).body == pattern(2, 0, LENGTH));
-    // It goes on by as much as it is given.
+    // The response continues by as many bytes as the client allows.
     send(&mut world, &mut client, credit(1, 1000));
     until(&mut world, &mut client, "it has 1000 bytes more", |received| received.at(1).body.len() == WINDOW + 1000);
     send(&mut world, &mut client, credit(1, u32::MAX));
@@ -243,7 +243,7 @@ fn reset_ends_one_exchange_in_whatever_state() {
     assert_eq!((world.statistics().queued, world.statistics().suspended), (0, 0));
     assert!(world.engine.is_gone(&world.calls[world.index_of(2)].ticket));
     assert!(!world.engine.is_gone(&world.calls[world.index_of(4)].ticket));
-    // Nothing of what the call of 3 writes leaves; 4 is answered, and the connection goes on.
+    // The engine sends no output of the call of 3; it answers 4, and the connection continues.
     world.go_on_with(2);
     world.go_on_with(4);
     until(&mut world, &mut client, "the other one is answered", |received| received.at(4).is_whole);
@@ -332,7 +332,7 @@ fn deadline_of_one_call_ends_that_exchange_only() {
         received.at(1).is_whole && received.at(2).reset == Some(b'x')
     });
     assert_eq!(Received::of(&client).at(1).status(), 504);
-    // What the calls write later goes nowhere, and the third one goes on.
+    // The engine discards the later output of the expired calls, and the third call continues.
     for id in [0, 1, 2] {
         world.go_on_with(id);
     }
@@ -401,7 +401,7 @@ fn client_that_breaks_the_protocol_loses_the_connection() {
         world.keeps = true;
         let mut client = world.client();
         send(&mut world, &mut client, bytes);
-        // On a Unix socket the cut shows when the call that is out has come back.
+        // On a Unix socket the client sees the cut when the running call has returned.
         world.keeps = false;
         world.go_on_with_woken();
         world.end(&mut client);
@@ -478,7 +478,7 @@ fn response_that_is_suspended_when_its_file_is_too_short_is_given_back() {
     until(&mut world, &mut client, "it is cut", |received| received.at(1).reset == Some(b'x'));
     world.settle();
     assert_eq!((world.statistics().suspended, world.app.alive(), world.app.parts_alive()), (0, 0, 0));
-    // It was given back, not dropped.
+    // The response was given back to the application, not dropped.
     assert!(world.app.log.contains(&Event::Abandon { id: 0 }), "{:?}", world.app.log);
     send(&mut world, &mut client, ask(2, 1));
     until(&mut world, &mut client, "the connection goes on", |received| received.at(2).is_whole);
@@ -514,7 +514,7 @@ fn requests_that_the_queue_has_no_room_for_are_refused_on_their_own_exchanges() 
     until(&mut world, &mut idle, "both are refused", |received| {
         received.at(1).reset == Some(b'r') && received.at(2).reset == Some(b'r')
     });
-    // What waits is refused with a page when its time is up, and nothing else is.
+    // The waiting request is refused with a page when its time is up, and no other request is.
     world.advance(seconds(6));
     until(&mut world, &mut busy, "the second one is refused", |received| received.at(2).is_whole);
     idle.pump();
@@ -643,7 +643,7 @@ fn check(stream: u32) -> Vec<u8> {
     framed(HEAD_ONLY, stream, b"GET /healthz HTTP/1.1\r\nHost: a.example\r\n\r\n")
 }
 
-/// A world with one thread, whose call of plan 0 does not return, and its client.
+/// Returns a world with one thread, whose call of plan 0 does not return, and its client.
 fn stuck(plans: usize) -> (World<Framed>, Client) {
     let config = Config { health_path: "/healthz".into(), ..timeless() };
     let mut world = world(config, (0..plans).map(|id| Plan::sized(&[5 + id])).collect());
@@ -656,7 +656,7 @@ fn stuck(plans: usize) -> (World<Framed>, Client) {
     (world, busy)
 }
 
-/// A client whose bytes lie unread in the kernel.
+/// Returns a client whose sent bytes are unread in the kernel.
 fn sent(world: &World<Framed>, bytes: impl AsRef<[u8]>) -> Client {
     let mut client = world.client();
     client.send(bytes);
@@ -689,7 +689,7 @@ fn health_check_is_answered_on_a_new_connection_while_no_thread_polls() {
         "its request is for the application"
     );
     assert_eq!(world.statistics().health_checks, 2);
-    // The application was called for none of them, and goes on with what came for it.
+    // The application was called for none of them, and continues with its own requests.
     assert_eq!(world.ids_out(), [0]);
     world.keeps = false;
     world.go_on_with(0);
@@ -700,7 +700,8 @@ fn health_check_is_answered_on_a_new_connection_while_no_thread_polls() {
 #[test]
 fn requests_that_wait_are_refused_while_no_thread_polls() {
     let (mut world, mut busy) = stuck(3);
-    // One is queued on the connection of the call, one lies unread on an idle connection, one on a new one.
+    // One request is queued on the connection of the call, one is unread on an idle connection, one on a new
+    // connection.
     send(&mut world, &mut busy, ask(3, 1));
     let mut idle = world.client();
     world.settle();
@@ -717,7 +718,7 @@ fn requests_that_wait_are_refused_while_no_thread_polls() {
     assert!(of_busy.at(3).is_whole && of_idle.at(3).is_whole && of_idle.at(1).is_whole);
     assert_eq!((of_idle.at(1).status(), of_idle.at(3).status()), (503, 503));
     assert_eq!(world.statistics().refused, 3);
-    // The next poll tells the application of the one that it knew, and the connections go on.
+    // The next poll reports to the application the request that it knew, and the connections continue.
     world.keeps = false;
     world.go_on_with(0);
     send(&mut world, &mut idle, ask(5, 1));

@@ -1,4 +1,4 @@
-//! Answers: in order, as fast as the peer reads, and visibly cut where they cannot be whole.
+//! Tests of answers: in order, as fast as the peer reads, and visibly cut if they cannot be complete.
 
 use crate::common::{Client, End, Event, How, Op, Plan, World, ms, pattern, timeless};
 use std::io::{Read, Write};
@@ -8,21 +8,21 @@ use std::sync::mpsc;
 use wire::http1::client::ServerFault;
 use wire::message::Fault;
 
-/// Small enough that the answers below do not fit.
+/// The size of the send buffer in bytes, so small that the answers below do not fit.
 const SEND_BUFFER: Option<usize> = Some(16 << 10);
 
 fn get(id: usize) -> String {
     format!("GET /{id} HTTP/1.1\r\nHost: a.example\r\n\r\n")
 }
 
-/// A client that reads only when the test calls it, with small kernel buffers.
+/// Returns a client that reads only when the test calls it, with small kernel buffers.
 fn slow_client(world: &World) -> Client {
     let mut client = Client::connect(&world.addresses[0], Some(16 << 10));
     client.reads = false;
     client
 }
 
-/// Parts of all kinds and sizes, so that every kind follows every other.
+/// Returns parts of all kinds and sizes, so that every kind follows every other.
 fn mixed() -> Vec<Op> {
     let file = |length| Op::File { length, missing: 0 };
     let mut ops = vec![Op::Begin];
@@ -122,7 +122,7 @@ fn response_that_yields_lets_others_run_first() {
     assert_eq!(first.answers[0].body, pattern(0, 0, 30));
 }
 
-/// However small its parts are, and although there is always something to do.
+/// New connections are accepted however small the response's parts are, and although there is always work to do.
 #[test]
 fn response_that_yields_lets_new_connections_in() {
     let mut ops = vec![Op::Begin];
@@ -201,7 +201,7 @@ fn file_that_shrinks_cuts_the_response() {
             let end = world.end(&mut client);
             assert!(client.answers.is_empty(), "plan {id}, HTTP/{version}: the cut is not visible");
             assert!(client.received.len() < 100_300);
-            // Where the close is the end of the body, only a reset makes the cut visible.
+            // If the close is the end of the body, only a reset makes the cut visible.
             let until_close = version == "1.0" && plans[id].declared.is_none();
             assert!(end == End::Reset || !until_close);
             world.until_empty(&mut [&mut client]);
@@ -435,7 +435,7 @@ fn bytes_sent_by_a_flush_are_not_sent_again() {
     }
 }
 
-/// As an application that writes everything within one call.
+/// An application that writes everything within one call cannot stop.
 #[test]
 fn unread_output_of_a_call_that_cannot_stop_goes_to_a_file() {
     let mut ops = vec![Op::Begin];

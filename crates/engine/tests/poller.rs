@@ -18,7 +18,7 @@ fn waits_end_for_as_long_as_what_is_watched_beside_is_readable() {
     for _ in 0..3 {
         poller.wait(None, &mut ready).unwrap();
         assert!(poller.take_beside());
-        // Told once for each wait.
+        // The poller reports the descriptor once for each wait.
         assert!(!poller.take_beside());
     }
     assert!(ready.is_empty());

@@ -8,7 +8,7 @@ use wire::proxy::ProxyFault;
 const HEADER: &[u8] = b"PROXY TCP4 192.0.2.7 203.0.113.1 56324 443\r\n";
 const GET: &[u8] = b"GET /0 HTTP/1.1\r\nHost: a\r\n\r\n";
 const CHECK: &[u8] = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n";
-/// Longer than a connection has to wait until the watchdog accepts it.
+/// A time that is longer than a connection has to wait until the watchdog accepts it.
 const WATCHDOG: std::time::Duration = ms(200);
 
 fn config() -> Config {
@@ -104,7 +104,7 @@ fn peer_that_may_send_a_header_is_served() {
     world.ask(&mut client, GET, 1);
 }
 
-/// The header has three seconds even where a head has less, and the head has all of its time behind it.
+/// The header has three seconds even if a head has less, and the head has its full time after the header.
 #[test]
 fn header_has_a_deadline_of_its_own() {
     for (header_timeout, limit) in [(seconds(1), 3000), (seconds(8), 8000)] {
@@ -162,7 +162,7 @@ fn health_check_behind_a_header_is_answered_while_no_thread_polls() {
         client.pump();
         assert_eq!(client.answers[0].status, 200);
     }
-    // The one without a header waits for a thread that can say so.
+    // The connection without a header waits for a thread that can report the fault.
     clients[2].pump();
     assert_eq!((clients[2].received.len(), rejections(&world).len()), (0, 0));
     world.keeps = false;

@@ -1,6 +1,6 @@
 //! Requests that wait for a thread to call the application: in order, not too many, not too long, and none is lost.
 //!
-//! Connections are Unix sockets, where bytes arrive at once, and the test runs the operations of calls.
+//! Connections are Unix sockets, on which bytes arrive at once, and the test runs the operations of calls.
 
 use crate::common::{Client, End, Event, GRAIN, Op, Plan, World, ms, pattern, seconds, timeless};
 use engine::{Config, STOP_GRACE};
@@ -9,7 +9,7 @@ fn get(id: usize) -> String {
     format!("GET /{id} HTTP/1.1\r\nHost: a.example\r\n\r\n")
 }
 
-/// A world where `callers` calls may run, and run until the test ends them.
+/// Returns a world in which `callers` calls may run, and run until the test ends them.
 fn busy(config: Config, plans: usize, callers: usize) -> World {
     keeping(World::unix(config, vec![Plan::sized(&[5]); plans]), callers)
 }
@@ -20,7 +20,7 @@ fn keeping(mut world: World, callers: usize) -> World {
     world
 }
 
-/// Sends bytes, and lets the engine do what it can.
+/// Sends bytes, and lets the engine do all possible work.
 fn send(world: &mut World, client: &mut Client, bytes: impl AsRef<[u8]>) {
     client.send(bytes);
     client.pump();
@@ -28,7 +28,7 @@ fn send(world: &mut World, client: &mut Client, bytes: impl AsRef<[u8]>) {
     world.settle();
 }
 
-/// `count` clients, of which each has sent a request for the plan of its number, one after the other.
+/// Returns `count` clients, each of which has sent a request for the plan of its number, one after the other.
 fn asking(world: &mut World, count: usize) -> Vec<Client> {
     let ask = |id| {
         let mut client = world.client();

@@ -341,7 +341,7 @@ fn refusal_has_a_page_unless_the_method_is_head() {
     let cases = [
         ("GET /0 HTTP/1.1\r\n\r\n", true),
         ("HEAD /0 HTTP/1.1\r\n\r\n", false),
-        // That the request before was HEAD does not matter.
+        // It does not matter that the previous request was HEAD.
         ("HEAD /0 HTTP/1.1\r\nHost: a\r\n\r\nGET /0 HTTP/9.9\r\n\r\n", true),
         ("HEAD /0 HTTP/1.1\r\nHost: a\r\n\r\nGET", true),
     ];
@@ -422,7 +422,7 @@ fn responses_without_bodies_have_none() {
     assert!(client.answers[0].head.contains("Content-Length: 5000\r\n"));
 }
 
-/// Those of the engine itself too, and interim ones.
+/// Statuses of the engine's own responses are counted too, and interim ones.
 #[test]
 fn statuses_are_counted_by_their_class() {
     let of = |status, ops| Plan { status, ..Plan::of(ops) };

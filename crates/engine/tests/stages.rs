@@ -1,11 +1,11 @@
-//! Where the time of a request is spent, by a clock that only the test advances.
+//! Tests of the time that a request spends in each stage, by a clock that only the test advances.
 
 use crate::common::{Client, Op, Plan, World, timeless};
 use engine::{Config, Stage, StageClock, Times};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Two clocks that stand still, or advance by `step` each time that the first is read.
+/// Two clocks that do not advance, or advance by `step` each time that the first is read.
 #[derive(Clone, Default)]
 struct Virtual {
     time: Arc<AtomicU64>,
@@ -46,7 +46,7 @@ fn send(world: &mut World, client: &mut Client, bytes: impl AsRef<[u8]>) {
     world.settle();
 }
 
-/// The only running call enters another stage.
+/// Moves the only running call to another stage.
 fn switch(world: &mut World, stage: Stage) {
     world.engine.switch_stage(&world.calls[0].ticket, stage).expect("times are taken");
 }
@@ -206,7 +206,7 @@ fn refused_and_cut_requests_are_not_timed() {
         world.until_empty(&mut [&mut client]);
     }
     assert_eq!(taken(&mut world), []);
-    // In the slot that all of them had.
+    // The client gets the slot that all of them had.
     let mut client = world.client();
     world.ask(&mut client, get(1).as_bytes(), 1);
     assert_eq!(taken(&mut world).iter().map(Times::total).collect::<Vec<_>>(), [0]);

@@ -78,13 +78,13 @@ fn half_sent_head_has_the_grace_of_an_idle_connection() {
     world.advance(STOP_GRACE.saturating_sub(ms(10)));
     world.settle();
     assert_eq!(world.statistics().connections, 3);
-    // The rest of one head comes in time, and another head begins only now.
+    // The rest of one head arrives in time, and another head begins only now.
     world.ask(&mut halves[1], &get(0).as_bytes()[20..], 1);
     assert_eq!((halves[1].answers[0].status, halves[1].answers[0].keep_alive), (200, false));
     halves[2].send(&get(0)[..20]);
     halves[2].pump();
     world.settle();
-    // The first client is told to try again elsewhere. The stop waits for neither longer than its grace.
+    // The engine tells the first client to try again elsewhere. The stop waits for neither longer than its grace.
     world.sleep_until(ms(10) + GRAIN, |world| world.statistics().refused == 1);
     world.sleep_until(STOP_GRACE + GRAIN, |world| world.statistics().refused == 2);
     for client in [0, 2] {
@@ -187,7 +187,7 @@ fn connection_that_never_sent_a_byte_does_not_keep_a_stopping_engine_alive() {
     stop_gracing(&mut world, Some(seconds(60)), seconds(30));
     world.advance(UNUSED_GRACE.saturating_sub(ms(100)));
     assert_eq!(world.statistics().connections, 3);
-    // A request that comes until then is answered, and one that has begun may take as long as others.
+    // A request that arrives until then is answered, and one that has begun may take as long as others.
     world.ask(&mut late, get(0).as_bytes(), 1);
     assert_eq!(world.end(&mut late), End::Closed);
     drop(late);
@@ -276,7 +276,7 @@ fn draining_engine_serves_and_closes_each_connection_after_its_response() {
     }
     world.engine.drain();
     world.settle();
-    // Clients that send a request are told to close, and so are new ones.
+    // The engine tells clients that send a request to close the connection, and new clients too.
     let mut new = world.client();
     for (client, answers) in [(&mut asks, 2), (&mut new, 1)] {
         world.ask(client, get(0).as_bytes(), answers);

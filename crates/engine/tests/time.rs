@@ -1,6 +1,6 @@
 //! Time limits, by a clock that only the test advances.
 //!
-//! Connections are Unix sockets, where bytes arrive at once: what a client has sent is there at the next poll.
+//! Connections are Unix sockets, on which bytes arrive at once: the next poll finds all bytes that a client has sent.
 
 use crate::common::{Client, End, Event, GRAIN, Op, Plan, World, ms, pattern, seconds, timeless};
 use engine::Config;
@@ -132,7 +132,7 @@ fn body_below_its_rate_gets_408() {
         exchange(&mut world, &mut slow, [b'x'; 200]);
         passed += 1;
     }
-    // 30 s, and what 200 bytes a second have earned at 500 until then.
+    // 30 s, and the time that 200 bytes a second have earned until then, at 500 bytes for a second.
     assert!((45..=55).contains(&passed), "cut after {passed} s");
     assert_eq!(slow.answers[0].status, 408);
     assert_eq!(world.app.log.last(), Some(&Event::AbandonRequest { id: 0, status: Some(408) }));
@@ -154,7 +154,7 @@ fn peer_that_does_not_read_is_cut() {
     assert!(client.answers.is_empty());
 }
 
-/// Reads this many bytes a second; returns whether the answer arrived whole.
+/// Reads `rate` bytes a second. Returns true if the complete answer arrived.
 fn reads_at(rate: usize, plan: Plan) -> bool {
     let config = Config { write_timeout: Some(seconds(30)), min_rate: 10_000, ..timeless() };
     let mut world = World::unix(config, vec![plan]);
@@ -247,7 +247,7 @@ fn idle_connection_releases_its_buffers() {
             assert_eq!((idle(&world), last_repeated(&world)), (round, Some(true)), "round {round}");
             let passed = world.sleep_until(seconds(3), |world| idle(world) == round + 1);
             assert!(ms(800) + passed >= seconds(1), "idle after {passed:?}");
-            // It happens once.
+            // The engine reports the connection as idle only once.
             world.advance(seconds(5));
             world.advance(seconds(5));
             assert_eq!(idle(&world), round + 1);

@@ -1,8 +1,8 @@
-//! A transport that is not plain: it turns records into bytes, so that a drained socket and a drained transport are two
-//! things, and it has bytes of its own to send while it reads. HTTP/1 over it is HTTP/1.
+//! A transport that is not plain: it converts records into bytes, so that a drained socket and a drained transport
+//! differ, and it has its own bytes to send while it reads. HTTP/1 over this transport is unchanged.
 //!
-//! A record is its length (2 bytes) and its payload with each bit turned. One of length 0 asks for an echo: the transport
-//! answers with a record of length 0, whatever the connection does.
+//! A record is its length (2 bytes) and its payload with each bit inverted. A record of length 0 asks for an echo: the
+//! transport answers with a record of length 0, whatever the connection does.
 
 use crate::common::{Client, Kind, Op, Plan, World, ms, pattern, seconds, timeless};
 use engine::{
@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
 
-/// Bytes of a record's payload at most.
+/// The maximum number of bytes in a record's payload.
 const RECORD: usize = 5000;
 
 fn turned(bytes: &[u8]) -> Vec<u8> {
@@ -28,7 +28,7 @@ fn records(bytes: &[u8]) -> Vec<u8> {
     bytes.chunks(RECORD).flat_map(record).collect()
 }
 
-/// The payloads of the records in `received`, and how many of them were empty.
+/// Returns the payloads of the records in `received`, and the number of empty records.
 fn opened(received: &[u8]) -> (Vec<u8>, usize) {
     let (mut bytes, mut empty, mut rest) = (Vec::new(), 0, received);
     while let Some(([high, low], behind)) = rest.split_first_chunk::<2>().map(|(length, behind)| (*length, behind)) {
@@ -45,17 +45,17 @@ fn opened(received: &[u8]) -> (Vec<u8>, usize) {
 
 struct Records {
     socket: EngineSocket,
-    /// Received and not opened.
+    /// The bytes received and not decoded.
     sealed: Vec<u8>,
-    /// Opened and not handed on.
+    /// The bytes decoded and not passed to the connection.
     opened: Vec<u8>,
-    /// To be sent.
+    /// The bytes to be sent.
     unsent: Vec<u8>,
     has_ended: bool,
 }
 
 impl Records {
-    /// Opens what is here as a whole, and answers what asks for it.
+    /// Decodes the complete records received, and answers those that ask for an echo.
     fn open(&mut self) {
         let mut used = 0;
         while let Some(header) = self.sealed.get(used..used + 2) {
@@ -86,7 +86,7 @@ impl Transport for Records {
     fn note_read_closed(&mut self) {}
 
     fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Received> {
-        // It reads more than it is asked for, until the socket is drained.
+        // The transport reads more than the caller asks for, until the socket is drained.
         let mut is_drained = false;
         while self.opened.is_empty() && !is_drained && !self.has_ended {
             let mut received = [0; 10_000];
@@ -103,7 +103,7 @@ impl Transport for Records {
         Ok(match count {
             0 if self.has_ended => Received::End,
             0 => Received::WouldBlock,
-            // Whether the socket has more is not known here.
+            // The transport does not know whether the socket has more.
             count => Received::Bytes { count, is_drained: false },
         })
     }
@@ -231,7 +231,7 @@ const GET: &[u8] = b"GET /0 HTTP/1.1\r\nHost: a.example\r\n\r\n";
 fn plaintext_in_the_transport_is_served_although_the_socket_is_drained() {
     let mut world = world(timeless(), vec![Plan::sized(&[3])]);
     let mut client = world.client();
-    // One record holds many requests, of which the engine reads some at a time only.
+    // One record holds many requests, of which the engine reads only some at a time.
     for count in [1, 40, 140] {
         client.received.clear();
         client.send(record(&GET.repeat(count)));

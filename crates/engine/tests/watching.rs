@@ -1,5 +1,5 @@
-//! How often the poller is asked to report a connection. It costs a system call and, in the kernel, a wake-up for each
-//! event, so a connection that ends with its first request is answered without it.
+//! Tests of how often the engine asks the poller to report a connection. That costs a system call and, in the kernel, a
+//! wake-up for each event, so the engine answers a connection that ends with its first request without it.
 
 use crate::common::{Client, Kind, Plan, World, timeless};
 use engine::{Accepted, AnyProtocol, Awaited, Config, EngineSocket, Local, Net, Os, Poller, ProtocolKind, Tcp, Waker};
@@ -7,11 +7,11 @@ use std::cell::Cell;
 use std::io;
 
 thread_local! {
-    /// How often this test's engine has had a connection watched. Each test has a thread of its own.
+    /// The number of times that this test's engine has had a connection watched. Each test has a thread of its own.
     static WATCHES: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The operating system's network, which counts.
+/// The operating system's network, which counts the watches.
 struct Counting(Os);
 
 impl Net for Counting {
@@ -84,7 +84,7 @@ fn record(kind: u8, content: &[u8]) -> Vec<u8> {
     [&[1, kind, 0, 1, length1, length0, 0, 0], content].concat()
 }
 
-/// The records of a FastCGI request. `keeps`: with `FCGI_KEEP_CONN`.
+/// Returns the records of a FastCGI request. `keeps`: with `FCGI_KEEP_CONN`.
 fn fastcgi(keeps: bool, body: &[u8]) -> Vec<u8> {
     let mut pairs = Vec::new();
     for (name, value) in variables(body) {
@@ -96,7 +96,7 @@ fn fastcgi(keeps: bool, body: &[u8]) -> Vec<u8> {
     [begin, record(PARAMS, &pairs), record(PARAMS, b""), stdin, record(STDIN, b"")].concat()
 }
 
-/// A request of a client that leaves closing to the server, or ends the connection itself behind the response.
+/// Returns a request of a client that leaves closing to the server, or ends the connection itself after the response.
 fn last_request(kind: ProtocolKind, body: &[u8]) -> Vec<u8> {
     let variables = variables(body);
     match kind {
@@ -126,7 +126,8 @@ fn last_request(kind: ProtocolKind, body: &[u8]) -> Vec<u8> {
     }
 }
 
-/// How often the connection was watched until its response had arrived and the server had closed it.
+/// Returns the number of times that the connection was watched until its response had arrived and the server had closed
+/// it.
 fn watches_until_closed(world: &mut World<Counted>, client: &mut Client, requests: &[&[u8]]) -> usize {
     WATCHES.set(0);
     for (number, part) in requests.iter().enumerate() {
@@ -186,7 +187,7 @@ fn call_that_waits_for_its_client_to_leave_is_woken_on_a_connection_for_one_requ
         let mut client = world.client();
         client.send(fastcgi(false, b""));
         world.until("it is called", &mut [&mut client], |world, _| world.is_out(0));
-        // It has left before the call waits, so there is no later event that could be reported.
+        // The client has left before the call waits, so there is no later event that could be reported.
         if aborts {
             client.send(record(ABORT_REQUEST, b""));
             client.pump();

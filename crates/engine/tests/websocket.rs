@@ -1,7 +1,7 @@
-//! WebSockets: what the engine adds to the frames of `wire::websocket`: the upgrade, the queue of messages, backpressure,
-//! pings, closing, and the end of the server.
+//! Tests of the engine's part of WebSockets, beyond the frames of `wire::websocket`: the upgrade, the queue of
+//! messages, backpressure, pings, closing, and the end of the server.
 //!
-//! The file is long because each way in which a WebSocket ends, from either side, has its case.
+//! The file is long because it has a case for each way in which a WebSocket ends, from either side.
 
 use crate::common::{Client, End, Event, GRAIN, Op, Plan, World, seconds, timeless};
 use engine::{Awaited, Config, Incoming, Progress, Room, WebSocketConfig, WebSocketId};
@@ -35,11 +35,11 @@ struct Pair {
     /// The client's end.
     end: frames::Connection,
     compression: Compression,
-    /// Bytes received that have been read.
+    /// The number of received bytes that have been read.
     at: usize,
 }
 
-/// What a client has received.
+/// A frame that a client has received.
 #[derive(Debug, PartialEq, Eq)]
 enum Got {
     Message(Kind, Vec<u8>),
@@ -57,7 +57,7 @@ impl Pair {
         Self { world, client, end, compression: Compression::new(6), at: 0 }
     }
 
-    /// The same with an open WebSocket; `behind` comes right behind the handshake.
+    /// Returns a pair with an open WebSocket. The client sends `behind` directly after the handshake.
     fn open(config: Config, behind: &[u8]) -> (Self, WebSocketId) {
         let mut pair = Self::new(config);
         pair.client.send([handshake("").as_bytes(), behind].concat());
@@ -98,7 +98,7 @@ impl Pair {
         self.world.engine.receive_message(id, now, &mut self.world.app)
     }
 
-    /// The next message, or the end, when it is there.
+    /// Returns the next message, or the end, once it has arrived.
     fn next(&mut self, id: WebSocketId) -> Result<(Kind, Vec<u8>), (u16, String)> {
         for _ in 0..10_000 {
             match self.take(id) {
@@ -118,7 +118,7 @@ impl Pair {
         let World { engine, app, .. } = &mut self.world;
         match message {
             Outgoing::Text(_) => engine.send_message(id, message, now, app),
-            // What is large is sent from where it lies.
+            // A large message is sent without copying it.
             Outgoing::Binary(bytes) => engine.send_binary(id, app.part(bytes.to_vec()), now, app),
         }
     }
@@ -132,7 +132,7 @@ impl Pair {
         self.world.complete(0, |_| Progress::Done);
     }
 
-    /// What has come since the last look.
+    /// Returns the frames that have arrived since the last call.
     fn got(&mut self) -> Vec<Got> {
         self.settle();
         let mut got = Vec::new();
@@ -153,7 +153,7 @@ impl Pair {
         got
     }
 
-    /// Sends what the client owes.
+    /// Sends the frames that the client has to answer with.
     fn answer(&mut self) {
         let mut out = Vec::new();
         self.end.flush(0, &mut out);
@@ -183,7 +183,7 @@ fn messages_come_and_go_whole_byte_by_byte_and_cut_anywhere() {
         while !rest.is_empty() {
             let count = match way {
                 0 => rest.len(),
-                // The long messages would take long.
+                // With the long messages this would take long.
                 1 if bytes.len() - rest.len() < 400 => 1,
                 _ => random.usize(1..=rest.len().min(9000)),
             };
@@ -316,7 +316,7 @@ fn broken_rules_close_with_their_codes() {
     }
 }
 
-/// A world whose client has sent two messages and, at once with them, a frame of an unknown kind.
+/// Returns a world whose client has sent two messages and, together with them, a frame of an unknown kind.
 fn broken_behind_two_messages() -> (Pair, WebSocketId) {
     let (mut pair, id) = Pair::open(config(quiet()), b"");
     let mut out = Vec::new();
@@ -362,13 +362,14 @@ fn broken_rule_closes_whatever_the_application_does_with_the_messages_before_it(
     pair.complete();
     assert_eq!(pair.got(), broken);
     assert_eq!(pair.world.end(&mut pair.client), End::Closed);
-    // It closes by itself. The client's answer is not waited for, because it would not be read.
+    // The application closes the WebSocket itself. The engine does not wait for the client's answer, because it would
+    // not read it.
     let (mut pair, id) = broken_behind_two_messages();
     pair.close(id, 4000, "enough");
     assert_eq!(pair.got(), [Got::Closed(4000, "enough".to_owned())]);
     assert_eq!(pair.world.end(&mut pair.client), End::Closed);
     assert!(matches!(pair.next(id), Ok((Kind::Text, _))));
-    // Its client leaves, and it is told of the rule behind the messages.
+    // The client leaves, and the application still gets the code of the broken rule after the messages.
     let (Pair { mut world, client, .. }, id) = broken_behind_two_messages();
     client.reset();
     world.settle();
@@ -385,7 +386,7 @@ fn nothing_is_read_while_the_queue_is_full() {
         pair.send(Outgoing::Binary(&[u8::try_from(number % 251).expect("a byte"); 1000]));
     }
     pair.settle();
-    // What the engine has taken is bounded: its queue and one receive.
+    // The input that the engine has taken is bounded: its queue and one receive.
     assert!(pair.world.statistics().bytes_in < 4 * 1100 + (64 << 10) + 300, "{:?}", pair.world.statistics());
     for number in 0..1000 {
         let expected = vec![u8::try_from(number % 251).expect("a byte"); 1000];
@@ -409,7 +410,7 @@ fn sends_are_refused_above_the_mark_and_the_waiter_is_woken_below() {
     engine.wait_for_any(&calls[0].ticket, Awaited::OUTPUT, 17, now, app);
     pair.world.settle();
     assert!(pair.world.app.woken.is_empty());
-    // While output waits the client is heard.
+    // While output waits, the engine still reads the client's frames.
     pair.send(Outgoing::Text("still here"));
     assert_eq!(pair.next(id), Ok((Kind::Text, b"still here".to_vec())));
     pair.client.reads = true;
@@ -436,7 +437,7 @@ fn flood_of_pings_of_a_client_that_does_not_read_is_bounded() {
     pair.client.reads = true;
     pair.settle();
     let received = pair.client.received.len() - pair.at;
-    // What the kernel holds, and the mark.
+    // The pongs received are bounded by the buffers of the kernel and the engine's limit on waiting output.
     assert!(received < out.len() / 2, "{received} bytes of {}", out.len());
 }
 
@@ -471,7 +472,7 @@ fn silent_client_is_1006_after_the_ping_timeout_and_any_bytes_count() {
     let (mut pair, id) = Pair::open(config(times), b"");
     pair.world.advance(seconds(20) + GRAIN);
     assert_eq!(pair.got(), [Got::Pinged]);
-    // Half a frame shows that it lives.
+    // Half a frame shows that the client is alive.
     pair.client.send([0x81]);
     pair.settle();
     pair.world.advance(seconds(11));
@@ -542,7 +543,7 @@ fn message_that_does_not_come_to_its_end_is_1008() {
     pair.client.send([0x02, 0x81, 0, 0, 0, 0, 1]);
     pair.settle();
     for _ in 0..4 {
-        // Empty fragments and pongs are no progress to speak of.
+        // Empty fragments and pongs do not count as progress.
         pair.world.advance(seconds(10));
         pair.client.send([0x00, 0x80, 0, 0, 0, 0, 0x8a, 0x80, 0, 0, 0, 0]);
         pair.settle();
@@ -612,7 +613,7 @@ fn message_waits_for_a_thread_as_a_request_does() {
     pair.send(Outgoing::Text("two"));
     pair.settle();
     assert_eq!((pair.world.calls.len(), pair.world.statistics().queued), (0, 1));
-    // A request that comes later is behind it.
+    // A request that arrives later is queued after it.
     let mut other = pair.world.client();
     other.send("GET /1 HTTP/1.1\r\nHost: a.example\r\n\r\n");
     pair.settle();
@@ -631,7 +632,7 @@ fn message_waits_for_a_thread_as_a_request_does() {
     assert_eq!(pair.world.calls[0].course.id, 0);
     assert_eq!(pair.next(id), Ok((Kind::Text, b"two".to_vec())));
     assert_eq!(pair.world.statistics().queued, 0);
-    // One that waits when its client goes is given up.
+    // The engine gives up a response that waits when its client leaves.
     pair.world.complete(0, Progress::Listening);
     pair.world.callers = 0;
     pair.send(Outgoing::Text("three"));
@@ -699,7 +700,7 @@ fn broken_handshake_is_an_ordinary_request_where_the_application_is_to_judge() {
     let mut client = world.client();
     let broken = handshake("").replace("Version: 13", "Version: 8");
     world.ask(&mut client, broken.as_bytes(), 1);
-    // It is the last one of its connection: a proxy may take any answer for an upgrade.
+    // The answer is the last one of its connection: a proxy may consider any answer an upgrade.
     assert_eq!((client.answers[0].status, client.answers[0].keep_alive), (200, false));
     assert_eq!(world.end(&mut client), End::Closed);
 }

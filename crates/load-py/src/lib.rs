@@ -24,7 +24,8 @@ fn load(py: Python<'_>, plan: &str, progress: Option<Py<PyAny>>) -> PyResult<Str
             Python::attach(|py| match tell(py, progress.as_ref(), stand) {
                 Ok(true) => Control::GoOn,
                 Ok(false) => Control::Stop,
-                // What was measured so far is worth more than the exception: the result says that it was interrupted.
+                // The values measured so far are worth more than the exception. The result says that it was
+                // interrupted.
                 Err(error) if error.is_instance_of::<PyKeyboardInterrupt>(py) => Control::Interrupt,
                 Err(error) => {
                     raised = Some(error);
@@ -43,7 +44,7 @@ fn load(py: Python<'_>, plan: &str, progress: Option<Py<PyAny>>) -> PyResult<Str
     serde_json::to_string(&measured).map_err(|error| PyRuntimeError::new_err(error.to_string()))
 }
 
-/// Answer whatever is asked at a listening socket with the same bytes, without the GIL, until a signal's handler raises.
+/// Answer every request at a listening socket with fixed bytes, without the GIL, until a signal's handler raises.
 #[pyfunction]
 fn serve_null(py: Python<'_>, listener: RawFd, answer: &[u8], last: &[u8]) -> PyResult<()> {
     let listener = duplicate(listener)?.into();
@@ -59,7 +60,7 @@ fn serve_null(py: Python<'_>, listener: RawFd, answer: &[u8], last: &[u8]) -> Py
     }
 }
 
-/// A descriptor of our own for what the caller's stands for.
+/// Returns a duplicate of the caller's descriptor.
 fn duplicate(descriptor: RawFd) -> PyResult<OwnedFd> {
     if descriptor < 0 {
         return Err(PyValueError::new_err(format!("listener: {descriptor} is no descriptor")));
@@ -68,7 +69,7 @@ fn duplicate(descriptor: RawFd) -> PyResult<OwnedFd> {
     Ok(unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned()?)
 }
 
-/// Runs signal handlers and calls `progress`; false: it asks to stop.
+/// Runs signal handlers and calls `progress`. Returns false if `progress` asks to stop.
 fn tell(py: Python<'_>, progress: Option<&Py<PyAny>>, stand: &::load::Progress) -> PyResult<bool> {
     py.check_signals()?;
     let Some(progress) = progress else { return Ok(true) };
@@ -86,11 +87,11 @@ struct Responses {
     /// Input that is not used yet.
     rest: Vec<u8>,
     wanted: Wanted,
-    /// There is no telling where another response begins.
+    /// The reader cannot know where another response begins.
     is_over: bool,
 }
 
-/// Status, reason, fields, body, and whether the server would go on.
+/// Status, reason, fields, body, and true if the server keeps the connection open.
 type Said<'py> = (u16, String, Vec<(String, String)>, Bound<'py, PyBytes>, bool);
 
 #[pymethods]
@@ -145,7 +146,7 @@ impl Responses {
     }
 }
 
-/// What a response says, for Python; its fields are text of one character for each byte, as in `http.client`.
+/// Converts a response for Python. Each byte of its fields becomes one character, as in `http.client`.
 fn said(py: Python<'_>, answer: Answer) -> Option<Said<'_>> {
     let text = |bytes: Vec<u8>| bytes.into_iter().map(char::from).collect::<String>();
     let content = answer.content?;

@@ -8,16 +8,16 @@ use wire::message::{Field, Limits};
 /// A SHA-256 hash of a body.
 pub type Hash = [u8; 32];
 
-/// What has to be known of the next response.
+/// The parts of the next response that the reader must return, and the request's method as far as it matters.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wanted {
-    /// Whether the request's method was HEAD.
+    /// True if the request's method was HEAD.
     pub answers_head: bool,
-    /// Whether to hash the body.
+    /// True to hash the body.
     pub hash: bool,
-    /// Whether to keep the head.
+    /// True to keep the head.
     pub head: bool,
-    /// Whether to keep the fields and the body.
+    /// True to keep the fields and the body.
     pub content: bool,
 }
 
@@ -36,7 +36,7 @@ pub struct Answer {
     pub head: Option<Vec<u8>>,
     /// The content, if wanted.
     pub content: Option<Content>,
-    /// Whether the server keeps the connection open.
+    /// True if the server keeps the connection open.
     pub keep_alive: bool,
 }
 
@@ -59,7 +59,7 @@ pub struct Answers {
     fields: Vec<Field>,
     /// Bytes of heads since the last final response.
     heads: u64,
-    /// Whether the final head was read and its body has not ended.
+    /// The response whose final head was read and whose body has not ended.
     open: Option<Open>,
 }
 
@@ -92,7 +92,7 @@ impl Default for Answers {
 }
 
 impl Answers {
-    /// A reader with a limit on the length of a body, in bytes.
+    /// Creates a reader with a limit on the length of a body, in bytes.
     pub fn with_body_at_most(bytes: u64) -> Self {
         let mut answers = Self::default();
         answers.limits.body = bytes;
@@ -157,10 +157,11 @@ impl Answers {
         }
     }
 
-    /// The connection has ended; `rest` is what was not used. Returns the response that ends with it, if there is one.
+    /// Handles the end of the connection; `rest` is the unused input. Returns the response that this end completes, if
+    /// there is one.
     ///
     /// # Errors
-    /// If it ended within a response.
+    /// If the connection ended within a response.
     pub fn end(&mut self, rest: &[u8]) -> Result<Option<Answer>, ServerFault> {
         self.receiver.end_of_input(rest)?;
         Ok(self.finish())
@@ -172,17 +173,17 @@ impl Answers {
         Some(answer)
     }
 
-    /// Whether a body has begun and not ended: its length if the head declares it, and the number of bytes received.
+    /// Returns, while a body is incomplete, the number of its bytes received, and its length if the head declares it.
     pub(crate) fn under_way(&self) -> Option<(u64, Option<u64>)> {
         self.open.as_ref().map(|open| (open.answer.length, open.expected))
     }
 
-    /// Whether the current response ends with the connection.
+    /// Returns true if the current response ends with the connection.
     pub fn is_until_close(&self) -> bool {
         self.open.as_ref().is_some_and(|open| open.until_close)
     }
 
-    /// Whether bytes of an incomplete response were used.
+    /// Returns true if no bytes of the next response were used.
     pub(crate) fn is_fresh(&self) -> bool {
         self.open.is_none() && self.heads == 0
     }

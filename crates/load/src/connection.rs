@@ -33,7 +33,7 @@ pub(crate) struct Connection<S> {
     /// Its key among the free connections of the open model: number of its unanswered requests, and order among
     /// connections with as many.
     pub(crate) place: Option<(usize, u64)>,
-    /// Whether the last answer was the last one of the connection.
+    /// True if the connection gets no answer after its latest one.
     pub(crate) is_over: bool,
     /// When opening it began.
     pub(crate) since: Nanos,
@@ -41,13 +41,13 @@ pub(crate) struct Connection<S> {
     pub(crate) deadline: Nanos,
     /// Unanswered requests, in order.
     pub(crate) jobs: VecDeque<Job>,
-    /// How many of them have been sent completely.
+    /// Number of `jobs` that have been sent completely.
     sent: usize,
     /// Bytes sent of the request after those.
     part: usize,
     /// Requests put on this connection.
     pub(crate) asked: u64,
-    /// How many of these were answered.
+    /// Number of requests on this connection that were answered.
     pub(crate) answered: u64,
     pub(crate) answers: Answers,
     /// Received bytes that were not used yet.
@@ -56,7 +56,7 @@ pub(crate) struct Connection<S> {
     /// The system accepts no more bytes, because the server has closed or reads no more. Unread answers may still be
     /// there.
     pub(crate) output_failed: bool,
-    /// Whether to read it again at once, and whether its end is known to be there.
+    /// Set if the connection is to be read again at once; true if its end is known to have arrived.
     pub(crate) again: Option<bool>,
 }
 
@@ -89,7 +89,7 @@ impl<S> Connection<S> {
         self.jobs.push_back(job);
     }
 
-    /// Whether a part of the first request was sent, so that it may be answered.
+    /// Returns true if a part of the first unanswered request was sent, so that the server may answer it.
     pub(crate) fn may_be_answered(&self) -> bool {
         self.sent > 0 || self.part > 0
     }

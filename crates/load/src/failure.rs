@@ -70,7 +70,7 @@ impl Failure {
         Self::named(Class::Malformed, fault.name())
     }
 
-    /// The failure of a connection that could not be opened.
+    /// Returns the failure of a connection that could not be opened.
     pub(crate) fn to_connect(error: &io::Error) -> Self {
         match Errno::from_io_error(error) {
             Some(Errno::CONNREFUSED) => Self::of(Class::Refused),
@@ -88,7 +88,7 @@ impl Failure {
         }
     }
 
-    /// The detail; empty if the class says everything.
+    /// Returns the detail; empty if the class says everything.
     pub(crate) fn detail(self) -> String {
         match self.detail {
             Detail::None => String::new(),

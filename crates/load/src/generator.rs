@@ -61,7 +61,7 @@ pub struct Generator<N: Net> {
     next_id: u64,
     timeout: Nanos,
     patience: Nanos,
-    /// Since when connecting is tried while no connection is open.
+    /// The time since which the generator has tried to connect while no connection is open.
     unlucky_since: Option<Nanos>,
     /// Open connections, without those that linger.
     open: usize,
@@ -88,7 +88,7 @@ enum Timer {
     Recovered { user: usize },
 }
 
-/// What to do with a connection whose input was read.
+/// The next step for a connection whose input was read.
 enum Verdict {
     More,
     /// The server has announced the close, or was asked for it.
@@ -100,10 +100,10 @@ enum Verdict {
 }
 
 impl<N: Net> Generator<N> {
-    /// A generator that has not begun. `addresses`: number of addresses of the target.
+    /// Creates a generator that has not begun. `addresses`: number of addresses of the target.
     ///
     /// # Errors
-    /// What is wrong with the plan.
+    /// If the plan is invalid: the place and the problem.
     pub fn new(plan: &Plan, net: N, addresses: usize) -> Result<Self, PlanError> {
         plan.check()?;
         let mut generator = Self {
@@ -131,7 +131,7 @@ impl<N: Net> Generator<N> {
         Ok(generator)
     }
 
-    /// Begins, at time 0.
+    /// Begins the run, at time 0.
     pub fn start(&mut self) {
         if let Demand::Open(pool) = &self.demand {
             for _ in 0..pool.opened_at_start {
@@ -141,7 +141,7 @@ impl<N: Net> Generator<N> {
         self.tick(0);
     }
 
-    /// The connection in `slot` became ready; `read_closed`: its end, or an error, is there.
+    /// Handles the readiness of the connection in `slot`; `read_closed`: its end, or an error, has arrived.
     pub fn ready(&mut self, now: Nanos, slot: usize, read_closed: bool) {
         if self.ended.is_some() {
             return;
@@ -157,7 +157,7 @@ impl<N: Net> Generator<N> {
         }
     }
 
-    /// Does what is due by now.
+    /// Carries out everything that is due by now.
     pub fn tick(&mut self, now: Nanos) {
         if self.ended.is_some() {
             return;
@@ -195,7 +195,7 @@ impl<N: Net> Generator<N> {
         }
     }
 
-    /// When [`tick`](Self::tick) must be called next, even if nothing becomes ready.
+    /// Returns when [`tick`](Self::tick) must be called next, even if nothing becomes ready.
     #[must_use]
     pub fn due(&self, now: Nanos) -> Option<Nanos> {
         if !self.again.is_empty() {
@@ -208,13 +208,13 @@ impl<N: Net> Generator<N> {
         [timer, patience, edges, self.demand.next_expiry(), self.demand.next_arrival()].into_iter().flatten().min()
     }
 
-    /// Whether the run is over.
+    /// Returns true once the run is over.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.ended.is_some()
     }
 
-    /// The current phase.
+    /// Returns the current phase.
     #[must_use]
     pub fn phase(&self, now: Nanos) -> Phase {
         if self.ended.is_some() || self.window.is_over(now) {
@@ -234,7 +234,7 @@ impl<N: Net> Generator<N> {
         }
     }
 
-    /// The current progress; `latest` covers the time since the last call.
+    /// Returns the current progress; its `latest` covers the time since the last call.
     pub fn progress(&mut self, now: Nanos) -> Progress {
         let waiting = self.demand.waiting();
         let total = self.tally.total;
@@ -252,8 +252,8 @@ impl<N: Net> Generator<N> {
         }
     }
 
-    /// The result of a run that is [over](Self::is_over); other runs are ended now. `started` and `finished` are in
-    /// seconds since 1970.
+    /// Returns the result of a run that is [over](Self::is_over); ends any other run now. `started` and `finished` are
+    /// in seconds since 1970.
     pub fn measured(&mut self, now: Nanos, started: f64, finished: f64, processor: Processor) -> Measured {
         self.end(now, Ended::Interrupted);
         let (ended, end) = self.ended.unwrap_or((Ended::Interrupted, now));
@@ -382,7 +382,7 @@ impl<N: Net> Generator<N> {
         }
     }
 
-    /// A connection became ready.
+    /// Handles a connection that became ready.
     fn drive(&mut self, now: Nanos, slot: usize, read_closed: bool) {
         let Some(connection) = self.connections.get(slot) else { return };
         match connection.stage {
@@ -509,8 +509,8 @@ impl<N: Net> Generator<N> {
         verdict
     }
 
-    /// The first request of the connection was answered; `behind` is what followed the answer. Returns whether to close
-    /// the connection.
+    /// Records the answer to the first request of the connection; `behind` is the input after the answer. Returns true
+    /// if the connection is to be closed.
     fn answered(&mut self, now: Nanos, slot: usize, mut answer: Answer, behind: &[u8]) -> bool {
         let connection = &mut self.connections[slot];
         let Some((job, was_sent)) = connection.pop() else { return true };
@@ -539,14 +539,14 @@ impl<N: Net> Generator<N> {
     }
 }
 
-/// In the open model a request can be late; in the closed model it is due when it is sent.
+/// Counts a late request. Only the open model has late requests; in the closed model a request is due when it is sent.
 fn note_late(tally: &mut Tally, demand: &Demand, job: &Job) {
     if matches!(demand, Demand::Open(_)) && job.given.saturating_sub(job.due) > LATE {
         tally.was_late(job);
     }
 }
 
-/// A part of these bytes as text.
+/// Returns a part of these bytes as text.
 fn shown(bytes: &[u8]) -> String {
     let mut text = String::from("b\"");
     for byte in &bytes[..bytes.len().min(SHOWN)] {

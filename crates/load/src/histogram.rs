@@ -15,7 +15,7 @@ pub struct Histogram {
 /// The text is not a histogram that can be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotAHistogram {
-    /// What is wrong with it.
+    /// The reason why the text cannot be read.
     pub problem: String,
 }
 
@@ -58,7 +58,7 @@ impl Histogram {
     /// Significant digits.
     pub const DIGITS: u8 = 3;
 
-    /// An empty histogram.
+    /// Creates an empty histogram.
     ///
     /// # Panics
     /// Never: the bounds are valid.
@@ -94,27 +94,27 @@ impl Histogram {
         self.counts.reset();
     }
 
-    /// Number of times.
+    /// Returns the number of times.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.counts.len()
     }
 
-    /// Whether there is no time.
+    /// Returns true if no time was recorded.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.counts.is_empty()
     }
 
-    /// The time that a share of all times, from 0 to 1, does not exceed: the longest one that is not distinguishable
-    /// from it. `None` if the histogram is empty.
+    /// Returns the time that a share of all times, from 0 to 1, does not exceed: the longest one that is not
+    /// distinguishable from it. `None` if the histogram is empty.
     #[must_use]
     pub fn quantile(&self, quantile: f64) -> Option<u64> {
         // The longest time of the same bucket may be longer than the longest time counted.
         (!self.is_empty()).then(|| self.counts.value_at_quantile(quantile).min(self.counts.max()))
     }
 
-    /// Number of times that are at most this long, as far as they are distinguishable.
+    /// Returns the number of times that are at most this long, as far as they are distinguishable.
     #[must_use]
     pub fn count_up_to(&self, nanoseconds: u64) -> u64 {
         self.counts
@@ -125,37 +125,38 @@ impl Histogram {
             + self.partial(nanoseconds)
     }
 
-    /// Number of times in the bucket of `nanoseconds`; 0 if this is the last value of the bucket, which was counted already.
+    /// Returns the number of times in the bucket of `nanoseconds`; 0 if this is the last value of the bucket, which was
+    /// counted already.
     fn partial(&self, nanoseconds: u64) -> u64 {
         let last = self.counts.highest_equivalent(nanoseconds);
         if last == nanoseconds { 0 } else { self.counts.count_at(nanoseconds) }
     }
 
-    /// The shortest time; `None` if the histogram is empty.
+    /// Returns the shortest time; `None` if the histogram is empty.
     #[must_use]
     pub fn min(&self) -> Option<u64> {
         (!self.is_empty()).then(|| self.counts.min())
     }
 
-    /// The longest time; `None` if the histogram is empty.
+    /// Returns the longest time; `None` if the histogram is empty.
     #[must_use]
     pub fn max(&self) -> Option<u64> {
         (!self.is_empty()).then(|| self.counts.max())
     }
 
-    /// The mean, as far as times are distinguishable; `None` if the histogram is empty.
+    /// Returns the mean, as far as times are distinguishable; `None` if the histogram is empty.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
         (!self.is_empty()).then(|| self.counts.mean())
     }
 
-    /// The standard deviation, as far as times are distinguishable; `None` if the histogram is empty.
+    /// Returns the standard deviation, as far as times are distinguishable; `None` if the histogram is empty.
     #[must_use]
     pub fn deviation(&self) -> Option<f64> {
         (!self.is_empty()).then(|| self.counts.stdev())
     }
 
-    /// Each distinct time, in order.
+    /// Returns each distinct time, in order.
     pub fn recorded(&self) -> impl Iterator<Item = Bucket> + '_ {
         let total = self.counts.len();
         let mut so_far = 0;
@@ -165,8 +166,9 @@ impl Histogram {
         })
     }
 
-    /// The distribution for a plot with a logarithmic axis of quantiles: `steps` points each time that the distance to
-    /// 1 halves. `value` is the time at that quantile, `count` the number of times between it and the point before.
+    /// Returns the distribution for a plot with a logarithmic axis of quantiles: `steps` points each time that the
+    /// distance to 1 halves. `value` is the time at that quantile, `count` the number of times between it and the point
+    /// before.
     pub fn spectrum(&self, steps: u32) -> impl Iterator<Item = Bucket> + '_ {
         self.counts.iter_quantiles(steps.max(1)).map(|at| Bucket {
             value: at.value_iterated_to().min(self.counts.max()),
@@ -175,7 +177,7 @@ impl Histogram {
         })
     }
 
-    /// The histogram in HdrHistogram's format V2, compressed, in base64.
+    /// Encodes the histogram in HdrHistogram's format V2, compressed, in base64.
     ///
     /// # Panics
     /// Never: writing to memory does not fail.
@@ -201,8 +203,8 @@ impl Histogram {
         Ok(all)
     }
 
-    /// The header of a log of intervals (HdrHistogram's log format 1.3). `start` is in seconds since 1970; times in the
-    /// lines count from it.
+    /// Returns the header of a log of intervals (HdrHistogram's log format 1.3). `start` is in seconds since 1970;
+    /// times in the lines count from it.
     ///
     /// # Panics
     /// Never: writing to memory does not fail.
@@ -222,8 +224,8 @@ impl Histogram {
         String::from_utf8(log).expect("text")
     }
 
-    /// A line of such a log: an interval that begins at `at` seconds from the start. Its maximum is in milliseconds, as
-    /// the format demands.
+    /// Returns a line of such a log: an interval that begins at `at` seconds from the start. Its maximum is in
+    /// milliseconds, as the format demands.
     #[must_use]
     pub fn log_line(&self, at: f64, seconds: f64, tag: Option<&str>) -> String {
         #[allow(clippy::cast_precision_loss, reason = "an hour of nanoseconds fits")]

@@ -1,4 +1,4 @@
-//! What the generator needs of the operating system, so that a simulation can replace it.
+//! The generator's interface to the operating system, which a simulation can replace.
 
 pub use engine::Moved;
 use std::io::{self, IoSlice};
@@ -20,7 +20,7 @@ pub trait Net {
     /// later.
     fn connect(&mut self, address: usize, slot: usize) -> io::Result<Option<Self::Socket>>;
 
-    /// Whether the connection is open; an error if it failed to open.
+    /// Returns true once the connection is open; an error if it failed to open.
     fn is_open(&self, socket: &Self::Socket) -> io::Result<bool>;
 
     /// Sends the slices in one call. While the connection opens, this returns [`Moved::WouldBlock`].

@@ -1,8 +1,8 @@
-//! A server that does next to nothing. What is measured against it is the generator, the kernel and the machine.
+//! A server that does next to nothing. A run against it measures the generator, the kernel and the machine.
 //!
-//! Every request gets the same bytes. Of a head it reads only what decides the end of the request or of its connection:
-//! the version, `Connection` and `Content-Length`. Chunked bodies are not supported. It is for local measurements, so
-//! there are no time limits, and a head that does not end is cut.
+//! Every request gets the same bytes. The server reads only those parts of a head that decide the end of the request or
+//! of its connection: the version, `Connection` and `Content-Length`. Chunked bodies are not supported. The server is
+//! for local measurements, so there are no time limits, and a head that does not end is cut.
 
 use engine::{Accepted, EngineSocket, Moved, Net as _, Os, Readiness, Socket as _};
 use memchr::memmem;
@@ -19,8 +19,8 @@ const HEAD_MAX: usize = 256 * 1024;
 /// The longest wait before `observe` is called.
 const NAP: Duration = Duration::from_millis(200);
 
-/// Answers each request that comes to `listener` with `answer`, or with `last` if its connection closes afterwards,
-/// until `observe` returns false.
+/// Answers each request on the connections of `listener` with `answer`, or with `last` if its connection closes
+/// afterwards, until `observe` returns false.
 ///
 /// # Errors
 /// If the system refuses a poller, or the socket does not listen.
@@ -61,9 +61,9 @@ struct Peer {
     body: u64,
     /// Bytes that the socket has not accepted yet.
     output: Vec<u8>,
-    /// Whether the answers to all received requests are in `output`.
+    /// True once the connection's last answer was put into `output`.
     is_last: bool,
-    /// Whether space for output is reported.
+    /// True once the poller was asked to report space for output.
     awaits_room: bool,
 }
 
@@ -106,7 +106,7 @@ impl Peer {
         Self { socket, head, asked: None, body: 0, output, is_last: false, awaits_room: false }
     }
 
-    /// Whether the connection stays open.
+    /// Receives and answers requests until the socket would block. Returns false if the connection is to be closed.
     fn turn(&mut self, input: &mut [u8], answer: &[u8], last: &[u8]) -> bool {
         loop {
             if !self.flush() {
@@ -166,7 +166,7 @@ impl Peer {
         }
     }
 
-    /// Whether the peer is still connected.
+    /// Sends `output` as far as the socket accepts it. Returns false if sending failed.
     fn flush(&mut self) -> bool {
         let mut sent = 0;
         while sent < self.output.len() {
@@ -181,7 +181,7 @@ impl Peer {
     }
 }
 
-/// Whether a request is the last one of its connection (RFC 9112 section 9.3), and the length of its body.
+/// Returns true if a request is the last one of its connection (RFC 9112 section 9.3), and the length of its body.
 fn read(head: &[u8]) -> (bool, u64) {
     let mut lines = head.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii_end);
     let mut is_last = lines.next().is_some_and(|line| line.ends_with(b"HTTP/1.0"));

@@ -1,11 +1,11 @@
-//! What is to be measured, as JSON.
+//! The plan of a measurement, as JSON.
 //!
-//! All times are seconds, as numbers with fractions. A key that stands here without a default must be given; one that
-//! does not stand here is refused.
+//! All times are seconds, as numbers with fractions. A key that is listed here without a default must be given; a key
+//! that is not listed here is refused.
 //!
 //! ```text
 //! {
-//!   "target": {"host": "localhost:8000",              what Host says, where a request's fields do not
+//!   "target": {"host": "localhost:8000",              the value of Host, unless a request's fields have one
 //!              "addresses": ["127.0.0.1:8000"],       used in turn, or else
 //!              "unix": "/run/app.sock"},              ("@name": an abstract one)
 //!
@@ -66,15 +66,15 @@ use std::time::Duration;
 pub struct Plan {
     /// The server.
     pub target: Target,
-    /// What decides when a request is sent.
+    /// The rule by which requests are sent.
     pub model: Model,
-    /// How long to measure, in seconds; this or `count`.
+    /// The duration of the measurement, in seconds; this or `count`.
     #[serde(default)]
     pub duration: Option<f64>,
-    /// How many requests to measure.
+    /// The number of requests to measure.
     #[serde(default)]
     pub count: Option<u64>,
-    /// What is sent before the measurement.
+    /// The requests that are sent before the measurement.
     #[serde(default)]
     pub warmup: Warmup,
     /// The version of HTTP.
@@ -97,7 +97,7 @@ pub struct Plan {
     pub order: Order,
     /// The requests.
     pub requests: Vec<Request>,
-    /// What is expected of responses.
+    /// The checks of every response, unless a request has its own.
     #[serde(default)]
     pub checks: Checks,
     /// When to begin, in seconds since 1970; used by the driver of the generator.
@@ -111,7 +111,7 @@ pub struct Plan {
     pub progress: f64,
 }
 
-/// Where the server listens: at TCP addresses, used in turn, or at a Unix socket.
+/// The address of the server: TCP addresses, used in turn, or a Unix socket.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Target {
@@ -125,7 +125,7 @@ pub struct Target {
     pub unix: Option<String>,
 }
 
-/// What decides when a request is sent.
+/// The rule by which requests are sent.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum Model {
@@ -204,7 +204,7 @@ pub enum Arrivals {
     Poisson,
 }
 
-/// What is sent before the measurement.
+/// The requests that are sent before the measurement.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Warmup {
@@ -249,7 +249,7 @@ impl Default for KeepAlive {
 }
 
 impl KeepAlive {
-    /// Number of requests on one connection.
+    /// Returns the number of requests on one connection.
     #[must_use]
     pub fn requests(self) -> u64 {
         match self {
@@ -286,10 +286,10 @@ pub struct Request {
     /// The body in base64.
     #[serde(default)]
     pub body: Option<String>,
-    /// Whether the body is sent in chunks, without its length.
+    /// True to send the body in chunks, without its length.
     #[serde(default)]
     pub chunked: bool,
-    /// How often it is drawn, relative to others.
+    /// The frequency with which the request is drawn, relative to others.
     #[serde(default = "one_weight")]
     pub weight: u32,
     /// Checks in place of the plan's.
@@ -297,7 +297,7 @@ pub struct Request {
     pub checks: Option<Checks>,
 }
 
-/// What is expected of a response.
+/// The checks of a response.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Checks {
@@ -329,7 +329,7 @@ pub enum StatusRange {
 }
 
 impl StatusRange {
-    /// Whether `status` is among them.
+    /// Returns true if `status` is one of these codes.
     #[must_use]
     pub fn contains(self, status: u16) -> bool {
         match self {
@@ -403,7 +403,7 @@ fn no_errors() -> Vec<StatusRange> {
 pub struct PlanError {
     /// The place in the plan; empty if it is not even JSON.
     pub place: String,
-    /// What is wrong there.
+    /// The reason why the plan is invalid at that place.
     pub problem: String,
 }
 
@@ -436,7 +436,7 @@ impl Plan {
     /// Reads a plan.
     ///
     /// # Errors
-    /// What is wrong with it, and where.
+    /// If the plan is invalid: the place and the problem.
     pub fn read(json: &str) -> Result<Self, PlanError> {
         let plan: Self = serde_json::from_str(json).map_err(|error| PlanError::at(String::new(), error.to_string()))?;
         plan.check()?;
@@ -446,7 +446,7 @@ impl Plan {
     /// Checks its numbers. The requests are checked when they are written.
     ///
     /// # Errors
-    /// What is wrong with it, and where.
+    /// If the plan is invalid: the place and the problem.
     pub fn check(&self) -> Result<(), PlanError> {
         let wrong = |place: &str, problem: &str| Err(PlanError::at(place.to_owned(), problem.to_owned()));
         // NaN is in no range.

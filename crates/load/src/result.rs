@@ -1,7 +1,7 @@
-//! What was measured, as JSON.
+//! The result of a measurement, as JSON.
 //!
-//! Times are seconds, and values within histograms nanoseconds. All counts but those of `discarded`, `series` and
-//! `connections` are of *measured* requests: those that were to be sent (open) or were begun (closed) within the
+//! Times are seconds, and values within histograms nanoseconds. All counts except those of `discarded`, `series` and
+//! `connections` are of *measured* requests: the requests that were to be sent (open) or were begun (closed) within the
 //! window, which begins after the warm-up.
 //!
 //! ```text
@@ -10,7 +10,7 @@
 //!   "started": 1700000000.0,      since 1970
 //!   "finished": 1700000012.0,
 //!   "window": {"from": 2.0, "seconds": 10.0},   from the start; up to its planned end, or the last measured answer
-//!   "answered": 100000,           responses that came within the window, whole and well-formed, whatever their status
+//!   "answered": 100000,           responses that ended within the window, whole and well-formed, whatever their status
 //!   "rate": 10000.0,              the same per second
 //!   "requests": 100000,           = ok + failed + dropped
 //!   "ok": 99990,
@@ -42,8 +42,8 @@
 //! ```
 //!
 //! A set of times is `{"count": 1, "min": 0.1, "mean": 0.1, "sd": 0.0, "max": 0.1, "histogram": "HISTF..."}`: the values
-//! are exact (sd that of the population), and null where there is none; the histogram is HdrHistogram's V2, compressed,
-//! in base64, up to 1 h with 3 digits.
+//! are exact (`sd` is the standard deviation of the population), and null if there are no times. The histogram is
+//! HdrHistogram's V2, compressed, in base64, up to 1 h with 3 digits.
 //!
 //! `latency` and `failed_latency` together are all requests that were sent or should have been.
 //!
@@ -57,7 +57,7 @@
 //! | `reset` | | the connection broke |
 //! | `unanswered` | | the server closed the connection before any byte of the answer |
 //! | `closed_early` | | the response ended early |
-//! | `timeout` | `connect`, `head`, `body` | what was awaited |
+//! | `timeout` | `connect`, `head`, `body` | the part in the detail did not come in time |
 //! | `malformed` | the rule's name, as `wire` knows it | the server broke HTTP |
 //! | `status` | the status | not one of those expected |
 //! | `length` | | not the body's length that was expected |
@@ -117,7 +117,7 @@ pub struct Measured {
     pub failed_latency: Times,
     /// Time to open a connection.
     pub connect: Times,
-    /// How late the generator noticed an arrival.
+    /// The delays after which the generator noticed an arrival.
     pub lag: Times,
     /// The time series.
     pub series: Vec<Interval>,
@@ -225,7 +225,7 @@ pub struct Interval {
     pub at: f64,
     /// Length in seconds; the last one may be shorter.
     pub seconds: f64,
-    /// Whether it began before the window.
+    /// True if the interval began before the window.
     pub warmup: bool,
     /// Number of whole and well-formed responses.
     pub answered: u64,

@@ -17,14 +17,14 @@ const NAP: Nanos = 50_000_000;
 /// Maximum number of consecutive ticks before sockets are polled again.
 const BURST: usize = 64;
 
-/// Whether to continue a run.
+/// An observer's decision to continue or to stop a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// Continue.
     GoOn,
-    /// Stop, and keep what was measured so far.
+    /// Stop, and keep the values measured so far.
     Stop,
-    /// Stop because of a signal, and keep what was measured so far.
+    /// Stop because of a signal, and keep the values measured so far.
     Interrupt,
 }
 
@@ -60,12 +60,12 @@ impl From<io::Error> for RunError {
     }
 }
 
-/// Carries out a plan in this thread. Calls `observe` with the progress as often as the plan says; it decides whether
-/// to continue.
+/// Carries out a plan in this thread. Calls `observe` with the progress as often as the plan says; `observe` decides
+/// whether to continue.
 ///
 /// # Errors
-/// What is wrong with the plan, or that the system refuses a poller. A server that is unreachable or answers wrongly is
-/// a result, not an error.
+/// If the plan is invalid, or the system refuses a poller or a timer. A server that is unreachable or answers wrongly
+/// is a result, not an error.
 pub fn run(plan: &Plan, mut observe: impl FnMut(&Progress) -> Answer) -> Result<Measured, RunError> {
     let targets = addresses(&plan.target)?;
     let count = targets.len();
@@ -194,7 +194,7 @@ impl Reading {
     }
 }
 
-/// For how long this thread ran, and for how long it was runnable without a processor, as Linux reports.
+/// Returns how long this thread ran, and how long it was runnable without a processor, as Linux reports.
 fn scheduled() -> Option<(Nanos, Nanos)> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     let mut numbers = text.split(' ').map_while(|number| number.parse().ok());

@@ -34,7 +34,8 @@ impl Window {
         Self { warmup, length, from, begun: 0, measured: 0 }
     }
 
-    /// Whether a request that is due at this time may begin, and whether it is measured. `None`: the window is over.
+    /// Counts a request that is due at this time, and returns true if it is measured. `None`: the window is over, and
+    /// the request may not begin.
     pub(crate) fn begin(&mut self, due: Nanos) -> Option<bool> {
         let from = match self.from {
             None if self.begun == self.warmup => *self.from.insert(due),
@@ -58,7 +59,7 @@ impl Window {
         self.from
     }
 
-    /// End of the window, if it is a time and known.
+    /// Returns the end of the window, if it is a time and known.
     pub(crate) fn until(&self) -> Option<Nanos> {
         match self.length {
             Length::Time(length) => Some(self.from?.saturating_add(length)),
@@ -66,7 +67,7 @@ impl Window {
         }
     }
 
-    /// Whether no more requests may begin.
+    /// Returns true once no more requests may begin.
     pub(crate) fn is_over(&self, now: Nanos) -> bool {
         match self.length {
             Length::Time(_) => self.until().is_some_and(|until| now >= until),
@@ -100,7 +101,7 @@ impl Arrivals {
         arrivals
     }
 
-    /// When the next request is due.
+    /// Returns when the next request is due.
     pub(crate) fn next(&self) -> Nanos {
         self.next
     }
@@ -146,7 +147,7 @@ impl Think {
     }
 }
 
-/// Exponential with mean 1, by inversion.
+/// Draws an exponentially distributed number with mean 1, by inversion.
 fn exponential(random: &mut fastrand::Rng) -> f64 {
     // f64() is below 1, so the logarithm is finite.
     -(1.0 - random.f64()).ln()

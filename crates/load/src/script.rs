@@ -1,4 +1,4 @@
-//! The plan's requests as bytes ready to be sent, and what is expected of their responses.
+//! The plan's requests as bytes ready to be sent, and the checks of their responses.
 
 use crate::answers::{Answer, Hash, Wanted};
 use crate::failure::{Class, Failure};
@@ -28,9 +28,9 @@ pub(crate) struct Script {
 /// One request.
 #[derive(Debug)]
 pub(crate) struct Form {
-    /// Its bytes, if the connection is kept alive afterwards.
+    /// The request's bytes, if the connection is kept alive afterwards.
     usual: Vec<u8>,
-    /// Its bytes, if the connection is closed afterwards.
+    /// The request's bytes, if the connection is closed afterwards.
     last: Vec<u8>,
     answers_head: bool,
     label: String,
@@ -41,11 +41,11 @@ pub(crate) struct Form {
     pub(crate) sample: Option<Sample>,
 }
 
-/// What a value is compared with.
+/// The value that a response's property is compared with.
 #[derive(Debug)]
 enum Check<T> {
     Nothing,
-    /// The first value, which has not come yet.
+    /// The property of the first response, which has not been received yet.
     First,
     Value(T),
 }
@@ -98,7 +98,7 @@ impl Script {
         &self.forms
     }
 
-    /// Index of the next request.
+    /// Returns the index of the next request.
     pub(crate) fn draw(&mut self) -> usize {
         if self.forms.len() == 1 {
             return 0;
@@ -118,7 +118,7 @@ impl Script {
 }
 
 impl Form {
-    /// The request, and whether its own fields allow to keep the connection alive.
+    /// Returns the request, and true if its own fields allow to keep the connection alive.
     fn new(plan: &Plan, request: &Request) -> Result<(Self, bool), String> {
         let version = match plan.version {
             Version::Http10 => wire::message::Version::Http10,
@@ -164,17 +164,17 @@ impl Form {
         Ok((form, draft.keeps_alive() || plan.keep_alive == KeepAlive::Switch(false)))
     }
 
-    /// The bytes to send.
+    /// Returns the bytes to send.
     pub(crate) fn bytes(&self, is_last: bool) -> &[u8] {
         if is_last { &self.last } else { &self.usual }
     }
 
-    /// Method and target, for messages.
+    /// Returns method and target, for messages.
     pub(crate) fn label(&self) -> &str {
         &self.label
     }
 
-    /// What has to be known of its response.
+    /// Returns the parts of the next response that the reader must return.
     pub(crate) fn wanted(&self) -> Wanted {
         let is_first = self.sample.is_none();
         Wanted {
@@ -216,7 +216,7 @@ impl Form {
 }
 
 impl<T: Copy + PartialEq> Check<T> {
-    /// The expected value, if `value` is a different one.
+    /// Compares a value with the expected one. Returns the expected value as the error if they differ.
     fn compare(&mut self, value: T) -> Result<(), T> {
         match *self {
             Self::Nothing => Ok(()),

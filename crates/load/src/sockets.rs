@@ -25,7 +25,7 @@ impl Sockets {
     }
 }
 
-/// The addresses of a target.
+/// Returns the addresses of a target.
 pub(crate) fn addresses(target: &Target) -> Result<Vec<SocketAddrAny>, PlanError> {
     let Some(path) = &target.unix else {
         return Ok(target.addresses.iter().map(|&address| address.into()).collect());
@@ -133,8 +133,9 @@ mod linux {
             Ok(Self { descriptor })
         }
 
-        /// The time that the poller itself waits: whole milliseconds. The timer is set only for a wait that ends within
-        /// a millisecond.
+        /// Returns the poller's timeout for a wait of `left`. A wait of more than 2 ms gets a timeout that is too
+        /// short, and the caller waits again for the rest. A shorter wait gets no timeout: this sets the timer, which
+        /// ends it.
         pub(super) fn set(&self, left: Option<Duration>) -> io::Result<Option<Duration>> {
             const COARSE: Duration = Duration::from_millis(2);
             let left = match left {

@@ -23,12 +23,12 @@ pub(crate) struct Job {
     pub(crate) given: Nanos,
     /// When its response began; 0: it has not.
     pub(crate) first: Nanos,
-    /// Whether the generator itself was late.
+    /// True if the generator itself was late.
     pub(crate) noticed_late: bool,
     /// Index of the request in the script.
     pub(crate) request: usize,
     pub(crate) is_measured: bool,
-    /// Whether it asks the server to close the connection.
+    /// True if the request asks the server to close the connection.
     pub(crate) is_last: bool,
 }
 
@@ -214,7 +214,7 @@ impl Tally {
         }
     }
 
-    /// The counts since the last call.
+    /// Returns the counts since the last call.
     pub(crate) fn latest(&mut self, now: Nanos) -> Interval {
         self.latest.take(now, self.from)
     }
@@ -246,12 +246,12 @@ impl Tally {
         }
     }
 
-    /// An arrival was noticed this late.
+    /// Records how late an arrival was noticed.
     pub(crate) fn lagged(&mut self, lag: Nanos) {
         self.lag.record(lag);
     }
 
-    /// A request is sent late.
+    /// Counts a request that is sent late.
     pub(crate) fn was_late(&mut self, job: &Job) {
         self.parts(|part| part.late += 1);
         if job.is_measured {
@@ -260,7 +260,7 @@ impl Tally {
         }
     }
 
-    /// A response is whole, whatever its status.
+    /// Counts a whole response, whatever its status.
     pub(crate) fn answered(&mut self, now: Nanos, job: &Job, status: u16, heads: u64, body: u64) {
         self.parts(|part| part.answered += 1);
         if self.is_within(now) {
@@ -273,7 +273,7 @@ impl Tally {
         }
     }
 
-    /// A request was answered as expected.
+    /// Counts a request that was answered as expected.
     pub(crate) fn ok(&mut self, now: Nanos, job: &Job) {
         let latency = now.saturating_sub(job.due);
         for stretch in [&mut self.current, &mut self.latest] {
@@ -291,7 +291,7 @@ impl Tally {
         }
     }
 
-    /// A request has failed; `example` describes the failure, and is called for the first one of its kind.
+    /// Counts a failed request; `example` describes the failure, and is called for the first one of its kind.
     pub(crate) fn failed(&mut self, now: Nanos, job: &Job, failure: Failure, example: impl FnOnce() -> String) {
         self.parts(|part| part.failed += 1);
         if job.is_measured {
@@ -323,7 +323,7 @@ impl Tally {
         error.count += 1;
     }
 
-    /// A request is never sent.
+    /// Counts a request that is never sent.
     pub(crate) fn dropped(&mut self, now: Nanos, job: &Job) {
         self.parts(|part| part.dropped += 1);
         if job.is_measured {

@@ -1,5 +1,5 @@
-//! The measured values are right, where the right ones can be calculated. Time is virtual and random choices are
-//! seeded, so every run gives the same values.
+//! Tests that the measured values are right, as far as the right ones can be calculated. Time is virtual and random
+//! choices are seeded, so every run gives the same values.
 
 use crate::common::{Answering, MS, SECOND, Server, nanos, ok, plan, quantile, run, run_until};
 use load::Nanos;
@@ -10,7 +10,7 @@ fn assert_near(what: &str, found: f64, expected: f64, tolerance: f64) {
     assert!(off <= tolerance, "{what}: {found} instead of {expected}, {:.2} % off", off * 100.0);
 }
 
-/// A server that answers after 1 ms, except in the last second of every ten, in which it stalls.
+/// Returns a server that answers after 1 ms, except in the last second of every ten, in which it stalls.
 fn stalling() -> impl Server {
     Answering(|now: Nanos, _, _, _: &[u8]| {
         let within = now % (10 * SECOND);
@@ -61,7 +61,7 @@ fn stall_hardly_raises_latency_in_the_closed_model() {
     assert_near("max", measured.latency.max.unwrap(), 1.0, 0.01);
 }
 
-/// A server that answers after exponentially distributed times with this mean.
+/// Returns a server that answers after exponentially distributed times with this mean.
 fn exponential(mean: f64, seed: u64) -> impl Server {
     let mut random = fastrand::Rng::with_seed(seed);
     Answering(move |now: Nanos, _, _, _: &[u8]| {

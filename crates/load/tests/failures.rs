@@ -287,7 +287,7 @@ fn plan_with_a_count_measures_exactly_that_many() {
     }
 }
 
-/// A server that answers slowly at the end is waited for: otherwise the slow answers would be missing.
+/// The generator waits for a server that answers slowly at the end: otherwise the slow answers would be missing.
 #[test]
 fn requests_unanswered_at_the_end_of_the_window_are_measured() {
     let server = Answering(|now: Nanos, _, _, _: &[u8]| {
@@ -297,7 +297,7 @@ fn requests_unanswered_at_the_end_of_the_window_are_measured() {
     let measured = run(&plan(&json!({"model": {"open": open}, "duration": 10})), server);
     assert_eq!((measured.requests, measured.ok), (100, 100));
     assert!((measured.latency.max.unwrap() - 5.0).abs() < 0.01);
-    // The rate is still that of the window.
+    // The rate still counts the answers of the window.
     assert_eq!(measured.answered, 90);
     assert!((measured.rate - 9.0).abs() < 0.01);
 }

@@ -1,4 +1,4 @@
-//! Tests of the load generator, in one binary, because linking is what takes long.
+//! Tests of the load generator, in one binary, because linking takes long.
 
 mod accuracy;
 mod common;

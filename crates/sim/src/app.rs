@@ -1,6 +1,6 @@
 //! The application as the engine sees it, and the records of all requests.
 //!
-//! Nothing here takes time: what an application does with a request happens in [`crate::driver`].
+//! Nothing here takes time: the application handles its requests in [`crate::driver`].
 
 use crate::clock::{Micros, SLACK, Shared, micros};
 use crate::net::{Network, Side, number_of};
@@ -19,7 +19,7 @@ use wire::websocket::Kind;
 
 /// The message of a panic of the application that the plan has.
 const PLANNED_PANIC: &str = "as planned";
-/// What the engine reports of a response that was completed and is empty.
+/// The engine's report of a response that was completed and is empty.
 const EMPTY_RESPONSE: &str = "a response was called done and is empty";
 
 /// How a call ended.
@@ -60,7 +60,7 @@ pub(crate) struct Job {
     pub(crate) read: usize,
 }
 
-/// What is known of a request.
+/// The recorded history of a request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Record {
     pub(crate) connection: Option<usize>,
@@ -68,7 +68,7 @@ pub(crate) struct Record {
     pub(crate) begun: Option<Micros>,
     /// When it could be called.
     pub(crate) ready: Option<Micros>,
-    /// It was left in the queue by a poll.
+    /// True if a poll left the request in the queue.
     pub(crate) was_queued: bool,
     pub(crate) called: Option<Micros>,
     /// When the engine dropped it, and the status that its peer got.
@@ -78,20 +78,20 @@ pub(crate) struct Record {
     pub(crate) ended: Option<(Micros, CallEnd)>,
     /// Body bytes that the application has received.
     pub(crate) read: usize,
-    /// Its call never returns.
+    /// True if its call never returns.
     pub(crate) hangs: bool,
-    /// Its call has not begun to be resumed or abandoned since it was suspended.
+    /// True while its call is suspended, and neither its resumption nor its abandonment has begun.
     pub(crate) is_suspended: bool,
-    /// Its call has missed its deadline.
+    /// Set if its call has missed its deadline.
     pub(crate) late: Option<Late>,
 }
 
-/// What is known of a connection.
+/// The recorded history of a connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConnectionRecord {
     /// Its requests whose heads have arrived.
     pub(crate) begun: Vec<usize>,
-    /// When the engine answered what never became a request, and the status.
+    /// When the engine answered bytes that never became a request, and the status.
     pub(crate) refused: Option<(Micros, u16)>,
     /// The application's object exists.
     pub(crate) is_open: bool,
@@ -110,7 +110,7 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// For so many requests.
+    /// Creates the ledger for `count` requests.
     pub(crate) fn new(count: usize) -> Arc<Self> {
         Arc::new(Self {
             is_ticking: AtomicBool::new(false),
@@ -249,7 +249,8 @@ impl<P: Protocol> Records<P> {
         self.ready.push(id);
     }
 
-    /// A request is called. Checks that this is the first time, not too late, and that its peer is still there.
+    /// Records the call of a request. Checks that this is the first one, not too late, and that its peer is still
+    /// there.
     pub(crate) fn call(&mut self, asked: QueuedRequest, left_at: Option<Micros>) -> usize {
         let (now, id) = (self.shared.now(), asked.id);
         asked.returnable.give_back();
@@ -302,7 +303,7 @@ impl<P: Protocol> Records<P> {
         }
     }
 
-    /// Checks that the body has ended where it should.
+    /// Checks that the body ended at its planned length.
     pub(crate) fn end_body(&self, id: usize) {
         let (read, length) = (self.requests[id].read, self.plan.requests[id].body);
         if read != length || self.plan.requests[id].garbage.is_some() {
@@ -344,7 +345,7 @@ impl<P: Protocol> App for Records<P> {
         let records = &mut self.connections[connection.number];
         let expected = self.plan.connections.iter().flat_map(|peer| &peer.requests).any(|&other| other == id);
         if P::MULTIPLEXED {
-            // Of a suspended call it is not known here whether its exchange is over.
+            // It is not known here whether the exchange of a suspended call is over.
             let is_out = |record: &Record| {
                 record.ended.is_none() && record.dismissed.is_none() && !record.is_suspended && record.late.is_none()
             };

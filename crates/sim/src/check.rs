@@ -1,4 +1,4 @@
-//! What has to hold: after every step, and at the end.
+//! The invariants of a world: after every step, and at the end.
 
 mod exchanges;
 mod late;
@@ -15,8 +15,8 @@ use late::{check_late_time, excuse_late};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Limits that the engine documents: a write buffer and one part; the part of a body that is kept in memory before it
-/// moves to a file; what is read ahead of a body, and the buffer of one receive.
+/// Limits that the engine documents, in bytes: a write buffer and one part; the output that is kept in memory before it
+/// moves to a file; the bytes that are read ahead of a body, and the buffer of one receive.
 const OUTPUT_AT_MOST: i64 = (128 << 10) + 250_000;
 const UNRELIEVED_AT_MOST: i64 = 1 << 20;
 const READ_AHEAD_AT_MOST: u64 = (64 << 10) + (64 << 10) + 16;
@@ -66,13 +66,13 @@ impl<P: Protocol> World<P> {
                 if deferred > most && !request.script.ignores_room {
                     shared.fail(|| format!("{deferred} bytes of the answer to {id} are deferred in memory"));
                 }
-                // What the client of a late call still sends is discarded.
+                // The engine discards the bytes that the client of a late call still sends.
                 let is_read = record.late.is_none() && self.deadlines().refused_at.is_empty();
                 let (Some(_), None, None, true) = (record.ready, record.ended, record.dismissed, is_read) else {
                     continue;
                 };
                 let Some(place) = self.place_of(number, id) else { continue };
-                // For a chunked body the number of bytes on the wire before a byte of it is not known here.
+                // The offset on the wire of a byte of a chunked body is not known here.
                 let used = match (self.plan.config.buffer_bodies, request.is_chunked) {
                     (true, _) | (false, true) => place.end,
                     (false, false) => place.head + record.read,
@@ -85,11 +85,11 @@ impl<P: Protocol> World<P> {
         }
     }
 
-    /// Checks that all bodies together respect the limit on their memory, and return what they used.
+    /// Checks that all bodies together respect the limit on their memory, and give back the memory that they used.
     fn check_body_memory(&self, connections: usize) {
         let Config { body_memory_total, buffer_bodies, .. } = &self.plan.config;
         let (used, most) = (body_memory_total.used(), body_memory_total.most());
-        // Of a body that is read as it arrives there is always some part, so that its call makes progress.
+        // A body that is read as it arrives always has some part in memory, so that its call makes progress.
         let bodies = if P::MULTIPLEXED { self.plan.requests.len() } else { connections };
         let beyond = if *buffer_bodies { 0 } else { bodies * BODY_BEYOND_MEMORY };
         if used > most.saturating_add(beyond) {
@@ -122,7 +122,7 @@ impl<P: Protocol> World<P> {
             return fail(format!("the calls of requests {unfinished:?} never continue"));
         }
         let statistics = self.engine().statistics();
-        // Where calls hang, work that is bound to their threads waits forever.
+        // If calls hang, work that is bound to their threads waits forever.
         let is_free = hanging.is_empty();
         let is_cut_off = self.stopped.is_some_and(|(_, until)| until != Micros::MAX);
         if is_free && (statistics.connections != 0 || pinned != 0) {
@@ -297,7 +297,7 @@ impl<P: Protocol> World<P> {
             _ if answer.status != script.status => wrong("its status is wrong"),
             Some(CallEnd::Whole) if answer.body == shown(length) => self.check_keep_alive(id, answer),
             Some(CallEnd::Whole) => wrong("its body is wrong"),
-            // A response cut behind its last byte is whole for the peer.
+            // A response that is cut after its last byte is whole for the peer.
             Some(CallEnd::Cut | CallEnd::Abandoned) | None if request.is_bodiless() => Ok(()),
             Some(CallEnd::Cut | CallEnd::Abandoned) | None
                 if script.declared == Some(answer.body.len() as u64) && answer.body == shown(answer.body.len()) =>
@@ -358,20 +358,20 @@ impl<P: Protocol> World<P> {
         if is_right { Ok(()) } else { Err(format!("there was no reason for {status}")) }
     }
 
-    /// For how long an idle connection may still send a request after the server was told to stop, at least.
+    /// Returns the least time for which an idle connection may still send a request after an order to stop.
     pub(crate) fn grace(&self) -> Micros {
         self.plan.stops.iter().map(|stop| micros(stop.grace)).min().unwrap_or(Micros::MAX)
     }
 
-    /// Whether a body may be refused at `at` as too slow. Its last bytes arrived at `last_arrival`, and the engine
-    /// waited for it since `since`.
+    /// Returns true if the engine may refuse a body at `at` as too slow. Its last bytes arrived at `last_arrival`, and
+    /// the engine waited for it since `since`.
     pub(crate) fn is_stalled(&self, id: usize, begun: Micros, last_arrival: Micros, since: Micros, at: Micros) -> bool {
         let config = &self.plan.config;
         let limit = config.body_timeout.map_or(Micros::MAX, micros);
         let stalls_at = last_arrival.max(begun).saturating_add(limit);
-        // A body that arrives all the time but too slowly is refused no earlier than this, and so is one of which only
-        // chunk sizes came, which are no part of the body.
-        // With many exchanges, what arrived last may belong to another one.
+        // A body that arrives all the time but too slowly is refused no earlier than this, and so is a body of which
+        // only chunk sizes arrived, which are no part of the body. With many exchanges, the bytes that arrived last may
+        // belong to another one.
         let may_be_nothing = P::MULTIPLEXED || config.min_rate > 0 || self.plan.requests[id].is_chunked;
         let earliest = if may_be_nothing { begun.saturating_add(limit) } else { stalls_at };
         let latest = since.max(last_arrival).saturating_add(limit).saturating_add(SLACK);
@@ -454,7 +454,7 @@ impl<P: Protocol> World<P> {
         if may_be_reset && peer.plan.requests[index..].iter().any(breaks) {
             return Ok(());
         }
-        // A response without a body can be cut behind its head.
+        // A response without a body can be cut after its head.
         let before = index.checked_sub(1).map(|before| &self.records().requests[peer.plan.requests[before]]);
         if before.is_some_and(|before| {
             before.late.is_some()
@@ -468,12 +468,12 @@ impl<P: Protocol> World<P> {
             return excuse;
         }
         match (record.begun, record.ended.map(|(_, how)| how), record.dismissed) {
-            // The application cut it, or panicked where no error page can follow.
+            // The application cut the response, or panicked when no error page could follow.
             (_, Some(CallEnd::Cut | CallEnd::Panicked), _) => Ok(()),
             (_, Some(how), _) => Err(format!("its call ended: {how:?}")),
             (Some(_), None, Some((_, status))) => Err(format!("it was dropped: {status:?}")),
             (Some(_), None, None) => Err("it was neither called nor refused".to_owned()),
-            // It arrived when the idle connection had been closed, or was about to be.
+            // The request arrived when the idle connection had been closed, or was about to be.
             (None, None, _) if history.taken <= place.start as u64 => {
                 let since = if index == 0 { history.accepted.unwrap_or_default() } else { history.last_send };
                 let idle = limit(if index == 0 { config.header_timeout } else { config.keep_alive });

@@ -1,4 +1,4 @@
-//! Virtual time, the calendar of events, and what all parts of the world share.
+//! Virtual time, the calendar of events, and the state that all parts of the world share.
 
 use engine::Now;
 use fastrand::Rng;
@@ -14,11 +14,11 @@ pub(crate) type Micros = u64;
 pub(crate) const MILLI: Micros = 1_000;
 pub(crate) const SECOND: Micros = 1_000_000;
 
-/// How late a time limit may be: the engine's grain, the clock's grain, and the time to wake a thread.
+/// The time by which a limit may be late: the engine's grain, the clock's grain, and the time to wake a thread.
 pub(crate) const SLACK: Micros = 120 * MILLI;
-/// How early a time limit may be, because of the clock's grain.
+/// The time by which a limit may be early, because of the clock's grain.
 pub(crate) const EARLY: Micros = 5 * MILLI;
-/// How long a connection lingers.
+/// The time for which a connection lingers.
 pub(crate) const LINGER: Micros = 2 * SECOND;
 
 /// Time since 1970 when the world begins, for the Date field.
@@ -33,9 +33,10 @@ pub(crate) fn micros(duration: Duration) -> Micros {
 /// Something that happens at a point in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Event {
-    /// What was sent to the server arrives on this connection: the start of it, bytes, an end, or a reset.
+    /// Something that the peer sent arrives at the server on this connection: the connection's start, bytes, an end, or
+    /// a reset.
     ArriveAtServer(usize),
-    /// What was sent to the peer arrives on this connection.
+    /// Something that the server sent arrives at the peer on this connection.
     ArriveAtPeer(usize),
     /// The server's sending side learns of free space.
     RoomAtServer(usize),
@@ -61,7 +62,7 @@ pub(crate) enum Event {
     Outside(usize),
 }
 
-/// What all parts of the world share: time, calendar, random choices, and the failure.
+/// The state that all parts of the world share: time, calendar, random choices, and the failure.
 #[derive(Debug)]
 pub(crate) struct Shared {
     now: Cell<Micros>,
@@ -76,7 +77,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// The engine's clock, whose time goes on by `grain`.
+    /// Returns the time of the engine's clock, which advances in steps of `grain`.
     pub(crate) fn engine_now(&self, grain: Micros) -> Now {
         let now = Duration::from_micros(self.now() / grain * grain);
         Now { monotonic: now, wall: WALL + now }
@@ -114,7 +115,7 @@ impl Shared {
         Some(event)
     }
 
-    /// True with a probability of one in `count`.
+    /// Returns true with a probability of one in `count`.
     pub(crate) fn one_in(&self, count: u32) -> bool {
         self.rng.borrow_mut().u32(0..count) == 0
     }
@@ -127,7 +128,7 @@ impl Shared {
         self.rng.borrow_mut().usize(0..length)
     }
 
-    /// A separate generator for what is drawn in advance.
+    /// Creates a separate generator for choices that are drawn in advance.
     pub(crate) fn fork(&self) -> Rng {
         self.rng.borrow_mut().fork()
     }
@@ -137,7 +138,7 @@ impl Shared {
         self.moved_at.set(self.now());
     }
 
-    /// Time of the last progress.
+    /// Returns the time of the last progress.
     pub(crate) fn moved_at(&self) -> Micros {
         self.moved_at.get()
     }

@@ -13,7 +13,7 @@ pub(crate) struct RunningCall {
     pub(crate) id: usize,
     pub(crate) call: CallId,
     pub(crate) limit: Micros,
-    /// For how long it had run when its time paused last, and since when it runs again.
+    /// The time for which it had run when its time paused last, and the time since which it runs again.
     pub(crate) spent: Micros,
     pub(crate) since: Option<Micros>,
     pub(crate) late_at: Option<Micros>,

@@ -1,8 +1,8 @@
 //! Threads that follow the rules of leader/followers ([`engine::scheduler::Rules`]) in virtual time.
 //!
-//! What a thread does while it holds the lock takes no time. What the application does takes as long as its script
-//! says. So the seed decides which thread runs next, not an operating system. The lock itself and its condition
-//! variables are not part of this: loom tries every interleaving of those.
+//! A thread that holds the lock takes no time. The application takes as long as its script says. So the seed decides
+//! which thread runs next, not an operating system. The lock itself and its condition variables are not part of this:
+//! loom tries every interleaving of those.
 
 use crate::app::{CallEnd, Job, QueuedRequest, Records, SuspendedCall};
 use crate::clock::{Event, Micros, micros};
@@ -57,7 +57,7 @@ impl<P: Protocol> World<P> {
         }
     }
 
-    /// Lets a thread that has no work decide what to do, and do it.
+    /// Lets a thread that has no work decide on its next action, and carry it out.
     fn work(&mut self, worker: usize) {
         while !self.shared.has_failed() {
             let action = self.rules.decide(worker, ());
@@ -371,7 +371,8 @@ impl<P: Protocol> World<P> {
         false
     }
 
-    /// Begins a wait within a call, which lasts at most as long as `patience`. `begin` tells the engine what for.
+    /// Begins a wait within a call, which lasts at most as long as `patience`. `begin` tells the engine the awaited
+    /// event.
     pub(crate) fn begin_wait(
         &mut self,
         worker: usize,

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// If no thread polls the engine for this long after a missed deadline, queued requests are refused.
 const BLOCKED_AFTER: Duration = Duration::from_secs(2);
-/// How late a missed deadline may be noticed: a slow tick that comes too soon after the one before checks nothing.
+/// The time in which a missed deadline must be noticed: a slow tick too soon after the one before checks nothing.
 const NOTICED_AFTER: Micros = SLACK + 100 * MILLI;
 /// A call that is this late is not expected to return.
 const WRITE_OFF_AFTER: Micros = 10 * SECOND;
@@ -29,9 +29,9 @@ pub(crate) struct EngineCore<P: Protocol> {
     pub(crate) plan: Rc<Plan>,
     pub(crate) network: Rc<RefCell<Network>>,
     pub(crate) deadlines: Deadlines,
-    /// For each thread, the suspended responses that are bound to it.
+    /// For each thread, the number of suspended responses that are bound to it.
     bound: Vec<usize>,
-    /// Whether each thread waits within a call.
+    /// For each thread, true while it waits within a call.
     waiting: Vec<bool>,
     /// When pending connections were serviced last.
     serviced_at: Duration,
@@ -63,12 +63,12 @@ impl<P: Protocol> EngineCore<P> {
         self.shared.engine_now(self.plan.grain)
     }
 
-    /// A response was suspended that is bound to this thread.
+    /// Counts a suspended response that is bound to this thread.
     pub(crate) fn bind(&mut self, worker: usize) {
         self.bound[worker] += 1;
     }
 
-    /// The thread begins or ends a wait within a call.
+    /// Records that the thread begins or ends a wait within a call.
     pub(crate) fn set_waiting(&mut self, worker: usize, waits: bool) {
         self.waiting[worker] = waits;
     }
@@ -87,7 +87,7 @@ impl<P: Protocol> EngineCore<P> {
         ready
     }
 
-    /// Runs what the ticker thread does. It must not drop objects of the application.
+    /// Runs `act` as the ticker thread, which must not drop objects of the application.
     pub(crate) fn in_tick<R>(&mut self, act: impl FnOnce(&mut Self) -> R) -> R {
         let ledger = Arc::clone(&self.records.ledger);
         ledger.is_ticking.store(true, Ordering::Relaxed);
@@ -98,7 +98,7 @@ impl<P: Protocol> EngineCore<P> {
 }
 
 impl<P: Protocol> EngineCore<P> {
-    /// The application is called for a request.
+    /// Records the deadline of a call of the application, if it has one.
     pub(crate) fn begin_deadline(&mut self, id: usize, call: CallId, limit: Option<Micros>) {
         let since = Some(micros(self.clock().monotonic));
         if let Some(limit) = limit {
@@ -200,7 +200,7 @@ impl<P: Protocol> EngineCore<P> {
         }
     }
 
-    /// Checks that the requests still waiting are behind a response that was not sent completely.
+    /// Checks that each request that still waits follows a response that was not sent completely.
     fn check_left_waiting(&self) {
         let network = self.network.borrow();
         let waits = |record: &Record| record.was_queued && record.called.is_none() && record.dismissed.is_none();
@@ -213,7 +213,7 @@ impl<P: Protocol> EngineCore<P> {
         }
     }
 
-    /// Whether queued requests were refused in this time because no thread polled the engine.
+    /// Returns true if the engine refused queued requests in this time because no thread polled it.
     pub(crate) fn has_refused_waiting(&self, from: Micros, to: Micros) -> bool {
         self.deadlines.refused_at.iter().any(|&at| from <= at && at <= to)
     }

@@ -1,9 +1,9 @@
 //! The client's side of a connection with many exchanges at a time: the protocol of [`crate::frames`].
 //!
 //! A client begins exchanges, sends their bodies in turn as far as the server takes them, lets the server send as each
-//! exchange's plan says, and resets some. What the server sends is checked as it arrives: it belongs to an exchange that
-//! is under way, it is within the window, the body of a response is the planned one from its first byte on, and nothing
-//! follows the end of an exchange.
+//! exchange's plan says, and resets some. The client checks each frame as it arrives: the frame belongs to an exchange
+//! that is under way, it is within the window, the body of a response is the planned one from its first byte on, and
+//! nothing follows the end of an exchange.
 
 use crate::clock::{Micros, Shared};
 use crate::frames::{self, CREDIT, DATA, END, GOAWAY, HEAD, HEAD_ONLY, RESET, SETTINGS, WINDOW, frame};
@@ -20,13 +20,13 @@ const MOST_UNSENT: usize = 32 << 10;
 pub(crate) enum End {
     /// With a whole response.
     Whole,
-    /// It was not begun, and may be sent again.
+    /// The exchange was not begun, and the client may send it again.
     Refused,
     /// The response lacks its end.
     Cut,
 }
 
-/// What has arrived of a response.
+/// The part of a response that has arrived.
 #[derive(Clone, Debug)]
 pub(crate) struct Response {
     pub(crate) status: u16,
@@ -39,9 +39,9 @@ pub(crate) struct Response {
 #[derive(Debug)]
 pub(crate) struct Exchange {
     pub(crate) id: usize,
-    /// When its head was written, and where that ends in all bytes that the client writes.
+    /// When its head was written, and the offset of the head's end in all bytes that the client writes.
     pub(crate) begun: Option<(Micros, usize)>,
-    /// How many others could be under way at the server when it was begun.
+    /// The number of other exchanges that could be under way at the server when this one was begun.
     pub(crate) beside: usize,
     /// Bytes of the request's body that were written, and that the server takes beyond them.
     sent: usize,
@@ -55,7 +55,7 @@ pub(crate) struct Exchange {
     /// When the client has reset it.
     pub(crate) reset: Option<Micros>,
     pub(crate) response: Option<Response>,
-    /// When the first part of the response came, and how the exchange ended, and when.
+    /// When the exchange ended, and how.
     pub(crate) end: Option<(Micros, End)>,
 }
 
@@ -81,22 +81,23 @@ impl Exchange {
         self.begun.is_some() && self.reset.is_none() && self.end.is_none()
     }
 
-    /// Whether its call may still be out although the client has ended it, so that it still has its place.
+    /// Returns true if its call may still run although the exchange is over for the client. The server then still
+    /// counts it as under way.
     fn may_linger(&self) -> bool {
         self.reset.is_some() || matches!(self.end, Some((_, End::Cut))) || self.has_page()
     }
 
-    /// Whether the server never let the client send the rest of the request's body.
+    /// Returns true if the server has not let the client send the rest of the request's body.
     pub(crate) fn is_starved(&self) -> bool {
         self.credit == 0 && !self.is_body_over
     }
 
-    /// Whether the server has answered instead of the application.
+    /// Returns true if the server has answered instead of the application.
     pub(crate) fn has_page(&self) -> bool {
         self.response.as_ref().is_some_and(|response| response.id.is_none())
     }
 
-    /// Whether the client lets the server send without delay.
+    /// Returns true if the client lets the server send without delay.
     pub(crate) fn is_prompt(plan: &ExchangePlan) -> bool {
         plan.grants.pause == 0 && plan.grants.burst == usize::MAX
     }
@@ -113,11 +114,11 @@ pub(crate) struct Exchanges {
     /// In the order in which they begin.
     pub(crate) all: Vec<Exchange>,
     may_begin_at: Micros,
-    /// How many exchanges the server allows at a time.
+    /// The number of exchanges that the server allows at a time; `None` until the server has announced it.
     settings: Option<u16>,
     /// When the server announced that it begins no further exchange.
     pub(crate) goes_away_at: Option<Micros>,
-    /// Where the next part of a body comes from.
+    /// Index of the exchange whose body was continued last.
     turn: usize,
 }
 
@@ -137,7 +138,7 @@ impl Exchanges {
         }
     }
 
-    /// Whether nothing is under way, and nothing more is to begin.
+    /// Returns true if no exchange is under way, and no further one is to begin.
     pub(crate) fn are_over(&self) -> bool {
         let begins = |exchange: &Exchange| exchange.begun.is_none() && self.goes_away_at.is_none();
         !self.all.iter().any(|exchange| exchange.is_under_way() || begins(exchange))
@@ -145,7 +146,7 @@ impl Exchanges {
 
     // ------------------------------------------------------------------------------------------------------ writing
 
-    /// Writes the frames whose time has come behind `out`, of which `sent` bytes are sent. Returns when it has more.
+    /// Appends the frames that are due to `out`, of which `sent` bytes are sent. Returns when further frames are due.
     pub(crate) fn write(&mut self, connection: usize, sent: usize, out: &mut Vec<u8>, network: &mut Network) -> Micros {
         let now = self.shared.now();
         let world = Rc::clone(&self.world);
@@ -215,7 +216,7 @@ impl Exchanges {
         Micros::MAX
     }
 
-    /// Writes a part of the body of the next exchange that has one and may send it; whether there was any.
+    /// Writes a part of the body of the next exchange that has one and may send it. Returns true if there was any.
     fn write_part(&mut self, out: &mut Vec<u8>) -> bool {
         let world = Rc::clone(&self.world);
         for _ in 0..self.all.len() {
@@ -223,7 +224,7 @@ impl Exchanges {
             let exchange = &mut self.all[self.turn];
             let plan = plan_of(&world, exchange.id);
             let length = world.requests[exchange.id].body;
-            // What is to be reset after a part of the body is not sent as a whole before.
+            // An exchange that is to be reset after a part of its body does not send the whole body before.
             let most = match plan.resets {
                 Some(ResetTrigger::Sent(bytes)) => bytes.min(length),
                 _ => plan.stalls_at.unwrap_or(length),
@@ -334,7 +335,7 @@ impl Exchanges {
     }
 }
 
-/// Number of an exchange on its connection.
+/// Returns the number of an exchange on its connection.
 fn stream_of(index: usize) -> u32 {
     u32::try_from(index + 1).expect("a peer has few exchanges")
 }
@@ -343,7 +344,7 @@ pub(crate) fn plan_of(world: &Plan, id: usize) -> ExchangePlan {
     world.requests[id].exchange.expect("the world is multiplexed")
 }
 
-/// Whether the head of a request is malformed.
+/// Returns true if the head of a request is malformed.
 pub(crate) fn is_garbage(world: &Plan, id: usize) -> bool {
     matches!(world.requests[id].garbage, Some(Garbage::Head(_)))
 }

@@ -1,9 +1,9 @@
-//! A multiplexed protocol for tests: what the engine promises for many exchanges on one connection is shown by it.
+//! A multiplexed protocol for tests. It shows that the engine keeps its promises for many exchanges on one connection.
 //!
 //! A frame is the length of its payload (2 bytes), its kind (1 byte), the number of its exchange (4 bytes), and the
-//! payload, with numbers in network order. The head of a request is what HTTP/1 would say; the exchange's number must be
-//! larger than all before. Each exchange has a window in both directions, of [`WINDOW`] bytes at first: who receives says
-//! with [`CREDIT`] how many more it takes.
+//! payload, with numbers in network order. The head of a request has the bytes of HTTP/1; the exchange's number must be
+//! larger than all before. Each exchange has a window in both directions, of [`WINDOW`] bytes at first: the receiver
+//! says with [`CREDIT`] how many more bytes it takes.
 
 use engine::{Event, Http1, Protocol, Reset, ResponseSender, StreamId};
 use std::collections::BTreeMap;
@@ -50,7 +50,7 @@ pub struct Frame<'a> {
     pub kind: u8,
     /// The number of its exchange.
     pub stream: StreamId,
-    /// What follows the header.
+    /// The bytes after the header.
     pub payload: &'a [u8],
     /// Bytes in all.
     pub length: usize,
@@ -72,7 +72,7 @@ pub struct Frames<const SAYS_GOODBYE: bool = true> {
     last: StreamId,
     /// Reads the heads.
     receiver: Receiver,
-    /// What the server says first.
+    /// The number of exchanges that the server's first frame will allow; `None` once that frame is written.
     settings: Option<u16>,
     is_draining: bool,
     /// The connection ends when no exchange is under way, because its client cannot be told.
@@ -94,7 +94,7 @@ struct Stream {
 
 impl<const SAYS_GOODBYE: bool> Protocol for Frames<SAYS_GOODBYE> {
     const MULTIPLEXED: bool = true;
-    /// Whether its method is HEAD.
+    /// True if the request's method is HEAD.
     type Request = bool;
     type Sender = FrameSender;
 
@@ -143,7 +143,7 @@ impl<const SAYS_GOODBYE: bool> Protocol for Frames<SAYS_GOODBYE> {
                         bytes => Event::Data { stream, bytes, is_last: kind == END },
                     }
                 }
-                // It was on its way when the exchange ended.
+                // The frame was on its way when the exchange ended.
                 None => Event::Nothing,
             },
             RESET => Event::Reset { stream },

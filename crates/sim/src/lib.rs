@@ -11,24 +11,24 @@
 //! gives the same run, and its number is enough to replay a failure. Only the calendar advances time: a day of slow peers
 //! takes as long as its events.
 //!
-//! What has to hold in every world (see `check`):
+//! The invariants of every world (see `check`):
 //!
 //! * Every request gets exactly one whole and right answer, or a visible cut or refusal for which there was a reason. No
 //!   request runs twice, and none runs whose peer left while it was queued. Answers come in the order of their requests.
 //! * Everything that can grow is bounded.
-//! * A time limit ends what it limits, neither early nor late by more than the engine's clock allows. The client of a
-//!   call that misses its deadline gets one whole 504 or a visible cut, and nothing of what the call writes later.
-//! * An engine with nothing to do is not polled. When nothing moves any more, nothing is left but calls that never
-//!   return. The counters add up, and the engine has given back what it was given.
+//! * A time limit takes effect neither early nor late by more than the engine's clock allows. The client of a call that
+//!   misses its deadline gets one whole 504 or a visible cut, and no output that the call writes later.
+//! * An engine with nothing to do is not polled. When nothing moves any more, nothing is left except calls that never
+//!   return. The counters add up, and the engine has given back every object that it was given.
 //!
 //! The same plans also run over real sockets (`on_sockets`): time, clients and application are those of the simulation,
 //! and Linux moves the bytes.
 //!
-//! The engine's own tests direct a scripted application instead of drawing one. What both kinds of worlds have stands here
-//! once: the protocol of [`frames`], the parts of a [`response`], and real [`sockets`]. Their `App`s are two on purpose:
-//! the scripted one writes down in which order the engine calls it, for the test to compare; the one here judges each call
-//! by the plan at once, because there are too many to write down. One type with both would do one or the other in every
-//! method.
+//! The engine's own tests direct a scripted application instead of drawing one. This crate holds the code that both
+//! kinds of worlds share: the protocol of [`frames`], the parts of a [`response`], and real [`sockets`]. Their `App`s
+//! are two on purpose: the scripted one records the order in which the engine calls it, and the test compares that
+//! order; the one here judges each call by the plan at once, because there are too many to record. One type with both
+//! would do one or the other in every method.
 //!
 //! Not simulated: the scheduler's lock, of which loom tries every interleaving, the operating system, and Python.
 #![forbid(unsafe_code)]

@@ -6,10 +6,10 @@
 //!   with free space after a send was short. Registering reports the current state. Each report describes the state at
 //!   the time of the poll. A short receive has taken everything.
 //! * Closing a connection resets it if input is unread, or when input arrives later (see RFC 9112, section 9.6). A
-//!   reset destroys what the peer has not read yet.
+//!   reset destroys the bytes that the peer has not read yet.
 //! * A peer that vanished sends nothing, so nothing is lost and nothing arrives.
 //!
-//! With a [`Medium`] other than the simulated one, real sockets carry what has arrived (see [`wires`]).
+//! With a [`Medium`] other than the simulated one, real sockets carry the bytes that have arrived (see [`wires`]).
 
 mod carrying;
 mod pipe;
@@ -64,7 +64,7 @@ struct Connection {
     accepted: Option<Micros>,
     /// When the server dropped the connection, and whether with a reset.
     dropped: Option<(Micros, bool)>,
-    /// Since when input was unread when the server dropped the connection.
+    /// If input was unread when the server dropped the connection, the time since which it was.
     unread_since: Option<Micros>,
     watched: Option<Watched>,
     resets_on_drop: bool,
@@ -73,7 +73,7 @@ struct Connection {
     /// The last send said that more follows: the kernel holds its bytes back.
     holds_back: bool,
     reset_of_server: Reset,
-    /// Whether it is in the list of ready sockets.
+    /// True if it is in the list of ready sockets.
     is_listed: bool,
     /// A send was short for lack of memory, which is available again soon.
     is_short_of_memory: bool,
@@ -117,7 +117,7 @@ pub(crate) struct Conditions {
     pub(crate) failing_watches: u32,
     /// One in this many sends is short although there is space; 0: none.
     pub(crate) short_sends: u32,
-    /// Whether an open connection can be reset.
+    /// True if cutting an open connection resets it at once.
     pub(crate) cuts_at_once: bool,
     /// Maximum number of readiness reports per poll.
     pub(crate) events: usize,
@@ -133,7 +133,7 @@ pub(crate) struct Route {
     pub(crate) capacity: usize,
 }
 
-/// What a peer gets when it reads.
+/// The result of a peer's read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Got {
     Bytes(Vec<u8>),
@@ -142,7 +142,7 @@ pub(crate) enum Got {
     Reset,
 }
 
-/// What is known of a connection at the end.
+/// The history of a connection, for the checks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct History {
     pub(crate) accepted: Option<Micros>,
@@ -154,7 +154,7 @@ pub(crate) struct History {
     /// The server's last send before that one.
     pub(crate) earlier_send: Micros,
     pub(crate) taken: u64,
-    /// Since when the last bytes sent did not fit.
+    /// The time since which the last bytes sent did not fit.
     pub(crate) full_since: Option<Micros>,
     /// When the peer's end or reset arrived at the server.
     pub(crate) left_at: Option<Micros>,
@@ -168,7 +168,8 @@ pub(crate) struct Network {
     listeners: Vec<Listener>,
     listed: VecDeque<ReadyEntry>,
     is_woken: bool,
-    /// Requests whose exchanges their clients have reset: the connection, and where the reset ends in what they send.
+    /// Requests whose exchanges their clients have reset: the connection, and the offset of the reset's end in the
+    /// bytes that the client sends.
     pub(crate) resets: BTreeMap<usize, (usize, u64)>,
     /// Descriptors that the process has open for other purposes.
     pub(crate) other_files: usize,
@@ -274,7 +275,7 @@ impl Network {
         if connection.to_peer.is_ended() { Got::End } else { Got::Nothing }
     }
 
-    /// Whether a read by the peer would return bytes, an end or a reset.
+    /// Returns true if a read by the peer would return bytes, an end or a reset.
     pub(crate) fn peer_is_ready(&self, number: usize) -> bool {
         let connection = &self.connections[number];
         connection.reset_of_peer.here().is_some() || connection.to_peer.unread() > 0 || connection.to_peer.is_ended()
@@ -313,7 +314,7 @@ impl Network {
         self.shared.schedule(now + connection.latency, Event::ArriveAtServer(number));
     }
 
-    /// The peer vanishes without a message.
+    /// Lets the peer vanish without a message.
     pub(crate) fn peer_vanishes(&mut self, number: usize) {
         let connection = &mut self.connections[number];
         connection.has_vanished = true;
@@ -328,7 +329,7 @@ impl Network {
 
     // ---------------------------------------------------------------------------------------------------- events
 
-    /// Delivers what arrives at the server.
+    /// Delivers everything that arrives at the server by now.
     pub(crate) fn arrive_at_server(&mut self, number: usize) {
         let now = self.shared.now();
         let connection = &mut self.connections[number];
@@ -383,7 +384,7 @@ impl Network {
         self.list(number);
     }
 
-    /// Delivers what arrives at a peer: bytes, an end, a reset. Returns the peer that has to act.
+    /// Delivers everything that arrives at a peer by now: bytes, an end, a reset. Returns the peer that has to act.
     pub(crate) fn arrive_at_peer(&mut self, number: usize) -> Option<usize> {
         let now = self.shared.now();
         let connection = &mut self.connections[number];
@@ -461,17 +462,17 @@ impl Network {
         self.is_woken = true;
     }
 
-    /// Whether the wait for readiness was ended, and no thread has noticed it.
+    /// Returns true if the wait for readiness was ended, and no thread has noticed it.
     pub(crate) fn is_woken(&self) -> bool {
         self.is_woken
     }
 
-    /// Whether a poll would report something.
+    /// Returns true if a poll would report something.
     pub(crate) fn is_ready(&self) -> bool {
         self.is_woken || !self.listed.is_empty() || self.wires.as_ref().is_some_and(Wires::is_ready)
     }
 
-    /// Reports what became ready, once each, a part of it at a time and in random order.
+    /// Reports the sockets that became ready, once each. A poll reports a part of them, in random order.
     pub(crate) fn poll(&mut self, ready: &mut Vec<Readiness>) {
         if std::mem::take(&mut self.is_woken) {
             ready.push(Readiness::Woken);
@@ -509,7 +510,7 @@ impl Network {
 
     // ----------------------------------------------------------------------------------------------------- state
 
-    /// When the peer's end or reset arrived at the server, if it has.
+    /// Returns when the peer's end or reset arrived at the server, if it has.
     pub(crate) fn left_at(&self, number: usize) -> Option<Micros> {
         let connection = &self.connections[number];
         let ended = match connection.to_server.end {
@@ -519,12 +520,12 @@ impl Network {
         [ended, connection.reset_of_server.here()].into_iter().flatten().min()
     }
 
-    /// Whether the peer has left, as far as the server can know, or the server has cut the connection itself.
+    /// Returns true if the peer has left, as far as the server can know, or the server has cut the connection itself.
     pub(crate) fn has_left_or_was_cut(&self, number: usize) -> bool {
         self.connections[number].is_cut || self.left_at(number).is_some()
     }
 
-    /// Whether the server has received that a client has reset the exchange of a request.
+    /// Returns true once the server has received the client's reset of the exchange of a request.
     pub(crate) fn has_received_reset(&self, id: usize) -> bool {
         self.resets.get(&id).is_some_and(|&(number, end)| self.taken(number) >= end)
     }

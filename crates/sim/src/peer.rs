@@ -1,5 +1,5 @@
-//! Peers: simulated clients, built on the client role of [`wire`], or on [`crate::exchanges`] where many exchanges share
-//! a connection. Each sends requests and reads answers at its own pace. Some leave, stall or vanish on the way.
+//! Peers: simulated clients, built on the client role of [`wire`], or on [`crate::exchanges`] if many exchanges share a
+//! connection. Each sends requests and reads answers at its own pace. Some leave, stall or vanish on the way.
 
 use crate::clock::{Micros, Shared};
 use crate::exchanges::Exchanges;
@@ -40,8 +40,8 @@ pub(crate) struct Peer {
     pub(crate) connection: Option<usize>,
     pub(crate) round: u64,
     connected_at: Micros,
-    /// All bytes that it would send, and where each request begins, its head ends, and it ends. With frames, what it
-    /// has written so far.
+    /// All bytes that it would send; with frames, the bytes that it has written so far. `places` has the offsets of the
+    /// requests.
     out: Vec<u8>,
     pub(crate) places: Vec<Place>,
     pub(crate) sent: usize,
@@ -50,7 +50,7 @@ pub(crate) struct Peer {
     may_read_at: Micros,
     /// When the head of the current request had been sent.
     head_left_at: Option<(usize, Micros)>,
-    /// Whether `100 Continue` has arrived for the request that is to be answered next.
+    /// True if `100 Continue` has arrived for the request that is to be answered next.
     is_told_to_continue: bool,
     /// The requests for which it has arrived.
     pub(crate) told_to_continue: Vec<usize>,
@@ -62,15 +62,15 @@ pub(crate) struct Peer {
     pub(crate) ending: Option<Ending>,
     /// The misbehaviour that it has carried out.
     pub(crate) acted: Option<(Micros, Act)>,
-    /// Whether the server's bytes were malformed, or stopped within an answer.
+    /// True if the server's bytes were malformed, or stopped within an answer.
     pub(crate) is_broken: bool,
-    /// Whether it ignores what comes after the last answer.
+    /// True if it ignores the input after the last answer.
     is_deaf: bool,
     /// Its exchanges, if there may be many at a time.
     pub(crate) exchanges: Option<Exchanges>,
 }
 
-/// Where a request lies in all bytes that a peer sends.
+/// The offsets of a request in all bytes that a peer sends: its start, the end of its head, and its end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) start: usize,
@@ -118,7 +118,7 @@ impl Peer {
         }
     }
 
-    /// Does what can be done now. Returns when it wants to act again if nothing happens before.
+    /// Carries out everything that the peer can do now. Returns when it wants to act again if nothing happens before.
     pub(crate) fn act(&mut self, network: &mut Network) -> Option<Micros> {
         let now = self.shared.now();
         if self.ending.is_some() {
@@ -197,7 +197,7 @@ impl Peer {
 
     // ----------------------------------------------------------------------------------------------------- sending
 
-    /// Sends what may be sent now; returns when it may send more.
+    /// Sends the bytes that it may send now; returns when it may send more.
     fn send(&mut self, connection: usize, network: &mut Network) -> Micros {
         let now = self.shared.now();
         if self.has_done(Act::HalfClose) || self.has_done(Act::StallSending) {
@@ -240,7 +240,7 @@ impl Peer {
         Micros::MAX
     }
 
-    /// Up to which byte it may send, and when it may send more, as far as that depends on time.
+    /// Returns the offset up to which it may send, and when it may send more, as far as that depends on time.
     fn may_send(&self) -> (usize, Micros) {
         let now = self.shared.now();
         let answered = self.answers.len();
@@ -276,7 +276,7 @@ impl Peer {
 
     // ----------------------------------------------------------------------------------------------------- reading
 
-    /// Reads what may be read now; returns when it may read more.
+    /// Reads the bytes that it may read now; returns when it may read more.
     fn read(&mut self, connection: usize, network: &mut Network) -> Micros {
         let now = self.shared.now();
         if self.has_done(Act::StallReading) || !network.peer_is_ready(connection) {
@@ -413,7 +413,7 @@ impl Peer {
         }
     }
 
-    /// Whether a part of an answer has arrived.
+    /// Returns true if a part of an answer has arrived.
     pub(crate) fn has_part(&self) -> bool {
         self.partial.is_some() || (!self.input.is_empty() && !self.is_deaf)
     }
@@ -425,7 +425,7 @@ impl Peer {
         }
         let has_all = match &self.exchanges {
             None => self.answers.len() == self.places.len(),
-            // What was written, such as a reset, is still to be sent.
+            // Frames that were written, such as a reset, may still have to be sent.
             Some(exchanges) => exchanges.are_over() && self.sent == self.out.len(),
         };
         if has_all {

@@ -1,10 +1,10 @@
-//! What a world consists of, drawn from its seed before anything happens: limits, conditions, threads, what each peer
-//! sends and how it behaves, and what the application does with each request.
+//! The plan of a world, drawn from its seed before anything happens: limits, conditions, threads, the bytes and the
+//! behaviour of each peer, and the application's script for each request.
 //!
-//! The kinds of trouble of a world are drawn first (*swarm testing*): a world with all of them at once would hide what
-//! shows only where most things go well.
+//! The kinds of trouble of a world are drawn first (*swarm testing*): a world with all of them at once would hide
+//! faults that show only if most things go well.
 //!
-//! The file is long, because it is one sequence of draws: what is drawn later depends on what was drawn before.
+//! The file is long, because it is one sequence of draws: later draws depend on earlier ones.
 
 use crate::clock::{MILLI, Micros, SECOND};
 use crate::net::{Conditions, Medium};
@@ -16,7 +16,7 @@ use std::time::Duration;
 /// Everything that is decided in advance.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    /// Whether connections speak the protocol of [`crate::frames`] instead of HTTP/1.
+    /// True if connections speak the protocol of [`crate::frames`] instead of HTTP/1.
     pub(crate) is_multiplexed: bool,
     pub(crate) config: Config,
     pub(crate) medium: Medium,
@@ -29,26 +29,26 @@ pub(crate) struct Plan {
     pub(crate) grain: Micros,
     /// A notified thread arrives within this time.
     pub(crate) wake_time: Micros,
-    /// Whether the rest of the process opens and closes files.
+    /// True if the rest of the process opens and closes files.
     pub(crate) has_files: bool,
     pub(crate) connections: Vec<PeerPlan>,
     pub(crate) requests: Vec<RequestPlan>,
     /// When the server begins to drain.
     pub(crate) drain: Option<Micros>,
-    /// When the server is told to stop, and possibly once more, with less time.
+    /// The orders to stop that the server gets: none, one, or a second one later with less time.
     pub(crate) stops: Vec<Stop>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stop {
     pub(crate) at: Micros,
-    /// How long it has to stop.
+    /// The time that the server has to stop.
     pub(crate) limit: Option<Duration>,
-    /// How long idle connections may still send a request.
+    /// The time for which idle connections may still send a request.
     pub(crate) grace: Duration,
 }
 
-/// How many bytes at a time, and the pauses between.
+/// The number of bytes at a time, and the pauses between.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     pub(crate) burst: usize,
@@ -101,20 +101,20 @@ pub(crate) enum Act {
     StallReading,
 }
 
-/// What the client does with one exchange of a multiplexed connection.
+/// The client's behaviour in one exchange of a multiplexed connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExchangePlan {
     /// When the client resets it.
     pub(crate) resets: Option<ResetTrigger>,
-    /// How many bytes of the response it takes beyond the window that each exchange has at first.
+    /// The bytes of the response that it takes beyond the window that each exchange has at first.
     pub(crate) extra: u32,
-    /// How many bytes of those that it has read it lets the server send again, at a time; with 0 it takes no more.
+    /// The bytes that it lets the server send again at a time, after it has read as many; with 0 it takes no more.
     pub(crate) grants: Pace,
     /// Most bytes of the request's body in one frame.
     pub(crate) part: usize,
-    /// It sends no more than so many bytes of the request's body, and not its end.
+    /// The bytes of the request's body after which it stops sending. It never sends the body's end.
     pub(crate) stalls_at: Option<usize>,
-    /// It sends more of the request's body than the server takes.
+    /// True if it sends more of the request's body than the server takes.
     pub(crate) overruns: bool,
 }
 
@@ -142,9 +142,9 @@ pub(crate) enum Garbage {
 pub(crate) struct RequestPlan {
     pub(crate) is_head: bool,
     pub(crate) is_old: bool,
-    /// Whether it asks for the close of the connection.
+    /// True if it asks for the close of the connection.
     pub(crate) asks_to_close: bool,
-    /// How long it waits for `100 Continue` before it sends the body, at most; `Micros::MAX`: forever.
+    /// The longest time for which it waits for `100 Continue` before it sends the body; `Micros::MAX`: forever.
     pub(crate) waits_for_continue: Option<Micros>,
     pub(crate) garbage: Option<Garbage>,
     pub(crate) body: usize,
@@ -154,26 +154,26 @@ pub(crate) struct RequestPlan {
     pub(crate) head: usize,
     /// With frames, `bytes` is the head alone.
     pub(crate) exchange: Option<ExchangePlan>,
-    /// Whether the application panics when the head arrives.
+    /// True if the application panics when the head arrives.
     pub(crate) panics: bool,
     /// The deadline of its call.
     pub(crate) deadline: Option<Micros>,
     pub(crate) script: Script,
 }
 
-/// What the application does with a request.
+/// The application's script for a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Script {
     pub(crate) status: u16,
     pub(crate) declared: Option<u64>,
     pub(crate) closes: bool,
-    /// Whether it writes within the call, and cannot be suspended while its peer is slow.
+    /// True if it writes within the call, and cannot be suspended while its peer is slow.
     pub(crate) writes: bool,
-    /// Whether it writes on although its peer does not read. What it writes stays in memory.
+    /// True if it writes on although its peer does not read. Its output stays in memory.
     pub(crate) ignores_room: bool,
-    /// Whether output that its peer does not read goes to a file, instead of blocking the call.
+    /// True if output that its peer does not read goes to a file, instead of blocking the call.
     pub(crate) relieves: bool,
-    /// How long it waits for its peer within the call, at most; then the wait is ended.
+    /// The longest time for which it waits for its peer within the call; then the wait is ended.
     pub(crate) patience: Option<Micros>,
     pub(crate) ops: Vec<Op>,
 }
@@ -206,7 +206,7 @@ pub(crate) enum Op {
     Hang,
 }
 
-/// The number of a request's own body.
+/// Returns the number of a request's own body.
 pub(crate) fn upload(id: usize) -> usize {
     id + 100_000
 }
@@ -239,7 +239,7 @@ impl Swarm {
         Self {
             multiplexed: one_in(3),
             resetting: one_in(2),
-            // Where no time limit ends a connection, each peer has to leave on its own.
+            // If no time limit ends a connection, each peer has to leave on its own.
             vanishing: !timeless && one_in(3),
             leaving: one_in(2),
             half_closing: one_in(3),
@@ -259,7 +259,7 @@ impl Swarm {
 }
 
 impl Script {
-    /// Number of body bytes that all operations write together.
+    /// Returns the number of body bytes that all operations write together.
     pub(crate) fn length(&self) -> usize {
         let of = |op: &Op| match op {
             Op::Write(length) | Op::File { length, .. } => *length,
@@ -270,12 +270,12 @@ impl Script {
 }
 
 impl RequestPlan {
-    /// Whether the application's answer has no body.
+    /// Returns true if the application's answer has no body.
     pub(crate) fn is_bodiless(&self) -> bool {
         self.is_head || matches!(self.script.status, 204 | 304)
     }
 
-    /// Whether the answer ends with its connection.
+    /// Returns true if the answer ends with its connection.
     pub(crate) fn is_until_close(&self) -> bool {
         self.is_old && self.script.declared.is_none() && !self.is_bodiless()
     }
@@ -340,7 +340,7 @@ impl Plan {
         plan
     }
 
-    /// Lets the engine have real sockets, whose system calls fail only for what the clients do.
+    /// Gives the engine real sockets, whose system calls fail only because of the clients' actions.
     pub(crate) fn put_on_sockets(&mut self, rng: &mut Rng) {
         let buffer = |rng: &mut Rng| rng.bool().then(|| rng.usize(8 << 10..64 << 10));
         self.medium = if rng.u8(0..3) == 0 {
@@ -386,7 +386,7 @@ impl Plan {
         }
     }
 
-    /// Whether ticks do more than send coalesced output.
+    /// Returns true if ticks do more than send coalesced output.
     pub(crate) fn is_serviced(&self) -> bool {
         !self.config.health_path.is_empty() || self.requests.iter().any(|request| request.deadline.is_some())
     }
@@ -422,7 +422,7 @@ fn pick<T: Copy>(from: &[T], rng: &mut Rng) -> T {
     from[rng.usize(0..from.len())]
 }
 
-/// A number of bytes, small or large with equal probability.
+/// Draws a number of bytes, small or large with equal probability.
 fn size(swarm: &Swarm, rng: &mut Rng) -> usize {
     match rng.u8(0..8) {
         0 => 0,
@@ -448,7 +448,7 @@ fn peer(swarm: &Swarm, busy: Micros, config: &Config, requests: &mut Vec<Request
         }
     }
     let slow = |length: usize, rng: &mut Rng| {
-        // One byte per second, where the transfer ends in finite time.
+        // One byte per second for a short transfer, and more for a long one, so that it ends in finite time.
         let burst = if length < 300 { 1 } else { rng.usize(1..=1 + length / 100) };
         Pace { burst, pause: pick(&[SECOND, SECOND, 300 * MILLI, 7 * SECOND], rng) }
     };
@@ -538,7 +538,7 @@ fn request(id: usize, swarm: &Swarm, busy: Micros, config: &Config, rng: &mut Rn
     request
 }
 
-/// A request of a multiplexed connection.
+/// Draws a request of a multiplexed connection.
 fn framed_request(id: usize, swarm: &Swarm, busy: Micros, config: &Config, rng: &mut Rng) -> RequestPlan {
     let garbage = (swarm.garbage && rng.u8(0..15) == 0).then_some(Garbage::Head(400));
     let is_head = garbage.is_none() && rng.u8(0..10) == 0;

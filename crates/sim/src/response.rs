@@ -1,4 +1,4 @@
-//! What scripted applications answer, in the simulator's worlds and in the engine's own tests.
+//! The responses of scripted applications, in the simulator's worlds and in the engine's own tests.
 
 use std::fs::File;
 use std::io::Write;
@@ -7,13 +7,15 @@ use wire::message::Draft;
 /// Bytes before the part of a response in its [`file`], which no response has.
 const BEFORE: &[u8] = b"not this";
 
-/// Bytes `from` to `from + length` of body number `id`. The bytes differ at each position and for each body.
+/// Returns the bytes `from` to `from + length` of body number `id`. The bytes differ at each position and for each
+/// body.
 pub fn pattern(id: usize, from: usize, length: usize) -> Vec<u8> {
     let of = |place: usize| ((place as u64 ^ (id as u64) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
     (from..from + length).map(of).collect()
 }
 
-/// A file with such bytes of the [`pattern`], without the last `missing` of them, and the offset at which they begin.
+/// Returns a file with these bytes of the [`pattern`], without the last `missing` of them, and the offset at which they
+/// begin.
 ///
 /// # Panics
 /// If the directory of temporary files is full.
@@ -24,7 +26,7 @@ pub fn file(id: usize, from: usize, length: usize, missing: usize) -> (File, u64
     (file, BEFORE.len() as u64)
 }
 
-/// The head of a response, with the Content-Length that its application declares.
+/// Returns the head of a response, with the Content-Length that its application declares.
 ///
 /// # Panics
 /// If the status or a field is malformed.

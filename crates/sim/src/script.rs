@@ -1,4 +1,4 @@
-//! The application: the operations of a call, and what has to hold during them.
+//! The application: the operations of a call, and the checks during them.
 
 use crate::app::{CallEnd, Chunk, Job, Returnable, SuspendedCall};
 use crate::clock::MILLI;
@@ -12,7 +12,7 @@ use std::rc::Rc;
 use wire::message::Draft;
 
 impl<P: Protocol> World<P> {
-    /// Checks what the engine reports of the peer's presence.
+    /// Checks the engine's report of the peer's presence.
     fn check_peer_left(&self, job: &Job, ticket: &Ticket) {
         let reported = self.engine().has_peer_left(ticket);
         let has_left = self.network.borrow().has_left_or_was_cut(job.connection);
@@ -261,7 +261,7 @@ impl<P: Protocol> World<P> {
         Step::Next(job)
     }
 
-    /// The application fails: an error page if nothing was sent yet, otherwise a cut.
+    /// Lets the application fail: the client gets an error page if nothing was sent yet, otherwise a cut.
     pub(crate) fn raise(&mut self, mut job: Job, status: u16) {
         let Some(ticket) = job.ticket.take() else { return };
         let is_refused = self.engine_mut().reply(&ticket, |reply| reply.refuse(status, "It has failed."));
@@ -304,14 +304,15 @@ impl<P: Protocol> World<P> {
         }
     }
 
-    /// Whether the exchange of a running call may have been ended by its client, or because its client reads too slowly.
+    /// Returns true if a call's exchange may have ended without the application: its client reset it, a time limit
+    /// ended a connection, or its file was missing.
     pub(crate) fn may_be_reset(&self, id: usize) -> bool {
         self.network.borrow().resets.contains_key(&id)
             || self.engine().statistics().timeouts > 0
             || self.has_missing_file(id)
     }
 
-    /// Checks that a woken call finds what it waited for.
+    /// Checks that a call that waited for room for output finds it when it is woken.
     pub(crate) fn check_wake(&mut self, job: &Job, for_input: bool) {
         let Some(ticket) = &job.ticket else { return };
         let is_full = self.engine_mut().reply(ticket, |reply| reply.is_full() && !reply.is_gone());
@@ -339,7 +340,7 @@ impl<P: Protocol> World<P> {
             (network.sent_on(job.connection), network.history(job.connection).full_since.is_some())
         };
         self.engine_mut().reply(ticket, |reply| reply.flush());
-        // With many exchanges, what another call has just written is sent too.
+        // With many exchanges, the output that another call has just written is sent too.
         if !P::MULTIPLEXED && !was_full && self.network.borrow().sent_on(job.connection) > sent {
             self.shared.fail(|| format!("a part of the answer to {} is deferred while the application works", job.id));
         }

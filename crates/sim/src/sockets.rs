@@ -30,7 +30,7 @@ pub fn listen(send_buffer: Option<usize>) -> (OwnedFd, Address) {
     (listener.into(), Address::Tcp(address))
 }
 
-/// A listening Unix socket.
+/// Creates a listening Unix socket.
 ///
 /// # Panics
 /// If there is a file at `path`.

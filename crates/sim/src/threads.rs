@@ -1,31 +1,31 @@
-//! What the simulated threads are doing.
+//! The states of the simulated threads.
 
 use crate::app::Job;
 use crate::clock::Micros;
 use engine::Pace;
 use engine::scheduler::StartedCall;
 
-/// What a thread does.
+/// The state of a thread.
 #[derive(Debug)]
 pub(crate) enum State {
     /// The thread has not been started, or is handled at this moment.
     Absent,
-    /// It was started and has not arrived.
+    /// The thread was started and has not arrived.
     Starting,
     Following,
-    /// It was notified and has not arrived.
+    /// The thread was notified and has not arrived.
     Notified,
-    /// It waits for the poller. `at_once`: without the GIL, since it was notified.
+    /// The thread waits for the poller. `at_once`: without the GIL, since it was notified.
     Polling {
         at_once: bool,
     },
-    /// It has waited without the GIL, and waits for the GIL.
+    /// The thread has waited without the GIL, and waits for the GIL.
     TakingGil,
-    /// It runs a call.
+    /// The thread runs a call.
     InCall(Job, Activity),
-    /// Its call is completed, and the rules do not know it yet.
+    /// The thread's call is completed, and the rules do not know it yet.
     Completing,
-    /// It has exited.
+    /// The thread has exited.
     Exited,
 }
 
@@ -46,9 +46,9 @@ pub(crate) struct Worker {
     pub(crate) round: u64,
     /// The call that the thread runs.
     pub(crate) started_call: Option<StartedCall>,
-    /// For how long the thread has been blocked in this call.
+    /// The time for which the thread has been blocked in this call.
     pub(crate) blocked: Micros,
-    /// Since when it waits within a call, and when the wait ends if nothing ends it before.
+    /// The time since which it waits within a call, and the time at which the wait ends if nothing ends it before.
     pub(crate) waits_since: Micros,
     pub(crate) wait_ends_at: Option<Micros>,
     pub(crate) has_timed_out: bool,

@@ -18,10 +18,10 @@ use std::time::Duration;
 
 /// Longer than any wait or slow operation of a peer.
 const QUIET: Micros = 24 * 3600 * SECOND;
-/// How long the world waits for calls that hang.
+/// The time for which the world waits for calls that hang.
 const PATIENCE: Micros = 1200 * SECOND;
 
-/// What has happened in a world.
+/// The counters of a world.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Connections accepted.
@@ -92,9 +92,9 @@ pub(crate) struct World<P: Protocol> {
     pub(crate) connections: Vec<Peer>,
     /// The peer of each request.
     owners: Vec<usize>,
-    /// When the server was told to stop, and when it has to be over at the latest.
+    /// The time of the order to stop the server, and the time at which it has to be stopped at the latest.
     pub(crate) stopped: Option<(Micros, Micros)>,
-    /// Since when no connection is kept alive after its response.
+    /// The time since which no connection is kept alive after its response.
     pub(crate) draining_since: Option<Micros>,
     /// The world has ended before everything came to its end.
     pub(crate) is_unfinished: bool,
@@ -179,7 +179,7 @@ impl<P: Protocol> World<P> {
             && let Some(event) = self.shared.advance()
         {
             self.process(event);
-            // What a tick sends is carried at once, and a call of an hour has millions of ticks.
+            // A tick's output is carried at once, and a call of an hour has millions of ticks.
             if !matches!(event, Event::Tick(_)) {
                 self.network.borrow_mut().carry();
             }
@@ -304,7 +304,7 @@ impl<P: Protocol> World<P> {
         self.after_step();
     }
 
-    /// The rest of the process opens files, or closes them, for some seconds.
+    /// Opens files for the rest of the process, or closes them, for some seconds.
     fn open_files(&mut self) {
         let free = self.plan.conditions.descriptors;
         let count = if self.shared.one_in(2) { 0 } else { self.shared.index(free + 1) };
@@ -317,7 +317,7 @@ impl<P: Protocol> World<P> {
         }
     }
 
-    /// The patience of a peer whose request was ready ends. It leaves if the request still waits.
+    /// Ends the patience of a peer whose request was ready. The peer leaves if the request still waits.
     fn end_patience(&mut self, id: usize) {
         let peer = &mut self.connections[self.owners[id]];
         let Some((Trigger::Waited(patience), _)) = peer.plan.acts else { return };
@@ -357,12 +357,12 @@ impl<P: Protocol> World<P> {
         &mut self.rules.source_mut().records
     }
 
-    /// The engine's clock.
+    /// Returns the time of the engine's clock.
     pub(crate) fn now(&self) -> Now {
         self.rules.source().clock()
     }
 
-    /// Describes what is left, for the report of a failure.
+    /// Describes the remaining state, for the report of a failure.
     pub(crate) fn describe(&self) -> String {
         let (statistics, due) = (self.engine().statistics(), self.engine().due());
         format!("{statistics:?} at {}, next due at {due:?}", moment(self.shared.now()))

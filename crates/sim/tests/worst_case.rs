@@ -19,7 +19,7 @@ fn peak() -> u64 {
 
 /// Steps that an element of a protocol takes at least. This build counts elements.
 fn steps_of_element(protocol: Protocol) -> f64 {
-    // Those of the others include bytes that are discarded behind a refused request.
+    // The elements of the other protocols include bytes that the engine discards after a refused request.
     if protocol == Protocol::WebSocket { 20.0 } else { 2.0 }
 }
 

@@ -72,7 +72,7 @@ def test_an_upload_that_goes_to_a_file_lets_other_threads_run(monkeypatch: pytes
         head = b'--b\r\nContent-Disposition: form-data; name="f"; filename="f"\r\n\r\n'
         body = head + content + b"\r\n--b--\r\n"
         before = turns[0]
-        # The system decides which thread runs after a write: an upload on a busy machine may end before the other's turn.
+        # The system chooses the thread that runs after a write: one upload may end before the other thread runs.
         for _ in range(100):
             form = multipart.parse(iter([body[at : at + 65536] for at in range(0, len(body), 65536)]), "b", limits)
             assert form.files["f"][0].size == len(content)

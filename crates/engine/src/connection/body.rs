@@ -1,4 +1,4 @@
-//! How the body of a request comes: as a whole before the application is called, or as it reads.
+//! Receiving the body of a request: as a whole before the application is called, or as the application reads it.
 
 use super::Connection;
 use crate::app::{App, Refusal, Report};
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use std::io::{self, ErrorKind};
 use wire::message::{BodyLength, Fault};
 
-/// Why the bytes that are here were read no further.
+/// The reason for reading the received bytes no further.
 enum Stop {
     More,
     End,
@@ -18,10 +18,11 @@ enum Stop {
 }
 
 impl<A: App> Connection<A> {
-    /// Reads what is here of the body of the only exchange; at its end the request is ready. Returns the bytes used.
+    /// Reads the received part of the body of the only exchange; at its end the request is ready. Returns the bytes
+    /// used.
     ///
-    /// Chunks that came together are kept together: a body may come in chunks of one byte, and each would otherwise be
-    /// a write to its file.
+    /// Chunks that arrived together are kept together: a body may arrive in chunks of one byte, and each would
+    /// otherwise be a write to its file.
     pub(super) fn body(
         &mut self,
         input: &[u8],
@@ -30,7 +31,7 @@ impl<A: App> Connection<A> {
     ) -> (usize, Option<(Index, A::Request)>) {
         let mut chunks = std::mem::take(&mut context.chunks);
         chunks.clear();
-        // What lies in the input in one piece is not copied twice.
+        // A part that is contiguous in the input is not copied twice.
         let mut only: &[u8] = &[];
         let (mut used, mut steps) = (0, 0);
         let stop = loop {
@@ -118,7 +119,7 @@ impl<A: App> Connection<A> {
     pub(super) fn spool_failed(&mut self, index: Index, error: io::Error, context: &mut EngineContext<A>, app: &mut A) {
         let status = match error.kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => 507,
-            // No descriptor is left for a file: others will give theirs back.
+            // No descriptor is left for a file; other users of descriptors will close theirs.
             _ if matches!(Errno::from_io_error(&error), Some(Errno::MFILE | Errno::NFILE)) => 503,
             _ => 500,
         };
@@ -126,7 +127,7 @@ impl<A: App> Connection<A> {
         self.refuse_request(index, Refusal::of_status(status), context, app);
     }
 
-    /// Takes a part of the body of the only exchange, whose request is answered.
+    /// Takes a part of the body of the only exchange, whose request is being answered.
     pub(super) fn take_in(&mut self, input: &[u8], context: &mut EngineContext<A>, app: &mut A) -> usize {
         let exchange = &mut self.exchanges.first;
         let Some(incoming) = &mut exchange.incoming else { return 0 };
@@ -138,20 +139,21 @@ impl<A: App> Connection<A> {
         used
     }
 
-    /// The rest of the body that a call reads will not come.
+    /// Ends the body that a call reads, because the rest will not arrive, and wakes the call.
     pub(super) fn break_body(&mut self, index: Index, refusal: Refusal, app: &mut A) {
         self.end_body(index, refusal);
         self.exchanges.at(index).wake(Awaited::INPUT, app);
     }
 
-    /// The same, where nothing can be waiting for it.
+    /// Ends the body of an exchange, because the rest will not arrive, without waking a call.
     pub(super) fn end_body(&mut self, index: Index, refusal: Refusal) {
         if let Some(incoming) = &mut self.exchanges.at(index).incoming {
             incoming.end(refusal);
         }
     }
 
-    /// Reads what has arrived of a body. Afterwards there may be room for more: the connection has to be driven.
+    /// Reads the part of a body that has arrived. Afterwards there may be room for more: the connection has to be
+    /// driven.
     pub(crate) fn read(&mut self, index: Index, buffer: &mut [u8], context: &mut EngineContext<A>) -> Input {
         let exchange = self.exchanges.at(index);
         let Some(incoming) = &mut exchange.incoming else { return Input::End };

@@ -1,4 +1,4 @@
-//! The calls of a connection: how they go out, write, wait in the middle, and come back.
+//! The calls of a connection: how they start, write, wait in the middle, and return.
 
 use super::{BUSY, Closing, Connection, Lifecycle, NextAction};
 use crate::app::{App, Progress};
@@ -11,7 +11,8 @@ use crate::transport::Transport;
 use wire::message::Fault;
 
 impl<A: App> Connection<A> {
-    /// Whether nothing has been said in answer to a request, and its client is there to hear it.
+    /// Returns true if the call of a request is running, no part of its response has been written, and its client has
+    /// not been found to be gone.
     pub(crate) fn is_unanswered(&self, index: Index) -> bool {
         let exchange = self.exchanges.get(index);
         exchange.is_some_and(|exchange| {
@@ -19,25 +20,25 @@ impl<A: App> Connection<A> {
         })
     }
 
-    /// Whether what a call writes goes nowhere.
+    /// Returns true if the output of a call is discarded.
     pub(crate) fn is_detached(&self, index: Index) -> bool {
         self.exchanges.get(index).is_none_or(|exchange| matches!(exchange.state, State::Detached(_)))
     }
 
-    /// A request has to wait for a thread that calls the application.
+    /// Has a request wait for a thread that calls the application.
     pub(crate) fn enqueue(&mut self, index: Index, request: A::Request, context: &mut EngineContext<A>) {
         let exchange = self.exchanges.at(index);
         let State::Running(facts) = exchange.state else { return };
         exchange.state = State::Queued(Box::new(Queued { request, facts }));
         context.queued += 1;
-        // What was composed before it does not wait as long.
+        // Output that was composed before this request need not wait as long.
         self.flush(context);
         self.set_deadlines(context);
         self.store(context);
     }
 
-    /// The request that waits is to be answered now. `None` if its client has left meanwhile: it is told to try again,
-    /// in case that it has only ended its side, and the connection has to be driven.
+    /// Returns the waiting request, which is to be answered now. `None` if its client has left meanwhile: the engine
+    /// then tells the client to try again, in case it has only ended its side, and the connection has to be driven.
     pub(crate) fn dequeue(&mut self, index: Index, context: &mut EngineContext<A>, app: &mut A) -> Option<A::Request> {
         if !self.is_queued(index) {
             return None;
@@ -55,7 +56,7 @@ impl<A: App> Connection<A> {
         Some(queued.request)
     }
 
-    /// A response that was suspended goes on.
+    /// Continues a suspended response.
     pub(super) fn resume(&mut self, index: Index, context: &mut EngineContext<A>) -> NextAction<A> {
         let exchange = self.exchanges.at(index);
         match std::mem::replace(&mut exchange.state, State::Free) {
@@ -72,7 +73,7 @@ impl<A: App> Connection<A> {
         }
     }
 
-    /// A response that goes on because a message has come has to wait for a thread.
+    /// Has a response that continues because a message has arrived wait for a thread.
     pub(crate) fn enqueue_message(&mut self, index: Index, response: A::Response, context: &mut EngineContext<A>) {
         let exchange = self.exchanges.at(index);
         let State::Running(facts) = exchange.state else { unreachable!("it was resumed") };
@@ -81,7 +82,7 @@ impl<A: App> Connection<A> {
         context.queued += 1;
     }
 
-    /// The response whose message waits for a thread has one; `None` if none waits.
+    /// Returns the response whose message has waited for a thread, which there is now; `None` if no message waits.
     pub(crate) fn dequeue_message(&mut self, index: Index, context: &mut EngineContext<A>) -> Option<A::Response> {
         if !self.exchanges.get(index).is_some_and(Exchange::has_queued_message) {
             return None;
@@ -93,7 +94,7 @@ impl<A: App> Connection<A> {
         }
     }
 
-    /// Lends what a response is written with.
+    /// Calls `write` with a `Reply`, through which the response is written.
     pub(crate) fn reply<R>(
         &mut self,
         index: Index,
@@ -103,7 +104,7 @@ impl<A: App> Connection<A> {
         let call = self.call(index);
         let exchange = self.exchanges.at(index);
         let facts = match &exchange.state {
-            // Nothing of HTTP may stand among its frames.
+            // No bytes of HTTP may get between the frames of a WebSocket.
             State::Running(facts) if exchange.has_websocket() => {
                 let facts = *facts;
                 return self.reply_to_none(index, facts, context, write);
@@ -150,7 +151,7 @@ impl<A: App> Connection<A> {
         result
     }
 
-    /// Writing has shown that the client of a call is gone, or that the response cannot be sent.
+    /// Handles a write that has shown that the client of a call is gone, or that the response cannot be sent.
     #[cold]
     fn lose(&mut self, index: Index, loss: Loss, context: &mut EngineContext<A>) {
         self.end_body(index, Fault::Truncated.into());
@@ -166,7 +167,7 @@ impl<A: App> Connection<A> {
         }
     }
 
-    /// Takes note of how far the application got with a call. The connection has to be driven then.
+    /// Records how far the application got with a call. The connection has to be driven then.
     pub(crate) fn complete(&mut self, index: Index, progress: Progress<A::Response>, context: &mut EngineContext<A>) {
         let call = self.call(index);
         let is_multiplexed = self.is_multiplexed();
@@ -179,7 +180,7 @@ impl<A: App> Connection<A> {
         }
         let State::Running(facts) = exchange.state else {
             debug_assert!(exchange.is_out(), "a ticket is for an exchange whose call is out");
-            // What was read ahead of the application counts as body memory until it is dropped.
+            // Bytes that were read ahead of the application count as body memory until they are dropped.
             if self.is_multiplexed() {
                 self.end_detached(index);
             } else {
@@ -210,7 +211,7 @@ impl<A: App> Connection<A> {
             }
             Progress::Done => {
                 context.observer.answered(call);
-                // Where nothing has taken the rest of a body, it is not known where the next request begins.
+                // If the rest of a body has not been read, the beginning of the next request is unknown.
                 let is_body_left = exchange.incoming.take().is_some_and(|incoming| !incoming.has_ended());
                 if is_multiplexed {
                     return self.complete_exchange(index, is_body_left, facts, context);
@@ -243,7 +244,7 @@ impl<A: App> Connection<A> {
         }
     }
 
-    /// A call waits in the middle until there is input, or its end.
+    /// Has a call wait in the middle until there is input, or the input ends.
     pub(crate) fn wait_for_input(
         &mut self,
         index: Index,
@@ -261,8 +262,8 @@ impl<A: App> Connection<A> {
         self.set_deadlines(context);
     }
 
-    /// A call waits in the middle until the client has taken all output, or is gone. The connection has to be driven then,
-    /// because some of it may not have been sent at all.
+    /// Has a call wait in the middle until the client has taken all output, or is gone. The connection has to be driven
+    /// then, because some of the output may not have been sent at all.
     pub(crate) fn wait_for_output(&mut self, index: Index, waiter: A::Waiter, app: &mut A) {
         let has_output = self.has_output() || self.exchanges.at(index).has_backlog();
         let is_over = self.has_awaited_of_websocket(index, Awaited::OUTPUT).unwrap_or(!has_output);
@@ -272,8 +273,8 @@ impl<A: App> Connection<A> {
         self.exchanges.at(index).waiter = Some((Awaited::OUTPUT, waiter));
     }
 
-    /// A call waits in the middle for any of these. Returns whether the connection has to be driven then, because some output
-    /// may not have been sent at all.
+    /// Has a call wait in the middle for any of `awaited`. Returns true if the connection has to be driven then,
+    /// because some output may not have been sent at all.
     pub(crate) fn wait_for_any(
         &mut self,
         index: Index,
@@ -295,7 +296,7 @@ impl<A: App> Connection<A> {
         }
         self.exchanges.at(index).waiter = Some((awaited, waiter));
         if of_websocket.is_some() {
-            // Whether it is read, and its deadlines, do not depend on who waits.
+            // The reading and the deadlines of a WebSocket do not depend on which call waits.
             return false;
         }
         self.set_deadlines(context);
@@ -312,14 +313,14 @@ impl<A: App> Connection<A> {
         }
     }
 
-    /// The call is over. Should it still wait in the middle, there is nothing to wait for.
+    /// Wakes a call that is over, if it still waits in the middle, because there is nothing left to wait for.
     pub(crate) fn release(&mut self, index: Index, app: &mut A) {
         if let Some((_, waiter)) = self.exchanges.at(index).waiter.take() {
             app.wake(waiter);
         }
     }
 
-    /// The call waits no more, because it was told otherwise to stop.
+    /// Removes the waiter of a call that was told to stop in another way.
     pub(crate) fn stop_waiting(&mut self, index: Index) {
         self.exchanges.at(index).waiter = None;
     }

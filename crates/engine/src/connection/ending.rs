@@ -1,4 +1,4 @@
-//! How a connection ends, and what becomes of its exchanges.
+//! The end of a connection and of its exchanges.
 
 use super::{Closing, Connection, Lifecycle, NextAction};
 use crate::app::App;
@@ -8,8 +8,8 @@ use crate::transport::Transport;
 use wire::message::Fault;
 
 impl<A: App> Connection<A> {
-    /// The peer is gone, or must see that something is missing because a file could not be sent: the connection is over,
-    /// once the calls that are out for it come back.
+    /// Ends the connection because the peer is gone, or must see that something is missing because a file could not be
+    /// sent. The connection is over once its running calls have returned.
     pub(super) fn abort(&mut self, context: &mut EngineContext<A>, app: &mut A) -> NextAction<A> {
         if let Some(action) = self.abort_hijacked(context, app) {
             return action;
@@ -23,7 +23,8 @@ impl<A: App> Connection<A> {
         self.leave(context, app)
     }
 
-    /// Nothing more is to be said to the peer: the connection is over, once the calls that are out for it come back.
+    /// Ends the connection, because nothing more is to be sent to the peer. The connection is over once its running
+    /// calls have returned.
     pub(super) fn end_connection(&mut self, context: &mut EngineContext<A>, app: &mut A) -> NextAction<A> {
         if !self.has_calls() {
             return NextAction::Close;
@@ -34,7 +35,7 @@ impl<A: App> Connection<A> {
         self.leave(context, app)
     }
 
-    /// Keeps the connection for the calls that are out, without its peer.
+    /// Keeps the connection for its running calls, without its peer.
     pub(super) fn leave(&mut self, context: &mut EngineContext<A>, app: &mut A) -> NextAction<A> {
         self.lifecycle = Lifecycle::Gone;
         self.input.note_drained();
@@ -46,7 +47,8 @@ impl<A: App> Connection<A> {
         NextAction::Wait
     }
 
-    /// Gives up all exchanges that no call is out for, and tells the calls that are out that their client has gone.
+    /// Gives up all exchanges that have no running call, and, if `has_left`, tells running calls that their client has
+    /// gone.
     pub(super) fn release_exchanges(&mut self, has_left: bool, context: &mut EngineContext<A>, app: &mut A) {
         if !self.is_multiplexed() {
             return self.release_exchange(0, has_left, context, app);
@@ -56,7 +58,7 @@ impl<A: App> Connection<A> {
         }
     }
 
-    /// The same for one.
+    /// Gives up one exchange, or tells its call that the client has gone, as `release_exchanges` does for all.
     pub(super) fn release_exchange(
         &mut self,
         index: Index,
@@ -96,7 +98,7 @@ impl<A: App> Connection<A> {
         self.exchanges.remove(index);
     }
 
-    /// Cuts whatever is under way. The slot stays if a call is out.
+    /// Cuts all exchanges under way. The slot stays if a call is running.
     pub(crate) fn cut(&mut self, context: &mut EngineContext<A>, app: &mut A) -> NextAction<A> {
         let only_lingers = matches!(self.lifecycle, Lifecycle::Linger(_)) && !self.has_calls();
         if !self.is_between_requests() && !only_lingers {
@@ -113,7 +115,7 @@ impl<A: App> Connection<A> {
         NextAction::Close
     }
 
-    /// The connection is over: what was under way is given up.
+    /// Gives up the exchanges of a connection that is over.
     pub(super) fn finish(&mut self, context: &mut EngineContext<A>, app: &mut A) {
         if let Some(mut out) = self.send.composer.take() {
             out.clear();
@@ -126,7 +128,8 @@ impl<A: App> Connection<A> {
         }
     }
 
-    /// Code of ours panicked in driving it. Whether the slot has to be kept because a call is out.
+    /// Gives up a connection after a panic in the engine's code that drives it. Returns true if the slot has to be kept
+    /// because a call is running.
     pub(crate) fn give_up(&mut self, context: &mut EngineContext<A>, app: &mut A) -> bool {
         if self.has_calls() {
             self.abort(context, app);

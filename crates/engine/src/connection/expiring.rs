@@ -1,7 +1,7 @@
-//! A call that misses its deadline: the client gets its answer now, and what the call writes later is dropped.
+//! A call that misses its deadline: the client gets its answer now, and the engine drops the later output of the call.
 //!
-//! The call itself cannot be ended here. Its ticket stays valid and its exchange is kept, `Detached`, until it comes back.
-//! With a serial protocol the connection ends meanwhile, as behind any last response; the slot stays taken.
+//! The engine cannot end the call itself. Its ticket stays valid and its exchange is kept, `Detached`, until it
+//! returns. With a serial protocol the connection ends meanwhile, as after any last response; the slot stays taken.
 //!
 //! [`Connection::expire_call`] may run in the watchdog's thread, which does not hold the GIL. It drops nothing that the
 //! application gave to the engine and calls no method of [`App`].
@@ -20,20 +20,21 @@ use crate::reply::{Loss, Reply};
 use crate::statistics::Statistics;
 use crate::transport::Transport;
 
-/// What a client gets whose call has missed its deadline.
+/// The refusal sent to a client whose call has missed its deadline.
 const MISSED: Refusal = Refusal::of_status(504);
 
-/// What the client of a call got when the call missed its deadline.
+/// The response that a client got when its call missed its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expired {
     /// The page of `504 Gateway Timeout`; `body_bytes`: the length of its body.
     Answered {
-        /// Without framing.
+        /// The length of the body in bytes, without framing.
         body_bytes: u64,
     },
-    /// A part of the application's response, and the end of the exchange, so that it sees that the rest is missing.
+    /// A part of the application's response, and the end of the exchange, so that the client sees that the rest is
+    /// missing.
     Cut {
-        /// Of the part, without framing.
+        /// The length of the body's part in bytes, without framing.
         body_bytes: u64,
     },
     /// The whole response of the application, which had been written before: only the call has not ended.
@@ -43,7 +44,7 @@ pub enum Expired {
 }
 
 impl<A: App> Connection<A> {
-    /// The call is not expected to come back.
+    /// Records that the call is not expected to return.
     pub(crate) fn write_off(&mut self, index: Index) {
         if let State::Detached(Detached { cause: Cause::Expired { is_written_off }, .. }) =
             &mut self.exchanges.at(index).state
@@ -97,7 +98,7 @@ impl<A: App> Connection<A> {
         };
         self.lifecycle = Lifecycle::Closing(closing);
         if !self.has_output() && self.send_composed(&mut context.statistics) {
-            // All output has been sent: the client is told at once that this is the end.
+            // All output has been sent: signal the end to the client at once.
             if closing == Closing::Reset {
                 self.transport.cut();
             } else {
@@ -110,7 +111,7 @@ impl<A: App> Connection<A> {
         expired
     }
 
-    /// Lends what a response is written with that goes nowhere.
+    /// Calls `write` with a `Reply` whose output is discarded.
     pub(super) fn reply_to_none<R>(
         &mut self,
         index: Index,
@@ -126,7 +127,7 @@ impl<A: App> Connection<A> {
             out: &mut out,
             output: &mut Output::new(),
             deferred: &mut DeferredOutput::default(),
-            // What it writes must not change what the protocol knows of the connection.
+            // The output of the call must not change the protocol's state of the connection.
             protocol: &mut A::Protocol::default(),
             stream: exchange.stream,
             in_flight: &mut exchange.in_flight,

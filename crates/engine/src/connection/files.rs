@@ -1,4 +1,4 @@
-//! Sends what the file responder has answered.
+//! Sends the responses of the file responder.
 
 use super::{Closing, Connection, Lifecycle};
 use crate::app::{App, Report, RequestOf};
@@ -12,8 +12,8 @@ use crate::responder::{Answer, Body, Source};
 use wire::files::ByteRange;
 
 impl<A: App> Connection<A> {
-    /// Sends the response to the request that was read last. Nothing is read of the request's body, if it has one: a
-    /// connection of a serial protocol ends with the response then.
+    /// Sends the response to the request that was read last. The engine does not read the request's body, if there is
+    /// one: a connection of a serial protocol then ends with the response.
     pub(super) fn send_file(
         &mut self,
         stream: StreamId,
@@ -75,7 +75,7 @@ impl<A: App> Connection<A> {
 }
 
 impl Answer {
-    /// Bytes of the body that GET gets.
+    /// Returns the length in bytes of the body that a GET request gets.
     pub(super) fn body_bytes(&self) -> u64 {
         match &self.body {
             Body::Text(text) => text.len() as u64,
@@ -107,7 +107,7 @@ fn copy_body(body: &Body, out: &mut Vec<u8>) {
     }
 }
 
-/// Puts a body behind what waits to be sent.
+/// Appends a body to the output that waits to be sent.
 fn push_body<C: AsRef<[u8]>>(body: &Body, output: &mut Output<C>) {
     let push = |output: &mut Output<C>, source: &Source, range: Option<ByteRange>| match source.bytes() {
         Ok(bytes) => output.push_bytes(range.map_or(bytes, |range| part(bytes, range))),
@@ -130,7 +130,7 @@ fn push_body<C: AsRef<[u8]>>(body: &Body, output: &mut Output<C>) {
     }
 }
 
-/// The bytes of a range, which lies within them.
+/// Returns the bytes of a range, which must be within `bytes`.
 fn part(bytes: &[u8], range: ByteRange) -> &[u8] {
     let at = |position: u64| usize::try_from(position).unwrap_or(usize::MAX);
     bytes.get(at(range.first)..=at(range.last)).unwrap_or_default()

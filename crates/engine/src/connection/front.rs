@@ -1,8 +1,8 @@
-//! What stands in front of the server on a connection: trusted proxies, and a load balancer that sends a header of the
-//! PROXY protocol first.
+//! The intermediaries in front of the server on a connection: trusted proxies, and a load balancer that sends a header
+//! of the PROXY protocol first.
 //!
-//! The header stands between transport and protocol: it comes once, before the first byte of whatever protocol the
-//! connection speaks, and no protocol sees it. A connection that needs neither has no [`Front`] and pays nothing.
+//! The header is between transport and protocol: it arrives once, before the first byte of the connection's protocol,
+//! and no protocol sees it. A connection without such intermediaries has no [`Front`] and no cost.
 
 use crate::app::Rejection;
 use crate::config::Config;
@@ -18,12 +18,12 @@ use wire::proxy;
 /// the PROXY protocol, section 2).
 pub(super) const HEADER_TIMEOUT_LEAST: Duration = Duration::from_secs(3);
 
-/// What stands in front of the server on one connection.
+/// The intermediaries in front of the server on one connection.
 pub(super) struct Front {
-    /// The client of each request.
+    /// The state that determines the client of each request.
     pub(super) forwarding: Forwarding,
     header: Header,
-    /// The listener is for web servers: FastCGI, uwsgi or SCGI.
+    /// True if the listener is for web servers: FastCGI, uwsgi or SCGI.
     is_for_web_servers: bool,
 }
 
@@ -32,14 +32,14 @@ pub(super) struct Front {
 enum Header {
     /// It has been read, or the listener has none.
     Over,
-    /// It has to come first, on a socket with this peer.
+    /// It has to arrive first, on a socket with this peer.
     Awaited(Option<SocketAddr>),
     /// The peer may not connect here, and why.
     Forbidden(Rejection),
 }
 
 impl Front {
-    /// What stands in front of a connection with this peer; `None`: nothing.
+    /// Returns the intermediaries in front of a connection with this peer; `None`: there are none.
     pub(super) fn of(peer: &Peer, config: &Config) -> Option<Box<Self>> {
         let demands_header = config.proxy_listeners.get(peer.listener).copied().unwrap_or(false);
         if !demands_header && config.trust.is_none() {
@@ -58,18 +58,18 @@ impl Front {
         Some(Box::new(Self { forwarding, header, is_for_web_servers }))
     }
 
-    /// Whether the header of the PROXY protocol has to come before anything else.
+    /// Returns true if the header of the PROXY protocol has to arrive before anything else.
     #[inline]
     pub(super) fn awaits_header(&self) -> bool {
         self.header != Header::Over
     }
 
-    /// Why the peer may not connect here; `None`: it may.
+    /// Returns the reason why the peer may not connect here; `None`: it may.
     pub(super) fn forbidden(&self) -> Option<Rejection> {
         if let Header::Forbidden(rejection) = self.header { Some(rejection) } else { None }
     }
 
-    /// Reads the header that `input` begins with. Returns the bytes used, none until the header is whole.
+    /// Reads the header at the beginning of `input`. Returns the number of bytes used, 0 until the header is complete.
     pub(super) fn take_header(&mut self, input: &[u8], config: &Config) -> Result<usize, Rejection> {
         let peer = match self.header {
             Header::Over => return Ok(0),
@@ -89,14 +89,15 @@ impl Front {
     }
 }
 
-/// Whether `peer` is believed as a web server, which names the client of each request. With trusted proxies it must be
-/// one of them, or be on this machine: a web server here passes on what trusted proxies in front of it say.
+/// Returns true if `peer` is trusted as a web server, which names the client of each request. If there are trusted
+/// proxies, it must be one of them, or be on this machine: a web server here forwards what trusted proxies in front of
+/// it say.
 fn is_believed(peer: &Client, config: &Config) -> bool {
     let is_here = peer.address.is_none_or(|address| address.to_canonical().is_loopback());
     is_here || config.trust.as_ref().is_none_or(|trust| trust.proxies.contains(peer.address))
 }
 
-/// The client of a connection as a whole, where that is not the peer of the socket.
+/// Returns the client of a connection as a whole, if that is not the peer of the socket.
 pub(super) fn client(front: Option<&Front>) -> Option<&Client> {
     front.map(|front| front.forwarding.peer())
 }

@@ -1,4 +1,4 @@
-//! How a request begins: its head is read, and the application or a responder is told of it.
+//! The beginning of a request: the engine reads its head, and passes it to the application or to a responder.
 
 use super::front::client;
 use super::{BUSY, Closing, Connection, Lifecycle, known};
@@ -18,7 +18,7 @@ use crate::websocket::Upgrade;
 use wire::message::{BodyLength, Draft, Fault, Page};
 use wire::websocket::{Carrier, Opening, WebSocketRefusal};
 
-/// A head that has been read, and what the application has made of it.
+/// A head that has been read, and the application's request made from it.
 pub(super) struct Begun<A: App> {
     pub(super) stream: StreamId,
     pub(super) request: A::Request,
@@ -29,8 +29,9 @@ pub(super) struct Begun<A: App> {
 }
 
 impl<A: App> Connection<A> {
-    /// Reads what is next: a head, or anything else that a multiplexed protocol has. Returns the bytes used, none until it
-    /// is whole, and a request that is ready: because it has no body, or has it right behind, or is not to wait for it.
+    /// Reads the next message: a head, or any other event of a multiplexed protocol. Returns the number of bytes used,
+    /// 0 until the message is complete, and a request that is ready: because it has no body, or its body has arrived
+    /// with it, or the request does not wait for its body.
     /// Longer than other functions: it is one match, during which the head is borrowed from the connection.
     pub(super) fn message(
         &mut self,
@@ -77,10 +78,10 @@ impl<A: App> Connection<A> {
                 {
                     match Opening::read(&head, Carrier::Http1) {
                         Ok(read) => opening = Some((read.keep(config.deflate), read)),
-                        // No proxy takes it for an upgrade (RFC 9110 section 7.8).
+                        // No proxy considers the request an upgrade (RFC 9110 section 7.8).
                         Err(WebSocketRefusal::ConnectionMissing) if !config.refuses_broken => {}
-                        // A proxy that does not look at the answer passes on anything as frames: none of that is read as
-                        // a request.
+                        // A proxy that does not look at the answer forwards all further bytes as frames: none of them
+                        // is read as a request.
                         Err(_) if !config.refuses_broken => facts = A::Protocol::ending(facts),
                         Err(refusal) => {
                             let text = refusal.text();
@@ -133,7 +134,7 @@ impl<A: App> Connection<A> {
         }
     }
 
-    /// Refuses a request whose head is whole and which no proxy can have sent so. Returns the bytes used.
+    /// Refuses a request with a complete head that no proxy can have sent. Returns the number of bytes used.
     #[cold]
     fn refuse_head(
         &mut self,
@@ -172,8 +173,8 @@ impl<A: App> Connection<A> {
         self.end_with_refusal(refusal.status, context);
     }
 
-    /// Makes an exchange of a request. Returns the bytes of `input` used in all, `used` of them by the head, and the
-    /// request if it is ready.
+    /// Begins an exchange for a request. Returns the number of bytes of `input` used in all, `used` of them by the
+    /// head, and the request if it is ready.
     fn begin(
         &mut self,
         begun: Begun<A>,
@@ -192,7 +193,7 @@ impl<A: App> Connection<A> {
             return (used, Some((index, self.ready(index, request, facts))));
         }
         let is_alone = input.len() == used;
-        // A body that lies here as a whole is lent, not copied.
+        // A body that is in the input as a whole is borrowed, not copied.
         if !self.is_multiplexed()
             && let BodyLength::Known(length) = length
             && (input.len() - used) as u64 >= length
@@ -234,7 +235,7 @@ impl<A: App> Connection<A> {
         (used + count, ready)
     }
 
-    /// A head has been read: whatever is waited for next is waited for from now on.
+    /// Records that a head has been read: the next wait begins now.
     pub(super) fn note_begin(&mut self, facts: RequestOf<A>, context: &mut EngineContext<A>) {
         if self.history == super::History::New {
             let is_brief = self.protocol.serves_one(facts);
@@ -246,7 +247,7 @@ impl<A: App> Connection<A> {
         self.send.waited = 0;
     }
 
-    /// The exchange's body is to be received as a whole.
+    /// Begins to receive the exchange's body as a whole.
     fn await_body(
         &mut self,
         index: Index,
@@ -300,8 +301,8 @@ impl<A: App> Connection<A> {
         input.len()
     }
 
-    /// Answers a health check. With a serial protocol it ends the connection, so that the next check comes on a new one:
-    /// only those can be answered while no thread polls the engine.
+    /// Answers a health check. With a serial protocol the answer ends the connection, so that the next check arrives on
+    /// a new connection: only checks on new connections can be answered while no thread polls the engine.
     pub(super) fn answer_health_check(
         &mut self,
         stream: StreamId,
@@ -332,14 +333,14 @@ impl<A: App> Connection<A> {
         }
     }
 
-    /// Answers what lies here and never became a request.
+    /// Answers the kept input, which never became a request, with a refusal.
     pub(super) fn refuse_stored(&mut self, refusal: Refusal, context: &mut EngineContext<A>, app: &mut A) {
         let input = std::mem::take(&mut self.input.bytes);
         let used = std::mem::take(&mut self.input.used);
         self.refuse_unread(refusal, &input[used..], context, app);
     }
 
-    /// Answers `unread`, which never became a request, and ends the connection.
+    /// Answers `unread`, which never became a request, with a refusal, and ends the connection.
     pub(super) fn refuse_unread(
         &mut self,
         refusal: Refusal,
@@ -354,7 +355,8 @@ impl<A: App> Connection<A> {
         self.end_with_refusal(refusal.status, context);
     }
 
-    /// Answers a request that the application will not see: its body did not come as it should, or it waited too long.
+    /// Refuses a request that the application will not see: its body did not arrive as it should, or it waited too
+    /// long.
     pub(super) fn refuse_request(
         &mut self,
         index: Index,
@@ -372,7 +374,7 @@ impl<A: App> Connection<A> {
         self.end_with_refusal(refusal.status, context);
     }
 
-    /// Takes a request out that the application has not been called for. Its exchange becomes free.
+    /// Removes and returns a request for which the application has not been called. Its exchange becomes free.
     pub(super) fn take_request(
         &mut self,
         index: Index,
@@ -394,13 +396,13 @@ impl<A: App> Connection<A> {
         }
     }
 
-    /// Writes the page that a request is refused with.
+    /// Writes the page with which a request is refused.
     fn write_refusal(&mut self, refusal: Refusal, facts: RequestOf<A>, context: &mut EngineContext<A>) {
         self.out(context);
         self.compose_refusal(refusal, facts, context);
     }
 
-    /// The same behind what may have been sent in part. Returns what it was written with.
+    /// Composes the page of a refusal after output that may have been sent in part. Returns the sender of the page.
     pub(super) fn compose_refusal(
         &mut self,
         refusal: Refusal,
@@ -415,7 +417,7 @@ impl<A: App> Connection<A> {
         reply::write_page::<_, A::Chunk>(&mut self.protocol, stream, &page, facts, stamp, &mut out.bytes, &mut None)
     }
 
-    /// A refusal has been written: it is the last thing that the peer gets.
+    /// Ends the connection after a refusal has been written, which is the last output that the peer gets.
     pub(super) fn end_with_refusal(&mut self, status: u16, context: &mut EngineContext<A>) {
         context.statistics.refused += 1;
         context.statistics.count_status(status);
@@ -424,7 +426,7 @@ impl<A: App> Connection<A> {
         self.lifecycle = Lifecycle::Closing(Closing::Linger);
     }
 
-    /// The client waits to be told that its body is wanted.
+    /// Sends 100 (Continue) to a client that waits for it before it sends its body.
     pub(super) fn tell_to_continue(&mut self, stream: StreamId, context: &mut EngineContext<A>) {
         context.statistics.count_status(100);
         let mut out = std::mem::take(&mut self.out(context).bytes);
@@ -432,7 +434,7 @@ impl<A: App> Connection<A> {
         self.out(context).bytes = out;
     }
 
-    /// Refuses a request for which there is no room on a connection that has others.
+    /// Refuses a request for which there is no room, on a connection that has other requests.
     fn refuse_stream(&mut self, stream: StreamId, facts: RequestOf<A>, context: &mut EngineContext<A>, app: &mut A) {
         app.refused(BUSY, None, client(self.front.as_deref()), known(&mut self.app));
         if !self.protocol.can_refuse() {

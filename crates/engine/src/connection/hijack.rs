@@ -1,15 +1,15 @@
-//! A connection that the application has hijacked: it speaks to the client itself, through a descriptor of its own. (The
-//! word is that of Go's `net/http` and of Rack.)
+//! A connection that the application has hijacked: the application talks to the client itself, through a descriptor of
+//! its own. (Go's `net/http` and Rack use the same word.)
 //!
 //! ```text
 //!   Open ─ hijack ─▶ Hijacked ─┬─ the call is over, then the socket is closed or the time is up ─▶ closed
 //!                              └─ the socket is closed ─▶ Gone ─ the call is over ─▶ closed
 //! ```
 //!
-//! Two readers of one stream, or two writers, are what request smuggling is made of. So a connection is hijacked only while
-//! nothing of the client's lies here and nothing for it waits, and from then on the engine neither reads nor writes, and is
-//! told of no readiness. Its own descriptor is there to end the connection: when the engine's stop does not wait any
-//! longer, or the application has forgotten the socket.
+//! Two readers of one stream, or two writers, make request smuggling possible. So a connection can be hijacked only
+//! while the engine holds no input from the client and no output for it. From then on the engine neither reads nor
+//! writes, and the poller does not report the connection. The engine keeps its own descriptor to end the connection:
+//! when its stop does not wait any longer, or the application has forgotten the socket.
 
 use super::{Connection, Holder, Lifecycle, NextAction, known};
 use crate::app::App;
@@ -21,24 +21,24 @@ use crate::websocket::Upgrade;
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// Names a hijacked connection, also when it is gone.
+/// The name of a hijacked connection, valid also after the connection has gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HijackId {
     pub(crate) slot: usize,
-    /// No other connection of the engine has it.
+    /// The serial number, which no other connection of the engine has.
     serial: u64,
 }
 
-/// A connection that is the application's.
+/// A connection that belongs to the application.
 #[derive(Debug)]
 pub struct Hijacked {
     /// The socket, which does not block.
     pub socket: OwnedFd,
-    /// For [`Engine::end_hijack`](crate::Engine::end_hijack).
+    /// The argument for [`Engine::end_hijack`](crate::Engine::end_hijack).
     pub id: HijackId,
 }
 
-/// Why a connection is not hijacked. Nothing has changed.
+/// The reason why a connection is not hijacked. The connection is unchanged.
 #[derive(Debug)]
 pub enum HijackRefusal {
     /// The request does not ask for a WebSocket, or has been answered, or its client is gone.
@@ -50,8 +50,8 @@ pub enum HijackRefusal {
 }
 
 impl<A: App> Connection<A> {
-    /// The application takes the connection of a request that asks for a WebSocket, and answers it by itself. The poller
-    /// has to forget the connection, which has to be driven then.
+    /// Gives the application the connection of a request that asks for a WebSocket, which the application answers
+    /// itself. The poller has to forget the connection, which has to be driven then.
     pub(crate) fn hijack(
         &mut self,
         index: Index,
@@ -78,7 +78,7 @@ impl<A: App> Connection<A> {
         self.input.note_drained();
         let exchange = self.exchanges.at(index);
         exchange.upgrade = None;
-        // What the call writes as its response goes nowhere.
+        // The response that the call writes is discarded.
         exchange.detach(Cause::Hijacked);
         self.is_upgraded = true;
         context.statistics.websockets += 1;
@@ -89,7 +89,8 @@ impl<A: App> Connection<A> {
         Ok(Hijacked { socket, id: HijackId { slot: self.slot, serial } })
     }
 
-    /// The call of a hijacked connection is over; `is_cut`: it has failed. The connection has to be driven then.
+    /// Records that the call of a hijacked connection is over; `is_cut`: it has failed. The connection has to be driven
+    /// then.
     pub(super) fn return_hijacked(&mut self, is_cut: bool) {
         let Lifecycle::Hijacked { holder, .. } = &mut self.lifecycle else { return };
         *holder = Holder::Socket;
@@ -99,7 +100,7 @@ impl<A: App> Connection<A> {
         }
     }
 
-    /// The application has closed its socket. The connection has to be driven then.
+    /// Records that the application has closed its socket. The connection has to be driven then.
     pub(crate) fn end_hijack(&mut self, id: HijackId) {
         let Lifecycle::Hijacked { serial, holder } = self.lifecycle else { return };
         if serial != id.serial {
@@ -112,10 +113,10 @@ impl<A: App> Connection<A> {
         self.lifecycle = Lifecycle::Gone;
     }
 
-    /// A hijacked connection has to end now, whatever the application does with it; `None`: it is none.
+    /// Ends a hijacked connection now, whatever the application does with it; `None`: the connection is not hijacked.
     pub(super) fn abort_hijacked(&mut self, context: &mut EngineContext<A>, app: &mut A) -> Option<NextAction<A>> {
         let Lifecycle::Hijacked { .. } = self.lifecycle else { return None };
-        // The application's threads that wait for the client find the end.
+        // Threads of the application that wait for the client see the end of the connection.
         self.transport.shut_down();
         Some(self.leave(context, app))
     }

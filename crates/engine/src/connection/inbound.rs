@@ -1,6 +1,6 @@
 //! Input of a connection that has not been used.
 
-/// What the transport may still give.
+/// The input that the transport may still have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     /// The transport may have bytes: the poller has reported it since it was drained.
@@ -11,12 +11,12 @@ enum Source {
     Ended,
 }
 
-/// What has been received and not used.
+/// The input that has been received and not used.
 pub(super) struct Inbound {
     pub(super) bytes: Vec<u8>,
-    /// Of `bytes`, so much is used.
+    /// The number of bytes at the beginning of `bytes` that have been used.
     pub(super) used: usize,
-    /// `bytes` has been looked at and is not enough.
+    /// True if `bytes` has been parsed and is not enough.
     pub(super) is_exhausted: bool,
     source: Source,
 }
@@ -34,49 +34,49 @@ impl Inbound {
         &self.bytes[self.used..]
     }
 
-    /// Whether there are bytes that have not been looked at.
+    /// Returns true if there are bytes that have not been parsed.
     pub(super) fn has_unseen(&self) -> bool {
         !self.is_exhausted && !self.is_empty()
     }
 
-    /// Keeps `bytes` from `used` on, to be looked at later.
+    /// Keeps `bytes` from `used` on, to be parsed later.
     pub(super) fn keep(&mut self, bytes: Vec<u8>, used: usize) {
         self.is_exhausted = used == bytes.len();
         (self.bytes, self.used) = if self.is_exhausted { (Vec::new(), 0) } else { (bytes, used) };
     }
 
-    /// Forgets what is here, and looks at no more of it.
+    /// Drops the kept input.
     pub(super) fn discard(&mut self) {
         self.bytes = Vec::new();
         self.used = 0;
         self.is_exhausted = true;
     }
 
-    /// Whether the transport may have bytes.
+    /// Returns true if the transport may have bytes.
     pub(super) fn is_readable(&self) -> bool {
         self.source == Source::Readable
     }
 
-    /// The poller has reported the transport.
+    /// Records that the poller has reported the transport as readable.
     pub(super) fn note_readable(&mut self) {
         if self.source == Source::Drained {
             self.source = Source::Readable;
         }
     }
 
-    /// The transport has no more bytes for now, or they are not wanted.
+    /// Records that the transport has no more bytes for now, or that they are not wanted.
     pub(super) fn note_drained(&mut self) {
         if self.source == Source::Readable {
             self.source = Source::Drained;
         }
     }
 
-    /// Whether the end of input has been read.
+    /// Returns true if the end of input has been read.
     pub(super) fn has_ended(&self) -> bool {
         self.source == Source::Ended
     }
 
-    /// The end of input has been read.
+    /// Records that the end of input has been read.
     pub(super) fn end(&mut self) {
         self.source = Source::Ended;
     }

@@ -1,4 +1,4 @@
-//! How a connection begins that a load balancer passes on: with a header of the PROXY protocol ([`super::front`]).
+//! The beginning of a connection that a load balancer forwards: a header of the PROXY protocol ([`super::front`]).
 
 use super::{Closing, Connection, Lifecycle, known};
 use crate::app::{App, Rejection};
@@ -8,7 +8,7 @@ use crate::observe::Observer;
 use wire::proxy::ProxyFault;
 
 impl<A: App> Connection<A> {
-    /// Whether a header of the PROXY protocol has to come before anything else.
+    /// Returns true if a header of the PROXY protocol has to arrive before anything else.
     #[inline]
     pub(super) fn awaits_proxy_header(&self) -> bool {
         self.front.as_ref().is_some_and(|front| front.awaits_header())
@@ -18,8 +18,8 @@ impl<A: App> Connection<A> {
         self.front.as_mut().map_or(Ok(0), |front| front.take_header(input, config))
     }
 
-    /// Reads the header that `input` begins with. Returns the bytes used, none until the header is whole. A connection that
-    /// does not begin with a header is over, and all of `input` is used.
+    /// Reads the header at the beginning of `input`. Returns the number of bytes used, 0 until the header is complete.
+    /// A connection that does not begin with a header is over, and all of `input` is used.
     pub(super) fn read_proxy_header(&mut self, input: &[u8], context: &mut EngineContext<A>, app: &mut A) -> usize {
         match self.take_proxy_header(input, &context.config) {
             Ok(used) => used,
@@ -30,7 +30,7 @@ impl<A: App> Connection<A> {
         }
     }
 
-    /// Reads the header that lies here, without the application; whether it is whole.
+    /// Reads the header in the kept input, without the application. Returns true if the header is complete.
     pub(super) fn take_stored_proxy_header(&mut self, context: &EngineContext<A>) -> Result<bool, Rejection> {
         let input = std::mem::take(&mut self.input.bytes);
         let taken = self.take_proxy_header(&input[self.input.used..], &context.config);
@@ -39,22 +39,22 @@ impl<A: App> Connection<A> {
         taken.map(|used| used > 0)
     }
 
-    /// Ends a connection whose peer may not connect here. The application has just been told of it.
+    /// Ends a connection whose peer may not connect here. The application has just been informed of the connection.
     pub(crate) fn reject_if_forbidden(&mut self, context: &mut EngineContext<A>, app: &mut A) {
         if let Some(rejection) = self.front.as_ref().and_then(|front| front.forbidden()) {
             self.reject(rejection, context, app);
         }
     }
 
-    /// The client has closed its side before its header was whole. One that has sent nothing was only looking whether
-    /// the server listens.
+    /// Ends a connection whose client has closed its side before its header was complete. A client that has sent
+    /// nothing was only checking whether the server listens.
     pub(super) fn end_without_proxy_header(&mut self, context: &mut EngineContext<A>, app: &mut A) {
         if !self.input.is_empty() {
             self.reject(Rejection::Header(ProxyFault::Truncated), context, app);
         }
     }
 
-    /// Ends the connection without an answer: what its client speaks is not known.
+    /// Ends the connection without an answer, because the protocol of its client is not known.
     fn reject(&mut self, rejection: Rejection, context: &mut EngineContext<A>, app: &mut A) {
         app.rejected(rejection, known(&mut self.app));
         context.statistics.refused += 1;

@@ -1,9 +1,9 @@
-//! What only connections have whose protocol has many exchanges at a time.
+//! The methods for connections whose protocol has many exchanges at a time.
 //!
-//! Each exchange has its window for its response ([`Protocol::window`]): what its client does not take yet is the
-//! exchange's backlog, and holds up no other. The connection is read all the time, because that is how clients say that
-//! they take more; what that may make grow is bounded by the number of exchanges ([`Config::exchanges`]) and by the window
-//! that each request's body has.
+//! Each exchange has a window for its response ([`Protocol::window`]): output that its client does not take yet is the
+//! exchange's backlog, and does not delay other exchanges. The engine reads the connection all the time, because that
+//! is how clients say that they take more. The memory that this may need is bounded by the number of exchanges
+//! ([`Config::exchanges`]) and by the window of each request's body.
 //!
 //! [`Config::exchanges`]: crate::Config::exchanges
 
@@ -32,7 +32,7 @@ pub(super) enum Other<'i> {
 }
 
 impl<A: App> Connection<A> {
-    /// What of an event does not depend on the state of the protocol.
+    /// Returns the part of an event that does not borrow from the state of the protocol.
     pub(super) fn owned<'i>(event: Event<'_, 'i, RequestOf<A>>) -> Other<'i> {
         match event {
             Event::Data { stream, bytes, is_last } => Other::Data { stream, bytes, is_last },
@@ -44,59 +44,61 @@ impl<A: App> Connection<A> {
         }
     }
 
-    /// Whether another exchange may begin.
+    /// Returns true if another exchange may begin.
     pub(super) fn has_room(&self, context: &EngineContext<A>) -> bool {
         let is_told = self.has_announced_end && self.protocol.announces_end();
         self.exchanges.len() < context.config.exchanges && !context.is_full && !is_told
     }
 
-    /// Whether there is anything to be done beside the only exchange, whose call is out, before the poller reports something:
-    /// input that may hold other requests, other exchanges, or answers of the protocol.
+    /// Returns true if there is work beside the only exchange, whose call is running, before the poller reports an
+    /// event: input that may hold other requests, other exchanges, or answers of the protocol.
     pub(crate) fn has_more_beside(&self) -> bool {
         let has_input = self.input.has_unseen() || self.input.is_readable();
         has_input || self.exchanges.len() != 1 || self.protocol.has_control()
     }
 
-    /// Whether the poller need not report the connection before the only exchange, whose call is out, is answered: the
-    /// connection ends with it, and nothing that the client could still send matters. It is like a short-lived connection
-    /// of a serial protocol then. What waits for the client to leave, or to take output, has it watched all the same.
+    /// Returns true if the poller need not report the connection before the only exchange, whose call is running, is
+    /// answered: the connection ends with it, and no further input matters. The connection is then like a short-lived
+    /// one of a serial protocol. A wait for the client to leave, or to take output, has the poller watch it all the
+    /// same.
     pub(crate) fn ends_with_call(&self) -> bool {
         self.protocol.has_read_all() && !self.has_more_beside()
     }
 
-    /// Begins the end of an open connection: tells the client that no further exchange is begun, if the protocol can. A
-    /// protocol that cannot ends the connection behind the next exchange ([`Protocol::is_ending`]).
+    /// Begins the end of an open connection: tells the client that no further exchange is begun, if the protocol can do
+    /// so. Otherwise the protocol ends the connection after the next exchange ([`Protocol::is_ending`]).
     pub(super) fn announce_end(&mut self, context: &mut EngineContext<A>) {
         if !std::mem::replace(&mut self.has_announced_end, true) {
             self.write(context, |protocol, out| protocol.drain(out));
         }
     }
 
-    /// Whether nothing more is to come on a connection whose client cannot be told that it ends.
+    /// Returns true if a connection whose client cannot be told of its end is to end now: no exchange is under way, and
+    /// none is to follow.
     pub(super) fn is_to_end(&self) -> bool {
         self.is_multiplexed() && self.is_between_exchanges() && self.may_end()
     }
 
-    /// Whether requests may have arrived that are to be answered before the last response is sent, because the connection
-    /// ends with that.
+    /// Returns true if requests may have arrived that must be answered before the last response is sent, because the
+    /// connection ends with that response.
     pub(super) fn must_look_before_end(&self) -> bool {
         let may_have_arrived = self.input.is_readable() && !self.has_output();
         may_have_arrived && self.is_between_exchanges() && self.protocol.is_ending(false)
     }
 
-    /// Whether the protocol wants the connection to end when no exchange is under way, and all that has arrived is read.
+    /// Returns true if the protocol wants the connection to end once no exchange is under way and all input is read.
     pub(super) fn may_end(&self) -> bool {
         self.protocol.is_ending(self.input.is_readable() || self.input.has_unseen())
     }
 
-    /// Whether the connection is not read, because a call takes the body of its request later, and its client cannot be
-    /// told to wait with this body alone.
+    /// Returns true if the connection is not read, because a call has still to read a full buffer of its request's
+    /// body, and the protocol has no windows to hold back this body alone.
     pub(super) fn is_held_up(&self, context: &EngineContext<A>) -> bool {
         let is_full = |exchange: &Exchange<A>| exchange.incoming.as_ref().is_some_and(|incoming| incoming.is_full());
         !context.config.buffer_bodies && !self.protocol.has_windows() && self.exchanges.any(is_full)
     }
 
-    /// Does what an event asks for. Returns a request that has become ready.
+    /// Handles an event. Returns a request that has become ready.
     pub(super) fn follow(
         &mut self,
         event: Other<'_>,
@@ -148,7 +150,7 @@ impl<A: App> Connection<A> {
         app: &mut A,
     ) -> Option<(Index, A::Request)> {
         let Some(index) = self.exchanges.find(stream) else {
-            // What was on its way when its exchange ended.
+            // The bytes were on their way when their exchange ended.
             self.grant(stream, bytes.len(), context);
             return None;
         };
@@ -176,7 +178,7 @@ impl<A: App> Connection<A> {
         if is_last { self.body_ended(index, context, app) } else { None }
     }
 
-    /// Lets the client send as many bytes of a body again.
+    /// Allows the client to send `bytes` more bytes of a body.
     pub(super) fn grant(&mut self, stream: StreamId, bytes: usize, context: &mut EngineContext<A>) {
         if bytes > 0 {
             self.write(context, |protocol, out| protocol.consumed(stream, bytes, out));
@@ -187,7 +189,7 @@ impl<A: App> Connection<A> {
         self.write(context, |protocol, out| protocol.reset(stream, reset, out));
     }
 
-    /// Has the protocol write something behind what is composed.
+    /// Has the protocol append its output to the composed bytes.
     pub(super) fn write<R>(
         &mut self,
         context: &mut EngineContext<A>,
@@ -198,10 +200,10 @@ impl<A: App> Connection<A> {
         write(&mut self.protocol, &mut out.bytes)
     }
 
-    /// Goes on with all exchanges of an open connection that has nothing to send. Returns what comes of it, unless there
-    /// may be input to be served.
+    /// Continues all exchanges of an open connection that has nothing to send. Returns the resulting action, unless
+    /// there may be input to be served.
     pub(super) fn go_on_with_all(&mut self, context: &mut EngineContext<A>, app: &mut A) -> Option<NextAction<A>> {
-        // The first request of a new connection is answered also while the engine drains.
+        // The engine answers the first request of a new connection even while it drains.
         let may_announce = self.history != History::New || !self.protocol.announces_end();
         if context.is_draining() && may_announce {
             self.announce_end(context);
@@ -215,7 +217,7 @@ impl<A: App> Connection<A> {
             }
             let exchange = self.exchanges.at(index);
             match &mut exchange.state {
-                // A call also waits in vain whose response was cut meanwhile, because a file was too short.
+                // A call whose response was cut meanwhile, because a file was too short, also waits in vain.
                 State::Running(_) | State::Detached(_) => {
                     exchange.wake(Awaited::OUTPUT, app);
                     self.look_for_departure(index, app);
@@ -236,7 +238,7 @@ impl<A: App> Connection<A> {
             if is_announced || is_ending {
                 let may_be_sending = !is_ending || self.protocol.is_unread();
                 self.lifecycle = Lifecycle::Closing(if may_be_sending { Closing::Linger } else { Closing::Orderly });
-                // The end follows in this turn: until it comes, the client may take the connection for one to be kept.
+                // The end follows in this turn: until then the client may consider the connection persistent.
                 return None;
             }
         } else if self.is_held_up(context) {
@@ -245,7 +247,7 @@ impl<A: App> Connection<A> {
         has_yielded.then_some(NextAction::Again)
     }
 
-    /// Frames what the client of an exchange takes now of what waits for it.
+    /// Frames the part of the waiting output that the client of an exchange takes now.
     pub(super) fn pump(&mut self, index: Index, context: &mut EngineContext<A>) {
         if self.has_output() || self.send.composer.as_ref().is_some_and(|out| out.is_full()) {
             return;
@@ -266,12 +268,12 @@ impl<A: App> Connection<A> {
         } else if is_complete && matches!(exchange.state, State::Finishing(_)) {
             self.end_exchange(index);
         } else if is_complete {
-            // Its call is still out, which was late.
+            // The call of the exchange, which was late, is still running.
             self.write(context, |protocol, out| protocol.stay(out));
         }
     }
 
-    /// The application has written a response as a whole.
+    /// Completes an exchange after the application has written the whole response.
     pub(super) fn complete_exchange(
         &mut self,
         index: Index,
@@ -292,18 +294,19 @@ impl<A: App> Connection<A> {
         }
     }
 
-    /// An exchange has come to its end on both sides.
+    /// Ends an exchange that is complete on both sides.
     fn end_exchange(&mut self, index: Index) {
         let stream = self.exchanges.at(index).stream;
         self.protocol.forget_stream(stream);
         self.exchanges.remove(index);
         if self.has_announced_end && self.exchanges.is_empty() && !self.protocol.announces_end() {
-            // This may have been the last one: what has arrived since the poller was asked is looked for.
+            // This may have been the last exchange: the transport is read again for input that arrived since the last
+            // poll.
             self.input.note_readable();
         }
     }
 
-    /// A call has come back whose client has its answer, or is gone.
+    /// Ends the exchange of a call that has returned after its client got its answer, or has gone.
     pub(super) fn end_detached(&mut self, index: Index) {
         let exchange = self.exchanges.at(index);
         let is_sent = exchange.backlog.as_ref().is_none_or(|backlog| backlog.is_complete());
@@ -318,7 +321,8 @@ impl<A: App> Connection<A> {
         }
     }
 
-    /// A response breaks off: its client is told, and the others go on. A call that is out goes on without a client.
+    /// Breaks off a response, and tells its client. The other exchanges continue. A running call continues without a
+    /// client.
     pub(super) fn cut_exchange(&mut self, index: Index, context: &mut EngineContext<A>) {
         let exchange = self.exchanges.at(index);
         let stream = exchange.stream;
@@ -336,7 +340,7 @@ impl<A: App> Connection<A> {
         self.reset(stream, Reset::Cut, context);
     }
 
-    /// The client of an exchange takes nothing for too long.
+    /// Gives up an exchange whose client has taken nothing for too long.
     pub(super) fn abandon_exchange(&mut self, index: Index, context: &mut EngineContext<A>, app: &mut A) {
         let stream = self.exchanges.at(index).stream;
         context.statistics.cut += 1;
@@ -346,7 +350,7 @@ impl<A: App> Connection<A> {
         self.reset(stream, Reset::Cut, context);
     }
 
-    /// Answers a request that the application will not see with a page, on its own exchange, which is free.
+    /// Answers a request that the application will not see with a page, on the request's own exchange, which is free.
     pub(super) fn refuse_exchange(
         &mut self,
         index: Index,
@@ -405,7 +409,7 @@ impl<A: App> Connection<A> {
                     let body_bytes = in_flight.sender.body_bytes();
                     let stream = exchange.stream;
                     context.statistics.cut += 1;
-                    // What waits is the application's: it is dropped when the call comes back.
+                    // The waiting output belongs to the application: it is dropped when the call returns.
                     if let Some(backlog) = &mut exchange.backlog {
                         backlog.stop();
                     }
@@ -414,7 +418,7 @@ impl<A: App> Connection<A> {
                 }
             }
         };
-        // Output that waits comes first: a frame must not get into the middle of another one.
+        // Output that waits is sent first: a frame must not get into the middle of another one.
         if !self.has_output() {
             self.send_composed(&mut context.statistics);
         }
@@ -422,10 +426,10 @@ impl<A: App> Connection<A> {
         expired
     }
 
-    /// Refuses all requests that wait, while no thread polls the engine. Returns whether the connection has to be driven.
+    /// Refuses all waiting requests, while no thread polls the engine. Returns true if the connection has to be driven.
     ///
-    /// Where nothing is under way, requests that have not been read are refused too. Where something is, they stay
-    /// unread: what else is behind them may concern the calls that are out, and so the application.
+    /// If no exchange is under way, requests that have not been read are refused too. Otherwise they stay unread,
+    /// because the input after them may concern running calls, and so the application.
     pub(super) fn refuse_waiting_exchanges(
         &mut self,
         context: &mut EngineContext<A>,
@@ -446,7 +450,7 @@ impl<A: App> Connection<A> {
         has_read || orphans.len() > before
     }
 
-    /// Refuses the requests that have arrived on a connection without any under way. Returns whether something was read.
+    /// Refuses the requests that have arrived on a connection without any under way. Returns true if input was read.
     fn refuse_unread_exchanges(&mut self, context: &mut EngineContext<A>, buffer: &mut [u8]) -> bool {
         self.receive_unread(context, buffer);
         if self.input.is_empty() {
@@ -460,7 +464,7 @@ impl<A: App> Connection<A> {
             self.protocol.next(&self.input.bytes[self.input.used..], &mut context.fields, &context.config.limits)
         {
             self.input.used += count;
-            // All exchanges here are refused ones: nothing of the application's is in them.
+            // All exchanges here are refused ones: they hold no values of the application.
             match event {
                 Event::Head { stream, request: facts, .. } => {
                     let index = self.exchanges.insert(stream, context.now);
@@ -494,9 +498,9 @@ impl<A: App> Connection<A> {
         true
     }
 
-    /// Answers the health check that the input of a new connection begins with, while no thread polls the engine, and
-    /// ends the connection: only the first request of a connection can be read then. Returns whether the answer is
-    /// whole; the rest of it is for a thread that polls the engine.
+    /// Answers the health check at the beginning of the input of a new connection, while no thread polls the engine,
+    /// and ends the connection: only the first request of a connection can be read then. Returns true if the answer is
+    /// complete; otherwise a thread that polls the engine has to write the rest.
     pub(super) fn answer_first_exchange(&mut self, health: Health, context: &mut EngineContext<A>) -> bool {
         let (stream, facts) = loop {
             let unused = &self.input.bytes[self.input.used..];
@@ -519,7 +523,7 @@ impl<A: App> Connection<A> {
         true
     }
 
-    /// The peer broke a rule of the protocol itself: nothing more can be read.
+    /// Fails a connection whose peer broke a rule of the protocol itself: nothing more can be read.
     pub(super) fn fail(&mut self, fault: Fault, context: &mut EngineContext<A>, app: &mut A) {
         context.statistics.refused += 1;
         app.refused(fault.into(), None, client(self.front.as_deref()), known(&mut self.app));

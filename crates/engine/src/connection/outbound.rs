@@ -5,15 +5,15 @@ use crate::deadline::Millis;
 use crate::in_flight::Ending;
 use crate::output::Output;
 
-/// Output of a connection, and what is known of how its peer takes it.
+/// Output of a connection, and the measurements of how fast its peer takes it.
 pub(super) struct Outbound<C> {
-    /// Output being composed; what could not be sent is in `waiting`.
+    /// Output being composed; bytes that could not be sent are in `waiting`.
     pub(super) composer: Option<Box<Composer<C>>>,
     pub(super) waiting: Output<C>,
     /// Bytes sent since the last head, and for how long that had to wait, up to the wait that is under way.
     pub(super) moved: u64,
     pub(super) waited: Millis,
-    /// How the last response in parts ended.
+    /// The way in which the last response in parts ended.
     pub(super) ending: Ending,
 }
 

@@ -1,4 +1,4 @@
-//! What a connection composes and sends.
+//! Composing and sending the output of a connection.
 
 use super::{Closing, Connection, Lifecycle};
 use crate::app::App;
@@ -12,30 +12,30 @@ use crate::statistics::Statistics;
 use crate::transport::Transport;
 
 impl<A: App> Connection<A> {
-    /// Whether bytes wait that the peer has not taken.
+    /// Returns true if output waits that the peer has not taken.
     #[inline]
     pub(crate) fn has_output(&self) -> bool {
         !self.send.waiting.is_empty() || self.transport.has_unsent()
     }
 
-    /// What is composed for this connection. Nothing of it has left.
+    /// Returns the composer of this connection. None of its bytes has been sent.
     pub(super) fn out(&mut self, context: &mut EngineContext<A>) -> &mut Composer<A::Chunk> {
         let out = self.send.composer.get_or_insert_with(|| context.composer());
-        // What a tick has sent a part of leaves by another way.
+        // A tick has sent a part of the composed bytes: the rest is sent from `waiting`.
         if out.is_begun() {
             out.move_to(&mut self.send.waiting);
         }
         out
     }
 
-    /// Gives the composer back if it holds nothing.
+    /// Returns the composer to the engine if it is empty.
     pub(super) fn store(&mut self, context: &mut EngineContext<A>) {
         if let Some(out) = self.send.composer.take_if(|out| out.is_empty()) {
             context.spare.push(out);
         }
     }
 
-    /// Holds back what is composed, for the next response to leave with it.
+    /// Holds back the composed bytes, so that the next response is sent together with them.
     pub(super) fn defer(&mut self, context: &mut EngineContext<A>) {
         if let Some(out) = &mut self.send.composer
             && !out.is_empty()
@@ -44,8 +44,8 @@ impl<A: App> Connection<A> {
         }
     }
 
-    /// A tick has passed: sends what is held back and was not touched since the tick before. Returns whether it is still
-    /// held. It drops nothing that belongs to the application.
+    /// Sends, at a tick, output that is held back and was not changed since the previous tick. Returns true if it is
+    /// still held back. Drops nothing that belongs to the application.
     pub(crate) fn tick(&mut self, tick: u64, statistics: &mut Statistics, observer: &mut Option<Box<Stages>>) -> bool {
         let has_output = self.has_output();
         let Some(out) = &mut self.send.composer else { return false };
@@ -62,7 +62,8 @@ impl<A: App> Connection<A> {
         }
     }
 
-    /// Sends what is composed as far as the transport takes it, and drops nothing. Returns whether all of it has been sent.
+    /// Sends the composed bytes as far as the transport takes them, and drops nothing. Returns true if all have been
+    /// sent.
     pub(super) fn send_composed(&mut self, statistics: &mut Statistics) -> bool {
         let Some(out) = &mut self.send.composer else { return true };
         if !out.failed && !out.is_sent() {
@@ -73,7 +74,7 @@ impl<A: App> Connection<A> {
         !out.failed && out.is_sent() && !self.transport.has_unsent()
     }
 
-    /// Sends what is composed; false if the peer is gone.
+    /// Sends the composed bytes. Returns false if the peer is gone.
     pub(super) fn flush(&mut self, context: &mut EngineContext<A>) -> bool {
         if self.is_multiplexed() && self.protocol.has_control() {
             self.write_control(context);
@@ -101,9 +102,9 @@ impl<A: App> Connection<A> {
         flushed.is_ok()
     }
 
-    /// Whether the end of output is what follows that is composed. Over TCP both then leave in one packet. That is one packet
-    /// less, and a client that has read the last byte knows that the connection has ended: it cannot send a further
-    /// request on it in between.
+    /// Returns true if the end of output directly follows the composed bytes. Over TCP both then leave in one packet.
+    /// That is one packet less, and a client that has read the last byte knows that the connection has ended: it cannot
+    /// send a further request on it in between.
     fn ends_behind_output(&self) -> bool {
         match self.lifecycle {
             Lifecycle::Open => self.is_multiplexed() && self.exchanges.is_empty() && self.may_end(),
@@ -115,7 +116,7 @@ impl<A: App> Connection<A> {
         }
     }
 
-    /// Writes what the protocol has to answer by itself.
+    /// Writes the answers of the protocol itself.
     fn write_control(&mut self, context: &mut EngineContext<A>) {
         let mut control = std::mem::take(&mut context.chunks);
         control.clear();

@@ -1,4 +1,4 @@
-//! How the engine knows of a connection: whether the poller reports it, and when it is driven without an event.
+//! Scheduling a connection: the events that the poller reports, and driving the connection without an event.
 
 use super::Connection;
 use super::schedule::{Schedule, Watched};
@@ -8,14 +8,14 @@ use crate::net::Net;
 use std::collections::VecDeque;
 
 impl<A: App> Connection<A> {
-    /// Has it driven later, without an event: when its turn in `queue` has come.
+    /// Appends the connection to `queue`, to be driven later without an event.
     pub(crate) fn come_back(&mut self, queue: &mut VecDeque<usize>) {
         if std::mem::replace(&mut self.schedule, Schedule::Queued) != Schedule::Queued {
             queue.push_back(self.slot);
         }
     }
 
-    /// Its turn in a queue has come. Returns whether it is to be driven: it may have been meanwhile.
+    /// Takes the connection from a queue. Returns true if it is to be driven: it may have been driven meanwhile.
     pub(crate) fn take_turn(&mut self) -> bool {
         let is_queued = self.is_in_queue();
         if is_queued {
@@ -24,28 +24,28 @@ impl<A: App> Connection<A> {
         is_queued
     }
 
-    /// Whether it is driven when its turn in a queue of the round has come.
+    /// Returns true if the connection is driven when it is the next in a queue of the round.
     pub(crate) fn is_in_queue(&self) -> bool {
         self.schedule == Schedule::Queued
     }
 
-    /// Whether it is driven when the queue of requests has room.
+    /// Returns true if the connection is driven when the queue of requests has room.
     pub(crate) fn awaits_room(&self) -> bool {
         self.schedule == Schedule::AwaitsRoom
     }
 
-    /// Whether it is driven without an event.
+    /// Returns true if the connection is driven without an event.
     pub(crate) fn has_turn_later(&self) -> bool {
         self.schedule != Schedule::OnEvent
     }
 
-    /// A request may have arrived that cannot even wait now.
+    /// Has the connection wait for room in the queue of requests: a request may have arrived that cannot be queued now.
     pub(crate) fn await_room(&mut self, context: &mut EngineContext<A>) {
         self.schedule = Schedule::AwaitsRoom;
         self.set_deadlines(context);
     }
 
-    /// It has been read after all.
+    /// Records that the connection has been read after all, and no longer waits for room.
     pub(crate) fn stop_awaiting_room(&mut self, context: &mut EngineContext<A>) {
         if self.awaits_room() {
             self.schedule = Schedule::OnEvent;
@@ -53,7 +53,8 @@ impl<A: App> Connection<A> {
         self.set_deadlines(context);
     }
 
-    /// Has the poller report its transport, and when that takes output again if there is some. False if that failed.
+    /// Has the poller report input of the transport, and, if there is output, when the transport takes output again.
+    /// Returns false if that failed.
     #[inline]
     pub(crate) fn watch(&mut self, net: &mut A::Net) -> bool {
         let wanted = if self.has_output() { Watched::InputAndOutput } else { Watched::Input };
@@ -71,7 +72,7 @@ impl<A: App> Connection<A> {
         }
     }
 
-    /// Has the poller report the transport no more, although it stays open.
+    /// Has the poller stop reporting the transport, although it stays open.
     pub(crate) fn unwatch(&mut self, net: &mut A::Net) {
         if self.watched != Watched::No {
             net.unwatch(&self.transport);
@@ -79,7 +80,8 @@ impl<A: App> Connection<A> {
         self.watched = Watched::NoMore;
     }
 
-    /// A call has left output waiting, at a time that is not known. Returns whether that is new.
+    /// Records that a call has left output waiting, at a time that is not known. Returns true if that was not recorded
+    /// yet.
     pub(crate) fn note_stale_deadline(&mut self) -> bool {
         !std::mem::replace(&mut self.has_stale_deadline, true)
     }

@@ -1,4 +1,4 @@
-//! What a connection receives: it is served as far as it can be, and the rest is kept.
+//! Receiving the input of a connection: the engine serves as much of it as it can, and keeps the rest.
 
 use super::{Closing, Connection, Lifecycle, NextAction, Step};
 use crate::app::App;
@@ -12,7 +12,7 @@ use crate::transport::{Received, Transport};
 use wire::message::Fault;
 
 impl<A: App> Connection<A> {
-    /// Receives, and serves what came.
+    /// Receives input, and serves it.
     pub(super) fn receive_some(&mut self, context: &mut EngineContext<A>, buffer: &mut [u8], app: &mut A) -> Step<A> {
         let mut buffer = buffer;
         if !self.is_multiplexed()
@@ -28,7 +28,7 @@ impl<A: App> Connection<A> {
             if context.responder.path().is_none() {
                 return Step::Stop(NextAction::AwaitRoom);
             }
-            // It may ask for nothing but what a responder answers.
+            // The next request may be one that a responder answers, even though the queue is full.
             buffer = &mut buffer[..GLANCE];
         }
         let received = if context.observer.is_some() {
@@ -47,7 +47,7 @@ impl<A: App> Connection<A> {
             }
             Ok(Received::WouldBlock) => {
                 self.input.note_drained();
-                // What came may have been for the transport alone, and ask for an answer.
+                // The received bytes may have been for the transport alone, and may require an answer.
                 let goes_on = self.transport.has_unsent() || self.is_to_end();
                 if goes_on { Step::Next } else { Step::Stop(NextAction::Wait) }
             }
@@ -72,14 +72,14 @@ impl<A: App> Connection<A> {
         received
     }
 
-    /// Serves what lies here.
+    /// Serves the kept input.
     pub(super) fn serve_stored(&mut self, context: &mut EngineContext<A>, app: &mut A) -> Step<A> {
         let input = std::mem::take(&mut self.input.bytes);
         let (used, step) = self.serve(&input[self.input.used..], context, app);
         self.input.used += used;
         let left = input.len() - self.input.used;
         if left > 0 && left < input.capacity() / 4 {
-            // Little is left of much, and it may be long until the rest comes.
+            // A small part of a large buffer is left, and it may take long until the rest arrives.
             self.input.bytes = input[std::mem::take(&mut self.input.used)..].to_vec();
         } else if left > 0 {
             self.input.bytes = input;
@@ -89,7 +89,7 @@ impl<A: App> Connection<A> {
         step
     }
 
-    /// Serves what was received, behind what was left over.
+    /// Serves the received bytes, after the input that was left over.
     pub(super) fn serve_received(&mut self, received: &[u8], context: &mut EngineContext<A>, app: &mut A) -> Step<A> {
         if !self.input.is_empty() {
             self.input.bytes.drain(..std::mem::take(&mut self.input.used));
@@ -107,8 +107,8 @@ impl<A: App> Connection<A> {
         step
     }
 
-    /// Serves the requests in `input` as far as they are here, until one is ready to be answered. Returns how many bytes
-    /// of it are used.
+    /// Serves the requests in `input` as far as they have arrived, until one is ready to be answered. Returns the
+    /// number of bytes of `input` used.
     pub(super) fn serve(&mut self, input: &[u8], context: &mut EngineContext<A>, app: &mut A) -> (usize, Step<A>) {
         let mut used = 0;
         self.input.is_exhausted = false;
@@ -165,7 +165,7 @@ impl<A: App> Connection<A> {
             } else {
                 if let State::Running(_) = self.exchanges.first.state {
                     used += self.take_in(rest, context, app);
-                    // What is left is either kept for later or too little to be read.
+                    // The remaining input is either kept for later or too short to be parsed.
                     self.input.is_exhausted = self.exchanges.first.wants_body() || used == input.len();
                 }
                 break;
@@ -182,7 +182,7 @@ impl<A: App> Connection<A> {
         (used, Step::Next)
     }
 
-    /// Input came behind the last request: nothing of it is read as another one. That it is there is noted.
+    /// Discards input that arrived after the last request, without reading it as another request. Records its arrival.
     pub(super) fn discard_received(&mut self, count: u64) {
         match &mut self.lifecycle {
             Lifecycle::Closing(closing @ Closing::Orderly) => *closing = Closing::Linger,
@@ -196,7 +196,7 @@ impl<A: App> Connection<A> {
         }
     }
 
-    /// The peer has closed its side.
+    /// Handles the end of input: the peer has closed its side.
     pub(super) fn end_of_input(&mut self, context: &mut EngineContext<A>, app: &mut A) -> Step<A> {
         self.input.end();
         if self.is_receiving() {
@@ -210,7 +210,7 @@ impl<A: App> Connection<A> {
             return Step::Stop(NextAction::Close);
         }
         if self.is_multiplexed() {
-            // It cannot say any more how much it takes.
+            // The peer can no longer announce how much output it takes.
             return Step::Stop(if self.exchanges.is_empty() { NextAction::Close } else { self.abort(context, app) });
         }
         match &self.exchanges.first.state {
@@ -227,7 +227,8 @@ impl<A: App> Connection<A> {
 }
 
 impl<A: App> EngineContext<A> {
-    /// Whether the request that `input` begins with may be for a responder, as far as that can be told.
+    /// Returns true if the request at the beginning of `input` may be for a responder; `None` if that cannot be told
+    /// yet.
     pub(super) fn glance(&self, protocol: &A::Protocol, input: &[u8]) -> Option<bool> {
         self.responder.path().map_or(Some(false), |path| protocol.glance(input, path))
     }

@@ -1,9 +1,9 @@
-//! When a connection is driven: whether the poller reports it, and in which queue it is.
+//! The schedule of a connection: the events that the poller reports, and the queue that the connection is in.
 
-/// What the poller reports of the connection.
+/// The readiness of a connection that the poller reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Watched {
-    /// Nothing: a short-lived connection never needs it.
+    /// Nothing: a short-lived connection never needs a report.
     No,
     /// Input.
     Input,
@@ -13,13 +13,13 @@ pub(super) enum Watched {
     NoMore,
 }
 
-/// When the connection is driven next.
+/// The occasion at which the connection is driven next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Schedule {
     /// When the poller reports it.
     OnEvent,
-    /// When its turn in a queue of the round has come.
+    /// When it is the next in a queue of the round.
     Queued,
-    /// When the queue of requests has room for its request: until then it is not even read.
+    /// When the queue of requests has room for its request: until then the connection is not even read.
     AwaitsRoom,
 }

@@ -1,8 +1,8 @@
-//! What a connection and its exchanges wait for, and until when.
+//! The waits of a connection and of its exchanges, and their deadlines.
 //!
-//! The connection waits for heads, for its peer to take output, and for the end; each exchange for its body, its turn, and
-//! its client to take more of its response. While output of the connection waits, only that counts: what comes behind it
-//! cannot come, and it is not late.
+//! The connection waits for heads, for its peer to take output, and for the end; each exchange for its body, its turn,
+//! and its client to take more of its response. While output of the connection waits, only that wait counts: everything
+//! that has to follow the output is held up by it, and is not late.
 
 use super::front::HEADER_TIMEOUT_LEAST;
 use super::schedule::Schedule;
@@ -15,11 +15,11 @@ use crate::exchange::{Awaited, Exchange, Index, State};
 use crate::protocol::Protocol;
 use std::time::Duration;
 
-/// What a client gets that was too slow to send.
+/// The refusal sent to a client that was too slow to send.
 const SLOW: Refusal = Refusal::of_status(408);
 
 impl<A: App> Connection<A> {
-    /// What the connection as a whole waits for.
+    /// Returns the wait of the connection as a whole.
     fn awaits(&self) -> Wait {
         match self.lifecycle {
             Lifecycle::Gone | Lifecycle::Hijacked { holder: Holder::Call, .. } => Wait::App,
@@ -38,14 +38,14 @@ impl<A: App> Connection<A> {
         }
     }
 
-    /// Sets the deadlines of what is waited for now.
+    /// Sets the deadlines of the current waits.
     pub(crate) fn set_deadlines(&mut self, context: &mut EngineContext<A>) {
         let of_websocket = self.websocket_deadline(context);
         let now = context.now;
         let config = &context.config;
         let after =
             |timeout: Option<Duration>| timeout.map_or(Millis::MAX, |timeout| now.saturating_add(millis(timeout)));
-        // Once the engine stops, one that has not sent a whole head is given less time.
+        // Once the engine stops, a client that has not sent a complete head has less time.
         let grace = context.phase.grace();
         let graced = |timeout: Option<Duration>| after(timeout).min(after(grace));
         let wait = self.awaits();
@@ -73,7 +73,7 @@ impl<A: App> Connection<A> {
             Wait::Linger if is_new => after(Some(LINGER)),
             Wait::Hijacker if is_new => after(Some(HIJACK_LINGER)),
             Wait::Head | Wait::ProxyHeader | Wait::Queue | Wait::Linger | Wait::Hijacker => self.timer.deadline,
-            // A transfer that is interrupted goes on where it was: what was waited for earlier counts too.
+            // An interrupted transfer continues where it was: the earlier waiting time counts too.
             Wait::Output => {
                 let begun = self.timer.since.saturating_sub(self.send.waited);
                 let limits = (config.write_timeout, config.min_rate);
@@ -95,38 +95,41 @@ impl<A: App> Connection<A> {
         }
     }
 
-    /// Whether it was the peer's turn to take output when that was looked at last.
+    /// Returns true if the connection waited for its peer to take output when its wait was last determined.
     pub(crate) fn awaits_output(&self) -> bool {
         self.timer.wait == Wait::Output
     }
 
-    /// Whether the client of an exchange has not taken all that was written for it, or had not when that was looked at.
+    /// Returns true if the client of an exchange has not taken all output written for it, or had not when the
+    /// exchange's wait was last determined.
     pub(crate) fn awaits_output_of(&self, index: Index) -> bool {
         let waits = |exchange: &Exchange<A>| exchange.has_backlog() || exchange.timer.wait == Wait::Output;
         self.is_multiplexed() && self.exchanges.get(index).is_some_and(waits)
     }
 
-    /// Whether nothing is in flight that a stop has to wait for: no request has begun, or its head is not whole.
+    /// Returns true if no request is in flight that a stop has to wait for: no request has begun, or its head is not
+    /// complete.
     ///
-    /// A head that is not whole is no request yet: nothing can be done about it, and its client, which has not sent all
-    /// of it, cannot take it for done. When its time is up it gets 408, which says that it was not processed and may be
-    /// sent again (RFC 9110 section 15.5.9). A request whose head is whole is in flight although its body is not: a
-    /// client that has sent its POST must not repeat it by itself (RFC 9110 section 9.2.2). What bounds it are the time
-    /// limits on a body that stands still or is too slow, and the time for the stop as a whole.
+    /// An incomplete head is no request yet: the server cannot process it, and its client, which has not sent all of
+    /// it, cannot expect that it was processed. When its time is up the client gets 408, which says that the request
+    /// was not processed and may be sent again (RFC 9110 section 15.5.9). A request with a complete head is in flight
+    /// although its body is incomplete: a client that has sent its POST must not repeat it by itself (RFC 9110 section
+    /// 9.2.2). Such a request is bounded by the time limits on a body that stalls or is too slow, and by the time for
+    /// the stop as a whole.
     ///
-    /// What lies here and was not looked at, or is kept from being read, may be a whole request.
+    /// Input that was not parsed, or is kept from being read, may be a complete request.
     pub(crate) fn has_no_request(&self) -> bool {
         let is_looked_at = self.input.is_empty() || self.input.is_exhausted;
         self.is_between_exchanges() && is_looked_at && !self.has_output() && !self.awaits_room()
     }
 
-    /// Whether no request is under way and none has begun.
+    /// Returns true if no request is under way and none has begun.
     pub(crate) fn is_between_requests(&self) -> bool {
         self.is_between_exchanges() && self.input.is_empty() && !self.has_output() && !self.awaits_room()
     }
 
-    /// Since when the client has sent nothing that is waited for; `None` where it is not the client's turn to send, or
-    /// where a call is out.
+    /// Returns the time since which the connection has waited for the client to send; `None` if it is not the client's
+    /// turn to send, or if a call is running.
     pub(crate) fn silent_since(&self) -> Option<Millis> {
         if self.has_calls() || self.is_multiplexed() && !self.exchanges.is_empty() {
             return None;
@@ -139,18 +142,18 @@ impl<A: App> Connection<A> {
         }
     }
 
-    /// Whether nothing has ever arrived on the connection.
+    /// Returns true if nothing has ever arrived on the connection.
     pub(crate) fn is_unused(&self) -> bool {
         let is_in_head = self.is_multiplexed() && self.protocol.is_in_head();
         self.history == History::New && self.input.is_empty() && !is_in_head
     }
 
-    /// When the connection is closed if nothing arrives on it, once the engine stops.
+    /// Returns the time at which the connection is closed if nothing arrives on it, once the engine stops.
     pub(crate) fn unused_until(context: &EngineContext<A>) -> Millis {
         context.phase.grace().map_or(Millis::MAX, |grace| context.now.saturating_add(millis(grace.min(UNUSED_GRACE))))
     }
 
-    /// When what the connection waits for must have come.
+    /// Returns the deadline of the connection's wait.
     pub(crate) fn deadline(&self) -> Millis {
         self.timer.deadline
     }
@@ -161,7 +164,7 @@ impl<A: App> Connection<A> {
         context.sweep.note(self.timer.deadline);
     }
 
-    /// The same for a request that was held back before it was read, and is queued now.
+    /// Brings the deadline forward for a request that was held back before it was read, and is queued now.
     pub(crate) fn hurry_queued(&mut self, deadline: Millis, context: &mut EngineContext<A>) {
         let exchange = &mut self.exchanges.first;
         if exchange.is_queued() {
@@ -170,13 +173,13 @@ impl<A: App> Connection<A> {
         }
     }
 
-    /// Looks at the clock: whether the time of anything that is waited for is up.
+    /// Returns true if the deadline of any wait has passed.
     pub(crate) fn is_late(&self, now: Millis) -> bool {
         self.timer.is_late(now) || self.exchanges.any(|exchange| exchange.timer.is_late(now))
     }
 
-    /// Gives back what is kept for speed, if the connection has been idle for a while; otherwise says when to look
-    /// again.
+    /// Releases the memory that is kept for speed, if the connection has been idle for a while; otherwise notes the
+    /// time of the next check.
     pub(crate) fn rest(&mut self, context: &mut EngineContext<A>, app: &mut A) {
         if self.timer.wait != Wait::Idle || self.history != History::Served {
             return;
@@ -187,12 +190,12 @@ impl<A: App> Connection<A> {
             app.idle(known(&mut self.app));
             self.history = History::Rested;
         } else {
-            // Not at once when it may rest: with many busy connections that would be at every moment.
+            // Not `rests_at`: with many busy connections the sweep would have to look at every moment.
             context.sweep.note(context.now + millis(IDLE_AFTER));
         }
     }
 
-    /// Says when the sweep has to look again.
+    /// Notes the time at which the sweep has to look again.
     pub(crate) fn note_deadline(&self, context: &mut EngineContext<A>) {
         context.sweep.note(self.timer.deadline);
         if self.is_multiplexed() {
@@ -204,7 +207,8 @@ impl<A: App> Connection<A> {
         }
     }
 
-    /// Time is up for the connection, or for exchanges of it. Unless it is closed, it has to be driven.
+    /// Handles missed deadlines of the connection or of its exchanges. Unless the connection is closed, it has to be
+    /// driven.
     pub(crate) fn expire(&mut self, now: Millis, context: &mut EngineContext<A>, app: &mut A) -> NextAction<A> {
         if self.timer.is_late(now) {
             let action = self.expire_connection(context, app);
@@ -259,7 +263,8 @@ impl<A: App> Connection<A> {
             Wait::Queue => {
                 self.schedule = Schedule::OnEvent;
                 if self.is_multiplexed() {
-                    // It is read now, and each of its requests is refused on its own exchange if there is no room.
+                    // The connection is read now, and each of its requests is refused on its own exchange if there is
+                    // no room.
                     return NextAction::Again;
                 }
                 context.statistics.queue_timeouts += 1;
@@ -273,7 +278,7 @@ impl<A: App> Connection<A> {
         }
     }
 
-    /// Time is up for what an exchange waits for.
+    /// Handles the missed deadline of an exchange's wait.
     fn expire_exchange_wait(&mut self, index: Index, context: &mut EngineContext<A>, app: &mut A) {
         let exchange = self.exchanges.at(index);
         exchange.timer.deadline = Millis::MAX;
@@ -306,25 +311,25 @@ impl<A: App> Connection<A> {
 }
 
 impl<A: App> Exchange<A> {
-    /// What the exchange waits for. `is_blocked`: its connection waits for something that has to come before.
+    /// Returns the wait of the exchange. `is_blocked`: its connection waits for something that has to happen before.
     fn awaits(&self, is_blocked: bool) -> Wait {
         match &self.state {
             _ if is_blocked || self.has_websocket() => Wait::App,
             State::Receiving(_) => Wait::Body,
             State::Queued(_) => Wait::Queue,
             _ if self.has_backlog() => Wait::Output,
-            // While the application does not ask for more, it is not the client who is slow.
+            // While the application does not read more of the body, the client is not slow.
             State::Running(_) if self.awaits_input() => Wait::Body,
             _ => Wait::App,
         }
     }
 
-    /// Whether the call waits for its client to send more of the body.
+    /// Returns true if the call waits for its client to send more of the body.
     fn awaits_input(&self) -> bool {
         self.waiter.as_ref().is_some_and(|(awaited, _)| awaited.has(Awaited::INPUT))
     }
 
-    /// Sets the deadline of what is waited for now.
+    /// Sets the deadline of the current wait.
     fn set_deadline(&mut self, is_blocked: bool, context: &mut EngineContext<A>) {
         let wait = self.awaits(is_blocked);
         if wait == Wait::App && self.timer.wait == Wait::App {
@@ -337,7 +342,7 @@ impl<A: App> Exchange<A> {
             incoming.waited += passed;
         }
         let is_new = before.is_some();
-        // A transfer that is interrupted goes on where it was: what was waited for earlier counts too.
+        // An interrupted transfer continues where it was: the earlier waiting time counts too.
         self.timer.deadline = match (wait, &self.state, &self.incoming) {
             (Wait::Body, State::Receiving(receiving), _) => {
                 let (since, bytes) = (self.timer.since, receiving.spool.length());

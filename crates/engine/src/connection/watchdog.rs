@@ -1,5 +1,5 @@
-//! What a thread does for a connection that has nothing to do with the application: it answers health checks, and refuses
-//! requests that wait while no thread polls the engine. Nothing of the application's is touched or dropped.
+//! The work for a connection that does not involve the application: answering health checks, and refusing requests that
+//! wait while no thread polls the engine. It neither touches nor drops values of the application.
 
 use super::schedule::Schedule;
 use super::{BUSY, Closing, Connection, History, Lifecycle};
@@ -13,25 +13,26 @@ use crate::protocol::{Event, Protocol};
 use crate::responder::Responder;
 use crate::transport::{Received, Transport};
 
-/// Steps that are taken at a time for a connection that is looked at: each reads [`GLANCE`] bytes at most.
+/// The maximum number of steps in servicing a connection once: each step reads at most [`GLANCE`] bytes.
 const STEPS: usize = 16;
 
-/// What becomes of a connection that was looked at.
+/// The outcome of servicing a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Serviced {
-    /// It has more to say, or has still to take its answer.
+    /// The client has more to send, or has still to take its answer.
     Stays,
-    /// What has come is for the application.
+    /// The input is for the application.
     Waits,
-    /// It is over.
+    /// The connection is over.
     Over,
 }
 
-/// What a connection that is looked at asks for.
+/// The kind of request on a connection that is being serviced.
 enum Asked<R> {
-    /// That cannot be told yet.
+    /// The input does not show the kind of request yet.
     Unclear,
-    /// What a responder answers. `is_last`: the client has asked for the end of the connection too, and sent nothing more.
+    /// A request that a responder answers. `is_last`: the client has also asked for the end of the connection, and has
+    /// sent nothing more.
     Responder {
         facts: R,
         is_last: bool,
@@ -40,8 +41,8 @@ enum Asked<R> {
 }
 
 impl<A: App> Connection<A> {
-    /// Looks whether a connection that has asked for nothing yet asks for the server's health, and answers. What else it
-    /// asks for stays here as it came.
+    /// Answers a connection that has asked for nothing yet, if it asks for the server's health. Other requests stay in
+    /// the input, unchanged.
     pub(crate) fn service_pending(
         &mut self,
         health: Health,
@@ -50,7 +51,7 @@ impl<A: App> Connection<A> {
     ) -> Serviced {
         debug_assert!(self.history == History::New, "there is nothing of the application's");
         let serviced = self.service(health, context, buffer);
-        // The thread that drives it next begins with what lies here.
+        // The thread that drives the connection next begins with the input kept here.
         self.input.is_exhausted = serviced != Serviced::Waits;
         if serviced == Serviced::Over {
             self.send.discard();
@@ -103,10 +104,10 @@ impl<A: App> Connection<A> {
                 }
                 _ => {}
             }
-            // The first bytes tell: what is not for us is not taken in.
+            // The first bytes show the kind of request: input for the application is not read further.
             let room = buffer.len().min(GLANCE);
             let count = match self.transport.receive(&mut buffer[..room]) {
-                // A head that ends early is refused by a thread that can say so in the log.
+                // A thread that can log the refusal refuses a head that ends early.
                 Ok(Received::End) if !self.input.is_empty() => return Serviced::Waits,
                 Ok(Received::End) | Err(_) => return Serviced::Over,
                 Ok(Received::Bytes { count, .. }) => count,
@@ -121,15 +122,15 @@ impl<A: App> Connection<A> {
                     self.transport.reset_on_drop();
                     return Serviced::Over;
                 }
-                // It has said more after all: closing now could destroy its answer.
+                // The client has sent more after all: closing now could destroy its answer.
                 lifecycle @ Lifecycle::Closing(_) => *lifecycle = Lifecycle::Closing(Closing::Linger),
             }
         }
         Serviced::Stays
     }
 
-    /// Answers requests that wait with 503, while no thread can poll the engine. Returns whether the connection has to be
-    /// driven, and puts those that the application has to be told of into `orphans`.
+    /// Answers waiting requests with 503, while no thread can poll the engine. Returns true if the connection has to be
+    /// driven, and adds the requests that must be reported to the application to `orphans`.
     pub(crate) fn refuse_waiting(
         &mut self,
         context: &mut EngineContext<A>,
@@ -149,7 +150,7 @@ impl<A: App> Connection<A> {
         let facts = match &self.exchanges.first.state {
             State::Free => match self.awaited_head(context, buffer) {
                 Some(facts) => facts,
-                // For what was read here the poller reports no readiness again.
+                // The poller does not report input again that was read here.
                 None => return !self.input.is_empty(),
             },
             State::Receiving(_) | State::Queued(_) => match self.take_request(0, context) {
@@ -172,7 +173,7 @@ impl<A: App> Connection<A> {
         true
     }
 
-    /// Receives what has arrived, up to the length that a head may have.
+    /// Receives the input that has arrived, up to the length that a head may have.
     pub(super) fn receive_unread(&mut self, context: &mut EngineContext<A>, buffer: &mut [u8]) {
         while self.input.bytes.len() < context.config.limits.head {
             match self.transport.receive(buffer) {
@@ -181,19 +182,20 @@ impl<A: App> Connection<A> {
                     self.input.bytes.extend_from_slice(&buffer[..count]);
                     self.input.is_exhausted = false;
                 }
-                // The thread that polls the engine next finds out what is wrong.
+                // The thread that polls the engine next finds the error.
                 Ok(Received::End | Received::WouldBlock) | Err(_) => break,
             }
         }
     }
 
-    /// Reads until a head is here as a whole; what its answer depends on.
+    /// Reads until a head is complete. Returns the properties of the request on which its response depends.
     fn awaited_head(&mut self, context: &mut EngineContext<A>, buffer: &mut [u8]) -> Option<RequestOf<A>> {
         self.receive_unread(context, buffer);
         if self.awaits_proxy_header() && !matches!(self.take_stored_proxy_header(context), Ok(true)) {
             return None;
         }
-        // It is read with a protocol of its own, so that the thread that polls the engine next reads it as it came.
+        // The head is parsed with a separate protocol, so that the thread that polls the engine next reads it
+        // unchanged.
         let mut protocol = self.protocol.fresh();
         match protocol.next(self.input.unused(), &mut context.fields, &context.config.limits) {
             Ok((_, Event::Head { request, .. })) => Some(request),
@@ -201,10 +203,10 @@ impl<A: App> Connection<A> {
         }
     }
 
-    /// What is asked for by what lies here. It is read with a protocol of its own.
+    /// Returns the kind of request in the unused input, which is parsed with a separate protocol.
     fn asked(&self, context: &mut EngineContext<A>) -> Asked<RequestOf<A>> {
         let input = self.input.unused();
-        // The first bytes of a frame need not tell.
+        // The first bytes of a frame need not show the path of the request.
         let may_be_answered = if self.is_multiplexed() { Some(true) } else { context.glance(&self.protocol, input) };
         match may_be_answered {
             None => return Asked::Unclear,
@@ -222,7 +224,7 @@ impl<A: App> Connection<A> {
                     let is_last = A::Protocol::is_last(facts) && used + count == input.len();
                     return Asked::Responder { facts, is_last };
                 }
-                // What concerns the protocol alone, or no exchange that there is, may come first.
+                // Frames that concern the protocol alone, or no existing exchange, may come first.
                 Ok((count @ 1.., Event::Nothing | Event::Credit { .. } | Event::Reset { .. }))
                     if self.is_multiplexed() =>
                 {

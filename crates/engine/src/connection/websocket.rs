@@ -1,7 +1,8 @@
 //! A connection of HTTP/1.1 whose exchange has become a WebSocket: its bytes are frames.
 //!
-//! Unlike with HTTP it is read while output waits for the client, for a client may send all that it has before it reads.
-//! What bounds it is the queue of messages: while that is full nothing is read.
+//! Unlike with HTTP, the engine reads the connection while output waits for the client, because a client may send all
+//! its messages before it reads. The queue of messages bounds the input: while the queue is full, the engine does not
+//! read.
 
 use super::{Closing, Connection, Lifecycle, NextAction, Step, known};
 use crate::app::{App, RequestOf};
@@ -24,7 +25,7 @@ pub(crate) enum Sending<'m, C> {
 }
 
 impl<A: App> Connection<A> {
-    /// Whether frames are read and written.
+    /// Returns true if the connection carries frames of a WebSocket.
     pub(super) fn is_websocket(&self) -> bool {
         self.lifecycle == Lifecycle::Open && self.exchanges.first.has_websocket()
     }
@@ -33,13 +34,13 @@ impl<A: App> Connection<A> {
         self.exchanges.first.upgrade.as_mut().and_then(|upgrade| upgrade.websocket())
     }
 
-    /// The WebSocket of this serial number, and bytes of output that wait.
+    /// Returns the WebSocket with this serial number, and the number of bytes of output that wait.
     fn named(&mut self, id: WebSocketId) -> Option<(&mut WebSocket<A::Message>, usize)> {
         let backlog = self.backlog();
         self.websocket().filter(|websocket| websocket.serial == id.serial).map(|websocket| (websocket, backlog))
     }
 
-    /// Bytes of output that wait in memory.
+    /// Returns the number of bytes of output that wait in memory.
     fn backlog(&self) -> usize {
         let composed = self.send.composer.as_ref().map_or(0, |out| out.unsent());
         composed + usize::try_from(self.send.waiting.length()).unwrap_or(usize::MAX)
@@ -66,7 +67,7 @@ impl<A: App> Connection<A> {
         self.end_with_refusal(draft.status(), context);
     }
 
-    /// The application accepts. `None` if its client has gone. The connection has to be driven then.
+    /// Accepts the WebSocket. `None` if the client has gone. The connection has to be driven then.
     pub(crate) fn accept_websocket<'f>(
         &mut self,
         index: Index,
@@ -96,8 +97,8 @@ impl<A: App> Connection<A> {
         Ok(Some(WebSocketId { slot, exchange: index, serial }))
     }
 
-    /// Takes a message. Returns whether the connection has to be driven: there is room for more, or the client is to be told
-    /// which rule it broke behind the last one.
+    /// Takes a message. Also returns true if the connection has to be driven: there is room for more messages, or the
+    /// client must be informed of the rule that it broke after the last message.
     pub(crate) fn receive_message(
         &mut self,
         id: WebSocketId,
@@ -111,7 +112,7 @@ impl<A: App> Connection<A> {
         let incoming = websocket.take();
         let (has_room, is_open) = (websocket.wants_input(config), websocket.is_open());
         if matches!(incoming, Incoming::Pending) && self.lifecycle != Lifecycle::Open {
-            // Nothing comes any more, whatever has ended it.
+            // No more messages arrive, whatever has ended the WebSocket.
             return (Incoming::End(WebSocketEnd::abnormal()), false);
         }
         (incoming, !had_room && has_room || was_open && !is_open)
@@ -128,7 +129,7 @@ impl<A: App> Connection<A> {
             return Err(SendError::Closed);
         }
         let mut out = std::mem::take(&mut self.out(context).bytes);
-        // What is to be sent from where it lies.
+        // The payload to be sent without copying it.
         let mut chunk = None;
         let sent = match (self.named(id), message) {
             (None, _) => Err(SendError::Closed),
@@ -161,7 +162,7 @@ impl<A: App> Connection<A> {
         sent
     }
 
-    /// Whether the client takes more, after a message was sent.
+    /// Returns whether the client takes more, after a message was sent.
     pub(crate) fn room(&self) -> Room {
         WebSocket::<A::Message>::room(self.backlog())
     }
@@ -179,7 +180,8 @@ impl<A: App> Connection<A> {
         }
     }
 
-    /// The call of a WebSocket does not come to its end. Returns whether it was one; the connection has to be driven then.
+    /// Fails a WebSocket whose call does not come to its end. Returns true if the exchange was a WebSocket; the
+    /// connection has to be driven then.
     pub(crate) fn fail_websocket(&mut self, index: Index, context: &mut EngineContext<A>) -> bool {
         let exchange = self.exchanges.at(index);
         let is_open = exchange.has_websocket() && matches!(exchange.state, State::Running(_));
@@ -197,7 +199,7 @@ impl<A: App> Connection<A> {
         self.out(context).bytes = out;
     }
 
-    /// Why no message follows, and how many bytes of messages have been sent.
+    /// Returns the reason why no message follows, and the number of bytes of messages that have been sent.
     pub(crate) fn websocket_state(&mut self, id: WebSocketId) -> (Option<WebSocketEnd>, u64) {
         let is_open = self.lifecycle == Lifecycle::Open;
         match self.named(id) {
@@ -209,7 +211,7 @@ impl<A: App> Connection<A> {
         }
     }
 
-    /// Whether what is waited for is the case; `None`: the exchange is no WebSocket.
+    /// Returns true if one of the awaited conditions holds; `None`: the exchange is no WebSocket.
     pub(super) fn has_awaited_of_websocket(&self, index: Index, awaited: Awaited) -> Option<bool> {
         let Some(Upgrade::Open(websocket)) = self.exchanges.get(index)?.upgrade.as_deref() else { return None };
         let is_over = self.lifecycle != Lifecycle::Open;
@@ -221,8 +223,8 @@ impl<A: App> Connection<A> {
         )
     }
 
-    /// Has `waiter` woken when any of these is the case for a WebSocket, or it has gone. It takes the place of the waiter
-    /// that was there.
+    /// Has `waiter` woken when one of the `awaited` conditions holds for a WebSocket, or it has gone. `waiter` replaces
+    /// the previous waiter.
     pub(crate) fn wait_for_websocket(&mut self, id: WebSocketId, awaited: Awaited, waiter: A::Waiter, app: &mut A) {
         let is_named = self.named(id).is_some();
         if !is_named || self.has_awaited_of_websocket(id.exchange, awaited).unwrap_or(true) {
@@ -240,7 +242,7 @@ impl<A: App> Connection<A> {
         self.websocket().map(|websocket| websocket.sent_bytes)
     }
 
-    /// One step of a WebSocket: answers, output, what wakes the application, then input.
+    /// Does one step of a WebSocket: answers, output, waking the application, then input.
     pub(super) fn step_websocket(&mut self, context: &mut EngineContext<A>, buffer: &mut [u8], app: &mut A) -> Step<A> {
         self.end_if_due(context);
         self.write_answers(context);
@@ -272,18 +274,19 @@ impl<A: App> Connection<A> {
                 Until::Message if has_something => {
                     suspended.until = Until::Thread;
                     context.queued += 1;
-                    // A message is work as a request is: after so many of a round, other connections come first.
+                    // A message is work like a request: after a number of them in a round, other connections are driven
+                    // first.
                     self.turn.called += 1;
                     context.observer.switch(self.call(0), Stage::Queue);
                     return Step::Stop(NextAction::Enqueue(0));
                 }
-                // The end is still to be told.
+                // The application has still to be informed of the end.
                 Until::Thread if is_over => return Step::Stop(NextAction::Wait),
                 Until::Output | Until::Message | Until::Thread => {}
             }
         }
         if is_over && (!has_output || self.input.has_ended()) {
-            // The server is who closes the transport (RFC 6455 section 7.1.1).
+            // The server closes the transport, not the client (RFC 6455 section 7.1.1).
             self.lifecycle = Lifecycle::Closing(Closing::Linger);
             return Step::Next;
         }
@@ -294,7 +297,7 @@ impl<A: App> Connection<A> {
             let mut bytes = std::mem::take(&mut self.input.bytes);
             let start = self.input.used;
             let used = self.take_frames(&mut bytes[start..], context, app);
-            // What there is no room for stays where it is: a client may have sent many messages at once.
+            // Frames for which there is no room stay in the input: a client may have sent many messages at once.
             self.input.keep(bytes, start + used);
             return Step::Next;
         }
@@ -331,7 +334,7 @@ impl<A: App> Connection<A> {
         }
     }
 
-    /// Takes the messages in `bytes`, as far as there is room for them. Returns how many bytes that were.
+    /// Takes the messages in `bytes`, as far as there is room for them. Returns the number of bytes taken.
     fn take_frames(&mut self, bytes: &mut [u8], context: &mut EngineContext<A>, app: &mut A) -> usize {
         let backlog = usize::try_from(self.send.waiting.length()).unwrap_or(usize::MAX);
         let mut out = std::mem::take(&mut self.out(context).bytes);
@@ -354,7 +357,7 @@ impl<A: App> Connection<A> {
         used
     }
 
-    /// Closes it where the server ends, or the call is over and has not closed it.
+    /// Closes the WebSocket if the server ends, or if the call is over and has not closed it.
     fn end_if_due(&mut self, context: &mut EngineContext<A>) {
         let end = context.websocket_end;
         let Some(websocket) = self.websocket().filter(|websocket| websocket.is_open()) else { return };
@@ -378,7 +381,7 @@ impl<A: App> Connection<A> {
         self.out(context).bytes = out;
     }
 
-    /// The time is up for something that the WebSocket waits for. The connection has to be driven then.
+    /// Handles the missed deadline of a wait of the WebSocket. The connection has to be driven then.
     pub(super) fn expire_websocket(&mut self, context: &mut EngineContext<A>) {
         let mut out = std::mem::take(&mut self.out(context).bytes);
         let (now, config) = (context.now, &context.config);
@@ -387,14 +390,15 @@ impl<A: App> Connection<A> {
         context.statistics.timeouts += u64::from(overdue == Some(Overdue::Ended));
     }
 
-    /// The peer is gone, or must see that something is missing.
+    /// Ends the WebSocket because the peer is gone, or must see that something is missing.
     pub(super) fn lose_websocket(&mut self) {
         if let Some(websocket) = self.websocket() {
             websocket.lose();
         }
     }
 
-    /// The call of a WebSocket is over. Returns whether it was one; the connection has to be driven then.
+    /// Records that the call of a WebSocket is over. Returns true if the exchange was a WebSocket; the connection has
+    /// to be driven then.
     pub(super) fn release_websocket(&mut self, index: Index, facts: RequestOf<A>) -> bool {
         let exchange = self.exchanges.at(index);
         let Some(websocket) = exchange.upgrade.as_mut().and_then(|upgrade| upgrade.websocket()) else { return false };
@@ -404,7 +408,7 @@ impl<A: App> Connection<A> {
         true
     }
 
-    /// When something is to be done for the WebSocket.
+    /// Returns the time at which the WebSocket has work to do.
     pub(super) fn websocket_deadline(&mut self, context: &EngineContext<A>) -> crate::deadline::Millis {
         let (config, now) = (&context.config, context.now);
         self.websocket().map_or(crate::deadline::Millis::MAX, |websocket| websocket.deadline(config, now))
@@ -412,7 +416,7 @@ impl<A: App> Connection<A> {
 }
 
 impl WebSocketConfig {
-    /// Whether a request of this head asks for a WebSocket.
+    /// Returns true if a request with this head asks for a WebSocket.
     pub(super) fn is_asked_for(head: &RequestHead<'_>) -> bool {
         wire::websocket::wants_websocket(head)
     }

@@ -11,32 +11,33 @@ use crate::net::{Accepted, Net, Peer};
 
 impl<A: App> Engine<A> {
     /// Shares new connections with the other engines that accept from the same listeners (see [`crate::EngineGroup`]).
-    /// To be called just before the engine is polled for the first time.
+    /// The caller calls it just before it polls the engine for the first time.
     pub fn join_group(&mut self, membership: Membership) {
         self.acceptor.join_group(membership);
         self.publish_state();
         self.acceptor.wake_others();
     }
 
-    /// Chooses which processes are woken by a new connection. To be called by a thread that is about to wait for the
-    /// poller, while no other does. `is_free`: the thread that waits can poll the engine at once when it is woken.
+    /// Chooses the processes that a new connection wakes. A thread that is about to wait for the poller calls it, while
+    /// no other thread waits. `is_free`: the thread that waits can poll the engine at once when it is woken.
     ///
-    /// Of the processes that listen and are free one is woken, in turns. Since no other is woken then, it has to accept
-    /// the connection, or tell another. So where that is not certain, because a call may hold the GIL, or there is no
-    /// room, or the end is near, this process is woken besides others instead of before them. To take turns also saves
-    /// most of the connections that would have to be left to another process: the one that has the fewest stays the
-    /// first in the row. A process that is alone is the only one to be woken anyway, and need not watch anything anew.
+    /// The kernel wakes one of the processes that listen and are free, in turns. Since it then wakes no other, the
+    /// woken process has to accept the connection, or tell another process to. If that is not certain, because a call
+    /// may hold the GIL, or there is no room, or the end is near, the kernel wakes this process together with others
+    /// instead of before them. Taking turns also avoids most of the cases in which a connection is left to another
+    /// process: the process with the fewest connections stays the first in the order. A process that is alone is the
+    /// only one to be woken anyway, and need not change how it watches its listeners.
     pub fn before_wait(&mut self, is_free: bool) {
         self.acceptor.before_wait(&mut self.net, &self.context, self.connections.len(), is_free);
     }
 
-    /// Shows the other engines of the group how much there is to do here.
+    /// Publishes the load of this engine to the other engines of the group.
     #[inline]
     pub(super) fn publish_state(&mut self) {
         self.acceptor.publish(&self.context, self.connections.len(), self.clock.latest());
     }
 
-    /// Accepts one connection, and returns where the round goes on.
+    /// Accepts one connection, and returns the stage at which the round continues.
     pub(super) fn accept(&mut self, index: usize, attempt: usize, app: &mut A) -> Stage {
         if self.acceptor.is_paused(self.context.now) {
             return Stage::Deadlines;
@@ -51,14 +52,14 @@ impl<A: App> Engine<A> {
         let is_stopping = self.stopping.is_stopping();
         // A listener that is about to be closed is emptied, but not for as long as more connections keep coming.
         let most = if is_stopping { ACCEPTS_AT_STOP } else { ACCEPTS_PER_POLL };
-        // Many that come at once may each have much to do: other connections are served in between, but all that have
-        // come are accepted before a listener is closed.
+        // Many new connections at once may each cause much work: other connections are served in between. Before a
+        // listener is closed, however, the engine accepts all connections that wait there.
         let is_enough = attempt > 1 && !is_stopping && self.context.meter.is_stage_over();
         if self.acceptor.listener(index).is_none() || attempt > most || is_enough {
             return next_listener;
         }
         self.publish_state();
-        // An engine that is about to stop accepts all that wait.
+        // An engine that is about to stop accepts all connections that wait.
         if !is_stopping && self.acceptor.leaves_to_another(index, &self.net, &self.context, told) {
             return next_listener;
         }
@@ -81,7 +82,7 @@ impl<A: App> Engine<A> {
                 let slot = self.admit(transport, &peer, Some(app_connection));
                 self.context.meter.charge(meter::ACCEPT);
                 self.connections[slot].reject_if_forbidden(&mut self.context, app);
-                // Often the first request is here already.
+                // Often the first request has arrived already.
                 self.drive(slot, app);
                 Stage::Accept { index, attempt: attempt + 1 }
             }
@@ -89,10 +90,10 @@ impl<A: App> Engine<A> {
                 self.acceptor.note_empty(index);
                 next_listener
             }
-            // Now and then a client leaves early; when it never ends, something else is wrong.
+            // Now and then a client leaves early; if the failures do not end, something else is wrong.
             Ok(Accepted::Failed(error)) if attempt == most => self.pause_accepting(AcceptPause::Failed(error), app),
             Ok(Accepted::Failed(_)) => Stage::Accept { index, attempt: attempt + 1 },
-            // Linux wants a descriptor before it looks whether a connection waits.
+            // Linux requires a free descriptor before it checks whether a connection waits.
             Ok(Accepted::Exhausted(_)) if !self.net.is_awaited(socket) => {
                 self.acceptor.note_empty(index);
                 next_listener
@@ -122,8 +123,8 @@ impl<A: App> Engine<A> {
         Stage::Deadlines
     }
 
-    /// Closes the connection that has waited longest for its client to send; whether there was one. It looks at all
-    /// connections, which is cheap only where the bound on them is low.
+    /// Closes the connection that has waited longest for its client to send. Returns true if there was one. It looks at
+    /// all connections, which is cheap only if their maximum number is low.
     fn evict_silent(&mut self, app: &mut A) -> bool {
         let silent = self.connections.iter().filter_map(|(slot, it)| it.silent_since().map(|since| (since, slot)));
         let Some((_, slot)) = silent.min() else { return false };

@@ -1,4 +1,4 @@
-//! The acceptor: which listeners are watched and how, and which engine of a group accepts a new connection.
+//! The acceptor: it watches the listeners, and decides which engine of a group accepts a new connection.
 
 use crate::app::{AcceptPause, App};
 use crate::config::{ACCEPT_PAUSE, Config, WATCHDOG_AFTER};
@@ -13,30 +13,32 @@ use std::time::Duration;
 /// A listening socket.
 pub(super) struct Listener<N: Net> {
     pub(super) socket: N::Listener,
-    /// A connection may be waiting to be accepted.
+    /// True if a connection may be waiting to be accepted.
     is_ready: bool,
-    /// How it is watched ([`Net::relisten`]), if it is.
+    /// The way in which the listener is watched ([`Net::relisten`]); `None` if it is not watched.
     takes_turns: Option<bool>,
-    /// This engine has accepted, or left a connection to another, since it was watched anew.
+    /// True if this engine has accepted a connection, or left one to another engine, since the listener was last
+    /// watched anew.
     had_turn: bool,
-    /// Since when a connection was waiting, each time that the watchdog looked.
+    /// The time since which a connection was waiting at every look of the watchdog.
     awaited_since: Option<Millis>,
 }
 
-/// The listeners of an engine, and what decides whether it accepts from them.
+/// The listeners of an engine, and the state that decides whether it accepts from them.
 pub(super) struct Acceptor<N: Net> {
     /// Empty once the engine has stopped accepting.
     listeners: Vec<Listener<N>>,
     locals: Vec<Local>,
-    /// The bound on connections, or what the limit on descriptors leaves to them.
+    /// The maximum number of connections, as configured or as the limit on descriptors allows.
     most: usize,
-    /// Until then the engine does not accept.
+    /// The time until which the engine does not accept connections.
     paused_until: Option<Millis>,
-    /// The application's side knows of a pause since which no listener was found empty.
+    /// True if a pause has been reported to the application, and no listener has been found empty since.
     is_pause_reported: bool,
-    /// Where other engines accept from the same listeners.
+    /// The membership in the group of engines that accept from the same listeners, if there are others.
     membership: Option<Membership>,
-    /// When to look what became of a connection that was left to another engine: a monotonic time of the caller's.
+    /// The time at which to check whether another engine has accepted the connection that was left to it: a monotonic
+    /// time of the caller's clock.
     look_again_at: Option<Duration>,
 }
 
@@ -63,37 +65,37 @@ impl<N: Net> Acceptor<N> {
         })
     }
 
-    /// Where the listeners listen, in their order.
+    /// Returns the local addresses of the listeners, in their order.
     pub(super) fn locals(&self) -> &[Local] {
         &self.locals
     }
 
-    /// Whether a connection may be waiting to be accepted by the next poll.
+    /// Returns true if a connection may be waiting to be accepted by the next poll.
     pub(super) fn is_due(&self) -> bool {
         self.paused_until.is_none() && self.is_ready()
     }
 
-    /// When a pause ends; `Millis::MAX` without one.
+    /// Returns the end of the pause; `Millis::MAX` without one.
     pub(super) fn resumes_at(&self) -> Millis {
         self.paused_until.unwrap_or(Millis::MAX)
     }
 
-    /// Whether nothing is to be accepted, and nothing but an event or another engine will change that.
+    /// Returns true if no connection is to be accepted until there is an event, or another engine leaves one.
     pub(super) fn is_idle(&self) -> bool {
         self.paused_until.is_none() && !self.is_ready()
     }
 
-    /// When to look what became of a connection that was left to another engine.
+    /// Returns the time at which to check whether another engine has accepted the connection that was left to it.
     pub(super) fn looks_again_at(&self) -> Option<Duration> {
         self.look_again_at
     }
 
-    /// Whether a connection may be waiting, although accepting may pause.
+    /// Returns true if a connection may be waiting, even while accepting pauses.
     pub(super) fn is_ready(&self) -> bool {
         self.listeners.iter().any(|listener| listener.is_ready)
     }
 
-    /// The poller has reported a listener.
+    /// Records that the poller has reported a listener.
     pub(super) fn note_event(&mut self, index: usize) {
         if let Some(listener) = self.listeners.get_mut(index) {
             listener.is_ready = true;
@@ -112,17 +114,17 @@ impl<N: Net> Acceptor<N> {
         }
     }
 
-    /// A connection has closed: there is room again.
+    /// Ends a pause, because a connection has closed and there is room again.
     pub(super) fn resume(&mut self) {
         self.paused_until = None;
     }
 
-    /// Whether accepting pauses at `now`.
+    /// Returns true if accepting pauses at `now`.
     pub(super) fn is_paused(&self, now: Millis) -> bool {
         self.paused_until.is_some_and(|until| now < until)
     }
 
-    /// Whether another connection may be accepted beside so many.
+    /// Returns true if another connection may be accepted beside `connections` existing ones.
     pub(super) fn has_room_beside(&self, connections: usize) -> bool {
         connections < self.most
     }
@@ -135,14 +137,14 @@ impl<N: Net> Acceptor<N> {
         index < self.listeners.len()
     }
 
-    /// The engine accepts no more.
+    /// Closes the listeners: the engine accepts no more connections.
     pub(super) fn close(&mut self, net: &mut N) {
         for listener in self.listeners.drain(..) {
             net.unlisten(&listener.socket);
         }
     }
 
-    /// A connection was accepted.
+    /// Records that a connection was accepted.
     pub(super) fn note_accepted(&mut self, index: usize, told: Duration) {
         self.listeners[index].had_turn = true;
         if let Some(membership) = &mut self.membership {
@@ -150,20 +152,20 @@ impl<N: Net> Acceptor<N> {
         }
     }
 
-    /// All listeners have been looked at in this round.
+    /// Records that all listeners have been looked at in this round.
     pub(super) fn note_round(&mut self, told: Duration) {
         if let Some(membership) = &mut self.membership {
             membership.has_found_none(told);
         }
     }
 
-    /// No connection waits at this listener.
+    /// Records that no connection waits at this listener.
     pub(super) fn note_empty(&mut self, index: usize) {
         self.listeners[index].is_ready = false;
         self.note_pause(false);
     }
 
-    /// Notes whether a connection waits for which there is no room. Returns whether that was known.
+    /// Records whether a connection waits for which there is no room. Returns true if that was recorded already.
     fn note_pause(&mut self, is_pausing: bool) -> bool {
         let was_known = std::mem::replace(&mut self.is_pause_reported, is_pausing);
         match &self.membership {
@@ -172,7 +174,7 @@ impl<N: Net> Acceptor<N> {
         }
     }
 
-    /// Accepting goes on when a connection has closed, or after a while. Returns whether that is to be reported.
+    /// Pauses accepting until a connection has closed, or for a while. Returns true if the pause has to be reported.
     pub(super) fn pause<A: App>(&mut self, context: &mut EngineContext<A>, connections: usize, told: Duration) -> bool {
         self.paused_until = Some(context.now + millis(ACCEPT_PAUSE));
         context.statistics.accept_pauses += 1;
@@ -180,7 +182,7 @@ impl<N: Net> Acceptor<N> {
         !self.note_pause(true)
     }
 
-    /// Why accepting pauses when there is no room.
+    /// Returns the reason why accepting pauses when there is no room.
     pub(super) fn full(&self, config: &Config) -> AcceptPause {
         let most = self.membership.as_ref().map_or(self.most, Membership::room_of_all);
         if self.most == config.connections { AcceptPause::Connections(most) } else { AcceptPause::Descriptors(most) }
@@ -219,7 +221,8 @@ impl<N: Net> Acceptor<N> {
             listener.had_turn = false;
             listener.takes_turns = Some(takes_turns);
             if net.relisten(&listener.socket, index, takes_turns).is_err() {
-                // Out of memory. Until it is watched again the engine looks there every now and then.
+                // The system is out of memory. Until the listener is watched again, the engine checks it every now and
+                // then.
                 listener.takes_turns = None;
                 listener.is_ready = true;
                 self.paused_until = Some(context.now + millis(ACCEPT_PAUSE));
@@ -227,8 +230,8 @@ impl<N: Net> Acceptor<N> {
         }
     }
 
-    /// Has this round look at the listeners if another engine has asked for it, or if it is time to look what became of
-    /// connections that were left to another.
+    /// Has this round look at the listeners if another engine has asked for it, or if it is time to check whether
+    /// another engine has accepted the connections that were left to it.
     #[inline]
     pub(super) fn look_if_due(&mut self, told: Duration) {
         let Some(membership) = &self.membership else { return };
@@ -239,8 +242,8 @@ impl<N: Net> Acceptor<N> {
         }
     }
 
-    /// Shows the other engines of the group how many connections there are, and whether there are threads left. Those
-    /// that suspended responses will need are not.
+    /// Publishes to the other engines of the group the number of connections, and whether there are free threads.
+    /// Threads that suspended responses will need do not count as free.
     #[inline]
     pub(super) fn publish<A: App>(&mut self, context: &EngineContext<A>, connections: usize, told: Duration) {
         let has_room = self.has_room_beside(connections) && !self.is_paused(context.now);
@@ -257,8 +260,8 @@ impl<N: Net> Acceptor<N> {
         membership.publish(state, told);
     }
 
-    /// Whether nothing is to be accepted from this listener now, because another engine was told to do so, or because no
-    /// connection waits there.
+    /// Returns true if nothing is to be accepted from this listener now, because another engine was asked to accept, or
+    /// because no connection waits there.
     pub(super) fn leaves_to_another<A: App<Net = N>>(
         &mut self,
         index: usize,
@@ -281,14 +284,14 @@ impl<N: Net> Acceptor<N> {
 
     // ------------------------------------------------------------------------------------------------------ watchdog
 
-    /// A poll has been made: what waits from now on waits anew.
+    /// Forgets, at a poll, since when connections have waited: the times of all waits start anew.
     pub(super) fn forget_waiting(&mut self) {
         for listener in &mut self.listeners {
             listener.awaited_since = None;
         }
     }
 
-    /// Notes at which listeners a connection waits while no thread polls. Returns whether there is one.
+    /// Records the listeners at which a connection waits while no thread polls. Returns true if there is one.
     pub(super) fn note_waiting(&mut self, net: &N, now: Millis) -> bool {
         for listener in &mut self.listeners {
             let is_awaited = net.is_awaited(&listener.socket);
@@ -297,7 +300,8 @@ impl<N: Net> Acceptor<N> {
         self.listeners.iter().any(|listener| listener.awaited_since.is_some())
     }
 
-    /// The listeners at which a connection has waited for longer than another process needs that could accept it.
+    /// Returns the listeners at which a connection has waited for longer than another process that could accept it
+    /// needs.
     pub(super) fn neglected(&self, now: Millis) -> Vec<usize> {
         let is_neglected = |listener: &Listener<N>| has_waited_in_vain(listener.awaited_since, now);
         let listeners = self.listeners.iter().enumerate();
@@ -309,7 +313,7 @@ impl<N: Net> Acceptor<N> {
     }
 }
 
-/// Whether something has waited since then for longer than another process needs that could serve it.
+/// Returns true if something has waited since `since` for longer than another process that could serve it needs.
 pub(super) fn has_waited_in_vain(since: Option<Millis>, now: Millis) -> bool {
     since.is_some_and(|since| now >= since + millis(WATCHDOG_AFTER))
 }

@@ -1,4 +1,4 @@
-//! What the thread that runs a call asks of the engine, and what becomes of calls that are late.
+//! The methods for the thread that runs a call, and the handling of calls that are late.
 
 use super::Engine;
 use crate::app::{App, CallId, Progress, Report, Ticket};
@@ -8,11 +8,11 @@ use crate::exchange::{Awaited, Input};
 use crate::observe::{self, Observer};
 use crate::reply::Reply;
 
-/// What the client of a call sees that has not come to its end.
+/// The text that a client sees if its call has not come to its end.
 const FAILED: &str = "The server has failed.";
 
 impl<A: App> Engine<A> {
-    /// Lends what the response of a call is written with. `write` must not wait.
+    /// Calls `write` with a [`Reply`], through which the response of a call is written. `write` must not wait.
     pub fn reply<R>(&mut self, ticket: &Ticket, write: impl FnOnce(&mut Reply<'_, A>) -> R) -> R {
         let CallId { slot, exchange } = ticket.call;
         let connection = &mut self.connections[slot];
@@ -21,14 +21,14 @@ impl<A: App> Engine<A> {
             self.stale_deadlines.add(slot, connection);
         }
         if connection.has_output() {
-            // What the client did not take leaves as it does, whatever the application does meanwhile. If the connection
-            // cannot be watched, that is found out when the call is completed.
+            // Output that the client has not taken is sent as the client takes it, whatever the application does
+            // meanwhile. If the connection cannot be watched, the engine finds that out when the call is completed.
             self.watch(slot);
         }
         result
     }
 
-    /// Ends a call, and goes on with its connection. What comes up then is returned by the next poll.
+    /// Ends a call, and continues its connection. The next poll returns the work that this leads to.
     #[allow(clippy::needless_pass_by_value, reason = "a ticket is returned once")]
     pub fn complete(&mut self, ticket: Ticket, progress: Progress<A::Response>, now: Now, app: &mut A) {
         self.clock.set(now, &mut self.context);
@@ -44,8 +44,8 @@ impl<A: App> Engine<A> {
         self.drive(slot, app);
     }
 
-    /// Ends a call that does not come to its end: with status 500, or with close code 1011 if it has become a WebSocket. A
-    /// response that has begun is cut.
+    /// Ends a call that has failed: with status 500, or with close code 1011 if it has become a WebSocket. A response
+    /// that has begun is cut.
     pub fn fail(&mut self, ticket: Ticket, now: Now, app: &mut A) {
         let CallId { slot, exchange } = ticket.call;
         let is_closing = self.connections[slot].fail_websocket(exchange, &mut self.context);
@@ -54,11 +54,12 @@ impl<A: App> Engine<A> {
     }
 
     /// Answers the client of a call that has missed its deadline, with 504 if nothing of its response has been written.
-    /// Whatever the call does from now on, its response goes nowhere, and the connection ends. The ticket stays valid.
+    /// From now on the engine discards the call's response, whatever the call does, and the connection ends. The ticket
+    /// stays valid.
     ///
-    /// Any thread may call it, like [`service_pending`](Self::service_pending): it is not given the application, and
+    /// Any thread may call it, like [`service_pending`](Self::service_pending): it does not get the application, and
     /// drops nothing that the application gave to the engine. A poll has to follow, which drives the connection:
-    /// [`due`](Self::due) says so.
+    /// [`due`](Self::due) takes account of that.
     pub fn expire(&mut self, call: CallId, now: Now) -> Expired {
         self.clock.set(now, &mut self.context);
         let connection = &mut self.connections[call.slot];
@@ -67,12 +68,12 @@ impl<A: App> Engine<A> {
         expired
     }
 
-    /// The engine's stop does not wait for a call that has [expired](Self::expire).
+    /// Has the engine's stop not wait for a call that has [expired](Self::expire).
     pub fn write_off(&mut self, call: CallId) {
         self.connections[call.slot].write_off(call.exchange);
     }
 
-    /// Reads what has arrived of the body of the request that `ticket` is for, where bodies are not buffered.
+    /// Reads the part that has arrived of the body of `ticket`'s request, if bodies are not buffered.
     pub fn read(&mut self, ticket: &Ticket, buffer: &mut [u8], now: Now, app: &mut A) -> Input {
         self.clock.set(now, &mut self.context);
         let CallId { slot, exchange } = ticket.call;
@@ -84,7 +85,7 @@ impl<A: App> Engine<A> {
         }
     }
 
-    /// Has `waiter` woken when [`read`](Self::read) would give something.
+    /// Has `waiter` woken when [`read`](Self::read) would not return [`Input::Pending`].
     pub fn wait_for_input(&mut self, ticket: &Ticket, waiter: A::Waiter, now: Now, app: &mut A) {
         self.clock.set(now, &mut self.context);
         let CallId { slot, exchange } = ticket.call;
@@ -92,7 +93,7 @@ impl<A: App> Engine<A> {
         self.watch_or_cut(slot, app);
     }
 
-    /// Has `waiter` woken when the client has taken all that was written ([`Reply::is_full`]), or is gone.
+    /// Has `waiter` woken when the client has taken all output ([`Reply::is_full`]), or is gone.
     pub fn wait_for_output(&mut self, ticket: &Ticket, waiter: A::Waiter, now: Now, app: &mut A) {
         self.clock.set(now, &mut self.context);
         let CallId { slot, exchange } = ticket.call;
@@ -100,7 +101,7 @@ impl<A: App> Engine<A> {
         self.drive(slot, app);
     }
 
-    /// Has `waiter` woken, once, when any of `awaited` is the case, or is already.
+    /// Has `waiter` woken, once, when any condition of `awaited` holds, or at once if one holds already.
     pub fn wait_for_any(&mut self, ticket: &Ticket, awaited: Awaited, waiter: A::Waiter, now: Now, app: &mut A) {
         self.clock.set(now, &mut self.context);
         let CallId { slot, exchange } = ticket.call;
@@ -114,19 +115,20 @@ impl<A: App> Engine<A> {
         self.connections[ticket.call.slot].stop_waiting(ticket.call.exchange);
     }
 
-    /// Whether the client of a call has ended its side of the connection, or is gone.
+    /// Returns true if the client of a call has ended its side of the connection, or is gone.
     #[must_use]
     pub fn has_peer_left(&self, ticket: &Ticket) -> bool {
         self.connections[ticket.call.slot].has_client_left(ticket.call.exchange)
     }
 
-    /// Whether what a call writes goes nowhere, because its client has been found to be gone, or the call has expired.
+    /// Returns true if the output of a call is discarded, because its client has been found to be gone, or the call has
+    /// expired.
     #[must_use]
     pub fn is_gone(&self, ticket: &Ticket) -> bool {
         self.connections[ticket.call.slot].is_detached(ticket.call.exchange)
     }
 
-    /// Has the call that `ticket` is for go over to another stage. Returns the one that it was in, if times are taken.
+    /// Moves the call of `ticket` to another stage. Returns its previous stage, if times are taken.
     pub fn switch_stage(&mut self, ticket: &Ticket, stage: observe::Stage) -> Option<observe::Stage> {
         self.context.observer.switch(ticket.call, stage)
     }

@@ -15,9 +15,10 @@ pub(super) struct Clock {
     latest: Duration,
     /// The second that the Date field shows.
     second: u64,
-    /// When the poller's latest events were passed to the engine; `None` from then until the next time is passed. What a
-    /// client sent before that is served before the engine looks at deadlines, so they are compared with this time:
-    /// while an application's call kept the engine from being polled, no client was late.
+    /// The time at which the poller's latest events were passed to the engine; `None` from then until the next time is
+    /// passed. The engine serves the input that a client sent before that time before it looks at deadlines. So it
+    /// compares deadlines with this time: no client was late while an application's call kept the engine from being
+    /// polled.
     events_at: Option<Millis>,
 }
 
@@ -28,29 +29,30 @@ impl Clock {
         clock
     }
 
-    /// The monotonic time that was passed last.
+    /// Returns the monotonic time that was passed last.
     pub(super) fn latest(&self) -> Duration {
         self.latest
     }
 
-    /// The time that deadlines are compared with.
+    /// Returns the time with which deadlines are compared.
     pub(super) fn events_at(&self) -> Millis {
         self.events_at.unwrap_or(0)
     }
 
-    /// The poller's events are passed to the engine, or that there were none.
+    /// Records that the poller's events, possibly none, are passed to the engine.
     pub(super) fn note_events(&mut self) {
         self.events_at = None;
     }
 
-    /// A poll begins at `now`: the events that were passed just before it happened by then.
+    /// Begins a poll at `now`: the events that were passed just before the poll happened by then.
     #[inline]
     pub(super) fn begin_poll<A: App>(&mut self, now: Now, context: &mut EngineContext<A>) {
         self.advance(now, context);
         self.events_at.get_or_insert(context.now);
     }
 
-    /// Anything else begins at `now`. An application's call may have taken its time since the last events were passed.
+    /// Sets the time for any other method, which begins at `now`. An application's call may have taken long since the
+    /// last events were passed.
     #[inline]
     pub(super) fn set<A: App>(&mut self, now: Now, context: &mut EngineContext<A>) {
         self.events_at.get_or_insert(context.now);
@@ -75,12 +77,12 @@ impl Clock {
         }
     }
 
-    /// The engine's time at a monotonic time of the caller's.
+    /// Converts a monotonic time of the caller to the engine's time.
     pub(super) fn millis(&self, monotonic: Duration) -> Millis {
         millis(monotonic.saturating_sub(self.began))
     }
 
-    /// The caller's monotonic time at a time of the engine's.
+    /// Converts a time of the engine to the caller's monotonic time.
     pub(super) fn monotonic(&self, at: Millis) -> Duration {
         self.began + Duration::from_millis(at)
     }

@@ -1,4 +1,4 @@
-//! Deadlines that the next poll sets.
+//! The deadlines that the next poll sets.
 
 use crate::app::App;
 use crate::connection::Connection;
@@ -8,7 +8,7 @@ use slab::Slab;
 /// Connections for which a call has left output waiting. Setting a deadline needs the time, and a part of a response is
 /// written without one.
 ///
-/// Invariant: a slot is here if and only if its connection says so (`Connection::note_stale_deadline`).
+/// Invariant: a slot is in this list if and only if its connection has recorded so (`Connection::note_stale_deadline`).
 pub(super) struct StaleDeadlines {
     slots: Vec<usize>,
 }
@@ -28,7 +28,7 @@ impl StaleDeadlines {
         }
     }
 
-    /// Sets them all.
+    /// Sets all these deadlines.
     pub(super) fn set<A: App>(&mut self, connections: &mut Slab<Connection<A>>, context: &mut EngineContext<A>) {
         for slot in self.slots.drain(..) {
             if let Some(connection) = connections.get_mut(slot) {

@@ -1,7 +1,8 @@
-//! What an application asks of the engine that takes a connection over ([`connection/hijack.rs`](crate::connection)).
+//! The methods for an application that takes a connection over ([`connection/hijack.rs`](crate::connection)).
 //!
-//! Its call goes on, counts, and is completed as any other: with [`Progress::Done`](crate::Progress::Done) the application
-//! has some seconds left to close its socket, with [`Progress::Cut`](crate::Progress::Cut) the connection ends at once.
+//! The call continues, counts, and is completed as any other: with [`Progress::Done`](crate::Progress::Done) the
+//! application has some seconds left to close its socket, with [`Progress::Cut`](crate::Progress::Cut) the connection
+//! ends at once.
 
 use super::Engine;
 use crate::app::{App, Ticket};
@@ -9,8 +10,8 @@ use crate::connection::{HijackId, HijackRefusal, Hijacked};
 use crate::deadline::Now;
 
 impl<A: App> Engine<A> {
-    /// Gives the application the connection of a call whose request asks for a WebSocket. What the call writes as its
-    /// response goes nowhere from now on.
+    /// Gives the application the connection of a call whose request asks for a WebSocket. From now on the engine
+    /// discards the response that the call writes.
     ///
     /// # Errors
     /// [`HijackRefusal`]. The request can still be answered then, if its client is there.
@@ -26,7 +27,7 @@ impl<A: App> Engine<A> {
         hijacked
     }
 
-    /// The application has closed its socket: the connection is over when the call is.
+    /// Records that the application has closed its socket: the connection is over when the call is.
     pub fn end_hijack(&mut self, id: HijackId, now: Now, app: &mut A) {
         let Some(connection) = self.connections.get_mut(id.slot) else { return };
         self.clock.set(now, &mut self.context);

@@ -1,27 +1,27 @@
-//! What the watchdog has done while no thread polls the engine, and what the next poll has to do about it.
+//! The work that the watchdog has done while no thread polls the engine, and that the next poll has to finish.
 
 use crate::app::{App, Refusal};
 use crate::deadline::Millis;
 use crate::net::Peer;
 use std::collections::VecDeque;
 
-/// A request that was refused without the application, which the next poll tells of it.
+/// A request that was refused without the application; the next poll reports it to the application.
 pub(super) type Orphan<A> = (<A as App>::Request, Refusal);
 
-/// A connection of which it is not known whether it asks for what a responder answers.
+/// A connection of which it is not known whether a responder answers its request.
 pub(super) struct PendingConnection {
     pub(super) slot: usize,
-    /// The client of which the application has still to be told: the watchdog has accepted the connection.
+    /// The client that has still to be reported to the application, because the watchdog has accepted the connection.
     pub(super) unknown: Option<Peer>,
 }
 
-/// What the watchdog knows and leaves to the next poll.
+/// The state of the watchdog, and the work that it leaves to the next poll.
 pub(super) struct Pending<A: App> {
-    /// How many polls there had been when the watchdog looked last.
+    /// The number of polls at the time of the watchdog's last look.
     polls: u64,
-    /// Since when something has waited for a poll, as far as the watchdog knows.
+    /// The time since which something has waited for a poll, as far as the watchdog knows.
     awaited_since: Option<Millis>,
-    /// Connections that the last polls accepted and that have sent nothing are among `connections`.
+    /// True if `connections` includes those that the last polls accepted and that have sent nothing.
     has_newcomers: bool,
     pub(super) connections: VecDeque<PendingConnection>,
     pub(super) orphans: Vec<Orphan<A>>,
@@ -41,25 +41,25 @@ impl<A: App> Pending<A> {
         }
     }
 
-    /// Whether the next poll has something to do about it.
+    /// Returns true if the watchdog has left work to the next poll.
     #[inline]
     pub(super) fn is_any(&self) -> bool {
         !self.connections.is_empty() || !self.orphans.is_empty() || self.complaint.is_some()
     }
 
-    /// Whether no poll has been made since the watchdog looked last.
+    /// Returns true if no poll has been made since the watchdog's last look.
     pub(super) fn is_unpolled(&self, polls: u64) -> bool {
         self.polls == polls
     }
 
-    /// There have been so many polls: what waits from now on waits anew.
+    /// Records the number of polls. The times of all waits start anew.
     pub(super) fn begin(&mut self, polls: u64) {
         self.polls = polls;
         self.awaited_since = None;
         self.has_newcomers = false;
     }
 
-    /// Something waits for a poll.
+    /// Records that something waits for a poll.
     pub(super) fn note_awaited(&mut self, now: Millis) {
         self.awaited_since.get_or_insert(now);
     }
@@ -68,7 +68,7 @@ impl<A: App> Pending<A> {
         self.awaited_since
     }
 
-    /// Whether the connections that the last polls accepted are still to be added; they are now.
+    /// Returns true if the connections that the last polls accepted are still to be added, and marks them as added.
     pub(super) fn begin_newcomers(&mut self) -> bool {
         !std::mem::replace(&mut self.has_newcomers, true)
     }

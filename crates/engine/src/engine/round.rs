@@ -1,25 +1,25 @@
 //! A round: each connection with something to do is driven once.
 //!
 //! A poll ends as soon as there is work for the application, usually in the middle of a round; the next poll continues
-//! there, whichever thread makes it. A round goes through its stages in this order: connections that the poller reported,
+//! there, whichever thread makes it. A round has these stages, in this order: connections that the poller reported,
 //! connections that have more to do, connections that receive bodies, listeners, deadlines.
 
 use crate::meter::Meter;
 use crate::net::Readiness;
 use std::collections::VecDeque;
 
-/// Where a round stands.
+/// The stage of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// Events of the poller.
     Events,
-    /// Connections that could go on when others had their turn.
+    /// Connections that can continue after others have been driven.
     Again,
-    /// Connections that receive bodies: so many are still to be driven in this round.
+    /// Connections that receive bodies: `left` of them are still to be driven in this round.
     Bulk {
         left: usize,
     },
-    /// Listeners: the one at `index` is asked for its connection number `attempt`.
+    /// Listeners: the engine accepts connection number `attempt` of this round from the one at `index`.
     Accept {
         index: usize,
         attempt: usize,
@@ -35,18 +35,18 @@ pub(super) enum Stage {
 /// connection knows whether it is queued (`Connection::take_turn`).
 pub(super) struct Round {
     stage: Stage,
-    /// What the poller reported; up to `seen` it has been handled.
+    /// The events that the poller reported; the first `seen` of them have been handled.
     events: Vec<Readiness>,
     seen: usize,
     /// Connections to be driven in the next round without an event.
     pub(super) again: VecDeque<usize>,
-    /// The same in this round.
+    /// Connections to be driven in this round without an event.
     again_now: VecDeque<usize>,
     /// Connections that receive bodies and have more to read. A round drives as many of them as the meter allows.
     pub(super) bulk: VecDeque<usize>,
-    /// The last poll found nothing more to do.
+    /// True if the last poll found nothing more to do.
     was_idle: bool,
-    /// The poller has been asked since the last round began.
+    /// True if the poller has been asked since the last round began.
     was_asked: bool,
 }
 
@@ -64,7 +64,7 @@ impl Round {
         }
     }
 
-    /// Adds what the poller reported, and empties `events`.
+    /// Adds the events that the poller reported, and empties `events`.
     pub(super) fn add_events(&mut self, events: &mut Vec<Readiness>) {
         self.was_asked = true;
         if self.events.is_empty() {
@@ -82,28 +82,29 @@ impl Round {
         self.stage == Stage::Over
     }
 
-    /// Whether the next poll has to go on, even if the poller reports nothing.
+    /// Returns true if the next poll has work even if the poller reports nothing.
     pub(super) fn has_more(&self) -> bool {
         !self.is_over() || !self.events.is_empty() || !self.again.is_empty() || !self.bulk.is_empty()
     }
 
-    /// Whether all events have been handled and no connection is left to be driven.
+    /// Returns true if all events have been handled and no connection is left to be driven.
     pub(super) fn is_empty(&self) -> bool {
         self.seen == self.events.len() && self.again_now.is_empty() && self.bulk.is_empty()
     }
 
-    /// Whether no event is left.
+    /// Returns true if no event is left.
     pub(super) fn has_no_events(&self) -> bool {
         self.events.is_empty()
     }
 
     /// Begins the next round if the last one is over. While connections have more to do, or more of them wait to be
-    /// accepted, the poller is asked in between: clients that connect again and again would keep the server from others.
+    /// accepted, the poller is asked in between: otherwise clients that keep connecting would keep the server from
+    /// others.
     pub(super) fn begin_if_over(&mut self, accepts_more: bool, meter: &mut Meter) {
         let has_more = accepts_more || !self.again.is_empty() || !self.bulk.is_empty();
         if self.is_over() && (self.was_idle || self.was_asked || !has_more) {
             self.was_asked = false;
-            // What asks for another turn in this round has it in the next one.
+            // A connection that asks to be driven again in this round is driven in the next one.
             std::mem::swap(&mut self.again, &mut self.again_now);
             self.begin(Stage::Events, meter);
         }
@@ -115,7 +116,7 @@ impl Round {
         meter.begin_stage();
     }
 
-    /// Goes on within the same allowance of work.
+    /// Continues with another stage within the same allowance of work.
     pub(super) fn set_stage(&mut self, stage: Stage) {
         self.stage = stage;
     }
@@ -126,7 +127,7 @@ impl Round {
         self.clear_events();
     }
 
-    /// The next event of the poller.
+    /// Returns the next event of the poller.
     pub(super) fn next_event(&mut self) -> Option<Readiness> {
         let event = self.events.get(self.seen).copied();
         if event.is_some() {
@@ -142,12 +143,12 @@ impl Round {
         self.seen = 0;
     }
 
-    /// The next connection that has more to do.
+    /// Returns the next connection that has more to do.
     pub(super) fn next_again(&mut self) -> Option<usize> {
         self.again_now.pop_front()
     }
 
-    /// A poll has found work, or nothing more to do.
+    /// Records whether a poll has found nothing more to do.
     pub(super) fn set_idle(&mut self, is_idle: bool) {
         self.was_idle = is_idle;
     }

@@ -10,17 +10,17 @@ use std::time::Duration;
 use wire::websocket::CloseCode;
 
 impl<A: App> Engine<A> {
-    /// From now on each response is the last one of its connection, so that clients go elsewhere when they ask the next
-    /// time. Nothing else changes: clients are accepted and served, and idle connections stay until they ask. Where the
-    /// protocol can say so, clients are told now, and idle connections are closed. WebSockets are closed with 1012
-    /// (service restart).
+    /// Makes each response from now on the last one of its connection, so that clients send their next request
+    /// elsewhere. Nothing else changes: the engine accepts and serves clients, and idle connections stay until their
+    /// clients send a request. If the protocol can announce the end, the engine does so now, and closes idle
+    /// connections. It closes WebSockets with 1012 (service restart).
     pub fn drain(&mut self) {
         self.context.phase.drain();
         self.context.websocket_end.get_or_insert(CloseCode::SERVICE_RESTART);
         self.drive_told();
     }
 
-    /// Has the next poll drive all connections whose clients can be told that the engine drains.
+    /// Has the next poll drive all connections whose protocol can announce to the client that the engine drains.
     fn drive_told(&mut self) {
         for (_, connection) in &mut self.connections {
             if <A::Protocol as Protocol>::MULTIPLEXED || connection.is_upgraded() {
@@ -29,13 +29,13 @@ impl<A: App> Engine<A> {
         }
     }
 
-    /// Stops: accepts the connections that the kernel has already let in, then no more; finishes what is under way; cuts
-    /// what is left after `timeout` (`None`: never). A connection on which nothing is under way may ask once more for so
-    /// long as `grace`, counted from now or from the end of its response; and a request of which only a part of the head
-    /// has arrived has as long for the rest of it. One on which nothing has ever arrived is closed after
-    /// [`UNUSED_GRACE`](crate::UNUSED_GRACE), if that is less. With a grace of zero a connection on which nothing has arrived is
-    /// closed in the next poll. Called again both can only become shorter. WebSockets are closed with 1001 (going away),
-    /// unless the engine drains.
+    /// Stops the engine. It accepts the connections that the kernel has already established, then no more; it finishes
+    /// the requests under way, and cuts the remaining connections after `timeout` (`None`: never). On a connection
+    /// without a request under way the client may send one more request within `grace`, counted from now or from the
+    /// end of its last response; if only a part of a request's head has arrived, the rest has to arrive within the same
+    /// time. A connection on which nothing has ever arrived is closed after [`UNUSED_GRACE`](crate::UNUSED_GRACE), if
+    /// that is less; with a grace of zero it is closed in the next poll. A further call can only shorten both times.
+    /// WebSockets are closed with 1001 (going away), unless the engine drains.
     pub fn stop(&mut self, now: Now, timeout: Option<Duration>, grace: Duration) {
         let now = self.clock.millis(now.monotonic);
         let cut_at = timeout.map_or(Millis::MAX, |timeout| now.saturating_add(millis(timeout)));
@@ -46,14 +46,14 @@ impl<A: App> Engine<A> {
         self.drive_told();
     }
 
-    /// Whether each response is the last one of its connection, because the engine drains or stops.
+    /// Returns true if each response is the last one of its connection, because the engine drains or stops.
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.context.is_draining()
     }
 
-    /// Whether the engine has stopped and nothing is left, but perhaps calls that have not returned in the time that was
-    /// left to them: they may still be completed.
+    /// Returns true if the engine has stopped and nothing is left, except perhaps calls that have not returned in the
+    /// time that was left to them: they may still be completed.
     #[must_use]
     #[inline]
     pub fn is_stopped(&self) -> bool {
@@ -67,7 +67,7 @@ impl<A: App> Engine<A> {
         !self.has_ready() && self.connections.iter().all(|(_, connection)| is_over(connection))
     }
 
-    /// What a stop has to do at the end of a round.
+    /// Does the work of a stop at the end of a round.
     pub(super) fn go_on_stopping(&mut self, app: &mut A) {
         let (cut_at, must_hurry) = match self.stopping {
             Stopping::Emptying { cut_at } => {
@@ -82,7 +82,7 @@ impl<A: App> Engine<A> {
             self.hurry_idle(grace, app);
         }
         if self.context.now >= cut_at {
-            // What is left then is left to the application.
+            // The connections that are left are cut. Their calls are left to the application.
             self.stopping = Stopping::Cut;
             let slots: Vec<_> = self.connections.iter().map(|(slot, _)| slot).collect();
             for slot in slots {
@@ -105,7 +105,7 @@ impl<A: App> Engine<A> {
         if !grace.is_zero() {
             return;
         }
-        // Those on which nothing has arrived are closed now. A sweep would come later.
+        // Connections on which nothing has arrived are closed now, because the next sweep would be later.
         for slot in idle {
             self.connections[slot].note_readiness(true, false);
             self.drive(slot, app);

@@ -1,7 +1,7 @@
-//! What the engine does for clients while no thread polls it: it accepts connections and answers health checks.
+//! The engine's work for clients while no thread polls it: it accepts connections and answers health checks.
 //!
-//! The thread that calls these methods need not hold the GIL. It is given no [`App`], and drops nothing that the
-//! application gave to the engine. What the application has to be told of waits in [`Pending`](super::pending::Pending).
+//! The thread that calls these methods need not hold the GIL. It gets no [`App`], and drops nothing that the
+//! application gave to the engine. Reports to the application wait in [`Pending`](super::pending::Pending).
 
 use super::Engine;
 use super::acceptor::has_waited_in_vain;
@@ -15,12 +15,11 @@ use crate::net::{Accepted, Net, Peer};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 impl<A: App> Engine<A> {
-    /// Services clients while no thread polls the engine, although something waits for a poll: answers those that ask for
-    /// the server's health. To be called every now and then. Deadlines are left to the next poll, like all else that
-    /// clients ask for.
+    /// Services clients while no thread polls the engine, although something waits for a poll: answers health checks.
+    /// The caller calls it every now and then. The next poll handles deadlines and all other requests.
     ///
-    /// `is_awaited`: a thread is known to wait for a poll. Returns whether there is something for the next poll that the
-    /// thread that waits for the poller does not know of.
+    /// `is_awaited`: a thread is known to wait for a poll. Returns true if there is work for the next poll that is
+    /// unknown to the thread that waits for the poller.
     pub fn service_pending(&mut self, now: Now, is_awaited: bool) -> bool {
         self.clock.set(now, &mut self.context);
         if !self.pending.is_unpolled(self.polls) {
@@ -37,7 +36,7 @@ impl<A: App> Engine<A> {
             return false;
         }
         let had = self.pending.is_any();
-        // An accepted connection may get the slot of one that was queued.
+        // An accepted connection may get the slot of a connection that was queued.
         self.tidy_queue();
         self.add_newcomers();
         self.accept_pending();
@@ -45,10 +44,10 @@ impl<A: App> Engine<A> {
         !had && self.pending.is_any()
     }
 
-    /// Answers 503 to each request that waits for a poll or is being received. To be called, like
-    /// [`service_pending`](Self::service_pending), by a thread that need not be the application's, when a call that has
-    /// [expired](Self::expire) keeps every thread from polling the engine: nothing else would answer these requests before
-    /// the process ends, and none of them has been run.
+    /// Answers 503 to each request that waits for a poll or is being received. Any thread may call it, like
+    /// [`service_pending`](Self::service_pending), when a call that has [expired](Self::expire) keeps every thread from
+    /// polling the engine: nothing else would answer these requests before the process ends, and the application has
+    /// not been called for any of them.
     pub fn refuse_waiting(&mut self, now: Now) {
         self.clock.set(now, &mut self.context);
         let Self { connections, context, buffer, round, pending, .. } = self;
@@ -66,7 +65,7 @@ impl<A: App> Engine<A> {
         }
     }
 
-    /// Whether something has waited for a poll for so long that the engine is taken to be stuck.
+    /// Returns true if something has waited for a poll for so long that the engine is considered stuck.
     #[must_use]
     pub fn is_stalled(&self) -> bool {
         let Some(limit) = self.context.config.stalled_after else { return false };
@@ -83,8 +82,8 @@ impl<A: App> Engine<A> {
         }
     }
 
-    /// Accepts connections that have waited in vain. Their clients may ask for the server's health and nothing else, and
-    /// only what they send tells. If they ask for something else they wait here instead of there.
+    /// Accepts connections that have waited in vain. Their clients may ask for just the server's health, which only
+    /// their input shows. Connections with other requests then wait in the engine instead of at the listener.
     fn accept_pending(&mut self) {
         for index in self.acceptor.neglected(self.context.now) {
             for _ in 0..WATCHDOG_ACCEPTS {
@@ -100,7 +99,7 @@ impl<A: App> Engine<A> {
                         self.pending.connections.push_back(PendingConnection { slot, unknown });
                     }
                     Ok(Accepted::Failed(_)) => {}
-                    // The next poll finds out what is wrong, and reports it.
+                    // The next poll finds the error, and reports it.
                     Ok(Accepted::None | Accepted::Exhausted(_)) | Err(_) => break,
                 }
             }
@@ -138,7 +137,7 @@ impl<A: App> Engine<A> {
                     context.statistics.connections -= 1;
                     return false;
                 }
-                // What the application keeps of it is dropped by the thread that polls next.
+                // The thread that polls next drops the application's data of the connection.
                 Serviced::Over => {
                     connection.come_back(&mut round.again);
                     return false;
@@ -148,7 +147,7 @@ impl<A: App> Engine<A> {
         });
     }
 
-    /// Tells the application what the watchdog has done. Connections that it accepted go on in this poll.
+    /// Reports the watchdog's work to the application. Connections that the watchdog accepted continue in this poll.
     #[cold]
     pub(super) fn introduce(&mut self, app: &mut A) {
         if let Some(message) = self.pending.complaint.take() {

@@ -1,11 +1,13 @@
-//! What the application of a WebSocket asks of the engine.
+//! The methods for the application of a WebSocket.
 //!
-//! A request that asks for one is dispatched like any other ([`App::begin_websocket`](crate::App::begin_websocket)). Its
-//! call answers it with an ordinary response, which denies it, or accepts it. From then on messages come and go by the
-//! [`WebSocketId`]. The call may go on, and wait ([`Engine::wait_for_any`]) for [`Awaited::INPUT`](crate::Awaited::INPUT): a
-//! message or the end; or [`Awaited::OUTPUT`](crate::Awaited::OUTPUT): room for what is sent. Or it is given back as
-//! [`Progress::Listening`](crate::Progress::Listening), and resumed when a message, or the end, is there: so a WebSocket
-//! that is idle holds no thread. When the call is done the WebSocket is closed, with 1000 unless it was closed before.
+//! The engine dispatches a request for a WebSocket like any other
+//! ([`App::begin_websocket`](crate::App::begin_websocket)). Its call denies it with an ordinary response, or accepts
+//! it. From then on the application receives and sends messages by the [`WebSocketId`]. The call may continue, and wait
+//! ([`Engine::wait_for_any`]) for [`Awaited::INPUT`](crate::Awaited::INPUT): a message or the end; or for
+//! [`Awaited::OUTPUT`](crate::Awaited::OUTPUT): room for more output. Or the application returns it as
+//! [`Progress::Listening`](crate::Progress::Listening), and the engine resumes it when a message, or the end, has
+//! arrived: so an idle WebSocket holds no thread. When the call is done the engine closes the WebSocket, with 1000
+//! unless it was closed before.
 
 use super::Engine;
 use crate::app::{App, Ticket};
@@ -16,11 +18,11 @@ use crate::websocket::{Incoming, Room, WebSocketEnd, WebSocketId};
 use wire::websocket::{AcceptMisuse, CloseCode, Outgoing, Prepared, SendError};
 
 impl<A: App> Engine<A> {
-    /// Accepts the WebSocket that a call's request asks for, with the application's choice of a subprotocol and fields of
-    /// its own. `None` if its client is gone, or the call has answered already.
+    /// Accepts the WebSocket that a call's request asks for, with the application's choice of a subprotocol and its own
+    /// fields. `None` if the client is gone, or the call has answered already.
     ///
     /// # Errors
-    /// What the application may not answer with. The request can still be answered then.
+    /// The part of the application's answer that is not allowed. The request can still be answered then.
     pub fn accept_websocket<'f>(
         &mut self,
         ticket: &Ticket,
@@ -37,7 +39,7 @@ impl<A: App> Engine<A> {
         Ok(accepted)
     }
 
-    /// Takes the next message, if there is one. What is taken makes room for more to be read.
+    /// Takes the next message, if there is one. That makes room for more input.
     pub fn receive_message(&mut self, id: WebSocketId, now: Now, app: &mut A) -> Incoming<A::Message> {
         let Some(connection) = self.connections.get_mut(id.slot) else {
             return Incoming::End(WebSocketEnd::abnormal());
@@ -53,8 +55,8 @@ impl<A: App> Engine<A> {
     /// Sends a message.
     ///
     /// # Errors
-    /// [`SendError::Closed`]; [`SendError::QueueFull`]: the client has so much to take that nothing is added. It may be
-    /// sent again when there is room.
+    /// [`SendError::Closed`]; [`SendError::QueueFull`]: so much output waits for the client that the message was not
+    /// added. It may be sent again when there is room.
     pub fn send_message(
         &mut self,
         id: WebSocketId,
@@ -65,7 +67,7 @@ impl<A: App> Engine<A> {
         self.send_any(id, Sending::One(message), now, app)
     }
 
-    /// Sends a binary message, which is not copied if it is large and stays as it is.
+    /// Sends a binary message, which is not copied if it is large and not compressed.
     ///
     /// # Errors
     /// As [`send_message`](Self::send_message).
@@ -73,7 +75,7 @@ impl<A: App> Engine<A> {
         self.send_any(id, Sending::Binary(bytes), now, app)
     }
 
-    /// Sends a message that is framed, and compressed, once for many.
+    /// Sends a message that was framed, and compressed, once for many WebSockets.
     ///
     /// # Errors
     /// As [`send_message`](Self::send_message).
@@ -101,17 +103,17 @@ impl<A: App> Engine<A> {
         Ok(self.connections.get(id.slot).map_or(Room::Left, |connection| connection.room()))
     }
 
-    /// Has `waiter` woken, once, when any of `awaited` is the case, or is already, or the WebSocket has gone. It takes the
-    /// place of the waiter that was there. Unlike [`wait_for_any`](Self::wait_for_any) this needs no call that is out.
+    /// Has `waiter` woken, once, when any condition of `awaited` holds, or holds already, or the WebSocket has gone.
+    /// `waiter` replaces the previous waiter. Unlike [`wait_for_any`](Self::wait_for_any) this needs no running call.
     pub fn wait_for_websocket(&mut self, id: WebSocketId, awaited: Awaited, waiter: A::Waiter, now: Now, app: &mut A) {
         let Some(connection) = self.connections.get_mut(id.slot) else { return app.wake(waiter) };
         self.clock.set(now, &mut self.context);
-        // Whether it is read does not depend on who waits.
+        // The reading of a WebSocket does not depend on which call waits.
         connection.wait_for_websocket(id, awaited, waiter, app);
     }
 
-    /// Closes a WebSocket, if it is open. Its client has some seconds to answer; messages that came before can still be
-    /// received.
+    /// Closes a WebSocket, if it is open. Its client has some seconds to answer; messages that arrived before can still
+    /// be received.
     pub fn close_websocket(&mut self, id: WebSocketId, code: CloseCode, reason: &str, now: Now, app: &mut A) {
         let Some(connection) = self.connections.get_mut(id.slot) else { return };
         self.clock.set(now, &mut self.context);
@@ -119,7 +121,8 @@ impl<A: App> Engine<A> {
         self.drive(id.slot, app);
     }
 
-    /// Why no message follows; `None` while the WebSocket is open. Also how many bytes of messages have been sent.
+    /// Returns the reason why no message follows, `None` while the WebSocket is open; and the number of bytes of
+    /// messages that have been sent.
     pub fn websocket_state(&mut self, id: WebSocketId) -> (Option<WebSocketEnd>, u64) {
         match self.connections.get_mut(id.slot) {
             Some(connection) => connection.websocket_state(id),

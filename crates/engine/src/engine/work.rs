@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 
 /// Requests that wait for a thread that calls the application, and work that the next poll returns.
 ///
-/// An entry may belong to a connection or an exchange that has ended, or that waits no longer: whether a request waits is
-/// known to its exchange, and whether a connection waits for room to the connection.
+/// An entry may belong to a connection or an exchange that has ended, or that waits no longer: the exchange knows
+/// whether its request waits, and the connection knows whether it waits for room.
 pub(super) struct RunQueue<A: App> {
-    /// Work that came up while something else was done. It goes before all other work.
+    /// Work that became ready while the engine did other work. It is returned before all other work.
     ready: VecDeque<Work<A>>,
     /// Requests that wait, oldest first.
     waiting: VecDeque<CallId>,
@@ -41,13 +41,13 @@ impl<A: App> RunQueue<A> {
         self.waiting.pop_front()
     }
 
-    /// Whether no request is before one that comes now.
+    /// Returns true if no request waits before a new one.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Removes the entries that wait no longer, if there are any; `queued` requests wait. To be called before a slot or an
-    /// exchange's place is given to another, which an old entry would name then.
+    /// Removes the entries that wait no longer, if there are any; `queued` requests wait. The caller calls it before it
+    /// reuses a slot or an exchange's place, because an old entry would then name the new user.
     pub(super) fn tidy(&mut self, queued: usize, is_queued: impl FnMut(&CallId) -> bool) {
         if self.waiting.len() > queued {
             self.waiting.retain(is_queued);

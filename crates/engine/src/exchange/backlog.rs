@@ -1,20 +1,20 @@
-//! What an exchange of a multiplexed protocol has to send and its client does not take yet.
+//! The output of an exchange of a multiplexed protocol that its client does not take yet.
 
 use crate::output::Output;
 use crate::protocol::{Protocol, StreamId};
 use std::io;
 
-/// Bytes of one frame at most: others come in between.
+/// The maximum number of bytes in one frame, so that frames of other exchanges are sent in between.
 const FRAME: usize = 16 << 10;
 
-/// A response's body on its way to the client, as far as the client's window has kept it.
+/// The part of a response's body that the client's window keeps from being sent.
 ///
-/// It is bounded as the output of a connection is: the application stops to produce while it is not empty.
+/// It is bounded like the output of a connection: the application stops producing while it is not empty.
 #[derive(Debug)]
 pub(crate) struct Backlog<C> {
     pub(crate) output: Output<C>,
     end: End,
-    /// Bytes that the client has taken.
+    /// The number of bytes that the client has taken.
     taken: u64,
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct Backlog<C> {
 enum End {
     /// More may be written.
     Open,
-    /// All has been written, and the end is to be sent behind it.
+    /// The whole response has been written, and its end is to be sent after it.
     Due,
     Sent,
 }
@@ -33,24 +33,25 @@ impl<C: AsRef<[u8]>> Backlog<C> {
         Self { output: Output::new(), end: End::Open, taken: 0 }
     }
 
-    /// Nothing follows what is here.
+    /// Marks the end: no output follows the bytes that wait.
     pub(crate) fn finish(&mut self) {
         if self.end == End::Open {
             self.end = End::Due;
         }
     }
 
-    /// Nothing more of it is sent. What it holds is let go with it.
+    /// Stops sending. The bytes that wait are dropped together with the backlog.
     pub(crate) fn stop(&mut self) {
         self.end = End::Sent;
     }
 
-    /// Whether the client has been sent the end of the response.
+    /// Returns true if the end of the response has been sent to the client.
     pub(crate) fn is_complete(&self) -> bool {
         self.end == End::Sent
     }
 
-    /// Frames what the client takes now, as far as there is `room` on the connection. `scratch` is what it says.
+    /// Frames the output that the client takes now, as far as there is `room` on the connection. `scratch` is a scratch
+    /// buffer.
     ///
     /// # Errors
     /// A file that could not be read, or is shorter than it was said to be.
@@ -80,12 +81,12 @@ impl<C: AsRef<[u8]>> Backlog<C> {
         Ok(())
     }
 
-    /// Bytes of the body that the client has taken so far.
+    /// Returns the number of bytes of the body that the client has taken so far.
     pub(crate) fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// Whether the client has taken all that has been written so far.
+    /// Returns true if the client has taken all output that has been written so far.
     pub(crate) fn is_empty(&self) -> bool {
         self.end == End::Sent || self.output.is_empty() && self.end == End::Open
     }

@@ -1,6 +1,7 @@
-//! A request's body that is handed on as it arrives.
+//! A request's body that the application reads as it arrives.
 //!
-//! A bounded part of it lies here; while that is full the socket is not read, and the peer has to wait.
+//! A bounded buffer holds a part of the body; while it is full the engine does not read the socket, and the peer has to
+//! wait.
 
 use crate::app::Refusal;
 use crate::config::{LEAST_AHEAD, READ_AHEAD};
@@ -10,32 +11,32 @@ use crate::meter::{self, Meter};
 use crate::protocol::{Event, Protocol};
 use wire::message::{Field, Limits};
 
-/// What reading a body has given.
+/// The result of reading a body.
 #[derive(Clone, Copy, Debug)]
 pub enum Input {
-    /// So many bytes.
+    /// The number of bytes read.
     Bytes(usize),
-    /// Nothing has arrived that was not read: wait ([`Engine::wait_for_input`](crate::Engine::wait_for_input)).
+    /// All input that has arrived was read: wait ([`Engine::wait_for_input`](crate::Engine::wait_for_input)).
     Pending,
     /// The body is over.
     End,
-    /// The rest will not come. The status is what the peer should be told, if it is still there.
+    /// The rest of the body will not arrive. The refusal has the status for the peer, if it is still connected.
     Broken(Refusal),
 }
 
 #[derive(Debug)]
 pub(crate) struct Incoming {
     decoded: Vec<u8>,
-    /// Covers the capacity of `decoded`.
+    /// The reservation of memory for the capacity of `decoded`.
     reserved: Reservation,
-    /// Of `decoded`, so much has been read.
+    /// The number of bytes of `decoded` that have been read.
     read: usize,
     end: Option<Result<(), Refusal>>,
-    /// The peer waits to be told that its body is wanted (RFC 9110 section 10.1.1).
+    /// True if the peer waits for 100 (Continue) before it sends its body (RFC 9110 section 10.1.1).
     expects_continue: bool,
-    /// Bytes that have arrived in all.
+    /// The total number of bytes that have arrived.
     pub(crate) arrived: u64,
-    /// How long the engine has waited for them, up to the wait that is under way.
+    /// The time that the engine has waited for these bytes, without the wait that is under way.
     pub(crate) waited: Millis,
 }
 
@@ -44,7 +45,8 @@ impl Incoming {
         Self { decoded: Vec::new(), reserved, read: 0, end: None, expects_continue, arrived: 0, waited: 0 }
     }
 
-    /// Decodes what is here of the body, up to the bound, where nothing else can come. Returns the bytes used.
+    /// Decodes the received part of the body, up to the bound, on a connection on which nothing else can arrive
+    /// meanwhile. Returns the number of bytes used.
     pub(crate) fn take<P: Protocol>(
         &mut self,
         protocol: &mut P,
@@ -74,10 +76,9 @@ impl Incoming {
         used
     }
 
-    /// Takes a part of the body. What has come is here already: whether there is room for more is asked before more is
-    /// received.
+    /// Takes a part of the body, without a check for room: the engine checks that before it receives more.
     pub(crate) fn push(&mut self, bytes: &[u8], is_last: bool) {
-        // What has been read goes before more comes, if that is worth moving the rest.
+        // The bytes that have been read are removed before more are added, if that is worth moving the rest.
         if self.read >= READ_AHEAD {
             self.decoded.drain(..std::mem::take(&mut self.read));
         }
@@ -91,19 +92,19 @@ impl Incoming {
         }
     }
 
-    /// All of it has arrived.
+    /// Records that the whole body has arrived.
     pub(crate) fn finish(&mut self) {
         self.end = Some(Ok(()));
     }
 
-    /// The rest will not come.
+    /// Records that the rest of the body will not arrive.
     pub(crate) fn end(&mut self, refusal: Refusal) {
         if self.end.is_none() {
             self.end = Some(Err(refusal));
         }
     }
 
-    /// Whether the peer waits to be told that its body is wanted, and there is nothing else to be read. It is told once.
+    /// Returns true if the peer waits for 100 (Continue), and there is nothing else to be read. Returns true only once.
     pub(crate) fn take_expectation(&mut self) -> bool {
         !self.has_something() && std::mem::take(&mut self.expects_continue)
     }
@@ -112,12 +113,13 @@ impl Incoming {
         self.end.is_none() && self.decoded.len() - self.read < READ_AHEAD
     }
 
-    /// Whether there is no room for more before the application has read some.
+    /// Returns true if there is no room for more input before the application has read some.
     pub(crate) fn is_full(&self) -> bool {
         self.end.is_none() && !self.wants_more()
     }
 
-    /// How many bytes may be received now. While much is here none are, so that they come many at a time.
+    /// Returns the number of bytes that may be received now. While the buffer holds much it is 0, so that bytes are
+    /// received many at a time.
     pub(crate) fn room(&self, memory: &BodyMemory) -> usize {
         let unread = self.decoded.len() - self.read;
         if self.end.is_some() {
@@ -125,23 +127,23 @@ impl Incoming {
         }
         match READ_AHEAD - unread.min(READ_AHEAD) {
             room if room < READ_AHEAD / 2 => 0,
-            // What is reserved may be used again.
+            // Memory that is already reserved may be used again.
             room if memory.has_room((unread + room).saturating_sub(self.reserved.bytes())) => room,
             _ => LEAST_AHEAD - unread.min(LEAST_AHEAD),
         }
     }
 
-    /// Whether all of it has arrived, read or not.
+    /// Returns true if the whole body has arrived, read or not.
     pub(crate) fn has_ended(&self) -> bool {
         matches!(self.end, Some(Ok(())))
     }
 
-    /// Whether reading would not wait.
+    /// Returns true if reading would not wait.
     pub(crate) fn has_something(&self) -> bool {
         self.read < self.decoded.len() || self.end.is_some()
     }
 
-    /// Reads what has arrived.
+    /// Reads the part of the body that has arrived.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Input {
         let left = &self.decoded[self.read..];
         if left.is_empty() {
@@ -155,7 +157,7 @@ impl Incoming {
         buffer[..count].copy_from_slice(&left[..count]);
         self.read += count;
         if self.read == self.decoded.len() {
-            // It may be long until more comes.
+            // It may take long until more arrives.
             self.decoded = Vec::new();
             self.reserved.force(0);
             self.read = 0;
@@ -169,7 +171,7 @@ mod tests {
     use super::*;
     use crate::protocol::Http1;
 
-    /// A protocol that has read the head of a request with a body so long.
+    /// Returns a protocol that has read the head of a request whose body has this length.
     fn protocol(length: usize) -> Http1 {
         let mut protocol = Http1::default();
         let head = format!("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n");
@@ -192,7 +194,7 @@ mod tests {
                 Input::Bytes(count) => read += count,
                 other => panic!("{other:?} after {read} bytes"),
             }
-            // Never empty, so that only the moving makes room.
+            // The buffer is never empty, so that only moving its bytes makes room.
             assert!(incoming.has_something());
             assert!(incoming.decoded.capacity() <= 8 * READ_AHEAD, "{} bytes", incoming.decoded.capacity());
             assert_eq!(memory.used(), incoming.decoded.capacity());

@@ -5,7 +5,7 @@ use crate::memory::BodyMemory;
 use crate::spool::Spool;
 use wire::message::BodyLength;
 
-/// A request whose body is not here yet.
+/// A request whose body has not arrived yet.
 pub(crate) struct Receiving<A: App> {
     pub(crate) request: A::Request,
     pub(crate) facts: RequestOf<A>,

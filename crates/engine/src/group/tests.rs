@@ -3,7 +3,7 @@ use crate::os::{Os, Poller};
 
 const NOW: Duration = Duration::from_secs(100);
 
-/// The engines of one process, with room for one call each, and what wakes them.
+/// Returns the engines of one process, with room for one call each, and their pollers.
 fn members(count: usize) -> (Vec<Membership>, Vec<(Os, Poller)>) {
     let (systems, wakers): (Vec<_>, Vec<_>) =
         (0..count).map(|_| Os::new().unwrap()).map(|(net, poller, waker)| ((net, poller), waker)).unzip();
@@ -23,7 +23,7 @@ fn publish(member: &mut Membership, calls: u64, connections: usize) {
     member.publish(state(calls, connections), NOW);
 }
 
-/// The index of the engine in this process that the connection should go to.
+/// Returns the index of the engine in this process that should get the connection.
 fn better(member: &mut Membership, now: Duration) -> Option<usize> {
     member.better(now, SLACK).map(|address| address.engine)
 }

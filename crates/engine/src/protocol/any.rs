@@ -1,8 +1,8 @@
-//! One of several protocols, as the listener of a connection says.
+//! One of several protocols, as configured for the listener of a connection.
 //!
-//! HTTP/1 lies in the enum itself and is asked for first: its connections pay one comparison that is always the same. The
-//! others lie behind a pointer, so that a connection of HTTP/1 is not larger for them. All of them write a response by the
-//! same [`Sender`], so that choosing ends with its head.
+//! The enum contains HTTP/1 itself and checks for it first: its connections cost one comparison with a constant result.
+//! The other protocols are behind a pointer, so that they do not make a connection of HTTP/1 larger. All protocols
+//! write a response by the same [`Sender`], so that the distinction ends with the response's head.
 
 use super::fastcgi::{self, FastCgi};
 use super::gateway::{self, Gateway};
@@ -11,7 +11,7 @@ use wire::cgi::Framing;
 use wire::http1::{Request, Sender};
 use wire::message::{Draft, Fault, Field, FieldLines, Limits, Misuse, PartialRequestLine, Stamp};
 
-/// See the module.
+/// The protocol of a connection; see the module.
 #[derive(Debug)]
 pub struct AnyProtocol(Any);
 
@@ -129,7 +129,7 @@ impl Protocol for AnyProtocol {
     }
 
     fn glance(&self, input: &[u8], path: &[u8]) -> Option<bool> {
-        // Where variables come in any order, the first bytes do not tell.
+        // In protocols whose variables may come in any order, the first bytes do not show the path.
         if let Any::Http(http) = &self.0 { http.glance(input, path) } else { Some(false) }
     }
 
@@ -153,7 +153,7 @@ impl Protocol for AnyProtocol {
     }
 
     fn tell_to_continue(&mut self, stream: StreamId, out: &mut Vec<u8>) {
-        // A web server tells its clients itself.
+        // A web server informs its clients itself.
         if let Any::Http(http) = &mut self.0 {
             http.tell_to_continue(stream, out);
         }

@@ -5,7 +5,8 @@ use wire::fastcgi::{self, ProtocolStatus, Receiver, RequestId};
 use wire::http1::{Request, Sender};
 use wire::message::{Draft, Fault, Limits, Version};
 
-/// Bytes of errors that a connection holds back for responses that have not begun; what would exceed them is left out.
+/// The maximum number of bytes of error messages that a connection holds back for responses that have not begun; a
+/// message that would exceed it is left out.
 const HELD_AT_MOST: usize = 128 << 10;
 
 /// The application's side of a connection.
@@ -14,38 +15,39 @@ pub(super) struct FastCgi {
     receiver: Receiver,
     front: Front,
     drain: Drain,
-    /// The last record has announced a byte of padding that was not written.
+    /// True if the last record has announced a byte of padding that was not written.
     owes_padding: bool,
-    /// What requests have reported whose responses have not begun, if the web server must have the head first.
+    /// The reports for STDERR of requests whose responses have not begun, if the web server must receive the head
+    /// first.
     held: Vec<(StreamId, Vec<u8>)>,
 }
 
-/// Which web server it is, as far as it matters to a connection that is to take no further request.
+/// The kind of web server, as far as it matters to a connection that is to take no further request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Front {
     /// It has sent no request.
     #[default]
     Unknown,
-    /// It closes a connection of which anything follows `END_REQUEST`. Up to the head of a response it has one buffer of a
-    /// page: if STDERR comes before the head, and the buffer ends within the header of a record, the client gets 502.
+    /// It closes a connection if anything follows `END_REQUEST`. Up to the head of a response it has one buffer of a
+    /// page: if STDERR arrives before the head, and the buffer ends within the header of a record, the client gets 502.
     Nginx,
-    /// It sends no further request when it is told so.
+    /// It sends no further request after the server has asked it not to.
     HaProxy,
-    /// It looks whether a connection has ended before it sends a further request, but not whether anything can be read.
+    /// It checks whether a connection has ended before it sends a further request, but not whether there is input.
     Apache,
     Other,
 }
 
-/// How far a connection is that is to take no further request.
+/// The progress of a connection that is to take no further request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Drain {
     #[default]
     No,
-    /// It ends with the next response, unless the web server turns out to be one that can be told.
+    /// The connection ends with the next response, unless the web server turns out to be one that can be informed.
     Begun,
-    /// The web server has been told, and closes the connection. Until it has read that it may send requests.
+    /// The web server has been informed, and closes the connection. Until it has read the message it may send requests.
     Told,
-    /// A response has ended since, and the web server cannot be told.
+    /// A response has ended since, and the web server cannot be informed.
     Over,
 }
 
@@ -111,7 +113,7 @@ impl FastCgi {
                 }
                 sender
             }
-            // The web server has given it up: what is written goes nowhere.
+            // The web server has aborted the request: the output is discarded.
             None => wire::cgi::begin(draft, request, length, wire::cgi::StatusLine::Cgi, &mut Vec::new()),
         }
     }
@@ -123,7 +125,7 @@ impl FastCgi {
     }
 
     pub(super) fn write_errors(&mut self, stream: StreamId, text: &[u8], is_begun: bool, out: &mut Vec<u8>) {
-        // A request that is over has no record that could follow its end.
+        // No record may follow the end of a request.
         let Some(id) = self.id(stream) else { return };
         if is_begun || self.front != Front::Nginx {
             fastcgi::stderr(id, text, out);
@@ -152,8 +154,8 @@ impl FastCgi {
         match reset {
             Reset::Complete => self.receiver.discard_body(stream),
             Reset::Refused => self.end(id, ProtocolStatus::Overloaded, out),
-            // END_REQUEST would say that the response is whole. What web servers take for a cut is the end of the
-            // connection without it; other requests of the connection come to their end before.
+            // END_REQUEST would mean that the response is complete. Web servers see a cut if the connection ends
+            // without it; other requests of the connection finish before that.
             Reset::Cut => {
                 self.receiver.end();
                 self.receiver.forget(stream);
@@ -179,7 +181,7 @@ impl FastCgi {
         self.tell(out);
     }
 
-    /// Writes the byte of padding that the end of the connection was to take the place of: the connection goes on.
+    /// Writes the owed byte of padding, because the connection continues instead of ending.
     pub(super) fn pad(&mut self, out: &mut Vec<u8>) {
         if std::mem::take(&mut self.owes_padding) {
             out.push(0);
@@ -233,7 +235,7 @@ impl FastCgi {
     }
 }
 
-/// What the response to a request depends on of which nothing is known.
+/// Returns the properties on which a response depends, for a request of which nothing is known.
 pub(super) fn request() -> Request {
     Request { version: Version::Http11, is_head: false, keep_alive: true, takes_trailers: false }
 }

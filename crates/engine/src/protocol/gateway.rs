@@ -52,7 +52,7 @@ impl Gateway {
     }
 }
 
-/// What the response to a request depends on of which nothing is known.
+/// Returns the properties on which a response depends, for a request of which nothing is known.
 pub(super) fn request() -> Request {
     Request { version: Version::Http11, is_head: false, keep_alive: false, takes_trailers: false }
 }

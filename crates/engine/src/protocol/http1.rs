@@ -11,7 +11,7 @@ const STREAM: StreamId = 0;
 #[derive(Debug, Default)]
 pub struct Http1 {
     receiver: Receiver,
-    /// A head has been read, and its body is not over.
+    /// True if a head has been read, and its body is not over.
     in_body: bool,
 }
 
@@ -117,7 +117,7 @@ impl Http1 {
                     self.in_body = !is_last;
                     Event::Data { stream: STREAM, bytes, is_last }
                 }
-                // An application has no place for trailers; they are checked and dropped.
+                // The application interface has no trailers; they are checked and dropped.
                 BodyStep::Trailer { .. } => continue,
                 BodyStep::More => Event::More,
                 BodyStep::End => {

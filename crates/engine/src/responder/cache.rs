@@ -1,7 +1,8 @@
-//! Small files that are asked for often: their content, and the heads of their responses.
+//! A cache of small files that are requested often: their content, and the heads of their responses.
 //!
-//! Two generations bound it: what is found moves to the young one, and when that is full, the old one is dropped and the
-//! young one becomes old. So what was asked for lately stays, and each look-up is one or two of a table.
+//! Two generations bound the cache: an entry that is found moves to the young generation. When that is full, the old
+//! generation is dropped and the young one becomes old. So recently requested entries stay, and finding one takes one
+//! or two look-ups in a table.
 
 use super::directory::Stamp;
 use crate::deadline::Millis;
@@ -11,29 +12,29 @@ use std::sync::Arc;
 use wire::files::Coding;
 use wire::message::Draft;
 
-/// A file with what is encoded beside it, as they were when that was looked at last.
+/// A file and its encoded files, as they were at the last check.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) media_type: &'static str,
     pub(crate) cache_control: Arc<str>,
-    /// By [`Coding`]; the first is always there.
+    /// The representations, indexed by [`Coding`]; the first is always present.
     pub(crate) variants: [Option<Variant>; Coding::ALL.len()],
 }
 
-/// One representation of it.
+/// One representation of a file.
 #[derive(Debug)]
 pub(crate) struct Variant {
     pub(crate) stamp: Stamp,
     pub(crate) etag: String,
     pub(crate) modified: u64,
-    /// All of it, if it is short.
+    /// The whole content, if it is short.
     pub(crate) content: Option<Box<[u8]>>,
-    /// The head of the response with all of it.
+    /// The head of the response with the whole content.
     pub(crate) whole: Draft,
 }
 
 impl Entry {
-    /// Bytes that it takes, roughly.
+    /// Returns the approximate size in bytes.
     fn size(&self) -> usize {
         const OVERHEAD: usize = 1 << 10;
         let content = |variant: &Variant| OVERHEAD + variant.content.as_ref().map_or(0, |content| content.len());
@@ -41,7 +42,7 @@ impl Entry {
     }
 }
 
-/// See the module.
+/// A cache with two generations; see the module.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
     young: Generation,
@@ -56,14 +57,14 @@ struct Cached {
     checked: Millis,
 }
 
-/// Bytes of one generation.
+/// The maximum size of one generation in bytes.
 const GENERATION: usize = 4 << 20;
 
-/// An entry is believed for so long; then it is compared with the files.
+/// The time in milliseconds for which an entry is trusted; then it is compared with the files.
 const CHECK_EVERY: Millis = 1000;
 
 impl Cache {
-    /// The entry of `key`, and whether it has to be compared with the files.
+    /// Returns the entry of `key`, and true if it has to be compared with the files.
     #[inline]
     pub(crate) fn find(&mut self, key: &[u8], now: Millis) -> Option<(Arc<Entry>, bool)> {
         if !self.young.0.contains_key(key) {
@@ -74,7 +75,7 @@ impl Cache {
         Some((Arc::clone(&found.entry), now.saturating_sub(found.checked) >= CHECK_EVERY))
     }
 
-    /// The entry of `key` is as the files are now.
+    /// Records that the entry of `key` agrees with the files now.
     pub(crate) fn confirm(&mut self, key: &[u8], now: Millis) {
         if let Some(cached) = self.young.0.get_mut(key) {
             cached.checked = now;

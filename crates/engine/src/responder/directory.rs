@@ -18,8 +18,8 @@ pub(crate) struct Directory {
 /// How a name is looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lookup {
-    /// The kernel keeps the lookup beneath the directory (openat2(2), `RESOLVE_BENEATH`): symbolic links are followed, and
-    /// those that lead out fail.
+    /// The kernel keeps the lookup beneath the directory (openat2(2), `RESOLVE_BENEATH`): it follows symbolic links,
+    /// except those that lead out of the directory, which fail.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     Beneath,
     /// Component by component, and no symbolic link is followed: for kernels before Linux 5.6, sandboxes that refuse
@@ -29,10 +29,10 @@ enum Lookup {
     Anywhere,
 }
 
-/// Why there is no file.
+/// The reason why there is no file.
 #[derive(Debug)]
 pub(crate) enum Unavailable {
-    /// There is none, or none that is served: no regular file, or one outside of the directory.
+    /// The file does not exist, or must not be served: it is no regular file, or is outside of the directory.
     Missing,
     /// It is a directory.
     Directory,
@@ -42,7 +42,7 @@ pub(crate) enum Unavailable {
     Failed(io::Error),
 }
 
-/// What tells whether a file is still as it was: all that the kernel keeps of its identity and its last change.
+/// The metadata that shows whether a file is unchanged: all that the kernel keeps of its identity and its last change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     device: u64,
@@ -55,7 +55,7 @@ pub(crate) struct Stamp {
 
 const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NOCTTY).union(OFlags::NONBLOCK);
 
-/// A lookup that a rename has disturbed is tried so often (openat2(2), EAGAIN).
+/// The maximum number of attempts at a lookup that a rename has disturbed (openat2(2), EAGAIN).
 const ATTEMPTS: usize = 4;
 
 impl Directory {
@@ -67,14 +67,14 @@ impl Directory {
         Ok(Self { descriptor, lookup })
     }
 
-    /// The same directory, whose names are looked up as on a kernel without openat2.
+    /// Opens a directory whose names are looked up as on a kernel without openat2.
     #[cfg(test)]
     pub(crate) fn by_component(path: &Path) -> io::Result<Self> {
         Ok(Self { lookup: Lookup::ByComponent, ..Self::open(path, false)? })
     }
 
-    /// Opens the regular file `name`, whose segments are as a [`FileName`](wire::files::FileName)'s. A FIFO or a device
-    /// is opened without waiting for its other end, found out, and closed.
+    /// Opens the regular file `name`, whose segments follow the rules of [`FileName`](wire::files::FileName). A FIFO or
+    /// a device is opened without waiting for its other end, recognized, and closed.
     pub(crate) fn file(&self, name: &[u8]) -> Result<(File, Stamp), Unavailable> {
         if name.is_empty() {
             return Err(Unavailable::Directory);
@@ -109,7 +109,7 @@ impl Directory {
 impl Lookup {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     fn safest(descriptor: &impl AsFd) -> Self {
-        // ENOSYS where there is no such call, EPERM where a sandbox forbids it.
+        // ENOSYS if there is no such system call, EPERM if a sandbox forbids it.
         if beneath(descriptor, b".").is_ok() { Lookup::Beneath } else { Lookup::ByComponent }
     }
 
@@ -136,8 +136,8 @@ fn beneath(directory: &impl AsFd, name: &[u8]) -> rustix::io::Result<OwnedFd> {
 impl From<Errno> for Unavailable {
     fn from(error: Errno) -> Self {
         match error {
-            // XDEV: a symbolic link leads out. LOOP: there are too many, or one is not followed. NXIO: a FIFO or a socket,
-            // NODEV: a device. INVAL and ILSEQ: a name that the file system does not have.
+            // XDEV: a symbolic link leads out. LOOP: there are too many links, or one is not followed. NXIO: a FIFO or
+            // a socket. NODEV: a device. INVAL and ILSEQ: a name that the file system does not support.
             Errno::NOENT
             | Errno::NOTDIR
             | Errno::XDEV
@@ -155,7 +155,7 @@ impl From<Errno> for Unavailable {
 }
 
 impl Stamp {
-    /// The stamp of an open file, which must be a regular one.
+    /// Returns the stamp of an open file, which must be a regular one.
     pub(crate) fn of(file: &File) -> Result<Self, Unavailable> {
         let found = file.metadata().map_err(Unavailable::Failed)?;
         if found.is_dir() {
@@ -173,30 +173,30 @@ impl Stamp {
         })
     }
 
-    /// The time of the last change of the content, in whole seconds since 1970.
+    /// Returns the time of the last change of the content, in whole seconds since 1970.
     pub(crate) fn modified_seconds(&self) -> u64 {
         u64::try_from(self.modified.0).unwrap_or(0)
     }
 
-    /// Whether a further change would show in the stamp: the last one is older than the clocks of file systems are coarse.
-    /// The content of a file that has just changed is not to be kept.
+    /// Returns true if a further change would show in the stamp: the last change is longer ago than the granularity of
+    /// the clocks of file systems. The content of a file that has just changed must not be kept.
     pub(crate) fn is_settled(&self, wall: u64) -> bool {
         let changed = u64::try_from(self.changed.0.max(self.modified.0)).unwrap_or(0);
         changed + 2 <= wall
     }
 
-    /// Whether a file that was made from one modified at `source` is up to date. A tool that copies the time of its source
-    /// may copy whole seconds only.
+    /// Returns true if a file that was made from one modified at `source` is up to date. A tool that copies the time of
+    /// its source may copy whole seconds only.
     pub(crate) fn is_newer_than(&self, source: (i64, i64)) -> bool {
         self.modified >= source || self.modified == (source.0, 0)
     }
 
-    /// A strong entity tag with its quotes. It changes with the content, also where the time of the change was set back,
-    /// and where another file with the same times takes the place.
+    /// Returns a strong entity tag with its quotes. The tag changes with the content, even if the time of the change
+    /// was set back, or another file with the same times has replaced the file.
     pub(crate) fn etag(&self, coding: &str) -> String {
         let Self { device, inode, length, modified, changed } = self;
         let (seconds, nanoseconds) = *modified;
-        // FNV-1a tells files apart. No attacker chooses these numbers, so no collision is constructed.
+        // FNV-1a distinguishes files. No attacker chooses these numbers, so nobody can construct a collision.
         let words = [*device, *inode, changed.0.cast_unsigned(), changed.1.cast_unsigned()];
         let identity = words
             .into_iter()

@@ -1,9 +1,8 @@
 //! Answers requests for static files.
 //!
-//! What a request gets is decided in [`wire::files`]; here files are found, opened and kept. The thread that polls the
-//! engine opens them itself. What it may be kept waiting for is bounded: a regular file is looked up and its first bytes
-//! are read, once a second at most for a file that is asked for often; all else leaves by sendfile(2), a bounded part at
-//! a time.
+//! [`wire::files`] decides on the response to a request; this module finds, opens and keeps files. The thread that
+//! polls the engine opens them itself. Its waiting is bounded: it looks up a regular file and reads the first bytes, at
+//! most once a second for a file that is requested often; sendfile(2) sends all other bytes, a bounded part at a time.
 
 use super::cache::{Cache, Entry, Variant};
 use super::directory::{Directory, Stamp, Unavailable};
@@ -22,40 +21,41 @@ use wire::files::{
 };
 use wire::message::{Draft, RequestHead};
 
-/// Which paths are answered with files, and how.
+/// The paths that are answered with files, and their options.
 #[derive(Debug)]
 pub struct StaticFiles {
     /// Prefix and directory, the longest prefix first.
     mappings: Vec<(Box<[u8]>, Directory)>,
-    /// How long a client may use a file without asking again; `None`: Cache-Control is left out.
+    /// The value of Cache-Control, from the time for which a client may use a file without asking again; `None`: the
+    /// field is left out.
     max_age: Option<Arc<str>>,
-    /// Patterns of names whose content never changes, beside those that have a hash.
+    /// Patterns of file names whose content never changes, besides names with a hash.
     immutable: Vec<Box<[u8]>>,
-    /// What a directory is answered with; empty for nothing.
+    /// The name of the file with which a request for a directory is answered; empty for none.
     index: Box<[u8]>,
-    /// A request for which there is no file is the application's.
+    /// True if a request for which there is no file is passed to the application.
     falls_through: bool,
 }
 
-/// How [`StaticFiles`] are served.
+/// The options of [`StaticFiles`].
 #[derive(Clone, Debug, Default)]
 pub struct StaticOptions {
-    /// How long a client may use a file without asking again, in whole seconds; zero: it has to ask each time. `None`:
-    /// nothing is said of it.
+    /// The time for which a client may use a file without asking again, in whole seconds; zero: it has to ask each
+    /// time. `None`: Cache-Control is left out.
     pub max_age: Option<Duration>,
-    /// Patterns ([`matches`]) of names whose content never changes, beside those that have a hash.
+    /// Patterns ([`matches`]) of file names whose content never changes, besides names with a hash.
     pub immutable: Vec<String>,
-    /// The name of the file that a directory is answered with; empty for none.
+    /// The name of the file with which a request for a directory is answered; empty for none.
     pub index: String,
-    /// A request for which there is no file is the application's. Otherwise it gets 404.
+    /// True if a request for which there is no file is passed to the application. Otherwise the client gets 404.
     pub falls_through: bool,
-    /// Symbolic links may lead out of the directories.
+    /// True if symbolic links may lead out of the directories.
     pub follows_symlinks: bool,
 }
 
 impl StaticFiles {
-    /// Opens the directories. Each `mappings` is a prefix, empty or with a slash at its begin and none at its end, and the
-    /// directory whose files are beneath it.
+    /// Opens the directories. Each of `mappings` is a prefix, empty or with a slash at its beginning and none at its
+    /// end, and the directory whose files have paths beneath the prefix.
     ///
     /// # Errors
     /// The index of a directory that cannot be opened, and why.
@@ -82,26 +82,26 @@ impl StaticFiles {
     }
 }
 
-/// The answers of one engine.
+/// The file responder of one engine.
 #[derive(Debug)]
 pub(crate) struct FileResponder {
     files: Arc<StaticFiles>,
     cache: Cache,
     immutable: Arc<str>,
     max_age: Arc<str>,
-    /// Scratch: a decoded path, and the name of a file.
+    /// A scratch buffer for a decoded path. The next two are for the name of a file and for its key in the cache.
     decoded: Vec<u8>,
     name: Vec<u8>,
     key: Vec<u8>,
-    /// What boundaries of multipart bodies are made with.
+    /// The source of the boundaries of multipart bodies.
     random: std::hash::RandomState,
     boundaries: u64,
-    /// Why a file could not be read, until that is reported.
+    /// The reason why a file could not be read, until it is reported.
     failure: Option<String>,
     failed_at: Option<Millis>,
 }
 
-/// A response that is complete but for the protocol's framing.
+/// A response that is complete except for the protocol's framing.
 #[derive(Debug)]
 pub(crate) struct Answer {
     head: Head,
@@ -124,20 +124,20 @@ pub(crate) enum Body {
     Parts(Source, Multipart),
 }
 
-/// Where the bytes of a file are.
+/// The source of the bytes of a file.
 #[derive(Debug)]
 pub(crate) enum Source {
     Memory(Arc<Entry>, Coding),
     File(Arc<File>, u64),
 }
 
-/// A file of at most this length is kept in memory.
+/// The maximum length in bytes of a file that is kept in memory.
 const CONTENT_MAX: u64 = 32 << 10;
 
-/// Failures are reported so often at most.
+/// The minimum time in milliseconds between two reports of failures.
 const REPORT_EVERY: Millis = 10_000;
 
-/// What Cache-Control says of a file whose content never changes: a year, which is as long as caches look ahead.
+/// The Cache-Control field of a file whose content never changes: a year, which is as long as caches look ahead.
 const IMMUTABLE: &str = "max-age=31536000, immutable";
 
 impl Answer {
@@ -154,7 +154,7 @@ impl Answer {
 }
 
 impl Source {
-    /// The bytes, if they are in memory.
+    /// Returns the bytes if they are in memory, otherwise the file and the length.
     pub(crate) fn bytes(&self) -> Result<&[u8], (&Arc<File>, u64)> {
         match self {
             Source::Memory(entry, coding) => Ok(entry.variant(*coding).content.as_deref().unwrap_or_default()),
@@ -200,7 +200,8 @@ impl FileResponder {
         }
     }
 
-    /// The answer to a request at `now`, which is `wall` seconds after 1970; `None` if it is the application's.
+    /// Returns the answer to a request at `now`, which is `wall` seconds after 1970; `None` if the request is for the
+    /// application.
     pub(crate) fn answer(&mut self, head: &RequestHead<'_>, now: Millis, wall: u64) -> Option<Answer> {
         let files = Arc::clone(&self.files);
         let mut decoded = std::mem::take(&mut self.decoded);
@@ -227,7 +228,7 @@ impl FileResponder {
         answer
     }
 
-    /// What went wrong since this was asked for last.
+    /// Returns the failure since the last call of this method.
     pub(crate) fn take_failure(&mut self) -> Option<String> {
         self.failure.take()
     }
@@ -281,7 +282,8 @@ impl FileResponder {
         }
     }
 
-    /// A path that names a directory and has no slash at its end: relative links of the index would lead elsewhere.
+    /// Answers a request for a directory. A path without a slash at its end is redirected, because relative links of
+    /// the index would lead elsewhere.
     fn serve_directory(
         &self,
         head: &RequestHead<'_>,
@@ -301,7 +303,7 @@ impl FileResponder {
         Ok(Answer::page(redirect(&[prefix, head.target.path, b"/"].concat(), head.target.query)))
     }
 
-    /// Another method than GET and HEAD, of a file that there is.
+    /// Answers a method other than GET and HEAD for an existing file.
     fn serve_method(
         &self,
         head: &RequestHead<'_>,
@@ -337,8 +339,8 @@ impl FileResponder {
             if let Some(answer) = self.respond(&conditions, &entry, opened, directory, name)? {
                 return Ok(answer);
             }
-            // It has changed since it was looked at. The answer is made of the files that are opened now, so that it does
-            // not matter if others take their places meanwhile.
+            // The file has changed since it was checked. The answer uses the files that are opened now, so that it does
+            // not matter if other files replace them meanwhile.
             let (entry, opened) = self.load(&wanted)?;
             let answer = self.respond(&conditions, &entry, opened, directory, name)?;
             Ok(answer.expect("all files of the entry are open"))
@@ -350,7 +352,7 @@ impl FileResponder {
         answer
     }
 
-    /// The response with a file; `None` if it is no longer the one that is known.
+    /// Returns the response with a file; `None` if the file is no longer the one that is known.
     fn respond(
         &mut self,
         conditions: &Conditions<'_>,
@@ -386,7 +388,7 @@ impl FileResponder {
         half(0) << 64 | half(1)
     }
 
-    /// The entry of a file as it is now, or was less than a second ago.
+    /// Returns the entry of a file as it is now, or was less than a second ago.
     fn find(&mut self, wanted: &Wanted<'_>) -> Result<(Arc<Entry>, Opened), Unavailable> {
         match self.cache.find(wanted.key, wanted.now) {
             Some((entry, false)) => Ok((entry, Opened::default())),
@@ -410,18 +412,18 @@ impl FileResponder {
     }
 }
 
-/// The files that an entry was made of just now, where their content is not in memory.
+/// The files from which an entry was just made, if their content is not in memory.
 type Opened = [Option<File>; Coding::ALL.len()];
 
 /// A file that a request names.
 struct Wanted<'a> {
-    /// Its key in the cache.
+    /// The key of the file in the cache.
     key: &'a [u8],
     directory: &'a Directory,
-    /// Beneath the directory.
+    /// The name of the file, beneath the directory.
     name: &'a [u8],
     now: Millis,
-    /// Seconds since 1970.
+    /// The current time in seconds since 1970.
     wall: u64,
 }
 
@@ -437,7 +439,7 @@ impl Entry {
         let mut variants = [Some(original), None, None, None];
         let mut opened = [file, None, None, None];
         for (coding, found) in encoded(directory, name, modified) {
-            // One that cannot be read is as good as none.
+            // An encoded file that cannot be read is treated as absent.
             if let Ok((variant, file)) = Variant::load(found, coding, wall) {
                 variants[coding as usize] = Some(variant);
                 opened[coding as usize] = file;
@@ -455,7 +457,7 @@ impl Entry {
         Ok((entry, opened))
     }
 
-    /// Whether the files are as they were.
+    /// Returns true if the files are unchanged.
     fn is_current(&self, directory: &Directory, name: &[u8], wall: u64) -> Result<bool, Unavailable> {
         let is_same = |coding: Coding, stamp: Option<Stamp>| match (&self.variants[coding as usize], stamp) {
             (Some(variant), Some(stamp)) => variant.stamp == stamp && variant.is_final(wall),
@@ -469,7 +471,7 @@ impl Entry {
         Ok(Coding::ALL.into_iter().all(|coding| is_same(coding, found[coding as usize])))
     }
 
-    /// The representation for a request.
+    /// Returns the representation for a request.
     fn choose(&self, conditions: &Conditions<'_>) -> Coding {
         if self.variants[1..].iter().all(Option::is_none) {
             return Coding::Identity;
@@ -479,7 +481,7 @@ impl Entry {
         accepted.choose(Coding::ALL.into_iter().filter_map(lengths))
     }
 
-    /// Where the bytes of a representation are; `None` if its file is no longer the one that is known.
+    /// Returns the source of the bytes of a representation; `None` if its file is no longer the one that is known.
     fn source(
         self: &Arc<Self>,
         coding: Coding,
@@ -508,13 +510,13 @@ impl Entry {
 }
 
 impl Variant {
-    /// The file is returned beside it if its content is not in memory.
+    /// Loads a representation. Returns its file too if the content is not in memory.
     fn load((file, stamp): (File, Stamp), coding: Coding, wall: u64) -> Result<(Self, Option<File>), Unavailable> {
         let mut content = None;
         if stamp.length <= CONTENT_MAX && stamp.is_settled(wall) {
             let mut bytes = vec![0; usize::try_from(stamp.length).unwrap_or(0)];
             let is_whole = file.read_exact_at(&mut bytes, 0).is_ok();
-            // What changed while it was read is sent as it is then.
+            // A file that changed while it was read is sent from the file, as it is then.
             if is_whole && Stamp::of(&file)? == stamp {
                 content = Some(bytes.into_boxed_slice());
             }
@@ -531,14 +533,14 @@ impl Variant {
         Ok((variant, file))
     }
 
-    /// Whether nothing would be otherwise if it was loaded at `wall`.
+    /// Returns true if loading the variant again at `wall` would give the same result.
     fn is_final(&self, wall: u64) -> bool {
         let could_be_kept = self.stamp.length <= CONTENT_MAX && self.stamp.is_settled(wall);
         self.modified == self.stamp.modified_seconds().min(wall) && self.content.is_some() == could_be_kept
     }
 }
 
-/// The encoded files beside `name` that are not older than it, which was modified at `modified`.
+/// Returns the encoded files beside `name` that are not older than that file, which was modified at `modified`.
 fn encoded(directory: &Directory, name: &[u8], modified: (i64, i64)) -> impl Iterator<Item = (Coding, (File, Stamp))> {
     Coding::ALL.into_iter().skip(1).filter_map(move |coding| {
         let (file, stamp) = directory.file(&[name, coding.suffix().as_bytes()].concat()).ok()?;
@@ -546,7 +548,7 @@ fn encoded(directory: &Directory, name: &[u8], modified: (i64, i64)) -> impl Ite
     })
 }
 
-/// Whether the process or the system has run out of descriptors or memory.
+/// Returns true if the process or the system has run out of descriptors or memory.
 fn is_shortage(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let shortages = [Errno::MFILE, Errno::NFILE, Errno::NOMEM];

@@ -1,5 +1,5 @@
-//! No path leads out of the directory, in a tree of everything that could lead out; and what is kept in memory is what the
-//! files are.
+//! Tests that no path leads out of the directory, in a tree of everything that could lead out; and that the content
+//! kept in memory agrees with the files.
 
 use super::directory::{Directory, Unavailable};
 use super::files::{Answer, Body, FileResponder, StaticFiles, StaticOptions};
@@ -12,13 +12,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use wire::message::{BodyLength, Form, RequestHead, Target, Version};
 
-/// What every file in the tree begins with, and none outside of it.
+/// The bytes at the beginning of every file in the tree, and of no file outside of it.
 const INSIDE: &[u8] = b"inside";
 
 /// A time after which the content of files that have just been written is kept.
 const LATER: u64 = 1 << 40;
 
-/// `public` has the tree, and `outside` lies beside it.
+/// Creates the tree in `public`, and `outside` beside it.
 fn tree() -> (tempfile::TempDir, PathBuf) {
     let root = tempfile::tempdir().unwrap();
     let public = root.path().join("public");
@@ -63,7 +63,7 @@ fn tree() -> (tempfile::TempDir, PathBuf) {
         symlink(target, public.join(link)).unwrap();
     }
     symlink(&outside, public.join("absolute")).unwrap();
-    // In the tree, but the link says it with an absolute path.
+    // The target is in the tree, but the link has an absolute path.
     symlink(public.join("f"), public.join("absolute_in")).unwrap();
     rustix::fs::mknodat(
         rustix::fs::CWD,
@@ -99,7 +99,7 @@ fn head<'a>(method: &'a [u8], path: &'a [u8]) -> RequestHead<'a> {
     }
 }
 
-/// The status, and the body if it is a file's.
+/// Returns the status, and the body if it is the content of a file.
 fn content(answer: &Answer) -> (u16, Option<Vec<u8>>) {
     let Body::Whole(source) = &answer.body else { return (answer.draft().status(), None) };
     let bytes = match source.bytes() {
@@ -117,7 +117,8 @@ fn get(responder: &mut FileResponder, path: &str, now: u64) -> (u16, Option<Vec<
     content(&responder.answer(&head(b"GET", path.as_bytes()), now, LATER).expect("the path is the responder's"))
 }
 
-/// So many of them are names of the tree that are often followed by others.
+/// The number of [`SEGMENTS`], from the first on, that are names of the tree. Half of the segments are chosen from
+/// these.
 const TREE: usize = 7;
 
 /// Segments that lead somewhere, or try to.
@@ -214,8 +215,8 @@ fn random_path(random: &mut fastrand::Rng) -> Vec<u8> {
     path
 }
 
-/// As many paths as the variable `KIRSCH_STATIC_PATHS` says, 10^5 by default, from the seed `KIRSCH_SEED`. Meanwhile a
-/// directory of the tree and a link that leads out change places.
+/// Tries as many paths as the variable `KIRSCH_STATIC_PATHS` says, 10^5 by default, from the seed `KIRSCH_SEED`.
+/// Meanwhile a directory of the tree and a link that leads out change places.
 #[test]
 fn no_path_leads_out_of_the_tree() {
     let number =
@@ -366,7 +367,7 @@ fn an_encoded_file_that_is_older_is_not_used() {
         (nanos(5_300_000_000), true),
         (nanos(9_000_000_000), true),
         (nanos(5_299_999_999), false),
-        // A tool that copies whole seconds.
+        // The file of a tool that copies whole seconds.
         (nanos(5_000_000_000), true),
         (nanos(4_000_000_000), false),
     ] {

@@ -1,10 +1,10 @@
-//! A loop that hosts the engine, under loom (`make loom`): the real scheduler, a work source with one WebSocket whose task
-//! waits, and other threads that send and close at any time.
+//! A loop that hosts the engine, under loom (`make loom`): the real scheduler, a work source with one WebSocket whose
+//! task waits, and other threads that send and close at any time.
 //!
-//! A task of the loop sends until its client takes no more, and waits for room; or it waits for a message. The loop waits
-//! for the poller as asyncio's selector does: it asks the scheduler how long, waits without the GIL and without the
-//! scheduler's lock, and polls. What ends the task's wait may come from the poller, or from another thread that uses the
-//! engine: it may send what was waiting, and with that take the readiness that the poller would have reported. If a wake is
+//! A task of the loop sends until its client takes no more, and waits for room; or it waits for a message. The loop
+//! waits for the poller as asyncio's selector does: it asks the scheduler how long, waits without the GIL and without
+//! the scheduler's lock, and polls. The poller may end the task's wait, or another thread that uses the engine: that
+//! thread may send the waiting output, and so consume the readiness that the poller would have reported. If a wake is
 //! lost the loop waits forever, and loom reports a deadlock: there are no timeouts.
 
 use super::{Scheduler, Threads, WorkSource};
@@ -15,7 +15,7 @@ use loom::thread;
 use std::cell::RefCell;
 use std::time::Duration;
 
-/// What the poller waits for: room at the client's side, and a wake.
+/// The events that the poller waits for: room at the client's side, and a wake.
 #[derive(Default)]
 struct Poll {
     state: Mutex<PollState>,
@@ -34,7 +34,7 @@ impl Poll {
         self.changed.notify_all();
     }
 
-    /// Takes the room, as a send does that fills the socket again: nothing is reported then.
+    /// Takes the room, as a send does that fills the socket again: the poller then reports nothing.
     fn take_room(&self) -> bool {
         std::mem::take(&mut self.state.lock().unwrap().has_room)
     }
@@ -47,19 +47,19 @@ impl Poll {
     }
 }
 
-/// The engine with one WebSocket, of which a task waits.
+/// The engine with one WebSocket, for which a task waits.
 struct Source {
     poll: Arc<Poll>,
     has_backlog: bool,
     is_closed: bool,
     is_waiting: bool,
-    /// Wakes that the loop has not taken.
+    /// The number of wakes that the loop has not taken.
     wakes: usize,
     deadline: Option<Duration>,
 }
 
 impl Source {
-    /// Sends what waits, if there is room.
+    /// Sends the waiting output, if there is room.
     fn flush(&mut self) {
         if self.has_backlog && self.poll.take_room() {
             self.has_backlog = false;
@@ -76,7 +76,7 @@ impl Source {
         self.wakes += usize::from(std::mem::take(&mut self.is_waiting));
     }
 
-    /// The task waits, unless what it waits for is the case.
+    /// Has the task wait, unless the awaited condition holds already.
     fn begin_wait(&mut self, is_over: impl FnOnce(&Self) -> bool) {
         self.is_waiting = true;
         if is_over(self) {
@@ -139,7 +139,7 @@ impl WorkSource for Source {
     }
 }
 
-/// The scheduler, and a lock that stands for the GIL.
+/// The scheduler, and a lock that represents the GIL.
 struct Server {
     scheduler: Scheduler<Source>,
     poll: Arc<Poll>,
@@ -160,12 +160,12 @@ impl Server {
         Arc::new(Self { scheduler: Scheduler::new(source, (), 1), poll, gil: has_gil.then(|| Mutex::new(())) })
     }
 
-    /// What another thread does with the engine.
+    /// Runs `act`, the work of another thread, with the engine.
     fn with<R>(&self, act: impl FnOnce(&mut Source) -> R) -> R {
         self.scheduler.with(&Attached::new(self), act).unwrap()
     }
 
-    /// The loop: waits and polls until `is_over`. Returns how often a task was woken.
+    /// Runs the loop: waits and polls until `is_over`. Returns the number of times that a task was woken.
     fn run(&self, is_over: impl Fn(&Source, usize) -> bool) -> usize {
         let attached = Attached::new(self);
         let mut woken = 0;

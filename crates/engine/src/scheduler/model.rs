@@ -12,19 +12,19 @@
 //!
 //! A thread holds the GIL except in [`Threads::detached`]. A thread that waits for something else while it holds the
 //! GIL, or for the GIL while it holds the scheduler's lock, deadlocks in some execution. The poller is a flag with a
-//! condition variable. There are no timeouts, so none makes good for a lost wake-up. The ticker sleeps as soon as no
+//! condition variable. There are no timeouts, so none compensates for a lost wake-up. The ticker sleeps as soon as no
 //! tick is needed.
 //!
-//! # What is tried
+//! # Executions
 //!
 //! With one thread: every execution. With three threads, of which two may run calls: every execution with at most as
 //! many preemptions as the argument of [`Plan::check`]. A preemption is a switch from a thread that could have
 //! continued. `LOOM_MAX_PREEMPTIONS=3` tries more and takes much longer, above all for models with ticks. Two limits of
 //! loom: its condition variables have no spurious wake-ups, and a `try_lock` that is pending while another thread takes
-//! the lock waits instead of failing. It fails in executions in which it comes later.
+//! the lock waits instead of failing. The `try_lock` fails in executions in which it happens later.
 //!
-//! The file is long because each model is a table of calls and events that is read together with the work source and the
-//! threads that perform it.
+//! The file is long because each model is a table of calls and events that is read together with the work source and
+//! the threads that perform it.
 
 use super::predictor::{ALL, MIN_BLOCK};
 use super::{Scheduler, Threads, WorkSource};
@@ -41,7 +41,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-/// What a call does.
+/// The behaviour of a call.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     /// It returns.
@@ -54,7 +54,7 @@ enum Act {
     Suspend,
 }
 
-/// What a call may block for.
+/// An event for which a call may block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fact {
     /// This call has returned.
@@ -63,7 +63,7 @@ enum Fact {
     Answered(usize),
 }
 
-/// What the poller reports.
+/// An event that the poller reports.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Request(usize),
@@ -74,9 +74,9 @@ enum Event {
 #[derive(Clone, Copy, Debug)]
 struct Job {
     act: Act,
-    /// What the poller reports after the call has begun.
+    /// The event that the poller reports after the call has begun.
     at_begin: Option<Event>,
-    /// What the poller reports after the call has returned.
+    /// The event that the poller reports after the call has returned.
     at_end: Option<Event>,
 }
 
@@ -94,7 +94,7 @@ impl Job {
     }
 }
 
-/// What the predictor believes of all calls when the model starts.
+/// The predictor's belief about all calls when the model starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Belief {
     Fast,
@@ -108,7 +108,7 @@ enum Belief {
 }
 
 impl Belief {
-    /// How long a call is believed to block.
+    /// Returns the time for which a call is believed to block.
     fn blocks_for(self) -> Duration {
         match self {
             Belief::Fast => Duration::ZERO,
@@ -117,25 +117,25 @@ impl Belief {
     }
 }
 
-/// A model.
+/// The plan of a model.
 #[derive(Clone, Debug)]
 struct Plan {
     most: usize,
     jobs: Vec<Job>,
-    /// What the poller reports from the beginning.
+    /// The events that the poller reports from the beginning.
     first: Vec<Event>,
-    /// What another thread reports at any time.
+    /// The events that another thread reports at any time.
     later: Vec<Event>,
     belief: Belief,
-    /// Threads share a GIL.
+    /// True if the threads share a GIL.
     has_gil: bool,
-    /// A thread outside the pool wakes this call, as a deadline does.
+    /// The call that a thread outside the pool wakes, as a deadline does.
     interrupted: Option<usize>,
-    /// A ticker runs.
+    /// True if a ticker runs.
     ticks: bool,
     /// Events that only [`WorkSource::service_pending`] takes in, not the poller.
     serviced_at: Vec<Event>,
-    /// How many threads can be started besides the first.
+    /// The number of threads that can be started besides the first.
     startable: usize,
 }
 
@@ -214,10 +214,10 @@ impl Plan {
     }
 }
 
-/// Which thread did what, with which call or thread.
+/// A step: the number of the thread, its action, and the call or thread that the action concerns.
 type Step = (usize, &'static str, Option<usize>);
 
-/// What the threads did in one execution; printed if it fails.
+/// The steps of the threads in one execution; printed if it fails.
 #[derive(Clone, Default)]
 struct Trace(Arc<std::sync::Mutex<Vec<Step>>>);
 
@@ -273,7 +273,7 @@ impl Poll {
     }
 }
 
-/// What has happened so far; calls wait for it. The scheduler does not see this.
+/// The facts that have occurred so far, for which calls wait. The scheduler does not see them.
 #[derive(Default)]
 struct Facts {
     known: Mutex<Vec<Fact>>,
@@ -502,7 +502,7 @@ impl Ticker {
     }
 }
 
-/// What all threads of a model share.
+/// The state that all threads of a model share.
 struct Pool {
     plan: Plan,
     trace: Trace,
@@ -511,7 +511,7 @@ struct Pool {
     gil: Mutex<()>,
     ticker: Ticker,
     facts: Arc<Facts>,
-    /// For the checks at the end: how often each call began, and how often it resumed.
+    /// The numbers of times that each call began and resumed, for the checks at the end.
     begun: RefCell<Vec<(usize, usize)>>,
     running: Cell<usize>,
     started: Cell<usize>,
@@ -594,7 +594,7 @@ impl Pool {
         pool.verify();
     }
 
-    /// Checks what has to hold after every thread has exited.
+    /// Checks the conditions that have to hold after every thread has exited.
     fn verify(&self) {
         let rules = self.scheduler.rules.lock().unwrap();
         assert!(rules.source().calls.iter().all(|call| call.state == State::Done));

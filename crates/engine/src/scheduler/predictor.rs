@@ -7,38 +7,39 @@
 use crate::coalescing::TICK;
 use std::time::Duration;
 
-/// Of this many calls one is measured, whatever its score.
+/// The number of calls of which one is measured, whatever its score.
 const SAMPLE: u64 = 16;
-/// The same while no measured call has blocked for a long time: a measurement takes two system calls.
+/// The number of calls of which one is measured while no measured call has blocked for a long time: a measurement takes
+/// two system calls.
 const CALM_SAMPLE: u64 = 256;
-/// Measuring becomes rare after this many measured calls that did not block.
+/// The number of measured calls that did not block after which measuring becomes rare.
 const CALM_AFTER: u32 = 64;
-/// Of this many calls predicted to block one is measured.
+/// The number of calls predicted to block of which one is measured.
 const PREDICTED_SAMPLE: u64 = 4;
-/// Means are exponential, over about this many measured calls.
+/// The approximate number of measured calls over which the exponential means are taken.
 const MEAN_OVER: u64 = 32;
-/// What notifying a follower costs. A call that blocks for less counts as one that does not block.
+/// The cost of notifying a follower. A call that blocks for less time counts as one that does not block.
 pub(super) const MIN_BLOCK: Duration = Duration::from_micros(20);
-/// Blocking longer than this counts as this long.
+/// The maximum time that counts: a longer block counts as this long.
 const MAX_BLOCK: Duration = Duration::from_millis(100);
-/// Shares of calls are counted in parts of this.
+/// The number that represents all calls; a share of calls is a part of it.
 pub(super) const ALL: u64 = 1 << 16;
 
 /// Number of scores; keys may share one. A power of two.
 const ROUTE_KEYS: usize = 1024;
-/// How a call that blocked raises its key's score, and one that did not lowers it, within ±[`MAX_SCORE`]. A key is
-/// predicted to block if about one in five of its calls does: notifying a follower in vain costs little, while an
-/// unpredicted block delays all other clients.
+/// The amount by which a call that blocked raises its key's score, within ±[`MAX_SCORE`]; the next constant is the
+/// amount by which a call that did not block lowers it. A key is predicted to block if about one in five of its calls
+/// does: notifying a follower in vain costs little, while an unpredicted block delays all other clients.
 const BLOCKED_GAIN: i8 = 4;
 const RETURNED_LOSS: i8 = 1;
 const MAX_SCORE: i8 = 8;
 
-/// Calls with the same key are expected to block alike. A collision of two keys does little harm.
+/// The key of calls that are expected to block alike. A collision of two keys does little harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RouteKey(u64);
 
 impl RouteKey {
-    /// The key of calls with this hash.
+    /// Returns the key of calls with this hash.
     pub const fn of(hash: u64) -> Self {
         Self(hash)
     }
@@ -51,28 +52,28 @@ impl RouteKey {
     }
 }
 
-/// What is expected of a call.
+/// The expected behaviour of a call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Prediction {
     route_key: Option<RouteKey>,
     pub(super) blocks: bool,
     pub(super) is_measured: bool,
-    /// Chosen at random, not because of its key: stands for all calls.
+    /// True if the call was chosen at random, not because of its key: it represents all calls.
     is_sample: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct BlockingPredictor {
-    /// Positive: calls of this key block. Negative: they do not. Zero: nothing is known.
+    /// The score of each key. Positive: calls of this key block. Negative: they do not. Zero: nothing is known.
     scores: Box<[i8; ROUTE_KEYS]>,
-    /// How many of [`ALL`] calls block.
+    /// The number of calls in [`ALL`] that block.
     blocking_share: u64,
     /// Mean time for which a call blocks without a prediction.
     mean_unpredicted_block: Duration,
     ticks_often: bool,
     /// Mean time for which blocking calls block; zero if none has.
     pub(super) mean_block: Duration,
-    /// Measured calls since one has blocked, or since a tick has found a long call.
+    /// The number of measured calls since one has blocked, or since a tick has found a long call.
     calls_since_block: u32,
     calls: u64,
     predicted_calls: u64,
@@ -133,20 +134,20 @@ impl BlockingPredictor {
             // An unpredicted block costs at most a tick.
             self.mean_unpredicted_block =
                 mean(self.mean_unpredicted_block, if prediction.blocks { Duration::ZERO } else { waited.min(TICK) });
-            // The two thresholds keep the answer from flapping.
+            // The two thresholds keep the result from changing too often.
             self.ticks_often = self.mean_unpredicted_block >= if self.ticks_often { MIN_BLOCK / 2 } else { MIN_BLOCK };
             let share = if has_blocked { ALL } else { 0 };
             self.blocking_share = self.blocking_share - self.blocking_share / MEAN_OVER + share / MEAN_OVER;
         }
     }
 
-    /// A tick has found a long call of this key that was not predicted to block.
+    /// Records that a tick has found a long call of this key that was not predicted to block.
     pub(super) fn suspect(&mut self, route_key: Option<RouteKey>) {
         self.calls_since_block = 0;
         self.suspect = route_key;
     }
 
-    /// Whether unpredicted calls block for so long that more frequent ticks are worth their cost.
+    /// Returns true if unpredicted calls block for so long that more frequent ticks are worth their cost.
     pub(super) fn ticks_often(&self) -> bool {
         self.ticks_often
     }
@@ -172,7 +173,7 @@ mod tests {
     const SLOW: Option<RouteKey> = Some(RouteKey(2));
     const WAIT: Duration = Duration::from_millis(50);
 
-    /// Makes a call that blocks for `waits`; returns whether that was predicted, and whether it was measured.
+    /// Makes a call that blocks for `waits`. Returns two flags: the block was predicted, and the call was measured.
     fn call(predictor: &mut BlockingPredictor, route_key: Option<RouteKey>, waits: Duration) -> (bool, bool) {
         let prediction = predictor.predict(route_key);
         if prediction.is_measured {

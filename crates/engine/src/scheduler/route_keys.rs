@@ -12,7 +12,7 @@ pub struct RouteKeys {
 }
 
 impl RouteKeys {
-    /// The key of a request with this method and this path, as the client sent it.
+    /// Returns the key of a request with this method and this path, as the client sent it.
     pub fn of_request(&self, method: &[u8], path: &[u8]) -> RouteKey {
         let mut hash = self.hasher.build_hasher();
         hash_route(method, path, &mut hash);

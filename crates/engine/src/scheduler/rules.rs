@@ -5,8 +5,8 @@
 //! [`decide`](Rules::decide) for its next action and performs it. An action that takes time has one method for its
 //! beginning and one for its end; between the two, other threads may use the rules.
 //!
-//! The file is long because all rules read and change the same few counters: which thread is notified depends on who
-//! runs, waits, leads and arrives. Apart, each would need all of them.
+//! The file is long because all rules read and change the same few counters: the thread to be notified depends on the
+//! threads that run, wait, lead and arrive. In separate files each rule would need all counters.
 
 use super::WorkSource;
 use super::predictor::{BlockingPredictor, Prediction, RouteKey};
@@ -15,10 +15,11 @@ use crate::scheduler::ticker::{Pace, Wanted};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// A tick is split into this many shorter ones while some calls block and the predictor cannot tell which.
+/// The number of shorter ticks in a tick while some calls block and the predictor does not know which calls.
 const EAGER: u32 = 8;
-/// If so many calls run that one is expected to return within this time, and no other client can send a request
-/// meanwhile, no follower is notified: the thread of the call that returns becomes the leader.
+/// The time within which a call counts as returning soon. If one of the running calls is expected to return within it,
+/// and no other client can send a request meanwhile, no follower is notified: the thread of the call that returns
+/// becomes the leader.
 const SOON: Duration = Duration::from_millis(2);
 
 /// The state of one engine's threads. See the module's documentation.
@@ -34,34 +35,34 @@ pub struct Rules<C: WorkSource> {
     arriving: usize,
     /// Threads started so far, worker 0 included.
     started: usize,
-    /// When the wait for the poller ends at the latest.
+    /// The time at which the wait for the poller ends at the latest.
     poll_until: Option<Duration>,
-    /// A loop that hosts the engine waits for the poller without taking it.
+    /// True while a loop that hosts the engine waits for the poller without taking it.
     is_hosted: bool,
     /// The thread that waits for the poller within a call, because no other thread is free.
     polls_alone: Option<usize>,
     /// Threads that have not exited.
     present: usize,
     running: usize,
-    /// Of `running`: calls that were predicted to block.
+    /// The number of running calls that were predicted to block.
     predicted: usize,
-    /// Of `running`: calls that wait for their peer within the call ([`begin_wait`](Self::begin_wait)).
+    /// The number of running calls that wait for their peer within the call ([`begin_wait`](Self::begin_wait)).
     waiting: usize,
     /// Upper limit of `running`.
     max_calls: usize,
-    /// Work in all inboxes together.
+    /// The number of pieces of work in all inboxes together.
     inbox_len: usize,
     predictor: BlockingPredictor,
     /// Route key of the last call that began without a prediction to block. A tick that finds no leader suspects it.
     unpredicted_key: Option<RouteKey>,
-    /// Counts changes, so that a tick sees whether there was one since the tick before.
+    /// The number of changes, so that a tick sees whether there was one since the tick before.
     steps: u64,
     steps_at_tick: u64,
     /// Time of the last tick that saw a change.
     quiet_since: Duration,
     ticks: u32,
-    /// A tick has found that no call returned in time for its thread to become the leader. Until a thread leads again,
-    /// predicted calls notify a follower at once.
+    /// True if a tick has found that no call returned in time for its thread to become the leader. Until a thread leads
+    /// again, predicted calls notify a follower at once.
     is_return_overdue: bool,
     /// Threads to be notified after the lock is released. A thread that woke earlier would find it locked.
     to_signal: Vec<usize>,
@@ -73,21 +74,21 @@ pub struct Rules<C: WorkSource> {
 struct Worker<W> {
     /// Work that only this thread may run.
     inbox: VecDeque<W>,
-    /// The thread was notified to run its inbox. This counts in `running` already.
+    /// True if the thread was notified to run its inbox. This counts in `running` already.
     has_call_slot: bool,
     notified: bool,
     woken: bool,
     is_polling: bool,
-    /// What the last work left to be released without the lock has been released.
+    /// True once the remains of the last work have been released, which is done without the lock.
     is_cleaned_up: bool,
 }
 
-/// What a thread does next.
+/// The next action of a thread.
 #[derive(Debug)]
 pub enum Action<W> {
     /// Exit: the work source is over. [`exit`](Rules::exit) notifies the other threads.
     Exit,
-    /// Release, without the lock, what the last work left behind.
+    /// Release, without the lock, the remains of the last work.
     CleanUp,
     /// Wait from [`follow`](Rules::follow) on until [notified](Rules::is_notified). A number names a thread to be
     /// started before.
@@ -111,13 +112,13 @@ pub struct StartedCall {
 }
 
 impl StartedCall {
-    /// Whether the caller measures how long the call blocks, for [`Rules::end`].
+    /// Returns true if the caller has to measure how long the call blocks, for [`Rules::end`].
     pub fn is_measured(&self) -> bool {
         self.prediction.is_measured
     }
 }
 
-/// What a thread that waits within a call does next. It asks again afterwards, unless the wait is over.
+/// The next action of a thread that waits within a call. The thread asks again afterwards, unless the wait is over.
 #[derive(Debug)]
 pub enum WaitStep<W> {
     /// Continue the call.
@@ -130,7 +131,7 @@ pub enum WaitStep<W> {
     Poll(W, Option<Duration>),
 }
 
-/// Which thread leads in place of another.
+/// The thread that leads in place of another.
 enum Successor {
     /// A thread that exists already.
     Present,
@@ -138,7 +139,7 @@ enum Successor {
     Start(usize),
 }
 
-/// How many threads of one engine do what.
+/// The numbers of threads of one engine by their activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolStatistics {
     /// Threads that have not exited.
@@ -198,44 +199,44 @@ impl<C: WorkSource> Rules<C> {
         }
     }
 
-    /// The work source.
+    /// Returns the work source.
     pub fn source(&self) -> &C {
         &self.source
     }
 
-    /// The work source. A caller that changes it calls [`step`](Self::step) afterwards.
+    /// Returns the work source. A caller that changes it calls [`step`](Self::step) afterwards.
     pub fn source_mut(&mut self) -> &mut C {
         &mut self.source
     }
 
-    /// The work source, and the poller unless a thread waits for it.
+    /// Returns the work source, and the poller unless a thread waits for it.
     pub fn source_and_poller(&mut self) -> (&mut C, Option<&mut C::Poller>) {
         (&mut self.source, self.poller.as_mut())
     }
 
-    /// Upper limit of the number of threads.
+    /// Returns the upper limit of the number of threads.
     pub fn thread_count(&self) -> usize {
         self.workers.len()
     }
 
-    /// Calls that run.
+    /// Returns the number of running calls.
     pub fn running(&self) -> usize {
         self.running
     }
 
-    /// Work that waits in an inbox for its thread.
+    /// Returns the work that waits in an inbox for its thread.
     pub fn pinned_work(&self) -> impl Iterator<Item = &C::Work> {
         self.workers.iter().flat_map(|worker| &worker.inbox)
     }
 
     // ----------------------------------------------------------------------------------------- life of a thread
 
-    /// A started or notified thread has arrived.
+    /// Records that a started or notified thread has arrived.
     pub fn arrive(&mut self) {
         self.arriving -= 1;
     }
 
-    /// Decides what thread `worker` does next. It must not be in a call or hold the poller.
+    /// Decides the next action of thread `worker`. The thread must not be in a call or hold the poller.
     pub fn decide(&mut self, worker: usize, token: C::Token<'_>) -> Action<C::Work> {
         let is_cleaned_up = std::mem::replace(&mut self.workers[worker].is_cleaned_up, true);
         if self.source.is_over() && self.workers[worker].inbox.is_empty() {
@@ -261,7 +262,7 @@ impl<C: WorkSource> Rules<C> {
         }
     }
 
-    /// The thread exits. Notifies all others, which check whether they exit as well.
+    /// Records that the thread exits. Notifies all others, which check whether they exit as well.
     pub fn exit(&mut self) {
         self.present -= 1;
         self.publish();
@@ -271,7 +272,7 @@ impl<C: WorkSource> Rules<C> {
         self.source.wake_poller();
     }
 
-    /// The thread becomes a follower.
+    /// Makes the thread a follower.
     pub fn follow(&mut self, worker: usize) {
         self.wake_poller_if_earlier();
         if self.source.is_over() {
@@ -282,12 +283,13 @@ impl<C: WorkSource> Rules<C> {
         self.publish();
     }
 
-    /// Whether this follower was notified.
+    /// Returns true if this follower was notified.
     pub fn is_notified(&self, worker: usize) -> bool {
         self.workers[worker].notified
     }
 
-    /// A reserved thread could not be started. Returns the number of another one to be started in its place, if any.
+    /// Handles a reserved thread that could not be started. Returns the number of another one to be started in its
+    /// place, if any.
     pub fn start_failed(&mut self) -> Option<usize> {
         self.present -= 1;
         self.arriving -= 1;
@@ -295,7 +297,7 @@ impl<C: WorkSource> Rules<C> {
         self.ensure_leader()
     }
 
-    /// Whether threads are to be notified once the lock is released.
+    /// Returns true if threads are to be notified once the lock is released.
     pub fn has_signals(&self) -> bool {
         !self.to_signal.is_empty()
     }
@@ -307,7 +309,7 @@ impl<C: WorkSource> Rules<C> {
 
     // ---------------------------------------------------------------------------------------------------- calls
 
-    /// The caller begins to run `work`.
+    /// Records that the caller begins to run `work`.
     pub fn begin(&mut self, work: &C::Work) -> StartedCall {
         self.running += 1;
         let route_key = C::route_key(work);
@@ -336,7 +338,7 @@ impl<C: WorkSource> Rules<C> {
         StartedCall { prediction, start, ticks }
     }
 
-    /// A call is over. `waited`: how long it blocked, if that was measured.
+    /// Records that a call is over. `waited`: the time for which it blocked, if that was measured.
     pub fn end(&mut self, started_call: &StartedCall, waited: Option<Duration>) {
         self.running -= 1;
         self.predicted -= usize::from(started_call.prediction.blocks);
@@ -346,8 +348,8 @@ impl<C: WorkSource> Rules<C> {
         }
     }
 
-    /// The thread begins to wait within a call. `begin` registers what it waits for; [`WorkSource::woken`] reports the
-    /// end of the wait.
+    /// Records that the thread begins to wait within a call. `begin` registers the awaited event; [`WorkSource::woken`]
+    /// reports the end of the wait.
     pub fn begin_wait(&mut self, worker: usize, begin: impl FnOnce(&mut C)) {
         self.waiting += 1;
         self.workers[worker].woken = false;
@@ -355,8 +357,8 @@ impl<C: WorkSource> Rules<C> {
         self.resume_waiters();
     }
 
-    /// What a thread that waits within a call does next. Another thread leads meanwhile. If there is none, as with one
-    /// thread, this one polls itself, without starting calls.
+    /// Returns the next action of a thread that waits within a call. Another thread leads meanwhile. If there is no
+    /// other, as with one thread, this thread polls itself, without starting calls.
     pub fn wait(&mut self, worker: usize, token: C::Token<'_>) -> WaitStep<C::Poller> {
         while !self.workers[worker].woken {
             self.wake_poller_if_earlier();
@@ -387,15 +389,15 @@ impl<C: WorkSource> Rules<C> {
         WaitStep::Done
     }
 
-    /// Whether the event has occurred that the thread waits for within its call.
+    /// Returns true if the event that the thread waits for within its call has occurred.
     pub fn is_woken(&self, worker: usize) -> bool {
         self.workers[worker].woken
     }
 
     // --------------------------------------------------------------------------------------------------- leader
 
-    /// The thread is about to lead. Returns true if there is work already, which it then does without detaching.
-    /// Otherwise also returns a thread that has to be started before this one waits.
+    /// Prepares a thread that is about to lead. Returns true if there is work already, which the thread then does
+    /// without detaching. Otherwise also returns a thread that has to be started before this one waits.
     pub fn before_lead(&mut self) -> (bool, Option<usize>) {
         let Self { source, poller, .. } = self;
         let is_ready = poller.as_mut().is_some_and(|poller| source.poll(poller)) || source.has_work();
@@ -403,8 +405,8 @@ impl<C: WorkSource> Rules<C> {
         (is_ready, start)
     }
 
-    /// The thread becomes the leader if there is none: returns the poller, and how long to wait for it at most. Returns
-    /// `None` if another thread leads or if there is other work, which may have come since [`decide`](Self::decide).
+    /// Makes the thread the leader if there is none: returns the poller, and the maximum time to wait for it. Returns
+    /// `None` if another thread leads or if there is other work, which may have arrived since [`decide`](Self::decide).
     pub fn lead(&mut self, worker: usize) -> Option<(C::Poller, Option<Duration>)> {
         let has_pinned_work = !self.workers[worker].inbox.is_empty();
         // A thread whose inbox is blocked because all calls are taken stays even when the source is over.
@@ -417,8 +419,8 @@ impl<C: WorkSource> Rules<C> {
         Some(taken)
     }
 
-    /// A notified follower becomes the leader without deciding first, unless it has work to run. It needs no GIL for
-    /// that, which the blocking call may need for a moment longer.
+    /// Makes a notified follower the leader without a decision before, unless it has work to run. For that it does not
+    /// need the GIL, which the blocking call may need for a moment longer.
     pub fn lead_at_once(&mut self, worker: usize) -> Option<(C::Poller, Option<Duration>)> {
         let may_call = self.running < self.max_calls;
         if !self.workers[worker].inbox.is_empty() || self.source.has_queued() && may_call {
@@ -427,20 +429,20 @@ impl<C: WorkSource> Rules<C> {
         self.lead(worker)
     }
 
-    /// The thread has stopped waiting for the poller.
+    /// Takes the poller back from a thread that has stopped waiting for it.
     pub fn return_poller(&mut self, worker: usize, poller: C::Poller) {
         self.workers[worker].is_polling = false;
         self.polls_alone.take_if(|alone| *alone == worker);
         self.poller = Some(poller);
     }
 
-    /// Passes the poller's events to the work source; whether there were any.
+    /// Passes the poller's events to the work source. Returns true if there were any.
     pub fn poll(&mut self) -> bool {
         let Self { source, poller, .. } = self;
         poller.as_mut().is_some_and(|poller| source.poll(poller))
     }
 
-    /// A tick has passed; returns when the next one is needed.
+    /// Does the work of a tick. Returns the time at which the next one is needed.
     ///
     /// * If no thread leads and nothing has changed since the tick before, a follower is notified to become the leader.
     /// * The work source services pending connections, in case no thread can lead, or the leader waits for the GIL.
@@ -493,7 +495,7 @@ impl<C: WorkSource> Rules<C> {
         }
     }
 
-    /// The work source was changed: wakes the threads that this concerns.
+    /// Wakes the threads that a change of the work source concerns.
     pub fn step(&mut self) {
         self.steps += 1;
         self.resume_waiters();
@@ -502,26 +504,27 @@ impl<C: WorkSource> Rules<C> {
 
     // ---------------------------------------------------------------------------------------------- hosting loop
 
-    /// A loop that hosts the engine is about to wait for the poller, which it does not take. Returns when there is
-    /// something to do at the latest. From now on [`step`](Self::step) wakes the poller for what is to be done earlier.
+    /// Prepares a wait of a loop that hosts the engine for the poller, which the loop does not take. Returns the time
+    /// at which the wait has to end at the latest. From now on [`step`](Self::step) wakes the poller for earlier work.
     pub fn before_hosted_wait(&mut self) -> Option<Duration> {
         self.is_hosted = true;
         self.poll_until = self.source.due();
         self.poll_until
     }
 
-    /// The hosting loop polls: it asks again before it waits.
+    /// Records that the hosting loop polls. The loop calls `before_hosted_wait` again before it waits.
     pub fn begin_hosted_poll(&mut self) {
         self.poll_until = Some(Duration::ZERO);
     }
 
-    /// As [`step`](Self::step), where the thread of the hosting loop has changed the work source: it does not wait then.
+    /// Wakes the threads that a change of the work source by the hosting loop's thread concerns. Unlike
+    /// [`step`](Self::step) it does not wake the poller, because that thread does not wait then.
     pub fn step_of_host(&mut self) {
         self.steps += 1;
         self.resume_waiters();
     }
 
-    /// Counts the threads by what they do.
+    /// Counts the threads by their activity.
     pub fn pool_statistics(&self) -> PoolStatistics {
         PoolStatistics {
             threads: self.present,
@@ -604,14 +607,14 @@ impl<C: WorkSource> Rules<C> {
         }
     }
 
-    /// Whether all threads are in calls, so that none leads, or is about to lead, unless the caller does.
+    /// Returns true if all threads are in calls, so that no thread except the caller leads or is about to lead.
     fn is_alone(&self) -> bool {
         self.poller.is_some() && self.arriving == 0 && self.present <= self.running
     }
 
-    /// Whether one of the running calls is expected to return so soon that its thread can become the leader. A notified
-    /// follower would have to be woken, and put to sleep again, for each call. Soon means: before the next tick, or
-    /// within [`SOON`] if no client can send a request meanwhile.
+    /// Returns true if one of the running calls is expected to return so soon that its thread can become the leader. A
+    /// notified follower would have to be woken, and put to sleep again, for each call. Soon means: before the next
+    /// tick, or within [`SOON`] if no client can send a request meanwhile.
     fn returns_soon(&self) -> bool {
         let out = u32::try_from(self.predicted).unwrap_or(u32::MAX);
         if self.waiting > 0 || out == 0 {
@@ -621,14 +624,15 @@ impl<C: WorkSource> Rules<C> {
         time < TICK || time <= SOON && self.all_clients_wait()
     }
 
-    /// Whether no client can start a call, unless it opens a connection: each connection waits for a call, or no more
-    /// calls may run.
+    /// Returns true if no client can start a call without opening a connection: each connection waits for a call, or no
+    /// more calls may run.
     fn all_clients_wait(&self) -> bool {
         self.running >= self.max_calls || self.source.connections() <= self.running
     }
 
-    /// Whether this thread should follow, because a suspended call that is bound to it would have to wait while it runs
-    /// something else, and another thread can take its place. Notifies that thread, or names one to be started.
+    /// Returns a successor if this thread should follow, because a suspended call that is bound to it would have to
+    /// wait while it runs something else, and another thread can take its place. Notifies that thread, or names one to
+    /// be started.
     fn find_successor(&mut self, worker: usize) -> Option<Successor> {
         let own = &self.workers[worker];
         if self.source.bound(worker) == 0 || own.has_call_slot || !own.inbox.is_empty() {
@@ -665,7 +669,7 @@ impl<C: WorkSource> Rules<C> {
         Some(self.started - 1)
     }
 
-    /// Notifies a thread that follows, or leads; returns whether it did either.
+    /// Notifies a thread that follows or leads. Returns true if it did either.
     fn notify(&mut self, worker: usize) -> bool {
         if self.workers[worker].is_polling {
             self.source.wake_poller();
@@ -690,8 +694,8 @@ impl<C: WorkSource> Rules<C> {
         }
     }
 
-    /// The follower to be notified next: the most recent one, whose caches are warm, but preferably one that no
-    /// suspended call is bound to.
+    /// Returns the follower to be notified next: the most recent one, whose caches are warm, but preferably one to
+    /// which no suspended call is bound.
     fn best_follower(&self) -> Option<usize> {
         let free = self.followers.iter().rev().find(|&&worker| self.source.bound(worker) == 0);
         free.or(self.followers.last()).copied()
@@ -709,7 +713,7 @@ impl<C: WorkSource> Rules<C> {
         }
     }
 
-    /// Takes the poller if it is there, and computes how long to wait for it at most.
+    /// Takes the poller if no thread has it, and computes the maximum time to wait for it.
     fn take_poller(&mut self) -> Option<(C::Poller, Option<Duration>)> {
         self.poller.as_ref()?;
         self.is_return_overdue = false;
@@ -717,7 +721,8 @@ impl<C: WorkSource> Rules<C> {
         self.take_poller_for_loop()
     }
 
-    /// The same for an event loop that hosts the engine. What else its loop does keeps it from coming back at once.
+    /// Takes the poller for an event loop that hosts the engine. The other work of the loop keeps it from returning at
+    /// once.
     pub fn take_poller_for_loop(&mut self) -> Option<(C::Poller, Option<Duration>)> {
         let poller = self.poller.take()?;
         let due = self.source.due();
@@ -726,7 +731,7 @@ impl<C: WorkSource> Rules<C> {
         Some((poller, due.map(|due| due.saturating_sub(self.source.now()))))
     }
 
-    /// Whether all threads have exited and all counters are back at zero.
+    /// Returns true if all threads have exited and all counters are back at zero.
     #[cfg(all(test, loom))]
     pub(super) fn is_at_rest(&self) -> bool {
         let is_idle = |worker: &Worker<C::Work>| worker.inbox.is_empty() && !worker.has_call_slot && !worker.is_polling;

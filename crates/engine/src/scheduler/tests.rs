@@ -1,5 +1,5 @@
-//! Tests of single rules: what a thread is told to do, and which thread is notified. All interleavings are covered by
-//! loom (`model.rs`) and by the simulator.
+//! Tests of single rules: the action that a thread gets, and the thread that is notified. Loom (`model.rs`) and the
+//! simulator cover all interleavings.
 
 use super::predictor::RouteKey;
 use super::rules::{Action, Rules, StartedCall};
@@ -19,7 +19,7 @@ struct Piece {
     route_key: RouteKey,
 }
 
-/// A work source that returns the pieces that a test has put there.
+/// A work source that returns the pieces of work that a test has added.
 struct TestSource {
     pieces: VecDeque<Piece>,
     connections: usize,

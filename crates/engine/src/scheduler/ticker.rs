@@ -1,4 +1,4 @@
-//! A thread that ticks as long as ticks are needed.
+//! The ticker: a thread that ticks as long as ticks are needed.
 
 use crate::coalescing::TICK;
 use crate::sync::{Arc, AtomicBool, AtomicU8, Builder, JoinHandle, Ordering, Thread, current, park, park_timeout};
@@ -8,15 +8,15 @@ use std::time::Duration;
 #[cfg(all(test, loom))]
 mod model;
 
-/// The thread becomes slow or sleeps after no tick was needed soon for this long. Waking it costs more than a few
-/// ticks.
+/// The time without a need for soon ticks after which the thread becomes slow or sleeps. Waking it costs more than a
+/// few ticks.
 const IDLE: Duration = if cfg!(loom) { Duration::ZERO } else { Duration::from_millis(4) };
 /// Interval of ticks that are not needed soon.
 pub const STEADY_TICK: Duration = Duration::from_millis(10);
 /// Interval of ticks that are rarely needed.
 pub const SLOW_TICK: Duration = Duration::from_millis(100);
 
-/// Calls a function repeatedly while that is wanted. The thread never touches objects of the application.
+/// A thread that calls a function repeatedly while that is wanted. It never touches objects of the application.
 #[derive(Debug)]
 pub struct Ticker {
     shared: Arc<Shared>,
@@ -24,7 +24,7 @@ pub struct Ticker {
     handle: Thread,
 }
 
-/// When the next tick is wanted.
+/// The time at which the next tick is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// After this time, which is at most [`TICK`].
@@ -72,7 +72,8 @@ impl Ticker {
         Ok(Self { shared, thread: Some(thread), handle })
     }
 
-    /// Requests ticks at this pace or a faster one. What the ticks are needed for must be in place before this call.
+    /// Requests ticks at this pace or a faster one. The work for which the ticks are needed must be in place before
+    /// this call.
     pub fn want(&self, pace: Pace) {
         let pace = pace as u8;
         if self.shared.pace.load(Ordering::SeqCst) > pace && self.shared.pace.fetch_min(pace, Ordering::SeqCst) > pace {
@@ -187,7 +188,7 @@ mod tests {
             ticker.want(Pace::Quick);
             assert_eq!([3, 2, 1].map(|_| ticks.iter().find(|&left| left > 0)), [Some(3), Some(2), Some(1)]);
         }
-        // Slow ticks go on without a request.
+        // Slow ticks continue without a request.
         wait_until(&ticker, Pace::Slow);
         while ticks.try_recv().is_ok() {}
         assert_eq!([0, 0].map(|_| ticks.recv()), [Ok(0), Ok(0)]);

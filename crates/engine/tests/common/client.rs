@@ -11,7 +11,7 @@ use wire::http1::BodyStep;
 use wire::http1::client::{Receiver, ServerFault};
 use wire::message::{Field, Limits};
 
-/// How a connection ended, as the client sees it.
+/// The end of a connection, as the client sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// In order: all bytes sent have arrived.
@@ -35,9 +35,9 @@ pub(crate) struct Answer {
 pub(crate) struct Client {
     socket: OwnedFd,
     outbox: VecDeque<u8>,
-    /// Whether received bytes are read from the kernel.
+    /// True if received bytes are read from the kernel.
     pub(crate) reads: bool,
-    /// The connection accepts no more bytes from the client.
+    /// True if the connection accepts no more bytes from the client.
     pub(crate) refused: bool,
     was_reset: bool,
     ends_after_sending: bool,
@@ -46,7 +46,7 @@ pub(crate) struct Client {
     pub(crate) received: Vec<u8>,
     /// The whole answers in `received`.
     pub(crate) answers: Vec<Answer>,
-    /// Number of interim responses.
+    /// The number of interim responses.
     pub(crate) interims: usize,
     /// The fault in the received bytes.
     pub(crate) fault: Option<ServerFault>,
@@ -79,7 +79,7 @@ impl Client {
         self.outbox.extend(bytes.as_ref());
     }
 
-    /// Number of queued bytes not sent yet.
+    /// Returns the number of queued bytes not sent yet.
     pub(crate) fn unsent(&self) -> usize {
         self.outbox.len()
     }
@@ -105,7 +105,7 @@ impl Client {
         sockopt::set_socket_linger(&self.socket, Some(Duration::ZERO)).expect("a socket");
     }
 
-    /// The events to wait for; `None` if there are none.
+    /// Returns the events to wait for; `None` if there are none.
     pub(crate) fn interest(&self) -> Option<PollFlags> {
         let mut interest = PollFlags::empty();
         if self.reads && self.end.is_none() {
@@ -117,7 +117,7 @@ impl Client {
         (!interest.is_empty()).then_some(interest)
     }
 
-    /// Sends and receives what is possible; whether any byte moved.
+    /// Sends and receives as many bytes as possible. Returns true if any byte moved.
     pub(crate) fn pump(&mut self) -> bool {
         let out = self.pump_out(usize::MAX);
         let arrived = if self.reads { self.pump_in(usize::MAX) } else { 0 };
@@ -184,12 +184,12 @@ impl Client {
         self.fault = outcome.err();
     }
 
-    /// Whether an answer has arrived in part.
+    /// Returns true if an answer has arrived in part.
     pub(crate) fn has_part(&self) -> bool {
         self.parser.current.is_some() || self.parser.used < self.received.len()
     }
 
-    /// The received bytes as text.
+    /// Returns the received bytes as text.
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.received).into_owned()
     }
@@ -212,7 +212,7 @@ struct Parser {
     current: Option<Answer>,
     /// Number of final heads parsed.
     begun: usize,
-    /// Which answers, counted from 0, are answers to HEAD.
+    /// The indices, from 0, of the answers to HEAD.
     heads: Vec<usize>,
 }
 

@@ -6,13 +6,13 @@
 //! and polls once.
 //!
 //! The application handles a request by the [`Plan`] whose number is the path: `GET /3` follows plan 3. [`Script::log`]
-//! records, in order, what the application was called for and what became of each response.
+//! records, in order, the calls of the application and the outcome of each response.
 //!
 //! A world drives its engine like a single thread: it runs each call as soon as a poll returns it. A call that waits
 //! for its peer stays in [`World::calls`] until it is woken. With [`World::keeps`] every call stays there, and the test
 //! runs its operations when it wants to. [`World::callers`] is the number of calls that may run at a time.
 
-// One of the two test binaries uses a part of it.
+// One of the test binaries uses only a part of this module.
 #![allow(dead_code, unused_imports)]
 
 pub(crate) mod client;
@@ -29,10 +29,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, Once};
 use std::time::{Duration, Instant};
 
-/// How long the machine may take for what takes no virtual time. Only a failing test waits this long.
+/// The maximum real time for steps that take no virtual time. Only a failing test waits this long.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How late the engine may notice a deadline, because it reads the clock at intervals only.
+/// The maximum delay with which the engine notices a deadline, because it reads the clock only at intervals.
 pub(crate) const GRAIN: Duration = Duration::from_millis(100);
 
 pub(crate) const fn ms(count: u64) -> Duration {
@@ -43,7 +43,7 @@ pub(crate) const fn seconds(count: u64) -> Duration {
     Duration::from_secs(count)
 }
 
-/// A configuration without time limits; each test sets those that it is about.
+/// Returns a configuration without time limits; each test sets those that it tests.
 pub(crate) fn timeless() -> Config {
     Config {
         keep_alive: None,
@@ -56,8 +56,8 @@ pub(crate) fn timeless() -> Config {
     }
 }
 
-/// Suppresses the reports of the panics that a test plans, so that unexpected ones are seen. `is_planned` is told the
-/// message of each panic of the process, because tests share it.
+/// Suppresses the reports of the panics that a test plans, so that unexpected ones are seen. `is_planned` gets the
+/// message of each panic of the process, because tests share the process.
 pub(crate) fn quiet(is_planned: fn(&str) -> bool) {
     type IsPlanned = fn(&str) -> bool;
     static PLANNED: Mutex<Vec<IsPlanned>> = Mutex::new(Vec::new());
@@ -88,11 +88,11 @@ pub(crate) struct World<K: Kind = Plain> {
     pub(crate) addresses: Vec<Address>,
     /// Running calls, in the order in which they began.
     pub(crate) calls: Vec<Call>,
-    /// How many calls may run at a time.
+    /// The number of calls that may run at a time.
     pub(crate) callers: usize,
-    /// Whether the test runs the operations of calls.
+    /// True if the test runs the operations of calls.
     pub(crate) keeps: bool,
-    /// A call has completed while the number of calls is limited, and the engine was not polled since.
+    /// True if a call has completed while the number of calls is limited, and the engine was not polled since.
     has_become_free: bool,
     began: Now,
     elapsed: Duration,
@@ -104,12 +104,12 @@ pub(crate) struct World<K: Kind = Plain> {
 pub(crate) struct Call {
     pub(crate) ticket: Ticket,
     pub(crate) course: Course,
-    /// Whether it waits to be woken.
+    /// True if the call waits to be woken.
     pub(crate) waits: bool,
 }
 
 impl World {
-    /// A world with one TCP listener and these plans.
+    /// Returns a world with one TCP listener and these plans.
     pub(crate) fn new(config: Config, plans: Vec<Plan>) -> Self {
         Self::with_send_buffer(config, plans, None)
     }
@@ -120,7 +120,7 @@ impl World {
         Self::on(vec![listener], vec![address], config, plans)
     }
 
-    /// A world with one Unix socket, where bytes, connections and ends arrive at once.
+    /// Returns a world with one Unix socket, on which bytes, connections and ends arrive at once.
     pub(crate) fn unix(config: Config, plans: Vec<Plan>) -> Self {
         Self::of_kind(config, plans)
     }
@@ -132,7 +132,7 @@ impl World {
 }
 
 impl<K: Kind> World<K> {
-    /// One Unix socket, for connections of this kind.
+    /// Returns a world with one Unix socket, for connections of this kind.
     pub(crate) fn of_kind(config: Config, plans: Vec<Plan>) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let (listener, address) = sim::sockets::listen_at(&directory.path().join("engine.sock"));
@@ -142,7 +142,7 @@ impl<K: Kind> World<K> {
     }
 
     fn made_of(listeners: Vec<OwnedFd>, addresses: Vec<Address>, config: Config, plans: Vec<Plan>) -> Self {
-        // A wall clock that Date fields can be compared with: Sun, 06 Nov 1994 08:49:37 GMT.
+        // A wall clock time for comparison with Date fields: Sun, 06 Nov 1994 08:49:37 GMT.
         let began = Now { monotonic: seconds(1000), wall: seconds(784_111_777) };
         let (net, poller, waker) = K::net().expect("descriptors are left");
         let listeners = listeners.into_iter().map(Into::into).collect();
@@ -164,12 +164,12 @@ impl<K: Kind> World<K> {
         }
     }
 
-    /// The time of this world.
+    /// Returns the time of this world.
     pub(crate) fn now(&self) -> Now {
         Now { monotonic: self.began.monotonic + self.elapsed, wall: self.began.wall + self.elapsed }
     }
 
-    /// How long the engine would wait; zero if a call may begin since the last poll.
+    /// Returns the time that the engine would wait; zero if a call may begin since the last poll.
     pub(crate) fn timeout(&self) -> Option<Duration> {
         if self.has_become_free { Some(Duration::ZERO) } else { self.engine.timeout(self.now()) }
     }
@@ -178,12 +178,12 @@ impl<K: Kind> World<K> {
         self.engine.statistics()
     }
 
-    /// A client of the first listener.
+    /// Connects a client to the first listener.
     pub(crate) fn client(&self) -> Client {
         Client::connect(&self.addresses[0], None)
     }
 
-    /// Passes the poller's events to the engine; whether there were any.
+    /// Passes the poller's events to the engine. Returns true if there were any.
     pub(crate) fn take_events(&mut self) -> bool {
         self.engine.before_wait(self.calls.is_empty());
         self.poller.wait(Some(Duration::ZERO), &mut self.ready).expect("the poller works");
@@ -263,7 +263,7 @@ impl<K: Kind> World<K> {
         self.go_on(self.index_of(id));
     }
 
-    /// Index of the call of plan `id`.
+    /// Returns the index of the call of plan `id`.
     pub(crate) fn index_of(&self, id: usize) -> usize {
         self.calls
             .iter()
@@ -271,12 +271,12 @@ impl<K: Kind> World<K> {
             .unwrap_or_else(|| panic!("plan {id} has no running call"))
     }
 
-    /// Whether a call of plan `id` runs.
+    /// Returns true if a call of plan `id` runs.
     pub(crate) fn is_out(&self, id: usize) -> bool {
         self.calls.iter().any(|call| call.course.id == id)
     }
 
-    /// The ids of the running calls.
+    /// Returns the ids of the running calls.
     pub(crate) fn ids_out(&self) -> Vec<usize> {
         self.calls.iter().map(|call| call.course.id).collect()
     }
@@ -344,7 +344,7 @@ impl<K: Kind> World<K> {
         }
     }
 
-    /// Waits until the engine or one of the clients has something to do; false if that does not happen.
+    /// Waits until the engine or one of the clients has something to do. Returns false if that does not happen.
     pub(crate) fn wait(&self, clients: &[&mut Client]) -> bool {
         let descriptor = self.poller.as_raw_fd();
         // SAFETY: the poller lives as long as the world that is borrowed here.
@@ -387,7 +387,7 @@ impl<K: Kind> World<K> {
         });
     }
 
-    /// Waits until the client's connection has ended, and returns how.
+    /// Waits until the client's connection has ended, and returns the kind of end.
     pub(crate) fn end(&mut self, client: &mut Client) -> End {
         self.until("the connection ends", &mut [client], |_, clients| clients[0].end.is_some());
         client.end.expect("waited for just now")
@@ -420,7 +420,7 @@ impl<K: Kind> World<K> {
     }
 }
 
-/// The address that the engine reports for a listener.
+/// Returns the address that the engine reports for a listener.
 pub(crate) fn local_of(address: &Address) -> Local {
     match address {
         Address::Tcp(address) => Local::Tcp(*address),

@@ -1,4 +1,4 @@
-//! A scripted application that records what it is called for.
+//! A scripted application that records its calls.
 
 use super::PATIENCE;
 use engine::{
@@ -17,29 +17,29 @@ use std::sync::mpsc::Receiver;
 use std::time::Instant;
 use wire::message::{Client, Misuse, PartialRequestLine, RequestHead};
 
-/// How the application answers a request: the head, then one operation after the other.
+/// The application's plan for a response: the head, then one operation after the other.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) status: &'static str,
     /// The Content-Length that the application declares.
     pub(crate) declared: Option<u64>,
-    /// Further fields.
+    /// Further header fields.
     pub(crate) fields: Vec<(&'static str, &'static str)>,
     pub(crate) ops: Vec<Op>,
-    /// What it does when the peer does not read.
+    /// The application's behaviour when the peer does not read.
     pub(crate) manner: Manner,
-    /// Panics when the request's head arrives.
+    /// True if the application panics when the request's head arrives.
     pub(crate) panics_early: bool,
 }
 
-/// What an application does that writes faster than its peer reads.
+/// The behaviour of an application that writes faster than its peer reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
     /// Stops, and suspends its response until the peer has read.
     Stops,
     /// Waits within its call.
     Waits,
-    /// Goes on writing.
+    /// Continues writing.
     Impolite,
 }
 
@@ -55,7 +55,7 @@ pub(crate) enum Op {
         length: usize,
         missing: usize,
     },
-    /// Sends back what was received of the request's body.
+    /// Sends back the received part of the request's body.
     Echo,
     /// Reads at most this many bytes of the body, and waits until there are some; repeated.
     Read(usize),
@@ -67,7 +67,7 @@ pub(crate) enum Op {
     SendSoon,
     /// Stays busy until the peer has received this many bytes, as [`Script::received`] reports.
     Await(usize),
-    /// Stays busy until this many bytes lie unread in the kernel at [`Script::peer`].
+    /// Stays busy until the kernel holds this many unread bytes at [`Script::peer`].
     AwaitUnread(u64),
     /// Stores unread output in a file.
     Relieve,
@@ -85,25 +85,25 @@ pub(crate) enum Op {
 }
 
 impl Plan {
-    /// A response with a declared length, in these parts.
+    /// Returns the plan of a response with a declared length, in these parts.
     pub(crate) fn sized(parts: &[usize]) -> Self {
         let length = parts.iter().sum::<usize>() as u64;
         Self { declared: Some(length), ..Self::chunked(parts) }
     }
 
-    /// A response without a declared length, in these parts.
+    /// Returns the plan of a response without a declared length, in these parts.
     pub(crate) fn chunked(parts: &[usize]) -> Self {
         let mut ops = vec![Op::Begin];
         ops.extend(parts.iter().map(|&length| Op::Write(length)));
         Self::of(ops)
     }
 
-    /// The same response, by an application that goes on writing whatever its peer does.
+    /// Returns the plan of the same response, by an application that continues writing whatever its peer does.
     pub(crate) fn impolite(self) -> Self {
         Self { manner: Manner::Impolite, ..self }
     }
 
-    /// A response without a declared length that follows `ops`.
+    /// Returns the plan of a response without a declared length that follows `ops`.
     pub(crate) fn of(ops: Vec<Op>) -> Self {
         Self { status: "200 OK", declared: None, fields: Vec::new(), ops, manner: Manner::Stops, panics_early: false }
     }
@@ -112,7 +112,7 @@ impl Plan {
         Self { declared: Some(length as u64), ..self }
     }
 
-    /// Number of body bytes that all operations write together.
+    /// Returns the number of body bytes that all operations write together.
     pub(crate) fn length(&self) -> usize {
         let of = |op: &Op| match op {
             Op::Write(length) | Op::File { length, .. } => *length,
@@ -122,7 +122,7 @@ impl Plan {
     }
 }
 
-/// A call of the application, or what became of a response.
+/// A call of the application, or the outcome of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     Connect {
@@ -182,7 +182,7 @@ pub(crate) enum Event {
     FileShrank,
 }
 
-/// Why accepting paused, in a comparable form.
+/// The reason why accepting paused, in a comparable form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pause {
     Connections(usize),
@@ -190,7 +190,7 @@ pub(crate) enum Pause {
     Failed,
 }
 
-/// How a body was passed to the application.
+/// The form in which a body was passed to the application.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum ReceivedBody {
     Empty,
@@ -223,7 +223,7 @@ impl std::fmt::Debug for ReceivedBody {
     }
 }
 
-/// How the application completed a response.
+/// The way in which the application completed a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
     Done,
@@ -231,7 +231,7 @@ pub(crate) enum How {
     Panicked,
 }
 
-/// What the connections of a world are made of.
+/// The network and the protocol of the connections of a world.
 pub(crate) trait Kind: 'static {
     type Net: Net<Listener = EngineSocket>;
     type Protocol: Protocol;
@@ -285,11 +285,11 @@ pub(crate) struct Course {
     pub(crate) number: usize,
     /// Index of the next operation.
     at: usize,
-    /// Number of body bytes written.
+    /// The number of body bytes written.
     written: usize,
-    /// Whether it was suspended because the peer did not read.
+    /// True if the call was suspended because the peer did not read.
     blocked: bool,
-    /// What was received of the request's body.
+    /// The part of the request's body that was received.
     pub(crate) body: Vec<u8>,
     life: Rc<()>,
 }
@@ -306,7 +306,7 @@ impl AsRef<[u8]> for Part {
     }
 }
 
-/// What follows an operation.
+/// The step that follows an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     GoOn,
@@ -335,12 +335,12 @@ impl<K: Kind> Script<K> {
         }
     }
 
-    /// Number of requests and responses that exist.
+    /// Returns the number of requests and responses that exist.
     pub(crate) fn alive(&self) -> usize {
         Rc::strong_count(&self.life) - 1
     }
 
-    /// Number of parts of bodies that exist.
+    /// Returns the number of parts of bodies that exist.
     pub(crate) fn parts_alive(&self) -> usize {
         Arc::strong_count(&self.parts) - 1
     }
@@ -353,7 +353,7 @@ impl<K: Kind> Script<K> {
         self.log.iter().filter(|event| of(event)).count()
     }
 
-    /// The ids of the calls so far, in order.
+    /// Returns the ids of the calls so far, in order.
     pub(crate) fn called(&self) -> Vec<usize> {
         self.log.iter().filter_map(|event| if let Event::Call { id, .. } = event { Some(*id) } else { None }).collect()
     }
@@ -366,7 +366,7 @@ impl<K: Kind> Script<K> {
         self.count(|event| matches!(event, Event::Resume { id } if *id == wanted))
     }
 
-    /// The reports that accepting paused.
+    /// Returns the reports that accepting paused.
     pub(crate) fn pauses(&self) -> Vec<Pause> {
         self.log
             .iter()
@@ -381,7 +381,7 @@ impl<K: Kind> Script<K> {
             .collect()
     }
 
-    /// The body that was passed with its request.
+    /// Returns the body that was passed with its request.
     pub(crate) fn body(&self, wanted: usize) -> Option<&ReceivedBody> {
         self.log.iter().find_map(|event| match event {
             Event::Call { id, body } if *id == wanted => Some(body),
@@ -389,7 +389,7 @@ impl<K: Kind> Script<K> {
         })
     }
 
-    /// The body that was read as it arrived.
+    /// Returns the body that was read as it arrived.
     pub(crate) fn body_read(&self, wanted: usize) -> Option<&[u8]> {
         self.log.iter().find_map(|event| match event {
             Event::Body { id, bytes } if *id == wanted => Some(bytes.as_slice()),
@@ -397,7 +397,7 @@ impl<K: Kind> Script<K> {
         })
     }
 
-    /// The status with which a body failed.
+    /// Returns the status with which a body failed.
     pub(crate) fn broken(&self, wanted: usize) -> Option<u16> {
         self.log.iter().find_map(|event| match event {
             Event::Broken { id, status } if *id == wanted => Some(*status),
@@ -520,7 +520,7 @@ impl<K: Kind> Script<K> {
         }
     }
 
-    /// Stays busy until the peer has what `op` says.
+    /// Stays busy until the peer has as many bytes as `op` says.
     fn stay_busy(&self, engine: &mut Engine<Self>, op: Op) {
         // Deferred output is sent at the second tick.
         engine.tick();
@@ -539,7 +539,7 @@ impl<K: Kind> Script<K> {
         }
     }
 
-    /// The operations that write.
+    /// Performs the operations that write.
     fn write(&mut self, op: &Op, course: &mut Course, reply: &mut Reply<'_, Self>) -> Next {
         let id = course.id;
         let writes = matches!(op, Op::Write(_) | Op::File { .. } | Op::Echo | Op::Finish | Op::Begin);

@@ -1,6 +1,6 @@
-//! What `receive()` and `send(message)` return: awaitables with the methods of a coroutine, so that `asyncio.create_task`
-//! takes them. They do their work when they are first awaited: one that is cancelled before has taken no message, and has sent
-//! none. Where they have to wait, they yield a [future](super::future).
+//! The awaitables that `receive()` and `send(message)` return. They have the methods of a coroutine, so that
+//! `asyncio.create_task` accepts them. They do their work when they are first awaited: an awaitable that is cancelled
+//! before has taken no message, and has sent none. If they have to wait, they yield a [future](super::future).
 //!
 //! They are C-level types, because the application awaits some in every request.
 
@@ -25,33 +25,33 @@ struct Awaitable {
 }
 
 enum Progress {
-    /// It was not awaited yet.
+    /// The awaitable has not been awaited yet.
     Created(Next),
-    /// It has let other tasks run first.
+    /// The awaitable has let other tasks run first.
     Resumed(Next),
-    /// It waits for this.
+    /// The awaitable waits for this future.
     Waiting(LoopFuture, Next),
     Over,
 }
 
-/// What is to be done next.
+/// The next action of an awaitable.
 enum Next {
     Receive,
-    /// This message is to be sent.
+    /// To send this message.
     Send(Object),
-    /// Nothing: the client has taken what was sent.
+    /// To return: the client has read the output.
     Return,
 }
 
-/// What a step has come to.
+/// The result of a step.
 enum Step {
-    /// It waits for this.
+    /// The awaitable waits for this object.
     Yielded(Object),
-    /// It is over, with this value; `None`: without one.
+    /// The awaitable is over, with this value; `None`: without a value.
     Done(Option<Object>),
 }
 
-/// The types.
+/// The types of the awaitables.
 pub(super) struct AwaitableTypes {
     receiving: Object,
     sending: Object,
@@ -108,7 +108,7 @@ fn awaitable_type(py: Python<'_>, name: &'static CStr) -> PyResult<Object> {
     make_type::<Awaitable, 6>(py, name, 0, slots)
 }
 
-/// An awaitable of one of the [types](AwaitableTypes), which sends `message`, or receives one.
+/// Makes an awaitable of one of the [types](AwaitableTypes). It sends `message`, or receives one if that is `None`.
 pub(super) fn awaitable(
     py: Python<'_>,
     kind: &Object,
@@ -131,16 +131,17 @@ impl Awaitable {
     /// # Safety
     /// `object` was made by [`awaitable`] and outlives the result.
     unsafe fn of<'a>(object: *mut ffi::PyObject) -> &'a Self {
-        // SAFETY: as the caller promises; but for the progress, which is guarded, none of it ever changes.
+        // SAFETY: as the caller promises; none of it ever changes except the progress, which is guarded.
         unsafe { &*object.cast::<Self>() }
     }
 
-    /// Goes on, or begins.
+    /// Runs one step of the awaitable.
     ///
     /// # Errors
-    /// `RuntimeError` if it was over before; what is raised meanwhile, after which it is over.
+    /// `RuntimeError` if the awaitable was over before; any exception that the step raises, after which the awaitable
+    /// is over.
     fn step(&self, py: Python<'_>) -> PyResult<Step> {
-        // It is over unless there is something to wait for: an exception is raised once.
+        // The awaitable is over unless it has to wait, so an exception is raised only once.
         let next = match self.take(py) {
             Progress::Created(next) if self.call.get().lets_others_run(py) => {
                 self.set(py, Progress::Resumed(next));
@@ -183,7 +184,8 @@ impl Awaitable {
         Step::Yielded(awaited)
     }
 
-    /// Ends it: raises what `throw` was called with, unless it was over before.
+    /// Ends the awaitable. Returns the exception with which `throw` was called, or `RuntimeError` if the awaitable was
+    /// over before.
     fn throw(&self, py: Python<'_>, error: PyErr) -> PyErr {
         match self.take(py) {
             Progress::Waiting(future, _) => {
@@ -201,8 +203,8 @@ impl Awaitable {
         }
     }
 
-    /// Warns of what was never awaited, as the interpreter does of a coroutine: a message that was sent without `await` has
-    /// not been sent.
+    /// Warns of an awaitable that was never awaited, as the interpreter does for a coroutine: `send` without `await`
+    /// has not sent its message.
     fn warn_if_unawaited(&self, py: Python<'_>) {
         let text = self.progress.with(py, |progress| match progress {
             Progress::Created(Next::Receive) => Some(c"coroutine 'receive' was never awaited"),
@@ -219,7 +221,7 @@ impl Awaitable {
     }
 
     fn set(&self, py: Python<'_>, next: Progress) {
-        // Dropped outside, because that may run code of the application's.
+        // Dropped outside of the guard, because dropping may run code of the application.
         let before = self.progress.with(py, |progress| std::mem::replace(progress, next));
         drop(before);
     }
@@ -229,7 +231,7 @@ const REUSED: &str = "cannot reuse already awaited coroutine";
 
 #[cold]
 fn warn(py: Python<'_>, text: &CStr) {
-    // An object may go because an exception is raised, which is not lost.
+    // An object may be freed while an exception is set, which must not be lost.
     let raised = PyErr::take(py);
     if let Err(error) = PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), text, 1) {
         error.write_unraisable(py, None);
@@ -274,7 +276,7 @@ unsafe extern "C" fn next(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
     if is_done { end(py, result) } else { result }
 }
 
-/// The end of an iterator with `value`, of which it takes the reference.
+/// Ends an iterator with `value`, and takes the reference to it.
 fn end(_py: Python<'_>, value: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: the value is live, its reference is given away, and the thread is attached. It is a message or None: no
     // exception, and no tuple, which would be taken for the arguments of one.
@@ -291,7 +293,7 @@ fn none(py: Python<'_>) -> Object {
     py.None().into()
 }
 
-/// `send(value)`: a Task sends None alone, and another value says nothing.
+/// `send(value)`: a Task sends only None, and another value is ignored.
 unsafe extern "C" fn send(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: the interpreter calls this attached, with an object of `awaitable`.
     let (py, it) = unsafe { (Python::assume_attached(), Awaitable::of(object)) };

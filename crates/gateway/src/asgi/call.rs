@@ -1,4 +1,5 @@
-//! One call of an ASGI application: how far its response and its request's body are, and what waits for events of it.
+//! One call of an ASGI application: the progress of its response and of its request's body, and the futures that wait
+//! for its events.
 
 use super::event_loop::Shared;
 use super::future::LoopFuture;
@@ -9,7 +10,7 @@ use pyo3::prelude::*;
 use std::sync::Arc;
 use wire::message::FieldLines;
 
-/// See the module. To the host it is what waits for the call's events.
+/// See the module. The host uses it as the waiter for the call's events.
 #[pyclass(frozen, module = "kirsch._native")]
 pub(crate) struct HttpCall {
     exchange: Exchange,
@@ -17,7 +18,8 @@ pub(crate) struct HttpCall {
     state: Guarded<CallState>,
 }
 
-/// A usual request needs three, so that it is done at once.
+/// The number of messages without a wait after which other tasks run. A usual request needs three, so it is done at
+/// once.
 const MESSAGES_IN_A_ROW: u8 = 16;
 
 struct CallState {
@@ -25,29 +27,30 @@ struct CallState {
     body: Body,
     /// The `bytes` object of a body that came as a whole.
     whole: Option<Object>,
-    /// Trailers that have been sent so far; `None` if the application has announced none.
+    /// The trailers that the application has sent so far; `None` if it has announced none.
     trailers: Option<FieldLines>,
-    /// How far it is with a WebSocket, if the request asks for one, and whether it has been told of it.
+    /// The phase of the WebSocket, if the request asks for one, and whether the application has received
+    /// `websocket.connect`.
     websocket: Option<(Phase, bool)>,
-    /// The application has not given up its thread for the first time.
+    /// True until the application gives up its thread for the first time.
     is_first_step: bool,
-    /// How many messages in a row were there, or had room, when the application asked.
+    /// The number of messages in a row for which the application did not have to wait.
     without_wait: u8,
-    /// Futures of those that wait for a message, and of those that wait until the client has taken output.
+    /// The futures of tasks that wait for a message, and of tasks that wait until the client has read output.
     receivers: Vec<LoopFuture>,
     senders: Vec<LoopFuture>,
 }
 
-/// What is waited for.
+/// The event for which a task waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WaitFor {
     /// A message.
     Message,
-    /// The client, to take output.
+    /// The client has read output.
     Room,
 }
 
-/// How far the response is.
+/// The progress of the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Response {
     /// `http.response.start` is expected.
@@ -62,29 +65,29 @@ pub(super) enum Response {
     Finished,
 }
 
-/// How far the request's body is.
+/// The progress of the request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Body {
-    /// There is none, and the application has not been told so.
+    /// There is no body, and the application has not received the message that says so.
     Empty,
-    /// It came with the head, as a whole.
+    /// The whole body came with the head.
     Whole,
     Arriving,
-    /// The application has had its end.
+    /// The application has received the end of the body.
     Ended,
-    /// The rest of it will not come.
+    /// The rest of the body will not arrive.
     Broken,
 }
 
-/// How far the application is with a WebSocket.
+/// The phase of a WebSocket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// It has not answered.
+    /// The application has not answered.
     Asked,
     Accepted,
-    /// It denies with a response of its own, whose head it has sent.
+    /// The application denies the WebSocket with a response of its own, whose head it has sent.
     Denying,
-    /// It has closed, or denied. Nothing more is expected.
+    /// The application has closed or denied the WebSocket. Nothing more is expected.
     Closed,
 }
 
@@ -109,15 +112,15 @@ impl HttpCall {
         Self { exchange, shared, state: Guarded::new(CallState::new()) }
     }
 
-    /// It is a new call, whose response is not over.
+    /// Resets the state for a new call.
     pub(super) fn reset(&self, py: Python<'_>) {
         let before = self.state.with(py, |state| std::mem::replace(state, CallState::new()));
-        // Not within: what is dropped may be the application's.
+        // Dropped outside of the guard, because the objects may be the application's.
         drop(before);
     }
 
-    /// Whether the other tasks of the loop are to run before the next message: an application that receives or sends in a
-    /// loop, and whose client is as fast, would never let them.
+    /// Returns true if the other tasks of the loop are to run before the next message. An application that receives or
+    /// sends in a loop, with a client that is as fast, would never let them run.
     pub(super) fn lets_others_run(&self, py: Python<'_>) -> bool {
         self.state.with(py, |state| {
             let is_due = state.without_wait >= MESSAGES_IN_A_ROW;
@@ -126,7 +129,7 @@ impl HttpCall {
         })
     }
 
-    /// The other tasks have run, because there was something to wait for.
+    /// Notes that the application has to wait, so that the other tasks run.
     pub(super) fn has_waited(&self, py: Python<'_>) {
         self.state.with(py, |state| state.without_wait = 0);
     }
@@ -139,7 +142,7 @@ impl HttpCall {
         self.state.with(py, |state| state.websocket = Some((Phase::Asked, false)));
     }
 
-    /// How far the application is with a WebSocket; `None`: the request does not ask for one.
+    /// Returns the phase of the WebSocket; `None` if the request does not ask for one.
     pub(super) fn phase(&self, py: Python<'_>) -> Option<Phase> {
         self.state.with(py, |state| state.websocket.map(|(phase, _)| phase))
     }
@@ -149,12 +152,12 @@ impl HttpCall {
         self.shared.note_step(py);
     }
 
-    /// Whether the application has accepted a WebSocket, having been told that it is asked for: messages follow.
+    /// Returns true if the application has received `websocket.connect` and has accepted: messages follow.
     pub(super) fn has_messages(&self, py: Python<'_>) -> bool {
         self.state.with(py, |state| matches!(state.websocket, Some((Phase::Accepted, true))))
     }
 
-    /// Whether the application is to be told that a WebSocket is asked for: once.
+    /// Returns true, once, if the application is to receive `websocket.connect`.
     pub(super) fn take_connect(&self, py: Python<'_>) -> bool {
         self.state.with(py, |state| match &mut state.websocket {
             Some((_, is_told)) => !std::mem::replace(is_told, true),
@@ -162,7 +165,7 @@ impl HttpCall {
         })
     }
 
-    /// Whether others wait until the client has taken output.
+    /// Returns true if other senders wait until the client has read output.
     pub(super) fn has_waiting_senders(&self, py: Python<'_>) -> bool {
         self.state.with(py, |state| !state.senders.is_empty())
     }
@@ -216,7 +219,7 @@ impl HttpCall {
         }
     }
 
-    /// The body and the trailers of the response have a message each.
+    /// Notes that trailers are announced: they have messages of their own after those of the body.
     pub(super) fn expect_trailers(&self, py: Python<'_>) {
         self.state.with(py, |state| state.trailers = Some(FieldLines::default()));
     }
@@ -225,7 +228,7 @@ impl HttpCall {
         self.state.with(py, |state| state.trailers.is_some())
     }
 
-    /// Adds to the trailers of the response: `add` says what, and whether it is right.
+    /// Calls `add` with the trailers of the response, to add to them, and returns its result.
     pub(super) fn add_trailers<R>(&self, py: Python<'_>, add: impl FnOnce(&mut FieldLines) -> R) -> R {
         self.state.with(py, |state| add(state.trailers.get_or_insert_default()))
     }
@@ -238,10 +241,10 @@ impl HttpCall {
         self.state.with(py, |state| state.body = body);
     }
 
-    /// A future that is done when what is waited for may be the case.
+    /// Returns a future that is done when `what` may have happened.
     ///
     /// # Errors
-    /// `RuntimeError` where no loop runs.
+    /// `RuntimeError` if no loop runs.
     pub(super) fn wait_for(call: &Py<Self>, py: Python<'_>, what: WaitFor) -> PyResult<LoopFuture> {
         let this = call.get();
         let future = this.shared.event_loop()?.future(py)?;
@@ -258,8 +261,8 @@ impl HttpCall {
         Ok(future)
     }
 
-    /// The next message of a WebSocket; if there is none yet, a future as of [`wait_for`](Self::wait_for). In the thread of
-    /// the loop that hosts the engine: there nothing is woken before this returns.
+    /// Returns the next message of a WebSocket, or, if there is none yet, a future as of [`wait_for`](Self::wait_for).
+    /// Called in the thread of the loop that hosts the engine, where nothing is woken before this returns.
     ///
     /// # Errors
     /// `MemoryError`.
@@ -280,7 +283,7 @@ impl HttpCall {
         }
     }
 
-    /// `future` is waited for no longer.
+    /// Removes `future`, for which no one waits any longer.
     pub(super) fn forget(&self, py: Python<'_>, future: &LoopFuture) {
         let forgotten = self.state.with(py, |state| {
             let CallState { receivers, senders, .. } = state;
@@ -292,25 +295,27 @@ impl HttpCall {
         drop(forgotten);
     }
 
-    /// Wakes all that waits, in the next iterations of their loops: each looks again whether it goes on.
+    /// Wakes all waiting tasks, in the next iterations of their loops. Each checks again whether it can go on.
     pub(super) fn wake_all(call: &Py<Self>, py: Python<'_>) {
         if let Err(error) = call.get().wake_each(py, |future| future.wake_soon(py)) {
             error.write_unraisable(py, None);
         }
     }
 
-    /// The same where the loop that hosts the engine waits for it: its Tasks make their steps now.
+    /// Does the same as [`wake_all`](Self::wake_all) while the loop that hosts the engine waits for the engine: the
+    /// Tasks of this loop make their steps now.
     ///
     /// # Errors
-    /// What a Task passes on: `SystemExit`, `KeyboardInterrupt`.
+    /// The exceptions that a Task passes on: `SystemExit`, `KeyboardInterrupt`.
     pub(super) fn wake_now(&self, py: Python<'_>) -> PyResult<()> {
         let futures = &self.shared.event_loop()?.tasks.futures;
         self.wake_each(py, |future| futures.wake(py, future))
     }
 
-    /// Wakes all that waits. Returns the first error.
+    /// Wakes all waiting tasks. Returns the first error.
     fn wake_each(&self, py: Python<'_>, wake: impl Fn(&LoopFuture) -> PyResult<()>) -> PyResult<()> {
-        // All are taken first: one that is woken may wait again at once, and one that sends gives way to those that wait.
+        // All futures are taken first: a task that is woken may wait again at once, and a task that sends gives way to
+        // those that wait.
         let (first, others) = self.state.with(py, |state| {
             let CallState { receivers, senders, .. } = state;
             if receivers.is_empty() && senders.is_empty() {
@@ -329,7 +334,8 @@ impl HttpCall {
         result
     }
 
-    /// Has the call woken for what is waited for now. False if there is nothing more to wait for.
+    /// Has the host wake the call for the events that are awaited now. Returns false if there is nothing more to wait
+    /// for.
     fn arm(call: &Py<Self>, py: Python<'_>) -> PyResult<bool> {
         let this = call.get();
         let awaited = this.state.with(py, |state| {

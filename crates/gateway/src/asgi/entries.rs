@@ -1,16 +1,16 @@
-//! The entries of the messages that an application sends: small dicts, most with the entries that the specification names,
-//! in its order, and with keys that are the very strings of the interpreter's that are asked for here. To walk through such
-//! a dict costs less than half of a look-up for each entry.
+//! The entries of the messages that an application sends: small dicts, most with the entries that the specification
+//! names, in its order, and with keys that are the same interned strings as the names here. Walking through such a dict
+//! costs less than half of a look-up for each entry.
 
 use crate::object::walk_dict;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
-/// The entries of these names, each if it is there. `names` are interned; the rest of what a message can have belongs to
-/// them, too, or the names are looked up.
+/// Returns the entries with these names, each if it exists. `names` are interned. If the message has any other key,
+/// each name is looked up.
 ///
 /// # Errors
-/// What comparing a key of the application's own raises.
+/// The exception that comparing a key of the application raises.
 pub(super) fn entries<'py, const N: usize>(
     message: &Bound<'py, PyDict>,
     names: [&Bound<'py, PyString>; N],
@@ -22,7 +22,7 @@ pub(super) fn entries<'py, const N: usize>(
         if let Some(place) = place {
             found[place] = Some(value.bind(py));
         }
-        // Another key may be equal to one of them all the same.
+        // Another key may still be equal to one of the names.
         place.is_some()
     });
     if !is_known {
@@ -33,7 +33,7 @@ pub(super) fn entries<'py, const N: usize>(
     Ok(found)
 }
 
-/// The entry of this name, which is interned; most often it is the first one.
+/// Returns the entry with this name, which is interned. Most often it is the first one.
 ///
 /// # Errors
 /// As [`entries`].

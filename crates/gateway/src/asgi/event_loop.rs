@@ -1,4 +1,4 @@
-//! The loop that hosts the engine of an ASGI application, and what Python lends to its calls.
+//! The loop that hosts the engine of an ASGI application, and the Python objects that its calls use.
 
 use super::future::LoopFuture;
 use super::tasks::Tasks;
@@ -9,33 +9,34 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyList};
 use std::sync::OnceLock;
 
-/// What the calls of a server share.
+/// The data that the calls of a server share.
 pub(crate) struct Shared {
     event_loop: OnceLock<EventLoop>,
-    /// Calls that may have given their response a head since the loop waited last, in a step that the loop has run.
+    /// The calls that may have given their response a head, in a step that the loop has run, since the loop last
+    /// waited.
     held_heads: Guarded<Vec<Py<PyAny>>>,
-    /// What parts of request bodies are read into.
+    /// The buffer into which parts of request bodies are read.
     buffer: Guarded<Vec<u8>>,
 }
 
-/// The loop that hosts the engine, and what Python lends to calls of the application.
+/// The loop that hosts the engine, and the Python objects that calls of the application use.
 pub(crate) struct EventLoop {
     /// The thread in which it runs.
     pub(super) thread: libc::pthread_t,
-    /// Makes the Tasks of requests.
+    /// The maker of the Tasks of requests.
     pub(super) tasks: Tasks,
-    /// The state that the lifespan has made; `None` where the application has no lifespan.
+    /// The state that the lifespan has made; `None` if the application has no lifespan.
     pub(super) state: Option<Object>,
-    /// `note_step()` has the engine polled before the loop waits, where the loop's own wait does not do that.
+    /// `note_step()` has the engine polled before the loop waits. It is set if the loop's own wait does not do that.
     note_step: Option<Py<PyAny>>,
-    /// The class of what `send` raises when the client has left.
+    /// The class of the exception that `send` raises when the client has left.
     pub(super) disconnected: Py<PyAny>,
-    /// CPython's own loop, where it is known how it keeps what it has to do.
+    /// The queues of CPython's own loop, if they are laid out as expected.
     queues: Option<Queues>,
 }
 
-/// What a loop of CPython's has to do: its attributes `_ready`, a deque of handles; `_scheduled`, a list of timers with the
-/// one that is due first in front; and `_stopping`.
+/// The pending work of CPython's own loop: its attributes `_ready`, a deque of handles; `_scheduled`, a list of timers
+/// with the one that is due first in front; and `_stopping`.
 struct Queues {
     event_loop: Object,
     ready: Object,
@@ -47,10 +48,10 @@ struct Queues {
 pub(crate) struct Timers(Option<(Object, Option<usize>)>);
 
 impl EventLoop {
-    /// Takes what it is made of from an object with attributes of the same names; the loop runs in this thread.
+    /// Takes its parts from an object with attributes of the same names. The loop runs in this thread.
     ///
     /// # Errors
-    /// `AttributeError` for one that is missing.
+    /// `AttributeError` for a missing attribute.
     pub(crate) fn new(lent: &Bound<'_, PyAny>) -> PyResult<Self> {
         let optional = |name: &str| PyResult::Ok(Some(lent.getattr(name)?).filter(|value| !value.is_none()));
         Ok(Self {
@@ -64,7 +65,7 @@ impl EventLoop {
         })
     }
 
-    /// The loop's timers. It does not replace the list before its next iteration.
+    /// Returns the loop's timers. The loop does not replace the list before its next iteration.
     pub(crate) fn timers(&self, py: Python<'_>) -> Timers {
         let timers = self.queues.as_ref().and_then(|queues| queues.event_loop.attribute(py, &queues.scheduled).ok());
         Timers(timers.map(|timers| {
@@ -73,18 +74,18 @@ impl EventLoop {
         }))
     }
 
-    /// Whether the loop has to run something, or to wait less long than at the time of [`timers`](Self::timers); true where
-    /// that is not known.
+    /// Returns true if the loop has to run something, or to wait less long than at the time of
+    /// [`timers`](Self::timers), or if that is not known.
     pub(crate) fn has_work(&self, py: Python<'_>, before: &Timers) -> bool {
         let (Some(queues), Some((timers, first))) = (&self.queues, &before.0) else { return true };
         let is_stopping = || queues.event_loop.attribute(py, &queues.stopping)?.bind(py).is_truthy();
         queues.ready.bind(py).len().unwrap_or(1) > 0 || first_of(py, timers) != *first || is_stopping().unwrap_or(true)
     }
 
-    /// A future of the loop that runs in this thread.
+    /// Makes a future of the loop that runs in this thread.
     ///
     /// # Errors
-    /// `RuntimeError` if none does.
+    /// `RuntimeError` if no loop runs in this thread.
     pub(super) fn future(&self, py: Python<'_>) -> PyResult<LoopFuture> {
         let futures = &self.tasks.futures;
         if self.is_here() { futures.make(py) } else { futures.make_elsewhere(py) }
@@ -97,7 +98,7 @@ impl EventLoop {
 }
 
 impl Queues {
-    /// Those of `event_loop`; `None` where it is another one than CPython's.
+    /// Returns the queues of `event_loop`; `None` if it is not CPython's own loop.
     fn of(event_loop: &Bound<'_, PyAny>) -> Option<Self> {
         let py = event_loop.py();
         let class = py.import("asyncio").ok()?.getattr("SelectorEventLoop").ok()?;
@@ -118,7 +119,7 @@ impl Queues {
     }
 }
 
-/// The address of a list's first item.
+/// Returns the address of a list's first item.
 fn first_of(py: Python<'_>, list: &Object) -> Option<usize> {
     let list = list.bind(py);
     let list = list.cast::<PyList>().ok()?;
@@ -135,7 +136,7 @@ impl Shared {
     /// Sets the loop, once and before the first call.
     ///
     /// # Errors
-    /// `RuntimeError` if there is one.
+    /// `RuntimeError` if a loop is set already.
     pub(crate) fn attach(&self, event_loop: EventLoop) -> PyResult<()> {
         self.event_loop.set(event_loop).map_err(|_| PyRuntimeError::new_err("a loop hosts the engine already"))
     }
@@ -153,7 +154,7 @@ impl Shared {
         self.held_heads.with(py, |heads| heads.push(call));
     }
 
-    /// A step that the loop has run may have changed what the engine has to do next.
+    /// Notes that a step of the loop may have changed the next work of the engine.
     pub(super) fn note_step(&self, py: Python<'_>) {
         if let Some(EventLoop { note_step: Some(note_step), .. }) = self.event_loop.get()
             && let Err(error) = note_step.call0(py)

@@ -12,10 +12,10 @@ use std::io::{self, Seek as _, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// The file that `http.response.pathsend` names, as a whole body.
+/// Opens the file that `http.response.pathsend` names, and returns it as a whole body.
 ///
 /// # Errors
-/// `TypeError`, `ValueError`; the `OSError` with which it cannot be opened.
+/// `TypeError`, `ValueError`; the `OSError` that opening the file raises.
 pub(super) fn of_path(py: Python<'_>, message: &Bound<'_, PyDict>) -> PyResult<Part> {
     let Some(path) = message.get_item(intern!(py, "path"))? else {
         return Err(PyValueError::new_err("http.response.pathsend has no 'path', such as '/srv/files/report.pdf'"));
@@ -26,7 +26,7 @@ pub(super) fn of_path(py: Python<'_>, message: &Bound<'_, PyDict>) -> PyResult<P
             "the path of http.response.pathsend must be a str such as '/srv/files/report.pdf'",
         ));
     };
-    // As the file system has it: names that are no UTF-8 are surrogates in Python.
+    // The name in the bytes of the file system: Python has surrogates for bytes that are not UTF-8.
     let name: PathBuf = text.extract()?;
     if !name.is_absolute() {
         return Err(PyValueError::new_err(format!(
@@ -34,7 +34,8 @@ pub(super) fn of_path(py: Python<'_>, message: &Bound<'_, PyDict>) -> PyResult<P
             shown(&path)
         )));
     }
-    // That something at the path could block, such as a pipe without a writer, is found out before it does.
+    // Something at the path could block, such as a pipe without a writer. It is opened without blocking, and detected
+    // below.
     let opened = py.detach(|| -> io::Result<(File, Metadata)> {
         let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(&name)?;
         let metadata = file.metadata()?;
@@ -54,8 +55,8 @@ pub(super) fn of_path(py: Python<'_>, message: &Bound<'_, PyDict>) -> PyResult<P
     Ok(Part::File { file, offset: 0, length: metadata.len(), is_whole: true })
 }
 
-/// The part of a file that `http.response.zerocopysend` names. A file without an offset is read from where it stands, and
-/// stands behind the part then.
+/// Returns the part of a file that `http.response.zerocopysend` names. Without an offset the part begins at the current
+/// position of the file, which then moves to the end of the part.
 ///
 /// # Errors
 /// `TypeError`, `ValueError`; the `OSError` that the file raises.
@@ -88,7 +89,7 @@ pub(super) fn of_descriptor(py: Python<'_>, message: &Bound<'_, PyDict>) -> PyRe
     };
     let mut file = match descriptor::duplicate(&object) {
         Ok(file) => file,
-        // What has no descriptor says so in this way (io.BytesIO).
+        // A file object without a descriptor raises this exception (io.BytesIO).
         Err(error) if error.is_instance(py, &py.import("io")?.getattr("UnsupportedOperation")?) => {
             return Err(wrong_type(
                 &object,
@@ -120,10 +121,10 @@ pub(super) fn of_descriptor(py: Python<'_>, message: &Bound<'_, PyDict>) -> PyRe
     Ok(Part::File { file, offset: start, length, is_whole: false })
 }
 
-/// The `OSError` of `error`, of the class that Python has for it, with the file's name.
+/// Returns `error` as an `OSError` with the file's name, in the class that Python has for it.
 fn os_error(error: &io::Error, path: &Bound<'_, PyAny>) -> PyErr {
     let Some(code) = error.raw_os_error() else {
-        // A NUL in the path.
+        // There is a NUL in the path.
         return PyValueError::new_err(format!("the path of http.response.pathsend is none: {error}: {}", shown(path)));
     };
     let text = path.py().import("os").and_then(|os| os.call_method1("strerror", (code,))).map(Bound::unbind);

@@ -1,4 +1,4 @@
-//! What a Task waits for: a future of the server's own, as asyncio's Task sees it.
+//! The future for which a Task waits: one of the server's own, which asyncio's Task accepts.
 //!
 //! ```text
 //!   Task ── steps ──▶ coroutine ── yields ──▶ LoopFuture
@@ -6,9 +6,10 @@
 //!     └────── the Task's wake-up callback ◀──────┘  wake: now, or in the loop's next iteration
 //! ```
 //!
-//! asyncio takes every object with these methods for a future. This one has one callback, the Task's. Where the loop waits
-//! for the engine no Task is current, so the callback can be called right there: an `asyncio.Future` would have the loop
-//! make a handle and run it in its next iteration, which costs more than all else that is done for a short message.
+//! asyncio accepts every object with these methods as a future. This one has one callback, the Task's. While the loop
+//! waits for the engine no Task is current, so the callback can be called right there: an `asyncio.Future` would have
+//! the loop make a handle and run it in its next iteration, which costs more than all else that is done for a short
+//! message.
 //!
 //! It is a C-level type, because an application that waits for each message makes one for each.
 
@@ -26,25 +27,26 @@ use std::ffi::{c_char, c_int, c_void};
 use std::mem::offset_of;
 use std::ptr;
 
-/// Makes futures.
+/// A maker of futures.
 pub(super) struct Futures {
     kind: Object,
     /// The loop that hosts the engine.
     event_loop: Object,
-    /// An `asyncio.Future` of it that is done. A Task asks the future that wakes it for its result, and asyncio's own it
-    /// asks without a look-up of that method by its name.
+    /// An `asyncio.Future` of the loop that is done. A Task asks the future that wakes it for its result; with
+    /// asyncio's own future it does so without looking the method up by its name.
     done: Object,
-    /// asyncio's debug mode measures what the loop runs, so the loop runs it.
+    /// True in asyncio's debug mode. This mode measures what the loop runs, so the loop runs the callbacks then.
     is_debugged: bool,
 }
 
-/// A reference to one.
+/// A reference to a future.
 pub(super) struct LoopFuture(Object);
 
 #[repr(C)]
 struct FutureObject {
     head: ffi::PyObject,
-    /// `_asyncio_future_blocking`: the Task finds it set in what was awaited as it should be, and takes it back.
+    /// `_asyncio_future_blocking`: the Task expects this flag to be set on an object that was awaited correctly, and
+    /// clears it.
     is_blocking: UnsafeCell<c_char>,
     event_loop: Object,
     state: Guarded<State>,
@@ -53,12 +55,12 @@ struct FutureObject {
 #[derive(Default)]
 struct State {
     callback: Option<Callback>,
-    /// The callback has been called, or is about to be.
+    /// True once the callback has been called, or is about to be.
     is_done: bool,
-    /// A request runs with the Task, which notes by itself that it was cancelled.
+    /// True while a request runs with the Task, which notes by itself that it was cancelled.
     is_held: bool,
     is_cancelled: bool,
-    /// What the Task was cancelled with.
+    /// The message with which the Task was cancelled.
     message: Option<Object>,
 }
 
@@ -81,12 +83,12 @@ impl Futures {
         Ok(Self { kind: future_type(py)?, event_loop, done: done.unbind().into(), is_debugged })
     }
 
-    /// A future of the loop that hosts the engine.
+    /// Makes a future of the loop that hosts the engine.
     pub(super) fn make(&self, py: Python<'_>) -> PyResult<LoopFuture> {
         self.make_for(py, self.event_loop.clone_ref(py))
     }
 
-    /// A future of the loop that runs in this thread, which is another one.
+    /// Makes a future of the loop that runs in this thread, which is not the hosting loop.
     pub(super) fn make_elsewhere(&self, py: Python<'_>) -> PyResult<LoopFuture> {
         let event_loop = py.import(intern!(py, "asyncio"))?.call_method0(intern!(py, "get_running_loop"))?;
         self.make_for(py, event_loop.unbind().into())
@@ -106,11 +108,11 @@ impl Futures {
         }
     }
 
-    /// Wakes the Task that waits, where the loop that hosts the engine waits for it: a Task of that loop makes its step
-    /// now.
+    /// Wakes the Task that waits, while the loop that hosts the engine waits for the engine. A Task of that loop makes
+    /// its step now.
     ///
     /// # Errors
-    /// What the Task passes on: `SystemExit`, `KeyboardInterrupt`.
+    /// The exceptions that the Task passes on: `SystemExit`, `KeyboardInterrupt`.
     pub(super) fn wake(&self, py: Python<'_>, future: &LoopFuture) -> PyResult<()> {
         if self.is_debugged || future.of().event_loop.as_ptr() != self.event_loop.as_ptr() {
             return future.wake_soon(py);
@@ -118,7 +120,7 @@ impl Futures {
         let Some(callback) = future.finish(py) else { return Ok(()) };
         // SAFETY: the context is one, or the call fails; the thread is attached.
         if unsafe { ffi::PyContext_Enter(callback.context.as_ptr()) } != 0 {
-            // Another Task's, which has run this loop's within its own step.
+            // The context belongs to another Task, which has run this loop within its own step.
             PyErr::fetch(py);
             return future.of().call_soon(py, &callback, &future.0);
         }
@@ -146,12 +148,12 @@ impl LoopFuture {
         self.0.as_ptr() == other.0.as_ptr()
     }
 
-    /// Whether a Task waits for it.
+    /// Returns true if a Task waits for the future.
     pub(super) fn is_awaited(&self, py: Python<'_>) -> bool {
         self.of().state.with(py, |state| state.callback.is_some())
     }
 
-    /// Whether nothing is to be waited for.
+    /// Returns true if there is nothing to wait for any more.
     pub(super) fn is_done(&self, py: Python<'_>) -> bool {
         self.of().state.with(py, |state| state.is_done)
     }
@@ -160,7 +162,8 @@ impl LoopFuture {
         self.of().state.with(py, |state| state.is_cancelled)
     }
 
-    /// While it is held, the Task that waits for it runs something else meanwhile, and is not woken when it is cancelled.
+    /// Holds or releases the future. While it is held, the Task that waits for it runs something else, and is not woken
+    /// when the future is cancelled.
     pub(super) fn hold(&self, py: Python<'_>, is_held: bool) {
         self.of().state.with(py, |state| state.is_held = is_held);
     }
@@ -174,7 +177,7 @@ impl LoopFuture {
         self.finish(py).map_or(Ok(()), |callback| callback.call(py, &self.0))
     }
 
-    /// Wakes the Task that waits, in the next iteration of its loop. From any thread.
+    /// Wakes the Task that waits, in the next iteration of its loop. May be called from any thread.
     ///
     /// # Errors
     /// `MemoryError`.
@@ -187,13 +190,13 @@ impl LoopFuture {
             return this.call_soon(py, &callback, &self.0);
         }
         match this.schedule(py, intern!(py, "call_soon_threadsafe"), &callback, &self.0) {
-            // It has been closed, and nothing waits in it any more.
+            // The loop has been closed, and nothing waits in it any more.
             Err(error) if error.is_instance_of::<PyRuntimeError>(py) => Ok(()),
             scheduled => scheduled,
         }
     }
 
-    /// It is done; the callback is to be called, if there is one.
+    /// Marks the future as done. Returns the callback, if there is one, which is to be called.
     fn finish(&self, py: Python<'_>) -> Option<Callback> {
         self.of().state.with(py, |state| {
             state.is_done = true;
@@ -225,7 +228,7 @@ impl FutureObject {
     /// # Safety
     /// `object` was made by [`Futures`] and outlives the result.
     unsafe fn of<'a>(object: *mut ffi::PyObject) -> &'a Self {
-        // SAFETY: as the caller promises; but for the state, which is guarded, and the cell none of it ever changes.
+        // SAFETY: as the caller promises; none of it ever changes except the state, which is guarded, and the cell.
         unsafe { &*object.cast::<Self>() }
     }
 
@@ -248,7 +251,7 @@ impl FutureObject {
     /// `add_done_callback(callback, *, context=None)`
     fn add_callback(&self, py: Python<'_>, myself: &Object, function: Object, context: Object) -> PyResult<()> {
         let callback = Callback { function, context };
-        // What it replaces is dropped outside.
+        // A callback that this replaces is dropped outside of the guard.
         let (is_done, callback) = self.state.with(py, |state| {
             if state.is_done { (true, Some(callback)) } else { (false, state.callback.replace(callback)) }
         });
@@ -258,7 +261,7 @@ impl FutureObject {
         }
     }
 
-    /// `cancel(msg=None)`. Whether the Task is woken for it.
+    /// `cancel(msg=None)`. Returns true if this has cancelled the future; its Task, if there is one, is woken then.
     fn cancel(&self, py: Python<'_>, myself: &Object, message: Option<Object>) -> PyResult<bool> {
         let mut message = message;
         let cancelled = self.state.with(py, |state| {
@@ -364,7 +367,7 @@ unsafe extern "C" fn traverse(object: *mut ffi::PyObject, visit: ffi::visitproc,
     unsafe {
         let it = FutureObject::of(object);
         let mut references = [ffi::Py_TYPE(object).cast(), it.event_loop.as_ptr(), ptr::null_mut(), ptr::null_mut()];
-        // In use it is seen the next time.
+        // If the state is in use, the collector sees it the next time.
         it.state.try_with(Python::assume_attached(), |state| {
             if let Some(Callback { function, context }) = &state.callback {
                 references[2..].copy_from_slice(&[function.as_ptr(), context.as_ptr()]);

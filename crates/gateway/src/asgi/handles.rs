@@ -1,6 +1,6 @@
-//! `receive` and `send` of a call, as C-level types with vectorcall, because the application calls them in every request.
-//! Both, and the call, are used again for another request if nothing else refers to them: an application that has kept one
-//! finds the response that it belonged to.
+//! `receive` and `send` of a call, as C-level types with vectorcall, because the application calls them in every
+//! request. Both, and the call, are used again for another request if nothing else refers to them: an object that the
+//! application has kept still belongs to its old response.
 
 use super::awaitable::{AwaitableTypes, awaitable};
 use super::call::HttpCall;
@@ -21,11 +21,11 @@ use std::sync::{Arc, Weak};
 struct Channel {
     callable: CallableHead,
     call: Py<HttpCall>,
-    /// The type of what it returns.
+    /// The type of the awaitable that it returns.
     awaitable: Object,
 }
 
-/// Makes handles, and keeps some that have come back.
+/// A maker of handles, which keeps some of those that are returned.
 pub(super) struct HandleTypes {
     receive: Object,
     send: Object,
@@ -40,7 +40,7 @@ pub(crate) struct Handles {
     send: Object,
 }
 
-/// Handles that are kept: more come back at once only after many calls were out at once.
+/// The maximum number of handles that are kept. More are returned at once only after many calls ran at once.
 const SPARE: usize = 64;
 
 impl HandleTypes {
@@ -53,7 +53,7 @@ impl HandleTypes {
         })
     }
 
-    /// Handles for a new call of `host`. Those of one server go to one host.
+    /// Returns handles for a new call of `host`. All handles of one server go to one host.
     ///
     /// # Errors
     /// `MemoryError`.
@@ -124,8 +124,8 @@ impl interface::Handles for Handles {
         self.call.get().exchange()
     }
 
-    /// Where there is no GIL that cannot be known: a count of references is made up of two, and another thread may move one
-    /// between them meanwhile. There handles are used once.
+    /// Without a GIL this cannot be known: a reference count consists of two counts, and another thread may move a
+    /// reference between them meanwhile. So handles are used only once there.
     fn is_shared(&self) -> bool {
         // SAFETY: all are live, and a count is read as a whole. Under the GIL it is exact, because a thread that is about to
         // return handles is attached. The two others hold the call; so does each awaitable of theirs.
@@ -142,8 +142,9 @@ impl interface::Handles for Handles {
     }
 }
 
-/// The type of `receive` or `send`. It is marked as that of coroutine functions (`inspect.markcoroutinefunction`), as other
-/// servers have them: asgiref's `async_to_sync`, with which Channels runs synchronous consumers, warns of anything else.
+/// Makes the type of `receive` or `send`. It is marked as a coroutine function (`inspect.markcoroutinefunction`), which
+/// it is in other servers: asgiref's `async_to_sync`, with which Channels runs synchronous consumers, warns of anything
+/// else.
 fn channel_type(py: Python<'_>, name: &'static CStr) -> PyResult<Object> {
     const fn mark(name: &'static CStr, get: ffi::getter) -> ffi::PyGetSetDef {
         ffi::PyGetSetDef { name: name.as_ptr(), get: Some(get), set: None, doc: ptr::null(), closure: ptr::null_mut() }

@@ -58,7 +58,7 @@ impl Asgi {
         Ok(Self { application, shared, handles: HandleTypes::new(py)? })
     }
 
-    /// Makes scopes for requests that come in at these addresses; `paths` are those of Unix sockets.
+    /// Makes scopes for requests that arrive at these addresses; `paths` are the paths of Unix sockets.
     pub(crate) fn requests(py: Python<'_>, locals: &[Local], paths: &[Option<PathBuf>]) -> PyResult<Scopes> {
         Scopes::new(py, locals, paths)
     }
@@ -66,8 +66,8 @@ impl Asgi {
     /// Begins a call, in a Task of its own.
     fn start(&self, py: Python<'_>, event_loop: &EventLoop, scope: &Object, handles: &Handles) -> PyResult<FirstStep> {
         let arguments = [ptr::null_mut(), scope.as_ptr(), handles.receive().as_ptr(), handles.send().as_ptr()];
-        // The application is a coroutine function, so this runs nothing of its body.
-        // SAFETY: all are live; the slot before the arguments is ours to lend (PY_VECTORCALL_ARGUMENTS_OFFSET).
+        // The application is a coroutine function, so this does not run its body. SAFETY: all are live; the slot before
+        // the arguments is ours to lend (PY_VECTORCALL_ARGUMENTS_OFFSET).
         let coroutine = unsafe {
             let count = 3 | ffi::PY_VECTORCALL_ARGUMENTS_OFFSET;
             let application = self.application.as_ptr();
@@ -89,7 +89,7 @@ impl Interface for Asgi {
     }
 
     fn return_handles(&self, py: Python<'_>, handles: Handles) {
-        // Whatever waits for it is told that the response is over.
+        // Wakes everything that waits for this call: its response is over.
         HttpCall::wake_all(handles.call(), py);
         self.handles.keep(py, handles);
     }
@@ -109,7 +109,7 @@ impl Interface for Asgi {
             RequestBody::Empty => {}
             RequestBody::Arriving => handles.call().get().expect_body(py),
             RequestBody::WebSocket => handles.call().get().expect_websocket(py),
-            // It came with the head.
+            // The body came with the head.
             RequestBody::Bytes(bytes) => handles.call().get().set_whole_body(py, bytes),
             // Bodies are never collected for this interface.
             RequestBody::File(_) => {
@@ -127,7 +127,7 @@ impl Interface for Asgi {
         let task = match begun {
             Ok(FirstStep::Waiting(task)) => task.into_bound(py),
             Ok(FirstStep::Over(result)) => return Ok(Answer::Returned(call.get().checked(py, result))),
-            // Of what a Task raises, it passes on what ends the program.
+            // A Task passes on only exceptions that end the program.
             Err(error) => return Ok(Answer::Returned(Err(error))),
         };
         let conclusion = Py::new(py, Conclusion { call: call.clone_ref(py) })?;
@@ -172,7 +172,7 @@ impl Interface for Asgi {
         let client = item("client").and_then(|client| client.extract::<(String, u16)>().ok());
         let query = bytes("query_string").filter(|query| !query.is_empty());
         Summary {
-            // A WebSocket's scope has none.
+            // The scope of a WebSocket has no method.
             method: item("method").map_or(Some("GET".to_owned()), |method| method.extract::<String>().ok()),
             target: bytes("raw_path").map(|path| query.map_or(path.clone(), |query| format!("{path}?{query}"))),
             client: match client {
@@ -183,7 +183,8 @@ impl Interface for Asgi {
     }
 }
 
-/// Wakes what waits for an event of a call; `None` if `waiter` is none of these. See [`Interface::wake`].
+/// Wakes everything that waits for an event of a call. Returns `None` if `waiter` is not an ASGI call. See
+/// [`Interface::wake`].
 pub(crate) fn wake(py: Python<'_>, waiter: &Py<PyAny>, is_waiting: bool) -> Option<PyResult<()>> {
     let call = waiter.bind(py).cast::<HttpCall>().ok()?;
     if is_waiting {
@@ -194,7 +195,7 @@ pub(crate) fn wake(py: Python<'_>, waiter: &Py<PyAny>, is_waiting: bool) -> Opti
 }
 
 impl HttpCall {
-    /// The result of a call, whose Task has ended with `result`.
+    /// Returns the result of a call whose Task has ended with `result`. A WebSocket that was not answered is an error.
     fn checked(&self, py: Python<'_>, result: PyResult<()>) -> PyResult<()> {
         result?;
         if self.phase(py) == Some(Phase::Asked) && !self.exchange().is_disconnected(py)? {
@@ -221,7 +222,7 @@ impl Conclusion {
     }
 }
 
-/// There is none: an ASGI application writes its response by itself.
+/// The type of a response body, of which there is no value: an ASGI application writes its response by itself.
 pub(crate) enum NoBody {}
 
 impl ResponseBody for NoBody {

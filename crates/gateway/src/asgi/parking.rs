@@ -1,4 +1,5 @@
-//! What a Task is parked with, so that it can be used for more than one request ([`Tasks`](super::tasks::Tasks)).
+//! The coroutine with which a Task is parked, so that the Task can be used for more than one request
+//! ([`Tasks`](super::tasks::Tasks)).
 //!
 //! ```text
 //!   Task ── steps ──▶ RequestCoroutine ── yields, at its first step ──▶ LoopFuture
@@ -27,19 +28,19 @@ pub(super) struct RequestCoroutine {
 }
 
 enum Progress {
-    /// Its first step yields this future.
+    /// The first step yields this future.
     Created(Py<PyAny>),
-    /// The Task waits for that future. The request's own coroutine, while its first step runs.
+    /// The Task waits for that future. This holds the request's own coroutine while its first step runs.
     Parked(Option<Py<PyAny>>),
     /// The next step ends as the request has ended.
     Ended(PyResult<Py<PyAny>>),
-    /// The next step yields what the request waits for.
+    /// The next step yields the object for which the request waits.
     Yielding {
         coroutine: Py<PyAny>,
         awaited: Py<PyAny>,
     },
-    /// Every step is one of the request's coroutine. The Task was cancelled before its first wait, and that could not be
-    /// cancelled: this is raised in the next step.
+    /// Every step is a step of the request's coroutine. `cancelled` is raised in the next step: the Task was cancelled
+    /// before its first wait, and the object for which it waits could not be cancelled.
     Running {
         coroutine: Py<PyAny>,
         cancelled: Option<PyErr>,
@@ -52,33 +53,33 @@ impl RequestCoroutine {
         Self { progress: Mutex::new(Progress::Created(future.as_object().bind(py).unbind())) }
     }
 
-    /// The first step of a request begins: `coroutine` is what reports and debuggers see.
+    /// Notes that the first step of a request begins. Reports and debuggers see `coroutine`.
     pub(super) fn begin(&self, coroutine: Py<PyAny>) {
         self.set(Progress::Parked(Some(coroutine)));
     }
 
-    /// The first step is over, and so is the request.
+    /// Notes that the first step is over, and so is the request.
     pub(super) fn clear(&self) {
         self.set(Progress::Parked(None));
     }
 
-    /// The Task is to end as the request has.
+    /// Has the Task end with the result of the request.
     pub(super) fn end(&self, result: PyResult<Py<PyAny>>) {
         self.set(Progress::Ended(result));
     }
 
-    /// The request waits for `awaited`, which its coroutine has yielded.
+    /// Notes that the request waits for `awaited`, which its coroutine has yielded.
     pub(super) fn wait(&self, coroutine: Py<PyAny>, awaited: Py<PyAny>) {
         self.set(Progress::Yielding { coroutine, awaited });
     }
 
-    /// Never held while anything of Python's runs.
+    /// Locks the progress. The lock is never held while Python code runs.
     fn lock(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn set(&self, next: Progress) {
-        // Dropped outside: that may run code of the application's.
+        // Dropped outside of the lock, because dropping may run code of the application.
         let before = std::mem::replace(&mut *self.lock(), next);
         drop(before);
     }
@@ -106,7 +107,7 @@ impl RequestCoroutine {
                 };
                 result.inspect_err(|_| self.set(Progress::Over))
             }
-            // Nothing wakes a Task that is parked but its pool, and that says before what comes next.
+            // Only its pool wakes a parked Task, and the pool sets the next state before.
             Progress::Parked(_) | Progress::Over => {
                 Err(PyRuntimeError::new_err("this is a bug in kirsch, please report it: a parked task was stepped"))
             }
@@ -129,7 +130,7 @@ impl RequestCoroutine {
     }
 
     fn send(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        // A Task sends None alone.
+        // A Task sends only None.
         let _ = value;
         self.step(py)
     }
@@ -142,7 +143,7 @@ impl RequestCoroutine {
         value: Option<&Bound<'_, PyAny>>,
         traceback: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<PyAny>> {
-        // It is the exception's own.
+        // The traceback is the exception's own.
         let _ = traceback;
         let error = PyErr::from_value(value.filter(|value| !value.is_none()).unwrap_or(kind).clone());
         let progress = std::mem::replace(&mut *self.lock(), Progress::Over);
@@ -150,7 +151,8 @@ impl RequestCoroutine {
             // Cancelled in its only step: a Task whose coroutine returns then is cancelled, and one whose coroutine raises
             // has that exception.
             Progress::Ended(result) => Err(result.map_or_else(|raised| raised, |_| error)),
-            // Cancelled in its first step: what it waits for now is cancelled, or else its next step raises.
+            // Cancelled in its first step: the object for which the Task waits now is cancelled, or else the Task's
+            // next step raises.
             Progress::Yielding { coroutine, awaited } => {
                 let is_taken = cancel(awaited.bind(py), &error)?;
                 self.set(Progress::Running { coroutine, cancelled: (!is_taken).then_some(error) });
@@ -158,7 +160,7 @@ impl RequestCoroutine {
             }
             Progress::Running { coroutine, cancelled } => {
                 self.set(Progress::Running { coroutine: coroutine.clone_ref(py), cancelled: None });
-                // A cancellation that is due takes the place of any other exception, as asyncio has it.
+                // A pending cancellation replaces any other exception, as in asyncio.
                 let error = match cancelled {
                     Some(cancelled) if !is_cancellation(py, &error) && !is_uncancelled(py) => cancelled,
                     _ => error,
@@ -181,7 +183,7 @@ impl RequestCoroutine {
         }
     }
 
-    /// What else a coroutine has, `cr_frame` or its name, is that of the request's coroutine.
+    /// Returns the other attributes of a coroutine, such as `cr_frame` or its name, from the request's coroutine.
     fn __getattr__(&self, py: Python<'_>, name: &Bound<'_, PyString>) -> PyResult<Py<PyAny>> {
         let coroutine = match &*self.lock() {
             Progress::Parked(Some(coroutine))
@@ -201,7 +203,7 @@ impl RequestCoroutine {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        // The garbage collector runs where no step is, or it finds the lock taken and comes again.
+        // If a step holds the lock, the garbage collector sees the references in its next run.
         let Ok(progress) = self.progress.try_lock() else { return Ok(()) };
         match &*progress {
             Progress::Created(future) => visit.call(future),
@@ -221,10 +223,11 @@ impl RequestCoroutine {
     }
 }
 
-/// Cancels what the Task is about to wait for, as the Task itself does. Whether that will end the wait.
+/// Cancels the object for which the Task is about to wait, as the Task itself does. Returns true if that will end the
+/// wait.
 fn cancel(awaited: &Bound<'_, PyAny>, error: &PyErr) -> PyResult<bool> {
     let py = awaited.py();
-    // A bare yield is nothing to cancel; and a future that was yielded in a wrong way is the Task's to refuse.
+    // A bare yield cannot be cancelled. A future that was yielded in a wrong way is left to the Task, which refuses it.
     let Some(is_blocking) = awaited.getattr_opt(intern!(py, "_asyncio_future_blocking"))? else { return Ok(false) };
     if !is_blocking.is_truthy()? {
         return Ok(false);
@@ -236,7 +239,8 @@ fn cancel(awaited: &Bound<'_, PyAny>, error: &PyErr) -> PyResult<bool> {
     awaited.call_method(intern!(py, "cancel"), (), Some(&arguments))?.is_truthy()
 }
 
-/// Whether all cancellations of the current Task have been taken back, where asyncio forgets them then (CPython 3.13).
+/// Returns true if all cancellations of the current Task have been taken back, and asyncio forgets them then (from
+/// CPython 3.13 on).
 fn is_uncancelled(py: Python<'_>) -> bool {
     let ask = || {
         let task = py.import("asyncio")?.call_method0("current_task")?;

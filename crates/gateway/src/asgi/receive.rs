@@ -8,14 +8,14 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-/// The most bytes of a body in one message.
+/// The maximum number of bytes of a body in one message.
 const PART: usize = 64 << 10;
 
 impl HttpCall {
-    /// The next message; if there is none yet, a future that is done when there may be one.
+    /// Returns the next message, or, if there is none yet, a future that is done when there may be one.
     ///
     /// # Errors
-    /// `RuntimeError` where no loop runs; `MemoryError`.
+    /// `RuntimeError` if no loop runs; `MemoryError`.
     pub(super) fn receive(call: &Py<Self>, py: Python<'_>) -> PyResult<Result<Py<PyAny>, LoopFuture>> {
         let this = call.get();
         if this.has_messages(py) && this.shared.event_loop()?.is_here() {
@@ -30,7 +30,7 @@ impl HttpCall {
         }
     }
 
-    /// The next message; `None` if there is none yet.
+    /// Returns the next message; `None` if there is none yet.
     fn take_message(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         if let Some(phase) = self.phase(py) {
             return self.take_event(py, phase);
@@ -56,7 +56,8 @@ impl HttpCall {
     }
 
     fn take_part(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        // Kept between parts, because making it clears it. One that another thread uses now is not here.
+        // The buffer is kept between parts, because a new one has to be cleared. If another thread uses it now, a new
+        // one is made.
         let mut buffer = self.shared.take_buffer(py);
         buffer.resize(PART, 0);
         let received = self.exchange().receive(py, &mut buffer);
@@ -67,7 +68,7 @@ impl HttpCall {
         self.shared.return_buffer(py, buffer);
         match received? {
             Received::Bytes(_) => {
-                // That the rest will not come is told in the next message.
+                // If the rest will not arrive, the next message says so.
                 let is_last = matches!(self.exchange().receive(py, &mut [])?, Received::End);
                 if is_last {
                     self.set_body(py, Body::Ended);
@@ -96,7 +97,7 @@ fn part(bytes: &Bound<'_, PyAny>, has_more: bool) -> PyResult<Py<PyAny>> {
     Ok(message.into_any().unbind())
 }
 
-/// The message that says that the client has left, or that the response is over.
+/// Makes the message that says that the client has left, or that the response is over.
 fn disconnect(py: Python<'_>) -> PyResult<Py<PyAny>> {
     let message = PyDict::new(py);
     message.set_item(intern!(py, "type"), intern!(py, "http.disconnect"))?;

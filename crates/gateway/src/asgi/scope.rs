@@ -1,10 +1,10 @@
 //! The scope of a request (ASGI, HTTP, "HTTP Connection Scope").
 //!
-//! What is the same for all requests of a listener stands in a *base*, and a scope begins as its copy. Dictionaries and lists
-//! are new for each request, because applications change them; only immutable values are shared. A header line that repeats,
-//! on any connection, is found in a table together with its tuple. Lines of `Cookie`, `Authorization` and the like never
-//! enter the table. A whole block that repeats on its connection but for a few lines ([`RequestHead::changed`]) copies the
-//! *template* that was made from the block that was kept.
+//! The entries that are the same for all requests of a listener are in a *base*, and a scope begins as its copy.
+//! Dictionaries and lists are new for each request, because applications change them; only immutable values are shared.
+//! A header line that repeats, on any connection, is found in a table together with its tuple. Lines of `Cookie`,
+//! `Authorization` and the like never enter the table. If a whole block repeats on its connection, except for a few
+//! lines ([`RequestHead::changed`]), the scope is a copy of the *template* that was made from the block that was kept.
 
 use super::template::{Common, Template, copy_dict, set_item};
 use crate::interface::{Local, Peer, RequestObject, Requests};
@@ -18,18 +18,18 @@ use std::path::PathBuf;
 use wire::message::{Client, Field, Form, RequestHead, Version};
 use wire::websocket::Opening;
 
-/// Lines that are remembered.
+/// The maximum number of lines that are remembered.
 const LINES: usize = 1024;
 
-/// What a connection keeps so that its next request is cheaper.
+/// The data that a connection keeps to make its next request cheaper.
 #[derive(Default)]
 pub(crate) struct ConnectionState {
-    /// `client`.
+    /// The entry `client`.
     client: Option<Object>,
     template: Option<Box<Template>>,
 }
 
-/// Makes scopes.
+/// A maker of scopes.
 pub(crate) struct Scopes {
     bases: Vec<Object>,
     lines: Table<Object>,
@@ -101,7 +101,7 @@ impl Scopes {
         Ok(scope.into())
     }
 
-    /// The scope of a head like that of the template.
+    /// Makes the scope of a head like that of the template.
     fn copy(
         &mut self,
         py: Python<'_>,
@@ -158,7 +158,7 @@ impl Scopes {
         Ok(headers)
     }
 
-    /// The entry of a field.
+    /// Returns the entry of a field.
     fn header(&mut self, py: Python<'_>, field: &Field, block: &[u8]) -> PyResult<Object> {
         let line = field.line(block);
         match self.lines.get(line) {
@@ -174,7 +174,7 @@ impl Scopes {
     }
 }
 
-/// Makes the scope of a WebSocket of that of its request (ASGI, WebSocket, "WebSocket Connection Scope").
+/// Turns the scope of a request into that of its WebSocket (ASGI, WebSocket, "WebSocket Connection Scope").
 fn turn_to_websocket(scope: &Bound<'_, PyDict>, opening: &Opening<'_>) -> PyResult<()> {
     let py = scope.py();
     scope.set_item(intern!(py, "type"), intern!(py, "websocket"))?;
@@ -217,18 +217,19 @@ impl Requests for Scopes {
     }
 }
 
-/// The name in lower case, and the value.
+/// Returns the name in lower case, and the value.
 fn header<'py>(py: Python<'py>, field: &Field, block: &[u8]) -> PyResult<Bound<'py, PyTuple>> {
     let name = field.name(block).to_ascii_lowercase();
     PyTuple::new(py, [PyBytes::new(py, &name), PyBytes::new(py, field.value(block))])
 }
 
-/// Fields whose values are one user's alone are not kept where other connections' requests look.
+/// Returns true for fields whose values belong to one user alone: they are not kept where requests of other connections
+/// look.
 fn is_secret(field: &Field, block: &[u8]) -> bool {
     [&b"cookie"[..], b"authorization", b"proxy-authorization"].iter().any(|name| field.is(block, name))
 }
 
-/// `path`, `raw_path`, `query_string`, `root_path`. The path includes the root path.
+/// Sets `path`, `raw_path`, `query_string`, `root_path`. The path includes the root path.
 fn set_target(scope: &Bound<'_, PyDict>, head: &RequestHead<'_>) -> PyResult<()> {
     let py = scope.py();
     let target = &head.target;
@@ -245,7 +246,7 @@ fn set_target(scope: &Bound<'_, PyDict>, head: &RequestHead<'_>) -> PyResult<()>
     Ok(())
 }
 
-/// A path without escapes, as text. What is not UTF-8 is replaced.
+/// Returns a path as text, with its escapes decoded. Bytes that are not UTF-8 are replaced.
 fn path<'py>(py: Python<'py>, raw: &[u8]) -> Bound<'py, PyString> {
     if memchr::memchr(b'%', raw).is_some() {
         PyString::new(py, &String::from_utf8_lossy(&percent_decoded(raw)))
@@ -254,7 +255,7 @@ fn path<'py>(py: Python<'py>, raw: &[u8]) -> Bound<'py, PyString> {
     }
 }
 
-/// `client` and `scheme` of a client that a proxy names.
+/// Sets `client` and `scheme` for a client that a proxy names.
 fn set_client(scope: &Bound<'_, PyDict>, client: &Client) -> PyResult<()> {
     let py = scope.py();
     match client.address {

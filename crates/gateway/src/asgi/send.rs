@@ -1,4 +1,4 @@
-//! The messages of a response, and what all messages share.
+//! The messages of a response, and functions that all messages share.
 
 use super::call::{HttpCall, Response};
 use super::complaint::{shown, wrong_type};
@@ -12,8 +12,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyList, PyMemoryView, PyString, PyTuple};
 use wire::message::{Draft, FieldLines, Misuse};
 
-/// Sends a message of a response. Returns whether the client has still to take some of what was written before the
-/// application goes on.
+/// Sends a message of a response. Returns true if the client has to read some of the output before the application goes
+/// on.
 pub(super) fn send(py: Python<'_>, call: &Py<HttpCall>, kind: &str, message: &Bound<'_, PyDict>) -> PyResult<bool> {
     let this = call.get();
     let response = this.response(py);
@@ -30,7 +30,8 @@ pub(super) fn send(py: Python<'_>, call: &Py<HttpCall>, kind: &str, message: &Bo
             send_part(py, this, Some(file), has_more)
         }
         ("http.response.trailers", Response::Trailing) => trailers(py, this, message).map(|()| false),
-        // The specification has them behind the start. Before it they are of more use: the status is not known yet.
+        // The specification has hints after the start. Before the start they are of more use: the status is not known
+        // yet.
         ("http.response.early_hint", Response::Unstarted | Response::Started | Response::InBody) => {
             early_hint(py, this, message).map(|()| false)
         }
@@ -38,7 +39,7 @@ pub(super) fn send(py: Python<'_>, call: &Py<HttpCall>, kind: &str, message: &Bo
     }
 }
 
-/// The exception for a message that cannot be sent now.
+/// Returns the exception for a message that cannot be sent now.
 fn misplaced(kind: &str, response: Response, expects_trailers: bool) -> PyErr {
     const KINDS: [&str; 6] = [
         "http.response.start",
@@ -80,7 +81,7 @@ fn misplaced(kind: &str, response: Response, expects_trailers: bool) -> PyErr {
     })
 }
 
-/// Whether an entry of a message is there and true.
+/// Returns true if an entry of a message exists and is true.
 fn is_true(entry: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
     entry.map_or(Ok(false), |value| value.is_truthy())
 }
@@ -107,7 +108,7 @@ pub(super) fn start(py: Python<'_>, call: &Py<HttpCall>, message: &Bound<'_, PyD
         this.expect_trailers(py);
     }
     this.set_response(py, Response::Started);
-    // The head leaves with the first part of the body, or when the application gives up its thread.
+    // The head is sent with the first part of the body, or when the application gives up its thread.
     if !this.is_first_step(py) {
         let event_loop = this.shared.event_loop()?;
         if event_loop.is_here() {
@@ -233,7 +234,7 @@ const LINKS: &str =
 
 const HEADERS: &str = "the headers must be an iterable of (name, value) pairs of bytes";
 
-/// The name and the value of a header.
+/// Returns the name and the value of a header.
 fn pair<'py>(header: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
     if let Ok(header) = header.cast::<PyTuple>()
         && header.len() == 2
@@ -271,7 +272,7 @@ pub(super) fn body(py: Python<'_>, call: &HttpCall, message: &Bound<'_, PyDict>)
     send_part(py, call, part.map(Part::Chunk), has_more)
 }
 
-/// Sends a part of the body. Returns whether the application waits for its client before it goes on.
+/// Sends a part of the body. Returns true if the application has to wait for its client before it goes on.
 fn send_part(py: Python<'_>, call: &HttpCall, part: Option<Part>, has_more: bool) -> PyResult<bool> {
     let has_trailers = call.expects_trailers(py);
     let end = if has_more || has_trailers { End::NotYet } else { End::Here };
@@ -285,14 +286,14 @@ fn send_part(py: Python<'_>, call: &HttpCall, part: Option<Part>, has_more: bool
                     (false, false) => Response::Finished,
                 },
             );
-            // The end of a response is nothing to wait for.
+            // After the end of a response there is nothing to wait for.
             Ok(has_more && sent == Sent::Full)
         }
         Sent::Gone | Sent::Over => Err(disconnected(py, call)),
     }
 }
 
-/// The bytes that the application sends. `rule` is what it has to know if they are something else.
+/// Returns the bytes that the application sends. `rule` begins the error message if they are something else.
 pub(super) fn chunk(py: Python<'_>, part: Bound<'_, PyAny>, rule: &str) -> PyResult<Chunk> {
     if part.is_instance_of::<PyBytes>() {
         return Chunk::of(py, part.unbind().into());
@@ -304,7 +305,8 @@ pub(super) fn chunk(py: Python<'_>, part: Bound<'_, PyAny>, rule: &str) -> PyRes
     Err(wrong_type(&part, rule))
 }
 
-/// What `send` raises when the client has left, or has an answer already (specification version 2.4).
+/// Returns the exception that `send` raises when the client has left, or already has an answer (since version 2.4 of
+/// the specification).
 pub(super) fn disconnected(py: Python<'_>, call: &HttpCall) -> PyErr {
     let made = call.shared.event_loop().and_then(|event_loop| {
         event_loop.disconnected.bind(py).call1(("the client has left, or the response was ended at its deadline",))

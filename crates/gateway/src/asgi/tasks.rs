@@ -1,7 +1,7 @@
 //! The Tasks of requests, and the one that is used again.
 //!
-//! Every request runs in a real `asyncio.Task`. To make one costs more than all else that is done for a short request, so
-//! the Task of a request that never waits is used for the next one where no code can tell:
+//! Every request runs in a real `asyncio.Task`. Making one costs more than all else that is done for a short request.
+//! So the Task of a request that never waits is used for the next one if no code can tell:
 //!
 //! * nothing refers to the Task, its context, its coroutine or its `__dict__`, and no weak reference to it exists;
 //! * it has no done callbacks and no attributes, and was not cancelled;
@@ -10,11 +10,11 @@
 //! Its name is a new one for each request. Between requests it is parked ([`parking`](super::parking)), and
 //! `asyncio.all_tasks` does not show it. Otherwise the Task ends, and another request gets a new one.
 //!
-//! A Task that is parked costs more than a plain one where its request waits after all, or leaves something behind. So
-//! after such a request the next ones get plain Tasks: one, then twice as many each time.
+//! A parked Task costs more than a plain one if its request waits after all, or leaves something behind. So after such
+//! a request the next ones get plain Tasks: one, then twice as many each time.
 //!
-//! What this rests on was read and tested in CPython 3.12 and 3.13. On other versions, in asyncio's debug mode and on
-//! free-threaded builds every request has a new Task.
+//! This relies on details of CPython 3.12 and 3.13, which were read and tested there. On other versions, in asyncio's
+//! debug mode and on free-threaded builds every request has a new Task.
 
 use super::future::{Futures, LoopFuture};
 use super::parking::RequestCoroutine;
@@ -27,18 +27,18 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PySet, PyString, PyTuple};
 use std::ptr;
 
-/// Plain Tasks that follow each other at most until another one is parked.
+/// The maximum number of plain Tasks in a row before another Task is parked.
 const PLAIN: u32 = 128;
 
-/// What the names of the Tasks begin with. A number follows.
+/// The prefix of the names of the Tasks. A number follows.
 const NAME: &[u8] = b"Request-";
 
-/// Makes the Tasks of requests.
+/// A maker of the Tasks of requests.
 pub(super) struct Tasks {
     event_loop: Object,
-    /// Makes what Tasks wait for.
+    /// A maker of the futures for which Tasks wait.
     pub(super) futures: Futures,
-    /// The context that each Task has a copy of.
+    /// The context of which each Task has a copy.
     context: Object,
     maker: Maker,
     /// The number in the name of the next Task.
@@ -46,13 +46,13 @@ pub(super) struct Tasks {
 }
 
 enum Maker {
-    /// `make_task(coroutine, context, name)`, where a Task cannot begin at once: before CPython 3.12.
+    /// `make_task(coroutine, context, name)`, if a Task cannot begin at once: before CPython 3.12.
     Later(Py<PyAny>),
-    /// The class, and the names of the arguments behind the coroutine.
+    /// The class, and the names of the arguments after the coroutine.
     AtOnce { class: Object, keywords: Object, reuse: Option<Reuse> },
 }
 
-/// What a Task is used again with.
+/// The data for using a Task again.
 struct Reuse {
     functions: Functions,
     /// The variables of the context, with their values.
@@ -63,13 +63,15 @@ struct Reuse {
 #[derive(Default)]
 struct ReuseState {
     parked: Option<ParkedTask>,
-    /// So many plain Tasks come before the next one is parked, and so many came before this one.
+    /// The number of plain Tasks that are left before the next Task is parked, and the number with which that count
+    /// last began.
     plain: u32,
     last_plain: u32,
 }
 
-/// asyncio's functions for those who implement Tasks ("Extending", in the documentation of asyncio), and others; and what
-/// two pairs of these functions change, `_enter_task` and `_leave_task`, `_register_eager_task` and `_unregister_eager_task`.
+/// asyncio's functions for implementers of Tasks ("Extending", in the documentation of asyncio), and others; and the
+/// objects that two pairs of these functions change, `_enter_task` and `_leave_task`, `_register_eager_task` and
+/// `_unregister_eager_task`.
 struct Functions {
     /// The Task that runs in each loop, a dict.
     current: Object,
@@ -79,7 +81,7 @@ struct Functions {
     unregister: Object,
     set_name: Object,
     count_weak_references: Object,
-    /// The descriptor of the attribute `_callbacks`, and how it gets that.
+    /// The descriptor of the attribute `_callbacks`, and its get function.
     callbacks: (Object, ffi::descrgetfunc),
 }
 
@@ -90,23 +92,24 @@ struct ParkedTask {
     attributes: Object,
     coroutine: Py<RequestCoroutine>,
     future: LoopFuture,
-    /// References to the task, its context, its attributes and its coroutine while nothing else has any.
+    /// The reference counts of the task, its context, its attributes and its coroutine while nothing else refers to
+    /// them.
     references: [isize; 4],
 }
 
-/// How far the first step of a request has come.
+/// The result of the first step of a request.
 pub(super) enum FirstStep {
     /// The Task is done.
     Over(PyResult<()>),
-    /// It waits for something.
+    /// The Task waits for something.
     Waiting(Py<PyAny>),
 }
 
 impl Tasks {
-    /// Takes what it is made of from an object with attributes `event_loop`, `context`, `task_class` and `make_task`.
+    /// Takes its parts from an object with attributes `event_loop`, `context`, `task_class` and `make_task`.
     ///
     /// # Errors
-    /// `AttributeError` for one that is missing.
+    /// `AttributeError` for a missing attribute.
     pub(super) fn new(lent: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = lent.py();
         let event_loop = lent.getattr("event_loop")?;
@@ -115,7 +118,7 @@ impl Tasks {
         let maker = if make_task.is_none() {
             let class = lent.getattr("task_class")?;
             let keywords = ["loop", "eager_start", "context", "name"].map(|name| PyString::intern(py, name));
-            // Without what it needs, each request has a Task of its own.
+            // If something that reuse needs is missing, each request has a Task of its own.
             let reuse = if can_reuse(&event_loop)? { Reuse::new(py, &class, &context).ok() } else { None };
             let keywords = PyTuple::new(py, keywords)?.into_any().unbind().into();
             Maker::AtOnce { class: class.unbind().into(), keywords, reuse }
@@ -158,7 +161,7 @@ impl Tasks {
         }
     }
 
-    /// Ends the Task that is parked: no request comes any more.
+    /// Ends the parked Task, because no more requests come.
     pub(super) fn end(&self, py: Python<'_>) {
         if let Maker::AtOnce { reuse: Some(reuse), .. } = &self.maker
             && let Some(parked) = reuse.state.with(py, |state| state.parked.take())
@@ -170,7 +173,7 @@ impl Tasks {
         }
     }
 
-    /// A name that no other Task has.
+    /// Returns a name that no other Task has.
     fn name(&self, py: Python<'_>) -> PyResult<Object> {
         let number = self.number.with(py, |number| {
             *number += 1;
@@ -194,7 +197,7 @@ impl Tasks {
         unsafe { Object::from_new_or_error(py, ffi::PyContext_Copy(self.context.as_ptr())) }
     }
 
-    /// A Task, whose first step this is.
+    /// Makes a Task, and runs its first step.
     fn make(
         &self,
         py: Python<'_>,
@@ -208,8 +211,8 @@ impl Tasks {
         let is_eager = unsafe { ffi::Py_True() };
         let arguments =
             [ptr::null_mut(), coroutine.as_ptr(), self.event_loop.as_ptr(), is_eager, context.as_ptr(), name.as_ptr()];
-        // SAFETY: all are live; the slot before the arguments is ours to lend (PY_VECTORCALL_ARGUMENTS_OFFSET); the names
-        // are a tuple of as many as arguments follow the first.
+        // SAFETY: all are live; the slot before the arguments is ours to lend (PY_VECTORCALL_ARGUMENTS_OFFSET); the
+        // names are a tuple with one name for each argument after the first.
         unsafe {
             let count = 1 | ffi::PY_VECTORCALL_ARGUMENTS_OFFSET;
             let task = ffi::PyObject_Vectorcall(class.as_ptr(), arguments.as_ptr().add(1), count, keywords.as_ptr());
@@ -219,14 +222,14 @@ impl Tasks {
 }
 
 impl Functions {
-    /// Makes the Task the current one of the loop; false if there is one, or memory is short.
+    /// Makes the Task the current one of the loop. Returns false if there is one, or memory is short.
     fn enter(&self, _py: Python<'_>, event_loop: &Object, task: &Object) -> bool {
         // SAFETY: all are live and the thread is attached. The result is borrowed, and only compared.
         let current = unsafe { ffi::PyDict_SetDefault(self.current.as_ptr(), event_loop.as_ptr(), task.as_ptr()) };
         done(!current.is_null()) && current == task.as_ptr()
     }
 
-    /// Undoes that; false if it was not the current one.
+    /// Undoes [`enter`](Self::enter). Returns false if the Task was not the current one.
     fn leave(&self, _py: Python<'_>, event_loop: &Object, task: &Object) -> bool {
         // SAFETY: as above.
         unsafe {
@@ -235,13 +238,13 @@ impl Functions {
         }
     }
 
-    /// Has `asyncio.all_tasks` show the Task; false if memory is short.
+    /// Has `asyncio.all_tasks` show the Task. Returns false if memory is short.
     fn register_eager(&self, _py: Python<'_>, task: &Object) -> bool {
         // SAFETY: both are live and the thread is attached.
         done(unsafe { ffi::PySet_Add(self.eager.as_ptr(), task.as_ptr()) } == 0)
     }
 
-    /// Whether the Task has done callbacks, or that cannot be told.
+    /// Returns true if the Task has done callbacks, or if that cannot be determined.
     fn has_callbacks(&self, _py: Python<'_>, task: &Object) -> bool {
         let (descriptor, get) = &self.callbacks;
         // SAFETY: the function is that of the descriptor's type; both objects are live, as is the type of one of them, and the
@@ -259,18 +262,18 @@ impl Functions {
     }
 }
 
-/// Whether there are weak references to the Task, as `weakref.getweakrefcount` says.
+/// Returns true if there are weak references to the Task, as `weakref.getweakrefcount` counts them.
 fn has_weak_references(_py: Python<'_>, task: &Object) -> bool {
     let task = task.as_ptr();
     // SAFETY: the object is live, with the head of the list of its weak references where its type says (`PyTypeObject`,
-    // `tp_weaklistoffset`), which is 0 where there is no such list.
+    // `tp_weaklistoffset`), which is 0 if there is no such list.
     unsafe {
         let offset = (*ffi::Py_TYPE(task)).tp_weaklistoffset;
         offset == 0 || !(*task.byte_offset(offset).cast::<*mut ffi::PyObject>()).is_null()
     }
 }
 
-/// A descriptor, with its type's function to get what it describes.
+/// Returns a descriptor with the get function of its type.
 fn descriptor(descriptor: &Bound<'_, PyAny>) -> PyResult<(Object, ffi::descrgetfunc)> {
     // SAFETY: the object is live, and so its type.
     let get = unsafe { (*ffi::Py_TYPE(descriptor.as_ptr())).tp_descr_get };
@@ -278,16 +281,16 @@ fn descriptor(descriptor: &Bound<'_, PyAny>) -> PyResult<(Object, ffi::descrgetf
     Ok((descriptor.clone().unbind().into(), get))
 }
 
-/// The argument. If it is false, what has been raised is forgotten.
+/// Returns the argument. If it is false, clears the exception that has been raised.
 fn done(is_done: bool) -> bool {
     if !is_done {
-        // SAFETY: those who call this are attached.
+        // SAFETY: the callers are attached.
         unsafe { ffi::PyErr_Clear() };
     }
     is_done
 }
 
-/// Whether Tasks may be used again: see the module.
+/// Returns true if Tasks may be used again: see the module.
 fn can_reuse(event_loop: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = event_loop.py();
     let version = py.version_info();
@@ -321,7 +324,7 @@ impl Reuse {
         Ok(Self { functions, variables, state: Guarded::new(ReuseState::default()) })
     }
 
-    /// The Task that is parked, or a new one; `None` if it is the turn of a plain one.
+    /// Returns the parked Task, or a new one; `None` if a plain one is due, or a new one cannot be made.
     fn take(&self, py: Python<'_>, make: impl FnOnce(&Self) -> PyResult<ParkedTask>) -> Option<ParkedTask> {
         let (parked, is_plain) = self.state.with(py, |state| {
             let is_plain = state.plain > 0;
@@ -331,7 +334,7 @@ impl Reuse {
         if is_plain {
             return None;
         }
-        // One that was cancelled ends by itself.
+        // A Task that was cancelled ends by itself.
         let parked = parked.filter(|parked| !parked.future.is_cancelled(py));
         parked.or_else(|| {
             let made = make(self);
@@ -344,7 +347,7 @@ impl Reuse {
 
     fn keep(&self, py: Python<'_>, parked: ParkedTask) {
         let surplus = self.state.with(py, |state| state.parked.replace(parked));
-        // Where a request has run within another one's step.
+        // There is a surplus if a request has run within the step of another one.
         if let Some(surplus) = surplus
             && let Err(error) = surplus.end(py, Ok(py.None()))
         {
@@ -352,8 +355,8 @@ impl Reuse {
         }
     }
 
-    /// Runs the first step of `coroutine` with a Task that is parked. `Err`: it did not begin, because another Task is
-    /// current.
+    /// Runs the first step of `coroutine` with a Task that is parked. Returns `Err` if the step did not begin, because
+    /// another Task is current.
     fn begin(
         &self,
         py: Python<'_>,
@@ -417,7 +420,7 @@ impl Reuse {
         })
     }
 
-    /// The next requests get plain Tasks.
+    /// Has the next requests get plain Tasks.
     fn note_plain(&self, py: Python<'_>) {
         self.state.with(py, |state| {
             state.last_plain = (state.last_plain * 2).clamp(1, PLAIN);
@@ -425,11 +428,11 @@ impl Reuse {
         });
     }
 
-    /// Whether no code can tell this Task from a new one. Its context is still entered.
+    /// Returns true if no code can tell this Task from a new one. Its context is still entered.
     fn is_untouched(&self, py: Python<'_>, parked: &ParkedTask) -> bool {
         let ParkedTask { task, context, attributes, .. } = parked;
         let [of_task, of_context, of_attributes, of_coroutine] = parked.references;
-        // The thread has one to the context.
+        // The thread has one reference to the context.
         parked.count_references() == [of_task, of_context + 1, of_attributes, of_coroutine]
             && !parked.future.is_cancelled(py)
             && attributes.dict_size(py) == 0
@@ -439,7 +442,7 @@ impl Reuse {
     }
 
     fn has_same_variables(&self, py: Python<'_>, context: &Object) -> bool {
-        // SAFETY: the objects are live and the thread is attached. To look a variable up compares addresses alone.
+        // SAFETY: the objects are live and the thread is attached. Looking a variable up compares only addresses.
         unsafe {
             if ffi::PyObject_Size(context.as_ptr()) != self.variables.len().cast_signed() {
                 return false;
@@ -485,7 +488,7 @@ impl ParkedTask {
         Ok(Self { task, context, attributes, coroutine, future, references: [0; 4] })
     }
 
-    /// Counts the references that nothing but the Task's being parked makes.
+    /// Counts the references that exist only because the Task is parked.
     fn hidden(mut self, py: Python<'_>, functions: &Functions) -> PyResult<Self> {
         let count = call(py, &functions.count_weak_references, [&self.task])?.bind(py).extract::<usize>()?;
         if count != 0 {
@@ -505,7 +508,7 @@ impl ParkedTask {
         self.future.resume(py)
     }
 
-    /// The Task ends with `result`.
+    /// Ends the Task with `result`.
     fn end(&self, py: Python<'_>, result: PyResult<Py<PyAny>>) -> PyResult<()> {
         self.coroutine.get().end(result);
         self.resume(py)
@@ -522,10 +525,10 @@ fn call<const N: usize>(py: Python<'_>, function: &Object, arguments: [&Object; 
     }
 }
 
-/// The result of a Task that is done.
+/// Returns the result of a Task that is done.
 pub(super) fn result_of(task: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = task.py();
-    // It raises what has cancelled the Task.
+    // This raises the exception that has cancelled the Task.
     let error = task.call_method0(intern!(py, "exception"))?;
     if !error.is_none() {
         return Err(PyErr::from_value(error));

@@ -1,8 +1,8 @@
 //! The scope that a header block became, for the requests that repeat the block on its connection.
 //!
-//! A scope is a dict with two dicts and a list in it, which are each request's own. To make and to free them costs a fifth
-//! of a short request. So the scope of a call that is over is [used again](crate::reused) for the next request that would
-//! get an equal one, where no code can tell it from a new one.
+//! A scope is a dict with two dicts and a list in it, which are each request's own. Making and freeing them costs a
+//! fifth of a short request. So the scope of a call that is over is [used again](crate::reused) for the next request
+//! that would get an equal one, if no code can tell it from a new one.
 
 use crate::interface::RequestObject;
 use crate::object::Object;
@@ -14,23 +14,25 @@ use wire::message::{Client, Form, RequestHead, Version};
 
 /// See the module.
 pub(super) struct Template {
-    /// As it was before the application saw it, with None for what is each request's own.
+    /// The scope as it was before the application saw it, with None for the entries that are each request's own.
     scope: Object,
     headers: Object,
-    /// Which of the blocks that the reader has kept ([`RequestHead::kept`]). Heads that were answered without the
-    /// application are not seen here, and the reader may have kept one of them since.
+    /// The number of blocks that the reader had kept ([`RequestHead::kept`]), which identifies the block of this scope.
+    /// Heads that were answered without the application are not seen here, and the reader may have kept one of them
+    /// since.
     kept: u32,
     method: Box<[u8]>,
     target: Box<[u8]>,
     version: Version,
     /// The client that a proxy has named.
     client: Option<Client>,
-    /// Scopes of the same method and target.
+    /// Scopes of the same method and target, to be used again.
     reused: Arc<Reused>,
 }
 
 impl Template {
-    /// `scope` is complete but for what is each request's own, `headers` a list that the template takes over.
+    /// Makes a template. `scope` is complete except for the entries that are each request's own; `headers` is a list
+    /// that the template takes over.
     pub(super) fn new(
         py: Python<'_>,
         common: &Common,
@@ -66,45 +68,45 @@ impl Template {
         })
     }
 
-    /// Whether the scope of `head` is a copy of this one but for its request line, and for the lines that are returned, if
-    /// they have changed.
+    /// Returns the indexes of the lines that have changed, if the scope of `head` is a copy of this one except for
+    /// these lines and its request line. Returns `None` if it is not.
     pub(super) fn changed<'h>(&self, head: &RequestHead<'h>) -> Option<&'h [u16]> {
         let changed = head.changed?;
         let is_like = self.kept == head.kept
             && self.version == head.version
             && self.client.as_ref() == head.client
             && head.target.form != Form::Absolute;
-        // Where a proxy has named the host, the entries are not one for each line.
+        // If a proxy has named the host, there is not exactly one entry for each line.
         let has_each_line = head.client.is_none_or(|client| client.host.is_none());
         (is_like && (changed.is_empty() || has_each_line)).then_some(changed)
     }
 
-    /// Whether the method and the target are those of `head`.
+    /// Returns whether the method is that of `head`, and whether the target is.
     pub(super) fn has_line(&self, head: &RequestHead<'_>) -> (bool, bool) {
         (*self.method == *head.method, *self.target == *head.target.raw)
     }
 
-    /// A copy of the scope without what is each request's own, and a list of the headers.
+    /// Returns a copy of the scope without the entries that are each request's own, and a list of the headers.
     pub(super) fn copy<'py>(&self, py: Python<'py>) -> PyResult<(Object, Bound<'py, PyList>)> {
         let headers = self.headers.bind(py);
         let headers = headers.cast::<PyList>()?;
         Ok((copy_dict(py, &self.scope)?, headers.get_slice(0, headers.len())))
     }
 
-    /// A scope that is to be used again, if there is one.
+    /// Returns a scope that is to be used again, if there is one.
     pub(super) fn take_spare(&self, py: Python<'_>) -> Option<RequestObject> {
         self.reused.take(py).map(|scope| self.reusable(scope))
     }
 
-    /// The scope of a request with the same method and target, and without a line that has changed.
+    /// Marks a scope to be used again. Its request has the same method and target, and no line that has changed.
     pub(super) fn reusable(&self, scope: Object) -> RequestObject {
         RequestObject::reused(scope, &self.reused)
     }
 }
 
-/// What all scopes have in common.
+/// The objects that all scopes have in common.
 pub(super) struct Common {
-    /// What each request gets a copy of, and its entries.
+    /// The dict of versions of which each request gets a copy, and the entries of this dict.
     versions: Object,
     version_items: Arc<[(Object, Object)]>,
     pub(super) keys: Keys,
@@ -117,7 +119,7 @@ pub(super) struct Keys {
     headers: Object,
     pub(super) method: Object,
     extension_names: Arc<[Object]>,
-    /// Those that a client of HTTP/1.0 has.
+    /// The names of the extensions that a client of HTTP/1.0 has.
     old_extension_names: Arc<[Object]>,
 }
 
@@ -140,7 +142,8 @@ impl Keys {
         })
     }
 
-    /// A client of HTTP/1.0 knows no interim responses (RFC 9110 section 15.2) and no chunks, behind which trailers are.
+    /// Returns the names of the extensions of a version. A client of HTTP/1.0 knows no interim responses (RFC 9110
+    /// section 15.2) and no chunks, after which trailers are sent.
     fn of_extensions(&self, version: Version) -> &Arc<[Object]> {
         if version == Version::Http11 { &self.extension_names } else { &self.old_extension_names }
     }
@@ -163,10 +166,10 @@ impl Common {
     pub(super) fn set_own(&self, py: Python<'_>, scope: &Object, headers: &Object, version: Version) -> PyResult<()> {
         let Keys { asgi, extensions, headers: headers_key, .. } = &self.keys;
         set_item(py, scope, headers_key, headers)?;
-        // Applications have been seen to change it.
+        // Applications have been seen to change this dict.
         set_item(py, scope, asgi, &copy_dict(py, &self.versions)?)?;
         let known: Object = PyDict::new(py).into_any().unbind().into();
-        // They have nothing to say, and so one dictionary of this request does for all.
+        // The extensions have no parameters, so one empty dictionary of this request serves for all.
         let empty: Object = PyDict::new(py).into_any().unbind().into();
         for name in self.keys.of_extensions(version).iter() {
             set_item(py, &known, name, &empty)?;
@@ -175,7 +178,7 @@ impl Common {
     }
 }
 
-/// A copy of a dict of ours.
+/// Returns a copy of a dict of the server's own.
 pub(super) fn copy_dict(py: Python<'_>, dict: &Object) -> PyResult<Object> {
     dict.copy_dict(py).ok_or_else(|| PyErr::fetch(py))
 }

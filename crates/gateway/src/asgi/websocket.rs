@@ -18,18 +18,18 @@ use pyo3::types::{PyBool, PyDict, PyInt, PyString};
 use wire::message::Draft;
 use wire::websocket::{AcceptMisuse, CloseCode};
 
-/// What became of a message, and what its sender waits for.
+/// The outcome of sending a message, and the event for which its sender waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Done,
-    /// The client has still to take some of what was written.
+    /// The message was written, and the client has yet to read some of the output.
     Wait,
-    /// Nothing was written: the client has much to take. The message is to be sent again.
+    /// Nothing was written, because the client has much output left to read. The message is to be sent again.
     Again,
 }
 
 impl HttpCall {
-    /// The next message for `receive` of a WebSocket; `None` if there is none yet.
+    /// Returns the next message for `receive` of a WebSocket; `None` if there is none yet.
     pub(super) fn take_event(&self, py: Python<'_>, phase: Phase) -> PyResult<Option<Py<PyAny>>> {
         if self.take_connect(py) {
             return event(py, intern!(py, "websocket.connect")).map(|connect| Some(connect.into_any().unbind()));
@@ -45,7 +45,7 @@ impl HttpCall {
     }
 }
 
-/// What `receive` returns for what has come, which is something.
+/// Returns the message that `receive` returns for `incoming`, which is not [`Incoming::Pending`] here.
 pub(super) fn incoming_event(py: Python<'_>, incoming: Incoming<Message>) -> PyResult<Py<PyAny>> {
     let received = event(py, intern!(py, "websocket.receive"))?;
     match incoming {
@@ -131,7 +131,7 @@ fn order(text: &str) -> PyErr {
     PyRuntimeError::new_err(text.to_owned())
 }
 
-/// An entry of a message; None counts as one that is missing.
+/// Returns an entry of a message. None counts as a missing entry.
 fn given<'py>(message: &Bound<'py, PyDict>, name: &Bound<'py, PyString>) -> PyResult<Option<Bound<'py, PyAny>>> {
     Ok(message.get_item(name)?.filter(|value| !value.is_none()))
 }
@@ -155,9 +155,10 @@ fn accept(py: Python<'_>, this: &Py<HttpCall>, message: &Bound<'_, PyDict>) -> P
     match call.exchange().accept(py, subprotocol.as_deref(), &fields)? {
         Acceptance::Accepted => {
             call.set_phase(py, Phase::Accepted);
-            // From now on messages are waited for.
+            // From now on `receive` waits for messages.
             call.set_body(py, Body::Arriving);
-            // Quart receives in a task of its own before it accepts: it has waited for the client's departure alone.
+            // Quart receives in a task of its own before it accepts: until now that task has waited only for the
+            // client's departure.
             HttpCall::wake_all(this, py);
             Ok(())
         }
@@ -176,7 +177,7 @@ fn deny(py: Python<'_>, call: &HttpCall, message: &Bound<'_, PyDict>) -> PyResul
     close_code(message)?;
     let exchange = call.exchange();
     let mut draft = Draft::default();
-    // It is a status.
+    // 403 is a valid status.
     draft.start_code(403).ok();
     let stored = exchange.take_draft(py, false).and_then(|_| exchange.store_draft(py, false, draft, || ()));
     if stored.is_err() {
@@ -224,14 +225,14 @@ fn send_message(py: Python<'_>, call: &HttpCall, message: &Bound<'_, PyDict>) ->
 }
 
 fn send_one(py: Python<'_>, call: &HttpCall, message: &OutgoingMessage<'_>) -> PyResult<MessageSent> {
-    // Those that wait for room come first.
+    // Senders that wait for room already come first.
     if call.has_waiting_senders(py) && call.exchange().websocket_end(py)?.is_none() {
         return Ok(MessageSent::Refused);
     }
     call.exchange().send_message(py, message)
 }
 
-/// The characters of a string.
+/// Returns the characters of a string.
 ///
 /// # Errors
 /// `ValueError` for surrogates, which UTF-8 does not have.
@@ -244,11 +245,11 @@ fn text<'a>(string: &'a Bound<'_, PyString>) -> PyResult<&'a str> {
 fn close(py: Python<'_>, call: &HttpCall, message: &Bound<'_, PyDict>) -> PyResult<()> {
     let (code, reason) = close_code(message)?;
     call.set_phase(py, Phase::Closed);
-    // Where the client was first there is nothing to close, and nothing wrong.
+    // If the client has closed first there is nothing to close, and that is no error.
     call.exchange().close_websocket(py, code, &reason)
 }
 
-/// The code and the reason of `websocket.close`.
+/// Returns the code and the reason of `websocket.close`.
 fn close_code(message: &Bound<'_, PyDict>) -> PyResult<(CloseCode, String)> {
     let py = message.py();
     let code = match given(message, intern!(py, "code"))? {

@@ -1,7 +1,7 @@
 //! The host's state that the engine calls: an [`App`] for every interface.
 //!
-//! Its methods are called while the engine is locked, so they run nothing of the application's. What has to be reported
-//! meanwhile is put down as a [`Note`], and delivered when the lock is open ([`Host::tidy`](super::Host::tidy)).
+//! Its methods are called while the engine is locked, so they run no code of the application. They store their messages
+//! as [`Note`]s, which are delivered after the lock is released ([`Host::tidy`](super::Host::tidy)).
 
 use super::job::{Request, Resumable};
 use super::limits::Limits;
@@ -26,12 +26,12 @@ use std::time::Duration;
 use wire::message::{BodyLength, Client, Draft, PartialRequestLine, RequestHead};
 use wire::websocket::{Kind, Opening};
 
-/// Severities of `logging`.
+/// Severity levels of Python's `logging` module.
 pub(super) const ERROR: u8 = 40;
 pub(super) const WARNING: u8 = 30;
 pub(super) const INFO: u8 = 20;
 
-/// Stands for the method in the route of a request that asks for a WebSocket.
+/// The method in the route of a request that asks for a WebSocket.
 const WEBSOCKET: &[u8] = b"WEBSOCKET";
 
 /// See the module.
@@ -41,34 +41,34 @@ pub(crate) struct AppState<I: Interface> {
     pub(super) refusals: Refusals,
     limits: Limits,
     buffers_bodies: bool,
-    /// Refuses and records routes, where a supervisor looks after crashes.
+    /// The quarantine, which refuses and records routes, if a supervisor looks after crashes.
     quarantine: Option<Arc<Quarantine>>,
-    /// Where threads have to know which calls will wait.
+    /// The keys of routes, if threads have to know which calls will wait.
     route_keys: Option<RouteKeys>,
-    /// Measures calls, where there is a scoreboard.
+    /// The stopwatch that measures calls, if there is a scoreboard.
     pub(super) stopwatch: Option<Stopwatch>,
-    /// A loop hosts the engine: it begins a call later than the engine dispatches it.
+    /// True if a loop hosts the engine. The loop begins a call later than the engine dispatches it.
     pub(super) is_hosted: bool,
     notes: Vec<Note>,
-    /// The threads and greenlets whose wait in the middle of a call is over.
+    /// The threads, and the waiters of the hosting loop, whose wait in the middle of a call is over.
     pub(super) worker_wakes: Vec<usize>,
     pub(super) hosted_wakes: Vec<Py<PyAny>>,
-    /// Those that wait for events of WebSockets.
+    /// The threads and greenlets that wait for events of WebSockets.
     pub(super) sleepers: Sleepers,
     pub(super) replacement: Option<Arc<Replacement>>,
-    /// Connections that have given back what they kept, since memory was last returned.
+    /// The number of connections that have become idle, and freed what they kept, since memory was last returned.
     rested: usize,
     memories: Vec<BodyMemory>,
 }
 
-/// What an [`AppState`] is made of.
+/// The parts of an [`AppState`].
 pub(crate) struct AppParts<R> {
     pub(crate) requests: R,
     pub(crate) access_log: Option<AccessLog>,
     pub(crate) limits: Limits,
     pub(crate) buffers_bodies: bool,
     pub(crate) quarantine: Option<Arc<Quarantine>>,
-    /// Several threads run calls.
+    /// True if several threads run calls.
     pub(crate) multithread: bool,
     pub(crate) stopwatch: Option<Stopwatch>,
     pub(crate) is_hosted: bool,
@@ -76,14 +76,14 @@ pub(crate) struct AppParts<R> {
     pub(crate) memories: Vec<BodyMemory>,
 }
 
-/// A message to be reported when the lock is open.
+/// A message to be reported after the lock is released.
 pub(super) struct Note {
     pub(super) level: u8,
     pub(super) message: String,
     pub(super) error: Option<PyErr>,
 }
 
-/// What is kept with a connection.
+/// The data that are kept with a connection.
 pub(crate) struct Connection<C> {
     peer: Peer,
     of_interface: C,
@@ -111,12 +111,12 @@ impl<I: Interface> AppState<I> {
         }
     }
 
-    /// Puts a message down until it can be reported.
+    /// Stores a message until it can be reported.
     pub(super) fn note(&mut self, level: u8, message: String, error: Option<PyErr>) {
         self.notes.push(Note { level, message, error });
     }
 
-    /// Reports that a request could not be made.
+    /// Reports that the object of a request could not be made, if it is `None`.
     fn check_memory(&mut self, py: Python<'_>, request: Option<&Object>) {
         if request.is_none() {
             let error = PyErr::take(py);
@@ -124,7 +124,7 @@ impl<I: Interface> AppState<I> {
         }
     }
 
-    /// A request was refused that the application has not had: it is as the interface made it.
+    /// Notes the refusal of a request that the application has not received. The object is as the interface made it.
     pub(super) fn note_refusal(&mut self, py: Python<'_>, refusal: Refusal, request: Option<&Object>) {
         let summary = request.map(|object| I::summary(py, object)).unwrap_or_default();
         let (address, port) = summary.client;
@@ -139,7 +139,7 @@ impl<I: Interface> AppState<I> {
         }
     }
 
-    /// Whether there may be something to report, or lines of the access log to write.
+    /// Returns true if there may be something to report, or lines of the access log to write.
     pub(super) fn may_have_news(&self) -> bool {
         self.has_notes() || self.access_log.is_some() || self.refusals.has_counts()
     }
@@ -148,13 +148,13 @@ impl<I: Interface> AppState<I> {
         !self.notes.is_empty() || self.access_log.as_ref().is_some_and(AccessLog::has_pending)
     }
 
-    /// The messages, and the access log lines that go to a logger.
+    /// Takes the messages, and the access log lines that go to a logger.
     pub(super) fn take_notes(&mut self, py: Python<'_>) -> (Vec<Note>, Option<LoggerLines>) {
         let lines = self.access_log.as_mut().and_then(|log| log.take_pending(py));
         (std::mem::take(&mut self.notes), lines)
     }
 
-    /// Wakes what waits for an event of the engine.
+    /// Wakes a waiter for an event of the engine.
     pub(super) fn wake_waiter(&mut self, waiter: Waiter) {
         match waiter {
             Waiter::Worker(worker) => self.worker_wakes.push(worker),
@@ -168,17 +168,17 @@ impl<I: Interface> AppState<I> {
         }
     }
 
-    /// The shortest time limit that any request has.
+    /// Returns the shortest time limit that any request has.
     pub(super) fn shortest_limit(&self) -> Option<Duration> {
         self.limits.shortest()
     }
 
-    /// Gives memory back to the system after many connections have come to rest, or after bodies or messages have taken
-    /// much. What they kept is free, but scattered, and would otherwise stay with the process for as long as it lives.
+    /// Gives memory back to the system after many connections have become idle, or after bodies or messages have taken
+    /// much. Their memory is free but scattered, and would otherwise stay with the process for as long as it lives.
     pub(super) fn return_memory(&mut self) {
         const RESTED: usize = 500;
         const BYTES: usize = 16 << 20;
-        // Each is asked, because it begins its next peak then.
+        // Every memory is asked, because asking begins the next peak of a memory whose use has fallen.
         let have_fallen = self.memories.iter().filter(|memory| memory.has_fallen(BYTES)).count() > 0;
         if self.rested >= RESTED || have_fallen {
             self.rested = 0;
@@ -196,7 +196,7 @@ impl<I: Interface> App for WithGil<AppState<I>> {
     type Protocol = engine::AnyProtocol;
     type Connection = Connection<<I::Requests as Requests>::Connection>;
     type Request = Request;
-    // What a connection that waits would otherwise move about is larger than all else.
+    // [`Resumable`] boxes its contents, which would otherwise be the largest data that a waiting connection moves.
     type Response = Resumable<I>;
     type Chunk = Chunk;
     type Waiter = Waiter;
@@ -417,7 +417,7 @@ impl<I: Interface> App for WithGil<AppState<I>> {
     }
 }
 
-/// The client's address for people: the one that a proxy names, or else the peer's.
+/// Returns the client's address as readable text: the address that a proxy names, or else the peer's.
 fn client_text(named: Option<&Client>, peer: Peer) -> String {
     let (address, port) = match (named, peer.address) {
         (Some(named), _) => (named.address, named.port),
@@ -428,7 +428,8 @@ fn client_text(named: Option<&Client>, peer: Peer) -> String {
     client(&text(address.map(|address| address.to_string())), &text(port.map(|port| port.to_string())))
 }
 
-/// Whether the descriptor that connections are accepted from is no listening socket any more.
+/// Returns true if `error` says that the descriptor from which connections are accepted is no longer a listening
+/// socket.
 fn is_lost_listener(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EBADF | libc::ENOTSOCK | libc::EINVAL | libc::EOPNOTSUPP))
 }

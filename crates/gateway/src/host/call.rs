@@ -1,5 +1,5 @@
-//! One call of the application, from its request to the end of its response. All of this runs unlocked; where the
-//! response is written, and where it ends, the engine is locked for a moment.
+//! One call of the application, from its request to the end of its response. All of this runs unlocked, except that
+//! writing the response, and ending it, locks the engine for a moment.
 
 use super::app::{AppState, ERROR, WARNING};
 use super::calls::Ended;
@@ -25,24 +25,24 @@ use pyo3::types::PyType;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use wire::message::{Draft, Misuse};
 
-/// What the client sees when the application fails.
+/// The explanations that the client gets when the application fails or is too late.
 const FAILED: &str = "The application has failed.";
 const TOO_LATE: &str = "The application did not answer in time.";
 
-/// Empty blocks that a response body may yield at a time: they mean "not yet", and others may go on meanwhile.
+/// The number of empty blocks that a response body may yield before other calls run. An empty block means "not yet".
 const EMPTY_PER_POLL: usize = 64;
 
-/// How a response that goes on later is given back to the engine.
+/// The way in which a response that goes on later is given back to the engine.
 type Suspension<I> = fn(Resumable<I>) -> Progress<Resumable<I>>;
 
-/// Why a response body is not asked for more.
+/// The reason why no further part of a response body is requested.
 enum Pumped {
     /// The client has not taken the last part yet.
     Blocked,
-    /// Others should have their turn.
+    /// Other calls should run first.
     Due,
-    /// The body has ended, or nothing more of it is wanted; the response has begun. The application may have been told, in
-    /// [`Exchange::write`](crate::interface::Exchange::write), that there was too much.
+    /// The body has ended, or no more of it is needed, and the response has begun. The misuse is one for which
+    /// [`Exchange::write`](crate::interface::Exchange::write) has raised an exception in the application.
     Ended(Option<Misuse>),
     /// The body is longer than was declared.
     TooLong(Mismatch),
@@ -51,8 +51,9 @@ enum Pumped {
 }
 
 impl<I: Interface> Host<I> {
-    /// Runs a job, by the engine's thread `worker` or by a loop that hosts the engine. It has been completed afterwards, but
-    /// for what is returned: that is to be [ended](EngineState::end_whole), locked, and then [released](Self::release).
+    /// Runs a job, in the engine's thread `worker` or in a loop that hosts the engine. The job is complete afterwards,
+    /// unless this returns an ending: the caller has to [end](EngineState::end_whole) it, locked, and then
+    /// [release](Self::release) it.
     pub(super) fn run(
         &self,
         py: Python<'_>,
@@ -60,7 +61,7 @@ impl<I: Interface> Host<I> {
         worker: Option<usize>,
         handles: &mut Option<I::Handles>,
     ) -> Option<Ending<I>> {
-        // A call that unwinds ends with its handles, see the drop of `OpenHandles`.
+        // A call that panics ends when its handles are dropped, see the drop of `OpenHandles`.
         let run = catch_unwind(AssertUnwindSafe(|| match job {
             Job::Call { ticket, request, key: Some(key) } => {
                 self.call(py, ticket, request, key, worker, handles.take())
@@ -94,7 +95,8 @@ impl<I: Interface> Host<I> {
         })
     }
 
-    /// Runs a job as a whole; `worker`: in this thread beside the loop that hosts the engine.
+    /// Runs a job and completes it. `worker` is the number of this thread, if it is one beside the loop that hosts the
+    /// engine.
     pub(crate) fn run_whole(&self, py: Python<'_>, job: Job<I>, worker: Option<usize>) {
         if let Some(mut ending) = self.run(py, job, worker, &mut None) {
             let ended = self.with(py, |state| state.end_whole(py, &mut ending));
@@ -105,7 +107,7 @@ impl<I: Interface> Host<I> {
         }
     }
 
-    /// The stream's call counts again: from now on, for it may have waited for its thread.
+    /// Resumes the stream's call. Its time counts only from now on, because it may have waited for its thread.
     fn resume(&self, py: Python<'_>, stream: &Stream<I>, ticket: Option<Ticket>) {
         let call = &stream.call;
         let resumed = self.with(py, |state| {
@@ -174,7 +176,7 @@ impl<I: Interface> Host<I> {
         None
     }
 
-    /// Completes the request with what is this call's alone.
+    /// Completes the request with the data that belong to this call alone.
     fn prepare(&self, py: Python<'_>, call: &mut InFlight<I>, input: Input) -> PyResult<()> {
         if let Some(make_waiter) = self.hooks.waiter.as_ref().filter(|_| call.handles.may_block()) {
             let waiter = make_waiter.call0(py)?;
@@ -194,7 +196,7 @@ impl<I: Interface> Host<I> {
         Ok(())
     }
 
-    /// The call goes over to another stage, where the stages of requests are measured.
+    /// Switches the call to another stage, if the stages of requests are measured.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "where they are not, it costs a branch and not a call")]
     pub(super) fn switch_call(&self, py: Python<'_>, call: &InFlight<I>, stage: Stage) {
@@ -222,15 +224,15 @@ impl<I: Interface> Host<I> {
             Ok(()) => self.pump(py, stream),
             Err(error) => {
                 let Stream { call, body, .. } = *stream;
-                // What went wrong first is what is reported.
+                // Only the first error is reported.
                 drop(body.close(py));
                 self.fail(py, call, Failure::Raised(error));
             }
         }
     }
 
-    /// Releases what an ending still holds, or answers that its response was too short or too long. The handles may be
-    /// used again if they are returned.
+    /// Releases the objects that an ending still holds, or fails the call if its response could not be written. The
+    /// handles may be used again if they are returned.
     pub(super) fn release(&self, py: Python<'_>, Ending { call, rest }: Ending<I>) -> Option<I::Handles> {
         match rest {
             Rest::Release(ended) => Some(release_call(py, call, ended)),
@@ -242,12 +244,12 @@ impl<I: Interface> Host<I> {
                 self.fail(py, call, Failure::Mismatched(Mismatch::UNKNOWN));
                 None
             }
-            // The drop of its handles ends it.
+            // Dropping its handles ends the call.
             Rest::Write(_) => None,
         }
     }
 
-    /// Sends a regular file without reading it; gives the stream back if it has to be read.
+    /// Sends a regular file without reading it. Returns the stream if it has to be read.
     fn send_file(&self, py: Python<'_>, stream: Box<Stream<I>>) -> Result<(), Box<Stream<I>>> {
         let fits = |exchange: &mut ExchangeState| !exchange.draft.is_empty() && !exchange.begun;
         if !stream.call.handles.exchange().with(py, fits) {
@@ -259,7 +261,7 @@ impl<I: Interface> Host<I> {
                 // Another thread has interfered.
                 return Err(I::unstarted());
             }
-            // A file that is longer ends where its length says (PEP 3333).
+            // A file that is longer than the declared length is cut there (PEP 3333).
             let length = draft.content_length().map_or(left, |declared| declared.min(left));
             if let Err(misuse @ Misuse::BodyTooShort) = reply.check_length(draft, left) {
                 return Ok(Some(Mismatch::of(misuse, draft, left)));
@@ -277,12 +279,12 @@ impl<I: Interface> Host<I> {
         Ok(())
     }
 
-    /// Pulls a stream as far as the client reads.
+    /// Requests parts of a stream and sends them, as far as the client reads.
     pub(super) fn pump(&self, py: Python<'_>, mut stream: Box<Stream<I>>) {
         loop {
             match self.pump_some(py, &mut stream) {
                 Ok(Pumped::Blocked) if stream.worker.is_some() => return self.suspend(py, stream, Progress::Blocked),
-                // A greenlet waits for its client where it is.
+                // A greenlet waits for its client here.
                 Ok(Pumped::Blocked) => {
                     if let Err(error) = self.wait_for_output(py, stream.call.handles.exchange()) {
                         return self.break_off(py, *stream, Failure::Raised(error));
@@ -298,10 +300,10 @@ impl<I: Interface> Host<I> {
     }
 
     /// Sends parts until one has to wait, or the body ends. No part waits for the next (PEP 3333, "Buffering and
-    /// Streaming"): with `Reply::send_soon` it leaves within a tick, and the first at once.
+    /// Streaming"): `Reply::send_soon` sends a part within a tick, and the first part at once.
     ///
     /// # Errors
-    /// What the application has raised, or what was wrong with what it has produced.
+    /// The exception that the application raised, or one for an invalid response of the application.
     fn pump_some(&self, py: Python<'_>, stream: &mut Stream<I>) -> PyResult<Pumped> {
         let mut empty = 0;
         while let Some(chunk) = self.next_part(py, stream)? {
@@ -329,7 +331,7 @@ impl<I: Interface> Host<I> {
                 };
                 reply.send_soon();
                 let stop = if is_whole || reply.is_bodiless() {
-                    // HEAD, 204, 304: the client gets the head alone, and what would follow could be endless.
+                    // HEAD, 204, 304: the client gets the head alone, and the rest of the body could be endless.
                     Some(Pumped::Ended(None))
                 } else if reply.is_gone() {
                     Some(Pumped::Gone)
@@ -371,7 +373,7 @@ impl<I: Interface> Host<I> {
         }
     }
 
-    /// Leaves the stream to the engine until it may go on.
+    /// Gives the stream to the engine until it may go on.
     fn suspend(&self, py: Python<'_>, stream: Box<Stream<I>>, how: Suspension<I>) {
         let suspended = self.with(py, |state| {
             let ticket = stream.call.handles.exchange().with(py, |exchange| exchange.ticket.take());
@@ -383,7 +385,7 @@ impl<I: Interface> Host<I> {
         debug_assert!(suspended.is_ok(), "a call does not run while the engine is locked");
     }
 
-    /// The body has ended: so does the response.
+    /// Ends the response of a stream whose body has ended.
     fn complete(&self, py: Python<'_>, stream: Stream<I>, misuse_in_write: Option<Misuse>) {
         // The application may take its time to clean up; the client need not wait for that.
         let finished = self.write_last(py, &stream.call, |reply, draft| {
@@ -398,7 +400,7 @@ impl<I: Interface> Host<I> {
         let call = self.close(py, stream);
         match finished {
             Ok((false, None)) => self.end(py, call, Progress::Done),
-            // `write` has raised it in the application, which has gone on, and sent nothing of what was too much.
+            // `write` has raised this in the application, which has gone on. `write` has sent nothing of the excess.
             Ok((false, Some(mismatch))) => {
                 self.report_mismatch(py, &call, mismatch, "");
                 self.end(py, call, Progress::Done);
@@ -410,13 +412,13 @@ impl<I: Interface> Host<I> {
         }
     }
 
-    /// The application has failed to produce its response's body.
+    /// Ends a stream whose body the application has failed to produce.
     fn break_off(&self, py: Python<'_>, stream: Stream<I>, failure: Failure) {
         let call = self.close(py, stream);
         self.fail(py, call, failure);
     }
 
-    /// The client of a stream has left, or the application has accepted a WebSocket while it was asked for a part.
+    /// Ends a stream whose client has left, or whose application has accepted a WebSocket while a part was requested.
     fn abandon_running(&self, py: Python<'_>, stream: Stream<I>) {
         let call = self.close(py, stream);
         if call.handles.exchange().is_websocket(py) {
@@ -432,7 +434,7 @@ impl<I: Interface> Host<I> {
         self.end(py, call, Progress::Cut);
     }
 
-    /// The client of a suspended stream has left; its connection is gone already.
+    /// Ends a suspended stream whose client has left. Its connection is gone already.
     fn abandon(&self, py: Python<'_>, stream: Stream<I>) {
         let body_bytes = stream.body_bytes;
         let mut call = self.close(py, stream);
@@ -446,7 +448,7 @@ impl<I: Interface> Host<I> {
         }
     }
 
-    /// Closes a stream's body. What it raises then does not change the response, but is reported.
+    /// Closes a stream's body. An exception that the body raises then does not change the response, but is reported.
     pub(super) fn close(&self, py: Python<'_>, Stream { call, body, .. }: Stream<I>) -> InFlight<I> {
         if let Err(error) = self.come_back(py, body.close(py)) {
             self.report_raised(py, &call, "while its response was closed, on", error);
@@ -472,7 +474,7 @@ impl<I: Interface> Host<I> {
         })?)
     }
 
-    /// Ends a call's response, though not yet the call.
+    /// Writes the end of a call's response. The call itself goes on.
     fn write_last<R>(
         &self,
         py: Python<'_>,
@@ -490,7 +492,8 @@ impl<I: Interface> Host<I> {
         })?)
     }
 
-    /// The application failed: the client gets a 500 if its response has not begun, and sees a cut if it has.
+    /// Ends a call that has failed. If its response has not begun the client gets a 500, a 504 after a timeout, or the
+    /// status for a broken request body; otherwise the connection is cut.
     pub(super) fn fail(&self, py: Python<'_>, call: InFlight<I>, failure: Failure) {
         self.switch_call(py, &call, Stage::Other);
         let mut refusal = (500, FAILED);
@@ -498,15 +501,16 @@ impl<I: Interface> Host<I> {
         match failure {
             Failure::Raised(error) if self.is_timeout(py, &error) => {
                 refusal = (504, TOO_LATE);
-                // Its stack was reported when it missed its deadline, where stacks of other threads can be shown.
+                // The stack of the call was reported when the call missed its deadline, if stacks of other threads can
+                // be shown.
                 let error = (!stacks::are_shown()).then_some(error);
                 let message = format!("{} was ended by kirsch.RequestTimeout", subject::<I>(py, &call.request));
                 self.log_call(py, WARNING, &message, error);
             }
-            // A loop that hosts the engine ends what is left in this way.
+            // At its end, a loop that hosts the engine ends the remaining greenlets in this way.
             Failure::Raised(error) if is_greenlet_exit(py, &error) && self.is_gone(py, &call) => drop(error),
             Failure::Raised(error) => match self.broken_body(py, &call) {
-                // What our own read() raised is the client's fault, not the application's.
+                // The server's own read() raised the exception: the client is at fault, not the application.
                 Some(broken) if error.is_instance_of::<PyOSError>(py) => {
                     refusal = (broken.status, "The request body did not arrive as announced.");
                     let message = format!("{}, of {}", error.value(py), subject::<I>(py, &call.request));
@@ -523,13 +527,14 @@ impl<I: Interface> Host<I> {
             self.report_mismatch(py, &call, mismatch, outcome);
         }
         if refused {
-            // The access log shows what the client got.
+            // The access log shows the status that the client got.
             let _ = call.handles.exchange().with(py, |exchange| exchange.draft.start_refusal(status));
         }
         self.end(py, call, if refused { Progress::Done } else { Progress::Cut });
     }
 
-    /// As many calls as may run already: the client is to try again.
+    /// Answers a call with 503, because the maximum number of calls runs already or its route is in quarantine: the
+    /// client should try again.
     #[cold]
     fn refuse(&self, py: Python<'_>, call: InFlight<I>) {
         let refusal = Refusal::of_status(503);
@@ -550,7 +555,7 @@ impl<I: Interface> Host<I> {
         self.with(py, is_gone).unwrap_or(false)
     }
 
-    /// What the client of a request is told whose body broke, if it did.
+    /// Returns the refusal for the client of a request whose body is broken, if it is.
     pub(super) fn broken_body(&self, py: Python<'_>, call: &InFlight<I>) -> Option<Refusal> {
         if !call.is_arriving {
             return None;
@@ -564,7 +569,7 @@ impl<I: Interface> Host<I> {
         if let engine::Input::Broken(refusal) = self.with(py, read).ok()?? { Some(refusal) } else { None }
     }
 
-    /// The response is over, whole or not: it is logged, and what it held is released.
+    /// Ends a call whose response is over, complete or not: logs it, and releases the objects that it held.
     pub(super) fn end(&self, py: Python<'_>, mut call: InFlight<I>, progress: Progress<Resumable<I>>) {
         self.switch_call(py, &call, Stage::Other);
         self.close_input(py, &mut call);
@@ -598,7 +603,7 @@ impl<I: Interface> Host<I> {
     pub(super) fn report_raised(&self, py: Python<'_>, call: &InFlight<I>, when: &str, error: PyErr) {
         let message = format!("the application raised an exception {when} {}", subject::<I>(py, &call.request));
         let is_interrupt = error.is_instance_of::<PyKeyboardInterrupt>(py);
-        // In a supervised worker no signal raises it, and one request must not end the others.
+        // In a supervised worker no signal raises KeyboardInterrupt, and one request must not end the others.
         let is_supervised = || self.with(py, |state| state.app.replacement.is_some()).unwrap_or(false);
         let again = (is_interrupt && !is_supervised()).then(|| error.clone_ref(py));
         self.log_call(py, ERROR, &message, Some(error));
@@ -612,13 +617,13 @@ impl<I: Interface> Host<I> {
         self.log_call(py, ERROR, &message, None);
     }
 
-    /// Reports something before the call that it is about has ended. `RequestTimeout` is not raised in the report.
+    /// Reports a message about a call that has not ended. `RequestTimeout` is not raised during the report.
     fn log_call(&self, py: Python<'_>, level: u8, message: &str, error: Option<PyErr>) {
         self.sheltered(py, || self.log(py, level, message, error));
     }
 }
 
-/// Releases what a call held, where that may run code of the application's. Returns the handles, closed.
+/// Releases the objects that a call held, which may run code of the application. Returns the closed handles.
 pub(super) fn release_call<I: Interface>(py: Python<'_>, call: InFlight<I>, ended: Ended) -> I::Handles {
     if ended.interrupted {
         take_back_interrupt(py);
@@ -629,12 +634,13 @@ pub(super) fn release_call<I: Interface>(py: Python<'_>, call: InFlight<I>, ende
     handles.close(py)
 }
 
-/// Whether it is what ends a greenlet without further words.
+/// Returns true if `error` is `GreenletExit`, which ends a greenlet silently.
 pub(super) fn is_greenlet_exit(py: Python<'_>, error: &PyErr) -> bool {
     has_class(error.value(py), |name| name == "GreenletExit")
 }
 
-/// Whether an exception is of a class that is known by its name alone, because its package may not be imported.
+/// Returns true if `is_meant` accepts the name of one of the exception's classes. The class is known by its name alone,
+/// because its package may not be imported.
 pub(super) fn has_class(error: &Bound<'_, PyBaseException>, is_meant: impl Fn(&str) -> bool) -> bool {
     let mut classes = error.get_type().mro().into_iter();
     classes.any(|class| {
@@ -642,7 +648,7 @@ pub(super) fn has_class(error: &Bound<'_, PyBaseException>, is_meant: impl Fn(&s
     })
 }
 
-/// The request that a message is about, as method and target, fit for a terminal.
+/// Returns the method and the target of the request that a message is about, escaped for a terminal.
 pub(super) fn subject<I: Interface>(py: Python<'_>, request: &Object) -> String {
     let summary = I::summary(py, request);
     let shown = |text: Option<String>| text.map_or_else(|| "?".to_owned(), |text| escaped(text.as_bytes()));

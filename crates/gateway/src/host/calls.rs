@@ -1,4 +1,4 @@
-//! The application's calls that have begun and not ended: on which thread each runs, since when, and until when it may.
+//! The application's calls that have begun and not ended, each with its thread, its start and its deadline.
 
 use super::index::EngineIndex;
 use super::limits::{Limit, NEVER, Nanos, nanos};
@@ -14,39 +14,40 @@ use std::time::Duration;
 struct Current {
     number: u64,
     request: Object,
-    /// When the application was called.
+    /// The time at which the application was called.
     began: Nanos,
     limit: Limit,
-    /// For how long it had run when it was last suspended, and since when it runs again; never while it is suspended.
+    /// The time for which the call had run when it was last suspended, and the time since which it runs again;
+    /// [`NEVER`] while it is suspended.
     spent: Nanos,
     since: Nanos,
-    /// The thread in which it runs, and its number among the engine's.
+    /// The thread that runs the call, and its number among the engine's threads.
     thread: libc::pthread_t,
     worker: Option<u32>,
-    /// What the loop that hosts the engine waits with.
+    /// The object with which the call waits, such as a Task or a greenlet, if a loop hosts the engine.
     waiter: Option<Py<PyAny>>,
-    /// It waits in the middle, for its body or for its client.
+    /// True while the call waits in the middle, for its request body or for its client.
     waiting: bool,
     websocket: Option<WebSocketState>,
-    /// [`Calls::overdue`] has returned it.
+    /// True once [`Calls::overdue`] has returned the call.
     reported: bool,
     interrupted: bool,
-    /// Its call in the engine; `None` once its connection is gone.
+    /// The id of the call in the engine; `None` once its response is complete or its connection is gone.
     id: Option<CallId>,
-    /// What its client got when it missed its deadline.
+    /// The outcome for the client when the call missed its deadline.
     expired: Option<Expired>,
-    /// For its line in the access log, until that is written.
+    /// The entry for the access log, until its line is written.
     entry: Option<Box<Entry>>,
 }
 
-/// What a call does that has accepted a WebSocket.
+/// The state of a call that has accepted a WebSocket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WebSocketState {
-    /// It takes the messages itself. It lasts as long as both sides want.
+    /// The call takes the messages itself, and lasts as long as both sides want.
     Receiving,
-    /// It waits for a message, and no thread has it.
+    /// The call waits for a message, without a thread.
     Listening,
-    /// A message is handled, as a request is.
+    /// A thread handles a message like a request.
     Handling,
 }
 
@@ -59,7 +60,7 @@ impl Current {
         self.since != NEVER
     }
 
-    /// The time from now on does not count.
+    /// Stops counting the time of the call.
     fn pause(&mut self, now: Nanos) {
         if self.is_running() {
             self.spent += now.saturating_sub(self.since);
@@ -67,17 +68,18 @@ impl Current {
         }
     }
 
-    /// When its time is up; never if it has no limit, or does not run.
+    /// Returns the deadline; [`NEVER`] if the call has no limit, or does not run.
     fn due(&self) -> Nanos {
         self.since.saturating_add(self.limit.0.saturating_sub(self.spent))
     }
 }
 
-/// What an ended call held, to be dropped where that may run code of the application's.
+/// The objects that an ended call held. They must be dropped while the engine is unlocked, because that may run code of
+/// the application.
 pub(crate) struct Ended {
     pub(crate) request: Object,
     _waiter: Option<Py<PyAny>>,
-    /// An exception was to be raised in it.
+    /// True if an exception was to be raised in the call.
     pub(crate) interrupted: bool,
     pub(crate) expired: Option<Expired>,
     pub(crate) entry: Option<Box<Entry>>,
@@ -89,9 +91,9 @@ impl Ended {
     }
 }
 
-/// What the access log has to say of a call that was answered with 504.
+/// The data for the access log line of a call that was answered with 504.
 pub(crate) struct Late {
-    /// The call's.
+    /// The number of the call.
     pub(crate) number: u64,
     pub(crate) entry: Box<Entry>,
     pub(crate) request: Object,
@@ -102,17 +104,17 @@ pub(crate) struct Late {
 pub(crate) struct Calls {
     engine: EngineIndex,
     current: Slab<Current>,
-    /// How many have begun.
+    /// The number of calls that have begun.
     count: u64,
-    /// How many have passed their deadlines.
+    /// The number of calls that have missed their deadlines.
     overdue: u64,
-    /// No deadline that was not dealt with is before this moment.
+    /// The time before which no unhandled deadline falls.
     next_look: Nanos,
-    /// How many of each thread are suspended.
+    /// The number of suspended calls of each thread.
     suspended: Vec<usize>,
-    /// Threads that do something of the server's own in Python, between the begin of a call and its end.
+    /// The threads that run Python code of the server between the beginning of a call and its end.
     sheltered: Vec<usize>,
-    /// Records the routes of calls after a crash of a worker.
+    /// The recorder of the routes of calls, for use after a crash of a worker.
     recorder: Option<Recorder>,
 }
 
@@ -130,7 +132,7 @@ impl Calls {
         }
     }
 
-    /// Records the route of a call that has begun. Returns whether requests of this route are refused since.
+    /// Records the route of a call that has begun. Returns true if requests of this route are refused by now.
     #[cold]
     pub(crate) fn record(&mut self, key: usize, route: &Route) -> bool {
         let Some(recorder) = &mut self.recorder else { return false };
@@ -141,12 +143,12 @@ impl Calls {
         false
     }
 
-    /// How many there are.
+    /// Returns the number of calls.
     pub(crate) fn count(&self) -> usize {
         self.current.len()
     }
 
-    /// A call begins, in this thread. Returns its key.
+    /// Adds a call that begins in this thread. Returns its key.
     pub(crate) fn begin(
         &mut self,
         id: CallId,
@@ -186,8 +188,8 @@ impl Calls {
         Ended { request, _waiter: waiter, interrupted, expired, entry }
     }
 
-    /// The response of a call is complete, and the call goes on: no deadline applies to it any more. Returns its number, and
-    /// what its line in the access log needs.
+    /// Removes the deadline of a call that goes on after its response is complete. Returns its number, and the entry
+    /// and the request for its access log line.
     pub(crate) fn answer(&mut self, py: Python<'_>, key: usize) -> (u64, Option<Box<Entry>>, Object) {
         let call = &mut self.current[key];
         call.id = None;
@@ -195,15 +197,15 @@ impl Calls {
         (call.number, call.entry.take(), call.request.clone_ref(py))
     }
 
-    /// The call has accepted a WebSocket: no deadline applies to it any more. Returns the one that did.
+    /// Removes the deadline of a call that has accepted a WebSocket. Returns the limit that it had.
     pub(crate) fn upgrade(&mut self, key: usize) -> Limit {
         let call = &mut self.current[key];
         call.websocket = Some(WebSocketState::Receiving);
         std::mem::replace(&mut call.limit, Limit(NEVER))
     }
 
-    /// The call waits for the next message of its WebSocket, and has no thread. Returns whether an exception was to be
-    /// raised in it, and what is to be dropped when the engine is unlocked.
+    /// Has the call wait for the next message of its WebSocket, without a thread. Returns whether an exception was to
+    /// be raised in it, and its waiter, which is to be dropped when the engine is unlocked.
     pub(crate) fn listen(&mut self, key: usize) -> (bool, Option<Py<PyAny>>) {
         let call = &mut self.current[key];
         call.websocket = Some(WebSocketState::Listening);
@@ -213,8 +215,8 @@ impl Calls {
         (std::mem::take(&mut call.interrupted), call.waiter.take())
     }
 
-    /// A message is handled in this thread, under a number and a deadline of its own. `is_gone`: its connection is, and
-    /// what is handled is the end.
+    /// Begins to handle a message in this thread, with a number and a deadline of its own. `is_gone`: the connection is
+    /// gone, and the handler gets the end instead of a message.
     pub(crate) fn handle_message(
         &mut self,
         key: usize,
@@ -237,7 +239,7 @@ impl Calls {
         call.worker = worker.and_then(|worker| u32::try_from(worker).ok());
         call.waiter = waiter;
         if is_gone {
-            // What it says of the deadline of the message before, it says to the access log.
+            // The access log still needs to know whether the message before has missed its deadline.
             call.id = None;
             call.limit = Limit(NEVER);
         } else {
@@ -246,18 +248,18 @@ impl Calls {
         self.next_look = self.next_look.min(call.due());
     }
 
-    /// The call of a WebSocket is about to end, under the number that it had.
+    /// Gives the call of a WebSocket, which is about to end, its own number back.
     pub(crate) fn end_websocket(&mut self, key: usize, number: u64) {
         self.current[key].number = number;
     }
 
-    /// Whether the thread `worker` runs this call, or waits in it.
+    /// Returns true if the thread `worker` runs this call, or waits in it.
     pub(crate) fn is_of(&self, key: usize, worker: usize) -> bool {
         let call = &self.current[key];
         call.worker() == Some(worker) && call.is_running()
     }
 
-    /// Whether the call has missed its deadline.
+    /// Returns true if the call has missed its deadline.
     pub(crate) fn has_expired(&self, key: usize) -> bool {
         self.current[key].expired.is_some()
     }
@@ -274,7 +276,7 @@ impl Calls {
         self.current[key].waiter.as_ref().map(|waiter| waiter.clone_ref(py))
     }
 
-    /// The call does not run, and no thread waits with it, until its client has caught up.
+    /// Suspends the call until its client has caught up. It does not run meanwhile, and no thread waits in it.
     pub(crate) fn suspend(&mut self, key: usize, now: Duration) {
         let call = &mut self.current[key];
         call.pause(nanos(now));
@@ -286,12 +288,12 @@ impl Calls {
         }
     }
 
-    /// It has been dispatched to the loop that hosts the engine, and waits for a thread beside that.
+    /// Pauses a call that was dispatched to the loop that hosts the engine, until a thread beside the loop takes it.
     pub(crate) fn set_aside(&mut self, key: usize, now: Duration) {
         self.current[key].pause(nanos(now));
     }
 
-    /// It begins in this thread, `worker` of those beside the loop.
+    /// Begins the call in this thread, number `worker` of the threads beside the loop.
     pub(crate) fn take_over(&mut self, key: usize, worker: usize, now: Duration) {
         let call = &mut self.current[key];
         call.thread = this_thread();
@@ -301,7 +303,7 @@ impl Calls {
         self.next_look = self.next_look.min(call.due());
     }
 
-    /// It goes on, or will not: then its connection is gone.
+    /// Resumes the call. `is_gone`: its connection is gone, and its response ends.
     pub(crate) fn resume(&mut self, key: usize, is_gone: bool, now: Duration) {
         let call = &mut self.current[key];
         call.since = nanos(now);
@@ -314,12 +316,13 @@ impl Calls {
         }
     }
 
-    /// How many calls of this thread are suspended.
+    /// Returns the number of suspended calls of the thread `worker`.
     pub(crate) fn suspended(&self, worker: usize) -> usize {
         self.suspended.get(worker).copied().unwrap_or(0)
     }
 
-    /// It begins, or ends, to wait in the middle. Waiting for a slow client to read does not count.
+    /// Begins or ends a wait in the middle of the call. `counts` is false for a wait until a slow client reads: it does
+    /// not count towards the deadline.
     pub(crate) fn set_waiting(&mut self, key: usize, waiting: bool, counts: bool, now: Duration) {
         let call = &mut self.current[key];
         call.waiting = waiting;
@@ -341,8 +344,8 @@ impl Calls {
         self.current[key].interrupted
     }
 
-    /// Deals with calls that have missed their deadlines: `answer` answers their clients. `shortest`: the shortest limit
-    /// that a call may have. Returns how many there were. It touches nothing of Python.
+    /// Marks the calls that have missed their deadlines, and calls `answer` to answer their clients. `shortest` is the
+    /// shortest limit that a call may have. Returns the number of these calls. Uses no Python.
     pub(crate) fn expire(
         &mut self,
         shortest: Duration,
@@ -353,7 +356,7 @@ impl Calls {
         if now < self.next_look {
             return 0;
         }
-        // A call that begins later is due later than this.
+        // A call that begins later is not due before this time.
         self.next_look = now.saturating_add(nanos(shortest));
         let mut count = 0;
         for (_, call) in self.current.iter_mut().filter(|(_, call)| call.expired.is_none()) {
@@ -368,8 +371,8 @@ impl Calls {
         count
     }
 
-    /// Returns the calls that have missed their deadlines, each once, with what is to be logged of them. `first_step`: the
-    /// call that the loop begins now.
+    /// Returns the calls that have missed their deadlines, each once, with the data for the access log. `first_step` is
+    /// the key of the call that the loop begins now.
     pub(crate) fn overdue(
         &mut self,
         py: Python<'_>,
@@ -395,38 +398,38 @@ impl Calls {
         overdue
     }
 
-    /// When the next one's will be.
+    /// Returns the next deadline.
     pub(crate) fn next_due(&self) -> Option<Duration> {
         let dues = self.current.iter().filter(|(_, call)| call.expired.is_none()).map(|(_, call)| call.due());
         dues.min().filter(|&due| due != NEVER).map(Duration::from_nanos)
     }
 
-    /// The call with this number in the engine, if it has expired and its connection is there.
+    /// Returns the engine's id of the call with this number, if the call has expired and its connection is not gone.
     pub(crate) fn expired(&self, number: u64) -> Option<CallId> {
         let (_, call) = self.current.iter().find(|(_, call)| call.number == number && call.expired.is_some())?;
         call.id
     }
 
-    /// How many calls have passed their deadlines.
+    /// Returns the number of calls that have missed their deadlines so far.
     pub(crate) fn overdue_ever(&self) -> u64 {
         self.overdue
     }
 
-    /// Returns the calls that have not ended. `first_step`: the call that the loop begins now.
+    /// Returns the calls that have not ended. `first_step` is the key of the call that the loop begins now.
     pub(crate) fn all(&self, py: Python<'_>, first_step: Option<usize>, now: Duration) -> Vec<Call> {
-        // One that waits for a message, and has no thread, is as idle as a connection.
+        // A call that waits for a message without a thread is as idle as an idle connection, and is not shown.
         let is_shown = |call: &Current| call.websocket != Some(WebSocketState::Listening);
         let shown = self.current.iter().filter(|(_, call)| is_shown(call));
         shown.map(|(key, call)| Call::of(py, call, first_step == Some(key), now, &self.engine)).collect()
     }
 
-    /// The call with this number, if it runs in a thread now: its key and the thread.
+    /// Returns the key and the thread of the call with this number, if it runs in a thread now.
     pub(crate) fn running(&self, number: u64) -> Option<(usize, libc::pthread_t)> {
         let (key, call) = self.current.iter().find(|(_, call)| call.number == number)?;
         call.is_running().then_some((key, call.thread))
     }
 
-    /// Marks a call as interrupted. Returns the worker that waits in the middle of it, if it does, and whether an exception
+    /// Marks a call as interrupted. Returns the worker, if it waits in the middle of the call, and whether an exception
     /// may be raised in its thread now.
     pub(crate) fn interrupt(&mut self, key: usize) -> (Option<usize>, bool) {
         let call = &mut self.current[key];
@@ -436,13 +439,15 @@ impl Calls {
         (worker.filter(|_| call.waiting), !is_sheltered)
     }
 
-    /// No exception is raised in this thread from now on. Returns whether one was to be in the call that it has begun.
+    /// Keeps exceptions from being raised in the thread `worker` from now on. Returns true if one was to be raised in
+    /// the call that the thread has begun.
     pub(crate) fn shelter(&mut self, worker: usize) -> bool {
         self.sheltered.push(worker);
         self.is_worker_interrupted(worker)
     }
 
-    /// The same until now. Returns whether one is to be.
+    /// Ends the effect of [`shelter`](Self::shelter). Returns true if an exception is to be raised in the thread's
+    /// call.
     pub(crate) fn expose(&mut self, worker: usize) -> bool {
         self.sheltered.retain(|&other| other != worker);
         self.is_worker_interrupted(worker)

@@ -1,4 +1,4 @@
-//! What is requested of a running engine, from any thread and from signal handlers; and what it reports.
+//! Requests to a running engine, from any thread and from signal handlers, and the engine's reports.
 
 use super::app::{ERROR, INFO, Note, WARNING};
 use super::shared::{Control, Reentered, Stop, lock};
@@ -11,13 +11,13 @@ use pyo3::prelude::*;
 use std::sync::atomic::Ordering;
 
 impl<I: Interface> Host<I> {
-    /// Ends a wait of the engine, and does what was requested before.
+    /// Carries out earlier requests, and ends a wait of the engine.
     pub(crate) fn wake(&self, py: Python<'_>) {
         self.obey(py);
         self.waker.wake();
     }
 
-    /// Requests the server's end. It may be called anywhere and does not wait.
+    /// Requests the end of the server. May be called anywhere and does not wait.
     pub(crate) fn stop(&self, py: Python<'_>, stop: Stop) {
         self.request(py, Control { stop: Some(stop), ..Control::default() });
     }
@@ -49,13 +49,13 @@ impl<I: Interface> Host<I> {
         if let Ok(result) = reopened {
             return result;
         }
-        // This thread has the lock, and another reopens them later.
+        // This thread holds the lock. Another thread reopens the logs later.
         self.put_down(Control { reopen_logs: true, ..Control::default() });
         self.waker.wake();
         Ok(())
     }
 
-    /// Does what was requested, unless this thread has the lock: then another thread does it later.
+    /// Carries out earlier requests. If this thread holds the lock, another thread does so later.
     pub(super) fn obey(&self, py: Python<'_>) {
         if !self.has_control.swap(false, Ordering::Relaxed) {
             return;
@@ -79,13 +79,13 @@ impl<I: Interface> Host<I> {
         }
     }
 
-    /// An exception that is to end the server.
+    /// Ends the server with an exception.
     pub(crate) fn fail_with(&self, py: Python<'_>, error: PyErr) {
         self.shared.fail(py, error);
         self.stop_all(py, Stop::NOW);
     }
 
-    /// Raises what has ended the server, if something has.
+    /// Raises the error that has ended the server, if there is one.
     pub(crate) fn fail_if_failed(&self, py: Python<'_>) -> PyResult<()> {
         if let Some(error) = self.shared.take_failure(py) {
             return Err(error);
@@ -93,19 +93,19 @@ impl<I: Interface> Host<I> {
         self.with(py, |state| state.broken.take())?.map_or(Ok(()), |error| Err(error.into()))
     }
 
-    /// The stage times of requests that are over, and how many there was no room for.
+    /// Returns the stage times of requests that are over, and the number of those for which there was no room.
     pub(crate) fn times(&self, py: Python<'_>) -> Result<(Vec<Times>, u64), Reentered> {
         self.with(py, |state| state.engine.times())
     }
 
-    /// Delivers what was put down while the lock was held. `is_idle`: there is time to write the access log and to give
-    /// memory back.
+    /// Delivers the messages that were stored while the lock was held. `is_idle`: there is time to write the access log
+    /// and to give memory back.
     pub(super) fn tidy(&self, py: Python<'_>, is_idle: bool) {
         let put_down = self.with(py, |state| {
             if is_idle {
                 state.app.return_memory();
             }
-            // Usually there is nothing, and this is asked before each wait.
+            // Usually there is nothing to deliver, and this runs before each wait.
             state.app.may_have_news().then(|| {
                 let notes = state.app.has_notes().then(|| state.app.take_notes(py));
                 if is_idle {
@@ -115,13 +115,13 @@ impl<I: Interface> Host<I> {
                 (notes, notices.unwrap_or_default(), state.app.refusals.take_counts(false))
             })
         });
-        // Where this thread has the lock, another does it later.
+        // If this thread holds the lock, another thread does this later.
         if let Ok(Some((notes, notices, refusals))) = put_down {
             self.deliver(py, notes, notices, refusals);
         }
     }
 
-    /// Reports what was put down.
+    /// Reports the stored messages.
     #[inline(never)]
     fn deliver(
         &self,
@@ -144,7 +144,7 @@ impl<I: Interface> Host<I> {
         }
     }
 
-    /// Reports at the end what was only counted, when the logs have been written.
+    /// Reports, at the end and after the logs have been written, the events that were only counted.
     pub(crate) fn log_counts(&self, py: Python<'_>) {
         let counts = self.with(py, |state| {
             (state.app.access_log.as_ref().map(|log| log.take_notices(true)), state.app.refusals.take_counts(true))
@@ -163,7 +163,7 @@ impl<I: Interface> Host<I> {
         }
     }
 
-    /// Calls the report hook; where there is none, writes to standard error.
+    /// Calls the report hook. Writes to standard error if there is none.
     pub(super) fn log(&self, py: Python<'_>, level: u8, message: &str, error: Option<PyErr>) {
         let error = error.map(|error| error.into_value(py));
         if let Some(report) = &self.report {

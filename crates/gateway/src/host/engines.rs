@@ -1,9 +1,10 @@
-//! The engines of one server. Where there is a GIL there is one: threads that take turns share it as leader and followers.
-//! On a free-threaded interpreter each processor has its own, with threads of its own, so that they do not meet at one
-//! lock.
+//! The engines of one server. With a GIL there is one engine: threads that take turns share it as leader and followers.
+//! On a free-threaded interpreter each processor has an engine and threads of its own, so that the threads do not
+//! contend for one lock.
 //!
-//! All accept from the same listeners, and a connection stays with the engine that has accepted it. What is requested of
-//! the server goes to each of them, and what they report is put together here: numbers are added up, a limit is shared.
+//! All accept from the same listeners, and a connection stays with the engine that has accepted it. A request to the
+//! server goes to each engine, and the reports of the engines are combined here: numbers are added up, a limit is
+//! shared.
 
 use super::calls::Call;
 use super::index::EngineIndex;
@@ -23,11 +24,11 @@ use std::time::Duration;
 pub(crate) struct Engines<I: Interface> {
     hosts: Box<[Arc<Host<I>>]>,
     shared: Arc<ServerShared<Host<I>>>,
-    /// So many of them have threads.
+    /// The number of engines that have threads.
     started: AtomicUsize,
 }
 
-/// The share of engine `index` of `engines` in `whole`. Each gets some of it if there is enough.
+/// Returns the share of engine `index` of `engines` in `whole`. Each gets some of it if there is enough.
 pub(crate) fn share(whole: usize, index: usize, engines: usize) -> usize {
     whole / engines + usize::from(index < whole % engines)
 }
@@ -37,13 +38,13 @@ pub(crate) trait AnyEngines: Send + Sync {
     /// Serves in this thread alone.
     fn work_alone(&self, py: Python<'_>);
 
-    /// Starts the first thread of each engine. Where one cannot be started, the others end.
+    /// Starts the first thread of each engine. If one cannot be started, the others end.
     ///
     /// # Errors
-    /// If not even one could be started. Otherwise the failure is that of the server.
+    /// The exception, if not even the first thread could be started. A later failure ends the server instead.
     fn start_first(&self, py: Python<'_>) -> PyResult<()>;
 
-    /// Is the thread `index` of the server.
+    /// Runs the thread `index` of the server.
     fn work(&self, py: Python<'_>, index: usize);
 
     /// For a loop that hosts the engine: see [`Host::poll`].
@@ -52,7 +53,7 @@ pub(crate) trait AnyEngines: Send + Sync {
     /// For a loop that hosts the engine and runs in this thread: see [`Host::run_once`].
     fn run_once(&self, py: Python<'_>, patience: Option<Duration>) -> PyResult<(Iteration, Vec<HostedJob>)>;
 
-    /// For the same: see [`Host::watch_beside`].
+    /// For a loop that hosts the engine and runs in this thread: see [`Host::watch_beside`].
     fn watch_beside(&self, py: Python<'_>, descriptor: OwnedFd) -> PyResult<()>;
 
     /// For a loop that hosts the engine: see [`Host::timeout`].
@@ -60,10 +61,10 @@ pub(crate) trait AnyEngines: Send + Sync {
 
     fn is_stopped(&self, py: Python<'_>) -> Result<bool, Reentered>;
 
-    /// Once all is over and only threads in calls are left: how many.
+    /// Returns the number of threads that are left, once the server has stopped and all of them are in calls.
     fn threads_left(&self, py: Python<'_>) -> Option<usize>;
 
-    /// Everything is over, or has to be: what is open is cut.
+    /// Ends the server. Cuts the connections that are still open.
     fn finish(&self, py: Python<'_>) -> PyResult<()>;
 
     fn stop(&self, py: Python<'_>, stop: Stop);
@@ -72,7 +73,8 @@ pub(crate) trait AnyEngines: Send + Sync {
 
     fn wake(&self, py: Python<'_>);
 
-    /// Each has the log open for itself, and appends whole lines. All are tried.
+    /// Reopens the access log of each engine, even if one fails. Each engine has opened the log for itself, and appends
+    /// whole lines.
     fn reopen_logs(&self, py: Python<'_>) -> PyResult<()>;
 
     fn log_counts(&self, py: Python<'_>);
@@ -90,36 +92,36 @@ pub(crate) trait AnyEngines: Send + Sync {
 
     fn write_off(&self, py: Python<'_>, call: u64) -> Result<(), Reentered>;
 
-    /// The times of requests that are over, and how many there was no room for.
+    /// Returns the times of requests that are over, and the number of those for which there was no room.
     fn times(&self, py: Python<'_>) -> Result<(Vec<Times>, u64), Reentered>;
 
     fn statistics(&self, py: Python<'_>) -> Result<BTreeMap<&'static str, u64>, Reentered>;
 }
 
-/// Something to be run, once, by a loop that hosts the engine, or by a thread beside it.
+/// A job to be run, once, by a loop that hosts the engine, or by a thread beside it.
 pub(crate) struct HostedJob {
     pub(crate) number: u64,
-    /// The thread beside the loop that has to run it: a response body stays where it was made.
+    /// The thread beside the loop that has to run the job: a response body stays in the thread that made it.
     pub(crate) worker: Option<usize>,
     pub(crate) run: RunJob,
 }
 
-/// Where a job is run.
+/// The place where a job is run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RunsIn {
     /// In the loop's thread, or in a greenlet of it.
     Loop,
     /// In this thread beside the loop.
     Thread(usize),
-    /// Nowhere: its client is to try again.
+    /// Nowhere: the job is refused, and its client should try again.
     Nothing,
 }
 
-/// Runs a job.
+/// The function that runs a job.
 pub(crate) type RunJob = Box<dyn FnOnce(Python<'_>, RunsIn) + Send>;
 
 impl<I: Interface> Engines<I> {
-    /// At least one.
+    /// Makes the engines of a server, of which there is at least one.
     pub(crate) fn new(hosts: Vec<Arc<Host<I>>>, shared: Arc<ServerShared<Host<I>>>) -> Self {
         shared.connect(&hosts);
         Self { hosts: hosts.into(), shared, started: AtomicUsize::new(0) }

@@ -1,13 +1,14 @@
-//! One request and its response, as an interface sees it: what the application may say and ask from any thread that is
-//! attached, and at any time, also when its response is long over. So
+//! One request and its response, as an interface sees them. The application may use an exchange from any attached
+//! thread and at any time, even long after the response is over. Therefore
 //!
 //! * the state is [`Guarded`], and the innermost lock: Python is not called while it is used;
 //! * the host puts a ticket into it and takes it out again while the engine is locked (and before the application knows
 //!   the exchange), so a thread that finds one there, with the engine locked, finds the connection of this response and
 //!   no other;
-//! * an exchange that the application has kept may outlive its server, and says so.
+//! * an exchange that the application has kept may outlive its server; its methods then report that the response is
+//!   over.
 //!
-//! The host alone sees the state; interfaces have the methods of [`Exchange`] that are `pub(crate)`.
+//! Only the host sees the state; interfaces use the `pub(crate)` methods of [`Exchange`].
 
 use crate::guarded::Guarded;
 use crate::object::{Chunk, Message, OutgoingMessage};
@@ -20,65 +21,67 @@ use std::time::Duration;
 use wire::message::{Draft, FieldLines, Misuse};
 use wire::websocket::{AcceptMisuse, CloseCode, Prepared};
 
-/// What an exchange asks of the host that it belongs to.
+/// The operations that an exchange requests from its host.
 pub(crate) trait ExchangeHost: Send + Sync {
-    /// Sends a part of the body, and waits for a client that reads slowly if others can go on meanwhile. Returns whether
-    /// there was a response to write to.
+    /// Sends a part of the body. Waits for a client that reads slowly, if other calls can run meanwhile. Returns false
+    /// if there was no response to write to.
     ///
     /// # Errors
-    /// `ValueError` for more than the response declares; what ends a wait.
+    /// `ValueError` for more bytes than the response declares; the exception that ended a wait.
     fn write(&self, py: Python<'_>, exchange: &Exchange, chunk: Chunk) -> PyResult<bool>;
 
-    /// Reads from a request body that is passed on as it arrives, and waits until some of it is here. 0 bytes are its
-    /// end; `None`: the response is over.
+    /// Reads from a request body that is passed on as it arrives, and waits until some of it has arrived. Returns 0 at
+    /// the end of the body, and `None` if the response is over.
     ///
     /// # Errors
-    /// `ConnectionResetError` if the client has left before its end, `TimeoutError` if it did not come in time, `OSError`
-    /// if it is malformed or too long.
+    /// `ConnectionResetError` if the client left before the end of the body, `TimeoutError` if the body did not arrive
+    /// in time, `OSError` if the body is malformed or too long.
     fn read(&self, py: Python<'_>, exchange: &Exchange, buffer: &mut [u8]) -> PyResult<Option<usize>>;
 
-    /// Whether the client of the response has left. The client of a response that is over has none to wait for.
+    /// Returns true once the client has left. Also returns true after the response is over, when there is no client to
+    /// wait for.
     ///
     /// # Errors
     /// `RuntimeError` if this thread is in the server already.
     fn is_disconnected(&self, py: Python<'_>, exchange: &Exchange) -> PyResult<bool>;
 
-    /// Writes a part of the body without waiting, and ends the response as `end` says. The first part takes the head with
-    /// it.
+    /// Writes a part of the body without waiting, and ends the response as `end` says. The head is sent with the first
+    /// part.
     ///
     /// # Errors
     /// `ValueError` for more or less than the response declares. Nothing of the part has been written then.
     fn send(&self, py: Python<'_>, exchange: &Exchange, part: Option<Part>, end: End<'_>) -> PyResult<Sent>;
 
-    /// Sends an interim response 103 with `fields`. Nothing is sent where the head has been, or where the client cannot
-    /// read one.
+    /// Sends an interim response 103 with `fields`. Sends nothing if the head of the response has been sent, or if the
+    /// client cannot read interim responses.
     ///
     /// # Errors
     /// `RuntimeError` if this thread is in the server already.
     fn send_early_hints(&self, py: Python<'_>, exchange: &Exchange, fields: &FieldLines) -> PyResult<Sent>;
 
-    /// Passes on what the application reports of the request, where the client takes that
+    /// Passes on to the peer the error text that the application writes about the request, if the peer takes such text
     /// ([`Input::takes_errors`](crate::interface::Input)).
     fn write_errors(&self, py: Python<'_>, exchange: &Exchange, text: &[u8]);
 
-    /// Sends the head by itself, if the response has one that was not sent.
+    /// Sends the head alone, if the application has given one that has not been sent.
     fn send_head(&self, py: Python<'_>, exchange: &Exchange);
 
-    /// Reads from a request body that is passed on as it arrives, without waiting. An empty buffer asks what the next read
-    /// would give.
+    /// Reads from a request body that is passed on as it arrives, without waiting. With an empty buffer it returns the
+    /// kind of result that the next read would give.
     ///
     /// # Errors
     /// `RuntimeError` if this thread is in the server already.
     fn receive(&self, py: Python<'_>, exchange: &Exchange, buffer: &mut [u8]) -> PyResult<Received>;
 
-    /// Has the interface [wake](crate::interface::Interface::wake) `waiter`, once, when any of `awaited` is the case, or is
-    /// already. It takes the place of what was awaited before. False if the response is over.
+    /// Has the interface [wake](crate::interface::Interface::wake) `waiter` once, when any of `awaited` happens or has
+    /// happened already. This replaces the events awaited before. Returns false if the response is over.
     ///
     /// # Errors
     /// As [`receive`](Self::receive).
     fn wake_when(&self, py: Python<'_>, exchange: &Exchange, awaited: Awaited, waiter: Py<PyAny>) -> PyResult<bool>;
 
-    /// Accepts the WebSocket that the request asks for, with a subprotocol and header fields of the application's.
+    /// Accepts the WebSocket that the request asks for, with the subprotocol and header fields that the application
+    /// gives.
     ///
     /// # Errors
     /// `RuntimeError` if this thread is in the server already.
@@ -96,7 +99,8 @@ pub(crate) trait ExchangeHost: Send + Sync {
     /// As [`accept`](Self::accept).
     fn take_message(&self, py: Python<'_>, exchange: &Exchange) -> PyResult<Incoming<Message>>;
 
-    /// The same. If there is none yet, `waiter` is woken, once, when any of `awaited` is the case.
+    /// Takes the next message like [`take_message`](Self::take_message). If there is none yet, `waiter` is woken once,
+    /// when any of `awaited` happens.
     ///
     /// # Errors
     /// As [`accept`](Self::accept).
@@ -115,10 +119,10 @@ pub(crate) trait ExchangeHost: Send + Sync {
     fn send_message(&self, py: Python<'_>, exchange: &Exchange, message: &OutgoingMessage<'_>)
     -> PyResult<MessageSent>;
 
-    /// Takes the next message of an accepted WebSocket, and waits for it, at most so long.
+    /// Takes the next message of an accepted WebSocket. Waits for it at most for `timeout`.
     ///
     /// # Errors
-    /// As [`accept`](Self::accept); what ends the wait.
+    /// As [`accept`](Self::accept); the exception that ended the wait.
     fn receive_message(
         &self,
         py: Python<'_>,
@@ -126,7 +130,7 @@ pub(crate) trait ExchangeHost: Send + Sync {
         timeout: Option<Duration>,
     ) -> PyResult<Incoming<Message>>;
 
-    /// Sends a message on an accepted WebSocket, and waits until there is room for it, at most so long.
+    /// Sends a message on an accepted WebSocket. Waits until there is room for it, at most for `timeout`.
     ///
     /// # Errors
     /// As [`receive_message`](Self::receive_message).
@@ -138,7 +142,7 @@ pub(crate) trait ExchangeHost: Send + Sync {
         timeout: Option<Duration>,
     ) -> PyResult<MessageSent>;
 
-    /// Sends a message that is framed once for many, without waiting.
+    /// Sends, without waiting, a message that has been framed once for many recipients.
     ///
     /// # Errors
     /// As [`accept`](Self::accept).
@@ -150,7 +154,7 @@ pub(crate) trait ExchangeHost: Send + Sync {
     /// As [`accept`](Self::accept).
     fn close_websocket(&self, py: Python<'_>, exchange: &Exchange, code: CloseCode, reason: &str) -> PyResult<()>;
 
-    /// Why no message follows; `None` while the WebSocket is open.
+    /// Returns how the WebSocket ended, after which no message arrives; `None` while it is open.
     ///
     /// # Errors
     /// As [`accept`](Self::accept).
@@ -162,34 +166,34 @@ pub(crate) trait ExchangeHost: Send + Sync {
     /// As [`accept`](Self::accept).
     fn hijack(&self, py: Python<'_>, exchange: &Exchange) -> PyResult<Result<Hijacked, HijackRefusal>>;
 
-    /// The application has closed the socket that it was given.
+    /// Ends a hijack after the application has closed the socket that it was given.
     ///
     /// # Errors
     /// As [`accept`](Self::accept).
     fn end_hijack(&self, py: Python<'_>, id: HijackId) -> PyResult<()>;
 
-    /// A call that was suspended has come to its end.
+    /// Concludes a suspended call, which has ended with `result`.
     fn conclude(&self, py: Python<'_>, exchange: &Exchange, result: PyResult<()>);
 
-    /// The call that has this ticket and this key does not come to its end.
+    /// Cuts off the call with this ticket and this key, which will not end by itself.
     fn cut_off(&self, py: Python<'_>, ticket: Ticket, key: usize);
 }
 
-/// What takes the messages of a WebSocket. It is called by one thread at a time, by any.
+/// A handler of the messages of a WebSocket. Any thread may call it, one at a time.
 pub(crate) trait MessageHandler: Send + Sync {
-    /// The WebSocket is open.
+    /// Handles the opening of the WebSocket.
     ///
     /// # Errors
-    /// What the application has raised.
+    /// The exception that the application raised.
     fn open(&self, py: Python<'_>) -> PyResult<()>;
 
-    /// A message has come.
+    /// Handles a message.
     ///
     /// # Errors
     /// As [`open`](Self::open).
     fn message(&self, py: Python<'_>, message: Message) -> PyResult<()>;
 
-    /// No message follows. It is told once, whatever happened before.
+    /// Handles the end of the WebSocket, after which no message follows. Called once, whatever happened before.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -203,28 +207,29 @@ pub(crate) enum Part {
         file: File,
         offset: u64,
         length: u64,
-        /// The part is the whole body: one that is longer than the response declares ends there.
+        /// True if the file is the whole body. A file that is longer than the response declares is then cut at that
+        /// length.
         is_whole: bool,
     },
 }
 
-/// What follows a part of a response's body.
+/// The continuation of a response after a part of its body.
 #[derive(Clone, Copy)]
 pub(crate) enum End<'a> {
-    /// More of it.
+    /// More of the body follows.
     NotYet,
     /// The response is over.
     Here,
-    /// The response is over behind these trailers, which a client that takes none does not get.
+    /// The response ends with these trailers, which are not sent to a client that does not accept trailers.
     Trailers(&'a FieldLines),
 }
 
-/// What became of a part of a response.
+/// The outcome of sending a part of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// It has been sent, or will be.
+    /// The part has been sent, or will be.
     Done,
-    /// The same, and the client has not taken all of it: what is written now piles up.
+    /// The same, but the client has not read all of the output: further output accumulates.
     Full,
     /// The client has left.
     Gone,
@@ -232,39 +237,39 @@ pub(crate) enum Sent {
     Over,
 }
 
-/// What reading a request body has given.
+/// The result of reading a request body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Received {
-    /// So many bytes.
+    /// The number of bytes that have been read.
     Bytes(usize),
-    /// Nothing has arrived that was not read.
+    /// Everything that has arrived has been read, and more may arrive.
     Pending,
     /// The body is over.
     End,
     /// The client has left, or the response is over.
     Left,
-    /// The rest of the body will not come.
+    /// The rest of the body will not arrive.
     Broken,
 }
 
-/// What became of accepting a WebSocket.
+/// The outcome of accepting a WebSocket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Acceptance {
     Accepted,
     /// The client has left, or the request is answered.
     Gone,
-    /// The answer may not be as the application wants it.
+    /// The application's subprotocol or header fields are not allowed in the answer.
     Misused(AcceptMisuse),
 }
 
-/// What became of a message.
+/// The outcome of sending a message on a WebSocket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MessageSent {
-    /// It has been sent, or will be.
+    /// The message has been sent, or will be.
     Done,
-    /// The same, and the client has much to take.
+    /// The same, but the client has much output left to read.
     Full,
-    /// It has not: the client has much to take, and it may be sent again then.
+    /// The message has not been sent, because the client has much output left to read. It may be sent again later.
     Refused,
     /// The WebSocket is closed.
     Closed,
@@ -276,70 +281,73 @@ pub(crate) struct Exchange {
     state: Guarded<ExchangeState>,
 }
 
-/// What the application has said of one response, and where it is written.
+/// The state of one response: the head that the application has given, and the ticket with which the response is
+/// written.
 pub(super) struct ExchangeState {
     pub(super) draft: Draft,
-    /// Which of the engine's exchanges is answered; `None` once the response is over, and while it is suspended.
+    /// The ticket of the exchange in the engine; `None` while the response is suspended, and once it is over.
     pub(super) ticket: Option<Ticket>,
     /// The key of the call among [`Calls`](super::calls::Calls).
     pub(super) key: usize,
-    /// The head has been written.
+    /// True once the head has been written.
     pub(super) begun: bool,
-    /// The end has been written too, or given up: what another thread still writes would stand behind it.
+    /// True once the end has been written too, or given up: output of another thread would follow the end.
     pub(super) finished: bool,
-    /// From [`Exchange::open`] until the response is over.
+    /// True from [`Exchange::open`] until the response is over.
     is_open: bool,
-    /// What it has become in place of a response.
+    /// The WebSocket or the hijacked connection that the exchange has become in place of a response.
     pub(super) upgraded: Option<Upgraded>,
-    /// What takes its messages, until the host has it: the application's call has returned.
+    /// The handler of the WebSocket's messages, until the host takes it after the application's call has returned.
     pub(super) handler: Option<Box<dyn MessageHandler>>,
-    /// The status of the response that the application has made besides, which is not sent; 0: it has made none.
+    /// The status of a response that the application gave after the upgrade, and that is not sent; 0 if it gave none.
     pub(super) ignored_status: u16,
-    /// What `write` was not allowed to send, kept for the report: the application may swallow the exception.
+    /// The misuse for which `write` raised an exception. Kept for the report, because the application may swallow the
+    /// exception.
     pub(super) misuse: Option<Misuse>,
 }
 
-/// What an exchange has become whose request asks for a WebSocket.
+/// The kind of connection that the exchange of a request for a WebSocket has become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Upgraded {
-    /// A WebSocket of the engine's.
+    /// A WebSocket that the engine runs.
     WebSocket(WebSocketId),
     /// A connection on which the application speaks to the client itself.
     Hijacked,
 }
 
 impl ExchangeState {
-    /// The WebSocket that it has become.
+    /// Returns the WebSocket that the exchange has become, if it has.
     pub(super) fn websocket(&self) -> Option<WebSocketId> {
         if let Some(Upgraded::WebSocket(id)) = self.upgraded { Some(id) } else { None }
     }
 
-    /// The response is over: nothing that the application says counts any more, and its call is about to end. Called with
-    /// the engine locked, in which its key is valid until then.
+    /// Marks the response as over, and returns its ticket. Nothing that the application writes counts any more, and its
+    /// call is about to end. Called with the engine locked; the key is valid until the call ends.
     pub(super) fn take_ticket_for_good(&mut self) -> Option<Ticket> {
         self.is_open = false;
         self.ticket.take()
     }
 
-    /// The response has come to its end, and with it the call: its key belongs to another call now, or to none.
+    /// Returns true once the response is over. If the call has ended too, its key belongs to another call now, or to
+    /// none.
     pub(super) fn is_over(&self) -> bool {
         !self.is_open
     }
 }
 
-/// Why a response cannot be started now.
+/// The reason why a response cannot be started now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StartRefusal {
     /// The response is over.
     Over,
     /// Its head has been sent.
     Begun,
-    /// It has been started already, and the application did not say that it replaces that.
+    /// The response has been started already, and the application did not ask to replace its head.
     Again,
 }
 
 impl Exchange {
-    /// An exchange that is over, until the host [opens](Self::open) it.
+    /// Makes an exchange that is over until the host [opens](Self::open) it.
     pub(crate) fn new(host: Weak<dyn ExchangeHost>) -> Self {
         let state = ExchangeState {
             draft: Draft::default(),
@@ -356,21 +364,21 @@ impl Exchange {
         Self { host, state: Guarded::new(state) }
     }
 
-    /// Begins a response head: an empty draft, to be filled and [stored](Self::store_draft). `replaces`: the head that was
-    /// stored before may be replaced.
+    /// Begins a response head. Returns an empty draft, to be filled and [stored](Self::store_draft). `replaces`: a head
+    /// that was stored before may be replaced.
     pub(crate) fn take_draft(&self, py: Python<'_>, replaces: bool) -> Result<Draft, StartRefusal> {
         self.state.with(py, |state| {
             if state.upgraded.is_some() {
                 return Ok(Draft::default());
             }
             admit(state, replaces)?;
-            // An empty one may have room.
+            // The stored draft is empty, but may have memory allocated.
             Ok(if replaces { Draft::default() } else { std::mem::take(&mut state.draft) })
         })
     }
 
-    /// Stores the response head, and does `then` while the response is known not to be over. What was true when the draft
-    /// was taken may have changed since: filling it may have run code of the application's.
+    /// Stores the response head, and calls `then` while the response is known not to be over. Checks again whether the
+    /// response may be started, because filling the draft may have run code of the application.
     pub(crate) fn store_draft<R>(
         &self,
         py: Python<'_>,
@@ -390,8 +398,8 @@ impl Exchange {
         })
     }
 
-    /// Has the host give the messages of a WebSocket to `handler`, when the application's call has returned. False if it
-    /// has returned already, or there is no WebSocket.
+    /// Has the host give the messages of a WebSocket to `handler` after the application's call has returned. Returns
+    /// false if the call has returned already, if there is no WebSocket, or if it has a handler.
     pub(crate) fn set_handler(&self, py: Python<'_>, handler: Box<dyn MessageHandler>) -> bool {
         let rest = self.state.with(py, |state| {
             if state.websocket().is_none() || state.ticket.is_none() || state.handler.is_some() {
@@ -403,7 +411,7 @@ impl Exchange {
         rest.is_none()
     }
 
-    /// Whether the application has given the response a head.
+    /// Returns true once the application has given the response a head.
     pub(crate) fn is_started(&self, py: Python<'_>) -> bool {
         self.state.with(py, |state| !state.draft.is_empty())
     }
@@ -467,17 +475,17 @@ impl Exchange {
         self.host.upgrade().map_or(Ok(Acceptance::Gone), |host| host.accept(py, self, subprotocol, fields))
     }
 
-    /// Whether the response is over.
+    /// Returns true once the response is over.
     pub(crate) fn is_over(&self, py: Python<'_>) -> bool {
         self.state.with(py, |state| state.is_over())
     }
 
-    /// Whether it has become a WebSocket of the engine's.
+    /// Returns true once the exchange has become a WebSocket that the engine runs.
     pub(crate) fn is_websocket(&self, py: Python<'_>) -> bool {
         self.state.with(py, |state| state.websocket().is_some())
     }
 
-    /// Whether it has become a WebSocket, of the engine's or of the application's own.
+    /// Returns true once the exchange has become a WebSocket, which the engine or the application itself runs.
     pub(crate) fn is_upgraded(&self, py: Python<'_>) -> bool {
         self.state.with(py, |state| state.upgraded.is_some())
     }
@@ -555,12 +563,12 @@ impl Exchange {
         }
     }
 
-    /// Does something with the state. `act` calls nothing of Python's.
+    /// Calls `act` with the state. `act` must not call Python.
     pub(super) fn with<R>(&self, py: Python<'_>, act: impl FnOnce(&mut ExchangeState) -> R) -> R {
         self.state.with(py, act)
     }
 
-    /// The exchange is that of `ticket` from now on. The application does not know it yet.
+    /// Opens the exchange for the response of `ticket`. The application does not have the exchange yet.
     pub(super) fn open(&self, py: Python<'_>, ticket: Ticket, key: usize) {
         self.with(py, |state| {
             state.ticket = Some(ticket);
@@ -569,7 +577,7 @@ impl Exchange {
         });
     }
 
-    /// The response is over, and the exchange may be opened again.
+    /// Closes the exchange of a response that is over. The exchange may be opened again.
     pub(super) fn close(&self, py: Python<'_>) {
         let handler = self.with(py, |state| {
             state.is_open = false;
@@ -584,7 +592,7 @@ impl Exchange {
         drop(handler);
     }
 
-    /// Cuts off a response that has not come to its end, because code of ours has panicked.
+    /// Cuts off a response that has not ended, because code of the server has panicked.
     pub(super) fn abort(&self, py: Python<'_>) {
         let left = self.with(py, |state| state.take_ticket_for_good().map(|ticket| (ticket, state.key)));
         if let Some((ticket, key)) = left

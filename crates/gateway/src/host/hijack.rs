@@ -1,4 +1,5 @@
-//! Connections that the application has taken over: it speaks to the client itself, and the call ends the connection.
+//! Connections that the application has taken over. It speaks to the client itself, and the end of the call ends the
+//! connection.
 
 use super::app::{INFO, WARNING};
 use super::call::{is_greenlet_exit, subject};
@@ -16,7 +17,7 @@ use pyo3::prelude::*;
 impl<I: Interface> EngineState<I> {
     /// See [`ExchangeHost::hijack`](super::exchange::ExchangeHost::hijack).
     pub(super) fn hijack(&mut self, py: Python<'_>, exchange: &Exchange) -> Result<Hijacked, HijackRefusal> {
-        // It is put back before the engine is unlocked.
+        // The ticket is put back before the engine is unlocked.
         let ticket = exchange.with(py, |exchange| exchange.ticket.take()).ok_or(HijackRefusal::Over)?;
         let hijacked = self.engine.hijack(&ticket, clock::now(), WithGil::new(&mut self.app, py));
         exchange.with(py, |exchange| {
@@ -25,7 +26,7 @@ impl<I: Interface> EngineState<I> {
                 exchange.upgraded = Some(Upgraded::Hijacked);
                 exchange.begun = true;
                 exchange.draft.start_upgrade();
-                // It lasts as long as both sides want.
+                // The call lasts as long as both sides want.
                 self.calls.upgrade(exchange.key);
             }
         });
@@ -39,14 +40,15 @@ impl<I: Interface> EngineState<I> {
 }
 
 impl<I: Interface> Host<I> {
-    /// The call of a connection that it had taken over has come to its end. `ignores`: it has returned a body, which is not
-    /// sent. A failure ends the connection at once; otherwise the application may still wait for its client's last bytes.
+    /// Ends a call that had taken over its connection. `ignores`: the application has returned a body, which is not
+    /// sent. A failure ends the connection at once; otherwise the application may still wait for its client's last
+    /// bytes.
     pub(super) fn conclude_hijacked(&self, py: Python<'_>, call: InFlight<I>, result: PyResult<()>, ignores: bool) {
         let status = call.handles.exchange().with(py, |exchange| exchange.ignored_status);
         let progress = match result {
             // The server ends, and with it the greenlet.
             Err(error) if is_greenlet_exit(py, &error) => Progress::Cut,
-            // The client has left; and with this Werkzeug's server is told that a response is none.
+            // The client has left. Applications also raise this to tell Werkzeug's server that there is no response.
             Err(error) if error.is_instance_of::<PyConnectionError>(py) => Progress::Done,
             Err(error) => {
                 self.report_raised(py, &call, "on", error);

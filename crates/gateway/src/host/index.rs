@@ -3,12 +3,12 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Which engine of a server it is.
+/// The position of an engine among the engines of its server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EngineIndex {
-    /// Unlike that of any other engine in the process.
+    /// A number that no other engine in the process has.
     id: usize,
-    /// The engine among its server's, from 0, and how many those are.
+    /// The number of the engine in its server, from 0, and the number of engines in the server.
     pub(crate) index: usize,
     count: usize,
     /// The number, in the server, of the engine's first thread.
@@ -21,44 +21,45 @@ thread_local! {
 }
 
 impl EngineIndex {
-    /// That of the first of `count` engines; see [`Self::next`].
+    /// Returns the index of the first of `count` engines; see [`Self::next`].
     pub(crate) fn first(count: usize) -> Self {
         Self { id: new_id(), index: 0, count, first_worker: 0 }
     }
 
-    /// That of the next engine, after one with so many threads.
+    /// Returns the index of the next engine. This engine has `workers` threads.
     pub(crate) fn next(self, workers: usize) -> Self {
         Self { id: new_id(), index: self.index + 1, first_worker: self.first_worker + workers, ..self }
     }
 
-    /// The server has no other engine.
+    /// Returns true if the server has no other engine.
     pub(crate) fn is_alone(&self) -> bool {
         self.count == 1
     }
 
-    /// The number of this thread among the engine's, if it is one of them.
+    /// Returns the number of this thread among the engine's threads; `None` if it is not one of them.
     pub(crate) fn worker(&self) -> Option<usize> {
         WORKER.get().filter(|(id, _)| *id == self.id).map(|(_, worker)| worker)
     }
 
-    /// This thread is the engine's from now on, or no engine's.
+    /// Makes this thread the engine's thread `worker`, or with `None` a thread of no engine.
     pub(crate) fn set_worker(&self, worker: Option<usize>) {
         WORKER.set(worker.map(|worker| (self.id, worker)));
     }
 
-    /// The number, in the server, of a thread of the engine.
+    /// Returns the number in the server of the engine's thread `worker`.
     pub(crate) fn number_of_worker(&self, worker: usize) -> usize {
         self.first_worker + worker
     }
 
-    /// The number, in the server, of the engine's call `count`, from 1. Engines take turns.
+    /// Returns the number in the server of the engine's call `count`. Both count from 1, and the numbers of the engines
+    /// alternate.
     pub(super) fn number(&self, count: u64) -> u64 {
         (count - 1) * self.count as u64 + self.index as u64 + 1
     }
 
-    /// Which of so many engines the call with this number is of.
+    /// Returns the index of the engine, among `engines`, to which the call with this number belongs.
     pub(crate) fn engine_of(number: u64, engines: usize) -> usize {
-        // A remainder is smaller than what one divides by, which is a usize.
+        // A remainder is smaller than the divisor, which is a usize.
         usize::try_from(number.saturating_sub(1) % engines as u64).unwrap_or(0)
     }
 }

@@ -1,4 +1,4 @@
-//! What a thread, or the loop that hosts the engine, runs for the application.
+//! The jobs that a thread, or the loop that hosts the engine, runs for the application.
 
 use super::calls::{Calls, Ended};
 use super::exchange::MessageHandler;
@@ -15,9 +15,9 @@ use std::fmt;
 use std::ops::Deref;
 use wire::message::{Draft, Misuse};
 
-/// A request whose head is here.
+/// A request whose head has arrived.
 pub(crate) struct Request {
-    /// What the application will be given; `None` if memory was short.
+    /// The object that the application will be given; `None` if memory was short.
     pub(super) object: Option<RequestObject>,
     pub(super) route: Route,
     pub(super) body: RequestBody,
@@ -28,27 +28,28 @@ pub(crate) struct Request {
     /// The route to be recorded, while routes are recorded or refused.
     pub(super) recorded: Option<Box<quarantine::Route>>,
     pub(super) entry: Option<Box<Entry>>,
-    /// Since when it waits in the queue, or has, if the time is taken.
+    /// The time at which the request entered the queue, if it is measured.
     pub(super) queued_at: Option<Moment>,
-    /// As many calls as may ran already when this one began, or its route is in quarantine: it is answered with 503.
+    /// True if the maximum number of calls ran already when this one began, or if its route is in quarantine: the
+    /// request is answered with 503.
     pub(super) is_refused: bool,
 }
 
-/// Something to be run for the application.
+/// A unit of work to be run for the application.
 pub(crate) enum Job<I: Interface> {
-    /// A request; `key`: of the call that has begun, `None` if memory was short.
+    /// A request. `key` is the key of the call that has begun; `None` if memory was short.
     Call { ticket: Ticket, request: Request, key: Option<usize> },
-    /// A response that may go on.
+    /// A response that may continue.
     Resume(Ticket, Resumable<I>),
-    /// A response that cannot go on.
+    /// A response that cannot continue.
     Abandon(Resumable<I>),
 }
 
 /// A response that was given back to the engine.
 pub(crate) enum Resumable<I: Interface> {
-    /// It goes on when its client has taken what was written.
+    /// A response that goes on when its client has read the output.
     Stream(Box<Stream<I>>),
-    /// It goes on when a message has come.
+    /// A WebSocket that goes on when a message has arrived.
     Listening(Box<Listening<I>>),
 }
 
@@ -60,7 +61,7 @@ impl<I: Interface> Resumable<I> {
         }
     }
 
-    /// Whether a thread beside the loop that hosts the engine has to run it.
+    /// Returns true if a thread beside the loop that hosts the engine has to run the response.
     fn is_threaded(&self) -> bool {
         match self {
             Resumable::Stream(stream) => stream.worker.is_some(),
@@ -68,7 +69,7 @@ impl<I: Interface> Resumable<I> {
         }
     }
 
-    /// The thread that it belongs to.
+    /// Returns the thread to which the response belongs.
     fn worker(&self) -> Option<usize> {
         match self {
             Resumable::Stream(stream) => stream.worker,
@@ -77,30 +78,30 @@ impl<I: Interface> Resumable<I> {
     }
 }
 
-/// A WebSocket whose messages are work, as requests are: each is given to the application's handler by any thread, one at a
-/// time. Between them this lies in the engine, and no thread has it.
+/// A WebSocket whose messages are handled like requests: any thread may give a message to the application's handler,
+/// one at a time. Between messages the engine holds this, and no thread does.
 pub(crate) struct Listening<I: Interface> {
     pub(super) call: InFlight<I>,
     pub(super) handler: Box<dyn MessageHandler>,
     pub(super) rules: MessageRules,
-    /// The number of the call. Each message has one of its own.
+    /// The number of the call. Each message has a number of its own.
     pub(super) number: u64,
-    /// It began in a thread, so any thread may go on with it, but no loop that hosts the engine.
+    /// True if the call began in a thread: any thread may go on with it, but not the loop that hosts the engine.
     pub(super) is_threaded: bool,
-    /// The handler has raised: it gets no message any more, only the end.
+    /// True once the handler has failed: it gets no more messages, only the end.
     pub(super) has_failed: bool,
 }
 
-/// What holds for each message that a handler is given.
+/// The settings for each message that a handler is given.
 #[derive(Clone, Copy)]
 pub(super) struct MessageRules {
-    /// How long the handler may take.
+    /// The time limit of the handler for one message.
     pub(super) limit: Limit,
     pub(super) route_key: Option<RouteKey>,
 }
 
 impl<I: Interface> Job<I> {
-    /// The thread that has to run it: a response body stays where it was made.
+    /// Returns the thread that has to run the job: a response body stays in the thread that made it.
     pub(super) fn worker(&self) -> Option<usize> {
         match self {
             Job::Call { .. } => None,
@@ -108,7 +109,7 @@ impl<I: Interface> Job<I> {
         }
     }
 
-    /// Whether a thread beside the loop that hosts the engine has to run it.
+    /// Returns true if a thread beside the loop that hosts the engine has to run the job.
     pub(super) fn is_threaded(&self) -> bool {
         match self {
             Job::Call { request, .. } => request.route.is_threaded,
@@ -116,7 +117,8 @@ impl<I: Interface> Job<I> {
         }
     }
 
-    /// What it has in common with others, if anything is known of it. Of a response that goes on nothing is.
+    /// Returns the key of the job's route, which similar jobs share, if it is known. It is unknown for a response that
+    /// goes on.
     pub(super) fn route_key(&self) -> Option<RouteKey> {
         match self {
             Job::Call { request, .. } => request.route_key,
@@ -125,7 +127,7 @@ impl<I: Interface> Job<I> {
         }
     }
 
-    /// The key of the call that it begins, if it begins one.
+    /// Returns the key of the call that the job begins, if it begins one.
     pub(super) fn beginning(&self) -> Option<usize> {
         match self {
             Job::Call { key, .. } => *key,
@@ -133,7 +135,7 @@ impl<I: Interface> Job<I> {
         }
     }
 
-    /// The number of its call.
+    /// Returns the number of the job's call; 0 if there is none.
     pub(super) fn number(&self, calls: &Calls) -> u64 {
         match self {
             Job::Call { key, .. } => key.map_or(0, |key| calls.number(key)),
@@ -144,18 +146,18 @@ impl<I: Interface> Job<I> {
 
 /// A call of the application, while its response is written.
 pub(crate) struct InFlight<I: Interface> {
-    /// Its key among [`Calls`].
+    /// The key of the call in [`Calls`].
     pub(super) key: usize,
-    /// What the application was given.
+    /// The object that the application was given.
     pub(super) request: RequestObject,
     pub(super) handles: OpenHandles<I>,
-    /// The input, where it has to be closed: it holds a file.
+    /// The input, if it has to be closed because it holds a file.
     pub(super) spooled: Option<Object>,
-    /// The input passes the body on as it arrives.
+    /// True if the input passes the body on as it arrives.
     pub(super) is_arriving: bool,
 }
 
-/// The handles of a response that is not over. To drop them is to cut the response off: code of ours has panicked.
+/// The handles of a response that is not over. Dropping them cuts the response off: code of the server has panicked.
 pub(crate) struct OpenHandles<I: Interface>(Option<I::Handles>);
 
 impl<I: Interface> OpenHandles<I> {
@@ -164,7 +166,7 @@ impl<I: Interface> OpenHandles<I> {
         Self(Some(handles))
     }
 
-    /// The response is over.
+    /// Closes the handles of a response that is over.
     pub(super) fn close(mut self, py: Python<'_>) -> I::Handles {
         let handles = self.0.take().expect("handles are closed once");
         handles.exchange().close(py);
@@ -190,38 +192,38 @@ impl<I: Interface> Drop for OpenHandles<I> {
 
 /// A response that is produced part by part.
 ///
-/// The application is asked for its next part only when the client has taken the one before, so a slow client holds one
-/// part, not the response, and no thread: meanwhile the stream lies in the engine. It goes on in the thread where it
-/// began, because that is where the application keeps what it needs.
+/// The server requests the next part from the application only after the client has read the part before. So a slow
+/// client holds one part, not the response, and no thread: meanwhile the engine holds the stream. The stream goes on in
+/// the thread in which it began, because the application keeps its own data in that thread.
 pub(crate) struct Stream<I: Interface> {
     pub(super) call: InFlight<I>,
     pub(super) body: I::Body,
     pub(super) body_bytes: u64,
     /// A part that was taken from the body and not written.
     pub(super) first: Option<Chunk>,
-    /// The thread that it belongs to; `None` where a loop hosts the engine.
+    /// The thread to which the stream belongs; `None` in a loop that hosts the engine.
     pub(super) worker: Option<usize>,
 }
 
-/// A call whose response is one block: what is left to be done with it.
+/// A call whose response is one block, and the work that is left.
 pub(crate) struct Ending<I: Interface> {
     pub(super) call: InFlight<I>,
     pub(super) rest: Rest,
 }
 
 pub(super) enum Rest {
-    /// To be written, with the engine locked.
+    /// The block is to be written, with the engine locked.
     Write(Chunk),
-    /// It has been. What the call held is to be released.
+    /// The block has been written. The objects that the call held are to be released.
     Release(Ended),
-    /// It could not be. Boxed, because an exception is the largest of what an ending may hold, and the rarest: an ending
-    /// is moved for each request.
+    /// The block could not be written. Boxed, because a failure is the largest and the rarest value that an ending may
+    /// hold: an ending is moved for each request.
     Fail(Box<Failure>),
-    /// It is being written. What is left so has panicked.
+    /// The block is being written. An ending that is left so has panicked.
     InProgress,
 }
 
-/// Why a response could not be as the application wanted it.
+/// The reason why a response could not be sent as the application wanted.
 pub(super) enum Failure {
     Raised(PyErr),
     Mismatched(Mismatch),
@@ -232,12 +234,12 @@ pub(super) enum Failure {
 pub(super) struct Mismatch {
     misuse: Misuse,
     declared: Option<u64>,
-    /// What the application offered as the body, as far as it came to that.
+    /// The number of bytes of the body that the application had offered so far.
     offered: u64,
 }
 
 impl Mismatch {
-    /// A body of which nothing is known but that it is too short.
+    /// A body of which nothing is known except that it is too short.
     pub(super) const UNKNOWN: Self = Self { misuse: Misuse::BodyTooShort, declared: None, offered: 0 };
 
     pub(super) fn of(misuse: Misuse, draft: &Draft, offered: u64) -> Self {

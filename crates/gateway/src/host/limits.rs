@@ -1,15 +1,15 @@
-//! How long calls may take. No Python here.
+//! Time limits of calls. No Python here.
 
 use std::time::Duration;
 
-/// How long a request may take, by its path.
+/// The time limits of requests, by path.
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
-    /// For paths that no prefix below fits; `None`: as long as it takes.
+    /// The limit for paths that no prefix below fits.
     default: Limit,
-    /// Prefixes of whole segments, the longest first.
+    /// The limits for path prefixes of whole segments, the longest prefix first.
     prefixes: Vec<(Box<[u8]>, Limit)>,
-    /// The shortest of all.
+    /// The shortest of all limits; `None` if there is none.
     shortest: Option<Duration>,
 }
 
@@ -24,29 +24,29 @@ impl Limits {
         Self { default: default.into(), prefixes, shortest }
     }
 
-    /// The limit of a request for `path`, as it stands in the request line.
+    /// Returns the limit of a request for `path`, given as in the request line.
     pub(crate) fn of(&self, path: &[u8]) -> Limit {
         let fits = |prefix: &[u8]| path.strip_prefix(prefix).is_some_and(|rest| matches!(rest, [] | [b'/', ..]));
         self.prefixes.iter().find(|(prefix, _)| fits(prefix)).map_or(self.default, |(_, limit)| *limit)
     }
 
-    /// The shortest limit that any request has; `None` if none has one.
+    /// Returns the shortest limit that any request has; `None` if there is no limit.
     pub(crate) fn shortest(&self) -> Option<Duration> {
         self.shortest
     }
 }
 
-/// Nanoseconds: what every request has is kept small.
+/// Nanoseconds, in one integer to keep the data of each request small.
 pub(super) type Nanos = u64;
 
-/// No limit, or not running: a moment that never comes.
+/// A time that is never reached: no limit, or not running.
 pub(super) const NEVER: Nanos = Nanos::MAX;
 
 pub(super) fn nanos(duration: Duration) -> Nanos {
     Nanos::try_from(duration.as_nanos()).unwrap_or(NEVER)
 }
 
-/// How long a request may take.
+/// The time limit of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limit(pub(super) Nanos);
 

@@ -1,5 +1,5 @@
-//! WebSockets whose messages are work, as requests are. The application has given a handler; its call has returned, and the
-//! engine has the call ([`Progress::Listening`]) until a message, or the end, is there.
+//! WebSockets whose messages are handled like requests. The application has given a handler, and its call has returned.
+//! The engine holds the call ([`Progress::Listening`]) until a message, or the end, arrives.
 //!
 //! ```text
 //!   call ─ returns ─▶ open ─▶ given back ── a message ──▶ message ─▶ given back …
@@ -7,7 +7,8 @@
 //!                                  └─ its connection is gone ─▶ close ─▶ over
 //! ```
 //!
-//! Any thread runs it, one at a time; each time it is a call of its own, with a number, a deadline and an age.
+//! Any thread may run the handler, one at a time. Each run counts as a call of its own, with a number, a deadline and
+//! an age.
 
 use super::app::{INFO, WARNING};
 use super::call::{release_call, subject};
@@ -28,8 +29,8 @@ impl<I: Interface> Host<I> {
         call.handles.exchange().is_upgraded(py)
     }
 
-    /// The application has returned from the call of a request that asks for a WebSocket. If it has accepted, what it has
-    /// returned is ignored.
+    /// Handles the application's answer to a request for a WebSocket. If the application has accepted, its answer is
+    /// ignored.
     pub(super) fn answer_upgrade(
         &self,
         py: Python<'_>,
@@ -52,7 +53,8 @@ impl<I: Interface> Host<I> {
         None
     }
 
-    /// The application may accept while its response is iterated over: then what it yields is ignored.
+    /// Sends a response. If the application accepts while its response is iterated over, the parts that it yields are
+    /// ignored.
     fn respond_or_ignore(
         &self,
         py: Python<'_>,
@@ -94,7 +96,7 @@ impl<I: Interface> Host<I> {
         }
     }
 
-    /// The application has accepted, and returned. `ignores`: what it has returned is not empty.
+    /// Goes on after the application has accepted and returned. `ignores`: the body that it returned is not empty.
     fn conclude_upgrade(&self, py: Python<'_>, call: InFlight<I>, ignores: bool, rules: MessageRules) {
         let exchange = call.handles.exchange();
         if !exchange.is_websocket(py) {
@@ -135,7 +137,7 @@ impl<I: Interface> Host<I> {
         debug_assert!(closed.is_ok(), "a call does not run while the engine is locked");
     }
 
-    /// There is no thread for a message: the client is to connect again later.
+    /// Closes a WebSocket with 1013, because there is no thread for a message: the client should connect again later.
     pub(super) fn close_overloaded(&self, py: Python<'_>, listening: &mut Listening<I>) {
         let exchange = listening.call.handles.exchange();
         let closed = self.with_waking(py, |state| {
@@ -167,7 +169,7 @@ impl<I: Interface> Host<I> {
         self.go_on(py, listening);
     }
 
-    /// A message, or the end, is there.
+    /// Handles a message, or the end, that has arrived.
     pub(super) fn handle_message(&self, py: Python<'_>, mut listening: Box<Listening<I>>, ticket: Ticket) {
         let taken = self.with(py, |state| {
             state.engine.switch_stage(&ticket, Stage::App);
@@ -182,7 +184,7 @@ impl<I: Interface> Host<I> {
         }
     }
 
-    /// Has the handler take the next message. False: none follows, and the handler has been told.
+    /// Has the handler take the next message. Returns false if the WebSocket has ended, after the handler got the end.
     fn handle_next(&self, py: Python<'_>, listening: &mut Listening<I>) -> bool {
         let waiter = self.hooks.waiter.as_ref().and_then(|make_waiter| make_waiter.call0(py).ok());
         let incoming = self.with(py, |state| {
@@ -207,8 +209,8 @@ impl<I: Interface> Host<I> {
         }
     }
 
-    /// A message has been handled. Where no other can come, what is left is handled at once, because the connection may be
-    /// gone soon; otherwise the engine has it until there is a message.
+    /// Goes on after a message has been handled. If no other can arrive, handles the remaining messages at once,
+    /// because the connection may be gone soon. Otherwise gives the WebSocket to the engine until there is a message.
     fn go_on(&self, py: Python<'_>, mut listening: Box<Listening<I>>) {
         let has_ended = |listening: &Listening<I>| {
             let exchange = listening.call.handles.exchange();
@@ -222,13 +224,13 @@ impl<I: Interface> Host<I> {
         self.listen(py, listening);
     }
 
-    /// The handler has been told of the end.
+    /// Ends the call after the handler got the end.
     fn end_listening(&self, py: Python<'_>, listening: Listening<I>) {
         let call = self.renumber(py, listening);
         self.end(py, call, Progress::Done);
     }
 
-    /// Reports what the handler has raised, and closes the WebSocket then.
+    /// Reports an exception that the handler raised, and closes the WebSocket then.
     fn note_result(&self, py: Python<'_>, listening: &mut Listening<I>, result: PyResult<()>) {
         let Err(error) = result else { return };
         let call = &listening.call;
@@ -237,7 +239,7 @@ impl<I: Interface> Host<I> {
             self.with(py, |state| state.websocket_state(py, exchange).0.is_some()).unwrap_or(false)
         };
         if I::says_websocket_is_closed(py, &error) && has_ended() {
-            // It need not be caught: the end follows.
+            // The handler need not catch this exception: the end follows.
             return;
         }
         if self.is_timeout(py, &error) {
@@ -251,7 +253,7 @@ impl<I: Interface> Host<I> {
         listening.has_failed = true;
     }
 
-    /// Gives it back to the engine until there is a message.
+    /// Gives the WebSocket back to the engine until there is a message.
     fn listen(&self, py: Python<'_>, listening: Box<Listening<I>>) {
         let key = listening.call.key;
         let listened = self.with(py, |state| {
@@ -277,7 +279,7 @@ impl<I: Interface> Host<I> {
         }
     }
 
-    /// Lets the handler go. Returns the call, under the number that it began with.
+    /// Drops the handler. Returns the call, with the number with which it began.
     fn renumber(&self, py: Python<'_>, listening: Listening<I>) -> InFlight<I> {
         let Listening { call, handler, number, .. } = listening;
         drop(handler);
@@ -286,7 +288,7 @@ impl<I: Interface> Host<I> {
         call
     }
 
-    /// Its connection is gone: the handler is told.
+    /// Ends a WebSocket whose connection is gone: the handler gets the end.
     pub(super) fn abandon_listening(&self, py: Python<'_>, listening: Box<Listening<I>>) {
         let key = listening.call.key;
         let has_expired = self.with(py, |state| {

@@ -1,22 +1,22 @@
-//! The host of an application: an engine with its threads or its loop, the calls and their deadlines, and what is reported
+//! The host of an application: an engine with its threads or its loop, the calls and their deadlines, and the reports
 //! of them. It is generic over the [`Interface`](crate::interface::Interface) that calls the application.
 //!
 //! ```text
 //!   engines    all engines of a server
 //!   control    stop, drain, reopen logs; reports    ┐
-//!   listening  WebSockets whose messages are work   ├ what a Host does
+//!   listening  WebSockets whose messages are work   ├ the work of a Host
 //!   hijack     connections that are the application's │
 //!   call       one call, to the end of its response │
 //!   suspended  calls that go on beside others      │
 //!   websockets exchanges that become WebSockets     │
 //!   waiting    reads, writes and waits of exchanges ┘
 //!   threads    Host: one engine as its threads see it
-//!   state      what the engine's lock guards
+//!   state      the state that the engine's lock guards
 //!   app        the host's state that the engine calls
-//!   job        what there is to be run              ┐
+//!   job        the jobs to be run                   ┐
 //!   calls      the calls that have not ended        │
 //!   exchange   one request and its response         ├ on their own
-//!   shared     what the engines of a server share   │
+//!   shared     data shared by a server's engines    │
 //!   index, limits, sleepers                         ┘
 //! ```
 //!

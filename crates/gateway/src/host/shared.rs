@@ -1,4 +1,4 @@
-//! What the engines of one server share, and what is asked of them.
+//! The data that the engines of one server share, and the requests to them.
 
 use engine::{EngineSocket, Socket as _};
 use pyo3::exceptions::{PyBaseException, PyRuntimeError};
@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-/// What the engines of one server share. `H` is what is made of one engine.
+/// The data that the engines of one server share. `H` is the host of one engine.
 pub(crate) struct ServerShared<H> {
     hosts: OnceLock<Box<[Weak<H>]>>,
     /// An exception that ends the server.
     failure: Mutex<Option<Py<PyBaseException>>>,
-    /// The server has ended; the thread that watches deadlines is told.
+    /// True once the server has ended. The thread that watches deadlines waits for this.
     ended: Mutex<bool>,
     end: Condvar,
 }
@@ -26,7 +26,7 @@ impl<H> Default for ServerShared<H> {
 }
 
 impl<H: Send + Sync> ServerShared<H> {
-    /// These are all of them. Called once.
+    /// Sets the hosts of all engines. Called once.
     pub(super) fn connect(&self, hosts: &[Arc<H>]) {
         self.hosts.set(hosts.iter().map(Arc::downgrade).collect()).ok();
     }
@@ -35,7 +35,7 @@ impl<H: Send + Sync> ServerShared<H> {
         self.hosts.get().into_iter().flatten().filter_map(Weak::upgrade)
     }
 
-    /// The server has ended.
+    /// Marks the server as ended.
     pub(super) fn end(&self) {
         *lock(&self.ended) = true;
         self.end.notify_all();
@@ -45,7 +45,7 @@ impl<H: Send + Sync> ServerShared<H> {
         *lock(&self.ended)
     }
 
-    /// Waits, detached, for `timeout` or until the server has ended; whether it has.
+    /// Waits, detached, for `timeout` or until the server has ended. Returns true if it has ended.
     pub(super) fn wait_for_end(&self, py: Python<'_>, timeout: Option<Duration>) -> bool {
         py.detach(|| {
             let ended = lock(&self.ended);
@@ -59,7 +59,7 @@ impl<H: Send + Sync> ServerShared<H> {
         })
     }
 
-    /// What has ended the server, if something has.
+    /// Returns the exception that has ended the server, if there is one.
     pub(super) fn failure(&self, py: Python<'_>) -> Option<PyErr> {
         let failure = lock(&self.failure).as_ref().map(|failure| failure.clone_ref(py));
         failure.map(|failure| PyErr::from_value(failure.into_bound(py).into_any()))
@@ -84,14 +84,14 @@ impl<H: Send + Sync> ServerShared<H> {
     }
 }
 
-/// What Python lends to a server.
+/// The Python objects that a server uses.
 pub(crate) struct Hooks {
-    /// Starts a thread that calls `work(index)`.
+    /// A function that starts a thread, which calls `work(index)`.
     pub(crate) spawn: Option<Py<PyAny>>,
-    /// Makes something that a greenlet can wait with, and waits with it.
+    /// A function that makes an object with which a greenlet can wait, and a function that waits with it.
     pub(crate) waiter: Option<Py<PyAny>>,
     pub(crate) wait: Option<Py<PyAny>>,
-    /// What is raised in a call that has missed its deadline.
+    /// The exception that is raised in a call that has missed its deadline.
     pub(crate) timeout_exception: Option<Py<PyAny>>,
 }
 
@@ -107,7 +107,7 @@ impl Hooks {
     }
 }
 
-/// What other threads and signal handlers have requested and no thread has done yet.
+/// The requests of other threads and signal handlers that no thread has carried out yet.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Control {
     pub(super) stop: Option<Stop>,
@@ -116,7 +116,7 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// Both.
+    /// Adds the requests of `other`.
     pub(super) fn add(&mut self, other: Self) {
         self.stop = other.stop.map(|stop| stop.and(self.stop)).or(self.stop);
         self.drain |= other.drain;
@@ -124,8 +124,8 @@ impl Control {
     }
 }
 
-/// Stop: cut what is left after `limit`, if there is one, and wait for so long as `grace` for idle connections to send one
-/// more request.
+/// A request to stop: to cut the remaining connections after `limit`, if there is one, and to wait for `grace` until
+/// idle connections send one more request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stop {
     pub(crate) limit: Option<Duration>,
@@ -133,17 +133,17 @@ pub(crate) struct Stop {
 }
 
 impl Stop {
-    /// At once.
+    /// The request to stop at once.
     pub(super) const NOW: Self = Self { limit: Some(Duration::ZERO), grace: Duration::ZERO };
 
-    /// As both say: what has been set can only become shorter.
+    /// Combines two requests: a time that has been set can only become shorter.
     pub(super) fn and(self, other: Option<Self>) -> Self {
         let Some(other) = other else { return self };
         Self { limit: self.limit.into_iter().chain(other.limit).min(), grace: self.grace.min(other.grace) }
     }
 }
 
-/// Why a worker is to be replaced.
+/// The reason why a worker is to be replaced.
 #[derive(Clone, Copy)]
 pub(super) enum Reason {
     /// A call does not end after its deadline.
@@ -152,7 +152,7 @@ pub(super) enum Reason {
     Broken,
 }
 
-/// Asks the supervisor for a successor of this worker, without Python.
+/// The means to ask the supervisor for a successor of this worker, without Python.
 pub(crate) struct Replacement {
     channel: EngineSocket,
     messages: [Box<[u8]>; 2],
@@ -160,32 +160,32 @@ pub(crate) struct Replacement {
 }
 
 impl Replacement {
-    /// `stuck` or `broken` is sent on `channel`, which does not block.
+    /// Makes a [`Replacement`] that sends `stuck` or `broken` on `channel`, which does not block.
     pub(crate) fn new(channel: OwnedFd, stuck: &[u8], broken: &[u8]) -> Self {
         Self { channel: channel.into(), messages: [stuck.into(), broken.into()], is_requested: AtomicBool::new(false) }
     }
 
     pub(super) fn request(&self, reason: Reason) {
         if !self.is_requested.swap(true, Ordering::Relaxed) {
-            // Where the supervisor has ended, the end of the channel tells the worker.
+            // If the supervisor has ended, the worker learns that from the end of the channel.
             self.channel.send(&[IoSlice::new(&self.messages[reason as usize])], false).ok();
         }
     }
 }
 
-/// What waits in the middle of a call.
+/// A waiter in the middle of a call.
 pub(crate) enum Waiter {
     /// A thread of the engine.
     Worker(usize),
-    /// What the loop that hosts the engine waits with.
+    /// An object with which the loop that hosts the engine waits.
     Hosted(Py<PyAny>),
     /// Another thread, of the application's.
     Thread(Arc<Bell>),
-    /// All that wait for the WebSocket with this serial number.
+    /// All sleepers of the WebSocket with this serial number.
     WebSocket(u64),
 }
 
-/// What a thread that is not the server's waits with.
+/// A signal for which a thread that is not the server's waits.
 #[derive(Default)]
 pub(crate) struct Bell {
     has_rung: Mutex<bool>,
@@ -198,7 +198,7 @@ impl Bell {
         self.rung.notify_all();
     }
 
-    /// Waits, without the GIL, until it rings, at most so long.
+    /// Waits, without the GIL, until the bell rings, at most for `timeout`.
     pub(super) fn wait(&self, timeout: Option<Duration>) {
         let mut has_rung = lock(&self.has_rung);
         match timeout {
@@ -214,8 +214,9 @@ impl Bell {
     }
 }
 
-/// This thread cannot use the engine. It holds the lock already: something that the interpreter ran by itself meanwhile,
-/// such as a finalizer, came back to the server. Or this process is a child that the application has forked.
+/// The error that this thread cannot use the engine. Either the thread holds the lock already, because code that the
+/// interpreter ran by itself meanwhile, such as a finalizer, called the server. Or this process is a child that the
+/// application has forked.
 #[derive(Debug)]
 pub(crate) struct Reentered;
 
@@ -227,7 +228,8 @@ impl From<Reentered> for PyErr {
     }
 }
 
-/// No thread panics while it has one of these locks, and the data are whole at every moment.
+/// Locks `mutex`, even if it is poisoned: no thread panics while it holds one of these locks, and the data are
+/// consistent at every moment.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,14 +1,15 @@
 //! Threads and greenlets that wait for events of WebSockets.
 //!
-//! The engine keeps one waiter for a WebSocket. Here are those for which that one stands: the call that receives, and any
-//! threads that wait for room to send. When something happens all of them are woken, and look what it was.
+//! The engine keeps one waiter for a WebSocket. This waiter represents several sleepers, which are kept here: the call
+//! that receives, and any threads that wait for room to send. When something happens all of them are woken, and each
+//! checks whether its event has happened.
 
 use super::shared::Waiter;
 use engine::Awaited;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-/// Names a sleeper: the serial number of its WebSocket, and its own number.
+/// The key of a sleeper: the serial number of its WebSocket, and its own number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SleeperKey {
     serial: u64,
@@ -25,17 +26,17 @@ struct Sleeper {
 /// See the module.
 #[derive(Default)]
 pub(super) struct Sleepers {
-    /// By the serial numbers of their WebSockets.
+    /// The sleepers, by the serial numbers of their WebSockets.
     of_websockets: HashMap<u64, Vec<Sleeper>>,
-    /// Those that wait until a moment, with the serial numbers.
+    /// The sleepers with a timeout, by its end and their numbers, with the serial numbers of their WebSockets.
     alarms: BTreeMap<(Duration, u64), u64>,
-    /// How many there have been.
+    /// The number of sleepers that have been added.
     count: u64,
 }
 
 impl Sleepers {
-    /// Adds one, which waits until a moment of the monotonic clock at most. Returns its key, and what all of its WebSocket
-    /// wait for.
+    /// Adds a sleeper, which waits at most until the time `until` of the monotonic clock. Returns its key, and the
+    /// events for which all sleepers of its WebSocket wait.
     pub(super) fn add(
         &mut self,
         serial: u64,
@@ -54,7 +55,7 @@ impl Sleepers {
         (SleeperKey { serial, number }, all)
     }
 
-    /// Removes one, if it was not woken. The waiter is to be dropped when the engine is unlocked.
+    /// Removes a sleeper, if it was not woken. The waiter is to be dropped when the engine is unlocked.
     pub(super) fn remove(&mut self, key: SleeperKey) -> Option<Waiter> {
         let sleepers = self.of_websockets.get_mut(&key.serial)?;
         let at = sleepers.iter().position(|sleeper| sleeper.number == key.number)?;
@@ -66,7 +67,7 @@ impl Sleepers {
         Some(sleeper.waiter)
     }
 
-    /// Takes those of a WebSocket, which are to be woken.
+    /// Removes the sleepers of a WebSocket. Returns their waiters, which are to be woken.
     pub(super) fn take(&mut self, serial: u64) -> Vec<Waiter> {
         let sleepers = self.of_websockets.remove(&serial).unwrap_or_default();
         for sleeper in &sleepers {
@@ -75,7 +76,7 @@ impl Sleepers {
         sleepers.into_iter().map(|sleeper| sleeper.waiter).collect()
     }
 
-    /// Takes those whose time is up.
+    /// Removes the sleepers whose timeout has passed. Returns their waiters.
     pub(super) fn take_late(&mut self, now: Duration) -> Vec<Waiter> {
         let mut late = Vec::new();
         while let Some((&(until, number), &serial)) = self.alarms.first_key_value()
@@ -86,7 +87,7 @@ impl Sleepers {
         late
     }
 
-    /// When the time of the first one is up.
+    /// Returns the time at which the first timeout ends.
     #[inline]
     pub(super) fn due(&self) -> Option<Duration> {
         self.alarms.first_key_value().map(|(&(until, _), _)| until)

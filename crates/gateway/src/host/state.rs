@@ -1,4 +1,4 @@
-//! What the engine's lock guards: the engine, the host's state that it calls, and the calls.
+//! The state that the engine's lock guards: the engine, the host's state that the engine calls, and the calls.
 
 use super::app::AppState;
 use super::calls::{Calls, Ended, Late};
@@ -21,11 +21,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use wire::message::Draft;
 
-/// An expired call that has kept all threads from polling the engine for so long, although the poller was woken, blocks it:
-/// the call holds the GIL, or the only thread, or the loop that hosts the engine.
+/// The time after which an expired call counts as blocking the engine, if no thread has polled the engine meanwhile
+/// although the poller was woken. Such a call holds the GIL, or the only thread, or the loop that hosts the engine.
 const BLOCKED_AFTER: Duration = Duration::from_secs(2);
 
-/// The engine as a host of `I` has it.
+/// The engine of a host with the interface `I`.
 pub(crate) type HostEngine<I> = Engine<WithGil<AppState<I>>>;
 
 /// See the module.
@@ -35,43 +35,43 @@ pub(super) struct EngineState<I: Interface> {
     pub(super) calls: Calls,
     pub(super) engine_index: EngineIndex,
     pub(super) clock: Clock,
-    /// Room for what the poller reports.
+    /// A buffer for the events that the poller reports.
     pub(super) ready: Vec<Readiness>,
-    /// The poller has found ready what is watched beside the engine's descriptors.
+    /// True if the descriptor that is watched beside the engine's own is ready.
     pub(super) is_beside_ready: bool,
     pub(super) waker: Waker,
-    /// The poller has failed: nothing can go on.
+    /// The error with which the poller has failed: nothing can go on.
     pub(super) broken: Option<io::Error>,
     pub(super) over: bool,
-    /// Until it is reached.
+    /// The limit on the number of requests, until it is reached.
     pub(super) limit: Option<Arc<RequestLimit>>,
     pub(super) watched: Option<Watched>,
     pub(super) publisher: Option<Publisher>,
-    /// Calls that wait in the middle for their clients to read.
+    /// The number of calls that wait in the middle for their clients to read.
     pub(super) blocked: u64,
-    /// When a thread that does not poll the engine has looked last.
+    /// The time at which a thread that does not poll the engine last serviced it.
     pub(super) serviced_at: Duration,
-    /// When a call expired last, and how many polls of the engine there had been.
+    /// The time at which a call last expired, and the number of polls of the engine at that time.
     pub(super) expired_at: Option<(Duration, u64)>,
-    /// The shortest limit that a call may have, where calls have limits.
+    /// The shortest limit that a call may have, if calls have limits.
     pub(super) shortest_limit: Option<Duration>,
-    /// How many calls may run at a time.
+    /// The maximum number of calls that run at a time.
     pub(super) calls_at_most: usize,
-    /// When the engine was polled last, and when its statistics were published last.
+    /// The times at which the engine was last polled, and its statistics were last published.
     pub(super) polled: Duration,
     pub(super) published: Duration,
 }
 
-/// Others watch how the server is.
+/// The data with which others watch the server.
 #[derive(Clone, Default)]
 pub(super) struct Watched {
     pub(super) scoreboard: Option<Arc<Scoreboard>>,
-    /// Threads that have waited for something and now wait for the GIL.
+    /// The number of threads that have waited for something and now wait for the GIL.
     pub(super) coming: Arc<AtomicUsize>,
 }
 
 impl<I: Interface> EngineState<I> {
-    /// What the engine has dispatched, as something to run; a call begins to count.
+    /// Turns work that the engine has dispatched into a job, and registers a call that begins.
     fn begin_job(&mut self, py: Python<'_>, work: Work<WithGil<AppState<I>>>, now: Now) -> Job<I> {
         match work {
             Work::Call(ticket, mut request) => {
@@ -104,14 +104,14 @@ impl<I: Interface> EngineState<I> {
         self.engine.complete(ticket, progress, now, WithGil::new(&mut self.app, py));
     }
 
-    /// A call that was dispatched to a loop begins.
+    /// Notes that a call that was dispatched to a loop begins.
     pub(super) fn take_up(&mut self, key: usize) {
         if let Some(stopwatch) = &mut self.app.stopwatch {
             stopwatch.take_up(key);
         }
     }
 
-    /// A call is over, and counts no longer.
+    /// Removes a call that is over.
     pub(super) fn end(&mut self, key: usize) -> Ended {
         if let Some(stopwatch) = &mut self.app.stopwatch {
             stopwatch.end(key);
@@ -119,7 +119,8 @@ impl<I: Interface> EngineState<I> {
         self.calls.end(key)
     }
 
-    /// A call is over: it counts no longer, and is logged. Returns what it held, to be released when the lock is open.
+    /// Removes a call that is over, and logs it. Returns the objects that it held, to be released after the lock is
+    /// released.
     pub(super) fn end_call(&mut self, py: Python<'_>, call: &InFlight<I>, body_bytes: u64) -> Ended {
         let number = self.calls.number(call.key);
         let mut ended = self.end(call.key);
@@ -130,11 +131,12 @@ impl<I: Interface> EngineState<I> {
                 Some(Expired::Cut { body_bytes }) => (false, body_bytes),
                 _ => (false, body_bytes),
             };
-            // Writing a line calls Python, while an exchange must not be in use: the draft is taken out meanwhile.
+            // Writing a line calls Python, and the exchange must not be in use then. So the draft is taken out
+            // meanwhile.
             let exchange = call.handles.exchange();
             let mut draft = exchange.with(py, |state| std::mem::take(&mut state.draft));
             if is_refused {
-                // The client did not get what the application said later.
+                // The client did not get the later response of the application.
                 draft = timeout_draft();
             }
             let response = Response { status: draft.status(), body_bytes, draft: Some(&draft), close_code };
@@ -144,7 +146,7 @@ impl<I: Interface> EngineState<I> {
         ended
     }
 
-    /// Writes the line of a request that was answered with 504 while its call goes on.
+    /// Writes the access log line of a request that was answered with 504 while its call goes on.
     pub(super) fn log_late(&mut self, py: Python<'_>, Late { number, entry, request, body_bytes }: &Late) {
         if let Some(log) = &mut self.app.access_log {
             let draft = timeout_draft();
@@ -194,16 +196,16 @@ impl<I: Interface> EngineState<I> {
     }
 }
 
-/// The head of the engine's own answer for a call that has missed its deadline.
+/// Returns the head of the engine's own answer for a call that has missed its deadline.
 fn timeout_draft() -> Draft {
     let mut draft = Draft::default();
-    // It is a status.
+    // 504 is a valid status.
     draft.start_refusal(504).ok();
     draft
 }
 
 impl<I: Interface> EngineState<I> {
-    /// When the engine, or a call that sleeps, has something to do.
+    /// Returns the time at which the engine, or a call that sleeps, next has something to do.
     pub(super) fn next_due(&self) -> Option<Duration> {
         let due = self.engine.due();
         due.into_iter().chain(self.app.sleepers.due()).min()
@@ -300,7 +302,7 @@ impl<I: Interface> WorkSource for EngineState<I> {
             return false;
         }
         let now = self.clock.now();
-        // Ticks may come more often than this is worth while. The clock moves on in steps.
+        // Ticks may be more frequent than this check is worth. The clock moves on in steps.
         if now.monotonic < self.serviced_at + SLOW_TICK * 9 / 10 {
             return false;
         }
@@ -326,8 +328,8 @@ impl<I: Interface> WorkSource for EngineState<I> {
 }
 
 impl<I: Interface> EngineState<I> {
-    /// Answers the clients of calls that have missed their deadlines; whether there were any. It touches nothing of
-    /// Python, so that it works while a call keeps the GIL.
+    /// Answers the clients of calls that have missed their deadlines. Returns true if there were any. Uses no Python,
+    /// so it works while a call keeps the GIL.
     pub(super) fn expire(&mut self) -> bool {
         let Some(shortest) = self.shortest_limit else { return false };
         let now = clock::now();
@@ -339,8 +341,8 @@ impl<I: Interface> EngineState<I> {
         has_expired
     }
 
-    /// Where an expired call keeps all threads from polling the engine, requests another worker of the supervisor, and
-    /// tells clients that wait here to try again. It touches nothing of Python.
+    /// If an expired call keeps all threads from polling the engine, requests another worker from the supervisor, and
+    /// tells clients that wait here to try again. Uses no Python.
     fn look_for_block(&mut self, now: Now) {
         let Some((at, polls)) = self.expired_at else { return };
         if self.engine.polls() != polls {
@@ -353,7 +355,7 @@ impl<I: Interface> EngineState<I> {
         }
     }
 
-    /// Wakes those whose wait for an event of a WebSocket has lasted long enough. Returns whether there were any.
+    /// Wakes the waiters whose timeout for an event of a WebSocket has passed. Returns true if there were any.
     fn wake_late(&mut self) -> bool {
         if self.app.sleepers.due().is_none() {
             return false;
@@ -366,9 +368,9 @@ impl<I: Interface> EngineState<I> {
         is_any
     }
 
-    /// How things are. It touches nothing of Python.
+    /// Returns the current statistics. Uses no Python.
     pub(super) fn snapshot(&self, pool_statistics: PoolStatistics) -> Snapshot {
-        // A loop that hosts the engine runs as many calls as there are.
+        // A loop that hosts the engine has no maximum number of calls.
         let max_calls = if self.app.is_hosted { 0 } else { pool_statistics.max_calls };
         Snapshot {
             at: clock::coarse(),
@@ -378,12 +380,12 @@ impl<I: Interface> EngineState<I> {
             blocked: self.blocked,
             overdue: self.calls.overdue_ever(),
             pool_statistics: PoolStatistics { max_calls, ..pool_statistics },
-            // The number is the process's, and those of several engines are added up.
+            // The number counts for the whole process, and the numbers of several engines are added up.
             log_lines_dropped: if self.engine_index.index == 0 { log_writer::dropped() } else { 0 },
         }
     }
 
-    /// Takes what the poller has found; whether the engine has anything of it.
+    /// Takes the poller's events. Returns true if any of them are for the engine.
     fn fill(&mut self, poller: &mut Poller) -> bool {
         if let Err(error) = poller.take(&mut self.ready) {
             self.broken = Some(error);

@@ -1,5 +1,5 @@
-//! Calls that are suspended: where a loop hosts the engine, a call goes on beside others, writes its response part by part
-//! through its exchange, and waits for nothing itself. It may go on after its response is complete.
+//! Suspended calls. If an event loop hosts the engine, a call runs beside others, writes its response part by part
+//! through its exchange, and never blocks. It may go on after its response is complete.
 //!
 //! ```text
 //!   call ── Suspended ──▶ kept here ── conclude ──▶ over
@@ -25,7 +25,7 @@ use pyo3::prelude::*;
 use wire::message::{FieldLines, Misuse};
 
 impl<I: Interface> Host<I> {
-    /// A call has been suspended. What it has written of its response so far is sent.
+    /// Keeps a call that has been suspended, and sends the response head if the call has given one.
     pub(super) fn suspend_call(&self, py: Python<'_>, call: InFlight<I>, waiter: Py<PyAny>) {
         let key = call.key;
         let suspended = self.with(py, |state| {
@@ -33,7 +33,7 @@ impl<I: Interface> Host<I> {
             state.send_head(py, call.handles.exchange());
         });
         debug_assert!(suspended.is_ok(), "a call does not run while the engine is locked");
-        // What it waits for, and does when the wait is over, is the application's time.
+        // From here on the time counts as the application's: its waits, and its work after them.
         self.switch_call(py, &call, Stage::App);
         self.suspended.with(py, |calls| {
             if calls.len() <= key {
@@ -43,7 +43,7 @@ impl<I: Interface> Host<I> {
         });
     }
 
-    /// A call that was suspended has come to its end.
+    /// Concludes a suspended call, which has ended with `result`.
     pub(super) fn conclude_suspended(&self, py: Python<'_>, exchange: &Exchange, result: PyResult<()>) {
         let key = exchange.with(py, |state| state.key);
         let call = self.suspended.with(py, |calls| calls.get_mut(key).and_then(Option::take));
@@ -54,7 +54,7 @@ impl<I: Interface> Host<I> {
         }
     }
 
-    /// A call has come to its end: so does its response, if it has not before.
+    /// Concludes a call that has returned or raised. Ends its response unless the response is over already.
     pub(super) fn conclude_call(&self, py: Python<'_>, call: InFlight<I>, result: PyResult<()>) {
         if call.handles.exchange().with(py, |exchange| exchange.is_over()) {
             if let Err(error) = result
@@ -77,7 +77,7 @@ impl<I: Interface> Host<I> {
             })
             .unwrap_or_default();
         match result {
-            // The cancellation with which it was interrupted.
+            // This is the cancellation that interrupted the call at its deadline.
             Err(error) if is_expired && is_cancellation(py, &error) => {
                 let error = self.timeout_error(py).unwrap_or(error);
                 self.fail(py, call, Failure::Raised(error));
@@ -89,12 +89,13 @@ impl<I: Interface> Host<I> {
             Ok(()) if is_gone => self.end(py, call, Progress::Cut),
             result => {
                 let error = match self.broken_body(py, &call) {
-                    // A client that has ended its sending side has nearly always left, and the application was told so.
+                    // A client that has shut down its sending side has nearly always left, and the server has reported
+                    // that to the application.
                     None if has_left && !is_expired && says_no_more(py, &result) => {
                         return self.end(py, call, Progress::Cut);
                     }
                     None => result.err().unwrap_or_else(I::incomplete),
-                    // The client's fault, whatever the application made of it.
+                    // The client is at fault, whether or not the application raised an exception.
                     Some(refusal) => {
                         if let Err(error) = result {
                             self.report_left(py, &call, "after the body of its request had broken off, on", error);
@@ -107,7 +108,8 @@ impl<I: Interface> Host<I> {
         }
     }
 
-    /// Reports what the application has raised when its client had left, unless the exception says only that.
+    /// Reports an exception that the application raised after its client had left, unless the exception says no more
+    /// than that.
     pub(super) fn report_left(&self, py: Python<'_>, call: &InFlight<I>, when: &str, error: PyErr) {
         if !I::says_websocket_is_closed(py, &error) && !says_client_left(error.value(py)) {
             self.report_raised(py, call, when, error);
@@ -119,7 +121,7 @@ impl<I: Interface> Host<I> {
         exception.bind(py).call0().ok().map(PyErr::from_value)
     }
 
-    /// The response of a call was complete before the call was.
+    /// Releases a call whose response was complete before the call ended.
     fn release_answered(&self, py: Python<'_>, call: InFlight<I>) {
         let ended = self.with(py, |state| state.calls.end(call.key));
         if let Ok(ended) = ended {
@@ -127,7 +129,7 @@ impl<I: Interface> Host<I> {
         }
     }
 
-    /// The loop that hosted the engine has ended: no suspended call comes to its end any more.
+    /// Ends all suspended calls after the loop that hosted the engine has ended: none of them can finish any more.
     pub(super) fn abandon_suspended(&self, py: Python<'_>) {
         let calls = self.suspended.with(py, std::mem::take);
         let count = calls.iter().flatten().count();
@@ -145,7 +147,7 @@ impl<I: Interface> Host<I> {
     }
 }
 
-/// How many bytes a part has. A file that is the whole body has no more than the response declares.
+/// Returns the length of a part in bytes. Shortens a file that is the whole body to the declared length.
 fn length_of(part: &mut Option<Part>, declared: Option<u64>) -> u64 {
     match part {
         None => 0,
@@ -159,14 +161,16 @@ fn length_of(part: &mut Option<Part>, declared: Option<u64>) -> u64 {
     }
 }
 
-/// Whether a call has come to its end as those do whose client has left: without an exception, or with one that says so.
+/// Returns true if a call has ended the way calls end when their client has left: without an exception, or with one
+/// that says so.
 fn says_no_more(py: Python<'_>, result: &PyResult<()>) -> bool {
     result.as_ref().err().is_none_or(|error| says_client_left(error.value(py)))
 }
 
-/// Whether an exception says that the client has left, and nothing else: `kirsch.ClientDisconnected`, what frameworks raise
-/// in its place (`ClientDisconnect` and `WebSocketDisconnect` of Starlette, `WebSocketDisconnected` of Falcon, and others of
-/// such names), a cancellation, or a group of these. They know no class in common.
+/// Returns true if an exception says only that the client has left. Such exceptions are `kirsch.ClientDisconnected`,
+/// those that frameworks raise in its place (`ClientDisconnect` and `WebSocketDisconnect` of Starlette,
+/// `WebSocketDisconnected` of Falcon, and others of such names), a cancellation, and a group of these. They have no
+/// base class in common.
 fn says_client_left(error: &Bound<'_, PyBaseException>) -> bool {
     if has_class(error, |name| name == "BaseExceptionGroup")
         && let Ok(parts) =
@@ -177,7 +181,7 @@ fn says_client_left(error: &Bound<'_, PyBaseException>) -> bool {
     has_class(error, |name| name.contains("Disconnect") || name == "CancelledError")
 }
 
-/// Whether it is what a Task that was cancelled ends with.
+/// Returns true if `error` is `asyncio.CancelledError`, with which a cancelled Task ends.
 pub(super) fn is_cancellation(py: Python<'_>, error: &PyErr) -> bool {
     py.import("asyncio")
         .and_then(|asyncio| asyncio.getattr("CancelledError"))
@@ -268,7 +272,7 @@ impl<I: Interface> EngineState<I> {
         });
     }
 
-    /// The response of a call has been written as a whole, and the call goes on.
+    /// Completes the response of a call that has written all of it and still runs.
     fn complete_answered(&mut self, py: Python<'_>, exchange: &Exchange, body_bytes: u64) {
         let (ticket, key) = exchange.with(py, |state| (state.take_ticket_for_good(), state.key));
         let Some(ticket) = ticket else { unreachable!("it was there") };
@@ -277,7 +281,8 @@ impl<I: Interface> EngineState<I> {
         }
         let (number, entry, request) = self.calls.answer(py, key);
         if let (Some(log), Some(entry)) = (&mut self.app.access_log, entry) {
-            // Writing a line calls Python, while an exchange must not be in use: the draft is taken out meanwhile.
+            // Writing a line calls Python, and the exchange must not be in use then. So the draft is taken out
+            // meanwhile.
             let draft = exchange.with(py, |state| std::mem::take(&mut state.draft));
             let response = Response { status: draft.status(), body_bytes, draft: Some(&draft), close_code: None };
             log.write(py, &entry, response, Some(&request), Some(number));

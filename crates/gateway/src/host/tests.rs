@@ -21,8 +21,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use wire::message::RequestHead;
 
-/// Calls a Python callable with a dict of method and target, and with the request's body. What it returns is the body of
-/// a response with status 200: `bytes` as a whole, a list in parts. With True it accepts a WebSocket, and panics.
+/// Calls a Python callable with a dict of method and target, and with the request's body. The callable returns the body
+/// of a response with status 200: `bytes` as a whole, or a list of parts. If it returns True, the interface accepts a
+/// WebSocket, and panics.
 struct Plain {
     application: Object,
     /// The exchanges that were handed out, for tests that keep one.
@@ -148,7 +149,7 @@ impl Interface for Plain {
     }
 }
 
-/// What the host has reported.
+/// The host's reports.
 #[derive(Default)]
 struct Reports {
     messages: Mutex<Vec<String>>,
@@ -160,7 +161,7 @@ struct Served {
     engines: Arc<Engines<Plain>>,
     address: SocketAddr,
     kept: Arc<Mutex<Vec<Arc<Exchange>>>>,
-    /// What was reported.
+    /// The host's reports.
     reports: Arc<Reports>,
     thread: Option<JoinHandle<()>>,
 }
@@ -241,7 +242,7 @@ impl Served {
         String::from_utf8(response).unwrap()
     }
 
-    /// Whether a report with these words is made. A report may follow the response, so this waits for it.
+    /// Returns true if a report with these words is made. A report may follow the response, so this waits for it.
     fn reported(&self, words: &str) -> bool {
         let lacks = |messages: &mut Vec<String>| !messages.iter().any(|message| message.contains(words));
         let messages = self.reports.messages.lock().unwrap();

@@ -1,8 +1,8 @@
-//! One engine with everything that belongs to it, as its threads see it: the engine and the host's state behind one lock,
-//! and what never changes.
+//! One engine with everything that belongs to it, as its threads see it: the engine and the host's state behind one
+//! lock, and the data that never change.
 //!
-//! Nothing of the application's runs while the lock is held. What has to be reported or logged meanwhile is put down as a
-//! note and delivered when the lock is open ([`Host::tidy`]).
+//! No code of the application runs while the lock is held. Messages to be reported or logged are stored as notes
+//! meanwhile, and delivered after the lock is released ([`Host::tidy`]).
 
 use super::app::{AppParts, AppState, WARNING};
 use super::calls::Calls;
@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
-/// Raised for a forked child whose coroutine waits.
+/// The message of the exception for a forked child whose coroutine waits.
 const AWAITS: &str =
     "a forked process cannot await in the event loop of its parent: use asyncio.run() there, and os._exit()";
 
@@ -36,36 +36,37 @@ const AWAITS: &str =
 pub(crate) struct Host<I: Interface> {
     /// The process that made this host. No other may use it.
     origin: Origin,
-    /// First, because a drop has to end its thread before anything else goes: the thread uses the rest.
+    /// Dropped before the fields below, because its thread uses them and has to end first.
     ticker: OnceLock<Option<Ticker>>,
     pub(super) interface: I,
     pub(super) scheduler: Scheduler<EngineState<I>>,
     watched: Option<Watched>,
-    /// The watchdog has something to do also while nothing is ready: others watch the server, or calls have deadlines.
+    /// True if the watchdog has something to do even while nothing is ready: others watch the server, or calls have
+    /// deadlines.
     needs_ticks: bool,
     pub(super) report: Option<Py<PyAny>>,
     pub(super) hooks: Hooks,
-    /// Calls at a time.
+    /// The number of threads, and so of calls at a time.
     pub(super) threads: usize,
-    /// The engine measures the stages of requests.
+    /// True if the engine measures the stages of requests.
     pub(super) times_stages: bool,
     pub(super) waker: Waker,
-    /// What other threads and signal handlers request; it never waits for the engine.
+    /// The requests of other threads and signal handlers. Adding one never waits for the engine.
     pub(super) control: Mutex<Control>,
     pub(super) has_control: AtomicBool,
     pub(super) engine_index: EngineIndex,
     pub(super) shared: Arc<ServerShared<Self>>,
-    /// Calls that are suspended, at their keys.
+    /// The suspended calls, indexed by their keys.
     pub(super) suspended: Guarded<Vec<Option<InFlight<I>>>>,
     /// This host, for exchanges, which may outlive it.
     pub(super) myself: Weak<dyn ExchangeHost>,
-    /// The thread of the loop that hosts the engine; 0 before it has polled, and where threads do.
+    /// The thread of the loop that hosts the engine; 0 before the loop has polled, and if threads poll instead.
     hosting_thread: AtomicUsize,
-    /// The key of the call that this loop begins now, plus 1; 0 while it begins none.
+    /// The key of the call that the hosting loop begins now, plus 1; 0 while it begins none.
     first_step: AtomicUsize,
 }
 
-/// What makes up a [`Host`].
+/// The parts of a [`Host`].
 pub(crate) struct Plan<I: Interface> {
     pub(crate) interface: I,
     pub(crate) app: AppParts<I::Requests>,
@@ -75,35 +76,35 @@ pub(crate) struct Plan<I: Interface> {
     pub(crate) report: Option<Py<PyAny>>,
     pub(crate) hooks: Hooks,
     pub(crate) threads: usize,
-    /// How many calls may run at a time. A request beyond is answered with 503.
+    /// The maximum number of calls that run at a time. Further requests are answered with 503.
     pub(crate) calls_at_most: usize,
     pub(crate) limit: Option<Arc<RequestLimit>>,
     pub(crate) scoreboard: Option<Arc<Scoreboard>>,
     pub(crate) engine_index: EngineIndex,
     pub(crate) shared: Arc<ServerShared<Host<I>>>,
-    /// Others ask how the server is, also while no thread polls the engine.
+    /// True if others ask for the server's health, even while no thread polls the engine.
     pub(crate) answers_health: bool,
-    /// The engine measures the stages of requests.
+    /// True if the engine measures the stages of requests.
     pub(crate) times_stages: bool,
     pub(crate) replacement: Option<Arc<Replacement>>,
 }
 
-/// What a poll has brought for a loop that hosts the engine.
+/// The result of a poll for a loop that hosts the engine.
 pub(crate) struct Polled<I: Interface> {
-    /// What can start or go on, with the numbers of the calls.
+    /// The jobs that can start or go on, with the numbers of their calls.
     pub(crate) jobs: Vec<(u64, Job<I>)>,
-    /// Those whose wait is over.
+    /// The waiters whose wait is over.
     pub(crate) woken: Vec<Py<PyAny>>,
 }
 
-/// What one iteration of a loop that hosts the engine has come to.
+/// The result of one iteration of a loop that hosts the engine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Iteration {
-    /// Something of the application's may have run.
+    /// True if code of the application may have run.
     pub(crate) has_run: bool,
-    /// What is watched beside the engine's descriptors is ready.
+    /// True if the descriptor that is watched beside the engine's own is ready.
     pub(crate) is_beside_ready: bool,
-    /// The server has stopped.
+    /// True if the server has stopped.
     pub(crate) is_over: bool,
 }
 
@@ -162,14 +163,16 @@ impl<I: Interface> Host<I> {
         })
     }
 
-    /// Whether this thread must not ask for the lock: it is in a child that the application has forked, or it has the lock
-    /// of another engine of the server, and to wait for this one's could be to wait for a thread that waits for that.
+    /// Returns true if this thread must not ask for the lock. Either it is in a child that the application has forked,
+    /// or it holds the lock of another engine of the server: the thread that holds this engine's lock may be waiting
+    /// for that one.
     fn is_elsewhere(&self) -> bool {
         !self.origin.is_here()
             || !self.engine_index.is_alone() && self.shared.hosts().any(|host| host.scheduler.is_mine())
     }
 
-    /// Passes on what the application has come back with. A child that it has forked ends here, because it must not serve.
+    /// Returns the result that the application has returned. A child that the application has forked ends here, because
+    /// it must not serve.
     pub(super) fn come_back<T>(&self, py: Python<'_>, result: PyResult<T>) -> PyResult<T> {
         if !self.origin.is_here() {
             forks::leave(py, &result);
@@ -177,7 +180,7 @@ impl<I: Interface> Host<I> {
         result
     }
 
-    /// The same for the answer to a call.
+    /// Does the same as [`come_back`](Self::come_back) for the answer to a call.
     pub(super) fn come_back_with(
         &self,
         py: Python<'_>,
@@ -193,7 +196,7 @@ impl<I: Interface> Host<I> {
         answer
     }
 
-    /// How many threads the engine may have, the one in reserve included.
+    /// Returns the maximum number of threads of the engine, including the one in reserve.
     pub(crate) fn thread_count(&self) -> usize {
         self.scheduler.thread_count()
     }
@@ -202,7 +205,7 @@ impl<I: Interface> Host<I> {
         &self.engine_index
     }
 
-    /// Does something with the engine and the host's state, locked. `act` runs nothing of the application's.
+    /// Calls `act` with the engine and the host's state, locked. `act` must not run code of the application.
     pub(super) fn with<R>(&self, py: Python<'_>, act: impl FnOnce(&mut EngineState<I>) -> R) -> Result<R, Reentered> {
         if self.is_elsewhere() {
             return Err(Reentered);
@@ -220,14 +223,14 @@ impl<I: Interface> Host<I> {
         Ok(result)
     }
 
-    /// Ticks are needed from now on.
+    /// Requests ticks from now on.
     fn tick_along(&self, pace: Pace) {
         if let Some(ticker) = self.ticker() {
             ticker.want(pace);
         }
     }
 
-    /// The watchdog has to look now and then, if it has anything to do while nothing is ready.
+    /// Requests slow ticks for the watchdog, if it has anything to do while nothing is ready.
     fn tick_slowly(&self) {
         if self.needs_ticks
             && let Some(ticker) = self.ticker()
@@ -239,19 +242,20 @@ impl<I: Interface> Host<I> {
     fn ticker(&self) -> Option<&Ticker> {
         let ticker = self.ticker.get_or_init(|| {
             struct Borrowed<I: Interface>(*const Host<I>);
-            // SAFETY: a host is `Sync`, as every `ExchangeHost` is; the pointer stands for a shared reference.
+            // SAFETY: a host is `Sync`, as every `ExchangeHost` is; the pointer represents a shared reference.
             unsafe impl<I: Interface> Send for Borrowed<I> {}
             let host = Borrowed::<I>(self);
             let tick = move || {
                 let host = &host;
-                // SAFETY: the host lies in an `Arc`, and its drop begins with the ticker's, which waits for the thread.
+                // SAFETY: the host is in an `Arc`, and its drop begins with the drop of the ticker, which waits for the
+                // thread.
                 let host = unsafe { &*host.0 };
                 match host.scheduler.tick() {
                     Wanted::No if host.needs_ticks && !host.shared.has_ended() => Wanted::Slowly,
                     wanted => wanted,
                 }
             };
-            // Without the thread, blocks leave when the next one or the end comes, and calls wait for each other.
+            // Without the thread, a block is sent only with the next one or at the end, and calls wait for each other.
             Ticker::new(tick).ok()
         });
         ticker.as_ref()
@@ -268,13 +272,13 @@ impl<I: Interface> Host<I> {
         }
     }
 
-    /// Once all is over and only threads in calls are left: how many.
+    /// Returns the number of threads that are left, once the server has stopped and all of them are in calls.
     pub(crate) fn threads_left(&self, py: Python<'_>) -> Option<usize> {
         let PoolStatistics { threads, running, .. } = self.pool_statistics(py).ok()?;
         (self.is_stopped(py).ok()? && threads <= running).then_some(threads)
     }
 
-    /// Is the engine's thread `index` until the server has stopped.
+    /// Runs the engine's thread `index` until the server has stopped.
     pub(crate) fn work(&self, py: Python<'_>, index: usize) {
         self.engine_index.set_worker(Some(index));
         if self.threads > 1 {
@@ -288,7 +292,7 @@ impl<I: Interface> Host<I> {
         self.engine_index.set_worker(None);
         self.tidy(py, true);
         if !self.engine_index.is_alone() && matches!(self.with(py, |state| state.broken.is_some()), Ok(true)) {
-            // The engines are one server: where one has failed, all end.
+            // The engines are one server: if one has failed, all end.
             self.stop_all(py, Stop::NOW);
         }
     }
@@ -304,14 +308,14 @@ impl<I: Interface> Host<I> {
         self.scheduler.pool_statistics(&AttachedThread::new(self, py)).map_err(|scheduler::Reentered| Reentered)
     }
 
-    /// How things are.
+    /// Returns the current statistics.
     pub(crate) fn snapshot(&self, py: Python<'_>) -> Result<Snapshot, Reentered> {
         let pool_statistics = self.pool_statistics(py)?;
         self.with(py, |state| state.snapshot(pool_statistics))
     }
 
-    /// For a loop that hosts the engine and is about to wait: how long until it has to poll at the latest. The lines of
-    /// calls that have ended since the last poll are written, because the next poll may be far off.
+    /// For a loop that hosts the engine and is about to wait: returns the time until it has to poll at the latest.
+    /// Writes the log lines of calls that have ended since the last poll, because the next poll may be far off.
     pub(crate) fn timeout(&self, py: Python<'_>) -> Result<Option<Duration>, Reentered> {
         if self.is_elsewhere() {
             return Err(Reentered);
@@ -322,16 +326,17 @@ impl<I: Interface> Host<I> {
         Ok(due.map(|due| due.saturating_sub(clock::now().monotonic)))
     }
 
-    /// For the same: waits of [`run_once`](Self::run_once) end when this descriptor is readable, too.
+    /// For a loop that hosts the engine: has waits of [`run_once`](Self::run_once) end when this descriptor is
+    /// readable, too.
     pub(crate) fn watch_beside(&self, py: Python<'_>, descriptor: OwnedFd) -> PyResult<()> {
         let watched = self.scheduler.poll(&AttachedThread::new(self, py), |_, poller| poller.watch_beside(descriptor));
         Ok(watched.map_err(|scheduler::Reentered| Reentered)??)
     }
 
-    /// For a loop that hosts the engine: takes the poller's events once, does one round of what is ready, and returns
-    /// what can start or go on now, and whose wait is over. While clients send without pause there is always more to do:
-    /// it is for the next poll, for which [`timeout`](Self::timeout) does not let the loop wait, and between the two the
-    /// loop runs what else it has.
+    /// For a loop that hosts the engine: takes the poller's events once, processes one round of ready connections, and
+    /// returns the jobs that can start or go on now, and the waiters whose wait is over. While clients send without
+    /// pause there is always more to do. That is left to the next poll, for which [`timeout`](Self::timeout) does not
+    /// let the loop wait, and between the two polls the loop runs its other work.
     pub(crate) fn poll(&self, py: Python<'_>) -> PyResult<Polled<I>> {
         if self.is_elsewhere() {
             return Err(Reentered.into());
@@ -358,9 +363,9 @@ impl<I: Interface> Host<I> {
         Ok(Polled { jobs, woken })
     }
 
-    /// For a loop that hosts the engine and runs in this thread: waits until something is ready, at most for so long as
-    /// `patience` says (`None`: without limit), does what there is to do, runs the calls that can start, and wakes what
-    /// waited. Returns the calls that are for threads beside the loop, too.
+    /// For a loop that hosts the engine and runs in this thread: waits until something is ready, at most for `patience`
+    /// (`None`: without limit), processes it, wakes the waiters whose wait is over, and runs the calls that can start.
+    /// Also returns the calls that are for threads beside the loop.
     pub(crate) fn run_once(&self, py: Python<'_>, patience: Option<Duration>) -> PyResult<(Iteration, Vec<Job<I>>)> {
         if self.is_elsewhere() {
             return Err(Reentered.into());
@@ -414,21 +419,22 @@ impl<I: Interface> Host<I> {
         }
         self.first_step.store(0, Ordering::Relaxed);
         if patience == Some(Duration::ZERO) {
-            // The loop waits for itself, and there may be no other event soon.
+            // The loop waits by itself, and there may be no other event soon.
             thread.clean_up(true);
         }
         broken.map_or(Ok((iteration, threaded)), |error| Err(error.into()))
     }
 
-    /// A Task that was woken has raised what ends the program. Of its request's failure the Task's end tells, and other
-    /// requests go on; but an interrupt of the program's is not the request's.
+    /// Ends the server if a woken Task has raised an exception that ends the program, such as `KeyboardInterrupt`.
+    /// `SystemExit` and the timeout exception are a failure of the request alone: the end of the Task reports them, and
+    /// other requests go on.
     fn note_raised(&self, py: Python<'_>, error: PyErr) {
         if !error.is_instance_of::<PySystemExit>(py) && !self.is_timeout(py, &error) {
             self.fail_with(py, error);
         }
     }
 
-    /// Runs a job in this thread, `worker` of those beside the loop that hosts the engine.
+    /// Runs a job in this thread, number `worker` of the threads beside the loop that hosts the engine.
     pub(crate) fn run_beside(&self, py: Python<'_>, job: Job<I>, worker: usize) {
         self.engine_index.set_worker(Some(worker));
         if let Some(key) = job.beginning() {
@@ -437,11 +443,11 @@ impl<I: Interface> Host<I> {
         }
         self.run_whole(py, job, Some(worker));
         self.tidy(py, true);
-        // The loop may wait, and what the connection does next is its to do.
+        // The loop may be waiting, and it has to process the connection next.
         self.waker.wake();
     }
 
-    /// Answers a request with 503, for which no thread was free.
+    /// Answers a request with 503, or closes a WebSocket with 1013, because no thread was free.
     pub(crate) fn refuse_job(&self, py: Python<'_>, mut job: Job<I>) {
         match &mut job {
             Job::Call { request, .. } => request.is_refused = true,
@@ -451,17 +457,17 @@ impl<I: Interface> Host<I> {
         self.run_whole(py, job, None);
     }
 
-    /// The key of the call that the loop that hosts the engine begins now.
+    /// Returns the key of the call that the loop that hosts the engine begins now.
     pub(super) fn first_step(&self) -> Option<usize> {
         self.first_step.load(Ordering::Relaxed).checked_sub(1)
     }
 
-    /// Whether this thread is that of the loop that hosts the engine.
+    /// Returns true in the thread of the loop that hosts the engine.
     pub(super) fn is_hosting(&self) -> bool {
         self.hosting_thread.load(Ordering::Relaxed) == this_thread()
     }
 
-    /// Everything is over, or has to be: what is open is cut.
+    /// Ends the server. Cuts the connections that are still open.
     pub(crate) fn finish(&self, py: Python<'_>) -> PyResult<()> {
         let jobs = self.with(py, |state| {
             state.engine.stop(clock::now(), Some(Duration::ZERO), Duration::ZERO);
@@ -486,9 +492,9 @@ impl<I: Interface> Host<I> {
 pub(super) struct AttachedThread<'a, I: Interface> {
     host: &'a Host<I>,
     py: Python<'a>,
-    /// The last call, while something is left to be done with it.
+    /// The last call, until it has been completed and released.
     ending: RefCell<Option<Ending<I>>>,
-    /// Handles for the next one.
+    /// The handles for the next call.
     handles: RefCell<Option<I::Handles>>,
 }
 
@@ -497,7 +503,7 @@ impl<'a, I: Interface> AttachedThread<'a, I> {
         Self { host, py, ending: RefCell::new(None), handles: RefCell::new(None) }
     }
 
-    /// Releases what the last call held, unlocked.
+    /// Releases the objects that the last call held. Called unlocked.
     fn release_last(&self) {
         let ending = self.ending.take();
         if let Some(ending) = ending
@@ -531,7 +537,7 @@ impl<I: Interface> Threads for AttachedThread<'_, I> {
     }
 
     fn wait_for_events(poller: &mut Poller, timeout: Option<Duration>) {
-        // What it reports it keeps until the next look.
+        // The poller keeps its events until they are taken.
         poller.wait_until_ready(timeout);
     }
 
@@ -571,7 +577,7 @@ impl<I: Interface> Threads for AttachedThread<'_, I> {
         self.release_last();
         host.obey(self.py);
         host.tidy(self.py, is_idle);
-        // Where there is one thread, it is the one that may run signal handlers.
+        // If there is one thread, it is the one that may run signal handlers.
         if host.threads == 1
             && let Err(error) = self.py.check_signals()
         {
@@ -586,7 +592,7 @@ impl<I: Interface> Threads for AttachedThread<'_, I> {
     }
 }
 
-/// A number that no other thread has which runs now.
+/// Returns a number that no other running thread has.
 fn this_thread() -> usize {
     thread_local! {
         static PLACE: u8 = const { 0 };
@@ -594,9 +600,9 @@ fn this_thread() -> usize {
     PLACE.with(|place| std::ptr::from_ref(place).addr())
 }
 
-/// Keeps glibc from giving every thread a heap of its own: what connections keep would lie scattered over all of them,
-/// and twice as much memory would stay with the process. Threads that take turns gain nothing by it. A user who has set
-/// `MALLOC_ARENA_MAX` knows better.
+/// Keeps glibc from giving every thread a heap of its own: the data of connections would be scattered over all heaps,
+/// and twice as much memory would stay with the process. Threads that take turns gain nothing by separate heaps. A user
+/// who has set `MALLOC_ARENA_MAX` knows better.
 fn share_heaps() {
     #[cfg(target_env = "gnu")]
     if std::env::var_os("MALLOC_ARENA_MAX").is_none() {

@@ -1,5 +1,5 @@
-//! What an exchange asks of its host while its call goes on: to write, to read, and to wait for its client; and how a call
-//! that has missed its deadline is interrupted.
+//! The operations that an exchange requests from its host while its call goes on: to write, to read, and to wait for
+//! its client. Also the interruption of a call that has missed its deadline.
 
 use super::calls::Call;
 use super::exchange::{Acceptance, End, Exchange, ExchangeHost, MessageSent, Part, Received, Sent};
@@ -20,12 +20,12 @@ use std::time::Duration;
 use wire::message::{Fault, FieldLines};
 use wire::websocket::{CloseCode, Prepared};
 
-/// What a thread or a greenlet waits for in the middle of a call.
+/// The event for which a thread or a greenlet waits in the middle of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Blocking {
-    /// Some of the request's body. The time counts towards the call's deadline.
+    /// Bytes of the request's body arrive. The time counts towards the call's deadline.
     Input,
-    /// That the client has taken what was written. The time does not count.
+    /// The client reads the output. The time does not count.
     Output,
 }
 
@@ -39,7 +39,7 @@ impl<I: Interface> ExchangeHost for Host<I> {
                 let (written, is_full) = state.engine.reply(ticket, |reply| {
                     if !reply.is_begun() {
                         if draft.is_empty() {
-                            // The response is just being started again, or that has failed.
+                            // The application is starting the response again, or has failed to do so.
                             return None;
                         }
                         reply.begin(draft, None);
@@ -82,7 +82,8 @@ impl<I: Interface> ExchangeHost for Host<I> {
         }
     }
 
-    /// While the response is suspended the engine watches its client: it is there, or the response would be over soon.
+    /// While the response is suspended the engine watches its client: the client is still there, or the response is
+    /// over soon.
     fn is_disconnected(&self, py: Python<'_>, exchange: &Exchange) -> PyResult<bool> {
         Ok(self.with(py, |state| {
             exchange.with(py, |exchange| match &exchange.ticket {
@@ -102,12 +103,12 @@ impl<I: Interface> ExchangeHost for Host<I> {
     }
 
     fn write_errors(&self, py: Python<'_>, exchange: &Exchange, text: &[u8]) {
-        // This thread may have the lock already. The log has the text.
+        // This thread may hold the lock already. The log has the text in any case.
         self.with(py, |state| state.write_errors(py, exchange, text)).ok();
     }
 
     fn send_head(&self, py: Python<'_>, exchange: &Exchange) {
-        // This thread may have the lock already; then the head goes with the first part of the body.
+        // This thread may hold the lock already. The head is then sent with the first part of the body.
         self.with(py, |state| state.send_head(py, exchange)).ok();
     }
 
@@ -205,7 +206,7 @@ impl<I: Interface> ExchangeHost for Host<I> {
     }
 }
 
-/// The exception for a request body that cannot be read to its end.
+/// Returns the exception for a request body that cannot be read to its end.
 pub(super) fn broken_body(refusal: Refusal) -> PyErr {
     match refusal.fault {
         None if refusal.status == 504 => PyTimeoutError::new_err("the request has missed its deadline"),
@@ -218,7 +219,7 @@ pub(super) fn broken_body(refusal: Refusal) -> PyErr {
 }
 
 impl<I: Interface> Host<I> {
-    /// Ends a call that does not come to its end; `key`: of the call, if it has begun.
+    /// Cuts off a call that will not end by itself. `key` is the key of the call, if it has begun.
     pub(super) fn cut_off_call(&self, py: Python<'_>, ticket: Ticket, key: Option<usize>) {
         let ended = self.with(py, |state| {
             state.engine.fail(ticket, clock::now(), WithGil::new(&mut state.app, py));
@@ -227,8 +228,8 @@ impl<I: Interface> Host<I> {
         drop(ended);
     }
 
-    /// Waits in the middle of a call until its client has taken what was written. Where no other call could go on
-    /// meanwhile, what piles up is kept in a file instead.
+    /// Waits in the middle of a call until its client has read the output. If no other call could run meanwhile, keeps
+    /// the output in a file instead.
     pub(super) fn wait_for_output(&self, py: Python<'_>, exchange: &Exchange) -> PyResult<()> {
         let cannot_wait = self.hooks.waiter.is_none() && (self.threads == 1 || self.engine_index.worker().is_none());
         loop {
@@ -247,7 +248,7 @@ impl<I: Interface> Host<I> {
             if !is_to_wait {
                 return Ok(());
             }
-            // A wait may be over early.
+            // A wait may end early.
             self.wait(py, exchange, Blocking::Output)?;
         }
     }
@@ -293,15 +294,15 @@ impl<I: Interface> Host<I> {
             && self.with(py, |state| state.end_wait(py, exchange, what, begun))?
             && let Some(exception) = &self.hooks.timeout_exception
         {
-            // It is raised here, and not once more after this.
+            // The exception is raised here, and must not be raised again.
             take_back_interrupt(py);
             return Err(PyErr::from_value(exception.bind(py).call0()?));
         }
-        // The server's end is the call's too.
+        // If an exception has ended the server, it ends the call too.
         self.shared.failure(py).map_or(Ok(()), Err)
     }
 
-    /// Calls that have missed their deadlines, each once, and how long to wait until there may be more.
+    /// Returns the calls that have missed their deadlines, each once, and the time to wait until there may be more.
     pub(crate) fn overdue(&self, py: Python<'_>) -> Result<(Vec<Call>, Option<Duration>), Reentered> {
         let (overdue, wait) = self.with(py, |state| {
             let now = clock::now().monotonic;
@@ -313,8 +314,8 @@ impl<I: Interface> Host<I> {
                 }
             }
             let due = state.calls.next_due().map(|due| due.saturating_sub(now));
-            // A call that begins meanwhile is not due before the shortest limit has passed. The clock moves on in steps, so a
-            // little is added to be behind the moment.
+            // A call that begins meanwhile is not due before the shortest limit has passed. The clock moves on in
+            // steps, so a little is added to wake up after the deadline.
             let wait = due.into_iter().chain(state.shortest_limit).min();
             (overdue, wait.map(|wait| wait + Duration::from_millis(5)))
         })?;
@@ -324,7 +325,7 @@ impl<I: Interface> Host<I> {
         Ok((overdue.into_iter().map(|(call, _)| call).collect(), wait))
     }
 
-    /// The call with this number is not expected to come back: the server's end does not wait for it.
+    /// Writes off the call with this number, which is not expected to return: the server ends without waiting for it.
     pub(crate) fn write_off(&self, py: Python<'_>, number: u64) -> Result<(), Reentered> {
         self.with(py, |state| {
             if let Some(call) = state.calls.expired(number) {
@@ -333,7 +334,7 @@ impl<I: Interface> Host<I> {
         })
     }
 
-    /// All calls that are not over.
+    /// Returns all calls that are not over, except those of WebSockets that wait for a message without a thread.
     pub(crate) fn calls(&self, py: Python<'_>) -> Result<Vec<Call>, Reentered> {
         self.with(py, |state| state.calls.all(py, self.first_step(), clock::now().monotonic))
     }
@@ -349,8 +350,8 @@ impl<I: Interface> Host<I> {
         })
     }
 
-    /// Does something of the server's own in Python, in a thread that may have begun a call already: an exception that is
-    /// to be raised in that call is raised afterwards.
+    /// Runs Python code of the server in a thread that may have begun a call already. An exception that is to be raised
+    /// in that call is raised afterwards.
     pub(super) fn sheltered<R>(&self, py: Python<'_>, act: impl FnOnce() -> R) -> R {
         let (Some(worker), Some(exception)) = (self.engine_index.worker(), &self.hooks.timeout_exception) else {
             return act();
@@ -365,20 +366,21 @@ impl<I: Interface> Host<I> {
         result
     }
 
-    /// Whether `error` is what [`interrupt`](Self::interrupt) raises.
+    /// Returns true if `error` is the exception that [`interrupt`](Self::interrupt) raises.
     pub(super) fn is_timeout(&self, py: Python<'_>, error: &PyErr) -> bool {
         self.hooks.timeout_exception.as_ref().is_some_and(|exception| error.is_instance(py, exception.bind(py)))
     }
 }
 
-/// The call has ended although an exception was to be raised in it: it must not reach what runs here next.
+/// Takes back an exception that was to be raised in a call that has ended: it must not reach the code that runs here
+/// next.
 pub(super) fn take_back_interrupt(py: Python<'_>) {
     raise_here(py, None);
 }
 
 impl<I: Interface> EngineState<I> {
     /// Has the engine wake `waiter`. Returns the key of the call and the stage that its request was in; `None` if its
-    /// response is over or suspended, as another thread than the application's may find it.
+    /// response is over or suspended, which a thread other than the application's may find.
     fn begin_wait(
         &mut self,
         py: Python<'_>,
@@ -402,7 +404,7 @@ impl<I: Interface> EngineState<I> {
         })
     }
 
-    /// The wait is over. Returns whether the call was interrupted meanwhile.
+    /// Ends a wait. Returns true if the call was interrupted meanwhile.
     fn end_wait(
         &mut self,
         py: Python<'_>,
@@ -419,7 +421,8 @@ impl<I: Interface> EngineState<I> {
                     self.engine.switch_stage(ticket, stage);
                 }
             }
-            // Where another thread than the call's has waited, the call may have ended meanwhile, and the key be another's.
+            // If another thread than the call's has waited, the call may have ended meanwhile, and its key may belong
+            // to another call.
             if exchange.is_over() {
                 return false;
             }

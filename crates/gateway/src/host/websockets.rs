@@ -1,6 +1,6 @@
-//! Exchanges that become WebSockets: what an interface asks of them, and the end of their calls.
+//! Exchanges that become WebSockets: the operations that an interface requests, and the end of their calls.
 //!
-//! The state is the engine's. An exchange holds its name, from when it was accepted until its call is over.
+//! The engine owns the state. An exchange holds the id of its WebSocket from the handshake until its call is over.
 
 use super::exchange::{Acceptance, Exchange, MessageSent, Upgraded};
 use super::job::InFlight;
@@ -24,7 +24,7 @@ struct Sleep {
     key: SleeperKey,
     /// The key of the call that waits, if it is the WebSocket's own.
     call: Option<usize>,
-    /// The time counts towards the call's deadline.
+    /// True if the time counts towards the call's deadline.
     counts: bool,
 }
 
@@ -37,7 +37,7 @@ impl<I: Interface> EngineState<I> {
         subprotocol: Option<&str>,
         fields: &[(Vec<u8>, Vec<u8>)],
     ) -> Acceptance {
-        // It is put back before the engine is unlocked.
+        // The ticket is put back before the engine is unlocked.
         let Some(ticket) = exchange.with(py, |exchange| exchange.ticket.take()) else { return Acceptance::Gone };
         let fields = fields.iter().map(|(name, value)| (&name[..], &value[..]));
         let app = WithGil::new(&mut self.app, py);
@@ -94,8 +94,9 @@ impl<I: Interface> EngineState<I> {
         outcome(self.engine.send_prepared(id, message, clock::now(), WithGil::new(&mut self.app, py)))
     }
 
-    /// Has `waiter` woken when any of `awaited` is the case for a WebSocket, when that has ended, or at a moment. `is_own`
-    /// says whether the call of a key is the one that waits. `None`: there is no WebSocket, and `waiter` is woken.
+    /// Has `waiter` woken when any of `awaited` happens on a WebSocket, when the WebSocket has ended, or at the time
+    /// `until`. `is_own` returns true if the call with a key is the one that waits. Returns `None`, and has `waiter`
+    /// woken, if there is no WebSocket.
     fn begin_sleep(
         &mut self,
         py: Python<'_>,
@@ -122,8 +123,8 @@ impl<I: Interface> EngineState<I> {
         Some(Sleep { key, call, counts })
     }
 
-    /// The wait is over. Returns whether the call was interrupted meanwhile, and what is to be dropped when the engine is
-    /// unlocked.
+    /// Ends a wait. Returns whether the call was interrupted meanwhile, and the waiter, which is to be dropped when the
+    /// engine is unlocked.
     fn end_sleep(&mut self, Sleep { key, call, counts }: Sleep) -> (bool, Option<Waiter>) {
         let waiter = self.app.sleepers.remove(key);
         let is_interrupted = call.is_some_and(|call| {
@@ -141,7 +142,8 @@ impl<I: Interface> EngineState<I> {
         }
     }
 
-    /// Why no message follows; `None` while it is open. Also how many bytes of messages have been sent.
+    /// Returns how the WebSocket ended (`None` while it is open), and the number of bytes of messages that have been
+    /// sent.
     pub(super) fn websocket_state(&mut self, py: Python<'_>, exchange: &Exchange) -> (Option<WebSocketEnd>, u64) {
         match Self::websocket(py, exchange) {
             Some(id) => self.engine.websocket_state(id),
@@ -151,8 +153,8 @@ impl<I: Interface> EngineState<I> {
 }
 
 impl<I: Interface> EngineState<I> {
-    /// The close code of a WebSocket whose call is over, which closes it with 1000 if nothing else has; `None` of any other
-    /// exchange.
+    /// Returns the close code of a WebSocket whose call is over: 1000 if nothing else has closed it. Returns `None` for
+    /// any other exchange.
     pub(super) fn close_code(&mut self, py: Python<'_>, exchange: &Exchange) -> Option<u16> {
         let id = Self::websocket(py, exchange)?;
         let end = self.engine.websocket_state(id).0;
@@ -169,7 +171,7 @@ fn outcome(sent: Result<Room, SendError>) -> MessageSent {
     }
 }
 
-/// The moment at which the time is up.
+/// Returns the time at which `timeout` ends.
 fn until(timeout: Option<Duration>) -> Option<Duration> {
     timeout.map(|timeout| clock::now().monotonic.saturating_add(timeout))
 }
@@ -179,9 +181,9 @@ fn is_over(until: Option<Duration>) -> bool {
 }
 
 impl<I: Interface> Host<I> {
-    /// As [`with`](Self::with), for what may let others go on. Where another thread than that of the hosting loop does it,
-    /// the scheduler wakes the poller. In the loop's own thread it does not, and gevent's hub does not ask before each of
-    /// its waits when it has to poll, so it is woken here.
+    /// Does the same as [`with`](Self::with), for an `act` that may let other calls go on. In any thread but that of
+    /// the hosting loop, the scheduler wakes the poller. In the loop's own thread the scheduler does not, and gevent's
+    /// hub does not ask before each of its waits when it has to poll. So the poller is woken here.
     pub(super) fn with_waking<R>(&self, py: Python<'_>, act: impl FnOnce(&mut EngineState<I>) -> R) -> PyResult<R> {
         let is_hosting = self.is_hosting();
         let (result, must_wake) = self.with(py, |state| {
@@ -228,8 +230,8 @@ impl<I: Interface> Host<I> {
         }
     }
 
-    /// Waits for an event of a WebSocket: a thread of the engine, a greenlet of the loop that hosts it, or any other
-    /// thread. The wait may be over early.
+    /// Waits for an event of a WebSocket, in a thread of the engine, in a greenlet of the loop that hosts the engine,
+    /// or in any other thread. The wait may end early.
     fn sleep(&self, py: Python<'_>, exchange: &Exchange, what: (Awaited, Option<Duration>)) -> PyResult<()> {
         if let (Some(wait), Some(make_waiter)) = (&self.hooks.wait, &self.hooks.waiter)
             && self.is_hosting()
@@ -259,11 +261,11 @@ impl<I: Interface> Host<I> {
                 && self.with(py, |state| state.end_sleep(begun))?.0
                 && let Some(exception) = &self.hooks.timeout_exception
             {
-                // It is raised here, and not once more after this.
+                // The exception is raised here, and must not be raised again.
                 take_back_interrupt(py);
                 return Err(PyErr::from_value(exception.bind(py).call0()?));
             }
-            // The server's end is the call's too.
+            // If an exception has ended the server, it ends the call too.
             return self.shared.failure(py).map_or(Ok(()), Err);
         }
         let bell = Arc::new(Bell::default());
@@ -277,8 +279,7 @@ impl<I: Interface> Host<I> {
         py.check_signals()
     }
 
-    /// The call of a WebSocket has come to its end: so does the WebSocket, with 1000, or with 1011 if the application has
-    /// failed.
+    /// Ends a WebSocket whose call has ended: with 1000, or with 1011 if the application has failed.
     pub(super) fn conclude_websocket(&self, py: Python<'_>, call: InFlight<I>, result: PyResult<()>) {
         let exchange = call.handles.exchange();
         if !exchange.is_websocket(py) {
@@ -291,7 +292,7 @@ impl<I: Interface> Host<I> {
                 self.report_left(py, &call, "after its client had closed the WebSocket, on", error);
             }
             (Err(error), Some(_)) if I::says_websocket_is_closed(py, &error) => {}
-            // It closes, and is cancelled while it cleans up at the server's end.
+            // The application closes the WebSocket, and is cancelled while it cleans up at the end of the server.
             (Err(error), Some(_)) if is_cancellation(py, &error) => {}
             (Err(error), _) => {
                 self.report_raised(py, &call, "on", error);

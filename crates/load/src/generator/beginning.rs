@@ -14,7 +14,7 @@ impl<N: Net> Generator<N> {
         }
     }
 
-    /// A request that is due at this time, if one may still begin.
+    /// Returns a request that is due at this time, if one may still begin.
     pub(super) fn begin(&mut self, due: Nanos, noticed_late: bool) -> Option<Job> {
         let knew = self.window.from().is_some();
         let is_measured = self.window.begin(due)?;
@@ -77,7 +77,7 @@ impl<N: Net> Generator<N> {
         }
     }
 
-    /// Lets a user send what it may.
+    /// Begins all requests that a user may send now.
     pub(super) fn run_user(&mut self, now: Nanos, index: usize) {
         let limit = self.script.per_connection;
         let mut used = None;
@@ -158,7 +158,7 @@ impl<N: Net> Generator<N> {
         }
     }
 
-    /// A request has ended in any way: its user thinks, and has another one.
+    /// Handles the end of a request, in any way: its user thinks, and then has another one.
     pub(super) fn done(&mut self, now: Nanos, user: Option<usize>) {
         self.active -= 1;
         let (Demand::Closed(users), Some(index)) = (&mut self.demand, user) else { return };

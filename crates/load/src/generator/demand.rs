@@ -1,4 +1,4 @@
-//! Who asks for requests: users in the closed model, a schedule in the open one.
+//! The source of requests: users in the closed model, a schedule in the open one.
 
 use crate::net::Nanos;
 use crate::plan::{Model, Plan, nanos};
@@ -37,7 +37,7 @@ pub(super) struct User {
 #[derive(Debug)]
 pub(super) struct Pool {
     pub(super) arrivals: Arrivals,
-    /// Whether the window is over.
+    /// True once the window is over.
     pub(super) is_done: bool,
     /// Maximum number of unanswered requests on a connection.
     pub(super) pipeline: usize,
@@ -79,7 +79,7 @@ impl Demand {
         }
     }
 
-    /// When the next request is due by the schedule.
+    /// Returns when the next request is due by the schedule.
     pub(super) fn next_arrival(&self) -> Option<Nanos> {
         match self {
             Self::Open(pool) if !pool.is_done => Some(pool.arrivals.next()),
@@ -87,7 +87,7 @@ impl Demand {
         }
     }
 
-    /// When the first request that waits for a connection has waited too long.
+    /// Returns when the first request that waits for a connection will have waited too long.
     pub(super) fn next_expiry(&self) -> Option<Nanos> {
         match self {
             Self::Open(pool) => pool.waiting.front().map(|job| job.due.saturating_add(pool.longest_wait)),
@@ -95,7 +95,7 @@ impl Demand {
         }
     }
 
-    /// Number of requests that wait for a connection.
+    /// Returns the number of requests that wait for a connection.
     pub(super) fn waiting(&self) -> usize {
         match self {
             Self::Open(pool) => pool.waiting.len(),

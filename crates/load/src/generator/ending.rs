@@ -8,11 +8,11 @@ use crate::net::{Moved, Nanos, Net};
 use crate::plan::seconds;
 use rustix::io::Errno;
 
-/// How long the server may take to close a connection first.
+/// The time in which the server may close a connection first.
 const LINGER: Nanos = 1_000_000_000;
 
 impl<N: Net> Generator<N> {
-    /// The server has closed its sending side.
+    /// Handles the server's close of its sending side.
     pub(super) fn input_ended(&mut self, now: Nanos, slot: usize) {
         let connection = &mut self.connections[slot];
         let rest = std::mem::take(&mut connection.rest);
@@ -94,7 +94,7 @@ impl<N: Net> Generator<N> {
         }
     }
 
-    /// An orderly end: unanswered requests go to another connection.
+    /// Ends a connection in an orderly way: its unanswered requests go to another connection.
     pub(super) fn part(&mut self, now: Nanos, slot: usize) {
         self.take_back(slot);
         self.release(now, slot);
@@ -120,7 +120,7 @@ impl<N: Net> Generator<N> {
         }
     }
 
-    /// Ignores what a connection that is over still sends.
+    /// Reads and discards the input of a connection that is over.
     pub(super) fn discard(&mut self, now: Nanos, slot: usize) {
         let Some(connection) = self.connections.get(slot) else { return };
         let Some(socket) = &connection.socket else { return };

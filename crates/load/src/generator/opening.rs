@@ -13,7 +13,7 @@ use std::io;
 
 /// Time until connecting to a full queue is tried again.
 const KNOCK: Nanos = 1_000_000;
-/// How long a user waits after a failure to connect: at first, and at most.
+/// The time for which a user waits after a failure to connect: at first, and at most.
 const BACK_OFF: (Nanos, Nanos) = (10_000_000, 1_000_000_000);
 
 impl<N: Net> Generator<N> {
@@ -104,7 +104,7 @@ impl<N: Net> Generator<N> {
         self.place(slot);
     }
 
-    /// The connection could not be opened.
+    /// Handles a connection that could not be opened.
     pub(super) fn fail_to_open(&mut self, now: Nanos, slot: usize, error: &io::Error) {
         self.tally.connections.failed += 1;
         let user = self.connections[slot].user;
@@ -128,7 +128,7 @@ impl<N: Net> Generator<N> {
         }
     }
 
-    /// The time limit for connecting has passed. Requests that still wait for a connection fail, and the run ends.
+    /// Ends the run, because no connection could be opened in time. Requests that still wait for a connection fail.
     pub(super) fn give_up(&mut self, now: Nanos) {
         let opening: Vec<_> = self
             .connections

@@ -33,7 +33,7 @@ pub(crate) enum Connecting {
     Full,
 }
 
-/// What a server does, and when.
+/// An action of a scripted server.
 #[derive(Clone, Debug)]
 pub(crate) enum Say {
     Bytes(Vec<u8>),
@@ -46,7 +46,7 @@ pub(crate) trait Server {
         Connecting::Opens(0)
     }
 
-    /// A whole request has arrived, the `nth` on its connection, from 0. Returns the parts of the answer, each with its
+    /// Answers a whole request, the `nth` on its connection, from 0. Returns the parts of the answer, each with its
     /// time.
     fn request(&mut self, now: Nanos, connection: usize, nth: usize, request: &[u8]) -> Vec<(Nanos, Say)>;
 }
@@ -234,7 +234,7 @@ impl<S: Server> Net for VirtualNet<S> {
     }
 }
 
-/// A plan for a closed model with one connection and one request, with `changes` applied.
+/// Returns a plan for a closed model with one connection and one request, with `changes` applied.
 pub(crate) fn plan(changes: &Value) -> Plan {
     let mut plan = json!({
         "target": {"host": "example.test", "addresses": ["127.0.0.1:80"]},
@@ -252,7 +252,7 @@ pub(crate) fn run(plan: &Plan, server: impl Server) -> Measured {
     run_until(plan, server, Nanos::MAX, 0)
 }
 
-/// The same, interrupted at `limit`. The generator handles every event `lag` later than it could.
+/// Does the same, but interrupts the run at `limit`. The generator handles every event `lag` later than it could.
 pub(crate) fn run_until(plan: &Plan, server: impl Server, limit: Nanos, lag: Nanos) -> Measured {
     let world = World { now: 0, server, events: BTreeMap::new(), number: 0, connections: Vec::new() };
     let world = Rc::new(RefCell::new(world));
@@ -284,7 +284,7 @@ pub(crate) fn run_until(plan: &Plan, server: impl Server, limit: Nanos, lag: Nan
     measured
 }
 
-/// Checks what has to hold for every result.
+/// Checks the properties that every result must have.
 pub(crate) fn check(measured: &Measured) {
     assert_eq!(measured.requests, measured.ok + measured.failed + measured.dropped);
     assert_eq!(measured.latency.count, measured.ok);
@@ -302,7 +302,7 @@ pub(crate) fn check(measured: &Measured) {
     assert_eq!(read.requests, measured.requests);
 }
 
-/// A quantile of latency, in seconds.
+/// Returns a quantile of latency, in seconds.
 pub(crate) fn quantile(times: &load::result::Times, quantile: f64) -> f64 {
     let histogram = load::Histogram::decode(&times.histogram).unwrap();
     Duration::from_nanos(histogram.quantile(quantile).unwrap()).as_secs_f64()

@@ -1,6 +1,6 @@
-//! What has to hold at the end for the exchanges of a multiplexed connection: each is answered at most once (see
-//! [`crate::exchanges`]) and whole, or its client sees that it was not, and there is a reason. What happens to one
-//! exchange is no reason for another.
+//! The invariants at the end for the exchanges of a multiplexed connection: each is answered at most once (see
+//! [`crate::exchanges`]) and whole, or its client sees that it was not, and there is a reason. The fate of one exchange
+//! is no reason for another.
 
 use crate::app::{CallEnd, Record};
 use crate::clock::{EARLY, LINGER, MILLI, Micros, micros};
@@ -47,7 +47,8 @@ impl<P: Protocol> World<P> {
         }
     }
 
-    /// Whether the connection may have been idle for too long when its client was told, at `at`, that it ends.
+    /// Returns true if the connection may have been idle for too long at `at`, when the server announced its end to the
+    /// client.
     fn may_be_idle(&self, peer: &Peer, at: Micros, history: &History) -> bool {
         let (Some(limit), Some(exchanges)) = (self.plan.config.keep_alive.map(micros), &peer.exchanges) else {
             return false;
@@ -78,7 +79,7 @@ impl<P: Protocol> World<P> {
         if status != request.script.status {
             return wrong("its status is wrong");
         }
-        // Its bytes were compared as they came.
+        // The body's bytes were compared as they arrived.
         let length = if request.is_bodiless() { 0 } else { request.script.length() };
         match (record.late.map(|late| late.outcome), record.ended.map(|(_, how)| how)) {
             (None | Some(Expired::Whole), _) if body != length => wrong("its body has a wrong length"),
@@ -121,7 +122,7 @@ impl<P: Protocol> World<P> {
                     408 => request.body > 0 && at >= begun.saturating_add(limit(config.body_timeout)),
                     413 => plan_of(&self.plan, id).overruns,
                     503 => {
-                        // It may have waited in the kernel.
+                        // The request may have waited in the kernel.
                         let sent = exchange.begun.map_or(begun, |(at, _)| at);
                         at >= sent.saturating_add(limit(config.queue_timeout))
                             || history.left_at.is_some_and(|left| left <= at)
@@ -131,9 +132,9 @@ impl<P: Protocol> World<P> {
                 };
                 if is_right { Ok(()) } else { Err(format!("there was no reason for {status}")) }
             }
-            // It never became a request.
+            // The bytes never became a request.
             (None, None) if status == 400 && is_garbage(&self.plan, id) && record.begun.is_none() => Ok(()),
-            // The application is told of these at the next poll, which there may not be.
+            // The engine reports these to the application at the next poll, and there may be no further poll.
             (None, None) if status == 503 && self.rules.source().has_refused_waiting(0, Micros::MAX) => Ok(()),
             _ => wrong("neither engine nor application sent this page"),
         }
@@ -174,14 +175,14 @@ impl<P: Protocol> World<P> {
         }
     }
 
-    /// Whether the client takes output so slowly that the server need not wait.
+    /// Returns true if the client takes output so slowly that the server need not wait.
     fn is_slow(&self, peer: &Peer, exchange: &Exchange, record: &Record, at: Micros, history: &History) -> bool {
         let Some(limit) = self.plan.config.write_timeout.map(micros) else { return false };
         let begun = record.called.or(record.dismissed.map(|(at, _)| at)).or(exchange.begun.map(|(at, _)| at));
         if begun.is_none_or(|begun| at + EARLY < begun.saturating_add(limit)) {
             return false;
         }
-        // A credit may be delayed by what the client sends before it.
+        // The bytes that the client sends before a credit may delay it.
         let is_prompt = Exchange::is_prompt(&plan_of(&self.plan, exchange.id))
             && peer.plan.reads.pause < 50 * MILLI
             && peer.plan.sends.pause < 50 * MILLI
@@ -224,13 +225,13 @@ impl<P: Protocol> World<P> {
         if has_stalled || by_rate {
             return Ok(());
         }
-        // A part of a frame is all that came, for too long.
+        // Only a part of a frame arrived, for too long.
         let is_slow_path = peer.plan.capacity < 8000 * (1 + usize::from(peer.plan.latency >= 100 * MILLI) * 4);
         let is_slow_sender = peer.plan.sends.pause > 0 || is_slow_path || peer.acted.is_some();
         if is_slow_sender && accepted.saturating_add(limit(config.header_timeout)) <= late {
             return Ok(());
         }
-        // It has less time after the server was told to stop.
+        // The connection has less time after the order to stop.
         if is_slow_sender && self.stopped.is_some_and(|(stopped, _)| stopped + self.grace() <= late) {
             return Ok(());
         }
@@ -242,25 +243,26 @@ impl<P: Protocol> World<P> {
         let is_announced = history.earlier_send.saturating_add(idle) <= history.last_send + EARLY
             && history.last_send + LINGER <= late;
         let was_idle = (is_idle || is_announced) && history.last_arrival > dropped;
-        // Of a request that never began the client was told so, or that none begins any more.
+        // For a request that never began, the server told its client so, or that no request begins any more.
         let was_refused =
             is_announced || self.records().connections[peer.connection.unwrap_or_default()].refused.is_some();
         let is_over = record.ended.is_some() || record.dismissed.is_some() || (record.begun.is_none() && was_refused);
         if ending == Ending::Reset && is_over && was_idle {
             return Ok(());
         }
-        // What a closing server had sent was destroyed, because the client went on sending.
+        // The client went on sending to a closing server, and so destroyed the server's last bytes.
         let is_closing = self.draining_since.is_some_and(|since| since + LINGER <= late);
         if ending == Ending::Reset && is_closing {
             return Ok(());
         }
-        // The client was told that nothing further begins: it may send such a request again on another connection.
+        // The server told the client that nothing further begins: the client may send such a request again on another
+        // connection.
         let was_told = is_announced || peer.exchanges.as_ref().is_some_and(|all| all.goes_away_at.is_some());
         if record.begun.is_none() && was_told {
             return Ok(());
         }
         let Some((_, head)) = exchange.begun else { return Ok(()) };
-        // It came when the connection was closed already, or was about to be.
+        // The request arrived when the connection was closed already, or was about to be.
         let is_ending = self.draining_since.is_some_and(|since| since <= late);
         if record.begun.is_none() && (is_ending || history.taken < head as u64) {
             let since = history.last_send.max(accepted);

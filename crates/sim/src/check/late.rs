@@ -1,4 +1,4 @@
-//! What has to hold for the client of a call that has missed its deadline.
+//! The invariants for the client of a call that has missed its deadline.
 
 use crate::app::Late;
 use crate::clock::SLACK;
@@ -37,7 +37,7 @@ impl<P: Protocol> World<P> {
                 let is_whole = answer.body == shown(usize::try_from(length).unwrap_or(usize::MAX));
                 if is_whole { Ok(()) } else { wrong("it was written in time, and its body is wrong") }
             }
-            // A response cut behind its last byte is whole for the client.
+            // A response that is cut after its last byte is whole for the client.
             Expired::Cut { .. } | Expired::Left if request.is_bodiless() => Ok(()),
             Expired::Cut { .. } | Expired::Left => {
                 let is_whole = script.declared == Some(answer.body.len() as u64);
@@ -50,7 +50,7 @@ impl<P: Protocol> World<P> {
         }
     }
 
-    /// Checks that nothing of what a late call writes is stored or sent.
+    /// Checks that the engine does not store the output of a late call.
     pub(crate) fn check_late_write(&self, id: usize, deferred_before: i64) {
         let record = &self.records().requests[id];
         if record.late.is_none() {
@@ -76,7 +76,8 @@ pub(crate) fn check_late_time(peer: &Peer, index: usize, late: Late) -> Result<(
     Ok(())
 }
 
-/// Whether a late call's request may lack a whole answer; `None` if lateness is no reason.
+/// Returns `Ok` if a late call's request may lack a whole answer, and an error if it may not. `None`: lateness is no
+/// reason, and the other reasons decide.
 pub(crate) fn excuse_late(peer: &Peer, late: Late) -> Option<Result<(), String>> {
     let is_reset = peer.ending == Some(Ending::Reset);
     match late.outcome {

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use wire::message::{Client, PartialRequestLine, RequestHead};
 use wire::websocket::{Kind, Opening};
 
-/// What is known of a request and its call.
+/// The recorded history of a request and its call.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Record {
     pub(crate) connection: Option<usize>,
@@ -45,7 +45,7 @@ impl Message {
 }
 
 impl Drop for Message {
-    // Those that no call takes any more are dropped with it.
+    // The engine drops the messages that no call takes any more.
     fn drop(&mut self) {
         self.ledger.alive.fetch_sub(1, Ordering::Relaxed);
     }
@@ -65,7 +65,7 @@ pub(crate) struct LoopApp {
     pub(crate) records: Vec<Record>,
     /// Calls that are woken, until the loop takes them.
     pub(crate) wakes: Vec<usize>,
-    /// What the engine has answered by itself.
+    /// Number of requests that the engine has answered by itself.
     pub(crate) refusals: u64,
 }
 
@@ -175,7 +175,7 @@ impl App for LoopApp {
     }
 
     fn receive(&mut self, request: &mut Held, body: Body<'_>) {
-        // It has come with the head.
+        // The body has arrived with the head.
         let bytes = match &body {
             Body::Empty => &[][..],
             Body::Borrowed(bytes) => bytes,

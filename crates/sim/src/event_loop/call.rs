@@ -1,4 +1,4 @@
-//! A call of the application: its tasks, and what is known of its response or WebSocket.
+//! A call of the application: its tasks, and the state of its response or WebSocket.
 
 use super::plan::{Op, Script};
 use crate::clock::Micros;
@@ -50,19 +50,19 @@ pub(crate) struct Call {
     pub(crate) ticket: Option<Ticket>,
     pub(crate) websocket: Option<WebSocketId>,
     pub(crate) tasks: Vec<Task>,
-    /// How often the engine was told to wake it, and has not. One wake ends all waits of a call.
+    /// Number of wakes that were requested from the engine and have not come. One wake ends all waits of a call.
     pub(crate) armed: u32,
-    /// What a handler waits for while it is given back.
+    /// The event that a handler waits for while it is given back.
     pub(crate) until: Option<Until>,
     pub(crate) has_head: bool,
     pub(crate) written: usize,
     pub(crate) messages_sent: usize,
     /// Bytes of the frames of messages that the engine has taken.
     pub(crate) composed: u64,
-    /// What the application was told of the end of its WebSocket.
+    /// The end of its WebSocket, as the engine reported it to the application.
     pub(crate) end: Option<WebSocketEnd>,
     pub(crate) outcome: Option<Outcome>,
-    /// All is over: the response and the tasks.
+    /// True once the response and the tasks are over.
     pub(crate) is_over: bool,
     /// When the application's part of its WebSocket was over.
     pub(crate) over_at: Micros,
@@ -89,7 +89,7 @@ impl Call {
         }
     }
 
-    /// What its tasks wait for together.
+    /// Returns all events that its tasks wait for; `None` if no task waits for the engine.
     pub(crate) fn awaited(&self) -> Option<Awaited> {
         let of = |task: &Task| match task.state {
             TaskState::Receiving => Some(Awaited::INPUT.or(Awaited::DEPARTURE)),

@@ -13,12 +13,12 @@ use wire::websocket::{CloseCode, Kind, Outgoing, SendError};
 /// Bytes of output that a WebSocket may have waiting when a message is taken.
 const HIGH_WATER: u64 = 64 << 10;
 
-/// What a task does after an operation.
+/// The next step of a task after an operation.
 enum Next {
     GoOn,
     /// The same operation is tried again when the wait is over.
     Wait(TaskState),
-    /// The next operation comes when the wait is over.
+    /// The next operation begins when the wait is over.
     WaitAndGoOn(TaskState),
     Return,
     Raise,
@@ -97,7 +97,7 @@ impl World {
         self.rules.step_of_host();
     }
 
-    /// What a call waits for may be the case: its tasks look again.
+    /// Handles a wake of a call: the event that it waits for may have happened, and its tasks look again.
     pub(super) fn wake(&mut self, id: usize) {
         let Some(call) = &mut self.calls[id] else {
             return self.shared.fail(|| format!("call {id} is woken, which was not called"));
@@ -120,7 +120,7 @@ impl World {
         }
     }
 
-    /// A task of a call is cancelled.
+    /// Cancels a task of a call.
     pub(super) fn cancel(&mut self, id: usize, index: usize, is_swallowed: bool) {
         let Some(call) = self.calls[id].as_mut().filter(|call| !call.is_over) else { return };
         let index = index.min(call.tasks.len().saturating_sub(1));
@@ -211,7 +211,7 @@ impl World {
         declares.then(|| tasks[0].iter().map(length).sum())
     }
 
-    /// Writes a part of the body, behind the head, and sends it.
+    /// Writes a part of the body, after the head, and sends it.
     fn write(&mut self, id: usize, length: usize) -> Next {
         let declared = self.declared(id);
         let call = self.calls[id].as_mut().expect("it was called");
@@ -423,7 +423,7 @@ impl World {
         core.engine.close_websocket(websocket, code, "", now, &mut core.app);
     }
 
-    /// Another thread than the loop's sends a message, or closes.
+    /// Sends a message or closes, as a thread other than the loop's.
     pub(super) fn act_outside(&mut self, entry: usize) {
         let (_, id, act) = self.plan.outside[entry];
         let is_open = self.calls[id].as_ref().is_some_and(|call| call.websocket.is_some() && !call.is_over);
@@ -440,7 +440,7 @@ impl World {
         }
     }
 
-    /// A call has come to its end: so does what it has left open.
+    /// Ends a call, and with it the WebSocket or response that the call has left open.
     fn conclude(&mut self, id: usize, has_raised: bool) {
         let now = self.shared.now();
         let call = self.calls[id].as_mut().expect("it was called");
@@ -547,7 +547,7 @@ impl World {
 
     // ------------------------------------------------------------------------------------------------------- checks
 
-    /// Checks, when the loop is about to wait, that nothing waits for what is there.
+    /// Checks, when the loop is about to wait, that no call waits for something that is already there.
     pub(super) fn check_waiting(&mut self) {
         for id in 0..self.calls.len() {
             let Some(call) = self.calls[id].as_ref().filter(|call| !call.is_over) else { continue };
@@ -585,7 +585,7 @@ impl World {
         }
     }
 
-    /// Whether the engine has received more of a body than the application has read.
+    /// Returns true if the engine has received more of a body than the application has read.
     fn has_unread_body(&self, id: usize, read: usize, taken: u64) -> bool {
         let plan = &self.plan.calls[id];
         let client = &self.clients[self.owners[id]];

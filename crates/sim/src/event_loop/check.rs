@@ -1,4 +1,4 @@
-//! What must hold at the end of a world.
+//! The invariants at the end of a world.
 
 use super::call::Outcome;
 use super::client::{Client, Ending, WebSocketClient};
@@ -41,7 +41,7 @@ impl World {
     }
 
     fn check_client(&self, client: &Client, history: &History) -> Result<(), String> {
-        // A stop cuts what is under way, and does not accept what comes late.
+        // A stop cuts requests that are under way, and accepts no connection that comes late.
         let is_stopping = history.dropped.is_none_or(|(at, _)| at >= self.plan.stop.at);
         for (index, answer) in client.answers.iter().enumerate() {
             let id = client.plan.calls[index];
@@ -74,14 +74,15 @@ impl World {
         if is_stopping || client.answers.last().is_some_and(|last| !last.keep_alive) {
             return Ok(());
         }
-        // The connection does not go on behind a response that was cut, though all that it declared was sent, and behind a
-        // body that the application has not taken. The server does not wait for long then for what the client still sends.
+        // The connection does not go on after a response that was cut, though all that it declared was sent, nor after
+        // a body that the application has not taken. The server does not wait for long then for bytes that the client
+        // sends.
         let is_cut = |&id: &usize| self.outcome(id) == Some(Outcome::Cut);
         let is_unread = |&id: &usize| self.outcome(id).is_some() && !self.is_body_read(id);
         if client.plan.calls[..answered].iter().any(is_cut) || client.plan.calls[..=answered].iter().any(is_unread) {
             return Ok(());
         }
-        // What a slow client sends on a connection that was idle for too long destroys what it has not read.
+        // If a slow client sends on a connection that was idle for too long, this destroys the bytes it has not read.
         let idle = self.plan.config.keep_alive.map_or(Micros::MAX, micros);
         let dropped = history.dropped.map_or(0, |(at, _)| at + EARLY);
         if history.last_send.saturating_add(idle) <= dropped && history.last_arrival > dropped {
@@ -98,7 +99,7 @@ impl World {
         self.rules.source().app.records[id].read == self.plan.calls[id].body
     }
 
-    /// Whether a client that sees an end knows that something is missing.
+    /// Returns true if a client that sees an end knows that something is missing.
     fn is_cut_visible(&self, client: &Client, id: usize) -> bool {
         let has_head = self.calls[id].as_ref().is_some_and(|call| call.has_head);
         !has_head || client.has_part()
@@ -117,7 +118,7 @@ impl World {
         }
         if let Some(end) = &call.end {
             let is_right = match end.code {
-                // It cannot be told from others where both have closed at once.
+                // If both sides have closed at once, this code cannot be told from others.
                 code if end.is_own => self.server_codes(id).contains(&code),
                 1006 => is_stopping,
                 code => websocket.own_close == Some(code) || self.server_codes(id).contains(&code),
@@ -146,13 +147,13 @@ impl World {
             return Err(format!("it has {got} messages of {sent} before the Close frame {code}"));
         }
         match client.ending {
-            // A reset where the server has not read what was sent behind its Close frame.
+            // A reset occurs if the server has not read the bytes that the client sent after the server's Close frame.
             Some(Ending::End | Ending::Reset) => Ok(()),
             ending => Err(format!("its WebSocket is closed, and the connection is not: {ending:?}")),
         }
     }
 
-    /// The codes with which the server may close the WebSocket of a call.
+    /// Returns the codes with which the server may close the WebSocket of a call.
     fn server_codes(&self, id: usize) -> Vec<u16> {
         // The application's call is over without a close, or by an exception.
         let mut codes = vec![1000];

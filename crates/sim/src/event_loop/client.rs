@@ -37,10 +37,10 @@ pub(crate) struct Client {
     pub(crate) connection: Option<usize>,
     pub(crate) round: u64,
     connected_at: Micros,
-    /// All that is to be sent so far, and how much of it has been.
+    /// All bytes that are to be sent so far, and how many of them have been sent.
     out: Vec<u8>,
     pub(crate) sent: usize,
-    /// Where each request begins and ends in it.
+    /// The offsets in `out` at which each request begins and ends.
     pub(crate) places: Vec<(usize, usize)>,
     got: usize,
     may_send_at: Micros,
@@ -60,14 +60,14 @@ pub(crate) struct WebSocketClient {
     receiver: FrameReceiver,
     sender: Sender,
     compression: Compression,
-    /// It has sent its Close frame.
+    /// True once the client has sent its Close frame.
     has_closed: bool,
     /// The handshake was answered with 101.
     pub(crate) is_open: bool,
     /// The next operation, and when it may begin.
     at: usize,
     next_at: Micros,
-    /// Messages whose bytes have been made, and where the last byte of each lies in what is sent.
+    /// For each message whose bytes have been made, the offset in `out` at which it ends.
     pub(crate) ends: Vec<usize>,
     pub(crate) received: usize,
     /// The code with which it has closed first.
@@ -125,12 +125,12 @@ impl Client {
         }
     }
 
-    /// Whether it has done nothing that a server may punish.
+    /// Returns true if it does nothing that a server may punish.
     pub(crate) fn is_honest(&self) -> bool {
         self.plan.acts.is_none()
     }
 
-    /// Does what can be done now. Returns when it wants to act again if nothing happens before.
+    /// Carries out everything that the client can do now. Returns when it wants to act again if nothing happens before.
     pub(crate) fn act(&mut self, network: &mut Network) -> Option<Micros> {
         let now = self.shared.now();
         if self.ending.is_some() {
@@ -189,7 +189,7 @@ impl Client {
 
     // ----------------------------------------------------------------------------------------------------- sending
 
-    /// Up to which byte it may send now.
+    /// Returns the offset in `out` up to which it may send now.
     fn limit(&self) -> usize {
         if self.websocket.is_some() {
             return self.out.len();
@@ -202,7 +202,7 @@ impl Client {
         self.places[most - 1].1
     }
 
-    /// Sends what may be sent now; returns when it may send more.
+    /// Sends the bytes that it may send now; returns when it may send more.
     fn send(&mut self, connection: usize, network: &mut Network) -> Micros {
         let now = self.shared.now();
         if matches!(self.acted, Some(Act::HalfClose | Act::StallSending)) {
@@ -381,7 +381,7 @@ impl Client {
         while used < self.input.len() || self.partial.is_some() {
             if self.partial.is_none() {
                 if self.answers.len() == self.places.len() {
-                    // What an eager client has sent behind a handshake that is denied is no request.
+                    // The bytes that an eager client has sent after a denied handshake are no request.
                     if self.websocket.is_none() {
                         self.shared.fail(|| format!("client {index} gets more answers than it sent requests"));
                     }
@@ -443,7 +443,7 @@ impl Client {
         self.answers.push(answer);
     }
 
-    /// Whether a part of an answer, or of a message, has come.
+    /// Returns true if a part of an answer, or of a message, has arrived.
     pub(crate) fn has_part(&self) -> bool {
         self.partial.is_some() || !self.input.is_empty()
     }

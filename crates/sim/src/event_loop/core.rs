@@ -35,12 +35,12 @@ impl Core {
         }
     }
 
-    /// The engine's clock.
+    /// Returns the time of the engine's clock.
     pub(crate) fn clock(&self) -> Now {
         self.shared.engine_now(self.plan.grain)
     }
 
-    /// Does what a loop does that hosts the engine: polls until nothing is left. Returns the work that came of it.
+    /// Polls until nothing is left, as a loop does that hosts the engine. Returns the resulting work.
     pub(crate) fn run_once(&mut self) -> Vec<Work<LoopApp>> {
         let mut jobs = Vec::new();
         loop {

@@ -10,14 +10,14 @@
 //! ```
 //!
 //! A request is a call of tasks that receive, send and sleep; or, with a WebSocket, a handler that is given back until a
-//! message is there. What has to hold in every world:
+//! message is there. The invariants of every world:
 //!
 //! * No call is lost or run twice. Every client that keeps the rules gets one whole and right answer for each request, or
 //!   sees a cut for which there was a reason.
-//! * Messages arrive once, whole and in their order, in both directions, and none that came before a Close frame is
-//!   missing. Nothing follows an end.
-//! * When the loop waits, nothing waits for what is already there: a message, a part of a body, room for output, the
-//!   client's departure, the end. So no wake is lost. What waits is woken once.
+//! * Messages arrive once, whole and in their order, in both directions, and no message that was sent before a Close
+//!   frame is missing. Nothing follows an end.
+//! * When the loop waits, no call waits for something that is already there: a message, a part of a body, room for
+//!   output, the client's departure, the end. So no wake is lost. A call that waits is woken once.
 //! * Messages that wait for the application, and output that waits for the client, are bounded.
 //! * Cancelled tasks lose no message. Every wait ends, and at the end no connection, call or object is left.
 

@@ -1,5 +1,5 @@
-//! What a world with an event loop consists of, drawn from its seed before anything happens: limits, clients, what each
-//! sends, and what the application does with each request.
+//! The plan of a world with an event loop, drawn from its seed before anything happens: limits, clients, the bytes that
+//! each client sends, and the application's script for each request.
 
 use crate::clock::{MILLI, Micros, SECOND};
 use crate::net::Conditions;
@@ -27,7 +27,7 @@ pub(crate) struct Plan {
     pub(crate) wake_time: Micros,
     pub(crate) clients: Vec<ClientPlan>,
     pub(crate) calls: Vec<CallPlan>,
-    /// When another thread does something with the WebSocket of a call, and what.
+    /// The actions of another thread on the WebSocket of a call: the time, the call, and the action.
     pub(crate) outside: Vec<(Micros, usize, Outside)>,
     pub(crate) drain: Option<Micros>,
     /// Every world ends with one.
@@ -53,9 +53,9 @@ pub(crate) struct ClientPlan {
     pub(crate) calls: Vec<usize>,
     /// Requests that it sends before it has an answer.
     pub(crate) depth: usize,
-    /// What it does with its WebSocket.
+    /// Its operations on its WebSocket.
     pub(crate) ops: Vec<ClientOp>,
-    /// It sends them before its handshake is answered.
+    /// True if it begins them before its handshake is answered.
     pub(crate) is_eager: bool,
 }
 
@@ -87,18 +87,18 @@ pub(crate) struct CallPlan {
 pub(crate) struct Cancelled {
     pub(crate) after: Micros,
     pub(crate) task: usize,
-    /// The task goes on, and tries again what it waited for.
+    /// The task goes on, and repeats the operation in which it waited.
     pub(crate) is_swallowed: bool,
 }
 
-/// What the application does with a request.
+/// The application's script for a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Script {
     /// Tasks, of which the first one decides how the call ends.
     Tasks(Vec<Vec<Op>>),
     /// An object with a method for messages, as of a WSGI application: while none is there the call is given back.
     Handler {
-        /// Whether it sends each message back.
+        /// True if it sends each message back.
         answers: bool,
         /// It closes after so many messages.
         closes_after: Option<usize>,
@@ -131,7 +131,8 @@ pub(crate) enum Op {
     Raise,
 }
 
-/// The bytes of message `number` of the WebSocket of call `id`; ASCII if it is text. What the server sends differs.
+/// Returns the bytes of message `number` of the WebSocket of call `id`; ASCII if it is text. The server's messages
+/// differ from the client's.
 pub(crate) fn message(id: usize, number: usize, kind: Kind, length: usize, is_servers: bool) -> Vec<u8> {
     let mut bytes = format!("{id:05}{number:06}{}", if is_servers { '<' } else { '>' }).into_bytes();
     bytes.extend(pattern(id * 8192 + number + usize::from(is_servers), 0, length.saturating_sub(LABEL)));
@@ -141,7 +142,7 @@ pub(crate) fn message(id: usize, number: usize, kind: Kind, length: usize, is_se
     bytes
 }
 
-/// The WebSocket and the number that a message begins with, and whether the server has made it.
+/// Returns the WebSocket and the number that a message begins with, and true if the server has made it.
 pub(crate) fn label(bytes: &[u8]) -> Option<(usize, usize, bool)> {
     let label = str::from_utf8(bytes.get(..LABEL)?).ok()?;
     Some((label[..5].parse().ok()?, label[5..11].parse().ok()?, label.ends_with('<')))
@@ -457,7 +458,7 @@ fn http_call(id: usize, swarm: Swarm, rng: &mut Rng) -> CallPlan {
         main.push(Op::Raise);
     }
     main.push(Op::End);
-    // What goes on in the background.
+    // The operations that go on in the background after the response.
     sleep(&mut main, rng);
     let mut tasks = vec![main];
     if rng.u8(0..3) == 0 {

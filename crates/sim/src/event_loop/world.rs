@@ -19,7 +19,7 @@ use wire::websocket::Kind;
 /// Longer than any wait of a world.
 const QUIET: Micros = 3600 * SECOND;
 
-/// What has happened in a world.
+/// The counters of a world.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoopSummary {
     /// Requests that the application was called for.
@@ -30,13 +30,13 @@ pub struct LoopSummary {
     pub answers: u64,
     /// Messages that the application has taken, and those that clients have received.
     pub messages: (u64, u64),
-    /// How often a task has waited.
+    /// Number of waits of tasks.
     pub waits: u64,
     /// Tasks that were cancelled.
     pub cancelled: u64,
-    /// How often a handler was resumed.
+    /// Number of times that a handler was resumed.
     pub resumed: u64,
-    /// What another thread than the loop's has done.
+    /// Actions of a thread other than the loop's.
     pub outside: u64,
     /// Elapsed virtual time.
     pub time: Duration,
@@ -247,7 +247,7 @@ impl World {
         }
     }
 
-    /// One iteration: what the selector reports, tasks and timers; then the next wait begins.
+    /// Runs one iteration of the loop: the selector's reports, tasks and timers; then begins the next wait.
     fn go_round(&mut self) {
         self.waits_until = None;
         self.is_wake_scheduled = false;
@@ -281,7 +281,7 @@ impl World {
         self.schedule_loop(until.max(now + 1));
     }
 
-    /// Has the engine do what is ready and due; runs the calls that can begin, and wakes what waited.
+    /// Lets the engine do everything that is ready and due; runs the calls that can begin, and wakes those that waited.
     fn run_once(&mut self) {
         self.rules.begin_hosted_poll();
         let core = self.rules.source_mut();
@@ -344,7 +344,7 @@ impl World {
         }
     }
 
-    /// When the loop has to run at the latest for tasks that sleep and cancellations.
+    /// Returns when the loop has to run at the latest, for tasks that sleep and for cancellations.
     fn next_timer(&self) -> Micros {
         let sleeps = self.calls.iter().flatten().flat_map(|call| &call.tasks).filter_map(|task| match task.state {
             TaskState::Sleeping(until) => Some(until),
@@ -371,7 +371,7 @@ impl World {
         }
     }
 
-    /// Describes what is left, for the report of a failure.
+    /// Describes the remaining state, for the report of a failure.
     pub(super) fn describe(&self) -> String {
         let core = self.rules.source();
         format!("{:?} at {}, next due at {:?}", core.engine.statistics(), moment(self.shared.now()), core.engine.due())

@@ -1,4 +1,4 @@
-//! Moves what has arrived in virtual time through the real sockets of [`Wires`](super::wires::Wires).
+//! Moves the bytes that have arrived in virtual time through the real sockets of [`Wires`](super::wires::Wires).
 
 use super::pipe::{End, post};
 use super::wires::READ;
@@ -10,17 +10,17 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, sockopt};
 use std::time::Duration;
 
 impl Network {
-    /// The start of a connection arrives: connects its real socket. Returns false if the listener is closed.
+    /// Connects the real socket of a connection whose start arrives. Returns false if the listener is closed.
     pub(super) fn connect_wire(&mut self, number: usize) -> bool {
         let listener = self.connections[number].listener;
         self.wires.as_mut().is_none_or(|wires| wires.connect(number, listener))
     }
 
-    /// Takes what the engine's poller reports.
+    /// Takes the reports of the engine's poller.
     pub(super) fn poll_wires(&mut self, ready: &mut Vec<Readiness>) {
         let Some(wires) = &mut self.wires else { return };
         let first = ready.len();
-        // What was awaited, and what the kernel has noticed since.
+        // The first wait takes the awaited events, the second the events that the kernel has noticed since.
         for _ in 0..2 {
             wires.poller.wait(Some(Duration::ZERO), ready).expect("the poller works");
         }
@@ -37,7 +37,8 @@ impl Network {
         }
     }
 
-    /// The engine has sent `count` bytes of a connection; `is_short`: it has more, for which there was no room.
+    /// Records that the engine has sent `count` bytes of a connection; `is_short`: it has more, for which there was no
+    /// room.
     pub(super) fn note_sent(&mut self, number: usize, count: usize, is_short: bool) {
         if let Some(end) = self.wires.as_mut().and_then(|wires| wires.end_mut(number)) {
             end.sent += count as u64;
@@ -46,14 +47,14 @@ impl Network {
         self.carry_to_client(number);
     }
 
-    /// The engine has ended its output.
+    /// Records that the engine has ended its output.
     pub(super) fn note_end(&mut self, number: usize) {
         if let Some(end) = self.wires.as_mut().and_then(|wires| wires.end_mut(number)) {
             end.expects_end = true;
         }
     }
 
-    /// Writes what has arrived at the server to the real socket, and then the end or the reset.
+    /// Writes the bytes that have arrived at the server to the real socket, and then the end or the reset.
     pub(super) fn carry_to_server(&mut self, number: usize) {
         let now = self.shared.now();
         let shared = std::rc::Rc::clone(&self.shared);
@@ -62,9 +63,10 @@ impl Network {
         let Some(end) = wires.ends.get_mut(number).and_then(Option::as_mut) else { return };
         let is_heard = connection.dropped.is_none() && connection.watched.is_some() && !connection.is_cut;
         if connection.reset_of_server.here().is_some() {
-            // An error, and one of shutdown below, says that the server has reset the connection: there is nothing to end.
+            // An error here, or of shutdown below, means that the server has reset the connection: there is nothing to
+            // end.
             sockopt::set_socket_linger(&end.socket, Some(Duration::ZERO)).ok();
-            // Where both sides had ended already there is nothing to report.
+            // If one of the sides had ended already there may be nothing to report.
             let is_over = end.is_shut || end.is_ended || end.expects_end;
             wires.ends[number] = None;
             if is_heard && !is_over {
@@ -72,7 +74,7 @@ impl Network {
             }
             return;
         }
-        // What the kernel has and the engine has not read yet stays in the pipe until the engine reads it.
+        // Bytes that the kernel has and the engine has not read yet stay in the pipe until the engine reads them.
         let pipe = &mut connection.to_server;
         let in_kernel =
             if connection.dropped.is_some() { 0 } else { usize::try_from(end.written - pipe.taken).unwrap_or(0) };
@@ -113,7 +115,8 @@ impl Network {
         }
     }
 
-    /// Reads what the engine has sent on a connection, as far as the client's pipe has room, and lets it travel.
+    /// Reads the bytes that the engine has sent on a connection, as far as the client's pipe has room, and lets them
+    /// travel.
     fn carry_to_client(&mut self, number: usize) {
         let shared = std::rc::Rc::clone(&self.shared);
         let Some(wires) = &mut self.wires else { return };

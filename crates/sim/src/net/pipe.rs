@@ -16,7 +16,7 @@ pub(super) struct Pipe {
     pub(super) capacity: usize,
     pub(super) latest: Micros,
     pub(super) end: End,
-    /// Whether the last send was short.
+    /// True if the last send was short.
     pub(super) wants_room: bool,
     /// Total bytes that were sent, that have arrived, and that were read.
     pub(super) sent: u64,
@@ -25,7 +25,7 @@ pub(super) struct Pipe {
     pub(super) last_send: Micros,
     /// The last send before that one.
     pub(super) earlier_send: Micros,
-    /// Since when the sender's bytes do not fit completely.
+    /// The time since which the sender's bytes do not fit completely.
     pub(super) full_since: Option<Micros>,
 }
 
@@ -70,7 +70,7 @@ impl Pipe {
         self.capacity.saturating_sub(self.under_way_bytes + self.unread())
     }
 
-    /// Delivers what has arrived by now; whether there was anything.
+    /// Delivers the bytes and the end that have arrived by now. Returns true if there were any.
     pub(super) fn deliver(&mut self, now: Micros) -> bool {
         let mut any = false;
         while let Some((at, _)) = self.under_way.front()
@@ -105,7 +105,7 @@ impl Pipe {
         matches!(self.end, End::Here(_))
     }
 
-    /// Loses what has not arrived.
+    /// Loses the bytes that have not arrived.
     pub(super) fn lose(&mut self) {
         self.under_way.clear();
         self.under_way_bytes = 0;

@@ -1,4 +1,4 @@
-//! The server's side of the network: what the engine sees as [`engine::Net`] and its sockets.
+//! The server's side of the network: the engine's [`engine::Net`] and its sockets.
 
 use super::pipe::{End, post};
 use super::{Listener, Network, Reset, Watched};
@@ -33,7 +33,7 @@ pub(crate) struct Listening {
 pub(crate) struct SimSocket {
     network: Rc<RefCell<Network>>,
     number: usize,
-    /// The real socket that does what the engine asks for.
+    /// The real socket that carries out the engine's calls.
     socket: Option<EngineSocket>,
 }
 
@@ -86,7 +86,7 @@ impl Net for Side {
             return wires.os.relisten(socket, index, takes_turns);
         }
         network.listeners[index].is_watched = false;
-        // This is rare, so where watching can fail, it fails half of the time.
+        // This is rare, so if watching can fail, it fails half of the time.
         if network.conditions.failing_watches > 0 && network.shared.one_in(2) {
             network.shared.trace(|| format!("listener {index} cannot be watched again"));
             return Err(io::ErrorKind::OutOfMemory.into());
@@ -179,19 +179,20 @@ impl Net for Side {
     fn drain_wakes(&mut self) {}
 }
 
-/// The address from which the connection with this number comes.
+/// Returns the client's address of the connection with this number.
 fn address_of(number: usize) -> SocketAddr {
     let port = FIRST_PORT + u16::try_from(number).expect("a world has fewer connections");
     (Ipv4Addr::LOCALHOST, port).into()
 }
 
-/// The number of the connection from this address.
+/// Returns the number of the connection from this address.
 pub(crate) fn number_of(address: SocketAddr) -> usize {
     usize::from(address.port() - FIRST_PORT)
 }
 
 impl SimSocket {
-    /// Records what a real socket has received into `buffer`, and compares it with what the client has sent.
+    /// Records the bytes that a real socket has received into `buffer`, and compares them with those that the client
+    /// has sent.
     fn note_received(&self, buffer: &[u8], outcome: &io::Result<Moved>) {
         let mut network = self.network.borrow_mut();
         let network = &mut *network;
@@ -214,7 +215,7 @@ impl SimSocket {
         }
     }
 
-    /// Records what a real socket has sent of `whole` bytes.
+    /// Records how many of `whole` bytes a real socket has sent.
     fn note_sent(&self, whole: usize, outcome: &io::Result<Moved>) {
         let mut network = self.network.borrow_mut();
         let network = &mut *network;
@@ -441,7 +442,7 @@ impl Drop for SimSocket {
         let connection = &network.connections[self.number];
         let is_over = connection.resets_on_drop || connection.reset_of_server.here().is_some();
         if connection.holds_back && !is_over {
-            // Whether bytes come in just before is chance: Linux would discard what it holds back then.
+            // Bytes may come in just before, by chance. Linux would then discard the bytes that it holds back.
             network.shared.fail(|| format!("c{} is closed while the kernel holds its last bytes back", self.number));
         }
         let connection = &mut network.connections[self.number];

@@ -33,7 +33,7 @@ impl Rig {
         Self { shared, network, side, listener }
     }
 
-    /// A connection with a capacity of 10 bytes.
+    /// Opens a connection with a capacity of 10 bytes.
     fn connect(&mut self) -> (usize, SimSocket) {
         let route = Route { peer: 0, listener: 0, latency: 5, packet: usize::MAX, capacity: 10 };
         let number = self.network.borrow_mut().connect(route);

@@ -1,11 +1,11 @@
 //! Real sockets under the simulated connections.
 //!
-//! Latency, packets and pauses stay simulated: what arrives at the server at its virtual time is then written to a real
-//! socket, and what the engine sends through its real socket is read from the other end at once and travels to the
-//! client in virtual time. So the same plans, the same application and the same conditions hold for what Linux does as
-//! for what the simulated network assumes that Linux does.
+//! Latency, packets and pauses stay simulated. Bytes that arrive at the server at their virtual time are then written
+//! to a real socket. Bytes that the engine sends through its real socket are read from the other end at once and travel
+//! to the client in virtual time. So the same plans, application and conditions test Linux itself and the simulated
+//! network's assumptions about Linux.
 //!
-//! Loopback is fast but not instantaneous. Where an event has to follow (bytes that were sent, an end, room for output),
+//! Loopback is fast but not instantaneous. If an event has to follow (bytes that were sent, an end, room for output),
 //! [`Wires`] waits for it before virtual time goes on.
 
 use crate::clock::Shared;
@@ -15,12 +15,12 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// How long the machine may take for what takes no virtual time. Only a failing world waits this long.
+/// How long the machine may take for an operation that takes no virtual time. Only a failing world waits this long.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Bytes that are read from a client's socket at a time.
 pub(super) const READ: usize = 64 << 10;
 
-/// What the engine's sockets are.
+/// The kind of the engine's sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Medium {
     Simulated,
@@ -60,7 +60,7 @@ pub(super) struct Wires {
     addresses: Vec<Address>,
     /// By number of the connection; `None` before it arrives, and after the client has reset it.
     pub(super) ends: Vec<Option<ClientEnd>>,
-    /// What is read at a time.
+    /// The buffer for one read from a client's socket.
     pub(super) buffer: Vec<u8>,
     /// The directory of Unix sockets, removed with the world.
     directory: Option<tempfile::TempDir>,

@@ -1,4 +1,4 @@
-//! What attackers send: scripts made of elements of their protocol, as text in a seed file and as bytes on the wire.
+//! The scripts of attackers, made of elements of their protocol, as text in a seed file and as bytes on the wire.
 
 use super::names::Protocol;
 use fastrand::Rng;
@@ -52,7 +52,7 @@ const FASTCGI: &[&str] = &[
 const GATEWAY: &[&str] = &["request", "put", "bytes"];
 const PROXY: &[&str] = &["v1", "v2", "local", "get", "put", "bytes"];
 
-/// An element of a protocol, `times` in a row. What `a` and `b` are depends on `kind`.
+/// An element of a protocol, `times` in a row. The meaning of `a` and `b` depends on `kind`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Gene {
     kind: &'static str,
@@ -61,7 +61,8 @@ struct Gene {
     times: u8,
 }
 
-/// What each attacker does on each of its connections. `Display` and `FromStr` are the lines of a seed file.
+/// The behaviour of each attacker on each of its connections. `Display` and `FromStr` write and read the lines of a
+/// seed file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     protocol: Protocol,
@@ -69,7 +70,7 @@ pub struct Plan {
     connections: usize,
     /// Bytes that arrive at a time.
     piece: usize,
-    /// Bytes that each may send where memory is measured.
+    /// Bytes that each attacker may send when memory is measured.
     pub(super) each: usize,
     /// Arrivals that the engine receives before the innocent client sends; 0: it sends while nothing is received.
     pub(super) moment: u64,
@@ -96,12 +97,12 @@ pub(super) struct Script {
 }
 
 impl Script {
-    /// The number of bytes, if they end.
+    /// Returns the number of bytes, if they end.
     pub(super) fn length(&self) -> Option<u64> {
         self.cycle.is_empty().then_some(self.open.len() as u64)
     }
 
-    /// Copies what is sent behind `at` bytes.
+    /// Copies the bytes that are sent after the first `at` bytes.
     pub(super) fn copy(&self, at: u64, into: &mut [u8]) {
         let mut at = usize::try_from(at).expect("a run is shorter");
         let mut filled = 0;
@@ -117,7 +118,7 @@ impl Script {
         }
     }
 
-    /// About how many elements `bytes` have.
+    /// Estimates the number of elements in `bytes`.
     pub(super) fn elements(&self, bytes: u64) -> u64 {
         let (part, elements) =
             if self.cycle.is_empty() { (&self.open, self.elements.0) } else { (&self.cycle, self.elements.1) };
@@ -126,7 +127,7 @@ impl Script {
 }
 
 impl Plan {
-    /// An honest client: what every search begins with.
+    /// Returns the plan of an honest client, with which every search begins.
     pub fn honest(protocol: Protocol) -> Self {
         let gene = |kind| Gene { kind, a: 1, b: 10, times: 1 };
         let (open, cycle) = match protocol {
@@ -150,12 +151,12 @@ impl Plan {
         }
     }
 
-    /// The protocol that the attackers speak.
+    /// Returns the protocol that the attackers speak.
     pub fn protocol(&self) -> Protocol {
         self.protocol
     }
 
-    /// A plan that differs from this one in a few places, and may have a part of `other`.
+    /// Returns a plan that differs from this one in a few places, and may have a part of `other`.
     #[must_use]
     pub fn mutated(&self, other: &Self, random: &mut Rng) -> Self {
         let mut plan = self.clone();
@@ -201,7 +202,7 @@ impl Plan {
         }
     }
 
-    /// The bytes.
+    /// Returns the bytes of the plan.
     pub(super) fn script(&self) -> Script {
         let mut writer = Writer { protocol: self.protocol, id: 1, padding: 0, elements: 0 };
         let mut open = if self.protocol == Protocol::WebSocket { HANDSHAKE.to_vec() } else { Vec::new() };
@@ -253,7 +254,7 @@ impl Writer {
         }
     }
 
-    /// `count` field lines with values of `length` bytes.
+    /// Appends `count` field lines with values of `length` bytes.
     fn fields(&mut self, count: usize, length: usize, differ: bool, out: &mut Vec<u8>) {
         for index in 0..count.min(200) {
             self.elements += 1;
@@ -416,7 +417,7 @@ fn write_text(out: &mut Vec<u8>, text: fmt::Arguments<'_>) {
     out.extend_from_slice(string.as_bytes());
 }
 
-/// A masked frame; its mask leaves the payload as it is.
+/// Appends a masked frame; its mask leaves the payload as it is.
 fn websocket(kind: &str, a: usize, b: u8, out: &mut Vec<u8>) {
     const FIN: u8 = 0x80;
     if let Some(rest) = kind.strip_prefix("compressed") {
@@ -459,7 +460,7 @@ fn frame(first: u8, payload: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(payload);
 }
 
-/// 2 to the power of `bits` zeros, compressed.
+/// Returns 2 to the power of `bits` zeros, compressed.
 fn zeros(bits: usize) -> Vec<u8> {
     thread_local! {
         static ZEROS: RefCell<HashMap<usize, Vec<u8>>> = RefCell::default();
@@ -467,7 +468,7 @@ fn zeros(bits: usize) -> Vec<u8> {
     ZEROS.with_borrow_mut(|zeros| zeros.entry(bits).or_insert_with(|| compressed(&vec![0; 1 << bits])).clone())
 }
 
-/// The payload of a compressed message, as the client of this repository makes it.
+/// Returns the payload of a compressed message, as the client of this repository makes it.
 fn compressed(message: &[u8]) -> Vec<u8> {
     let offer = Offer { target: "/", host: "a", key: "dGhlIHNhbXBsZSBub25jZQ==", subprotocols: &[], deflate: true };
     let fields: [(&[u8], &[u8]); 4] = [

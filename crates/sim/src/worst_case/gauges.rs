@@ -1,4 +1,4 @@
-//! The counters of the process, and the memory that the engine keeps for what attackers send.
+//! The counters of the process, and the memory that the engine keeps for the attackers' input.
 
 use engine::BodyMemory;
 
@@ -37,8 +37,8 @@ impl MemoryWatch {
         Self { gauges, shared, base, per_connection, most: 0 }
     }
 
-    /// Notes the peak of memory since this was last called. The peak of what is shared is subtracted, which may be of
-    /// another moment: so this is called often, whenever the engine receives or sends, and at the end of each turn.
+    /// Notes the peak of memory since this was last called. The peak of the shared memory is subtracted, which may be
+    /// of another moment: so this is called often, whenever the engine receives or sends, and at the end of each turn.
     pub(super) fn note(&mut self, connections: u64) {
         let shared: usize = self.shared.iter().map(|memory| memory.peak().min(memory.most())).sum();
         let stated = self.base + self.per_connection * connections + shared as u64;

@@ -6,9 +6,9 @@
 //! them, searches for worse ones and holds all ceilings; `make test-slow` runs it. A plan that it prints replaces the
 //! line in `worst_cases.txt` of the same measure, host and protocol.
 //!
-//! # What is maximised
+//! # The measures to maximise
 //!
-//! | measure | unit | what is subtracted first, because it is a stated total |
+//! | measure | unit | amount subtracted first, because it is a stated total |
 //! |---|---|---|
 //! | [`Measure::Work`] | steps per byte: basic blocks that the engine and `wire` execute | [`WORK_PER_CONNECTION`], [`WORK_PER_REQUEST`], [`WORK_PER_ARRIVAL`] |
 //! | [`Measure::Kept`] | bytes of memory per byte, at the peak between two calls of `recv` or `send` | [`KEPT_BY_ENGINE`], [`KEPT_PER_CONNECTION`], the memory that bodies and messages share |
@@ -19,9 +19,10 @@
 //! delay by the elements of the protocol (frames, chunks, fields, requests) that the engine has read. `make worst-case`
 //! also prints the nanoseconds of processor time that the same plans take on the machine at hand.
 //!
-//! # How it is searched
+//! # The search
 //!
-//! A [`Plan`] says what the attackers send: elements of their protocol, how many connections, in pieces of which size.
+//! A [`Plan`] has the attackers' input: elements of their protocol, the number of connections, and the size of the
+//! pieces.
 //! A search begins with an honest client and keeps the worst plans ([`Search`]). Each step changes one of them at a few
 //! places. All choices come from a seed. The plan runs on a [stage](stage): an engine in memory with attackers that are as
 //! fast as the engine allows, one innocent client, and an application that answers at once, driven as one of the
@@ -61,7 +62,7 @@ pub const KEPT_WHILE_INFLATING: u64 = 4 << 20;
 /// Bytes that attackers send before work is measured, and while it is.
 const WARM_UP: u64 = 16 << 10;
 const MEASURED: u64 = 64 << 10;
-/// Bytes that attackers may send while the innocent client waits: behind these, the delay counts as endless.
+/// Bytes that attackers may send while the innocent client waits: after these, the delay counts as endless.
 const ENDLESS: u64 = 16 << 20;
 /// Plans that a search keeps.
 const KEPT_PLANS: usize = 6;
@@ -71,7 +72,7 @@ const FOUND: &str = include_str!("../../worst_cases.txt");
 /// The table of ceilings is in it.
 const SECURITY: &str = include_str!("../../../../SECURITY.md");
 
-/// The plans that were found for a measure, with the hosts in which they were.
+/// Returns the plans that were found for a measure, with the hosts in which they were found.
 ///
 /// # Panics
 /// If `worst_cases.txt` has a line that is no plan.
@@ -87,7 +88,7 @@ pub fn found(measure: Measure) -> Vec<(Host, Plan)> {
     plans.filter(|(of, ..)| *of == measure).map(|(_, host, plan)| (host, plan)).collect()
 }
 
-/// The ceiling that SECURITY.md publishes.
+/// Returns the ceiling that SECURITY.md publishes.
 ///
 /// # Panics
 /// If SECURITY.md has none.
@@ -99,7 +100,7 @@ pub fn ceiling(protocol: Protocol, measure: Measure) -> f64 {
     ceiling.unwrap_or_else(|| panic!("SECURITY.md has no row {row}"))
 }
 
-/// What a plan costs.
+/// The cost of a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
     /// In the unit of the measure. A delay is in elements if the build does not count steps.
@@ -110,7 +111,7 @@ pub struct Cost {
     pub is_endless: bool,
 }
 
-/// Measures what a plan costs. The host matters for a delay alone.
+/// Measures the cost of a plan. The host matters for a delay alone.
 #[must_use]
 pub fn measure(plan: &Plan, measure: Measure, host: Host, gauges: Gauges) -> Cost {
     let script = Rc::new(plan.script());
@@ -213,7 +214,7 @@ impl Search {
         self.plans.truncate(KEPT_PLANS);
     }
 
-    /// The worst plan so far.
+    /// Returns the worst plan so far.
     #[must_use]
     pub fn worst(&self) -> &(Plan, Cost) {
         &self.plans[0]

@@ -1,4 +1,4 @@
-//! What is measured, of which protocol, and in which host.
+//! The names of the measures, protocols and hosts.
 
 use std::fmt::{self, Display};
 use std::str::FromStr;
@@ -34,7 +34,7 @@ macro_rules! named {
 }
 
 named! {
-    /// What the attackers speak. The innocent client speaks HTTP/1.
+    /// The protocol that the attackers speak. The innocent client speaks HTTP/1.
     Protocol {
         /// HTTP/1.
         Http = "http",
@@ -52,17 +52,17 @@ named! {
 }
 
 named! {
-    /// Who polls the engine.
+    /// The kind of program that polls the engine.
     Host {
         /// A thread that runs each call as soon as a poll returns it: the leader of the pool, or the only thread.
         Threads = "threads",
-        /// A loop that takes what one round of the engine has, and then runs it: asyncio, or gevent's hub.
+        /// A loop that takes all calls of one round of the engine, and then runs them: asyncio, or gevent's hub.
         Loop = "loop",
     }
 }
 
 named! {
-    /// What is measured: the table of [`worst_case`](super) has the units.
+    /// The measured quantity: the table of [`worst_case`](super) has the units.
     Measure {
         /// Steps per byte.
         Work = "work",

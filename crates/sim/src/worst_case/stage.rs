@@ -1,4 +1,4 @@
-//! The engine with one innocent client and some attackers, in memory: what `measure` measures.
+//! The engine with one innocent client and some attackers, in memory. `measure` measures it.
 //!
 //! The stage has no time and no randomness. An attacker's socket has the next arrival ready as soon as the engine has
 //! read the one before, so the attackers are as fast as the engine allows.
@@ -21,13 +21,13 @@ use std::time::Duration;
 use wire::message::{Client, PartialRequestLine, RequestHead};
 use wire::websocket::{Kind, Opening};
 
-/// The listener of the innocent client, and that of the attackers.
+/// The listener of the innocent client, and the listener of the attackers.
 const INNOCENT: usize = 0;
 const ATTACKERS: usize = 1;
 /// The innocent client's request.
 const GET: &[u8] = b"GET /innocent HTTP/1.1\r\nHost: a.example\r\n\r\n";
-/// What all request bodies share, and the same for messages of WebSockets, in bytes. It is less than a server has, so that
-/// what is kept beside it shows.
+/// The memory that all request bodies share, and the memory that all messages of WebSockets share, in bytes each. It is
+/// less than a server has, so that memory kept beside it shows.
 const SHARED: usize = 1 << 20;
 /// Turns of a run that does not end.
 const TURNS_MOST: usize = 20_000;
@@ -38,20 +38,20 @@ const NOW: Now = Now { monotonic: Duration::from_secs(1000), wall: Duration::fro
 #[derive(Default)]
 pub(super) struct Sockets {
     clients: Vec<ClientSocket>,
-    /// Those that are not closed. A turn looks at no others: its steps are counted as the engine's.
+    /// The clients whose connections are not closed. A turn looks at no others: its steps are counted as the engine's.
     open: Vec<usize>,
     backlogs: [VecDeque<usize>; 2],
-    /// What attackers may still send, in bytes.
+    /// Bytes that attackers may still send.
     pub(super) budget: u64,
-    /// What the engine has received from attackers.
+    /// Bytes that the engine has received from attackers.
     pub(super) received: u64,
-    /// How often the engine has received something from attackers.
+    /// Number of times that the engine has received bytes from attackers.
     pub(super) arrivals: u64,
     /// Connections of attackers.
     pub(super) connections: u64,
-    /// The innocent client sends when so many arrivals are left.
+    /// The number of attackers' arrivals after which the innocent client sends.
     pub(super) innocent_waits: Option<u64>,
-    /// What the gauge of work showed when the innocent client sent, and `received` then.
+    /// The gauge of work, in steps, and `received` at the time when the innocent client sent.
     pub(super) asked: Option<(u64, u64)>,
     /// Bytes that the engine has sent to the innocent client.
     answered: usize,
@@ -60,7 +60,7 @@ pub(super) struct Sockets {
 
 /// The client's side of a connection.
 struct ClientSocket {
-    /// What an attacker sends; `None`: the innocent client.
+    /// The bytes that an attacker sends; `None`: the innocent client.
     script: Option<Rc<Script>>,
     slot: Option<usize>,
     /// Bytes that the client has sent and the engine has received.
@@ -88,12 +88,12 @@ impl Sockets {
         }
     }
 
-    /// Whether the innocent client has received its answer.
+    /// Returns true once the innocent client has received its answer.
     pub(super) fn is_answered(&self) -> bool {
         self.answered > 0
     }
 
-    /// The innocent client sends its request when attackers have been received so often; at once if that is 0.
+    /// Lets the innocent client send its request after `count` further arrivals from attackers; at once if that is 0.
     pub(super) fn await_arrivals(&mut self, count: u64, work: u64) {
         if count == 0 {
             self.ask(work);
@@ -102,7 +102,7 @@ impl Sockets {
         }
     }
 
-    /// The innocent client sends its request.
+    /// Lets the innocent client send its request.
     fn ask(&mut self, work: u64) {
         self.asked = Some((work, self.received));
         self.answered = 0;
@@ -245,7 +245,7 @@ impl Drop for MemorySocket {
     }
 }
 
-/// What the application keeps for a request.
+/// The application's state for a request.
 pub(super) struct Request {
     is_websocket: bool,
 }
@@ -319,7 +319,7 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// A stage without attackers. The innocent client has been answered once.
+    /// Creates a stage without attackers, whose innocent client has been answered already.
     pub(super) fn new(protocol: Protocol, host: Host, work: fn() -> u64) -> Self {
         let (bodies, messages) = (BodyMemory::new(SHARED), BodyMemory::new(SHARED));
         let memories = vec![bodies.clone(), messages.clone()];
@@ -395,8 +395,8 @@ impl Stage {
         any
     }
 
-    /// One iteration of the host: asks the poller, has the engine do what is ready, and runs the application. Returns
-    /// whether there was anything to do.
+    /// Runs one iteration of the host: asks the poller, lets the engine do everything that is ready, and runs the
+    /// application. Returns true if there was anything to do.
     pub(super) fn turn(&mut self) -> bool {
         let before = self.sockets.borrow().received;
         let mut any = self.take_events();

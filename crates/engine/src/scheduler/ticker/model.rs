@@ -1,8 +1,8 @@
 //! The ticker under loom (`make loom`): its thread, and threads that want ticks.
 //!
-//! The models show that a wanted tick comes. A thread that wants one waits for it; if the ticker sleeps meanwhile, no
-//! thread can continue, and loom reports a deadlock. A timeout elapses when all other threads have run. In models that
-//! check the wake-up of a slow ticker its pause is endless.
+//! The models show that a wanted tick happens. A thread that wants a tick waits for it; if the ticker sleeps meanwhile,
+//! no thread can continue, and loom reports a deadlock. A timeout elapses when all other threads have run. In models
+//! that check the wake-up of a slow ticker its pause is endless.
 
 use super::{Pace, Ticker, Wanted};
 use crate::coalescing::TICK;
@@ -11,7 +11,7 @@ use loom::model::Builder;
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
-/// What ticks are wanted for.
+/// The needs for ticks.
 #[derive(Default)]
 struct Needs {
     left: Mutex<usize>,
@@ -23,7 +23,7 @@ impl Needs {
         *self.left.lock().unwrap() += 1;
     }
 
-    /// A tick, which meets one need.
+    /// Performs a tick, which meets one need.
     fn tick(&self, otherwise: Wanted) -> Wanted {
         let mut left = self.left.lock().unwrap();
         if *left == 0 {
