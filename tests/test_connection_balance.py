@@ -220,7 +220,7 @@ def test_connections_opened_one_by_one_are_shared_evenly(serve_balanced: Callabl
         wait_for_connections(site, 0)
         return counts
 
-    assert_soon_even(counts_after_a_refill, 2, rounds=4)
+    assert_soon_even(counts_after_a_refill, 2)
 
 
 def test_worker_that_has_lost_its_connections_gets_the_next_ones(serve_balanced: Callable[..., Running]) -> None:

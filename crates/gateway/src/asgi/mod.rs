@@ -66,8 +66,8 @@ impl Asgi {
     /// Begins a call, in a Task of its own.
     fn start(&self, py: Python<'_>, event_loop: &EventLoop, scope: &Object, handles: &Handles) -> PyResult<FirstStep> {
         let arguments = [ptr::null_mut(), scope.as_ptr(), handles.receive().as_ptr(), handles.send().as_ptr()];
-        // The application is a coroutine function, so this does not run its body. SAFETY: all are live; the slot before
-        // the arguments is ours to lend (PY_VECTORCALL_ARGUMENTS_OFFSET).
+        // The application is a coroutine function, so this does not run its body.
+        // SAFETY: all are live; the slot before the arguments is ours to lend (PY_VECTORCALL_ARGUMENTS_OFFSET).
         let coroutine = unsafe {
             let count = 3 | ffi::PY_VECTORCALL_ARGUMENTS_OFFSET;
             let application = self.application.as_ptr();
