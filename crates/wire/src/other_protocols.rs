@@ -3,7 +3,7 @@
 
 use crate::message::Fault;
 
-/// The header of a TLS record with a handshake, of any version since SSL 3.0: type 22, major version 3
+/// The first bytes of a TLS record with a handshake, of any version since SSL 3.0: type 22, major version 3
 /// (RFC 8446 section 5.1).
 const TLS: &[u8] = &[22, 3];
 /// Version 2 of the PROXY protocol begins with empty lines, so that no text-based server takes it for a request.
@@ -14,7 +14,7 @@ const PROXY_V1: [&[u8]; 3] = [b"PROXY TCP4 ", b"PROXY TCP6 ", b"PROXY UNKNOWN"];
 const SSH: &[u8] = b"SSH-";
 /// The first line of an HTTP/2 preface (RFC 9113 section 3.4).
 const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n";
-/// The header of a FastCGI record that begins a request or asks for values (version 1, types 1 and 9).
+/// The first bytes of a FastCGI record that begins a request or asks for values (version 1, types 1 and 9).
 const FASTCGI: [&[u8]; 2] = [&[1, 1], &[1, 9, 0, 0]];
 /// The largest number of digits in the length of an SCGI request's header block: 999,999 bytes are more than web servers
 /// send. The bound limits how much input is awaited before other bytes are called malformed.
@@ -22,9 +22,9 @@ const SCGI_LENGTH_DIGITS: usize = 6;
 /// How the requests of the common methods begin, and an HTTP/2 preface.
 const HTTP: [&[u8; 4]; 8] = [b"GET ", b"HEAD", b"POST", b"PUT ", b"PATC", b"DELE", b"OPTI", b"PRI "];
 
-/// The fault that describes `input` of a listener for HTTP best, given that it is no request line because of `fault`;
-/// `None` if more input is needed to decide. The result does not depend on how the bytes are cut: the text protocols are complete when a fault
-/// is found, and for the binary ones more input is awaited.
+/// Returns the fault that best describes `input` on a listener for HTTP, given that `fault` showed that it is no request
+/// line. Returns `None` if more input is needed to decide. The result does not depend on how the bytes are split: the
+/// signature of a text protocol is complete when a fault is found, and this function waits for that of a binary one.
 pub(crate) fn on_http(input: &[u8], fault: Fault) -> Option<Fault> {
     let [begin, values] = FASTCGI;
     let signatures = [
@@ -44,7 +44,7 @@ pub(crate) fn on_http(input: &[u8], fault: Fault) -> Option<Fault> {
     if input.first() == Some(&0) && input.len() < 4 {
         return None;
     }
-    Some(if is_uwsgi(input) || is_scgi(input) {
+    Some(if is_uwsgi(input) || is_scgi(input) == Some(true) {
         Fault::GatewayProtocolOnHttp
     } else if PROXY_V1.iter().any(|signature| input.starts_with(signature)) {
         Fault::ProxyProtocol
@@ -57,8 +57,8 @@ pub(crate) fn on_http(input: &[u8], fault: Fault) -> Option<Fault> {
     })
 }
 
-/// The fault that describes `input` of a listener for FastCGI, uwsgi or SCGI best, given that no request of its protocol
-/// begins so; `None` if more input is needed to decide.
+/// Returns the fault that best describes `input` on a listener for FastCGI, uwsgi or SCGI, given that no request of the
+/// listener's protocol begins with these bytes. Returns `None` if more input is needed to decide.
 pub(crate) fn on_gateway(input: &[u8]) -> Option<Fault> {
     let http = HTTP.map(|start| (&start[..], Fault::HttpOnGatewayProtocol));
     let fastcgi = FASTCGI.map(|start| (start, Fault::GatewayProtocolMixedUp));
@@ -73,19 +73,22 @@ pub(crate) fn on_gateway(input: &[u8]) -> Option<Fault> {
     }
     match input {
         [0] | [0, _] | [0, _, _] => None,
-        _ if input.len() <= SCGI_LENGTH_DIGITS && input.iter().all(u8::is_ascii_digit) => None,
-        _ if is_uwsgi(input) || is_scgi(input) => Some(Fault::GatewayProtocolMixedUp),
-        _ => Some(Fault::RecordMalformed),
+        _ if is_uwsgi(input) => Some(Fault::GatewayProtocolMixedUp),
+        _ => is_scgi(input).map(|is| if is { Fault::GatewayProtocolMixedUp } else { Fault::RecordMalformed }),
     }
 }
 
-/// A request for a Python application, whose variables take less than 64 KiB: modifiers 0 and 0.
+/// Returns whether `input` begins like a uwsgi request for a Python application (modifiers 0 and 0).
 fn is_uwsgi(input: &[u8]) -> bool {
     matches!(input, [0, _, _, 0, ..])
 }
 
-/// A netstring: digits, and a colon.
-fn is_scgi(input: &[u8]) -> bool {
+/// Returns whether `input` begins with the length of a netstring: digits and a colon. Returns `None` if more input is
+/// needed to decide.
+fn is_scgi(input: &[u8]) -> Option<bool> {
     let digits = input.iter().take(SCGI_LENGTH_DIGITS + 1).take_while(|byte| byte.is_ascii_digit()).count();
-    (1..=SCGI_LENGTH_DIGITS).contains(&digits) && input.get(digits) == Some(&b':')
+    match input.get(digits) {
+        _ if digits > SCGI_LENGTH_DIGITS => Some(false),
+        next => next.map(|&byte| digits > 0 && byte == b':'),
+    }
 }
