@@ -27,21 +27,18 @@ if [ -n "$repeatable" ]; then
     fi
 fi
 
+scratch=
+[ -z "$repeatable" ] || { scratch=$(mktemp -d) && trap 'rm -rf "$scratch"' EXIT; }
 for target in $targets; do
     echo "== $target"
     mkdir -p "artifacts/$target"
-    options=(-dict=http1.dict -print_final_stats=1 "-artifact_prefix=artifacts/$target/")
+    CORPUS=${scratch:-corpus} ./seed.sh "$target"
+    corpus=corpus/$target options=()
     if [ -n "$repeatable" ]; then
-        seeds=$(mktemp -d)
-        CORPUS="$seeds" ./seed.sh "$target"
-        find "$seeds/$target" -type f | LC_ALL=C sort | paste -sd, >"$seeds/list"
-        mkdir "$seeds/finds"
-        status=0
-        "${runner[@]}" "$folder/$target" "$seeds/finds" "${options[@]}" -reload=0 "-seed_inputs=@$seeds/list" "$@" || status=$?
-        rm -r "$seeds"
-        [ "$status" = 0 ] || exit "$status"
-    else
-        ./seed.sh "$target"
-        "$folder/$target" "corpus/$target" "${options[@]}" "$@"
+        corpus=$scratch/$target.finds options=(-reload=0 "-seed_inputs=@$scratch/list")
+        mkdir "$corpus"
+        find "$scratch/$target" -type f | LC_ALL=C sort | paste -sd, >"$scratch/list"
     fi
+    "${runner[@]}" "$folder/$target" "$corpus" -dict=http1.dict -print_final_stats=1 \
+        "-artifact_prefix=artifacts/$target/" "${options[@]}" "$@"
 done
