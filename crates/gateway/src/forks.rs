@@ -76,8 +76,18 @@ pub(crate) fn leave_engines() {
 #[cold]
 pub(crate) fn leave<T>(py: Python<'_>, result: &PyResult<T>) {
     let error = result.as_ref().err().map(|error| error.value(py));
-    let left = py.import("kirsch.forks").and_then(|forks| forks.call_method1("leave", (error,)));
-    if left.is_err() {
+    leave_by(py, |forks| forks.call_method1("leave", (error,)));
+}
+
+/// Ends this child as [`leave`] does: it awaits in the event loop of its parent.
+#[cold]
+pub(crate) fn leave_awaiting(py: Python<'_>) {
+    leave_by(py, |forks| forks.call_method0("leave_awaiting"));
+}
+
+/// Calls `leave` with the module `kirsch.forks`. Ends this child if the call fails.
+fn leave_by<'py>(py: Python<'py>, leave: impl FnOnce(&Bound<'py, PyModule>) -> PyResult<Bound<'py, PyAny>>) {
+    if py.import("kirsch.forks").and_then(|forks| leave(&forks)).is_err() {
         // SAFETY: the call does not return.
         unsafe { libc::_exit(1) };
     }

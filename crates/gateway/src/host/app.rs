@@ -208,10 +208,8 @@ impl<I: Interface> App for WithGil<AppState<I>> {
 
     fn refuses(&mut self, head: &RequestHead<'_>, is_websocket: bool) -> Option<Refusal> {
         let (_, app) = self.parts();
-        app.quarantine.as_ref()?.refusal(|quarantine| {
-            let method = if is_websocket { WEBSOCKET } else { head.method };
-            quarantine.route(app.requests.route(head).application, method, head.target.path)
-        })
+        let method = if is_websocket { WEBSOCKET } else { head.method };
+        app.quarantine.as_ref()?.refusal(|| app.requests.route(head).application, method, head.target.path)
     }
 
     fn begin(&mut self, head: &RequestHead<'_>, connection: &mut Self::Connection) -> Request {
@@ -229,9 +227,10 @@ impl<I: Interface> App for WithGil<AppState<I>> {
             takes_errors: head.takes_errors,
             limit: app.limits.of(head.target.path),
             route_key: app.route_keys.as_ref().map(|route_keys| route_keys.of_request(head.method, head.target.path)),
-            recorded: app.quarantine.as_ref().and_then(|quarantine| {
-                quarantine.to_record(|quarantine| quarantine.route(route.application, head.method, head.target.path))
-            }),
+            recorded: app
+                .quarantine
+                .as_ref()
+                .and_then(|quarantine| quarantine.to_record(route.application, head.method, head.target.path)),
             entry: app.access_log.as_ref().map(|_| Box::new(Entry::new(head, connection.peer))),
             queued_at: None,
             is_refused: false,
@@ -261,9 +260,10 @@ impl<I: Interface> App for WithGil<AppState<I>> {
                 None.into()
             },
             route_key: app.route_keys.as_ref().map(|route_keys| route_keys.of_request(WEBSOCKET, head.target.path)),
-            recorded: app.quarantine.as_ref().and_then(|quarantine| {
-                quarantine.to_record(|quarantine| quarantine.route(route.application, WEBSOCKET, head.target.path))
-            }),
+            recorded: app
+                .quarantine
+                .as_ref()
+                .and_then(|quarantine| quarantine.to_record(route.application, WEBSOCKET, head.target.path)),
             entry: app.access_log.as_ref().map(|_| Box::new(Entry::new(head, *peer))),
             queued_at: None,
             is_refused: false,

@@ -20,17 +20,13 @@ use crate::scoreboard::{Histogram, Publisher, Scoreboard, Snapshot};
 use crate::thread_name;
 use engine::scheduler::{self, PoolStatistics, Scheduler, Threads, WorkSource};
 use engine::{Pace, Poller, Ticker, Waker, Wanted};
-use pyo3::exceptions::{PyRuntimeError, PySystemExit};
+use pyo3::exceptions::PySystemExit;
 use pyo3::prelude::*;
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
-
-/// The message of the exception for a forked child whose coroutine waits.
-const AWAITS: &str =
-    "a forked process cannot await in the event loop of its parent: use asyncio.run() there, and os._exit()";
 
 /// See the module.
 pub(crate) struct Host<I: Interface> {
@@ -189,7 +185,7 @@ impl<I: Interface> Host<I> {
         if !self.origin.is_here() {
             match &answer {
                 Ok(Answer::Returned(result)) => forks::leave(py, result),
-                Ok(Answer::Suspended(_)) => forks::leave::<()>(py, &Err(PyRuntimeError::new_err(AWAITS))),
+                Ok(Answer::Suspended(_)) => forks::leave_awaiting(py),
                 answer => forks::leave(py, answer),
             }
         }

@@ -40,10 +40,11 @@ impl Quarantine {
         List(self.list)
     }
 
-    /// How the request is refused, if its route is in quarantine. One load while there is nothing to do.
+    /// Returns how a request is refused, if its route is in quarantine. `application` is asked for the number of its
+    /// application only while the list is active: otherwise this is one load.
     #[inline]
-    pub(crate) fn refusal(&self, route: impl FnOnce(&Self) -> Route) -> Option<Refusal> {
-        if self.list().is_active() { self.find(&route(self)) } else { None }
+    pub(crate) fn refusal(&self, application: impl FnOnce() -> usize, method: &[u8], path: &[u8]) -> Option<Refusal> {
+        if self.list().is_active() { self.find(&self.route(application(), method, path)) } else { None }
     }
 
     #[cold]
@@ -52,14 +53,14 @@ impl Quarantine {
         Some(Refusal { quarantine: Some(seconds), ..Refusal::of_status(503) })
     }
 
-    /// The request's route, if it is to be recorded. One load while there is nothing to do.
+    /// Returns the route of a request, if it is to be recorded. One load while there is nothing to do.
     #[inline]
-    pub(crate) fn to_record(&self, route: impl FnOnce(&Self) -> Route) -> Option<Box<Route>> {
-        if self.list().is_active() { Some(Box::new(route(self))) } else { None }
+    pub(crate) fn to_record(&self, application: usize, method: &[u8], path: &[u8]) -> Option<Box<Route>> {
+        if self.list().is_active() { Some(Box::new(self.route(application, method, path))) } else { None }
     }
 
     #[cold]
-    pub(crate) fn route(&self, application: usize, method: &[u8], path: &[u8]) -> Route {
+    fn route(&self, application: usize, method: &[u8], path: &[u8]) -> Route {
         Route::new(self.list().hash_key(), application, method, path)
     }
 }

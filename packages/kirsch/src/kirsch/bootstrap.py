@@ -258,11 +258,7 @@ def limit_exit(server: Server, status: int, shutdown_timeout: float) -> None:
 
     start_thread(watch, ())
     # Here, because no thread runs when the interpreter does it, which may wait for a lock.
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except Exception:  # noqa: BLE001, S110 - it is the application's, or there is none
-            pass
+    reports.flush_streams()
     is_flushing = False
 
 

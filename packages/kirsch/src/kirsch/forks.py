@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
     Result = TypeVar("Result")
 
+AWAITS = "a forked process cannot await in the event loop of its parent: use asyncio.run() there, and os._exit()"
+"""The message of the exception with which a child ends that awaits where its parent's event loop would run."""
+
 _RETURNED = (
     "kirsch: process {}, which the application has forked, has returned from the application, and ends, because only a "
     "worker serves; end such a process with os._exit()"
@@ -80,6 +83,11 @@ def leave(error: BaseException | None = None) -> None:
     end(error)
 
 
+def leave_awaiting() -> None:
+    """End this child, which awaits in the event loop of its parent."""
+    leave(RuntimeError(AWAITS))
+
+
 def end(error: BaseException | None) -> None:
     """End this process: with status 0, or with that of a SystemExit, or with 1 and a traceback.
 
@@ -96,11 +104,7 @@ def end(error: BaseException | None) -> None:
     else:
         text = str(error.code) if isinstance(error, SystemExit) else reports.traceback_text(error)
         reports.write_stderr(f"{text}\n{_FAILED.format(getpid())}", reports.ERROR)
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except Exception:  # noqa: BLE001, S110 - it is the application's, or there is none
-            pass
+    reports.flush_streams()
     reports.flush(reports.PATIENCE)
     _exit(status)
 

@@ -14,24 +14,15 @@ from kirsch.output import print_output
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import NoReturn
 
 # The supervisor looks a few times a second.
 _PATIENCE_SECONDS = 10.0
 _STEP_SECONDS = 0.05
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        # As the server's own command line says it, and without the usage before it.
-        message = message.replace("unrecognized arguments: -", "there is no flag -")
-        reports.write_stderr(f"kirsch quarantine: {message}; kirsch quarantine --help tells more")
-        self.exit(2)
-
-
 def main(argv: Sequence[str]) -> int:
     """Run the command; return 0, 1 where no server answers, or 2 for a wrong command line."""
-    parser = _Parser(
+    parser = top.Parser(
         prog="kirsch quarantine",
         description="List the routes that a server answers with 503 because they have crashed workers; lift them.",
         epilog="Without a pid it takes the only supervisor that this user may read.",

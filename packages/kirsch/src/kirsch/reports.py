@@ -126,6 +126,15 @@ def flush(patience: float = END_PATIENCE) -> None:
         _native.flush_logs(patience)
 
 
+def flush_streams() -> None:
+    """Flush ``sys.stdout`` and ``sys.stderr`` before this process exits, as far as that is possible."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception:  # noqa: BLE001, S110 - it is the application's, or there is none
+            pass
+
+
 def prepare_fork() -> None:
     """The same before a fork; it also stops the writing threads. A child has none of its parent's threads, and must not
     write what is queued in its parent."""

@@ -53,17 +53,19 @@ class TopError(Exception):
         self.problem = problem
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
+    """A parser of a command's flags. ``prog`` is the command: ``kirsch top``."""
+
     def error(self, message: str) -> NoReturn:
-        # As the server's own command line says it, and without the usage before it.
+        """Write one line, as the server's own command line does, without the usage before it, and exit."""
         message = message.replace("unrecognized arguments: -", "there is no flag -")
-        reports.write_stderr(f"kirsch top: {message}; kirsch top --help tells more")
+        reports.write_stderr(f"{self.prog}: {message}; {self.prog} --help tells more")
         self.exit(2)
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; return 0, 1 where no server answers, or 2 for a wrong command line."""
-    parser = _Parser(
+    parser = Parser(
         prog="kirsch top",
         description="Watch a running server: requests, latencies, workers, and slow requests while they run.",
         epilog="Keys: q quits. Without ADDRESS or a pid it takes the only supervisor that this user may read.",

@@ -50,9 +50,6 @@ _CANCEL_SECONDS = 1.0
 _LOOK_SECONDS = 0.1
 
 
-_AWAITS = "a forked process cannot await in the event loop of its parent: use asyncio.run() there, and os._exit()"
-
-
 class AsyncioDriver:
     """Serves in a loop of its own, CPython's or uvloop's (:meth:`run`), or in one that runs already (:meth:`serve`)."""
 
@@ -258,7 +255,7 @@ class AsyncioDriver:
         if task is None:
             forks.end(None)
         elif not task.done():
-            forks.end(RuntimeError(_AWAITS))
+            forks.end(RuntimeError(forks.AWAITS))
         else:
             forks.end(asyncio.CancelledError() if task.cancelled() else task.exception())
 
