@@ -103,7 +103,7 @@ class Calculating(Containing):
             return Value(sql, kind, none=none, column=True)
         scalar = sa.select(sql).where(*owner.conditions).correlate_except(*owner.aliases).scalar_subquery()
         present = owner.exists() if none else None
-        return Value(scalar, kind, none, present, owner=owner, field=Value(sql, kind, none=none, column=True))
+        return Value(scalar, kind, none, present, of_related=(owner, Value(sql, kind, none=none, column=True)))
 
     def _relation(self, owner: Entity | Related, attribute: Any, name: str) -> Found:
         if attribute.lazy in ("dynamic", "write_only", "noload"):

@@ -122,10 +122,12 @@ class Comparing(Base):
         if any(isinstance(each, Constant) and each.is_absent() for each in (left, right)):
             return False
         # It does not hold where there is no related row, so that it may be asked of that row.
-        if isinstance(left, Value) and left.owner is not None and left.field is not None:
-            return left.owner.where(self.compare(cmp, left.field, right))
-        if isinstance(right, Value) and right.owner is not None and right.field is not None:
-            return right.owner.where(self.compare(cmp, left, right.field))
+        if isinstance(left, Value) and left.of_related is not None:
+            owner, field = left.of_related
+            return owner.where(self.compare(cmp, field, right))
+        if isinstance(right, Value) and right.of_related is not None:
+            owner, field = right.of_related
+            return owner.where(self.compare(cmp, left, field))
         for one, other in ((left, right), (right, left)):
             if (
                 isinstance(one, Constant)

@@ -70,8 +70,9 @@ class Containing(Comparing):
                 "objects are compared by identity, which a database does not know",
                 "Compare their keys: b.author.id in ids.",
             )
-        if needle.owner is not None and needle.field is not None:
-            return needle.owner.where(self._in_constant(negate, needle.field, given))
+        if needle.of_related is not None:
+            owner, field = needle.of_related
+            return owner.where(self._in_constant(negate, field, given))
         if type(container) is str:
             return self._in_text(negate, needle, given)
         if type(container) is range and given.value.step == 1 and needle.kind.name == "int":
@@ -139,10 +140,10 @@ class Containing(Comparing):
                 return False
             raise self.refuse("`in` text asks for text")
         for one in (needle, text):
-            if isinstance(one, Value) and one.owner is not None and one.field is not None:
-                field = one.field
+            if isinstance(one, Value) and one.of_related is not None:
+                owner, field = one.of_related
                 found = self._in_text(negate, field, text) if one is needle else self._in_text(negate, needle, field)
-                return one.owner.where(found)
+                return owner.where(found)
         kind = text.kind if isinstance(text, Value) else _TEXT
         if not isinstance(needle, Constant | Value) or (
             isinstance(needle, Value) and {needle.kind.name, kind.name} != {"str"}

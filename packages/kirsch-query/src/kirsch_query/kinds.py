@@ -27,32 +27,23 @@ BIG: sa.BigInteger = sa.BigInteger()
 BOOL: sa.Boolean = sa.Boolean()
 
 
-def _finite(value: Any, dialect: Any) -> Any:
-    """A number. MariaDB stores no infinite one: NULL, which nothing equals."""
-    infinite = value is not None and not is_finite(value)
-    return None if infinite and dialect.name in ("mysql", "mariadb") else value
+class _Real(sa.types.TypeDecorator[Any]):
+    """A float, infinite ones included. MariaDB stores no infinite number: NULL, which nothing equals."""
 
-
-class _Real(sa.types.TypeDecorator[float]):
-    """A float, infinite ones included."""
-
-    impl = sa.Double
+    impl: Any = sa.Double
     cache_ok = True
 
     def process_bind_param(self, value: Any, dialect: Any) -> Any:
         """The number."""
-        return _finite(value, dialect)
+        infinite = value is not None and not is_finite(value)
+        return None if infinite and dialect.name in ("mysql", "mariadb") else value
 
 
-class _Decimal(sa.types.TypeDecorator[Any]):
-    """A Decimal, infinite ones included."""
+class _Decimal(_Real):
+    """A Decimal, as :class:`_Real` is a float."""
 
     impl = sa.Numeric
     cache_ok = True
-
-    def process_bind_param(self, value: Any, dialect: Any) -> Any:
-        """The number."""
-        return _finite(value, dialect)
 
 
 class _Huge(sa.types.TypeDecorator[Any]):

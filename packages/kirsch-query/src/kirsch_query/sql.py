@@ -182,8 +182,9 @@ class Translator(Calculating):
             return both(bool(found.items), *there(found))
         if isinstance(found, Entity):
             raise self.refuse("whether a whole row counts as true is not decided by the database")
-        if found.owner is not None and found.field is not None:
-            return found.owner.where(self._truth(found.field))
+        if found.of_related is not None:
+            owner, field = found.of_related
+            return owner.where(self._truth(field))
         name = found.kind.name
         if name == "bool":
             return op("is_true", found.sql) if found.column else found.sql
@@ -413,9 +414,10 @@ class Translator(Calculating):
 
     def _affix(self, prefix: bool, owner: Value, argument: ast.expr, scope: Scope) -> Answer:
         affix = self.value(argument, scope)
-        if owner.owner is not None and owner.field is not None:
-            answer = self._affixed(prefix, owner.field, affix)
-            return Answer(owner.owner.where(answer.condition), owner.owner.where(answer.present))
+        if owner.of_related is not None:
+            related, field = owner.of_related
+            answer = self._affixed(prefix, field, affix)
+            return Answer(related.where(answer.condition), related.where(answer.present))
         return self._affixed(prefix, owner, affix)
 
     def _affixed(self, prefix: bool, owner: Value, affix: Found) -> Answer:

@@ -113,10 +113,9 @@ class Value:
     """The condition that it is not absent, where that is another one than that it is not NULL."""
     column: bool = False
     """Whether it is a plain column, so that an index may serve it."""
-    owner: Related | None = None
-    """The related row of which it is a column; ``sql`` is a subquery then."""
-    field: Value | None = None
-    """The same as a column of that row, for a condition of :meth:`Related.where`."""
+    of_related: tuple[Related, Value] | None = None
+    """The related row of which it is a column, and the same as a column of that row, for :meth:`Related.where`.
+    ``sql`` is a subquery then."""
 
     def is_there(self) -> SQL | None:
         """The condition that Python could evaluate it; None where it always could."""

@@ -20,22 +20,23 @@ _HALF = re.compile("[\ud800-\udfff]")
 _HALF_OR_NUL = re.compile("[\0\ud800-\udfff]")
 
 
-def _free(text: str) -> str:
-    """The first character, by code points, that is not in a text and that every database stores."""
+def _before(text: str, bad: re.Pattern[str]) -> str:
+    return bad.split(text, maxsplit=1)[0]
+
+
+def bridge(text: str) -> str:
+    """The character that BRIDGED puts into a text: the first one, by code points, that is not in it and that every
+    database stores. Parts of the result that lack it are parts of the text."""
     return next(each for each in map(chr, range(1, len(text) + 2)) if each not in text)
 
 
 _REPLACED: dict[str, Callable[[str, re.Pattern[str]], str | None]] = {
     "sought": lambda _, __: None,
     "next": lambda text, bad: _before(text, bad) + ("\1" if text[len(_before(text, bad))] == "\0" else "\ue000"),
-    "before": lambda text, bad: _before(text, bad),
+    "before": _before,
     "after": lambda text, bad: bad.split(text)[-1],
-    "bridged": lambda text, bad: bad.sub(_free(text), text),
+    "bridged": lambda text, bad: bad.sub(bridge(text), text),
 }
-
-
-def _before(text: str, bad: re.Pattern[str]) -> str:
-    return bad.split(text, maxsplit=1)[0]
 
 
 class Text(sa.types.TypeDecorator[str]):
@@ -78,11 +79,6 @@ def bad_text(text: str) -> str:
     if "\0" in text:
         return "a NUL character ends text in some databases and is refused by others"
     return "half of a surrogate pair is no text that a database can store" if has_half(text) else ""
-
-
-def bridge(text: str) -> str:
-    """The character that BRIDGED puts into a text. Parts of the result that lack it are parts of the text."""
-    return _free(text)
 
 
 def next_prefix(prefix: str) -> str | None:
