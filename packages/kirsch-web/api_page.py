@@ -13,6 +13,8 @@ import inspect
 import sys
 from pathlib import Path
 
+from written_page import write
+
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE / "src" / "kirsch_web"
 PAGE = HERE / "docs" / "api.md"
@@ -121,17 +123,5 @@ def page() -> str:
                                for line in part.splitlines()) + "\n" for part in parts)  # fmt: skip
 
 
-def main() -> int:
-    """Write the page, or compare it."""
-    made = page()
-    if "--check" in sys.argv[1:]:
-        if PAGE.read_text("utf-8") != made:
-            sys.stderr.write(f"{PAGE} is not what the docstrings say: run python {Path(__file__).name}\n")
-            return 1
-        return 0
-    PAGE.write_text(made, "utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write(PAGE, page(), "docstrings"))

@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from written_page import write
+
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "src"))
 
@@ -88,17 +90,5 @@ def page() -> str:
     return "\n".join(parts) + "\n"
 
 
-def main() -> int:
-    """Write the page, or compare it."""
-    made = page()
-    if "--check" in sys.argv[1:]:
-        if PAGE.read_text("utf-8") != made:
-            sys.stderr.write(f"{PAGE} is not what the declarations say: run python {Path(__file__).name}\n")
-            return 1
-        return 0
-    PAGE.write_text(made, "utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write(PAGE, page(), "declarations"))

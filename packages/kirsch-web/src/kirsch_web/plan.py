@@ -173,18 +173,16 @@ def missing_tools(app: Application, layers: Sequence[Layer], shape: Any) -> Iter
     """A sentence for each parameter whose value only a tool can give, if no such tool is on."""
     for each in shape.parameters:
         needed = getattr(getattr(each.inject, "__self__", None), "given_by", "")
-        if needed:
-            values, _ = configuration.merge(
-                layers
-            )  # with the layers that have mistakes, which are reported by themselves
-            on = [
-                key[6:-3] for key, value in values.items() if key.startswith("tools.") and key.endswith(".on") and value
-            ]
-            if not any(name == needed or getattr(app.tools.get(name), "gives", "") == needed for name in on):
-                yield (
-                    f"{shape.where}: parameter {each.name} needs the tool {needed}, which is not on for this path: "
-                    f"App(tools=[web.{needed}(...)]) or tools.{needed}.on"
-                )
+        if not needed:
+            continue
+        # Layers that have mistakes count too: each mistake is reported by itself.
+        values, _ = configuration.merge(layers)
+        on = [key[6:-3] for key, value in values.items() if key.startswith("tools.") and key.endswith(".on") and value]
+        if not any(name == needed or getattr(app.tools.get(name), "gives", "") == needed for name in on):
+            yield (
+                f"{shape.where}: parameter {each.name} needs the tool {needed}, which is not on for this path: "
+                f"App(tools=[web.{needed}(...)]) or tools.{needed}.on"
+            )
 
 
 def refuse(error: HTTPError) -> Binder:
