@@ -275,26 +275,21 @@ def test_quarantine_ends_after_its_time(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("preload", [(), ("--preload",)])
-def test_reload_lifts_the_quarantine(serve: Serve, preload: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("number", "why"), [(signal.SIGHUP, "the application was reloaded"), (signal.SIGUSR2, "the server was upgraded")]
+)
+def test_reload_and_upgrade_lift_the_quarantine(
+    serve: Serve, preload: tuple[str, ...], number: signal.Signals, why: str
+) -> None:
     site = start(serve, "threads", *preload)
     crash(site, lambda: get(site, "/boom"), 3)
     site.wait_for(QUARANTINED)
     assert_refused(get(site, "/boom"))
-    site.send(signal.SIGHUP)
-    site.wait_for(r"\[INFO\] GET /boom is no longer in quarantine: the application was reloaded$")
-    site.wait_for(r"SIGHUP: done")
-    crash(site, lambda: get(site, "/boom"))
-
-
-@pytest.mark.parametrize("preload", [(), ("--preload",)])
-def test_upgrade_lifts_the_quarantine(serve: Serve, preload: tuple[str, ...]) -> None:
-    site = start(serve, "threads", *preload)
-    crash(site, lambda: get(site, "/boom"), 3)
-    site.wait_for(QUARANTINED)
-    assert_refused(get(site, "/boom"))
-    site.send(signal.SIGUSR2)
-    site.wait_for(r"\[INFO\] GET /boom is no longer in quarantine: the server was upgraded$")
-    site.wait_for(r"SIGUSR2: done")
+    before = site.worker_pids()
+    site.send(number)
+    site.wait_for(rf"\[INFO\] GET /boom is no longer in quarantine: {why}$")
+    site.wait_for(rf"{number.name}: done")
+    site.wait_for_workers(1, without=before)  # no old one, whose crash would not be that of a worker that serves
     crash(site, lambda: get(site, "/boom"))
 
 
