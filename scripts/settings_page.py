@@ -153,7 +153,8 @@ def _cell(answer: str) -> str:
 def pages() -> dict[Path, str]:
     """What each generated file has to hold."""
     sys.path.insert(0, str(ROOT / "packages" / "kirsch" / "src"))
-    from kirsch import commands, man
+    from kirsch import commands
+    from kirsch.commands import man
 
     # The page that the wheel holds has the wheel's own commands, whatever is installed here.
     manual = f"{man.page(commands.COMMANDS)}\n"

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 _PROGRAM = """
 import json, os, sys, time
-from kirsch import scoreboard
+from kirsch.monitor import scoreboard
 from kirsch.reports import ErrorLog
-from kirsch.scoreboard import Scoreboard, STATES
-from kirsch.sockets import listen
+from kirsch.monitor.scoreboard import Scoreboard, STATES
+from kirsch.net.sockets import listen
 from kirsch.supervisor import metrics_process
 
 bind = sys.argv[1]

@@ -368,7 +368,7 @@ def test_a_thread_that_would_be_lost_by_forking_is_pointed_out(write: Write, her
 def test_what_only_root_can_is_pointed_out_to_others(here: Path) -> None:
     program = (
         "import os, sys\n"
-        "from kirsch import cli\n"
+        "from kirsch.commands import cli\n"
         # Once as root, which imports all that an interpreter in root's home would keep from others.
         "cli.main(['check', 'hello'])\n"
         "print('again')\n"

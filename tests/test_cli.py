@@ -818,7 +818,7 @@ def test_a_privileged_port() -> None:
     # In a process that gives its privilege away: root may bind every port.
     program = (
         "import os\n"
-        "from kirsch import sockets\n"
+        "from kirsch.net import sockets\n"
         "if os.getuid() == 0:\n    os.setgid(65534); os.setuid(65534)\n"
         "try:\n    sockets.listen(['127.0.0.1:1'])\n"
         "except PermissionError as error:\n    print(error.strerror)\n"

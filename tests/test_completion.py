@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kirsch import commands, completion
+from kirsch import commands
+from kirsch.commands import completion
 from kirsch.config.schema import SETTINGS
 
 if TYPE_CHECKING:

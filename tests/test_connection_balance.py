@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from interpreter import needs_lock
-from kirsch import _native, top
+from kirsch import _native
+from kirsch.commands import top
 from kirsch.config.native import NativeConfig
-from kirsch.scoreboard import Scoreboard
+from kirsch.monitor.scoreboard import Scoreboard
 from proc import wait_until
 from raw import Peer, build_request
 from running import COMMAND_VARIABLE

@@ -198,7 +198,7 @@ def test_commands_of_the_server_cannot_be_replaced(site: Site) -> None:
 def test_serving_reads_no_entry_points(target: str, site: Site, tmp_path: Path) -> None:
     (tmp_path / "hello.py").write_text("def app(environ, start_response): ...\n")
     code = (
-        "import sys; from kirsch import cli; "
+        "import sys; from kirsch.commands import cli; "
         f"status = cli.main([{target!r}, '--check-config']); "
         "print(status, 'importlib.metadata' in sys.modules)"
     )

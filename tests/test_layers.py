@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import kirsch
+from kirsch.reports import OWN_DIRECTORIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,63 +25,70 @@ if TYPE_CHECKING:
 PROJECT = Path(__file__).resolve().parent.parent
 PACKAGE = PROJECT / "packages" / "kirsch" / "src" / "kirsch"
 
-# Each module or package may import those below it only. A new one takes its place here. The modules of config stand for
-# themselves: the schema lies below the server, and what reads the command line above it.
+# The folders and modules of the package: each may import those below it only. A new one takes its place here.
 LAYERS = (
     "__main__",
-    "cli",
-    "check",
-    "proxies",
-    "completion",
-    "man",
-    "quarantine",
-    "top",
-    "static",
+    "commands",
     "supervisor",
-    "config.sources",
     "hooks",
-    "output",
     "bootstrap",
-    "log_config",
-    "config.toml",
-    "config.gunicorn_arguments",
-    "config.compat",
-    "config.arguments",
-    "loading",
     "serving",
     "server",
     "stopping",
-    "slow_requests",
-    "deadlines",
-    "requests",
+    "monitor",
     "drivers",
-    "config.native",
-    "config.options",
-    "config.schema",
-    "config.setting",
-    "config.kinds",
-    "config.values",
-    "mounts",
-    "calling",
-    "driver_names",
-    "stacks",
-    "handlers",
-    "forks",
-    "scoreboard",
+    "apps",
+    "config",
+    "net",
+    "process",
     "reports",
-    "sockets",
-    "inherited",
-    "commands",
     "suggest",
     "_native",
 )
 
+# The same inside of folders. ``supervisor`` and ``drivers`` have no order of their own, but no circle either.
+MODULES = {
+    "commands": (
+        "cli",
+        "check",
+        "check_proxies",
+        "completion",
+        "man",
+        "quarantine",
+        "top",
+        "static",
+        "help",
+        "output",
+        "__init__",
+    ),
+    "monitor": ("slow_requests", "deadlines", "running_requests", "status_page", "metrics", "scoreboard", "__init__"),
+    "apps": ("loading", "signature", "__init__"),
+    "config": (
+        "sources",
+        "log_config",
+        "toml",
+        "gunicorn_arguments",
+        "compat",
+        "arguments",
+        "native",
+        "options",
+        "schema",
+        "setting",
+        "kinds",
+        "values",
+        "mounts",
+        "driver_names",
+        "__init__",
+    ),
+    "net": ("sockets", "inherited", "client_socket", "__init__"),
+    "process": ("stacks", "forks", "signal_handlers", "__init__"),
+}
+
 # Modules that no layer above imports: profiles, middleware, and the interfaces of WebSockets for applications.
-LEAVES = frozenset({"profile", "middleware", "websocket", "client_socket"})
+LEAVES = frozenset({"profile", "middleware", "websocket"})
 
 # The modules that each of LEAVES may import.
 BELOW_LEAVES: dict[str, set[str]] = {
-    "client_socket": {"_native"},
     "middleware": {"middleware", "profile"},
     "profile": {"profile", "drivers"},
     "websocket": {"_native"},
@@ -94,6 +102,9 @@ PACKAGES = (
     (PROJECT / "packages" / "kirsch-web" / "src", "kirsch_web"),
 )
 
+# Modules that are imported when a setting needs them.
+MONITORS = frozenset({"kirsch.monitor.deadlines", "kirsch.monitor.running_requests"})
+
 # Modules that take milliseconds to import, and that serving has no use for; threads have one for threading.
 HEAVY = frozenset(
     {"asyncio", "dataclasses", "gevent", "importlib.metadata", "inspect", "logging", "shutil", "traceback", "typing"}
@@ -104,11 +115,6 @@ def _files(module: str) -> list[Path]:
     """Those of a module, or of a package with all that is in it."""
     path = PACKAGE.joinpath(*module.split("."))
     return [path.with_suffix(".py")] if path.with_suffix(".py").exists() else sorted(path.rglob("*.py"))
-
-
-def _layer(parts: list[str]) -> str:
-    """The name in LAYERS of the module whose name below ``kirsch`` has these parts."""
-    return ".".join(parts[: 2 if parts[0] == "config" else 1])
 
 
 @functools.cache
@@ -127,21 +133,21 @@ def _import_statements(path: Path) -> list[ast.Import | ast.ImportFrom]:
 
 
 def _imports(path: Path) -> set[str]:
-    """Modules of kirsch that a file imports."""
+    """Modules of kirsch that a file imports: ``reports``, ``config.schema``, ``drivers`` for its ``__init__``."""
     found = set()
     for node in _import_statements(path):
         if isinstance(node, ast.Import):
-            found |= {_layer(alias.name.split(".")[1:]) for alias in node.names if alias.name.startswith("kirsch.")}
-        else:
-            module = node.module or ""
-            assert node.level == 0, f"{path.name} imports relatively, which this test does not follow"
-            if module == "kirsch":
-                found |= {alias.name for alias in node.names}
-            elif module == "kirsch.config":
-                found |= {f"config.{alias.name}" for alias in node.names}
-            elif module.startswith("kirsch."):
-                found.add(_layer(module.split(".")[1:]))
+            found |= {alias.name[len("kirsch.") :] for alias in node.names if alias.name.startswith("kirsch.")}
+        elif (module := node.module or "").split(".")[0] == "kirsch":
+            for alias in node.names:
+                name = f"{module}.{alias.name}"
+                found.add((name if _file(name, PACKAGE.parent) else module)[len("kirsch.") :])
     return found
+
+
+def _layers(path: Path) -> set[str]:
+    """The entries of LAYERS that a file imports."""
+    return {name.split(".")[0] for name in _imports(path)}
 
 
 def _imported_files(path: Path, folder: Path) -> set[Path]:
@@ -175,17 +181,28 @@ def _loaded(code: str) -> set[str]:
     return set(json.loads(done.stdout))
 
 
-def test_every_module_is_in_the_list_of_layers() -> None:
+def test_every_folder_and_module_is_in_the_list_of_layers() -> None:
     modules = {path.stem for path in PACKAGE.glob("*.py")} - {"__init__"}
-    packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")} - {"config"}
-    config = {f"config.{path.stem}" for path in (PACKAGE / "config").iterdir() if path.name[0] != "_"}
-    assert modules | packages | config == set(LAYERS) - {"_native"} | LEAVES
+    folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert modules | folders == set(LAYERS) - {"_native"} | LEAVES
+
+
+@pytest.mark.parametrize("folder", MODULES)
+def test_every_module_of_a_folder_is_in_its_list(folder: str) -> None:
+    inside = {path.stem for path in (PACKAGE / folder).glob("*.py")}
+    inside |= {path.parent.name for path in (PACKAGE / folder).glob("*/__init__.py")}
+    assert inside == set(MODULES[folder])
+
+
+def test_frames_of_every_layer_are_the_servers_own() -> None:
+    folders = {PACKAGE / name for name in LAYERS if (PACKAGE / name).is_dir()}
+    assert {Path(name).name for name in OWN_DIRECTORIES} == {path.name for path in folders} | {PACKAGE.name}
 
 
 @pytest.mark.parametrize("module", sorted(LEAVES))
 def test_profiles_and_middleware_import_little_of_the_server(module: str) -> None:
     for path in _files(module):
-        assert _imports(path) <= BELOW_LEAVES[module], path
+        assert _layers(path) <= BELOW_LEAVES[module], path
 
 
 def test_the_server_imports_no_other_distribution() -> None:
@@ -208,19 +225,28 @@ def test_no_files_import_each_other_in_a_circle(folder: Path, name: str) -> None
     assert not {path.relative_to(folder).as_posix() for path in left}
 
 
-@pytest.mark.parametrize("module", [name for name in LAYERS if name != "_native"])
-def test_module_imports_only_lower_layers(module: str) -> None:
-    allowed = set(LAYERS[LAYERS.index(module) + 1 :])
-    if PACKAGE.joinpath(*module.split(".")).is_dir():
-        allowed.add(module)  # What is in a package may import the package.
-    for path in _files(module):
-        assert _imports(path) <= allowed, path
+@pytest.mark.parametrize("layer", [name for name in LAYERS if name != "_native"])
+def test_layer_imports_only_lower_layers(layer: str) -> None:
+    allowed = set(LAYERS[LAYERS.index(layer) + 1 :])
+    if (PACKAGE / layer).is_dir():
+        allowed.add(layer)  # what is in a folder may import the folder
+    for path in _files(layer):
+        assert _layers(path) <= allowed, path
+
+
+@pytest.mark.parametrize(("folder", "module"), [(folder, name) for folder in MODULES for name in MODULES[folder]])
+def test_module_imports_only_lower_modules_of_its_folder(folder: str, module: str) -> None:
+    order = MODULES[folder]
+    allowed = {folder, *(f"{folder}.{name}" for name in order[order.index(module) + 1 :])}
+    for path in _files(f"{folder}.{module}"):
+        inside = {".".join(name.split(".")[:2]) for name in _imports(path) if name.split(".")[0] == folder}
+        assert inside - {f"{folder}.{module}"} <= allowed, path
 
 
 def test_import_scanner_finds_known_imports() -> None:
-    assert {"config.schema", "config.sources"} <= _imports(PACKAGE / "cli.py")
+    assert {"config.schema", "config.sources"} <= _imports(PACKAGE / "commands" / "cli.py")
     assert "_native" in _imports(PACKAGE / "server.py")
-    assert "stacks" in set().union(*map(_imports, _files("drivers")))
+    assert "process.stacks" in set().union(*map(_imports, _files("drivers")))
 
 
 def test_importing_kirsch_loads_nothing_else() -> None:
@@ -230,10 +256,12 @@ def test_importing_kirsch_loads_nothing_else() -> None:
 def test_a_public_name_loads_the_server_and_no_leaf() -> None:
     loaded = _loaded("import kirsch; kirsch.Server")
     assert "kirsch.server" in loaded
-    assert "kirsch.cli" not in loaded
+    assert "kirsch.commands.cli" not in loaded
     # What a program gives is checked by the schema; neither command line nor environment nor file is looked at.
     config = {name for name in loaded if name.startswith("kirsch.config.")}
-    assert config == {f"kirsch.config.{name}" for name in ("kinds", "native", "schema", "setting", "values")}
+    assert config == {
+        f"kirsch.config.{name}" for name in ("driver_names", "kinds", "native", "schema", "setting", "values")
+    }
     assert not {name for name in loaded if name.startswith("kirsch.") and name.split(".")[1] in LEAVES}
 
 
@@ -258,8 +286,8 @@ def test_the_package_is_typed() -> None:
 @pytest.mark.parametrize(
     ("args", "absent"),
     [
-        ([], {"kirsch.deadlines", "kirsch.requests", "kirsch.drivers.gevent"}),
-        (["--threads", "1"], {"kirsch.deadlines", "kirsch.requests", "kirsch.drivers.gevent", "threading"}),
+        ([], MONITORS | {"kirsch.drivers.gevent"}),
+        (["--threads", "1"], MONITORS | {"kirsch.drivers.gevent", "threading"}),
         (["--timeout", "1h"], {"kirsch.drivers.gevent"}),
     ],
 )

@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from family import Family, get, is_alive
-from kirsch import top
-from kirsch.scoreboard import NOT_COUNTED, Layout, Scoreboard
-from kirsch.supervisor import metrics
+from kirsch.commands import top
+from kirsch.monitor import metrics
+from kirsch.monitor.scoreboard import NOT_COUNTED, Layout, Scoreboard
 from proc import uss, wait_until
 from waiting import HERE, ask, assert_answered, await_inside, every_concurrent_driver, flags
 

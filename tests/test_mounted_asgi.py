@@ -142,7 +142,7 @@ TARGETS = [
 def test_request_goes_to_the_same_place_whichever_interfaces_are_mounted(
     serve: Serve, write_app: Callable[[str], str]
 ) -> None:
-    # WSGI applications alone are called through kirsch.mounts; beside ASGI applications the native server chooses.
+    # Several WSGI applications are called through kirsch.config.mounts; beside ASGI ones the native server chooses.
     name = write_app("""
         def make(name):
             def app(environ, start_response):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kirsch.mounts import Mount, check_host, check_path, combine
+from kirsch.config.mounts import Mount, check_host, check_path, combine
 from proc import wait_until
 
 if TYPE_CHECKING:
@@ -335,7 +335,7 @@ def test_without_mounts_nothing_stands_between(serve: Serve, folder: Path) -> No
     (folder / "bare.py").write_text(
         "import sys\n\ndef app(environ, start_response):\n"
         '    start_response("200 OK", [])\n'
-        '    return [repr("kirsch.mounts" in sys.modules).encode()]\n',
+        '    return [repr("kirsch.config.mounts" in sys.modules).encode()]\n',
         encoding="utf-8",
     )
     assert get(serve("bare:app", cwd=folder), "/") == (200, "False")

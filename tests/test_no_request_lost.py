@@ -191,7 +191,7 @@ def test_upgrades_to_another_layout_of_the_scoreboard(
     package = Path(kirsch.__file__).parent
     for name in ("old", "new"):
         shutil.copytree(package, tmp_path / name / "kirsch", ignore=shutil.ignore_patterns("__pycache__"))
-    path = tmp_path / "new" / "kirsch" / "scoreboard.py"
+    path = tmp_path / "new" / "kirsch" / "monitor" / "scoreboard.py"
     source, found = re.subn(r"^(_SLOT_SIZE = )(.*)$", r"\g<1>2 * (\2)", path.read_text(), flags=re.MULTILINE)
     assert found == 1
     path.write_text(source)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import kirsch
-from kirsch.scoreboard import (
+from kirsch.monitor.scoreboard import (
     DRAINING,
     SERVING,
     SLOW_BYTES_MAX,
@@ -222,7 +222,7 @@ def test_a_successor_adopts_the_board_over_exec(board: Scoreboard) -> None:
     board.release(0)
     claim(board, requests=4)
     program = f"""
-from kirsch.scoreboard import Layout, Scoreboard
+from kirsch.monitor.scoreboard import Layout, Scoreboard
 board = Scoreboard.adopt({board.fd}, Layout({FIELDS!r}, {LAYOUT.bounds!r}, {LAYOUT.size}))
 seen = board.read()
 print(seen.counters["requests"], len(seen.workers), board.slots)

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import kirsch
-from kirsch import sockets
 from kirsch.config.kinds import DURATION, SIZE
 from kirsch.config.schema import SETTINGS
+from kirsch.net import sockets
 from kirsch.serving import serve_until_signal
 from proc import wait_until
 
@@ -412,7 +412,7 @@ def test_a_forked_child_does_not_remove_its_parents_socket(tmp_path: Path) -> No
     path = tmp_path / "k.sock"
     program = f"""
     import os
-    from kirsch import sockets
+    from kirsch.net import sockets
 
     listeners = sockets.listen(["unix:{path}"])
     if (child := os.fork()) == 0:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kirsch import _native
+from kirsch.commands.help import help_all
 from kirsch.config.native import NativeConfig
 from kirsch.config.options import Options
 from kirsch.config.schema import SECTIONS, SETTINGS
@@ -26,8 +27,7 @@ from kirsch.config.values import (
     parse_switch,
     path_limits,
 )
-from kirsch.output import help_all
-from kirsch.requests import Statistics
+from kirsch.monitor.running_requests import Statistics
 
 ROOT = Path(__file__).resolve().parent.parent
 

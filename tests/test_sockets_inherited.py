@@ -18,7 +18,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from kirsch import inherited, sockets
+from kirsch.net import inherited, sockets
 from running import Running
 from service_manager import activated
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from kirsch.sockets import Listener
+    from kirsch.net.sockets import Listener
     from running import Serve
 
 HELLO = """
@@ -320,7 +320,7 @@ def test_a_name_that_systemd_did_not_pass() -> None:
 
 EXEC = """
 import json, os, sys
-from kirsch import sockets
+from kirsch.net import sockets
 if len(sys.argv) == 2:
     listeners = sockets.listen(json.loads(sys.argv[1]))
     state = json.dumps(sockets.export(listeners))

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from family import Family
-from kirsch import top
-from kirsch.scoreboard import Layout
+from kirsch.commands import top
+from kirsch.monitor.scoreboard import Layout
 from proc import wait_until
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MiB = 1 << 20
-COMMAND = [sys.executable, "-c", "import sys; from kirsch.top import main; sys.exit(main(sys.argv[1:]))"]
+COMMAND = [sys.executable, "-c", "import sys; from kirsch.commands.top import main; sys.exit(main(sys.argv[1:]))"]
 
 _ESCAPE = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])")
 

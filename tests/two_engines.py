@@ -13,7 +13,7 @@ import sys
 COMMAND = f"{{python}} {shlex.quote(os.path.abspath(__file__))} {{target}} --bind 127.0.0.1:0 {{args}}"
 
 if __name__ == "__main__":
-    from kirsch import cli
+    from kirsch.commands import cli
     from kirsch.drivers import threads
 
     sys.path.remove(os.path.dirname(os.path.abspath(__file__)))

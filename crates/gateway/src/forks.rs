@@ -3,7 +3,7 @@
 //! A child has a copy of the engine that it must not use: its connections are the parent's, and another thread of the
 //! parent may have held the lock at the fork. So a host that finds itself in another process than the one that made it
 //! refuses everything, and a child that comes back from the application ends ([`leave`]).
-//! `packages/kirsch/src/kirsch/forks.py` calls this module.
+//! `packages/kirsch/src/kirsch/process/forks.py` calls this module.
 
 use pyo3::prelude::*;
 use std::cell::Cell;
@@ -85,9 +85,9 @@ pub(crate) fn leave_awaiting(py: Python<'_>) {
     leave_by(py, |forks| forks.call_method0("leave_awaiting"));
 }
 
-/// Calls `leave` with the module `kirsch.forks`. Ends this child if the call fails.
+/// Calls `leave` with the module `kirsch.process.forks`. Ends this child if the call fails.
 fn leave_by<'py>(py: Python<'py>, leave: impl FnOnce(&Bound<'py, PyModule>) -> PyResult<Bound<'py, PyAny>>) {
-    if py.import("kirsch.forks").and_then(|forks| leave(&forks)).is_err() {
+    if py.import("kirsch.process.forks").and_then(|forks| leave(&forks)).is_err() {
         // SAFETY: the call does not return.
         unsafe { libc::_exit(1) };
     }

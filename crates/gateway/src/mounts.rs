@@ -1,7 +1,7 @@
 //! Which of several applications a request is for: its host and the beginning of its path say. No Python here.
 //!
-//! The rule is that of `kirsch.mounts.combine`, which calls WSGI applications alone. Here the engine is locked, and has to
-//! know who serves a request before any Python runs.
+//! The rule is that of `kirsch.config.mounts.combine`, which calls WSGI applications alone. Here the engine is locked,
+//! and has to know who serves a request before any Python runs.
 
 use crate::text::percent_decoded;
 use memchr::memrchr;

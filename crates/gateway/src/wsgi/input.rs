@@ -134,7 +134,7 @@ impl Inputs {
     pub(crate) fn set_websocket(&self, py: Python<'_>, environ: &Object, handles: &Handles) -> PyResult<()> {
         let hijack = Py::new(py, Hijack::new(handles.keep(py)))?;
         // Imported when the process is as its driver wants it, and only where it is needed.
-        let module = py.import(intern!(py, "kirsch.client_socket"))?;
+        let module = py.import(intern!(py, "kirsch.net.client_socket"))?;
         let socket = module.getattr(intern!(py, "ClientSocket"))?.call1((hijack,))?;
         assign(py, environ, &self.socket, &socket.unbind().into())?;
         let websocket = Py::new(py, WebSocket::new(py, handles.keep(py), environ))?;

@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kirsch._native import FileWrapper, __version__
     from kirsch.drivers import ClientDisconnected, RequestTimeout
-    from kirsch.scoreboard import worker_number, worker_numbers
+    from kirsch.monitor.scoreboard import worker_number, worker_numbers
     from kirsch.server import Server
     from kirsch.serving import listen, run, serve
     from kirsch.stopping import is_stopping, wait_for_stop
@@ -41,8 +41,8 @@ _HOMES = {
     "run": "serving",
     "serve": "serving",
     "wait_for_stop": "stopping",
-    "worker_number": "scoreboard",
-    "worker_numbers": "scoreboard",
+    "worker_number": "monitor.scoreboard",
+    "worker_numbers": "monitor.scoreboard",
 }
 
 

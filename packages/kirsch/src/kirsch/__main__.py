@@ -2,7 +2,7 @@
 
 import sys
 
-from kirsch.cli import main
+from kirsch.commands.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

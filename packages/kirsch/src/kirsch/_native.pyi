@@ -372,7 +372,7 @@ class FileWrapper:
 
 @final
 class Hijack:
-    """Takes a connection over: what :class:`kirsch.client_socket.ClientSocket` is made with."""
+    """Takes a connection over: what :class:`kirsch.net.client_socket.ClientSocket` is made with."""
 
     def take(self) -> int:
         """Return a descriptor of the client's connection, which the caller closes. The server neither reads nor writes

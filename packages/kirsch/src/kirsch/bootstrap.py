@@ -7,8 +7,10 @@ import errno
 import os
 import sys
 
-from kirsch import drivers, loading, log_config, reports
-from kirsch.calling import interface_of
+from kirsch import drivers, reports
+from kirsch.apps import loading
+from kirsch.apps.signature import interface_of
+from kirsch.config import log_config, sources
 from kirsch.config.schema import SETTINGS
 from kirsch.config.setting import UsageError
 from kirsch.drivers import choice, loops
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from kirsch.config.arguments import Arguments
     from kirsch.config.options import Options
     from kirsch.config.schema import Settings
     from kirsch.server import Server
@@ -103,6 +106,27 @@ def load_application(chosen: Settings) -> tuple[Callable[..., Any], str]:
         if missing := missing_directories(chosen):
             text += f"; {chosen.origins['pythonpath']}: there is no {', '.join(missing)}"
         raise StartupError(EXIT_NOT_LOADED, text, error.cause) from None
+
+
+def find_import_problems(settings: Settings, arguments: Arguments) -> list[str]:
+    """Return why the application of wrong ``settings`` cannot be imported, as far as that shows without running it."""
+    if settings.target is None and not settings.mounts and not arguments.words:
+        # A file that could not be read may name one.
+        is_unread = not settings.file and (
+            settings.config or os.path.exists(os.path.join(settings.directory, sources.FILE))
+        )
+        return [] if is_unread else [sources.NO_APPLICATION]
+    base = os.path.join(settings.directory, settings.chdir)
+    if not os.path.isdir(base):
+        return []  # which is told when it is tried
+    if os.path.realpath(base) != os.path.realpath(settings.directory) or len(arguments.targets) > 1:
+        return []  # names are told as they are seen from another directory, or which application is meant is not known
+    places = [base, *settings.pythonpath]
+    named = []
+    if settings.target is not None and (settings.origins["app"] != sources.COMMAND_LINE or arguments.certain_targets):
+        named = [("", settings.target)]
+    named += [(f"{mount.origin}: ", mount.app) for mount in settings.mounts]
+    return [f"{where}{trouble}" for where, app in named if (trouble := loading.find_import_problem(app, places))]
 
 
 def interface(app: Callable[..., Any], chosen: Settings) -> str:

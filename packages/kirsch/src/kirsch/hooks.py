@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 
-from kirsch import loading
+from kirsch.apps import loading
 from kirsch.bootstrap import EXIT_NOT_LOADED, StartupError
 from kirsch.config.kinds import FUNCTION
 from kirsch.config.schema import SETTINGS

@@ -33,7 +33,8 @@ INFO, WARNING, ERROR, CRITICAL = 20, 30, 40, 50
 LEVELS = {"debug": 10, "info": INFO, "warning": WARNING, "error": ERROR, "critical": CRITICAL}
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
-OWN_DIRECTORIES = frozenset({_PACKAGE, *(os.path.join(_PACKAGE, name) for name in ("config", "drivers", "supervisor"))})
+_FOLDERS = ("apps", "commands", "config", "drivers", "monitor", "net", "process", "supervisor")
+OWN_DIRECTORIES = frozenset({_PACKAGE, *(os.path.join(_PACKAGE, name) for name in _FOLDERS)})
 """The directories of the server's own modules. kirsch.web and kirsch.query count as part of the application."""
 
 
@@ -158,7 +159,7 @@ def json_record(level: int, message: str, *, created: float | None = None, trace
 
     created = time.time() if created is None else created
     seconds, fraction = divmod(created, 1)
-    scoreboard = sys.modules.get("kirsch.scoreboard")
+    scoreboard = sys.modules.get("kirsch.monitor.scoreboard")
     number = None if scoreboard is None else scoreboard.worker_number()
     record = {
         "time": f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{int(fraction * 1e6):06}Z",

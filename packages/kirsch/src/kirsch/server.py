@@ -20,15 +20,17 @@ import os
 import signal
 from time import monotonic
 
-from kirsch import _native, drivers, forks, inherited, reports, stopping
-from kirsch.calling import contradiction, interface_of
+from kirsch import _native, drivers, reports, stopping
+from kirsch.apps.signature import contradiction, interface_of
 from kirsch.config.native import NativeConfig
 from kirsch.config.schema import BY_NAME, SETTINGS
 from kirsch.config.setting import ENGINE
 from kirsch.drivers import choice
+from kirsch.net import inherited
+from kirsch.net.sockets import discard, exposure, parse_bind
+from kirsch.net.sockets import listen as listen_on
+from kirsch.process import forks
 from kirsch.reports import WARNING, AccessThread, access_logger, report_to_logging
-from kirsch.sockets import discard, exposure, parse_bind
-from kirsch.sockets import listen as listen_on
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,9 +43,9 @@ if TYPE_CHECKING:
     from kirsch.config.options import Options
     from kirsch.drivers import Driver
     from kirsch.drivers.asyncio import AsyncioDriver
-    from kirsch.requests import RunningRequest, Statistics
-    from kirsch.scoreboard import Slot
-    from kirsch.sockets import Address, Listener
+    from kirsch.monitor.running_requests import RunningRequest, Statistics
+    from kirsch.monitor.scoreboard import Slot
+    from kirsch.net.sockets import Address, Listener
 
     Application = Callable[..., Any]
 
@@ -318,7 +320,7 @@ class Server:
         """The engine's counters and gauges, and as ``exchanges`` a list of what runs now; empty when it does not run.
 
         Each of the list is a dict: ``number``, ``id``, ``method``, ``path``, ``age`` and ``limit`` (seconds),
-        ``state``, ``thread`` and ``stack``, as :class:`kirsch.requests.RunningRequest` has them. To take a stack
+        ``state``, ``thread`` and ``stack`` (:class:`kirsch.monitor.running_requests.RunningRequest`). To take a stack
         costs tens of microseconds; with ``exchanges=False`` there are only numbers.
         """
         native = self._native
@@ -326,7 +328,7 @@ class Server:
             return {}
         found: Statistics = native.statistics()  # type: ignore[assignment]  # names are held together by test_settings
         if exchanges:
-            from kirsch.requests import running
+            from kirsch.monitor.running_requests import running
 
             found["exchanges"] = running(native, self._driver)
         return found
@@ -342,7 +344,7 @@ class Server:
         native = self._native
         if native is None:
             return []
-        from kirsch.requests import running
+        from kirsch.monitor.running_requests import running
 
         return running(native, self._driver, most)
 
@@ -351,7 +353,7 @@ class Server:
         native = self._native
         if native is None:
             return "the server does not run\n"
-        from kirsch.requests import dump
+        from kirsch.monitor.running_requests import dump
 
         return dump(native, self._driver, self._driver_name)
 
@@ -433,7 +435,8 @@ class Server:
 
     def _begin(self, native: _native.Server, ready: Callable[[], None] | None) -> None:
         if self._driver_name == "gevent":
-            import kirsch.requests  # noqa: F401 - for dump() in another thread, which must not import there
+            # For dump() in another thread, which must not import anything there.
+            import kirsch.monitor.running_requests  # noqa: F401
         if self._options["timeout"] or self._options["timeout_paths"]:
             self._watch_deadlines(native)
         if self._options["slow_request"]:
@@ -452,7 +455,7 @@ class Server:
         # Up to 3.12 the thread that imports it first is taken for the main one, and a report would do so.
         import threading  # noqa: F401
 
-        from kirsch.deadlines import DeadlineMonitor
+        from kirsch.monitor.deadlines import DeadlineMonitor
 
         monitor = DeadlineMonitor(
             native,
@@ -468,7 +471,7 @@ class Server:
     def _watch_slow_requests(self) -> None:
         import threading  # noqa: F401 - as above
 
-        from kirsch.slow_requests import SlowRequestMonitor
+        from kirsch.monitor.slow_requests import SlowRequestMonitor
 
         monitor = SlowRequestMonitor(
             lambda: self._native,
@@ -562,7 +565,7 @@ def _checked(options: Options) -> tuple[dict[str, Any], reports.Report]:
 
 def _combined(app: Application | None, mounts: Mapping[str, Application], interface: str) -> Application:
     """Several applications as one. Raises TypeError for what is none, ValueError for a place that is none."""
-    from kirsch.mounts import MountedApplication, combine_all, parse_mount
+    from kirsch.config.mounts import MountedApplication, combine_all, parse_mount
 
     applications = []
     for place, mounted in mounts.items():

@@ -6,12 +6,13 @@ from __future__ import annotations
 import os
 import signal
 
-from kirsch import _native, drivers, forks, reports
+from kirsch import _native, drivers, reports
 from kirsch.config.schema import default
-from kirsch.handlers import handle
+from kirsch.net.sockets import listen as listen_on
+from kirsch.process import forks
+from kirsch.process.signal_handlers import set_handlers
 from kirsch.reports import CRITICAL, ERROR, INFO, write_dump
 from kirsch.server import EXIT_STUCK, STUCK_AFTER, Server
-from kirsch.sockets import listen as listen_on
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from kirsch.config.options import Options
+    from kirsch.net.sockets import Address, Listener
     from kirsch.server import Application
-    from kirsch.sockets import Address, Listener
 
 # What SIGINT and SIGQUIT leave to requests in flight, in seconds: enough for an answer, too short to annoy.
 FAST_TIMEOUT = 1.0
@@ -135,7 +136,7 @@ class Signals:
             handlers[_SIGNAL_DUMP] = self._on_dump
         self._handlers = {int(number): _native.Handler(handler) for number, handler in handlers.items()}
         try:
-            self._previous = handle(self._handlers)
+            self._previous = set_handlers(self._handlers)
         except ValueError:
             return  # not the main thread, and the first call has told us so
         forks.add(self._restore_in_child)

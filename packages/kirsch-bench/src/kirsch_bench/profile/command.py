@@ -29,9 +29,9 @@ RATE = 500.0
 def main(argv: Sequence[str]) -> int:
     """Run the subcommand with what follows its name, and return its exit status.
 
-    Raises UsageError and StartupError, which :func:`kirsch.cli.main` reports.
+    Raises UsageError and StartupError, which :func:`kirsch.commands.cli.main` reports.
     """
-    from kirsch.output import print_output
+    from kirsch.commands.output import print_output
     from kirsch_bench import errors
 
     given, servers = flags.parse(argv)

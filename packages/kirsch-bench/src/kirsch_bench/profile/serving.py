@@ -7,9 +7,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from kirsch import bootstrap
-from kirsch.mounts import Mounted, MountedApplication
+from kirsch.config.mounts import Mounted, MountedApplication
+from kirsch.net.sockets import listen
 from kirsch.profile.wsgi import traced
-from kirsch.sockets import listen
 from kirsch_bench import target as targets
 
 if TYPE_CHECKING:

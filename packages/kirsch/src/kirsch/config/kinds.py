@@ -7,14 +7,14 @@ settings file the types of TOML, a program the types of Python, shells the words
 from __future__ import annotations
 
 from kirsch.config import values
-from kirsch.driver_names import NAMES as DRIVERS
+from kirsch.config.driver_names import NAMES as DRIVERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Generic, TypeVar
 
-    from kirsch.mounts import Mount
+    from kirsch.config.mounts import Mount
 
     T = TypeVar("T")
 else:

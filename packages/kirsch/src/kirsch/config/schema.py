@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any, NoReturn
 
-    from kirsch.mounts import Mount
+    from kirsch.config.mounts import Mount
 
 # In the order in which help and the reference page show them.
 SECTIONS = {

@@ -130,27 +130,6 @@ def require_application(settings: Settings) -> None:
         raise UsageError(NO_APPLICATION)
 
 
-def glance(settings: Settings, arguments: Arguments) -> list[str]:
-    """What keeps the application of wrong ``settings`` from being imported, as far as that shows without running it."""
-    from kirsch import loading
-
-    if settings.target is None and not settings.mounts and not arguments.words:
-        # A file that could not be read may name one.
-        is_unread = not settings.file and (settings.config or os.path.exists(os.path.join(settings.directory, FILE)))
-        return [] if is_unread else [NO_APPLICATION]
-    base = os.path.join(settings.directory, settings.chdir)
-    if not os.path.isdir(base):
-        return []  # which is told when it is tried
-    if os.path.realpath(base) != os.path.realpath(settings.directory) or len(arguments.targets) > 1:
-        return []  # names are told as they are seen from another directory, or which application is meant is not known
-    places = [base, *settings.pythonpath]
-    named = []
-    if settings.target is not None and (settings.origins["app"] != COMMAND_LINE or arguments.certain_targets):
-        named = [("", settings.target)]
-    named += [(f"{mount.origin}: ", mount.app) for mount in settings.mounts]
-    return [f"{where}{trouble}" for where, app in named if (trouble := loading.glance(app, places))]
-
-
 def again(settings: Settings) -> Settings:
     """What the same command comes to now that its file may have changed. Raises UsageError."""
     return read(*settings._source)

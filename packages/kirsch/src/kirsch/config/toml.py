@@ -10,9 +10,9 @@ import re
 import sys
 
 from kirsch.config.kinds import LOG_CONFIG, STATIC
+from kirsch.config.mounts import INTERFACES, Mount, check_host, check_path, parse_mount
 from kirsch.config.schema import SETTINGS
 from kirsch.config.setting import Setting, UsageError
-from kirsch.mounts import INTERFACES, Mount, check_host, check_path, parse_mount
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -5,15 +5,15 @@ The message follows the text itself, as in ``'soon' is not a duration; write 90,
 
 from __future__ import annotations
 
-from kirsch.driver_names import canonical_name
-from kirsch.sockets import HTTP, parse_bind, refuse_repeated
+from kirsch.config.driver_names import canonical_name
+from kirsch.net.sockets import HTTP, parse_bind, refuse_repeated
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any
 
-    from kirsch.mounts import Mount
+    from kirsch.config.mounts import Mount
 
 
 def parse_duration(text: str) -> float:
@@ -125,7 +125,7 @@ def parse_mounts(text: str) -> tuple[Mount, ...]:
     """
     if not text.strip("\0 "):
         return ()
-    from kirsch import mounts
+    from kirsch.config import mounts
 
     found: dict[tuple[str, str], Mount] = {}
     for part in filter(None, text.split("\0")):
@@ -160,7 +160,7 @@ def _place_and_rest(text: str, rest_is: str, example: str) -> tuple[str, str]:
 
 
 def _is_host(place: str) -> bool:
-    from kirsch.mounts import is_host
+    from kirsch.config.mounts import is_host
 
     return is_host(place)
 
@@ -173,7 +173,7 @@ def static_directories(given: Any) -> tuple[tuple[str, str], ...]:
     for pair in given.items() if hasattr(given, "items") else given:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not all(isinstance(text, str) for text in pair):
             raise TypeError(f"pairs of a path and a directory are wanted, both str, and there is {pair!r}")
-        from kirsch.mounts import check_path
+        from kirsch.config.mounts import check_path
 
         if pair[0].startswith(".") and pair[1].startswith("/"):
             raise ValueError(f"{pair[0]!r} is a directory, and the path is written first: {pair[1]}={pair[0]}")
@@ -241,7 +241,7 @@ def parse_script_name(text: str) -> str:
     text = text.strip()
     if text in ("auto", "/"):
         return text
-    from kirsch.mounts import check_path
+    from kirsch.config.mounts import check_path
 
     return check_path(text)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kirsch._native import Call
     from kirsch._native import Server as NativeServer
     from kirsch.config.native import NativeConfig
-    from kirsch.stacks import Stack
+    from kirsch.process.stacks import Stack
 
     class Driver(Protocol):
         """What the server needs of a driver. A driver serves once."""

@@ -14,8 +14,7 @@ import selectors
 import sys
 from time import monotonic
 
-from kirsch import forks
-from kirsch.calling import is_coroutine_function
+from kirsch.apps.signature import is_coroutine_function
 from kirsch.drivers import (
     ClientDisconnected,
     RequestTimeout,
@@ -26,7 +25,8 @@ from kirsch.drivers import (
     run_in_loop,
 )
 from kirsch.drivers.loops import new_uvloop
-from kirsch.stacks import capture, capture_detached, entry
+from kirsch.process import forks
+from kirsch.process.stacks import capture, capture_detached, entry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
     from kirsch._native import Call
     from kirsch._native import Server as NativeServer
+    from kirsch.config.mounts import Mounted
     from kirsch.config.native import NativeConfig
     from kirsch.drivers.lifespan import Lifespan, Lifespans
     from kirsch.drivers.wsgi_threads import WsgiThreads
-    from kirsch.mounts import Mounted
-    from kirsch.stacks import Stack
+    from kirsch.process.stacks import Stack
 
 
 # How long tasks that were cancelled at the end may take to unwind.

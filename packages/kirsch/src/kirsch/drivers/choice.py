@@ -46,10 +46,10 @@ def make_asyncio(
 ) -> tuple[Driver, Callable[..., Any]]:
     """Return the driver of an ASGI application, or of mounted ones, and the application as it calls it. Raises
     ImportError as :func:`make` does, where the package of the loop is missing."""
+    from kirsch.config.mounts import Mounted
     from kirsch.drivers import loops
     from kirsch.drivers.asyncio import AsyncioDriver, application
     from kirsch.drivers.lifespan import Lifespan, Lifespans
-    from kirsch.mounts import Mounted
 
     loops.check(options["loop"])
     if not isinstance(app, Mounted):

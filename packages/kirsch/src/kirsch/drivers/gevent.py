@@ -17,9 +17,9 @@ import sys
 from time import monotonic
 from weakref import getweakrefcount
 
-from kirsch import forks
 from kirsch.drivers import RequestTimeout, has_gil, original, patched_by, patching_warnings, run_in_loop
-from kirsch.stacks import capture, capture_detached, entry, lines
+from kirsch.process import forks
+from kirsch.process.stacks import capture, capture_detached, entry, lines
 
 _HAD_GIL = has_gil()
 if not _HAD_GIL:
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from kirsch._native import Call, Exchange
     from kirsch._native import Server as NativeServer
     from kirsch.config.native import NativeConfig
-    from kirsch.stacks import Stack
+    from kirsch.process.stacks import Stack
 
     _Greenlet = Greenlet[[], None]
 else:

@@ -14,7 +14,7 @@ import sys
 import time
 
 from kirsch.drivers import has_gil, original, patched_by, patching_warnings
-from kirsch.stacks import capture, capture_detached, entry
+from kirsch.process.stacks import capture, capture_detached, entry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kirsch._native import Call
     from kirsch._native import Server as NativeServer
     from kirsch.config.native import NativeConfig
-    from kirsch.stacks import Stack
+    from kirsch.process.stacks import Stack
 
 # How long a thread keeps the GIL while others wait for it, in seconds: CPython's default, and ours. A thread that has
 # waited may wait that long again, while another runs fast calls one after the other, and its client notices.

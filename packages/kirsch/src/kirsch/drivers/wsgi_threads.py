@@ -12,7 +12,7 @@ from time import monotonic
 
 from kirsch.drivers import RequestTimeout, original
 from kirsch.drivers.threads import SwitchInterval, thread_name
-from kirsch.stacks import entry
+from kirsch.process.stacks import entry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

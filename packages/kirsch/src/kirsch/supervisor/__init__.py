@@ -25,11 +25,11 @@ Start reading here::
 
     worker_process.py    the worker process
     control_thread.py    the thread of a worker that reads the channel, and watches limits and memory
-    running_requests.py  the running requests of a worker, published on the scoreboard on demand
+    request_publisher.py the running requests of a worker, published on the scoreboard on demand
     readiness.py         the request of --ready-path, before a worker reports that it is ready
     zygote_process.py    the zygote: a child that has imported the application, and forks workers
 
-    metrics_process.py   the metrics process: metrics.py for Prometheus, status_page.py for people
+    metrics_process.py   the metrics process, which serves the pages of kirsch.monitor.status_page
 
     notify.py, pid_file.py, privileges.py, titles.py: what their names say
 """

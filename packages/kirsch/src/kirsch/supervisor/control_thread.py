@@ -14,11 +14,11 @@ from select import poll as Poll
 
 from kirsch.drivers import start_thread
 from kirsch.reports import CRITICAL
-from kirsch.supervisor.running_requests import publish
+from kirsch.supervisor.request_publisher import publish
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kirsch.scoreboard import Slot
+    from kirsch.monitor.scoreboard import Slot
     from kirsch.server import Server
     from kirsch.serving import Signals
     from kirsch.supervisor.control import Channel, Message

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kirsch.config.schema import Settings
-    from kirsch.scoreboard import Scoreboard
+    from kirsch.monitor.scoreboard import Scoreboard
 
     # The memory, the distance of two records in bytes, the index of the worker's record, and the eventfds.
     GroupArguments = tuple[memoryview, int, int, list[int]]

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import signal
 
+from kirsch.monitor.status_page import SAMPLE_SECONDS, Pages, Status
 from kirsch.reports import WARNING
-from kirsch.supervisor.status_page import SAMPLE_SECONDS, Pages, Status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from kirsch.monitor.scoreboard import Scoreboard
+    from kirsch.net.sockets import Listener
     from kirsch.reports import Report
-    from kirsch.scoreboard import Scoreboard
     from kirsch.server import Server
-    from kirsch.sockets import Listener
 
 # Scrapers send few and short requests, at once. Idle clients have little time; at the limit of connections the client
 # that was silent for longest is disconnected, so that idle clients do not keep scrapers out.

@@ -21,7 +21,7 @@ from kirsch.supervisor.worker_plan import NEVER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kirsch.scoreboard import Slot
+    from kirsch.monitor.scoreboard import Slot
     from kirsch.supervisor.crash_evidence import Conviction
     from kirsch.supervisor.service import Service
     from kirsch.supervisor.worker_plan import Worker

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 
-from kirsch import bootstrap, inherited, sockets
+from kirsch import bootstrap
 from kirsch.config.setting import UsageError
+from kirsch.net import inherited, sockets
+from kirsch.net.sockets import Rebound
 from kirsch.reports import ERROR, LEVELS, WARNING, ErrorLog, write_stderr
-from kirsch.sockets import Rebound
 from kirsch.supervisor import privileges
 from kirsch.supervisor.pid_file import PidFile
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kirsch.config.schema import Settings
-    from kirsch.sockets import Listener
+    from kirsch.net.sockets import Listener
     from kirsch.supervisor.upgrade import State
 
 

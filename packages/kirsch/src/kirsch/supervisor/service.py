@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from kirsch.config.schema import Settings
-    from kirsch.scoreboard import Scoreboard
+    from kirsch.monitor.scoreboard import Scoreboard
     from kirsch.supervisor.engine_group import EngineGroup
     from kirsch.supervisor.notify import Notifier
     from kirsch.supervisor.resources import Resources

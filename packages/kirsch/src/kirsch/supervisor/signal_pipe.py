@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-from kirsch.handlers import do_nothing, handle
+from kirsch.process.signal_handlers import do_nothing, set_handlers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class SignalPipe:
         os.set_blocking(self._read_fd, False)
         os.set_blocking(self._write_fd, False)
         signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
-        handle({getattr(signal, name): do_nothing for name in NAMES if hasattr(signal, name)})
+        set_handlers({getattr(signal, name): do_nothing for name in NAMES if hasattr(signal, name)})
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
     def fileno(self) -> int:

@@ -27,8 +27,8 @@ import time
 from functools import partial
 
 from kirsch import bootstrap, reports
+from kirsch.monitor.scoreboard import Scoreboard
 from kirsch.reports import CRITICAL, ERROR, INFO, WARNING
-from kirsch.scoreboard import Scoreboard
 from kirsch.serving import FAST_TIMEOUT
 from kirsch.supervisor import forking, upgrade, worker_process, zygote_process
 from kirsch.supervisor.autoscaler import Autoscaler

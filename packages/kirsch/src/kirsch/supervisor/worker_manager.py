@@ -10,10 +10,10 @@ import time
 from functools import partial
 
 from kirsch import bootstrap
+from kirsch.monitor.scoreboard import DRAINING as SLOT_DRAINING
+from kirsch.monitor.scoreboard import SERVING as SLOT_SERVING
+from kirsch.monitor.scoreboard import STOPPING as SLOT_STOPPING
 from kirsch.reports import CRITICAL, ERROR, INFO, WARNING
-from kirsch.scoreboard import DRAINING as SLOT_DRAINING
-from kirsch.scoreboard import SERVING as SLOT_SERVING
-from kirsch.scoreboard import STOPPING as SLOT_STOPPING
 from kirsch.server import EXIT_STUCK
 from kirsch.supervisor import control, worker_process
 from kirsch.supervisor import service as services
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Protocol
 
-    from kirsch.scoreboard import Scoreboard
+    from kirsch.monitor.scoreboard import Scoreboard
     from kirsch.supervisor.control import Channel, Message
     from kirsch.supervisor.event_loop import EventLoop
     from kirsch.supervisor.quarantine import Quarantine

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from kirsch.scoreboard import Scoreboard, Slot
+    from kirsch.monitor.scoreboard import Scoreboard, Slot
 
 STARTING, READY, STOPPING = "starting", "ready", "stopping"
 

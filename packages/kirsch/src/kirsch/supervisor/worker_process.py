@@ -14,10 +14,12 @@ import os
 import signal
 from functools import partial
 
-from kirsch import bootstrap, forks, reports, sockets
+from kirsch import bootstrap, reports
 from kirsch.bootstrap import StartupError
-from kirsch.handlers import do_nothing, handle
 from kirsch.hooks import Hooks
+from kirsch.net import sockets
+from kirsch.process import forks
+from kirsch.process.signal_handlers import do_nothing, set_handlers
 from kirsch.supervisor import control
 from kirsch.supervisor.control_thread import ControlThread
 
@@ -28,10 +30,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kirsch.config.schema import Settings
+    from kirsch.monitor.scoreboard import Scoreboard
+    from kirsch.net.sockets import Listener
     from kirsch.reports import ErrorLog
-    from kirsch.scoreboard import Scoreboard
     from kirsch.server import Server
-    from kirsch.sockets import Listener
     from kirsch.supervisor.control import Channel
     from kirsch.supervisor.engine_group import EngineGroup, GroupArguments
     from kirsch.supervisor.privileges import Identity
@@ -159,7 +161,7 @@ def set_signals() -> None:
 
     faulthandler.register(DUMP_SIGNAL, file=2, all_threads=True)
     # SIGQUIT, because its default disposition writes a core file.
-    handle({**{getattr(signal, name): do_nothing for name in _NOT_FOR_WORKERS}, signal.SIGQUIT: _leave})
+    set_handlers({**{getattr(signal, name): do_nothing for name in _NOT_FOR_WORKERS}, signal.SIGQUIT: _leave})
 
 
 def _leave_in_child(arguments: WorkerArguments) -> None:
@@ -174,7 +176,7 @@ def _leave_in_child(arguments: WorkerArguments) -> None:
 
 
 def restore_signals() -> None:
-    """Set the default dispositions of the signals that a child of the supervisor handles, unless others handle
+    """Set the default dispositions of the signals that a child of the supervisor handles, unless others set_handlers
     them."""
     handlers = dict.fromkeys((*(getattr(signal, name) for name in _NOT_FOR_WORKERS), DISMISS_SIGNAL), do_nothing)
     forks.restore_signals({**handlers, signal.SIGQUIT: _leave}, {})
@@ -248,7 +250,7 @@ def _serve(arguments: WorkerArguments, app: Application, name: str) -> tuple[int
     )
 
     def ready() -> None:
-        handle({DISMISS_SIGNAL: do_nothing})
+        set_handlers({DISMISS_SIGNAL: do_nothing})
         control_thread.start()
         if not arguments.channel.send("ready", name=name):
             signals.end("the supervisor has gone", 0.0)
@@ -286,8 +288,8 @@ def _report_broken(server: Server, error: BaseException) -> bool:
 
 async def _check_asgi_ready(arguments: WorkerArguments, app: Application) -> None:
     """The same, in the application's loop, when its start-up is complete."""
+    from kirsch.config.mounts import Mount, Mounted, combine
     from kirsch.drivers import NotStartedError
-    from kirsch.mounts import Mount, Mounted, combine
     from kirsch.supervisor import readiness
 
     path, address = arguments.context.chosen.ready_path, _own_address(arguments)

@@ -13,8 +13,9 @@ import sys
 from select import POLLIN
 from select import poll as Poll
 
-from kirsch import forks, reports
+from kirsch import reports
 from kirsch.bootstrap import StartupError
+from kirsch.process import forks
 from kirsch.supervisor import forking, titles, worker_process
 from kirsch.supervisor.control import Channel
 

@@ -1,8 +1,8 @@
-"""What ``kirsch check`` has to say of the proxies in front: a sample request with its client, and likely mistakes."""
+"""The part of ``kirsch check`` about proxies in front: a sample request with its client, and likely mistakes."""
 
 from __future__ import annotations
 
-from kirsch.sockets import exposure, is_loopback, parse_bind
+from kirsch.net.sockets import exposure, is_loopback, parse_bind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,8 +15,8 @@ _INVENTED = "198.51.100.99"
 _CLIENT = "203.0.113.7"
 
 
-def sample(chosen: Settings) -> str:
-    """Return who would be the client of a sample request through the trusted proxies; empty where there are none."""
+def sample_request(chosen: Settings) -> str:
+    """Return a text that names the client of a sample request through the trusted proxies; empty if there are none."""
     trusted = [entry.partition("/")[0] for entry in chosen.trusted_proxies.split(",") if entry]
     if not trusted:
         return ""
@@ -44,8 +44,8 @@ def sample(chosen: Settings) -> str:
     )
 
 
-def mistakes(chosen: Settings) -> Iterator[tuple[str, str]]:
-    """(Setting, what about it) for each value that can be meant and probably is not."""
+def find_mistakes(chosen: Settings) -> Iterator[tuple[str, str]]:
+    """Yield (setting, explanation) for each value that is allowed but is probably a mistake."""
     binds = [parse_bind(text) for text in chosen.bind]
     # Of a descriptor that is open already it is not known who reaches it.
     of_hosts = [bind for bind in binds if not bind.path and bind.fd is None and not bind.name]

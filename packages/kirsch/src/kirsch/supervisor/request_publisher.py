@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import time
 
-from kirsch.scoreboard import RUNNING_BYTES_MAX
+from kirsch.monitor.scoreboard import RUNNING_BYTES_MAX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kirsch.scoreboard import Slot
+    from kirsch.monitor.scoreboard import Slot
     from kirsch.server import Server
 
 REQUESTS_MAX = 32

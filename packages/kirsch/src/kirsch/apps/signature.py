@@ -1,5 +1,5 @@
-"""Whether an object can be called as WSGI or ASGI calls an application, without calling it: with two positional
-arguments, or with three, to return an awaitable.
+"""Finds by the signature of an object whether it can be called as WSGI calls an application, with two positional
+arguments, or as ASGI does, with three, to return an awaitable. Nothing is called.
 
 Only objects that certainly cannot be called so are refused. Objects that are not written in Python are not judged, and
 neither are those with a metaclass of their own. A decorated function is judged by its wrapper, which is what will be

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def handle(handlers: Mapping[Any, Any]) -> dict[int, Any]:
+def set_handlers(handlers: Mapping[Any, Any]) -> dict[int, Any]:
     """Set a handler for each signal; return the previous ones, None for one that Python had not installed.
 
     To be called after faulthandler was enabled. Raises ValueError, before anything is set, outside of the main thread.

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kirsch.calling import contradiction, find_problem, interface_of
+from kirsch.apps.signature import contradiction, find_problem, interface_of
 
 
 def plain(environ: Any, start_response: Any) -> Any: ...

@@ -11,10 +11,10 @@ import json
 import os
 import time
 
-from kirsch import requests
 from kirsch.drivers import start_thread
+from kirsch.monitor.running_requests import describe, stack_text, title
+from kirsch.monitor.scoreboard import SLOW_BYTES_MAX
 from kirsch.reports import INFO, WARNING, write_traceback
-from kirsch.scoreboard import SLOW_BYTES_MAX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from kirsch._native import Call
     from kirsch._native import Server as NativeServer
     from kirsch.drivers import Driver
+    from kirsch.monitor.running_requests import RunningRequest
+    from kirsch.monitor.scoreboard import Slot
     from kirsch.reports import Report
-    from kirsch.requests import RunningRequest
-    from kirsch.scoreboard import Slot
 
 # Several calls become slow one after another. Each may be reported late by this share of the limit.
 _LATE = 0.05
@@ -90,12 +90,12 @@ class SlowRequestMonitor:
 
     def _report_slow(self, calls: list[Call], native: NativeServer) -> None:
         for at in range(0, len(calls), _STACKS_MAX):
-            for exchange in requests.describe(calls[at : at + _STACKS_MAX], native, self._driver, stack=at == 0):
+            for exchange in describe(calls[at : at + _STACKS_MAX], native, self._driver, stack=at == 0):
                 self._reported[exchange["number"]] = _SlowRequest(exchange, self._slot)
                 self._send_report(
                     WARNING,
-                    f"{requests.title(exchange)} takes longer than {self._limit:g} s: {exchange['state']} for "
-                    f"{exchange['age']:.3f} s, {exchange['thread']}{requests.stack_text(', at', exchange)}",
+                    f"{title(exchange)} takes longer than {self._limit:g} s: {exchange['state']} for "
+                    f"{exchange['age']:.3f} s, {exchange['thread']}{stack_text(', at', exchange)}",
                 )
 
     def _report_end(self, request: _SlowRequest) -> None:
@@ -113,7 +113,7 @@ class _SlowRequest:
     """A slow request, and its record on the scoreboard."""
 
     def __init__(self, exchange: RunningRequest, slot: Slot | None) -> None:
-        self.title = requests.title(exchange)
+        self.title = title(exchange)
         self._began = time.monotonic() - exchange["age"]
         self._slot = slot
         self._record: dict[str, Any] = {

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kirsch import commands
+from kirsch.commands.output import print_output
 from kirsch.config.schema import SECTIONS, SETTINGS
 from kirsch.config.setting import UsageError
-from kirsch.output import print_output
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

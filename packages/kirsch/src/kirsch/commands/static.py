@@ -10,8 +10,8 @@ import stat
 
 from kirsch import reports
 from kirsch.bootstrap import EXIT_FAILED, StartupError, reason
+from kirsch.commands.output import print_output, table
 from kirsch.config.setting import UsageError
-from kirsch.output import print_output, table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

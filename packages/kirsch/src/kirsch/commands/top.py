@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any, NoReturn
 
-    from kirsch.scoreboard import Scoreboard
+    from kirsch.monitor.scoreboard import Scoreboard
 
     Report = dict[str, Any]
     # The name of a style below, and a line of text.
@@ -195,7 +195,7 @@ def _of_address(address: str) -> Callable[[], Report]:
 
 def _of_process(pid: int) -> Callable[[], Report]:
     """Read reports from the scoreboard of a supervisor on this machine."""
-    from kirsch.supervisor.status_page import SAMPLE_SECONDS, Status
+    from kirsch.monitor.status_page import SAMPLE_SECONDS, Status
 
     board = board_of(pid)
     status = Status(board)
@@ -212,7 +212,7 @@ def _of_process(pid: int) -> Callable[[], Report]:
 
 def board_of(pid: int) -> Scoreboard:
     """Open the scoreboard of a supervisor on this machine. Raises TopError."""
-    from kirsch.scoreboard import LayoutError
+    from kirsch.monitor.scoreboard import LayoutError
 
     if not os.path.isdir("/proc/self/fd"):
         raise TopError("this system does not allow reading the memory of processes", _FIND)
@@ -244,7 +244,7 @@ def _scoreboards(pid: int) -> Iterator[str]:
 
 def _look_at(path: str) -> Scoreboard:
     """Open the scoreboard at ``path``. Raises OSError or LayoutError."""
-    from kirsch.scoreboard import Scoreboard
+    from kirsch.monitor.scoreboard import Scoreboard
 
     # Writable, to ask the workers to publish their running requests.
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -256,7 +256,7 @@ def _look_at(path: str) -> Scoreboard:
 
 def only_supervisor() -> int:
     """Return the pid of the supervisor whose scoreboard this user may read, if there is one alone. Raises TopError."""
-    from kirsch.scoreboard import LayoutError
+    from kirsch.monitor.scoreboard import LayoutError
 
     found: dict[int, str] = {}
     for name in os.listdir("/proc") if os.path.isdir("/proc") else []:

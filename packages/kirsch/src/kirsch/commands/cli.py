@@ -12,6 +12,7 @@ import os
 import sys
 
 from kirsch import bootstrap, commands, reports
+from kirsch.apps import loading
 from kirsch.bootstrap import EXIT_FAILED, EXIT_USAGE, StartupError
 from kirsch.config import sources
 from kirsch.config.arguments import HELP_ALL, VERSION, Arguments
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command with ``argv`` (default: that of the process) and return its exit status."""
     argv = sys.argv[1:] if argv is None else list(argv)
+    loading.command_names = commands.names
     try:
         command = commands.find(argv[0]) if argv else None
         try:
@@ -64,20 +66,21 @@ def _mistakes(error: UsageError, argv: Sequence[str]) -> list[str]:
 
         if near := nearest(argv[0], commands.names()):
             return [f"there is no command {argv[0]}; did you mean `kirsch {near}`?"]
-    return [*lines, *sources.glance(error.settings, arguments)]
+    return [*lines, *bootstrap.find_import_problems(error.settings, arguments)]
 
 
 def _main(argv: Sequence[str]) -> int:
     arguments = Arguments(argv)
     if arguments.request:
-        from kirsch import output
+        from kirsch.commands.help import help_all, help_text
+        from kirsch.commands.output import print_output
 
-        output.print_output(
+        print_output(
             f"{_version()})"
             if arguments.request == VERSION
-            else output.help_all()
+            else help_all()
             if arguments.request == HELP_ALL
-            else output.help_text()
+            else help_text()
         )
         return 0
     try:
@@ -120,7 +123,7 @@ def _checks(chosen: Settings) -> bool:
 
 
 def _check(chosen: Settings, arguments: Arguments, error: UsageError | None = None) -> int:
-    from kirsch import check
+    from kirsch.commands import check
 
     return check.check(chosen, arguments, check.part_of(chosen), error)
 

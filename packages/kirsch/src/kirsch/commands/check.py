@@ -11,12 +11,14 @@ from __future__ import annotations
 import os
 import sys
 
-from kirsch import bootstrap, proxies, reports, sockets
+from kirsch import bootstrap, reports
+from kirsch.commands import check_proxies
+from kirsch.commands.output import print_output, table
 from kirsch.config import sources
 from kirsch.config.arguments import Arguments
 from kirsch.config.setting import UsageError
 from kirsch.hooks import Hooks
-from kirsch.output import print_output, table
+from kirsch.net import sockets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,7 +67,7 @@ _IDLE_OF_PROXIES = 60
 def main(argv: Sequence[str]) -> int:
     """Run the subcommand with what follows its name, and return its exit status.
 
-    Raises UsageError and StartupError, for :func:`kirsch.cli.main` to tell.
+    Raises UsageError and StartupError, for :func:`kirsch.commands.cli.main` to tell.
     """
     own, rest = _own_flags(argv)
     if own & {"-h", "--help"}:
@@ -108,9 +110,12 @@ def check(
     if part in ("", SETTINGS):
         print_output(_settings(chosen, everything=everything) if not part else table(chosen.rows()))
     if not part:
-        if sample := proxies.sample(chosen):
+        if sample := check_proxies.sample_request(chosen):
             print_output(sample)
-        warnings += [*_labelled(chosen, [*_mistakes(chosen), *proxies.mistakes(chosen)]), *_unread_file(chosen)]
+        warnings += [
+            *_labelled(chosen, [*_mistakes(chosen), *check_proxies.find_mistakes(chosen)]),
+            *_unread_file(chosen),
+        ]
     if part != SETTINGS:
         refused.trial(bootstrap.change_directory, chosen)
     if part in ("", SOCKETS):
@@ -215,7 +220,7 @@ def _import(chosen: Settings, arguments: Arguments) -> str | None:
         identity = privileges.identity(chosen.user, chosen.group)
     except ValueError as error:
         # The application must not run as another user than the configured one; report what shows without it.
-        raise UsageError("\n".join([str(error), *sources.glance(chosen, arguments)])) from None
+        raise UsageError("\n".join([str(error), *bootstrap.find_import_problems(chosen, arguments)])) from None
     if chosen.target is None and not chosen.mounts:
         if not arguments.words:
             sources.require_application(chosen)

@@ -12,15 +12,15 @@ import sys
 import threading
 from collections import deque
 
-from kirsch.scoreboard import HISTOGRAMS
-from kirsch.supervisor import metrics
+from kirsch.monitor import metrics
+from kirsch.monitor.scoreboard import HISTOGRAMS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
-    from kirsch.scoreboard import Histogram, Record, Scoreboard, Snapshot, WorkerState
+    from kirsch.monitor.scoreboard import Histogram, Record, Scoreboard, Snapshot, WorkerState
 
 SAMPLE_SECONDS = 1.0
 RECENT_SAMPLES = 10

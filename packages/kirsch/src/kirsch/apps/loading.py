@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from kirsch import calling
+from kirsch.apps import signature
 from kirsch.reports import application_traceback
 
 TYPE_CHECKING = False
@@ -14,10 +14,13 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any, NoReturn
 
-    from kirsch.mounts import Mount
+    from kirsch.config.mounts import Mount
 
 _APPLICATION_NAMES = ("app", "application")
 _FACTORY_NAMES = ("create_app", "make_app")
+
+command_names: Callable[[], Iterable[str]] = tuple
+"""Returns names that a missing module may have been meant for. The command line sets it, to those of its commands."""
 
 
 class LoadError(Exception):
@@ -80,7 +83,7 @@ def load(text: str, *, factory: bool = False, interface: str = "auto") -> tuple[
     return found, name
 
 
-def glance(target: str, directories: Sequence[str] = ()) -> str:
+def find_import_problem(target: str, directories: Sequence[str] = ()) -> str:
     """Return why the application cannot be imported, as far as that can be found without running any code; or nothing.
 
     ``directories`` are searched for modules first.
@@ -108,12 +111,12 @@ def load_all(
     """Load ``target`` and the mounted applications, combined into one, and return it and all names. ``interface`` is
     that of all that do not say their own. Raises LoadError.
 
-    Where any of several is an ASGI application, a :class:`kirsch.mounts.Mounted` is what they are combined into.
+    Where any of several is an ASGI application, a :class:`kirsch.config.mounts.Mounted` is what they are combined into.
     """
     if not mounts:
         assert target is not None
         return load(target, factory=factory, interface=interface)
-    from kirsch.mounts import MountedApplication, combine_all
+    from kirsch.config.mounts import MountedApplication, combine_all
 
     names = []
     failures: list[LoadError] = []
@@ -155,7 +158,7 @@ def load_all(
 
 
 def _interface(found: Callable[..., Any], interface: str) -> str:
-    return calling.interface_of(found) if interface == "auto" else interface
+    return signature.interface_of(found) if interface == "auto" else interface
 
 
 def load_function(target: str) -> Callable[..., Any]:
@@ -294,11 +297,8 @@ def _missing(name: str, rest: str) -> str:
         return f"{line}; did you mean {prefix}{near}{rest}?"
     if parent:
         return line
-    if not rest:
-        from kirsch import commands
-
-        if near := nearest(last, commands.names()):
-            return f"{line}; did you mean the command `kirsch {near}`?"
+    if not rest and (near := nearest(last, command_names())):
+        return f"{line}; did you mean the command `kirsch {near}`?"
     return f"{line}; --chdir or --pythonpath can say where it is"
 
 
@@ -388,7 +388,7 @@ def _may_be_meant(module: ModuleType, name: str, value: object) -> bool:
 def _make(factory: Any, name: str, target: Target) -> Any:
     if not callable(factory):
         raise LoadError(f"{name} is {_described(factory)} and not a factory: it cannot be called")
-    if calling.is_coroutine_function(factory):
+    if signature.is_coroutine_function(factory):
         raise LoadError(f"{name} is a coroutine function; a factory is a plain function that returns the application")
     try:
         return factory(*target.arguments, **target.keywords)
@@ -413,15 +413,15 @@ def _check_application(found: Any, name: str, module: ModuleType, interface: str
         what = "returned" if is_made else "is"
         offer = "" if is_made else _offer(module, "application")
         raise LoadError(f"{name} {what} {_described(found)}, and an application is something that can be called{offer}")
-    if interface == "auto" and calling.interface_of(found) == "asgi":
+    if interface == "auto" and signature.interface_of(found) == "asgi":
         return
     if (package := _package_with_a_server(found)) is not None:
         raise LoadError(
             f"{name} is an application of {package}, which is neither WSGI nor ASGI; {package} serves it by itself"
         )
-    if interface != "auto" and (why := calling.contradiction(found, interface)):
+    if interface != "auto" and (why := signature.contradiction(found, interface)):
         raise LoadError(f"{name} {why}")
-    trouble = calling.find_problem(found) if interface != "asgi" else None
+    trouble = signature.find_problem(found) if interface != "asgi" else None
     if trouble is None:
         return
     if trouble.is_asgi:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from kirsch import stacks
 from kirsch._native import is_request_id
+from kirsch.process import stacks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

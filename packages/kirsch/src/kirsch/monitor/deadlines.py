@@ -13,8 +13,8 @@ from __future__ import annotations
 import time
 from collections import deque
 
-from kirsch import requests
 from kirsch.drivers import original, start_thread
+from kirsch.monitor.running_requests import describe, stack_text, title
 from kirsch.reports import CRITICAL, ERROR, write_traceback
 
 TYPE_CHECKING = False
@@ -82,13 +82,13 @@ class DeadlineMonitor:
             self._watch_interrupted(calls)
 
     def _report_overdue(self, calls: list[Call]) -> None:
-        for call, exchange in zip(calls, requests.describe(calls, self._native, self._driver), strict=True):
+        for call, exchange in zip(calls, describe(calls, self._native, self._driver), strict=True):
             self._send_report(
                 ERROR,
-                f"{requests.title(exchange)} has passed its deadline of {exchange['limit'] or 0.0:g} s, and "
+                f"{title(exchange)} has passed its deadline of {exchange['limit'] or 0.0:g} s, and "
                 f"{_OUTCOMES.get(call.outcome or '', 'was ended')}: "
                 f"{exchange['state']} for {exchange['age']:.3f} s, {exchange['thread']}; "
-                f"kirsch.RequestTimeout is raised in it{requests.stack_text(' at', exchange)}",
+                f"kirsch.RequestTimeout is raised in it{stack_text(' at', exchange)}",
             )
 
     def _watch_interrupted(self, calls: list[Call]) -> None:
@@ -115,11 +115,11 @@ class DeadlineMonitor:
                 self._report_stuck(stuck)
 
     def _report_stuck(self, stuck: list[Call]) -> None:
-        for exchange in requests.describe(stuck, self._native, self._driver):
-            where = requests.stack_text(", stuck at", exchange)
+        for exchange in describe(stuck, self._native, self._driver):
+            where = stack_text(", stuck at", exchange)
             self._send_report(
                 CRITICAL,
-                f"{requests.title(exchange)} is stuck: {self._patience:g} s after kirsch.RequestTimeout it is still "
+                f"{title(exchange)} is stuck: {self._patience:g} s after kirsch.RequestTimeout it is still "
                 f"{exchange['state']}, {exchange['thread']}; {self._consequence}{where}",
             )
         if not self._given_up:

@@ -47,19 +47,22 @@ class Command:
 COMMANDS = {
     "check": Command(
         "Show the settings and where each is from, import the application, and point out likely mistakes.",
-        "kirsch.check",
+        "kirsch.commands.check",
         takes_settings=True,
     ),
-    "top": Command("Watch a running server: rates, latencies, workers, slow requests.", "kirsch.top"),
+    "top": Command("Watch a running server: rates, latencies, workers, slow requests.", "kirsch.commands.top"),
     "quarantine": Command(
-        "List the routes of a running server that have crashed workers and are refused; lift them.", "kirsch.quarantine"
+        "List the routes of a running server that have crashed workers and are refused; lift them.",
+        "kirsch.commands.quarantine",
     ),
-    "static": Command("Make compressed copies of static files: kirsch static compress DIRECTORY.", "kirsch.static"),
+    "static": Command(
+        "Make compressed copies of static files: kirsch static compress DIRECTORY.", "kirsch.commands.static"
+    ),
     "completion": Command(
-        "Print a script that completes commands, flags and values in bash, zsh or fish.", "kirsch.completion"
+        "Print a script that completes commands, flags and values in bash, zsh or fish.", "kirsch.commands.completion"
     ),
-    "man": Command("Print the manual page.", "kirsch.man"),
-    "help": Command("Print help: kirsch help, kirsch help COMMAND, kirsch help all.", "kirsch.output"),
+    "man": Command("Print the manual page.", "kirsch.commands.man"),
+    "help": Command("Print help: kirsch help, kirsch help COMMAND, kirsch help all.", "kirsch.commands.help"),
 }
 """Those of this distribution."""
 

@@ -10,9 +10,9 @@ import io
 import re
 
 from kirsch import commands
+from kirsch.commands.output import print_output
 from kirsch.config.schema import SETTINGS
 from kirsch.config.setting import UsageError
-from kirsch.output import print_output
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

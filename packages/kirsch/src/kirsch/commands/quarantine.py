@@ -8,8 +8,9 @@ from __future__ import annotations
 import argparse
 import time
 
-from kirsch import reports, top
-from kirsch.output import print_output
+from kirsch import reports
+from kirsch.commands import top
+from kirsch.commands.output import print_output
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ their label, because a pid as a label would begin a new series at each restart.
 
 from __future__ import annotations
 
-from kirsch.scoreboard import REASONS, STATES
+from kirsch.monitor.scoreboard import REASONS, STATES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from kirsch.scoreboard import Histogram, Snapshot, WorkerState
+    from kirsch.monitor.scoreboard import Histogram, Snapshot, WorkerState
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -328,7 +328,7 @@ def _listen(bind: Bind, backlog: int, owner: tuple[int, int] | None, sets: int) 
         return [_listen_unix(bind, backlog, owner)]
     if bind.fd is None and not bind.name:
         return _listen_tcp(bind, backlog, sets)
-    from kirsch import inherited
+    from kirsch.net import inherited
 
     where = f"cannot listen on {bind.text}"
     descriptors = inherited.named(bind.name, where) if bind.fd is None else [bind.fd]
@@ -466,7 +466,7 @@ def share(listeners: Iterable[Listener], index: int, count: int) -> list[Listene
 def export(listeners: Iterable[Listener]) -> dict[str, Any]:
     """Return what :func:`inherit` needs in the next image of this process, as JSON. The descriptors survive an exec
     from here on; :func:`stay` undoes that."""
-    from kirsch import inherited
+    from kirsch.net import inherited
 
     listeners = list(listeners)
     _set_inheritable(listeners, True)
@@ -480,7 +480,7 @@ def stay(listeners: Iterable[Listener]) -> None:
 
 def inherit(state: dict[str, Any]) -> list[Listener]:
     """Return the listeners that the previous image has exported."""
-    from kirsch import inherited
+    from kirsch.net import inherited
 
     inherited.restore((name, fd) for name, fd in state["systemd"])
     listeners = [Listener.inherit(each) for each in state["listeners"]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kirsch.stacks import entry
+from kirsch.process.stacks import entry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ class MountedApplication:
 
 
 class Mounted:
-    """Several applications, ASGI ones among them, as :func:`kirsch.loading.load_all` returns them. The last one gets
-    the requests that no other is for.
+    """Several applications, ASGI ones among them, as ``loading.load_all`` returns them. The last one gets the requests
+    that no other is for.
 
     The native server calls each of them by its interface. This object is an ASGI application by its signature: to call
     it, as ``--ready-path`` does, is to call the ASGI application of a path.
