@@ -151,14 +151,13 @@ def _layers(path: Path) -> set[str]:
 
 
 def _imported_files(path: Path, folder: Path) -> set[Path]:
-    """Files below ``folder`` that a file imports."""
+    """Files below ``folder`` that a file imports. Ruff refuses relative imports."""
     names = set()
     for node in _import_statements(path):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         else:
-            above = path.relative_to(folder).parts[: -node.level or None] if node.level else ()
-            module = ".".join([*above, *([node.module] if node.module else [])])
+            module = node.module or ""
             submodules = {f"{module}.{alias.name}" for alias in node.names}
             names |= submodules if all(_file(name, folder) for name in submodules) else {module, *submodules}
     return {found for name in names if not name.endswith("._native") and (found := _file(name, folder))}

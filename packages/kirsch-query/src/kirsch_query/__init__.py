@@ -9,15 +9,15 @@
 
 from __future__ import annotations
 
-from .errors import QueryError, Refused, SourceError
-from .query import Where, comparison, filter, where  # noqa: A004 - Dejavu's name: kirsch_query.filter
+from kirsch_query.errors import QueryError, Refused, SourceError
+from kirsch_query.query import Where, comparison, filter, where  # noqa: A004 - Dejavu's name: kirsch_query.filter
 
 TYPE_CHECKING = False  # importing typing would take a fifth of the time that all of this takes
 if TYPE_CHECKING:
     from typing import Any
 
-    from .collations import learn_collations
-    from .merging import Recalled, count, desc, exists, recall, total
+    from kirsch_query.collations import learn_collations
+    from kirsch_query.merging import Recalled, count, desc, exists, recall, total
 
 __all__ = [
     "QueryError", "Recalled", "Refused", "SourceError", "Where", "comparison", "count", "desc", "exists", "filter",
@@ -28,11 +28,11 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """What needs SQLAlchemy is imported when it is first asked for."""
     if name in ("Recalled", "count", "desc", "exists", "recall", "total"):
-        from . import merging
+        from kirsch_query import merging
 
         return getattr(merging, name)
     if name == "learn_collations":
-        from .collations import learn_collations
+        from kirsch_query.collations import learn_collations
 
         return learn_collations
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy.sql import operators
 
-from .emit import Operation, dialect_name
-from .kinds import KNOWN
+from kirsch_query.emit import Operation, dialect_name
+from kirsch_query.kinds import KNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -22,17 +22,17 @@ import sqlalchemy as sa
 from sqlalchemy.sql import visitors
 from sqlalchemy.sql.selectable import AliasedReturnsRows, Join
 
-from . import sql
-from .emit import Checked, dialect_name
-from .errors import Refused
-from .scope import ABSENT, constant
-from .trace import Trace
+from kirsch_query import sql
+from kirsch_query.emit import Checked, dialect_name
+from kirsch_query.errors import Refused
+from kirsch_query.scope import ABSENT, constant
+from kirsch_query.trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from .scope import Scope
-    from .trace import Leaf, Query, Read
+    from kirsch_query.scope import Scope
+    from kirsch_query.trace import Leaf, Query, Read
 
 MOST_KEYS = 512
 """How many pairs of a query and its models have kept clauses; the oldest gives way."""

@@ -14,11 +14,11 @@ from sqlalchemy import orm
 from sqlalchemy.ext.hybrid import hybrid_property
 from sqlalchemy.sql.selectable import FromGrouping
 
-from .containing import Containing
-from .emit import op
-from .kinds import INT64, NUMBERS, Kind, NotExact, constant_kind, is_finite, known_kind
-from .scope import ABSENT, Scope, attribute_name, inlined_with
-from .terms import (
+from kirsch_query.containing import Containing
+from kirsch_query.emit import op
+from kirsch_query.kinds import INT64, NUMBERS, Kind, NotExact, constant_kind, is_finite, known_kind
+from kirsch_query.scope import ABSENT, Scope, attribute_name, inlined_with
+from kirsch_query.terms import (
     SQL,
     Constant,
     Entity,

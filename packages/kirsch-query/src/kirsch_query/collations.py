@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy import orm
 
-from . import cache
-from .emit import dialect_name
-from .errors import QueryError
-from .kinds import KNOWN
+from kirsch_query import cache
+from kirsch_query.emit import dialect_name
+from kirsch_query.errors import QueryError
+from kirsch_query.kinds import KNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

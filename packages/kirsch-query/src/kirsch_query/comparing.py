@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from . import memory
-from .emit import op
-from .kinds import (
+from kirsch_query import memory
+from kirsch_query.emit import op
+from kirsch_query.kinds import (
     BIG,
     BOOL,
     DECIMAL,
@@ -27,7 +27,7 @@ from .kinds import (
     constant_kind,
     is_finite,
 )
-from .terms import (
+from kirsch_query.terms import (
     SQL,
     Base,
     Condition,
@@ -48,20 +48,12 @@ from .terms import (
     negated,
     there,
 )
-from .texts import (
-    BEFORE,
-    NEXT,
-    SIGMAS,
-    SOUGHT,
-    capitals,
-    has_half,
-    is_lower,
-)
+from kirsch_query.texts import BEFORE, NEXT, SIGMAS, SOUGHT, capitals, has_half, is_lower
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .scope import Scope
+    from kirsch_query.scope import Scope
 
 
 CONTAINERS: tuple[Any, ...] = (list, tuple, set, frozenset, dict, range, type({}.keys()))

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from .comparing import CONTAINERS, MOST_LOOPED, Comparing
-from .emit import op
-from .kinds import BIG, INT64, TEXTS, Kind
-from .terms import SQL, Condition, Constant, Found, Several, Value, both, either, negated, solid, there
-from .texts import BRIDGED, SOUGHT, Text, bad_text, bridge, is_lower
+from kirsch_query.comparing import CONTAINERS, MOST_LOOPED, Comparing
+from kirsch_query.emit import op
+from kirsch_query.kinds import BIG, INT64, TEXTS, Kind
+from kirsch_query.terms import SQL, Condition, Constant, Found, Several, Value, both, either, negated, solid, there
+from kirsch_query.texts import BRIDGED, SOUGHT, Text, bad_text, bridge, is_lower
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .scope import Scope
+    from kirsch_query.scope import Scope
 
 _TEXT = Kind("str", SOUGHT)
 

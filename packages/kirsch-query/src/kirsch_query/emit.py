@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from .errors import Refused
+from kirsch_query.errors import Refused
 
 DIALECTS = ("sqlite", "postgresql", "mariadb")
 """The databases for which each translation is tested to mean what Python means."""

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
-from . import sql
-from .advice import advice
-from .emit import dialect_name
-from .errors import QueryError, Refused
+from kirsch_query import sql
+from kirsch_query.advice import advice
+from kirsch_query.emit import dialect_name
+from kirsch_query.errors import QueryError, Refused
 
 if TYPE_CHECKING:
-    from .trace import Query
+    from kirsch_query.trace import Query
 
 
 @dataclass

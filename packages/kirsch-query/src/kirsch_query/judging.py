@@ -13,9 +13,9 @@ import functools
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import memory
-from .scope import ABSENT, Item, Scope, constant, free_names, is_builtin
-from .source import Source, code_of, function_of, shallow
+from kirsch_query import memory
+from kirsch_query.scope import ABSENT, Item, Scope, constant, free_names, is_builtin
+from kirsch_query.source import Source, code_of, function_of, shallow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

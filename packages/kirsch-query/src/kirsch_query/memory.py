@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any
 
-from .errors import Refused
-from .scope import (
+from kirsch_query.errors import Refused
+from kirsch_query.scope import (
     ABSENT,
     Item,
     Late,

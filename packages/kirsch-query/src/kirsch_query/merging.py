@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol
 import sqlalchemy as sa
 from sqlalchemy import orm
 
-from . import cache, sql, terms
-from .errors import QueryError, Refused
-from .order import desc, ordering
-from .pending import Changes, refuse_related
-from .query import Where, where
-from .scope import Item
+from kirsch_query import cache, sql, terms
+from kirsch_query.errors import QueryError, Refused
+from kirsch_query.order import desc, ordering
+from kirsch_query.pending import Changes, refuse_related
+from kirsch_query.query import Where, where
+from kirsch_query.scope import Item
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence

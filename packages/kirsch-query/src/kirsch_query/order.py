@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from . import memory
-from .emit import dialect_name, op
-from .errors import QueryError, Refused
-from .kinds import Kind, NotExact, known_kind
-from .pending import inserted
-from .scope import ABSENT, Item, Scope, called, space_of
-from .source import from_function
-from .sql import Translator
-from .terms import Constant, Entity, Value
+from kirsch_query import memory
+from kirsch_query.emit import dialect_name, op
+from kirsch_query.errors import QueryError, Refused
+from kirsch_query.kinds import Kind, NotExact, known_kind
+from kirsch_query.pending import inserted
+from kirsch_query.scope import ABSENT, Item, Scope, called, space_of
+from kirsch_query.source import from_function
+from kirsch_query.sql import Translator
+from kirsch_query.terms import Constant, Entity, Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from .pending import Changes
+    from kirsch_query.pending import Changes
 
 
 class _Reversed:

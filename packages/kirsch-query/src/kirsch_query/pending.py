@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy import orm
 
-from .emit import dialect_name, op
-from .errors import Refused
-from .kinds import NotExact, kind_of, stored
+from kirsch_query.emit import dialect_name, op
+from kirsch_query.errors import Refused
+from kirsch_query.kinds import NotExact, kind_of, stored
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator

@@ -7,9 +7,9 @@ import keyword
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import FunctionType, GenericAlias
 
-from .errors import QueryError, SourceError
-from .scope import Scope, Space, mangled, space_of
-from .source import Source, free_names, from_function, from_text
+from kirsch_query.errors import QueryError, SourceError
+from kirsch_query.scope import Scope, Space, mangled, space_of
+from kirsch_query.source import Source, free_names, from_function, from_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
     from typing_extensions import TypeVar  # which type checkers bring along
 
-    from .explain import Explanation
+    from kirsch_query.explain import Explanation
 
     T = TypeVar("T", default=Any)
 
@@ -82,7 +82,7 @@ class Where(Generic[T]):
         :class:`Refused` where it is not exact. What depends on the database is refused when SQL is compiled for it,
         or at once where ``dialect`` is given.
         """
-        from . import cache
+        from kirsch_query import cache
 
         return cache.clause(self, self.models(models), dialect)
 
@@ -92,7 +92,7 @@ class Where(Generic[T]):
         What takes longest then is SQLAlchemy's key of the statement; it is kept, until a method of the statement adds
         to it.
         """
-        from . import cache
+        from kirsch_query import cache
 
         return cache.select(self, self.models(models))
 
@@ -101,7 +101,7 @@ class Where(Generic[T]):
 
         ``engine`` is an engine or a connection; it may follow the models.
         """
-        from .explain import explain
+        from kirsch_query.explain import explain
 
         if engine is None and len(models) == self.arity + 1:
             *models, engine = models  # type: ignore[assignment]
@@ -170,7 +170,7 @@ class _Leaf(Where[T]):
         return (self,)
 
     def judge(self) -> tuple[Callable[..., Any] | None, Callable[..., bool]]:
-        from . import judging
+        from kirsch_query import judging
 
         return judging.judge(self.scope({}))
 
@@ -212,7 +212,7 @@ class _Joint(Where[T]):
         return None, guarded
 
     def translate(self, translator: Any, rows: tuple[Any, ...], positive: bool) -> Any:
-        from . import relations, terms
+        from kirsch_query import relations, terms
 
         parts = [each.translate(translator, rows, positive) for each in self.parts]
         return terms.either(*parts) if self.op == "or" else terms.both(*relations.conjoined(parts))
@@ -252,7 +252,7 @@ class _Not(Where[T]):
         return None, lambda *rows: not _ask(judge, rows)
 
     def translate(self, translator: Any, rows: tuple[Any, ...], positive: bool) -> Any:
-        from . import terms
+        from kirsch_query import terms
 
         return terms.negated(self.part.translate(translator, rows, not positive))
 

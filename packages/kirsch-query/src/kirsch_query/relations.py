@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy.sql import operators
 
-from .emit import Operation, op
+from kirsch_query.emit import Operation, op
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

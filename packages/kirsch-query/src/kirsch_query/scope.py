@@ -7,8 +7,8 @@ import builtins
 import functools
 from types import CodeType, FunctionType, MethodType
 
-from .errors import QueryError, SourceError
-from .source import Source, code_of, free_names, from_function, function_of
+from kirsch_query.errors import QueryError, SourceError
+from kirsch_query.source import Source, code_of, free_names, from_function, function_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import functools
 import warnings
 from types import CodeType, FunctionType
 
-from .errors import Place, SourceError
+from kirsch_query.errors import Place, SourceError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import sqlalchemy as sa
 
-from . import memory
-from .calculating import Calculating
-from .comparing import MOST_LOOPED
-from .emit import Checked, op
-from .errors import Refused
-from .kinds import INT32, NUMBERS, TEXTS, Kind
-from .relations import conjoined
-from .scope import ABSENT, Item, Late, Scope, attribute_name, inlined, inlined_with, is_builtin
-from .terms import (
+from kirsch_query import memory
+from kirsch_query.calculating import Calculating
+from kirsch_query.comparing import MOST_LOOPED
+from kirsch_query.emit import Checked, op
+from kirsch_query.errors import Refused
+from kirsch_query.kinds import INT32, NUMBERS, TEXTS, Kind
+from kirsch_query.relations import conjoined
+from kirsch_query.scope import ABSENT, Item, Late, Scope, attribute_name, inlined, inlined_with, is_builtin
+from kirsch_query.terms import (
     DEEPEST,
     IN_MEMORY,
     SQL,
@@ -49,7 +49,7 @@ from .terms import (
     solid,
     there,
 )
-from .texts import AFTER, BEFORE, SOUGHT, is_lower, next_prefix
+from kirsch_query.texts import AFTER, BEFORE, SOUGHT, is_lower, next_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import sqlalchemy as sa
 
-from . import memory
-from .emit import DIALECTS, dialect_name, op, unproven
-from .errors import QueryError, Refused
-from .kinds import NUMBERS, Kind, constant_kind
-from .relations import anti_join, semi_join
-from .scope import ABSENT, Item, Late, Scope, bound_names
+from kirsch_query import memory
+from kirsch_query.emit import DIALECTS, dialect_name, op, unproven
+from kirsch_query.errors import QueryError, Refused
+from kirsch_query.kinds import NUMBERS, Kind, constant_kind
+from kirsch_query.relations import anti_join, semi_join
+from kirsch_query.scope import ABSENT, Item, Late, Scope, bound_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .trace import Binder, Read, Trace
+    from kirsch_query.trace import Binder, Read, Trace
 
 
 SQL: TypeAlias = sa.ColumnElement[Any]

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     import ast
     from collections.abc import Mapping, Sequence
 
-    from .scope import Scope, Space
-    from .source import Source
+    from kirsch_query.scope import Scope, Space
+    from kirsch_query.source import Source
 
 
 class Leaf(Protocol):
