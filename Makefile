@@ -350,7 +350,7 @@ test-asan: same-python ## Run quick tests against a server that is built with Ad
 	scripts/test_asan.sh $(abspath $(BIN))/python
 
 .PHONY: check
-check: check-rust check-pythons check-python check-module check-docs ## Check formats, lints, types, the stub against the module, generated docs, and phrases in comments
+check: check-rust check-pythons check-python check-module check-docs ## Check formats, lints, types, the stub against the module, generated docs, phrases in comments, and the structure
 
 .PHONY: check-rust
 check-rust: $(STAMPS)/venv
@@ -383,6 +383,7 @@ check-module: build $(STAMPS)/check
 check-docs: $(STAMPS)/venv
 	$(BIN)/python scripts/settings_page.py --check
 	$(BIN)/python scripts/prose.py
+	$(BIN)/python scripts/structure.py
 
 .PHONY: fix
 fix: $(STAMPS)/check ## Apply the formatters and the lints' safe fixes

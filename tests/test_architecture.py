@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+import structure
 
 PROJECT = Path(__file__).resolve().parent.parent
 CRATES = PROJECT / "crates"
@@ -21,14 +22,13 @@ def dependencies(crate: str) -> set[str]:
 
 
 def sources(crate: str) -> dict[str, str]:
-    """The crate's code by file, without comments and without what follows the tests of a file."""
+    """The crate's code by file, without comments and without what only tests compile."""
     src = CRATES / crate / "src"
-    texts = {}
-    for path in sorted(src.rglob("*.rs")):
-        if path.name != "tests.rs":
-            code = path.read_text(encoding="utf-8").split("#[cfg(test)]\nmod tests")[0]
-            texts[str(path.relative_to(src))] = re.sub(r"//.*", "", code)
-    return texts
+    return {
+        str(path.relative_to(src)): structure.read_rust(path)[1]
+        for path in sorted(src.rglob("*.rs"))
+        if path.name != "tests.rs"
+    }
 
 
 def test_wire_can_reach_nothing() -> None:
@@ -120,121 +120,10 @@ def test_the_engine_and_the_load_generator_are_safe(crate: str) -> None:
     assert "#![forbid(unsafe_code)]" in (CRATES / crate / "src" / "lib.rs").read_text()
 
 
-# ------------------------------------------------------------------------------------------------- files of a crate
-
-
-def modules(crate: str) -> dict[str, Path]:
-    """The files of a crate by the paths of their modules: ``""`` is the crate itself, ``a::b`` a module."""
-    src = CRATES / crate / "src"
-    found = {}
-    for path in sorted(src.rglob("*.rs")):
-        parts = list(path.relative_to(src).with_suffix("").parts)
-        if parts[-1] in ("mod", "lib", "main"):
-            parts.pop()
-        found["::".join(parts)] = path
-    return found
-
-
-# Where the tests of a file begin.
-TESTS = r"#\[cfg\([^\n]*\btest\b[^\n]*\)\]\s*mod \w+ \{"
-
-
-def without_tests(code: str) -> str:
-    """Code without comments, and without the module of its tests, which may import what it likes."""
-    return re.sub(r"//.*", "", re.split(TESTS, code)[0])
-
-
-def used_paths(code: str) -> list[tuple[str, bool]]:
-    """The paths that a file names by ``use``, or from the crate's root anywhere; and whether it passes them on."""
-    found = []
-    for visible, use in re.findall(r"\b(pub(?:\([^)]*\))?\s+)?use\s+([^;]+);", code):
-        # `a::{b, c::d}` is `a::b` and `a::c::d`: braces are taken apart from the inside.
-        paths = use
-        while inner := re.search(r"([\w:]+)::\{([^{}]*)\}", paths):
-            parts = [f"{inner[1]}::{part.strip()}" for part in inner[2].split(",") if part.strip()]
-            paths = paths.replace(inner[0], ", ".join(parts))
-        found += [(path.split(" as ")[0].strip(), bool(visible)) for path in paths.split(",") if path.strip()]
-    return found + [(path, False) for path in re.findall(r"\bcrate::[\w:]+", code)]
-
-
-def imports(crate: str) -> dict[str, set[str]]:
-    """For each module of a crate the modules whose items its file names."""
-    files = modules(crate)
-    codes = {module: without_tests(path.read_text(encoding="utf-8")) for module, path in files.items()}
-
-    def absolute(module: str, path: str) -> list[str] | None:
-        """The path from the crate's root; ``None`` for another crate's."""
-        own = module.split("::") if module else []
-        first, *rest = path.split("::")
-        if first == "crate":
-            return rest
-        if first in ("self", "super"):
-            base = own
-            for part in [first, *rest]:
-                if part == "super":
-                    base = base[:-1]
-                elif part != "self":
-                    break
-            return base + [part for part in rest if part not in ("self", "super")]
-        return [*own, first, *rest] if "::".join([*own, first]) in files else None
-
-    # What a module passes on is its source's: `crate::Name` may be `crate::module::Name`.
-    passed: dict[str, list[str]] = {}
-    for module, code in codes.items():
-        for path, visible in used_paths(code):
-            target = absolute(module, path)
-            if visible and target:
-                passed["::".join([module, target[-1]]) if module else target[-1]] = target
-
-    def owner(path: list[str]) -> str:
-        for length in range(len(path), -1, -1):
-            if "::".join(path[:length]) in files:
-                name = path[: length + 1]
-                source = passed.get("::".join(name)) if len(name) > length else None
-                return owner(source) if source and source != name else "::".join(path[:length])
-        raise AssertionError(path)
-
-    found = {}
-    for module, code in codes.items():
-        named = [absolute(module, path) for path, visible in used_paths(code) if not visible]
-        found[module] = {owner(path) for path in named if path is not None} - {module}
-    return found
-
-
-def circles(graph: dict[str, set[str]]) -> set[frozenset[str]]:
-    """Sets of modules in which each reaches each other."""
-    reached = {}
-    for start in graph:
-        seen: set[str] = set()
-        waiting = list(graph[start])
-        while waiting:
-            if (module := waiting.pop()) not in seen:
-                seen.add(module)
-                waiting.extend(graph[module])
-        reached[start] = seen
-    return {
-        frozenset({module} | {other for other in reached[module] if module in reached[other]})
-        for module in graph
-        if module in reached[module]
-    }
-
-
-@pytest.mark.parametrize("crate", sorted(path.name for path in CRATES.iterdir()))
-def test_files_of_a_crate_do_not_import_each_other_in_a_circle(crate: str) -> None:
-    assert not circles(imports(crate))
-
-
-def test_imports_are_really_read() -> None:
-    gateway = imports("gateway")
-    assert {"interface", "host::job", "host::threads"} <= gateway["host::call"]
-    assert {"host", "wsgi", "resources"} <= gateway["server"]
-    assert {"host", "access_log", "proxies"} <= gateway["resources"]
-    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == {frozenset({"b", "c"})}
-
-
 def test_interface_and_host_are_apart() -> None:
     """WSGI and ASGI know neither the engine nor the inside of the host nor each other, and the host knows neither."""
-    gateway = imports("gateway")
+    crate = structure.crate(CRATES / "gateway")
+    gateway = crate.imports
     of_wsgi = {module for module in gateway if module.split("::")[0] == "wsgi"}
     of_host = {module for module in gateway if module.split("::")[0] == "host"}
     assert len(of_wsgi) >= 5
@@ -249,7 +138,7 @@ def test_interface_and_host_are_apart() -> None:
     assert named == shared
     assert not {module for module in of_host if gateway[module] & of_wsgi}
     for module in of_wsgi:
-        code = without_tests(modules("gateway")[module].read_text(encoding="utf-8"))
+        code = structure.read_rust(crate.modules[module].path)[1]
         assert not re.search(r"\b(engine|host)::|\bTicket\b|std::thread", code), module
 
 
@@ -268,7 +157,9 @@ def test_every_unsafe_block_is_listed_with_tests_that_run_it() -> None:
     found = set()
     for path in src.rglob("*.rs"):
         # Tests may have unsafe code of their own.
-        notes = re.split(TESTS, path.read_text(encoding="utf-8"))[0].count("// SAFETY:")
+        notes = re.split(r"#\[cfg\([^\n]*\btest\b[^\n]*\)\]\s*mod \w+ \{", path.read_text(encoding="utf-8"))[0].count(
+            "// SAFETY:"
+        )
         if notes:
             found.add((str(path.relative_to(src)), notes))
     assert listed == found

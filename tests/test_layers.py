@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import json
 import re
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import structure
 
 import kirsch
 from kirsch.reports import OWN_DIRECTORIES
@@ -94,14 +94,6 @@ BELOW_LEAVES: dict[str, set[str]] = {
     "websocket": {"_native"},
 }
 
-# The packages of all distributions, as (folder, name).
-PACKAGES = (
-    (PACKAGE.parent, "kirsch"),
-    (PROJECT / "packages" / "kirsch-bench" / "src", "kirsch_bench"),
-    (PROJECT / "packages" / "kirsch-query" / "src", "kirsch_query"),
-    (PROJECT / "packages" / "kirsch-web" / "src", "kirsch_web"),
-)
-
 # Modules that are imported when a setting needs them.
 MONITORS = frozenset({"kirsch.monitor.deadlines", "kirsch.monitor.running_requests"})
 
@@ -118,57 +110,19 @@ def _files(module: str) -> list[Path]:
 
 
 @functools.cache
-def _import_statements(path: Path) -> list[ast.Import | ast.ImportFrom]:
-    """Those of a file: anywhere in it, also inside functions and for type checking."""
-    found: list[ast.Import | ast.ImportFrom] = []
-    waiting: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, (ast.Import, ast.ImportFrom)):
-            found.append(node)
-        # Statements stand in these alone; to walk through all expressions takes seconds.
-        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
-            waiting += getattr(node, name, ())
-    return found
+def _imports_of_all() -> dict[Path, set[str]]:
+    package = structure.package(PACKAGE.parent.parent)
+    return {module.path: package.imports[name] for name, module in package.modules.items()}
 
 
 def _imports(path: Path) -> set[str]:
     """Modules of kirsch that a file imports: ``reports``, ``config.schema``, ``drivers`` for its ``__init__``."""
-    found = set()
-    for node in _import_statements(path):
-        if isinstance(node, ast.Import):
-            found |= {alias.name[len("kirsch.") :] for alias in node.names if alias.name.startswith("kirsch.")}
-        elif (module := node.module or "").split(".")[0] == "kirsch":
-            for alias in node.names:
-                name = f"{module}.{alias.name}"
-                found.add((name if _file(name, PACKAGE.parent) else module)[len("kirsch.") :])
-    return found
+    return {name.removeprefix("kirsch").removeprefix(".") for name in _imports_of_all()[path]}
 
 
 def _layers(path: Path) -> set[str]:
     """The entries of LAYERS that a file imports."""
     return {name.split(".")[0] for name in _imports(path)}
-
-
-def _imported_files(path: Path, folder: Path) -> set[Path]:
-    """Files below ``folder`` that a file imports. Ruff refuses relative imports."""
-    names = set()
-    for node in _import_statements(path):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        else:
-            module = node.module or ""
-            submodules = {f"{module}.{alias.name}" for alias in node.names}
-            names |= submodules if all(_file(name, folder) for name in submodules) else {module, *submodules}
-    return {found for name in names if not name.endswith("._native") and (found := _file(name, folder))}
-
-
-@functools.cache
-def _file(module: str, folder: Path) -> Path | None:
-    """The file of a module; None where it is none of this folder's. A native module has its stub."""
-    path = folder.joinpath(*module.split("."))
-    candidates = (path.with_suffix(".py"), path / "__init__.py", path.with_suffix(".pyi"))
-    return next((each for each in candidates if each.exists()), None)
 
 
 def _loaded(code: str) -> set[str]:
@@ -208,20 +162,6 @@ def test_the_server_imports_no_other_distribution() -> None:
     for path in PACKAGE.rglob("*.py"):
         others = re.findall(r"^\s*(?:from|import) (kirsch_\w+)", path.read_text(encoding="utf-8"), re.M)
         assert not others, path
-
-
-@pytest.mark.parametrize(("folder", "name"), PACKAGES, ids=lambda value: value if isinstance(value, str) else "")
-def test_no_files_import_each_other_in_a_circle(folder: Path, name: str) -> None:
-    """Imports inside functions and for type checking count too."""
-    imports = {path: _imported_files(path, folder) - {path} for path in (folder / name).rglob("*.py")}
-    left = dict(imports)
-    while leaves := [path for path, targets in left.items() if not targets & left.keys()]:
-        for path in leaves:
-            del left[path]
-    while roots := [path for path in left if not any(path in targets for targets in left.values())]:
-        for path in roots:
-            del left[path]
-    assert not {path.relative_to(folder).as_posix() for path in left}
 
 
 @pytest.mark.parametrize("layer", [name for name in LAYERS if name != "_native"])

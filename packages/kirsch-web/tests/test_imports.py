@@ -1,32 +1,14 @@
-"""What importing kirsch_web loads, and in which order its files can be read."""
+"""What importing kirsch_web loads."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
-from graphlib import TopologicalSorter
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent.parent
 SOURCE = PACKAGE / "src" / "kirsch_web"
-
-
-def loaded_with(path: Path) -> set[str]:
-    """The files of the package that are loaded with a file: not those that functions import, or type checkers."""
-    found: set[str] = set()
-    for node in ast.parse(path.read_text("utf-8")).body:
-        if isinstance(node, ast.ImportFrom) and node.module is not None and node.module.startswith("kirsch_web"):
-            name = node.module.partition(".")[2]
-            names = [name] if name else [each.name for each in node.names]
-            found.update(each for each in names if (SOURCE / f"{each}.py").exists())
-    return found
-
-
-def test_no_files_load_each_other_in_a_circle() -> None:
-    files = {path.stem: loaded_with(path) for path in SOURCE.glob("*.py") if path.stem != "__init__"}
-    order = list(TopologicalSorter(files).static_order())  # CycleError names the files of a circle
-    assert set(order) == set(files)
 
 
 def test_importing_the_package_loads_only_what_most_applications_use() -> None:
