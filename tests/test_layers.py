@@ -61,7 +61,17 @@ MODULES = {
         "output",
         "__init__",
     ),
-    "monitor": ("slow_requests", "deadlines", "running_requests", "status_page", "metrics", "scoreboard", "__init__"),
+    "monitor": (
+        "slow_requests",
+        "deadlines",
+        "running_requests",
+        "status_page",
+        "metrics",
+        "scoreboard",
+        "histogram",
+        "shared_memory",
+        "__init__",
+    ),
     "apps": ("loading", "signature", "__init__"),
     "config": (
         "sources",
@@ -80,7 +90,7 @@ MODULES = {
         "driver_names",
         "__init__",
     ),
-    "net": ("sockets", "inherited", "client_socket", "__init__"),
+    "net": ("sockets", "addresses", "inherited", "client_socket", "__init__"),
     "process": ("stacks", "forks", "signal_handlers", "__init__"),
 }
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 import kirsch
+from kirsch.monitor.histogram import Histogram
 from kirsch.monitor.scoreboard import (
     DRAINING,
     SERVING,
     SLOW_BYTES_MAX,
     SLOW_REQUESTS_MAX,
-    Histogram,
     Layout,
     LayoutError,
     Scoreboard,

@@ -18,7 +18,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from kirsch.net import inherited, sockets
+from kirsch.net import addresses, inherited, sockets
 from running import Running
 from service_manager import activated
 
@@ -124,10 +124,10 @@ def answer(address: tuple[str, int] | str, path: str = "/") -> str:
 
 
 def test_how_inherited_sockets_are_written() -> None:
-    assert sockets.parse_bind("fd://3").fd == 3
-    assert sockets.parse_bind("systemd:web").name == "web"
-    assert (sockets.parse_bind("systemd:80").host, sockets.parse_bind("systemd:80").port) == ("systemd", 80)
-    bind = sockets.parse_bind("unix:/run/a?b.sock?mode=0660")
+    assert addresses.parse_bind("fd://3").fd == 3
+    assert addresses.parse_bind("systemd:web").name == "web"
+    assert (addresses.parse_bind("systemd:80").host, addresses.parse_bind("systemd:80").port) == ("systemd", 80)
+    bind = addresses.parse_bind("unix:/run/a?b.sock?mode=0660")
     assert (bind.path, bind.mode) == ("/run/a?b.sock", 0o660)
 
 
@@ -146,7 +146,7 @@ def test_how_inherited_sockets_are_written() -> None:
 )
 def test_how_they_are_not(text: str, hint: str) -> None:
     with pytest.raises(ValueError) as raised:
-        sockets.parse_bind(text)
+        addresses.parse_bind(text)
     assert hint in str(raised.value)
 
 
@@ -320,7 +320,7 @@ def test_a_name_that_systemd_did_not_pass() -> None:
 
 EXEC = """
 import json, os, sys
-from kirsch.net import sockets
+from kirsch.net import addresses, sockets
 if len(sys.argv) == 2:
     listeners = sockets.listen(json.loads(sys.argv[1]))
     state = json.dumps(sockets.export(listeners))

@@ -27,7 +27,8 @@ from kirsch.config.schema import BY_NAME, SETTINGS
 from kirsch.config.setting import ENGINE
 from kirsch.drivers import choice
 from kirsch.net import inherited
-from kirsch.net.sockets import discard, exposure, parse_bind
+from kirsch.net.addresses import parse_bind
+from kirsch.net.sockets import discard, exposure
 from kirsch.net.sockets import listen as listen_on
 from kirsch.process import forks
 from kirsch.reports import WARNING, AccessThread, access_logger, report_to_logging
@@ -45,7 +46,8 @@ if TYPE_CHECKING:
     from kirsch.drivers.asyncio import AsyncioDriver
     from kirsch.monitor.running_requests import RunningRequest, Statistics
     from kirsch.monitor.scoreboard import Slot
-    from kirsch.net.sockets import Address, Listener
+    from kirsch.net.addresses import Address
+    from kirsch.net.sockets import Listener
 
     Application = Callable[..., Any]
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from kirsch.config.options import Options
-    from kirsch.net.sockets import Address, Listener
+    from kirsch.net.addresses import Address
+    from kirsch.net.sockets import Listener
     from kirsch.server import Application
 
 # What SIGINT and SIGQUIT leave to requests in flight, in seconds: enough for an answer, too short to annoy.

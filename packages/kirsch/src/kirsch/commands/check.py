@@ -18,7 +18,7 @@ from kirsch.config import sources
 from kirsch.config.arguments import Arguments
 from kirsch.config.setting import UsageError
 from kirsch.hooks import Hooks
-from kirsch.net import sockets
+from kirsch.net import addresses, sockets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ def _sockets(chosen: Settings, refused: _Refused) -> list[tuple[str, str]]:
     rows = []
     taken: dict[Any, str] = {}
     for text, purpose in [*((bind, "") for bind in chosen.bind), *((bind, "metrics") for bind in chosen.metrics_bind)]:
-        bind = sockets.parse_bind(text)
+        bind = addresses.parse_bind(text)
         if bind.fd is not None or bind.name:
             rows.append((text, purpose or "has to be open already"))
         for url, family, address in refused.trial(sockets.probe, text) or ():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kirsch.net.sockets import exposure, is_loopback, parse_bind
+from kirsch.net.addresses import is_loopback, parse_bind
+from kirsch.net.sockets import exposure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

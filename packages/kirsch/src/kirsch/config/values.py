@@ -6,7 +6,7 @@ The message follows the text itself, as in ``'soon' is not a duration; write 90,
 from __future__ import annotations
 
 from kirsch.config.driver_names import canonical_name
-from kirsch.net.sockets import HTTP, parse_bind, refuse_repeated
+from kirsch.net.addresses import HTTP, parse_bind, refuse_repeated
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

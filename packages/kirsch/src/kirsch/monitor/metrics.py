@@ -14,7 +14,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from kirsch.monitor.scoreboard import Histogram, Snapshot, WorkerState
+    from kirsch.monitor.histogram import Histogram
+    from kirsch.monitor.scoreboard import Snapshot, WorkerState
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -16,26 +16,21 @@ epoch, and only afterwards clears the slot. A reader loads the epoch, copies wha
 if it has changed, the reader starts again. The board is consistent at every moment, so a supervisor that is killed in
 the middle of a release blocks no reader.
 
-On x86, stores become visible in their order; elsewhere :func:`_fence` makes sure of it. Each word is loaded and stored
-as a whole, because a memoryview of format ``Q`` copies eight aligned bytes.
-
-This file is longer than others: the layout of the memory stands beside all code that writes it or reads it, so that
-both change together.
+The layout of the memory is beside all code that writes it or reads it, so that both change together.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import time
-from _thread import allocate_lock
-from mmap import mmap
+
+from kirsch.monitor.histogram import Histogram
+from kirsch.monitor.shared_memory import RECORD_HEAD, WORD, SharedMemory, anonymous_file, fence
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Any
 
 FREE, STARTING, SERVING, DRAINING, STOPPING = range(5)
 """A slot without a worker; a worker that is not ready yet; one that serves; one that serves and asks clients to go
@@ -64,7 +59,6 @@ _MAGIC = int.from_bytes(b"kirsch\0\1", sys.byteorder)
 # To be increased with any change of the layout below. The layout of the native part is checked separately.
 _VERSION = 4
 _PAGE = 4096
-_WORD = 8
 _MASK = (1 << 64) - 1
 # A reader that has asked for running requests is assumed to read on for this long.
 _LOOK_NANOSECONDS = 10 * 10**9
@@ -107,12 +101,11 @@ _APPLICATION_AT, _APPLICATION_SIZE = 3072, 512
 _REASON_AT, _REASON_TEXT = 128, 384
 _NATIVE_AT = _REASON_AT + _REASON_TEXT
 _NATIVE_MAX = _PAGE - _NATIVE_AT
-# A record: its number, which is written last; its length; and at most this many bytes of JSON.
-_RECORD_HEAD = 16
+# Each record holds JSON.
 _RUNNING_AT, _RUNNING_SIZE = _PAGE, 4 * _PAGE
 _SLOW_AT, _SLOW_SIZE = _RUNNING_AT + _RUNNING_SIZE, _PAGE
-RUNNING_BYTES_MAX = _RUNNING_SIZE - _RECORD_HEAD
-SLOW_BYTES_MAX = _SLOW_SIZE - _RECORD_HEAD
+RUNNING_BYTES_MAX = _RUNNING_SIZE - RECORD_HEAD
+SLOW_BYTES_MAX = _SLOW_SIZE - RECORD_HEAD
 _GROUP_AT, _GROUP_SIZE = _SLOW_AT + SLOW_REQUESTS_MAX * _SLOW_SIZE, 2 * _PAGE
 _TABLE_AT, _TABLE_SIZE = _GROUP_AT + _GROUP_SIZE, 4 * _PAGE
 _SLOT_SIZE = _TABLE_AT + _TABLE_SIZE
@@ -165,8 +158,8 @@ class Layout:
     seconds; one more bucket has none), and its size in bytes."""
 
     def __init__(self, fields: Sequence[str], bounds: Sequence[float], size: int) -> None:
-        assert len(fields) * _WORD <= size <= _NATIVE_MAX
-        assert size % _WORD == 0
+        assert len(fields) * WORD <= size <= _NATIVE_MAX
+        assert size % WORD == 0
         self.fields = tuple(fields)
         self.bounds = tuple(bounds)
         self.size = size
@@ -197,11 +190,9 @@ class Scoreboard:
     def __init__(self, fd: int, size: int, layout: Layout) -> None:
         self.fd = fd
         self.layout = layout
-        # Since 3.13 mmap can do without a duplicate of the descriptor, which every child would inherit.
-        only: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
-        self._map = mmap(fd, size, **only)
-        self._bytes = memoryview(self._map)
-        self._words = self._bytes.cast("Q")
+        self._memory = SharedMemory(fd, size)
+        self._bytes = self._memory.bytes
+        self._words = self._memory.words
         self._log_lines_dropped_before = self._words[_H_LOG_LINES_DROPPED]
 
     @classmethod
@@ -213,7 +204,7 @@ class Scoreboard:
         assert slots >= 1
         layout = layout or Layout.of_native()
         size = _SLOTS_AT + slots * _SLOT_SIZE
-        fd = _anonymous_file()
+        fd = anonymous_file()
         try:
             os.ftruncate(fd, size)
             board = cls(fd, size, layout)
@@ -270,11 +261,11 @@ class Scoreboard:
     @property
     def application(self) -> str:
         """The name of the application, for people: ``module:app``."""
-        return self._text(_APPLICATION_AT, _APPLICATION_SIZE).decode("utf-8", "replace")
+        return self._memory.text(_APPLICATION_AT, _APPLICATION_SIZE).decode("utf-8", "replace")
 
     @application.setter
     def application(self, name: str) -> None:
-        self._set_text(_APPLICATION_AT, _APPLICATION_SIZE, name.encode("utf-8", "replace"))
+        self._memory.set_text(_APPLICATION_AT, _APPLICATION_SIZE, name.encode("utf-8", "replace"))
 
     @property
     def generation(self) -> int:
@@ -347,7 +338,7 @@ class Scoreboard:
             words[base + _S_STARTED] = words[base + _S_HEARTBEAT] = time.monotonic_ns()
             words[base + _S_STARTED_WALL] = time.time_ns()
             slot.reason = reason
-            _fence()
+            fence()
             words[base + _S_FOLDED] = 0
             words[base + _S_STATE] = STARTING
             return slot
@@ -360,7 +351,7 @@ class Scoreboard:
         """
         words = self._words
         slot = Slot(self, index)
-        base, native = slot._base, slot._base + _NATIVE_AT // _WORD
+        base, native = slot._base, slot._base + _NATIVE_AT // WORD
         if words[base + _S_STATE] == FREE:
             return
         epoch = words[_H_EPOCH]
@@ -368,29 +359,29 @@ class Scoreboard:
         for each in self.layout.counters:
             words[then + each] = (words[now + each] + words[native + each]) & _MASK
         words[base + _S_FOLDED] = epoch + 1
-        _fence()
+        fence()
         words[_H_EPOCH] = epoch + 1
-        _fence()
+        fence()
         slot._empty()
         words[base + _S_STATE] = FREE
 
     def count_replacement(self, reason: str, text: str = "") -> None:
         """Count a replaced worker. ``reason`` is a word that labels a metric; ``text`` gives the details."""
         words = self._words
-        name = reason.encode("utf-8", "replace")[: _REASON_SIZE - 2 * _WORD] or b"other"
+        name = reason.encode("utf-8", "replace")[: _REASON_SIZE - 2 * WORD] or b"other"
         for number in range(_REASONS):
             at = _REASONS_AT + number * _REASON_SIZE
-            known = self._text(at + _WORD, _REASON_SIZE - _WORD)
+            known = self._memory.text(at + WORD, _REASON_SIZE - WORD)
             if number == _REASONS - 1:
                 name = b"other"
             if not known:
-                self._set_text(at + _WORD, _REASON_SIZE - _WORD, name)
-                _fence()
+                self._memory.set_text(at + WORD, _REASON_SIZE - WORD, name)
+                fence()
             elif known != name:
                 continue
-            words[at // _WORD] += 1
+            words[at // WORD] += 1
             break
-        self._set_text(_LAST_AT, _LAST_SIZE, (text or reason).encode("utf-8", "replace"))
+        self._memory.set_text(_LAST_AT, _LAST_SIZE, (text or reason).encode("utf-8", "replace"))
         words[_H_REPLACED_AT] = time.time_ns()
 
     def count_dropped_log_lines(self, own: int) -> None:
@@ -404,9 +395,9 @@ class Scoreboard:
         words = self._words
         while True:
             epoch = words[_H_EPOCH]
-            _fence()
+            fence()
             snapshot = self._copy(epoch)
-            _fence()
+            fence()
             if words[_H_EPOCH] == epoch:
                 return snapshot
 
@@ -424,7 +415,7 @@ class Scoreboard:
         found = []
         for index in sorted(self.numbers()):
             slot = Slot(self, index)
-            number, record = self._record(slot._at + _RUNNING_AT, RUNNING_BYTES_MAX)
+            number, record = self._memory.record(slot._at + _RUNNING_AT, RUNNING_BYTES_MAX)
             if number:
                 found.append((index, number, record))
         return found
@@ -447,7 +438,7 @@ class Scoreboard:
             part = words[slot._base : slot._base + _S_SLOW_NEXT].tolist()
             if part[_S_STATE] == FREE or 0 < part[_S_FOLDED] <= epoch:
                 continue
-            native = slot._base + _NATIVE_AT // _WORD
+            native = slot._base + _NATIVE_AT // WORD
             values = words[native : native + len(layout.fields)].tolist()
             for each in layout.counters:
                 total[each] += values[each]
@@ -461,47 +452,11 @@ class Scoreboard:
         found = {}
         for number in range(_REASONS):
             at = _REASONS_AT + number * _REASON_SIZE
-            name = self._text(at + _WORD, _REASON_SIZE - _WORD)
+            name = self._memory.text(at + WORD, _REASON_SIZE - WORD)
             if not name:
                 break
-            found[name.decode("utf-8", "replace")] = self._words[at // _WORD]
+            found[name.decode("utf-8", "replace")] = self._words[at // WORD]
         return found
-
-    # A record: a reader gets it whole or, while it is being written, not at all.
-
-    def _record(self, at: int, size: int) -> tuple[int, bytes]:
-        """Return its number and its bytes; the number is 0 where there is nothing to read now."""
-        words = self._words
-        number = words[at // _WORD]
-        _fence()
-        length = min(words[at // _WORD + 1], size)
-        record = bytes(self._bytes[at + _RECORD_HEAD : at + _RECORD_HEAD + length])
-        _fence()
-        return (number, record) if words[at // _WORD] == number else (0, b"")
-
-    def _set_record(self, at: int, number: int, record: bytes) -> None:
-        words = self._words
-        words[at // _WORD] = 0
-        _fence()
-        words[at // _WORD + 1] = len(record)
-        self._bytes[at + _RECORD_HEAD : at + _RECORD_HEAD + len(record)] = record
-        _fence()
-        words[at // _WORD] = number
-
-    # A text: its length as a word, then its bytes. A reader may get half of a text that is being written; that is
-    # harmless.
-
-    def _text(self, at: int, size: int) -> bytes:
-        length = min(self._words[at // _WORD], size - _WORD)
-        return bytes(self._bytes[at + _WORD : at + _WORD + length])
-
-    def _set_text(self, at: int, size: int, text: bytes) -> None:
-        text = text[: size - _WORD]
-        self._words[at // _WORD] = 0
-        _fence()
-        self._bytes[at + _WORD : at + _WORD + len(text)] = text
-        _fence()
-        self._words[at // _WORD] = len(text)
 
 
 class Slot:
@@ -511,7 +466,7 @@ class Slot:
         self.board = board
         self.index = index
         self._at = _SLOTS_AT + index * _SLOT_SIZE
-        self._base = self._at // _WORD
+        self._base = self._at // WORD
 
     @property
     def native(self) -> memoryview:
@@ -528,7 +483,7 @@ class Slot:
     def values(self) -> dict[str, int]:
         """The values that the engine has published, by name."""
         fields = self.board.layout.fields
-        native = self._base + _NATIVE_AT // _WORD
+        native = self._base + _NATIVE_AT // WORD
         values = self.board._words[native : native + len(fields)].tolist()
         return dict(zip(fields, values, strict=True))
 
@@ -567,16 +522,16 @@ class Slot:
     @property
     def reason(self) -> str:
         """Why this worker was started, or why it is replaced; one line for people."""
-        return self.board._text(self._at + _REASON_AT, _REASON_TEXT).decode("utf-8", "replace")
+        return self.board._memory.text(self._at + _REASON_AT, _REASON_TEXT).decode("utf-8", "replace")
 
     @reason.setter
     def reason(self, text: str) -> None:
-        self.board._set_text(self._at + _REASON_AT, _REASON_TEXT, text.encode("utf-8", "replace"))
+        self.board._memory.set_text(self._at + _REASON_AT, _REASON_TEXT, text.encode("utf-8", "replace"))
 
     def publish_running(self, record: bytes) -> None:
         """In the worker: publish its running requests, at most ``RUNNING_BYTES_MAX`` bytes of JSON."""
         assert len(record) <= RUNNING_BYTES_MAX
-        self.board._set_record(self._at + _RUNNING_AT, 1, record)
+        self.board._memory.set_record(self._at + _RUNNING_AT, 1, record)
 
     def add_slow(self, record: bytes) -> int:
         """In the worker: add a slow request, at most ``SLOW_BYTES_MAX`` bytes of JSON. Returns its number."""
@@ -587,19 +542,19 @@ class Slot:
 
     def update_slow(self, number: int, record: bytes) -> None:
         """In the worker: replace the record of a slow request, if it is still there."""
-        if self.board._words[self._slow_at(number) // _WORD] == number:
+        if self.board._words[self._slow_at(number) // WORD] == number:
             self._put_slow(number, record)
 
     def _put_slow(self, number: int, record: bytes) -> None:
         assert len(record) <= SLOW_BYTES_MAX
-        self.board._set_record(self._slow_at(number), number, record)
+        self.board._memory.set_record(self._slow_at(number), number, record)
 
     def _slow_records(self) -> list[Record]:
         """The records of slow requests, the newest last."""
         newest = self._get(_S_SLOW_NEXT)
         found = []
         for number in range(max(newest - SLOW_REQUESTS_MAX, 0) + 1, newest + 1):
-            written, record = self.board._record(self._slow_at(number), SLOW_BYTES_MAX)
+            written, record = self.board._memory.record(self._slow_at(number), SLOW_BYTES_MAX)
             if written == number:
                 found.append((self.index, number, record))
         return found
@@ -612,10 +567,10 @@ class Slot:
         words = self.board._words
         for word in (_S_PID, _S_GENERATION, _S_STARTED, _S_STARTED_WALL, _S_HEARTBEAT, _S_MEMORY, _S_REQUESTS):
             words[self._base + word] = 0
-        words[self._base + _REASON_AT // _WORD] = 0
-        words[(self._at + _RUNNING_AT) // _WORD] = 0
-        words[(self._at + _GROUP_AT) // _WORD] = 0  # no engines
-        if words[(self._at + _TABLE_AT) // _WORD]:
+        words[self._base + _REASON_AT // WORD] = 0
+        words[(self._at + _RUNNING_AT) // WORD] = 0
+        words[(self._at + _GROUP_AT) // WORD] = 0  # no engines
+        if words[(self._at + _TABLE_AT) // WORD]:
             self.route_table[:] = bytes(_TABLE_SIZE)  # otherwise it was never used, and has no page
         at = self._at + _NATIVE_AT
         self.board._bytes[at : at + self.board.layout.size] = bytes(self.board.layout.size)
@@ -646,7 +601,7 @@ class Snapshot:
         self.started = words[_H_STARTED_WALL] / 1e9
         self.uptime = (now - words[_H_STARTED]) / 1e9
         self.replacements = board._replacements()
-        self.last_replacement = board._text(_LAST_AT, _LAST_SIZE).decode("utf-8", "replace")
+        self.last_replacement = board._memory.text(_LAST_AT, _LAST_SIZE).decode("utf-8", "replace")
         self.last_replaced = words[_H_REPLACED_AT] / 1e9
         self.workers = workers
         self.counters = counters
@@ -680,52 +635,6 @@ class WorkerState:
         self.values = values
 
 
-class Histogram:
-    """Counts of what took up to each bound (seconds), and of what took longer than the last; their sum in seconds."""
-
-    def __init__(self, bounds: Sequence[float], counts: Sequence[int], total: float) -> None:
-        self.bounds = bounds
-        self.counts = counts
-        self.sum = total
-
-    @property
-    def count(self) -> int:
-        return sum(self.counts)
-
-    def cumulative(self) -> list[int]:
-        found, total = [], 0
-        for count in self.counts:
-            total += count
-            found.append(total)
-        return found
-
-    def at_most(self, share: float) -> float | None:
-        """Return an upper bound of a quantile; None where nothing was measured, or there is no bound.
-
-        It is the upper bound of the quantile's bucket, or less where the sum of all times requires it: each other time
-        is at least the lower bound of its own bucket, and each time above the quantile is at least the quantile. An
-        interpolation within the bucket would look more precise, and may exceed the longest time that was measured.
-        """
-        if not self.count:
-            return None
-        rank = min(max(math.ceil(share * self.count), 1), self.count)
-        lowers = (0.0, *self.bounds)
-        place, up_to_here = next((place, total) for place, total in enumerate(self.cumulative()) if total >= rank)
-        before = rank - 1 - (up_to_here - self.counts[place])  # in the same bucket
-        counted = [count * lower for count, lower in zip(self.counts, lowers, strict=True)]
-        others = math.fsum([*counted[:place], *counted[place + 1 :], before * lowers[place]])
-        by_sum = (self.sum - others) / (self.counts[place] - before)
-        # Sum and counts are not read at the same moment, which can lead to a bound below the bucket; that is no bound.
-        bounds = [by_sum] if by_sum >= lowers[place] else []
-        bounds += self.bounds[place : place + 1]
-        return min(bounds, default=None)
-
-    def since(self, earlier: Histogram) -> Histogram:
-        """Return what was added since ``earlier``."""
-        counts = tuple(max(now - then, 0) for now, then in zip(self.counts, earlier.counts, strict=True))
-        return Histogram(self.bounds, counts, max(self.sum - earlier.sum, 0.0))
-
-
 if TYPE_CHECKING:
     Record = tuple[int, int, bytes]
     Quarantined = tuple[str, float, float]
@@ -733,27 +642,4 @@ if TYPE_CHECKING:
 
 def _totals(epoch: int) -> int:
     """Return the word at which the valid copy of an epoch begins."""
-    return (_TOTALS_AT + epoch % 2 * _PAGE) // _WORD
-
-
-def _fence() -> None:
-    """Make earlier stores visible before later ones, and earlier loads happen before later ones.
-
-    Releasing and acquiring a lock orders everything around it. On x86 nothing needs to be ordered; on other processors
-    this is the only way that Python has.
-    """
-    lock = allocate_lock()
-    lock.acquire()
-    lock.release()
-    lock.acquire()
-
-
-def _anonymous_file() -> int:
-    """Create an unnamed file, in memory where the system has such files. Raises OSError."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("kirsch-scoreboard", os.MFD_CLOEXEC)
-    import tempfile
-
-    fd, path = tempfile.mkstemp(prefix="kirsch-")
-    os.unlink(path)
-    return fd
+    return (_TOTALS_AT + epoch % 2 * _PAGE) // WORD

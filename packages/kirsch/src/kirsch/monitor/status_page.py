@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
-    from kirsch.monitor.scoreboard import Histogram, Record, Scoreboard, Snapshot, WorkerState
+    from kirsch.monitor.histogram import Histogram
+    from kirsch.monitor.scoreboard import Record, Scoreboard, Snapshot, WorkerState
 
 SAMPLE_SECONDS = 1.0
 RECENT_SAMPLES = 10

@@ -1,2 +1,2 @@
-"""Sockets: those that the server listens on (``sockets``, ``inherited``), and one that an application has taken over
-from the server (``client_socket``)."""
+"""Sockets: those that the server listens on (``addresses``, ``sockets``, ``inherited``), and the socket of a connection
+that the application has taken over (``client_socket``)."""

@@ -1,4 +1,4 @@
-"""Listening sockets: parses addresses, binds and listens, and cleans up.
+"""Listening sockets: binds, listens, and cleans up.
 
 A listener belongs to the process that created it. It survives a fork, a reload (:func:`rebind`) and, with
 :func:`export` and :func:`inherit`, an exec of the same process. The path of a ``unix:`` socket is removed once, by the
@@ -15,182 +15,20 @@ import os
 import socket
 import stat
 
+from kirsch.net.addresses import FORMS, HTTP, Bind, is_loopback, parse_bind, refuse_repeated, url
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    Address = tuple[str, int] | str
+    from kirsch.net.addresses import Address
 
 # sockaddr_un.sun_path has 108 bytes on Linux, including the final NUL (unix(7)).
 UNIX_PATH_MAX = 107
 
 # A name with two addresses and port 0 needs one free port on both, and another program may use it on the second.
 _SAME_PORT_ATTEMPTS = 20
-
-_FORMS = "write HOST:PORT, :PORT, [IPV6]:PORT, unix:PATH or fd://N"
-
-_MODE = "mode="
-_PROXY = "proxy"
-
-HTTP = "http"
-GATEWAY_PROTOCOLS = ("fastcgi", "uwsgi", "scgi")
-"""The protocols that a web server in front may speak instead of HTTP: the word before the address, with a colon."""
-
-_PROTOCOLS_BY_OTHER_NAMES = {"fcgi": "fastcgi"}
-
-
-class Bind:
-    """A parsed ``--bind``: a path with an optional mode, an inherited descriptor, the name that systemd gave to one, or
-    a host (empty: every address of the machine) and a port; and what is spoken there.
-
-    ``proxy``: each connection has to begin with a header of the PROXY protocol.
-    """
-
-    __slots__ = ("fd", "host", "mode", "name", "path", "port", "protocol", "proxy", "text")
-
-    def __init__(
-        self,
-        text: str,
-        *,
-        host: str = "",
-        port: int = 0,
-        path: str = "",
-        mode: int | None = None,
-        fd: int | None = None,
-        name: str = "",
-        proxy: bool = False,
-    ) -> None:
-        self.text = text
-        self.host = host
-        self.port = port
-        self.path = path
-        self.mode = mode
-        self.fd = fd
-        self.name = name
-        self.protocol = HTTP
-        self.proxy = proxy
-
-    @property
-    def place(self) -> object:
-        """Equal for two binds of the same socket, even if their modes differ."""
-        # Absolute, so that the path is found at the end even if the application has changed the directory.
-        return os.path.abspath(self.path) if self.path else (self.host, self.port, self.fd, self.name)
-
-
-def parse_bind(text: str) -> Bind:
-    """Parse ``host:port``, ``:port``, ``[ipv6]:port``, ``name:port``, ``unix:path``, ``unix:path?mode=660``, ``fd://3``
-    or ``systemd:name``. Before each may stand ``fastcgi:``, ``uwsgi:`` or ``scgi:``, which is spoken there instead of
-    HTTP. Behind each may stand ``?proxy``, and behind a path both: ``unix:path?mode=660&proxy``.
-
-    Raises ValueError, with a message that shows the correct spelling.
-    """
-    protocol, colon, address = text.partition(":")
-    if protocol in _PROTOCOLS_BY_OTHER_NAMES and not address.isdigit():  # otherwise a host of this name and a port
-        raise ValueError(
-            f"{text!r}: {protocol} is called {_PROTOCOLS_BY_OTHER_NAMES[protocol]} here; did you mean "
-            f"{_PROTOCOLS_BY_OTHER_NAMES[protocol]}:{address}?"
-        )
-    if protocol not in GATEWAY_PROTOCOLS or not colon:
-        return _parse_address(text)
-    if address.isdigit():
-        raise ValueError(
-            f"{text!r} lacks a host; did you mean {protocol}:127.0.0.1:{address} or {protocol}::{address}?"
-        )
-    try:
-        bind = _parse_address(address)
-    except ValueError as error:
-        raise ValueError(f"{text!r}: {error}") from None
-    bind.protocol = protocol
-    bind.text = text
-    return bind
-
-
-def _parse_address(text: str) -> Bind:
-    """Parse an address without a protocol."""
-    address, options = _split_options(text)
-    if address.startswith("/"):
-        raise ValueError(f"{text!r} is a path; did you mean unix:{text}?")
-    proxy = _PROXY in options
-    if address.startswith("unix:"):
-        path = address[5:]
-        modes = [option.removeprefix(_MODE) for option in options if option.startswith(_MODE)]
-        if not path or "\0" in path:
-            raise ValueError(f"{text!r} names no path; write unix:/run/app.sock")
-        unknown = path.rpartition("?")[2] if "?" in path else ""
-        if _looks_like_an_option(unknown):
-            raise ValueError(
-                f"{text!r}: there is no option {unknown!r}; behind the question mark may stand mode=660 and proxy"
-            )
-        if not all(len(mode) in (3, 4) and set(mode) <= set("01234567") and int(mode, 8) <= 0o777 for mode in modes):
-            raise ValueError(f"{text!r}: the mode is three octal digits, as in unix:/run/app.sock?mode=660")
-        return Bind(text, path=path, mode=int(modes[-1], 8) if modes else None, proxy=proxy)
-    if "?" in address or set(options) - {_PROXY}:
-        raise ValueError(f"{text!r}: behind the question mark may stand proxy, as in {address.partition('?')[0]}?proxy")
-    if address.startswith("fd://"):
-        number = address[5:]
-        if not (number.isascii() and number.isdigit() and int(number) < 1 << 20):
-            raise ValueError(f"{text!r} names no descriptor; write fd://3")
-        return Bind(text, fd=int(number), proxy=proxy)
-    name = address.removeprefix("systemd:")
-    if name != address and not name.isdigit():  # otherwise it is a host of this name and a port
-        if not name:
-            raise ValueError(f"{text!r} names no socket; write systemd:NAME, with the unit's FileDescriptorName=")
-        return Bind(text, name=name, proxy=proxy)
-    if "://" in address:
-        scheme, _, rest = address.partition("://")
-        place = rest.partition("/")[0]
-        if scheme in ("https", "wss"):
-            raise ValueError(
-                f"{text!r}: TLS is not built in; let a proxy in front end it, and write {place or 'HOST:PORT'}"
-            )
-        meant = f"; did you mean {place}?" if scheme in ("http", "tcp") and ":" in place else ""
-        raise ValueError(f"{text!r} is not an address to listen on{meant or f'; {_FORMS}'}")
-    host, colon, port_text = address.rpartition(":")
-    if not colon:
-        if any(character.isspace() for character in address):
-            raise ValueError(f"{text!r} is not an address to listen on; {_FORMS}")
-        example = f":{address} or 127.0.0.1:{address}" if address.isdigit() else f"{address or '127.0.0.1'}:8000"
-        raise ValueError(f"{text!r} lacks a host or a port; did you mean {example}?")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-        if ":" not in host:
-            raise ValueError(f"{text!r}: brackets are for IPv6 addresses; did you mean {host}:{port_text}?")
-    elif ":" in host or "[" in address or "]" in address:
-        raise ValueError(f"{text!r} is ambiguous; put an IPv6 address in brackets, as in [::1]:8000")
-    if not (port_text.isascii() and port_text.isdigit() and int(port_text) <= 65535):
-        raise ValueError(f"{text!r}: the port is a number from 0 (any free one) to 65535")
-    if any(character.isspace() or character in "/\0" for character in host):
-        raise ValueError(f"{text!r} is not an address to listen on; {_FORMS}")
-    return Bind(text, host=host, port=int(port_text), proxy=proxy)
-
-
-def _split_options(text: str) -> tuple[str, list[str]]:
-    """Return the address, and what stands behind its question mark. A path may have question marks of its own."""
-    address, mark, query = text.rpartition("?")
-    options = query.split("&")
-    if mark and all(option == _PROXY or option.startswith(_MODE) for option in options):
-        return address, options
-    return text, []
-
-
-def _looks_like_an_option(text: str) -> bool:
-    """Whether the end of a path behind a question mark is meant as an option: ``mod=600``, ``proxi``."""
-    return "=" in text or text.isalpha()
-
-
-def refuse_repeated(binds: Iterable[Bind]) -> None:
-    """Raise ValueError if two of ``binds`` are the same place. Any number may have port 0, which is any free port."""
-    places: dict[object, Bind] = {}
-    for bind in binds:
-        other = places.setdefault(bind.place, bind)
-        if other is not bind and (bind.path or bind.port or bind.fd is not None or bind.name):
-            raise ValueError(f"{bind.text!r} is the address of {other.text!r}; give each address once")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches ``host``."""
-    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def exposure(listener: Bind | Listener, trusted_proxies: str, proxy_from: str) -> str:
@@ -247,7 +85,7 @@ class Listener:
     @property
     def url(self) -> str:
         """``http://host:port`` or ``unix:path``; of another protocol ``fastcgi:host:port`` or ``fastcgi:unix:path``."""
-        return _url(self.protocol, self.address)
+        return url(self.protocol, self.address)
 
     @property
     def proxy(self) -> bool:
@@ -291,15 +129,6 @@ class Listener:
         return listener
 
 
-def _url(protocol: str, address: Address) -> str:
-    if isinstance(address, str):
-        place, scheme = f"unix:{address}", ""
-    else:
-        host, port = address
-        place, scheme = (f"[{host}]:{port}" if ":" in host else f"{host}:{port}"), "http://"
-    return f"{scheme}{place}" if protocol == HTTP else f"{protocol}:{place}"
-
-
 def listen(
     binds: Iterable[str], backlog: int = socket.SOMAXCONN, *, owner: tuple[int, int] | None = None, sets: int = 0
 ) -> list[Listener]:
@@ -311,7 +140,7 @@ def listen(
     """
     parsed = [parse_bind(text) for text in binds]
     if not parsed:
-        raise ValueError(f"there is no address to listen on; {_FORMS}")
+        raise ValueError(f"there is no address to listen on; {FORMS}")
     refuse_repeated(parsed)
     listeners: list[Listener] = []
     try:
@@ -349,7 +178,7 @@ def probe(text: str) -> list[tuple[str, int, Any]]:
         if not os.access(folder, os.W_OK | os.X_OK):
             error = OSError(errno.EACCES if os.path.isdir(folder) else errno.ENOENT, "")
             raise OSError(error.errno, f"{where}: {_unix_trouble(path, error)}")
-        return [(_url(bind.protocol, path), socket.AF_UNIX, path)]
+        return [(url(bind.protocol, path), socket.AF_UNIX, path)]
     if bind.fd is not None or bind.name:
         return []
     found = []
@@ -364,7 +193,7 @@ def probe(text: str) -> list[tuple[str, int, Any]]:
                 continue
             if error.errno != errno.EADDRINUSE:
                 raise OSError(error.errno, _tcp_trouble(bind, host, bind.port, error)) from error
-        found.append((_url(bind.protocol, (host, bind.port)), family, address))
+        found.append((url(bind.protocol, (host, bind.port)), family, address))
     if missing is not None and not found:
         raise missing
     return found
@@ -404,7 +233,7 @@ def rebind(
     """
     parsed = [parse_bind(text) for text in binds]
     if not parsed:
-        raise ValueError(f"there is no address to listen on; {_FORMS}")
+        raise ValueError(f"there is no address to listen on; {FORMS}")
     remaining: dict[object, list[Listener]] = {}
     for listener in old:
         remaining.setdefault(parse_bind(listener.bind).place, []).append(listener)

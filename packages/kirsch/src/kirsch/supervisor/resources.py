@@ -9,7 +9,7 @@ import os
 
 from kirsch import bootstrap
 from kirsch.config.setting import UsageError
-from kirsch.net import inherited, sockets
+from kirsch.net import addresses, inherited, sockets
 from kirsch.net.sockets import Rebound
 from kirsch.reports import ERROR, LEVELS, WARNING, ErrorLog, write_stderr
 from kirsch.supervisor import privileges
@@ -160,4 +160,4 @@ class Resources:
 def _is_reachable(listener: Listener) -> bool:
     """Whether other machines may be able to reach it."""
     address = listener.address
-    return not isinstance(address, str) and not sockets.is_loopback(address[0])
+    return not isinstance(address, str) and not addresses.is_loopback(address[0])
