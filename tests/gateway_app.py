@@ -26,12 +26,12 @@ def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable
     match name:
         case "echo":
             body = environ["wsgi.input"].read()
-            facts = {
+            content = {
                 "length": environ.get("CONTENT_LENGTH"),
                 "sha": hashlib.sha256(body).hexdigest(),
                 "size": len(body),
             }
-            return _json(start_response, facts)
+            return _json(start_response, content)
         case "unread":
             return _json(start_response, {})
         case "large":
@@ -97,12 +97,12 @@ def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable
             return _json(start_response, {})
         case "closed":
             return _json(start_response, {"closed": closed.wait(30), "served": served})
-    facts = {name: value for name, value in environ.items() if isinstance(value, str)}
-    return _json(start_response, facts | {"has_input": hasattr(environ["wsgi.input"], "read")})
+    content = {name: value for name, value in environ.items() if isinstance(value, str)}
+    return _json(start_response, content | {"has_input": hasattr(environ["wsgi.input"], "read")})
 
 
-def _json(start_response: Callable[..., Any], facts: dict[str, Any]) -> list[bytes]:
-    out = json.dumps(facts).encode()
+def _json(start_response: Callable[..., Any], content: dict[str, Any]) -> list[bytes]:
+    out = json.dumps(content).encode()
     start_response("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(out)))])
     return [out]
 

@@ -231,16 +231,16 @@ class Client(threading.Thread):
             text = response.read()
             if response.status != 200:
                 raise http.client.HTTPException(f"{response.status} {text[:100]!r}")
-            facts: dict[str, Any] = json.loads(text)
-            assert (facts["method"], facts["request"]) == (method, name), facts
-            assert facts["size"] == (len(body) if method == "POST" else 0), facts
-            assert facts["client"] == self._network.address("client", 0)[0], facts
+            content: dict[str, Any] = json.loads(text)
+            assert (content["method"], content["request"]) == (method, name), content
+            assert content["size"] == (len(body) if method == "POST" else 0), content
+            assert content["client"] == self._network.address("client", 0)[0], content
         except (OSError, http.client.HTTPException) as error:
             self.failed.append((method, name, repr(error)))
             self.close()
             return
         self.answered.append((method, name))
-        self.seen[facts["machine"], facts["version"]] += 1
+        self.seen[content["machine"], content["version"]] += 1
         if response.will_close:
             self.close()
 

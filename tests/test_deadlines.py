@@ -17,7 +17,7 @@ from proc import wait_until
 from raw import Peer, Response, build_request
 from waiting import (
     HERE,
-    Innocents,
+    UnaffectedClients,
     ask,
     assert_answered,
     await_inside,
@@ -455,13 +455,13 @@ def test_stuck_worker_is_replaced_and_its_other_clients_lose_nothing(
 ) -> None:
     site = timed("--threads=4", TIMEOUT, "--graceful-timeout=2s", "--timeout-path=/patient=0")
     gate = tmp_path / "gate"
-    with ask(site, f"/patient/wait?{gate}") as patient, Innocents(site) as innocents:
+    with ask(site, f"/patient/wait?{gate}") as patient, UnaffectedClients(site) as unaffected:
         await_inside(site, gate)
-        innocents.may_end = True
+        unaffected.may_end = True
         assert_timed_out(get(site, "/stuck_in_c"))
         old = int(site.wait_for(r"\[(\d+)\] \[ERROR\] GET /stuck_in_c")[1])
         site.wait_for(rf"replacing worker {old}: a request does not end after its deadline \(--timeout\)")
-        innocents.await_answers(20)
+        unaffected.await_answers(20)
         gate.touch()
         assert_answered(patient, b"waited")
     # Only the stuck call is left, so the worker exits without being killed.
@@ -636,12 +636,12 @@ def test_call_stuck_in_c_ends_the_process_after_other_requests_finish(
 ) -> None:
     site = timed("--workers=0", "--threads=4", TIMEOUT, "--graceful-timeout=1s", "--timeout-path=/patient=0")
     gate = tmp_path / "gate"
-    with ask(site, f"/patient/wait?{gate}") as patient, Innocents(site) as innocents:
+    with ask(site, f"/patient/wait?{gate}") as patient, UnaffectedClients(site) as unaffected:
         await_inside(site, gate)
         with ask(site, "/stuck_in_c") as stuck:
             site.wait_for("^stuck in C$")
-            innocents.await_answers(10)
-            innocents.may_end = True
+            unaffected.await_answers(10)
+            unaffected.may_end = True
             site.wait_for(r"\[CRITICAL\] .*/stuck_in_c")
             gate.touch()
             assert_answered(patient, b"waited")

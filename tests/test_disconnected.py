@@ -11,7 +11,7 @@ import pytest
 from proc import wait_until
 from raw import Peer, build_request
 from waiting import (
-    Innocents,
+    UnaffectedClients,
     ask,
     assert_answered,
     assert_serves,
@@ -201,7 +201,7 @@ def test_the_end_waits_for_a_call_whose_client_has_left(
 @every_concurrent_driver
 def test_clients_that_disconnect_do_not_disturb_others(serve: Serve, driver: str) -> None:
     site = serve_waiting(serve, *flags(driver))
-    with Innocents(site) as innocents:
+    with UnaffectedClients(site) as unaffected:
         for number in range(60):
             page = ("ticks", "endless", "watch", "rest", "hello")[number % 5]
             query = "1" if page == "rest" else f"{page}{number}"
@@ -210,7 +210,7 @@ def test_clients_that_disconnect_do_not_disturb_others(serve: Serve, driver: str
             if number % 3 == 0 and page != "watch":
                 peer.read_head()
             leave(peer, "close" if number % 2 else "abort")
-        innocents.await_answers(20)
+        unaffected.await_answers(20)
     # Whatever was begun for them is over.
     records = get_json(site, "/records")
     for target in records["journal"]:

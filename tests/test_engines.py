@@ -25,7 +25,7 @@ from raw import build_request, exchange
 from running import COMMAND_VARIABLE
 from waiting import (
     PATIENCE,
-    Innocents,
+    UnaffectedClients,
     ask,
     assert_answered,
     assert_serves,
@@ -98,8 +98,8 @@ def test_both_serve_and_as_many_calls_run_as_threads(two: Serve, tmp_path: Path)
     for peer in peers:
         assert peer.read_response().status == 200
         peer.close()
-    with Innocents(site, clients=6) as innocents:
-        innocents.await_answers(100)
+    with UnaffectedClients(site, clients=6) as unaffected:
+        unaffected.await_answers(100)
 
 
 @pytest.fixture
@@ -337,10 +337,10 @@ def test_a_deadline_meets_calls_of_both(two: Serve, tmp_path: Path) -> None:
 def test_a_limit_on_requests_counts_all(two: Serve) -> None:
     site = serve_waiting(two, "--threads", str(THREADS), "--workers", "1", "--max-requests", "30")
     first = site.worker_pids()
-    innocents = Innocents(site, clients=4)
-    innocents.may_end = True
-    with innocents:
-        innocents.await_answers(60)
+    unaffected = UnaffectedClients(site, clients=4)
+    unaffected.may_end = True
+    with unaffected:
+        unaffected.await_answers(60)
         site.wait_for_workers(1, without=first, timeout=PATIENCE)
     assert_serves(site)
 
@@ -348,8 +348,8 @@ def test_a_limit_on_requests_counts_all(two: Serve) -> None:
 def test_the_scoreboard_holds_the_sum(tmp_path: Path) -> None:
     board = Board(tmp_path)
     with native_site(driver="threads", threads=THREADS, two_engines=True, scoreboard=board.path) as site:
-        with Innocents(site, clients=6) as innocents:
-            innocents.await_answers(100)
+        with UnaffectedClients(site, clients=6) as unaffected:
+            unaffected.await_answers(100)
         get(site, "/hello")
 
         def is_told() -> bool:
@@ -377,13 +377,13 @@ def test_a_health_check_is_answered_by_either(two: Serve, tmp_path: Path) -> Non
 def test_each_writes_whole_lines_to_the_access_log(two: Serve, tmp_path: Path) -> None:
     log = tmp_path / "access.log"
     site = serve_alone(two, "--access-logfile", str(log))
-    with Innocents(site, clients=6) as innocents:
-        innocents.await_answers(200)
+    with UnaffectedClients(site, clients=6) as unaffected:
+        unaffected.await_answers(200)
     log.rename(tmp_path / "access.log.1")
     site.send(signal.SIGUSR1)
     wait_until(log.exists, "the log is open again", PATIENCE)
-    with Innocents(site, clients=6) as innocents:
-        innocents.await_answers(200)
+    with UnaffectedClients(site, clients=6) as unaffected:
+        unaffected.await_answers(200)
     assert site.stop() == 0
     old, new = (path.read_text().splitlines() for path in (tmp_path / "access.log.1", log))
     assert all(
@@ -395,9 +395,9 @@ def test_each_writes_whole_lines_to_the_access_log(two: Serve, tmp_path: Path) -
 
 def test_a_body_that_arrives_slowly_keeps_nobody_waiting(two: Serve) -> None:
     site = serve_alone(two, "--request-buffering", "off")
-    with connect(site) as slow, Innocents(site, clients=4) as innocents:
+    with connect(site) as slow, UnaffectedClients(site, clients=4) as unaffected:
         slow.send(b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nab")
-        innocents.await_answers(20)
+        unaffected.await_answers(20)
         slow.send(b"cd")
         assert_answered(slow, b"abcd")
 

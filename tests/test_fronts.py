@@ -34,7 +34,7 @@ class Response:
         self.body = response.read()
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def json(self) -> dict[str, Any]:
         assert self.status == 200, (self.status, self.body[:500])
         found: dict[str, Any] = json.loads(self.body)
         return found
@@ -84,7 +84,7 @@ class TestEveryFront:
     @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
     def test_method(self, served: Front, method: str) -> None:
         body = b"" if method in ("POST", "PUT", "PATCH") else None
-        assert ask(served.port, method, "/m", body=body).facts["REQUEST_METHOD"] == method
+        assert ask(served.port, method, "/m", body=body).json["REQUEST_METHOD"] == method
 
     @pytest.mark.parametrize(
         ("target", "path"),
@@ -100,18 +100,18 @@ class TestEveryFront:
         ],
     )
     def test_path(self, served: Front, target: str, path: str) -> None:
-        found = ask(served.port, target=target).facts
+        found = ask(served.port, target=target).json
         assert found["SCRIPT_NAME"] == ""
         assert found["PATH_INFO"].encode("latin-1").decode() == path
         assert found["REQUEST_URI"].rpartition("/shop")[2].startswith("/")
 
     @pytest.mark.parametrize("query", ["", "a=1&b=%20", "x", "=&&", "q=%C3%A9"])
     def test_query(self, served: Front, query: str) -> None:
-        assert ask(served.port, target=f"/q?{query}").facts["QUERY_STRING"] == query
+        assert ask(served.port, target=f"/q?{query}").json["QUERY_STRING"] == query
 
     def test_environ(self, served: Front) -> None:
         fields = [("Cookie", "a=1; b=2"), ("X-One", "1"), ("Authorization", "Basic dTpw"), ("Proxy", "evil")]
-        found = ask(served.port, "POST", "/e", [*fields, ("Content-Type", "text/x")], b"body").facts
+        found = ask(served.port, "POST", "/e", [*fields, ("Content-Type", "text/x")], b"body").json
         assert (found["HTTP_COOKIE"], found["HTTP_X_ONE"]) == ("a=1; b=2", "1")
         assert (found["CONTENT_TYPE"], found["CONTENT_LENGTH"]) == ("text/x", "4")
         assert found["HTTP_AUTHORIZATION"] == "Basic dTpw"
@@ -126,7 +126,7 @@ class TestEveryFront:
     @pytest.mark.parametrize("size", [0, 1, 1000, 8192, 65_535, 65_536, 200_000, 5_000_000])
     def test_body(self, served: Front, size: int) -> None:
         body = os.urandom(size)
-        found = ask(served.port, "POST", "/echo", body=body).facts
+        found = ask(served.port, "POST", "/echo", body=body).json
         assert (found["size"], found["sha"]) == (size, hashlib.sha256(body).hexdigest())
 
     def test_chunked_body_is_whole_or_refused(self, served: Front) -> None:
@@ -142,7 +142,7 @@ class TestEveryFront:
             # Apache says no length, and these protocols have no other end of a body.
             assert response.status == 411
             return
-        found = response.facts
+        found = response.json
         assert (found["size"], found["length"]) == (100_000, "100000")
 
     @pytest.mark.parametrize("size", [0, 1, 4096, 65_536, 1_000_000, 20_000_000])
@@ -200,7 +200,7 @@ class TestEveryFront:
         connection.request("GET", "/endless")
         assert connection.getresponse().read(10) == b"x" * 10
         connection.close()
-        assert ask(served.port, target="/closed").facts["closed"]
+        assert ask(served.port, target="/closed").json["closed"]
 
 
 KEPT = ("http", "nginx-http", "nginx-fastcgi-kept", "nginx-fastcgi-closed", "nginx-uwsgi", "nginx-scgi")
@@ -237,9 +237,9 @@ def load(
         try:
             while (until is None and done[number] < requests) or (until is not None and not until.is_set()):
                 response = answer(connection, number)
-                facts = json.loads(response.read()) if response.status == 200 else {"QUERY_STRING": response.status}
-                if facts["QUERY_STRING"] != str(number):
-                    failed.append(f"client {number}: {facts['QUERY_STRING']}")
+                content = json.loads(response.read()) if response.status == 200 else {"QUERY_STRING": response.status}
+                if content["QUERY_STRING"] != str(number):
+                    failed.append(f"client {number}: {content['QUERY_STRING']}")
                 done[number] += 1
         except (OSError, http.client.HTTPException, ValueError) as error:
             failed.append(f"client {number}: {error!r}")
@@ -309,7 +309,7 @@ def test_rolling_reload_loses_no_request(name: str) -> None:
 def test_script_name_setting_makes_a_mount(name: str) -> None:
     with front(name, "--fastcgi-script-name", "/shop") as running:
         for target, path in [("/shop", ""), ("/shop/", "/"), ("/shop/a%20b", "/a b")]:
-            found = ask(running.port, target=target).facts
+            found = ask(running.port, target=target).json
             assert (found["SCRIPT_NAME"], found["PATH_INFO"]) == ("/shop", path)
 
 

@@ -72,8 +72,8 @@ def gateway(serve: Serve, tmp_path: Path) -> Gateway:
 
 def environ(response: by_hand.Response) -> dict[str, Any]:
     assert response.status == 200
-    facts: dict[str, Any] = json.loads(response.body)
-    return facts
+    content: dict[str, Any] = json.loads(response.body)
+    return content
 
 
 def test_all_protocols_are_served_by_one_process(gateway: Gateway) -> None:

@@ -15,7 +15,7 @@ from proc import cpu_share, wait_until
 from raw import Peer, build_request
 from waiting import (
     FLAGS,
-    Innocents,
+    UnaffectedClients,
     ask,
     assert_answered,
     assert_serves,
@@ -360,8 +360,8 @@ def test_writes_to_slow_readers_let_others_go_on(serve: Serve) -> None:
         page = "write_large" if number % 2 else "large"
         peer.send(build_request("GET", f"/{page}?100&{number}"))
         assert peer.read_head().status == 200
-    with Innocents(site) as innocents:
-        innocents.await_answers(20)
+    with UnaffectedClients(site) as unaffected:
+        unaffected.await_answers(20)
         for peer in readers:
             size = 0
             while chunk := peer.read_chunk():

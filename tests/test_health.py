@@ -15,7 +15,7 @@ from kirsch.config.native import NativeConfig
 from native_site import DRIVERS, Board, Fifo, every_driver, native_site
 from proc import wait_until
 from raw import Peer, Response, build_request, exchange
-from waiting import Innocents
+from waiting import UnaffectedClients
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,7 +142,7 @@ def test_clients_are_served_while_the_gil_is_held(driver: str, tmp_path: Path) -
     with (
         native_site(health_path="/healthz", **DRIVERS[driver]) as site,
         Fifo(tmp_path) as fifo,
-        Innocents(site, clients=3) as innocents,
+        UnaffectedClients(site, clients=3) as unaffected,
     ):
         for _ in range(3):
             told = len(site.stderr)
@@ -153,7 +153,7 @@ def test_clients_are_served_while_the_gil_is_held(driver: str, tmp_path: Path) -
                 assert status(site) == (200, "saturated")
                 fifo.let_go()
                 assert stuck.read_response().status == 200
-            innocents.await_answers(20)
+            unaffected.await_answers(20)
 
 
 @every_driver

@@ -51,10 +51,10 @@ def app(environ, start_response):
     os.write(NOTES, f"{method} {request}\\n".encode())
     if environ["PATH_INFO"] == "/die":
         os.kill(os.getpid(), signal.SIGKILL)
-    facts = {"machine": os.environ["MACHINE"], "version": VERSION, "method": method, "request": request,
+    content = {"machine": os.environ["MACHINE"], "version": VERSION, "method": method, "request": request,
              "size": len(body), "client": environ["REMOTE_ADDR"]}
     start_response("200 OK", [("Content-Type", "application/json")])
-    return [json.dumps(facts).encode()]
+    return [json.dumps(content).encode()]
 """
 
 

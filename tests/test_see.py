@@ -19,7 +19,7 @@ from raw import Peer, build_request
 from running import own_frame
 from waiting import (
     PATIENCE,
-    Innocents,
+    UnaffectedClients,
     ask,
     assert_answered,
     assert_serves,
@@ -189,10 +189,10 @@ def test_a_signal_shows_what_runs(serve: Serve, driver: str, tmp_path: Path) -> 
             assert f"driver {'gevent' if driver == 'gevent' else 'threads'}: 2 running, 1 suspended, 0 queued" in said
             assert re.search(r"^counters: .*\brequests 4\b", said, re.MULTILINE)
             assert said.count("in wait_for_gate\n") == 2
-    with Innocents(site) as innocents:
+    with UnaffectedClients(site) as unaffected:
         for _ in range(5):
             dump(site, waiter(2))
-        innocents.await_answers(10)
+        unaffected.await_answers(10)
     for gate, peer in zip(gates, peers, strict=True):
         gate.touch()
         assert_answered(peer, b"waited")

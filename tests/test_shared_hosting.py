@@ -82,10 +82,10 @@ def test_a_fcgi_file_serves_the_application_where_the_client_sees_it(at: str) ->
             for target, path in [(f"{prefix}/", "/"), (f"{prefix}/a%20b/c?q=1", "/a b/c")]:
                 found = ask(port, target=target, fields=[("Authorization", "Basic YTpi")])
                 assert found.status == 200, (folder / "front.log").read_text()
-                facts = found.facts
-                assert (facts["SCRIPT_NAME"], facts["PATH_INFO"]) == (prefix, path)
-                assert facts["HTTP_AUTHORIZATION"] == "Basic YTpi"
-                assert facts["REQUEST_URI"] == target
+                content = found.json
+                assert (content["SCRIPT_NAME"], content["PATH_INFO"]) == (prefix, path)
+                assert content["HTTP_AUTHORIZATION"] == "Basic YTpi"
+                assert content["REQUEST_URI"] == target
             assert ask(port, "POST", f"{prefix}/echo", body=b"b" * 10_000).status == 200
         finally:
             process.terminate()

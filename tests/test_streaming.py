@@ -18,7 +18,7 @@ from proc import files_without_name, rss, settled
 from raw import PeerClosed, build_request
 from waiting import (
     HERE,
-    Innocents,
+    UnaffectedClients,
     ask,
     assert_answered,
     assert_serves,
@@ -87,8 +87,8 @@ def test_a_call_that_waits_for_its_body_does_not_stop_the_others(serve: Serve, d
     for number, peer in enumerate(uploads):
         peer.send(head_of("/sip?1", "length", 11) + str(number).encode())
         site.wait_for(f"^sipped {number}$")
-    with Innocents(site) as innocents:
-        innocents.await_answers(20)
+    with UnaffectedClients(site) as unaffected:
+        unaffected.await_answers(20)
         for number, peer in enumerate(uploads):
             peer.send(b"0123456789")
             assert_answered(peer, sha256(str(number).encode() + b"0123456789"))

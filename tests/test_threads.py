@@ -17,7 +17,7 @@ from raw import Peer, build_request
 from waiting import (
     FLAGS,
     PATIENCE,
-    Innocents,
+    UnaffectedClients,
     ask,
     assert_answered,
     assert_serves,
@@ -126,8 +126,8 @@ def test_a_call_that_waits_does_not_stop_the_others(threads: Running, tmp_path: 
     # Three of four.
     waiting = [ask(threads, f"/wait?{gate}") for _ in range(3)]
     await_inside(threads, gate, 3)
-    with Innocents(threads) as innocents:
-        innocents.await_answers(50)
+    with UnaffectedClients(threads) as unaffected:
+        unaffected.await_answers(50)
     gate.touch()
     for peer in waiting:
         assert_answered(peer, b"waited")
@@ -185,7 +185,7 @@ def test_an_iterable_stays_on_the_thread_of_its_call(threads: Running) -> None:
     for peer, name in zip(peers, names, strict=True):
         peer.send(build_request("GET", f"/large?100&{name}"))
         assert peer.read_head().status == 200
-    with Innocents(threads, clients=4):
+    with UnaffectedClients(threads, clients=4):
         unread = dict(zip(names, peers, strict=True))
         while unread:
             for name, peer in list(unread.items()):
@@ -282,7 +282,7 @@ def test_another_thread_cannot_respond_when_it_is_over(serve: Serve, driver: str
 @every_concurrent_driver
 def test_a_thread_that_writes_on_and_on_reaches_its_own_response_only(serve: Serve, driver: str) -> None:
     site = serve_waiting(serve, *flags(driver))
-    with Innocents(site), connect(site) as peer:
+    with UnaffectedClients(site), connect(site) as peer:
         for number in range(20):
             log = len(site.stderr)
             peer.send(build_request("GET", "/thread_strays"))

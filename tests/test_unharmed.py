@@ -15,7 +15,7 @@ from proc import wait_until
 from raw import Peer, PeerClosed, build_request
 from waiting import (
     HERE,
-    Innocents,
+    UnaffectedClients,
     ask,
     assert_answered,
     assert_serves,
@@ -44,8 +44,8 @@ def test_a_call_that_never_returns(serve: Serve, driver: str, tmp_path: Path) ->
     never = tmp_path / "never"
     with ask(site, f"/wait?{never}") as stuck:
         await_inside(site, never)
-        with Innocents(site) as innocents:
-            innocents.await_answers(100)
+        with UnaffectedClients(site) as unaffected:
+            unaffected.await_answers(100)
             assert not select.select([stuck.sock], [], [], 0)[0]
         assert_serves(site)
         # Threads cannot be ended, so the process says that it has to end under one; greenlets can.
@@ -57,12 +57,12 @@ def test_a_call_that_never_returns(serve: Serve, driver: str, tmp_path: Path) ->
 def test_a_generator_that_raises_midway(serve: Serve, driver: str) -> None:
     """Its client sees a cut, its close() is called, its traceback is logged once."""
     site = serve_waiting(serve, *flags(driver))
-    with Innocents(site) as innocents:
+    with UnaffectedClients(site) as unaffected:
         for number in range(20):
             with ask(site, f"/raises_midway?{number}") as peer:
                 response = peer.read_response()
                 assert (response.status, response.body, response.complete) == (200, b"one block", False)
-        innocents.await_answers(10)
+        unaffected.await_answers(10)
     for number in range(20):
         site.wait_for(f"^closed {number}$")
     assert site.stop() == 0
@@ -79,14 +79,14 @@ def _closed_counts(site: Running) -> list[int]:
 def test_an_application_that_responds_from_another_thread(serve: Serve, driver: str) -> None:
     """While its call lasts that is as good as from its own; afterwards it raises there, and reaches no client."""
     site = serve_waiting(serve, *flags(driver))
-    with Innocents(site) as innocents, connect(site) as peer:
+    with UnaffectedClients(site) as unaffected, connect(site) as peer:
         for _ in range(20):
             peer.send(build_request("GET", "/thread_responds"))
             assert_answered(peer, b"written, returned")
             peer.send(build_request("GET", "/thread_keeps") + build_request("GET", "/thread_is_late"))
             assert_answered(peer, b"kept")
             assert_answered(peer, b'["RuntimeError", "RuntimeError"]')
-        innocents.await_answers(10)
+        unaffected.await_answers(10)
 
 
 @every_concurrent_driver
@@ -104,8 +104,8 @@ def test_term_with_half_of_the_requests_blocked(serve: Serve, driver: str, relea
         peer.send(build_request("GET", "/hello"))
         assert_answered(peer, b"Hello")
         peer.send(build_request("POST", "/echo", headers={"Content-Length": "8"}) + b"half")
-    with Innocents(site) as innocents:
-        innocents.may_end = True
+    with UnaffectedClients(site) as unaffected:
+        unaffected.may_end = True
         site.process.send_signal(signal.SIGTERM)
         wait_until(lambda: refuses(site), "new connections are refused")
         for peer in arriving:
@@ -181,12 +181,12 @@ def test_a_client_that_reads_one_byte_now_and_then(serve: Serve, driver: str, pa
     with connect_without_room(site) as slow:
         slow.send(build_request("GET", f"/{page}&slow"))
         assert slow.sock.recv(1) == b"H"
-        with Innocents(site) as innocents:
+        with UnaffectedClients(site) as unaffected:
             deadline = time.monotonic() + 10
             while not _is_reset(slow):
                 assert time.monotonic() < deadline, "the server puts up with it"
                 assert len(slow.sock.recv(1)) == 1
-                innocents.await_answers(1)
+                unaffected.await_answers(1)
     site.wait_for("^closed slow$" if page.startswith("large") else "^write is over slow$")
     assert_serves(site)
 
@@ -209,10 +209,10 @@ def test_a_body_that_stops_halfway(serve: Serve, driver: str, buffering: str, fa
         # There, reading a body that does not arrive blocks all requests, so no other client is watched.
         _stop_halfway(site, buffering, farewell)
     else:
-        with Innocents(site) as innocents:
+        with UnaffectedClients(site) as unaffected:
             for _ in range(3):
                 _stop_halfway(site, buffering, farewell)
-            innocents.await_answers(10)
+            unaffected.await_answers(10)
     assert_serves(site)
     journal = get_json(site, "/records")["journal"]
     assert ("/sip?4" in journal) is (buffering == "off")

@@ -1,4 +1,4 @@
-"""Servers of each driver with ``waiting_app``, and clients that meet it: sent and not yet answered, slow, innocent."""
+"""Servers of each driver with ``waiting_app``, and clients that meet it: waiting for an answer, slow, unaffected."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def refuses(site: Running) -> bool:
     return False
 
 
-class Innocents:
+class UnaffectedClients:
     """Clients with whom nothing is wrong, for the time of a ``with`` block: each talks on and checks each answer.
 
     At the end of the block the first that is wrong is raised. With :attr:`may_end` the server may close connections
@@ -132,7 +132,7 @@ class Innocents:
         self._changed = threading.Condition()
         self._threads = [threading.Thread(target=self._talk, args=(random.Random(seed + n),)) for n in range(clients)]
 
-    def __enter__(self) -> Innocents:
+    def __enter__(self) -> UnaffectedClients:
         for thread in self._threads:
             thread.start()
         self.await_answers(len(self._threads))
@@ -144,8 +144,8 @@ class Innocents:
         self._stop = True
         for thread in self._threads:
             thread.join(PATIENCE)
-            assert not thread.is_alive(), "an innocent client waits for an answer"
-        print(f"innocent clients were answered {self._answers} times")
+            assert not thread.is_alive(), "an unaffected client waits for an answer"
+        print(f"unaffected clients were answered {self._answers} times")
         if kind is None and self._wrong is not None:
             raise self._wrong
 
@@ -155,7 +155,7 @@ class Innocents:
             wanted = self._answers + count
             deadline = time.monotonic() + PATIENCE
             while self._wrong is None and self._answers < wanted:
-                assert self._changed.wait(deadline - time.monotonic()), "innocent clients are not answered"
+                assert self._changed.wait(deadline - time.monotonic()), "unaffected clients are not answered"
             if self._wrong is not None:
                 raise self._wrong
 
