@@ -126,7 +126,7 @@ test-query-slow:
 
 .PHONY: test-rust
 test-rust: ## Run the quick tests of the Rust crates of the server alone, 200 simulated worlds among them
-	cargo test --profile $(TEST_PROFILE) -p wire -p engine -p sim --no-fail-fast
+	cargo test --profile $(TEST_PROFILE) -p wire -p transitions -p engine -p sim --no-fail-fast
 
 .PHONY: test-rust-slow
 test-rust-slow: ## Run the other Rust tests: of the gateway, of the load generator, and SLOW_SEEDS simulated worlds
