@@ -87,9 +87,11 @@ impl<S: Copy + Eq + Debug, E: Copy + Eq + Debug> Table<S, E> {
     #[inline]
     #[track_caller]
     pub fn assert(&self, from: S, event: E, to: S) {
-        if cfg!(debug_assertions) && self.next(from, event) != Some(to) {
-            panic!("illegal move of a {}: {from:?}, {event:?}, {to:?}", self.name);
-        }
+        debug_assert!(
+            self.next(from, event) == Some(to),
+            "illegal move of a {}: {from:?}, {event:?}, {to:?}",
+            self.name
+        );
     }
 
     /// Checks the table: a state and an event together have one row, and each state can be reached.
