@@ -57,7 +57,7 @@ QUARANTINE_SIZE: int
 """Bytes of the list of routes in quarantine, which all workers read and the supervisor writes."""
 
 QUARANTINED_MAX: int
-"""How many routes can be in quarantine at a time."""
+"""The greatest number of routes in quarantine at a time."""
 
 ROUTE_TABLE_SIZE: int
 """Bytes of a worker's table of the routes of its calls."""
@@ -79,10 +79,10 @@ how long a thread of the server that comes back from waiting for the engine's wo
 """
 
 SCOREBOARD_BOUNDS: tuple[float, ...]
-"""What the histograms' buckets hold at most, in seconds; the last bucket has no bound."""
+"""The upper bounds of the histograms' buckets, in seconds. The last bucket has no bound."""
 
 STAGES: tuple[str, ...]
-"""What the time of a request is spent on, see :meth:`Server.times`.
+"""The stages of a request, see :meth:`Server.times`.
 
 ``read``: receiving; ``parse``: understanding the head, keeping the body; ``environ``: making what the application is
 given; ``queue``: waiting for a thread or greenlet that calls it; ``app``: the application, its iterable and ``close()``
@@ -124,14 +124,14 @@ def forwarded_client(
     host: bool = False,
     prefix: bool = False,
 ) -> tuple[str | None, int | None, bool | None, str | None, str | None]:
-    """Who is the client of a request with these field lines from ``peer`` (an IP address or ``unix``): address, port,
-    whether it uses https, host and prefix, each None where it is not named. The arguments are those of the settings.
+    """Return the client of a request with these field lines from ``peer`` (an IP address or ``unix``): address, port,
+    whether it uses https, host and prefix, each None if it is not named. The arguments are those of the settings.
 
     Raises ValueError for what cannot be read, and where a server would refuse the request.
     """
 
 def is_request_id(given: str) -> bool:
-    """Whether an X-Request-ID is short and plain, so that it may be repeated in logs."""
+    """Return whether an X-Request-ID is short and plain, so that it may be repeated in logs."""
 
 def count_dropped_line() -> None:
     """Count a line that was dropped outside the native writer, in ``log_lines_dropped`` of the statistics."""
@@ -220,7 +220,7 @@ class Server:
         """Seconds until :meth:`poll` is due though :meth:`fileno` is not readable; 0: now; None: never."""
 
     def is_stopped(self) -> bool:
-        """Whether all that :meth:`stop` left time for is over. A call that outlasts its connection does not count."""
+        """Return whether all that :meth:`stop` left time for is over. A call without a connection does not count."""
 
     def finish(self) -> None:
         """End: the loop polls no more. Open connections are cut, and logs are flushed."""
@@ -297,7 +297,7 @@ class Exchange:
 
     @property
     def worker(self) -> int | None:
-        """Of what was handed over: the thread that has to :meth:`work` on it; None: any thread."""
+        """The thread that has to :meth:`work` on an exchange that was handed over; None: any thread."""
 
     def run(self) -> None:
         """Call the application, or go on with its iterable, and write the response.
@@ -317,7 +317,7 @@ class Call:
 
     @property
     def number(self) -> int:
-        """That of its request."""
+        """The environ or scope of its request."""
 
     @property
     def environ(self) -> dict[str, Any]:
@@ -337,7 +337,7 @@ class Call:
 
     @property
     def waiter(self) -> Any:
-        """What ``waiter()`` returned for it; None where the driver has none."""
+        """The result of ``waiter()`` for this call; None if the driver has no waiters."""
 
     @property
     def state(self) -> str:
@@ -346,7 +346,7 @@ class Call:
 
     @property
     def outcome(self) -> str | None:
-        """What its client got at the deadline; None before.
+        """The end of the exchange at the deadline, as the client sees it; None before.
 
         ``504``; ``cut``: a part of the response, and the end of the connection; ``whole``: the whole response, though
         the call has not ended; ``left``: nothing, because the client had left.
@@ -358,7 +358,7 @@ class Call:
 
     @property
     def websocket(self) -> bool:
-        """Whether it takes the messages of a WebSocket: it lasts as long as both sides want."""
+        """Return whether it takes the messages of a WebSocket: it lasts as long as both sides want."""
 
 @final
 class FileWrapper:
@@ -437,7 +437,7 @@ class WebSocket:
 
     @property
     def subprotocols(self) -> list[str]:
-        """What the client offers, the one that it likes best first."""
+        """The subprotocols that the client offers, the preferred one first."""
 
     @property
     def subprotocol(self) -> str | None:
@@ -445,7 +445,7 @@ class WebSocket:
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed, by either side. Messages that came before can still be received."""
+        """Return whether it was closed, by either side. Messages that came before can still be received."""
 
     @property
     def close_code(self) -> int | None:
@@ -511,7 +511,7 @@ def quarantined_routes(memory: Any) -> list[tuple[int, int, int, str]]:
     """The list that :func:`publish_quarantine` has published."""
 
 def recorded_routes(memory: Any) -> tuple[int, int, list[tuple[int, int, bool, int, int, int, str]]]:
-    """What a worker has recorded in its table ``memory`` of ``ROUTE_TABLE_SIZE`` bytes: the number of the recording (0:
+    """Return the content of a worker's table ``memory`` of ``ROUTE_TABLE_SIZE`` bytes: the number of the recording (0:
     none), how many running calls are missing, and the routes.
 
     A route is (key, family, is_family, running, ended, since, name): ``running`` calls have not ended, ``ended`` ones
@@ -560,7 +560,7 @@ class Inotify:
         """Watch it no more. Nothing where it has gone. Raises OSError."""
 
     def read(self) -> list[tuple[int, int, str]]:
-        """What has happened: the watch (-1: events were lost), the bits of inotify(7), the name of the entry (empty:
+        """Return the events: the watch (-1: events were lost), the bits of inotify(7), the name of the entry (empty:
         the directory itself). Raises OSError."""
 
     def close(self) -> None:

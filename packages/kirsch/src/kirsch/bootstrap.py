@@ -69,7 +69,7 @@ def extend_path(chosen: Settings) -> None:
 
 
 def missing_directories(chosen: Settings) -> list[str]:
-    """Those of ``--pythonpath`` that do not exist. Python ignores them without a word."""
+    """Return the directories of ``--pythonpath`` that do not exist. Python ignores them without a message."""
     return [path for path in chosen.pythonpath if not os.path.exists(path)]
 
 
@@ -131,7 +131,7 @@ def find_import_problems(settings: Settings, arguments: Arguments) -> list[str]:
 
 def interface(app: Callable[..., Any], chosen: Settings) -> str:
     """Return ``wsgi`` or ``asgi``: how the settings have the application called, ``asgi`` where several are that."""
-    # Where there are mounts, --interface was for each of them, and what they are combined into has one of its own.
+    # With mounts, --interface was for each of them, and the combined application has an interface of its own.
     return interface_of(app) if chosen.mounts or chosen.interface == "auto" else chosen.interface
 
 
@@ -226,10 +226,10 @@ def serve(signals: Signals, ready: Callable[[], None]) -> int:
         raise StartupError(EXIT_NOT_LOADED, f"the application cannot start: {error}", error.cause) from None
 
 
-# What an exit has at least, in seconds: threads of the application, and then its exit functions.
+# The least time of an exit, in seconds: for threads of the application, and then for its exit functions.
 _LEAST_SECONDS = 0.5
 
-# So long before the supervisor would kill it, the process ends by itself, in seconds.
+# The process ends by itself so many seconds before the supervisor would kill it.
 _BEFORE_KILL_SECONDS = 1.0
 
 
@@ -304,7 +304,7 @@ def _threads_left() -> str:
 
 
 def _place(ident: int | None) -> str:
-    """Where a thread is, in parentheses: its last line outside of the standard library, if any; empty if unknown."""
+    """Return the place of a thread in parentheses: its last line outside of the standard library; empty if unknown."""
     last = frame = sys._current_frames().get(ident or 0)
     library = os.path.dirname(os.__file__)
     while frame is not None and os.path.dirname(frame.f_code.co_filename).startswith(library):
@@ -319,7 +319,7 @@ def _main_ident() -> int | None:
     return None if threading is None else threading.main_thread().ident
 
 
-# How long the exit functions of an application may take, and how long standard output may block, before the process
+# The time that exit functions of an application may take, and that standard output may block, before the process
 # exits without them.
 _EXIT_SECONDS = 2.5
 _OUTPUT_SECONDS = 0.5

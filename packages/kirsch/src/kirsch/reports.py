@@ -59,11 +59,11 @@ def _is_ours(filename: str) -> bool:
 
 
 PATIENCE = 0.1
-"""How many seconds a report waits until its line is written, so that a crash soon afterwards does not lose it. After a
+"""The seconds that a report waits until its line is written, so that a crash soon afterwards does not lose it. After a
 wait that was in vain, further reports do not wait."""
 
 END_PATIENCE = 2.0
-"""How many seconds a process waits at its exit until its last lines are written. It waits only briefly for a log that
+"""The seconds that a process waits at its exit until its last lines are written. It waits only briefly for a log that
 has accepted nothing for a while."""
 
 # A logging handler that has processed one line for this long is stuck.

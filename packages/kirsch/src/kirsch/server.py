@@ -112,9 +112,9 @@ class Server:
             self._driver, self._app = choice.make_asyncio(app, checked, report)
         else:
             self._driver = choice.make(self._driver_name, checked["threads"])
-        # Of an ASGI application: a coroutine that is run between its start-up and the first request.
+        # For an ASGI application: a coroutine that is run between its start-up and the first request.
         self.check_ready: Callable[[], Coroutine[Any, Any, None]] | None = None
-        # What the native server will be made with; a worker sets its resources here before start().
+        # The configuration of the native server; a worker sets its resources here before start().
         self.config = NativeConfig({each.name: checked[each.name] for each in _OPTIONS if each.scope == ENGINE})
         self.config.report = self._report = report
         self._listeners: list[Listener] = []
@@ -131,17 +131,17 @@ class Server:
         self._stop_requested = False
         # Until when calls may run, once it stops: the time of monotonic().
         self.stop_due = float("inf")
-        # Whether calls run that the end has not waited for; set when start() returns.
+        # True if calls run that the end has not waited for; set when start() returns.
         self.calls_remaining = False
         self._stuck = False
-        # Whether the process is there for this server alone.
+        # True if the process is there for this server alone.
         self.owns_process = False
         # Asks the supervisor for another worker in this one's place; set before start().
         self.request_replacement: Callable[[], None] | None = None
 
     @property
     def addresses(self) -> tuple[Address, ...]:
-        """Where it listens: ``(host, port)`` with the real port, or the path of a ``unix:`` socket. Empty before."""
+        """The addresses of its sockets: ``(host, port)`` with the real port, or the path of a ``unix:`` socket."""
         return tuple(listener.address for listener in self._listeners)
 
     @property
@@ -296,12 +296,12 @@ class Server:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether anybody has told it to stop."""
+        """True if the server has begun to stop."""
         return self._stop_requested
 
     @property
     def is_stuck(self) -> bool:
-        """Whether a call is stuck: it has not ended long after its deadline."""
+        """Return whether a call is stuck: it has not ended long after its deadline."""
         return self._stuck
 
     def drain(self) -> None:
@@ -319,7 +319,7 @@ class Server:
         del native
 
     def statistics(self, *, exchanges: bool = True) -> Statistics:
-        """The engine's counters and gauges, and as ``exchanges`` a list of what runs now; empty when it does not run.
+        """Return the engine's counters and gauges, and as ``exchanges`` the running requests; empty if it does not run.
 
         Each of the list is a dict: ``number``, ``id``, ``method``, ``path``, ``age`` and ``limit`` (seconds),
         ``state``, ``thread`` and ``stack`` (:class:`kirsch.monitor.running_requests.RunningRequest`). To take a stack
@@ -336,13 +336,13 @@ class Server:
         return found
 
     def stage_times(self) -> tuple[list[tuple[list[int], int, int]], int]:
-        """Where the time of requests went, if ``config.time_stages`` asks for it; see
+        """Return the times of the stages of requests, if ``config.time_stages`` is set; see
         ``_native.Server.times``. Empty when it does not run."""
         native = self._native
         return ([], 0) if native is None else native.times()
 
     def running(self, most: int) -> list[RunningRequest]:
-        """So many of the requests that run now, the oldest first, as :meth:`statistics` has them."""
+        """Return at most so many of the running requests, the oldest first, in the form of :meth:`statistics`."""
         native = self._native
         if native is None:
             return []

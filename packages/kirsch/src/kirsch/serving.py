@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from kirsch.net.sockets import Listener
     from kirsch.server import Application
 
-# What SIGINT and SIGQUIT leave to requests in flight, in seconds: enough for an answer, too short to annoy.
+# The time that SIGINT and SIGQUIT leave to requests in flight, in seconds: enough for an answer, too short to annoy.
 FAST_TIMEOUT = 1.0
 
-# How long a second signal lets an application call take.
+# The time that a second signal leaves to an application call, in seconds.
 _STUCK_AFTER_SECOND = 0.5
 
 # The signal for a dump: SIGINFO where there is one, on Linux its namesake SIGPWR. gunicorn has a use for neither.
@@ -151,12 +151,12 @@ class Signals:
             if self._ending and self.owns_process:
                 signal.signal(number, signal.SIG_IGN)
             else:
-                # None is a handler that Python did not install and cannot put back.
+                # None is a handler that Python did not install and cannot restore.
                 signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     @property
     def should_exit(self) -> bool:
-        """Whether the server stops. sse-starlette asks the object whose method handles SIGTERM, as uvicorn's server."""
+        """True if the server stops. sse-starlette asks the object whose method handles SIGTERM, as uvicorn's server."""
         return self.server.is_stopping
 
     def end(self, why: str, timeout: float, idle_timeout: float | None = None) -> None:

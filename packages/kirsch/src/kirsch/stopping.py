@@ -1,4 +1,4 @@
-"""Whether the server stops: for applications whose responses do not end by themselves.
+"""Reports that the server stops, to applications whose responses do not end by themselves.
 
 A stop lets requests finish for ``--graceful-timeout``. An endless response, such as a stream of server-sent events,
 would use up all of that time and then be cut. It can end at once instead, and its client connects again.
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class Stoppable(Protocol):
-        """What is known of a server here."""
+        """The interface of a server, as this module uses it."""
 
         @property
         def is_stopping(self) -> bool: ...
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 # The servers that run in this process. A worker has one.
 _servers: list[Stoppable] = []
 
-# Whether those that ran have ended, and none has begun since: what they have left behind is to end too.
+# True if the servers that ran have ended and none has begun since: what they have left behind is to end too.
 _have_ended = False
 
 _waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
 
 
 def is_stopping() -> bool:
-    """Whether a server of this process has begun to stop, or the last one has ended. From any thread."""
+    """Return whether a server of this process has begun to stop, or the last one has ended. From any thread."""
     return _have_ended or any(server.is_stopping for server in _servers)
 
 

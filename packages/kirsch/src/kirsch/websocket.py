@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     Message: TypeAlias = str | bytes
 
     class Handler(Protocol):
-        """What takes the messages of WebSockets. Each method may be missing.
+        """The receiver of the messages of WebSockets. Each method may be missing.
 
         They are called by any thread, one at a time for each WebSocket, in order. Each call is work as a request is: it
         waits for a thread, and ``--timeout`` applies to it. An exception is logged and closes the WebSocket with 1011.
@@ -159,7 +159,7 @@ class Group:
             self._websockets.add(websocket)
             is_crowded = len(self._websockets) >= self._tidy_at
         if is_crowded:
-            # Those that are closed must not pile up where nothing is sent.
+            # Closed WebSockets must not accumulate if nothing is sent.
             self._tidy()
 
     def discard(self, websocket: WebSocket) -> None:

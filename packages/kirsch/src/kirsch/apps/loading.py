@@ -312,7 +312,7 @@ def _here() -> str:
 
 
 def _is_standard(directory: str) -> bool:
-    """Whether the directory contains the standard library, whose modules are no applications."""
+    """Return whether the directory contains the standard library, whose modules are no applications."""
     standard = os.path.dirname(os.__file__)
     return directory in (standard, os.path.join(standard, "lib-dynload")) or directory.endswith(".zip")
 
@@ -342,7 +342,7 @@ def _default_attribute(module: ModuleType, factory: bool) -> tuple[str, bool]:
             return name, True
     names = _FACTORY_NAMES if factory else (*_APPLICATION_NAMES, *_FACTORY_NAMES)
     tried = " nor ".join(repr(name) for name in names)
-    # What `django-admin startproject` makes: the package is named, and its module wsgi is meant.
+    # As `django-admin startproject` makes it: the user names the package, and means its module wsgi.
     inner = next((each for each in ("wsgi", "asgi") if each in _modules_in(getattr(module, "__path__", []))), None)
     offer = f"; did you mean {module.__name__}.{inner}?" if inner else _offer(module, names[0])
     raise LoadError(f"{module.__name__} has neither {tried}{offer}")

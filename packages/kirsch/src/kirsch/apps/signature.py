@@ -107,7 +107,7 @@ class _Function:
         return tuple(name for name in self.positional[self.bound : self.required] if name not in self.keywords)
 
     def takes(self, count: int) -> bool:
-        """Whether it can be called with ``count`` more positional arguments."""
+        """Return whether it can be called with ``count`` more positional arguments."""
         given = self.bound + count
         if given > len(self.positional) and not self.code.co_flags & _VARARGS:
             return False
@@ -198,7 +198,7 @@ def _constructor(kind: type) -> object:
 
 
 def _is_bare(found: object) -> bool:
-    """Whether it is a class that has neither ``__new__`` nor ``__init__``."""
+    """Return whether it is a class that has neither ``__new__`` nor ``__init__``."""
     return isinstance(found, type) and _constructor(found) is vars(object)["__init__"]
 
 

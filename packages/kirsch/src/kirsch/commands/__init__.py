@@ -36,7 +36,7 @@ class Command:
         """One sentence for the list of commands."""
         self.module = module
         self.takes_settings = takes_settings
-        """Whether it takes all settings of the server as flags, beside flags of its own."""
+        """True if it takes all settings of the server as flags, beside flags of its own."""
 
     def main(self, argv: Sequence[str]) -> int:
         """Run the command. Raises what its module raises."""
@@ -64,7 +64,7 @@ COMMANDS = {
     "man": Command("Print the manual page.", "kirsch.commands.man"),
     "help": Command("Print help: kirsch help, kirsch help COMMAND, kirsch help all.", "kirsch.commands.help"),
 }
-"""Those of this distribution."""
+"""The commands of this distribution."""
 
 EXTRAS = {"bench": "bench", "survey": "bench", "profile": "bench"}
 """Commands that an extra of this distribution installs, with the name of the extra. Applications cannot have these
@@ -133,7 +133,7 @@ def _could_be_a_command(word: str) -> bool:
 
 
 def _is_module(word: str) -> bool:
-    """Whether an application of that name can be imported: an installed tool never changes what is served."""
+    """Return whether an application of that name can be imported: an installed tool never changes what is served."""
     import sys
     from importlib.machinery import PathFinder
 

@@ -60,7 +60,7 @@ PARTS = (SETTINGS, SOCKETS, APPLICATION)
 
 _OWN_FLAGS = ("--all", "--strict", "--only")
 
-# What nginx (keepalive_timeout of an upstream) and AWS's load balancers have by default, in seconds.
+# The default of nginx (keepalive_timeout of an upstream) and of AWS's load balancers, in seconds.
 _IDLE_OF_PROXIES = 60
 
 
@@ -167,7 +167,7 @@ def _print_warnings(warnings: list[str], part: str) -> None:
 
 
 class _Refused:
-    """What serving would refuse: a line for each, and the status with which it would end."""
+    """The mistakes that serving would refuse, a line for each, and the exit status that serving would have."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -175,7 +175,7 @@ class _Refused:
         self._causes: list[BaseException] = []
 
     def trial(self, attempt: Callable[..., T], *arguments: Any) -> T | None:
-        """What ``attempt`` returns; None where it is refused."""
+        """Return the result of ``attempt``; None if it is refused."""
         try:
             return attempt(*arguments)
         except (UsageError, bootstrap.StartupError, OSError, ValueError, ImportError) as error:
@@ -315,7 +315,7 @@ def _unread_file(chosen: Settings) -> Iterator[str]:
 
 
 def _mistakes_of_application(chosen: Settings) -> Iterator[tuple[str, str]]:
-    """What can be told only now that it is imported."""
+    """Yield likely mistakes that are found only after the application has been imported."""
     for path in bootstrap.missing_directories(chosen):
         yield "pythonpath", f"there is no {path}; Python ignores such a directory"
     folder = os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 - as the engine takes it

@@ -48,7 +48,7 @@ def sample_request(chosen: Settings) -> str:
 def find_mistakes(chosen: Settings) -> Iterator[tuple[str, str]]:
     """Yield (setting, explanation) for each value that is allowed but is probably a mistake."""
     binds = [parse_bind(text) for text in chosen.bind]
-    # Of a descriptor that is open already it is not known who reaches it.
+    # Nobody knows who reaches a descriptor that is open already.
     of_hosts = [bind for bind in binds if not bind.path and bind.fd is None and not bind.name]
     public = [bind for bind in of_hosts if not is_loopback(bind.host)]
     if chosen.trusted_proxies == "all" and public:

@@ -118,7 +118,7 @@ def _import_native() -> Any:
 
 
 def _checks(chosen: Settings) -> bool:
-    """Whether ``--check-config`` or ``--print-config`` asks for ``kirsch check`` instead of serving."""
+    """Return whether ``--check-config`` or ``--print-config`` asks for ``kirsch check`` instead of serving."""
     return chosen.check_config or chosen.print_config
 
 

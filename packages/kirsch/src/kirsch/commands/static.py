@@ -94,7 +94,7 @@ def compress(directories: Sequence[str], *, fast: bool = False) -> int:
 
 
 def _encoders(*, fast: bool) -> tuple[dict[str, Encode], dict[str, str]]:
-    """What makes the content of each suffix; and the suffixes that there is no module for, with what to install."""
+    """Return the compressing function of each suffix, and for each suffix without a module the package to install."""
     import gzip
 
     encoders: dict[str, Encode] = {}
@@ -108,7 +108,7 @@ def _encoders(*, fast: bool) -> tuple[dict[str, Encode], dict[str, str]]:
         missing[".br"] = "pip install brotli"
     level = 9 if fast else 19
     try:
-        # Of Python 3.14, unless that was built without libzstd.
+        # A module of Python 3.14, unless that was built without libzstd.
         zstd = __import__("compression.zstd", fromlist=["compress"])
         encoders[".zst"] = lambda data: zstd.compress(data, level)
     except ImportError:
@@ -121,7 +121,7 @@ def _encoders(*, fast: bool) -> tuple[dict[str, Encode], dict[str, str]]:
 
 
 def _files(directories: Sequence[str]) -> Iterator[str]:
-    """What may be worth compressing."""
+    """Yield the files that may be worth compressing."""
 
     def fail(error: OSError) -> None:
         raise StartupError(EXIT_FAILED, f"cannot read {reason(error)}")
@@ -151,7 +151,7 @@ def _compress(path: str, copy: str, encode: Encode) -> tuple[int, int, int, int]
     if len(encoded) > len(data) * _MOST_SHARE:
         return None
     folder, name = os.path.split(copy)
-    # Not served while it is written, because of the dot.
+    # The dot keeps the server from serving the file while it is written.
     temporary = os.path.join(folder, f".{name}.{os.getpid()}")
     try:
         with open(temporary, "xb") as file:

@@ -25,7 +25,7 @@ _SETTINGS: dict[str, Setting] = {flag: each for each in SETTINGS for flag in (*e
 
 
 class Arguments:
-    """What the words of a command line are.
+    """The words of a command line, sorted by their meaning.
 
     ``given`` maps names of settings to (text, flag). ``unknown`` are (flag, value) pairs that are no setting;
     the value may be the word behind it, which is also one of the ``words`` that are left for the application.
@@ -129,5 +129,5 @@ class Arguments:
 
 
 def _is_flag(word: str) -> bool:
-    """Whether a word is a flag rather than the value of the one before: ``-`` and ``-1`` are values."""
+    """Return whether a word is a flag rather than the value of the one before: ``-`` and ``-1`` are values."""
     return len(word) > 1 and word[0] == "-" and not word[1].isdigit()

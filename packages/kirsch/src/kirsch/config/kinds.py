@@ -77,7 +77,7 @@ class Kind(Generic[T]):
         self._convert = convert
 
     def from_program(self, name: str, value: Any) -> T:
-        """What a program has given for the setting ``name``, with text read. Raises TypeError and ValueError."""
+        """Return a program's value of the setting ``name``; text is parsed. Raises TypeError and ValueError."""
         if self._convert is not None:
             try:
                 return self._convert(value)
@@ -102,7 +102,7 @@ class Kind(Generic[T]):
 
 
 def explained(text: str, error: ValueError) -> str:
-    """What is wrong with ``text``: a parser's message, behind the text unless the message quotes the wrong part."""
+    """Return a parser's message about ``text``, with the text before it unless the message quotes the wrong part."""
     message = str(error)
     return message if message.startswith(("'", '"')) else f"{text!r} {message}"
 

@@ -146,8 +146,8 @@ def check_host(text: str) -> str:
 
 
 def is_host(text: str) -> bool:
-    """Whether ``text`` of the form ``host`` or ``host/path`` begins with a host and not with a path that lacks its
-    slash: whether it is ``localhost`` or has a dot, a colon or a star before the first slash."""
+    """Return whether ``text`` of the form ``host`` or ``host/path`` begins with a host, and not with a path that lacks
+    its slash: it is ``localhost``, or has a dot, a colon or a star before the first slash."""
     host = text.partition("/")[0]
     return host.lower() == "localhost" or any(character in host for character in ".:*")
 

@@ -1,4 +1,4 @@
-"""What the native server is given: one object with an attribute for each setting and each resource that it uses."""
+"""The configuration of the native server: one object with an attribute for each setting and resource that it uses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class NativeConfig:
     """
 
     threads: int = 1
-    """How many calls of the application ``_native.Server.run`` lets run at a time. More than one need ``spawn``."""
+    """The number of calls of the application that ``_native.Server.run`` runs at a time. More than 1 need ``spawn``."""
 
     interface: str = "wsgi"
     """``wsgi`` or ``asgi``: how the application is called."""
@@ -34,23 +34,23 @@ class NativeConfig:
     application that it is made with."""
 
     hand_over: Callable[[Any], object] | None = None
-    """Of mounts: called in the loop's thread with an exchange of a WSGI application, for a thread to ``work`` on."""
+    """With mounts: called in the loop's thread with an exchange of a WSGI application, for a thread to ``work`` on."""
 
     spawn: Callable[[int], None] | None = None
     """Called with an index: starts a thread that calls ``_native.Server.work(index)``. If it raises, there are fewer
     threads."""
 
     waiter: Callable[[], object] | None = None
-    """Of a loop that hosts the engine: each exchange calls it once, at its start and where it runs."""
+    """With a loop that hosts the engine: each exchange calls it once, at its start and in its thread."""
 
     wait: Callable[[Any], object] | None = None
-    """Of a loop that hosts the engine: called with what ``waiter`` has returned, lets others run until a poll has
+    """With a loop that hosts the engine: called with the result of ``waiter``, lets others run until a poll has
     returned that object. It may return earlier, and may raise what is to be raised in the application."""
 
     engines: int = 1
-    """How many engines accept from the listeners. Each has its share of ``threads``, ``worker_connections`` and
-    ``queue``; if a share is too small (two threads, one of the others) there are fewer engines. At most 63, and one
-    where a loop hosts the engine. Calls of the server are for all engines, and numbers are sums; only a health check
+    """The number of engines that accept from the listeners: at most 63, and one if a loop hosts the engine. Each has
+    its share of ``threads``, ``worker_connections`` and ``queue``; if a share is too small (two threads, one of the
+    others) there are fewer engines. Calls of the server are for all engines, and numbers are sums; only a health check
     is about the engine that has accepted it."""
 
     multiprocess: bool = False
@@ -66,7 +66,7 @@ class NativeConfig:
     """Called with each access line and its atoms, instead of writing ``access_logfile``."""
 
     timeout_exception: type[BaseException] | None = None
-    """What ``_native.Server.interrupt`` raises in a call that has missed its deadline."""
+    """The exception that ``_native.Server.interrupt`` raises in a call that has missed its deadline."""
 
     scoreboard: Any = None
     """A writable buffer of ``SCOREBOARD_SIZE`` bytes or more, at an address that is a multiple of 8, such as an mmap
@@ -99,12 +99,12 @@ class NativeConfig:
     the processes, in the same order, and do not block; the server owns them, also if it raises."""
 
     evicts_silent: bool = False
-    """Whether a connection that comes when there are ``worker_connections`` takes the place of the one whose client has
+    """True if a connection that comes when there are ``worker_connections`` takes the place of the one whose client has
     been silent for longest. Otherwise it waits in the backlog."""
 
     protocols: Sequence[str] = ()
-    """What is spoken at each listener, in their order: ``http``, ``fastcgi``, ``uwsgi`` or ``scgi``; ``http`` where it
-    is not said."""
+    """The protocol of each listener, in their order: ``http``, ``fastcgi``, ``uwsgi`` or ``scgi``. A listener without
+    an entry speaks ``http``."""
 
     proxy_listeners: Sequence[bool] = ()
     """For each listener whether each connection has to begin with a header of the PROXY protocol."""

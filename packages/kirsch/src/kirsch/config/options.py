@@ -87,9 +87,9 @@ class Options(TypedDict, total=False):
     served by asyncio, also where this is threads."""
 
     lifespan: str
-    """Default: auto. Whether an ASGI application is told of the start and end of its worker (lifespan). on: an
-    application that does not know it is not served. A worker is ready when the start-up is complete, and the shutdown
-    comes after the last request."""
+    """Default: auto. Call the lifespan of an ASGI application at the start and end of its worker. on: an application
+    that does not know it is not served. A worker is ready when the start-up is complete, and the shutdown comes after
+    the last request."""
 
     loop: str
     """Default: auto. The event loop of an ASGI application. auto and asyncio: CPython's own, of which the engine is a

@@ -418,7 +418,7 @@ class Settings:
     )  # fmt: skip
     lifespan = setting(
         "Requests", "--lifespan", one_of("auto", "on", "off"), "auto",
-        "Whether an ASGI application is told of the start and end of its worker (lifespan). on: an application that "
+        "Call the lifespan of an ASGI application at the start and end of its worker. on: an application that "
         "does not know it is not served. A worker is ready when the start-up is complete, and the shutdown comes after "
         "the last request.",
         scope=PROGRAM,
@@ -741,7 +741,7 @@ class Settings:
         file: str
         warnings: tuple[str, ...]
         directory: str
-        """Where the command was started, and where ``chdir`` begins."""
+        """The directory in which the command was started; ``chdir`` is relative to it."""
         origins: dict[str, str]
         _source: tuple[Sequence[str], Mapping[str, str], str]
         _texts: dict[str, str]
@@ -754,7 +754,7 @@ class Settings:
         return f"Settings({', '.join(f'{name}={value!r}' for name, value in self._values.items())})"
 
     def label(self, name: str) -> str:
-        """What a complaint about the setting ``name`` begins with: where its value is from."""
+        """Return the beginning of a message about the setting ``name``: the origin of its value."""
         return BY_NAME[name].label(self.origins[name])
 
     def rows(self) -> list[tuple[str, str, str]]:

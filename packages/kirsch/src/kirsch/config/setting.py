@@ -1,4 +1,4 @@
-"""What one setting is: how it is named, read, checked and shown. ``schema.py`` declares them all."""
+"""The declaration of one setting: how it is named, read, checked and shown. ``schema.py`` declares them all."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Setting:
 
     @property
     def is_switch(self) -> bool:
-        """Whether the flag stands alone, without a value."""
+        """Return whether the flag stands alone, without a value."""
         return not self.metavar
 
     @property
@@ -123,7 +123,7 @@ class Setting:
 
     @property
     def in_programs(self) -> bool:
-        """Whether it is a keyword argument of ``kirsch.Server``."""
+        """Return whether it is a keyword argument of ``kirsch.Server``."""
         return self.scope != COMMAND
 
     @property
@@ -135,7 +135,7 @@ class Setting:
 
     @property
     def default_and_bounds(self) -> str:
-        """What help says of its default; empty for a switch, and where the default is empty."""
+        """The default as help shows it; empty for a switch, and if the default is empty."""
         if self.is_switch or not self.default:
             return ""
         return f"{self.default}, {self.bounds}" if self.bounds else self.default
@@ -171,7 +171,7 @@ class Setting:
         return value
 
     def label(self, origin: str) -> str:
-        """What a mistake is found under: the flag, the variable, or the line of the file with the key."""
+        """Return where the user finds a wrong value: the flag, the variable, or the line of the file with the key."""
         if origin == "default":
             return self.flags[-1]
         is_flag = origin.startswith(("-", f"{GUNICORN_VARIABLE} "))

@@ -1,4 +1,4 @@
-"""Where settings come from: the command line, the environment, a file; and what may be asked for together.
+"""The sources of settings: the command line, the environment, a file; and which settings fit together.
 
 Flags win over the environment, the environment over the file, the file over gunicorn's flags in ``GUNICORN_CMD_ARGS``,
 and these over the default. Reading can be repeated:
@@ -131,7 +131,7 @@ def require_application(settings: Settings) -> None:
 
 
 def again(settings: Settings) -> Settings:
-    """What the same command comes to now that its file may have changed. Raises UsageError."""
+    """Read the settings of the same command again; its file may have changed. Raises UsageError."""
     return read(*settings._source)
 
 
@@ -174,7 +174,7 @@ def _current_directory(environ: Mapping[str, str]) -> str:
 
 
 def _variable_text(each: Setting, text: str) -> str:
-    # What is separated by NUL on its way to the parser stands on lines in a variable, which cannot hold one.
+    # The parser expects NUL between values. A variable cannot contain NUL, so it has a line for each value.
     return text.replace("\n", "\0") if each.kind.separator == "\0" else text
 
 
@@ -196,7 +196,7 @@ def _read_file(name: str, origin: str, directory: str, mistakes: list[str]) -> F
 
 
 def _is_mentioned(path: str) -> bool:
-    """Whether a pyproject.toml may have a table for us. Most only depend on us, and need not wait for a parser."""
+    """Return whether a pyproject.toml may have a table for us. Most have none, and need not wait for a parser."""
     try:
         with open(path, "rb") as file:
             text = file.read().translate(None, b" \t\"'")
@@ -237,7 +237,7 @@ def _variables_of_others(environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _is_anothers(name: str, value: str) -> bool:
-    """Whether it is for the tests of Kirsch, or set by Kubernetes for a service called kirsch or kirsch-something."""
+    """Return whether a variable is for the tests of Kirsch, or set by Kubernetes for a service kirsch or kirsch-xyz."""
     import re
 
     if name == "KIRSCH_PORT":

@@ -34,7 +34,7 @@ _OTHER_NAMES = {
 
 
 class File:
-    """What a file says: ``given`` and ``target`` as :class:`kirsch.config.schema.Settings` takes them, and mounts."""
+    """The content of a file: ``given`` and ``target`` for :class:`kirsch.config.schema.Settings`, and the mounts."""
 
     __slots__ = ("given", "mounts", "path", "target")
 
@@ -98,7 +98,7 @@ def _read_file(name: str, directory: str, origin: str, mistakes: list[str]) -> F
 
 
 def read_tables(path: str, name: str, origin: str = "") -> tuple[str, dict[str, Any]]:
-    """A TOML file's text and what it says. ``name`` is what its mistakes are told by, ``origin`` who asked for it.
+    """Return the text of a TOML file and its tables. Messages call the file ``name``; ``origin`` is who asked for it.
 
     Raises UsageError.
     """
@@ -139,7 +139,7 @@ def _parse(text: str, name: str) -> dict[str, Any]:
 
 
 class _SyntaxError(Exception):
-    """What keeps a text from being TOML, and on which line; 0 where that is not known."""
+    """The reason why a text is not TOML, and its line; 0 if the line is unknown."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(message)
@@ -176,7 +176,7 @@ _REPAIRS_MAX = 100
 
 
 def _is_value(text: str) -> bool:
-    """Whether a text is a value of TOML as it is, so that something else is wrong with its line."""
+    """Return whether a text is a value of TOML as it is, so that something else is wrong with its line."""
     try:
         _loads(f"key = {text}")
     except _SyntaxError:
@@ -185,7 +185,7 @@ def _is_value(text: str) -> bool:
 
 
 def _parse_all(text: str, name: str) -> tuple[dict[str, Any], str, list[tuple[int, str]]]:
-    """What the text says, the text, and (line, mistake) of each value that lacks its quotes, which are then put in.
+    """Return the parsed text, the text, and (line, mistake) of each value that lacks its quotes; they are added first.
 
     Other mistakes leave nothing to be read: raises UsageError, with those found before.
     """
@@ -372,7 +372,7 @@ def _spellings(each: Setting) -> Iterator[str]:
 
 
 class _WrongTypeError(Exception):
-    """What a key has and what is wanted; ``path`` leads on from the key to a value within it."""
+    """The value of a key and the type that is wanted; ``path`` leads from the key to a value within it."""
 
     def __init__(self, value: object, wanted: str, *path: str) -> None:
         inner = "".join(f"{part} " for part in path)

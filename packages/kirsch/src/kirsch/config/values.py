@@ -97,7 +97,7 @@ def parse_word(text: str, words: tuple[str, ...]) -> str:
 
 
 _SAME_WORDS = {"warn": "warning", "trace": "debug", "fatal": "critical", "asgi3": "asgi", "asginl": "asgi"}
-"""What other servers and libraries call it."""
+"""Names of values in other servers and libraries, and our names for them."""
 
 
 def parse_driver(text: str) -> str:

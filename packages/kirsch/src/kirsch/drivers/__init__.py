@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kirsch.process.stacks import Stack
 
     class Driver(Protocol):
-        """What the server needs of a driver. A driver serves once."""
+        """The interface of a driver, as the server uses it. A driver serves once."""
 
         def configure(self, config: NativeConfig) -> None:
             """Set what the native server needs of this driver."""
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
             """This process is a child that the application has forked: end it when the application comes back."""
 
         def is_inside(self) -> bool:
-            """Whether the caller runs in the server, where waiting for its end would wait forever."""
+            """Return whether the caller runs in the server, where waiting for its end would wait forever."""
 
         def wait(self, seconds: float) -> bool | None:
             """Wait for :meth:`end` and return whether it came; None: the caller has to wait on a lock."""
@@ -61,10 +61,10 @@ if TYPE_CHECKING:
             server."""
 
         def location(self, call: Call) -> str:
-            """Where a call runs, in words: the name of its thread."""
+            """Return the place of a call in words: the name of its thread."""
 
         def warnings(self) -> list[str]:
-            """What in this process does not fit the driver, one line each."""
+            """Return warnings about this process that concern the driver, one line each."""
 
 
 def start_thread(name: str, target: Callable[..., object], arguments: tuple[object, ...] = ()) -> None:
@@ -107,7 +107,7 @@ class ClientDisconnected(ConnectionError):
 
 
 def has_gil() -> bool:
-    """Whether the interpreter has a GIL: all have but a free-threaded one in which it was not turned on."""
+    """Return whether the interpreter has a GIL: all have but a free-threaded one in which it was not turned on."""
     is_enabled = getattr(sys, "_is_gil_enabled", None)
     return True if is_enabled is None else bool(is_enabled())
 

@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     from kirsch.process.stacks import Stack
 
 
-# How long tasks that were cancelled at the end may take to unwind.
+# The time that tasks that were cancelled at the end may take to unwind.
 _CANCEL_SECONDS = 1.0
 
-# How often an end that waits for calls looks whether it has been hurried.
+# The interval at which an end that waits for calls checks whether its time was shortened.
 _LOOK_SECONDS = 0.1
 
 
@@ -336,7 +336,7 @@ class AsyncioDriver:
             return True  # the loop has been closed meanwhile
 
     def _is_running(self, call: Call) -> bool:
-        """Whether the loop's thread is in this call now. From any thread."""
+        """Return whether the loop's thread is in this call now. From any thread."""
         if call.waiter is None:
             # It has not given up the thread for the first time, or has not begun.
             return call.state != "queued"
@@ -455,7 +455,7 @@ class EnginePoller:
 
 
 class Lent:
-    """What the native server is lent to call an ASGI application with."""
+    """The objects of the event loop that the native server uses to call an ASGI application."""
 
     def __init__(
         self,

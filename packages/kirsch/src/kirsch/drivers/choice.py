@@ -61,7 +61,7 @@ def make_asyncio(
     found: dict[int, Lifespan] = {}
     for each in of_asgi:
         if id(each.app) not in found:
-            # What answers where nothing is mounted has no name, and no lifespan.
+            # The application that answers where nothing is mounted has no name, and no lifespan.
             found[id(each.app)] = Lifespan(each.app, options["lifespan"] if each.name else "off", report)
     lifespans = Lifespans([found[id(each.app)] for each in of_asgi], [str(each) for each in of_asgi])
     threads = None

@@ -106,13 +106,13 @@ class GeventDriver:
         lines([(sys._getframe(), 1)])
 
     def start_up(self) -> None:
-        """Nothing runs before the server serves."""
+        """Do nothing: nothing runs before the server serves."""
 
     def begin_stop(self, timeout: float) -> None:
         """The native server ends the calls."""
 
     def shut_down(self) -> None:
-        """Nothing was started."""
+        """Do nothing: nothing was started."""
 
     def run(self, native: NativeServer) -> None:
         self._native = native
@@ -317,7 +317,7 @@ class GeventDriver:
                 taken[call.number] = look(running if self._is_running(greenlet) else greenlet.gr_frame)
 
     def _is_running(self, greenlet: Any) -> bool:
-        """Whether the hub's thread executes this greenlet now. From any thread."""
+        """Return whether the hub's thread executes this greenlet now. From any thread."""
         return greenlet in self._requests and greenlet.gr_frame is None
 
 

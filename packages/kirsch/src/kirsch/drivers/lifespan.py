@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Message = dict[str, Any]
 
 
-# How long the shutdown of applications may take that have started before one that could not, and how long that of each
+# The time that the shutdown of applications may take that started before one that failed to, and the time of each
 # may at least, whatever those before it have left of the time.
 _UNDO_SECONDS = 5.0
 _LEAST_SECONDS = 0.5

@@ -86,13 +86,13 @@ class ThreadsDriver:
         self._serving = self._get_ident()
 
     def start_up(self) -> None:
-        """Nothing runs before the server serves."""
+        """Do nothing: nothing runs before the server serves."""
 
     def begin_stop(self, timeout: float) -> None:
         """The native server ends the calls."""
 
     def shut_down(self) -> None:
-        """Nothing was started."""
+        """Do nothing: nothing was started."""
 
     def run(self, native: NativeServer) -> None:
         self._native = native

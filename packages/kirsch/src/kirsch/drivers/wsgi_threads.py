@@ -29,7 +29,7 @@ _JOIN_SECONDS = 1.0
 
 
 class Wait:
-    """What a call waits with, in its thread, until the engine has something for it. It may end early."""
+    """A lock on which a call waits in its thread for the engine. The wait may end early."""
 
     def __init__(self) -> None:
         self._lock = original("allocate_lock")()
@@ -180,7 +180,7 @@ class WsgiThreads:
     # From any thread
 
     def is_inside(self, ident: int) -> bool:
-        """Whether this is one of the threads."""
+        """Return whether this is one of the threads."""
         return any(thread.ident == ident for thread in self._threads)
 
     def interrupt(self, native: NativeServer, calls: Iterable[Call]) -> None:

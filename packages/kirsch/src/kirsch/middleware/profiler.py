@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kirsch.profile.wsgi import Application, Run
 
 KEEP = 100
-"""How many files of requests are kept; the oldest are removed."""
+"""The number of files of requests that are kept; the oldest are removed."""
 
 WRITE_SECONDS = 1.0
 """The minimum interval in which the file of all requests is written, while requests come; it is also written at
@@ -136,7 +136,7 @@ class _Each:
                     pass  # another process was faster
 
     def flush(self) -> None:
-        """Nothing is buffered here."""
+        """Do nothing: nothing is buffered here."""
 
 
 class _All:

@@ -117,7 +117,7 @@ def describe(calls: list[Call], native: NativeServer, driver: Driver, *, stack: 
 
 
 def _place(call: Call) -> tuple[int, int | None, bool]:
-    """Where the stack of a call is found."""
+    """Return the place at which the stack of a call is found."""
     return call.number, call.thread, call.waiter is None
 
 

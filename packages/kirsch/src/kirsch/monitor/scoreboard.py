@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 FREE, STARTING, SERVING, DRAINING, STOPPING = range(5)
-"""A slot without a worker; a worker that is not ready yet; one that serves; one that serves and asks clients to go
-elsewhere; one that was told to stop."""
+"""A slot without a worker; a worker that is not ready yet; a worker that serves; one that serves and asks clients to go
+elsewhere; one that stops."""
 
 STATES = ("free", "starting", "serving", "draining", "stopping")
 
@@ -53,7 +53,7 @@ REASONS = (
 """The usual reasons for which workers are replaced. Other words may be counted too."""
 
 SLOW_REQUESTS_MAX = 8
-"""How many slow requests a slot keeps: the newest."""
+"""The number of slow requests that a slot keeps: the newest."""
 
 _MAGIC = int.from_bytes(b"kirsch\0\1", sys.byteorder)
 # To be increased with any change of the layout below. The layout of the native part is checked separately.
@@ -269,7 +269,7 @@ class Scoreboard:
 
     @property
     def generation(self) -> int:
-        """How often the supervisor has loaded the application."""
+        """The number of times that the supervisor has loaded the application."""
         return self._words[_H_GENERATION]
 
     @generation.setter
@@ -317,7 +317,7 @@ class Scoreboard:
     # For the supervisor
 
     def take_lift_request(self) -> bool:
-        """Whether another process has asked to lift all quarantines since the last call."""
+        """Return whether another process has asked to lift all quarantines since the last call."""
         is_requested = self._words[_H_LIFT] != 0
         self._words[_H_LIFT] = 0
         return is_requested
@@ -407,7 +407,7 @@ class Scoreboard:
 
     @property
     def is_observed(self) -> bool:
-        """Whether a reader has asked for the running requests."""
+        """Return whether a reader has asked for the running requests."""
         return time.monotonic_ns() - self._words[_H_LOOKED] < _LOOK_NANOSECONDS
 
     def running(self) -> list[Record]:
@@ -507,7 +507,7 @@ class Slot:
 
     @property
     def heartbeat(self) -> float:
-        """When the worker's control thread last held the GIL, in seconds of ``time.monotonic()``."""
+        """The time at which the worker's control thread last held the GIL, in seconds of ``time.monotonic()``."""
         return self._get(_S_HEARTBEAT) / 1e9
 
     def beat(self) -> None:
@@ -516,12 +516,12 @@ class Slot:
 
     @property
     def started(self) -> float:
-        """When the slot was claimed, in seconds of ``time.monotonic()``."""
+        """The time at which the slot was claimed, in seconds of ``time.monotonic()``."""
         return self._get(_S_STARTED) / 1e9
 
     @property
     def reason(self) -> str:
-        """Why this worker was started, or why it is replaced; one line for people."""
+        """The reason why this worker was started, or why it is replaced; one line for people."""
         return self.board._memory.text(self._at + _REASON_AT, _REASON_TEXT).decode("utf-8", "replace")
 
     @reason.setter

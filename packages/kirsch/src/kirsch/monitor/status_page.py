@@ -92,7 +92,7 @@ class Status:
 
     @property
     def has_history(self) -> bool:
-        """Whether there is an earlier sample to compare with."""
+        """Return whether there is an earlier sample to compare with."""
         return not self._history.is_empty
 
     def metrics(self) -> str:

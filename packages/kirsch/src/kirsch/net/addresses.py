@@ -157,7 +157,7 @@ def _split_options(text: str) -> tuple[str, list[str]]:
 
 
 def _looks_like_an_option(text: str) -> bool:
-    """Whether the end of a path behind a question mark is meant as an option: ``mod=600``, ``proxi``."""
+    """Return whether the end of a path behind a question mark is meant as an option: ``mod=600``, ``proxi``."""
     return "=" in text or text.isalpha()
 
 
@@ -171,7 +171,7 @@ def refuse_repeated(binds: Iterable[Bind]) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches ``host``."""
+    """Return whether only this machine reaches ``host``."""
     return host in ("localhost", "::1") or host.startswith("127.")
 
 

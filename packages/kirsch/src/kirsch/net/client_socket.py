@@ -95,7 +95,7 @@ class ClientSocket:
 
 def _opened(descriptor: int) -> socket.socket:
     try:
-        # Of whatever has patched the module: under gevent one that lets other greenlets run.
+        # From the module as it may be patched: under gevent the function lets other greenlets run.
         opened = socket.socket(fileno=descriptor)
     except BaseException:
         os.close(descriptor)

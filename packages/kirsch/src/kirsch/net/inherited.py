@@ -115,8 +115,8 @@ def named(name: str, where: str) -> list[int]:
 
 
 def is_listening(fd: int) -> bool:
-    """Whether descriptor ``fd`` is a listening stream socket, as a web server passes it to a FastCGI application that
-    it starts (FastCGI specification, section 2.2)."""
+    """Return whether descriptor ``fd`` is a listening stream socket, as a web server passes it to a FastCGI application
+    that it starts (FastCGI specification, section 2.2)."""
     try:
         if not stat.S_ISSOCK(os.fstat(fd).st_mode):
             return False

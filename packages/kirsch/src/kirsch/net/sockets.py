@@ -79,7 +79,7 @@ class Listener:
 
     @property
     def protocol(self) -> str:
-        """What is spoken here: ``http``, ``fastcgi``, ``uwsgi`` or ``scgi``."""
+        """The protocol of this socket: ``http``, ``fastcgi``, ``uwsgi`` or ``scgi``."""
         return parse_bind(self.bind).protocol
 
     @property
@@ -89,7 +89,7 @@ class Listener:
 
     @property
     def proxy(self) -> bool:
-        """Whether each connection has to begin with a header of the PROXY protocol."""
+        """Return whether each connection has to begin with a header of the PROXY protocol."""
         return parse_bind(self.bind).proxy
 
     def close(self) -> None:
@@ -499,7 +499,7 @@ def _unix_trouble(path: str, error: OSError) -> str:
 
 
 def _is_socket(path: str, where: str) -> bool:
-    """Whether a socket exists at ``path``. Raises OSError where something else exists there."""
+    """Return whether a socket exists at ``path``. Raises OSError where something else exists there."""
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:

@@ -119,7 +119,7 @@ def restore_signals(handlers: dict[int, Any], previous: dict[int, Any]) -> None:
     for number, handler in handlers.items():
         if signal.getsignal(number) is handler:
             before = previous.get(number)
-            # None is a handler that Python did not install and cannot put back.
+            # None is a handler that Python did not install and cannot restore.
             signal.signal(number, signal.SIG_DFL if before is None else before)
 
 

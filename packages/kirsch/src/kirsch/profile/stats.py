@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Row = tuple[int, int, float, float, dict[Name, tuple[int, int, float, float]]]
     Stats = dict[Name, Row]
 
-# What follows for the viewer; another version is not shown as a tree.
+# The name of the part for the viewer, which does not show another version as a tree.
 _FORMAT = "kirsch-profile-1"
 
 
@@ -73,7 +73,7 @@ def of(root: Node) -> Stats:
 
 
 def _folded_into(node: Node) -> int:
-    """How many of a node's calls came from below itself."""
+    """Return the number of a node's calls that came from below itself."""
     waiting = [node]
     count = 0
     while waiting:
@@ -102,7 +102,7 @@ def _sum(one: tuple[int, int, float, float], other: tuple[int, int, float, float
 
 
 def plain(root: Node) -> list[dict[str, Any]]:
-    """What was called first, with all that it called, as plain data: times in nanoseconds."""
+    """Return the first calls with all that they called, as plain data: times in nanoseconds."""
     return [_plain(node) for node in root.callees()]
 
 
@@ -121,7 +121,7 @@ def _plain(node: Node) -> dict[str, Any]:
 
 
 def marshalled(stats: Stats, about: dict[str, Any], tree: Iterable[dict[str, Any]] = ()) -> bytes:
-    """What a ``.prof`` file holds."""
+    """Return the content of a ``.prof`` file."""
     return marshal.dumps(stats) + marshal.dumps({"format": _FORMAT, "about": about, "tree": list(tree)})
 
 

@@ -39,7 +39,7 @@ class BusyError(RuntimeError):
 
 
 class Function(NamedTuple):
-    """What was called. A function of C has no file, and line 0."""
+    """A function that was called. A function of C has no file, and line 0."""
 
     file: str
     line: int
@@ -50,7 +50,7 @@ class Function(NamedTuple):
 
     @property
     def is_python(self) -> bool:
-        """Whether it has a file."""
+        """Return whether it has a file."""
         return self.line > 0
 
 
@@ -68,18 +68,18 @@ class Node:
         self.total = 0
         """In it and below it."""
         self.children: dict[Key, Node] = {}
-        """What it calls. One of those above it may be among them: that is recursion."""
+        """The nodes that this node calls. A node above it may be among them: that is recursion."""
         self.folded: dict[Node, int] = {}
-        """Those above it that it calls, and how often."""
+        """The nodes above it that it calls, and how often."""
         self.active = 0
         self.entered = 0
 
     def callees(self) -> Iterator[Node]:
-        """What it calls, without those above it, in the order of their first calls."""
+        """Return the nodes that this node calls, without those above it, in the order of their first calls."""
         return (child for child in self.children.values() if child.parent is self)
 
     def function(self) -> Function:
-        """What it stands for."""
+        """Return the function of this node."""
         return describe(self.key)
 
     def child(self, key: Key) -> Node:
@@ -94,7 +94,7 @@ class Node:
 
 
 def describe(key: Key) -> Function:
-    """What a node's key stands for."""
+    """Return the function that a node's key denotes."""
     if isinstance(key, CodeType):
         return Function(key.co_filename, key.co_firstlineno, key.co_name, getattr(key, "co_qualname", key.co_name))
     if key is None:
@@ -109,8 +109,8 @@ def describe(key: Key) -> Function:
 
 
 def is_free() -> bool:
-    """Whether a tracer can be started here: no other profiler is at work in this thread, and none of ours in it, or in
-    this greenlet."""
+    """Return whether a tracer can be started here: no other profiler runs in this thread, and none of ours in it, or
+    in this greenlet."""
     greenlet = sys.modules.get("greenlet")
     if greenlet is None:
         return sys.getprofile() is None
@@ -153,7 +153,7 @@ class Tracer:
         self._clean()
 
     def _clean(self) -> None:
-        """What was left open has been left: by an exception, or because it was never told. What is ours goes."""
+        """Close the calls that an exception left open, or whose end was not reported. Remove the calls of our own."""
         while len(self._stack) > 1:
             _leave(self._stack)
         for key in list(self.root.children):
@@ -170,7 +170,7 @@ def _leave(stack: list[Node]) -> None:
     node = stack.pop()
     node.active -= 1
     if not node.active:
-        # What is left open at the end is over when its parts are.
+        # A call that is open at the end ends with the last of its parts.
         node.total = max(node.total, node.own + sum(child.total for child in node.callees()))
 
 
@@ -206,7 +206,7 @@ def _follow(stack: list[Node]) -> tuple[Callback, Callable[[], None]]:  # one lo
         else:
             if event == "return":
                 code = frame.f_code
-                # What began before the tracer ends here too. And what is above it was left without a word.
+                # A call that began before the tracer ends here too. Calls above it on the stack ended without an event.
                 found = top.key is code or any(node.key is code for node in stack)
                 while found and top.key is not code:
                     pop()
@@ -274,7 +274,7 @@ class _Greenlets:
             del cls._threads[number]
 
 
-# What of ours is called before the application is, or after it.
+# Our own functions that are called before or after the application.
 _OURS = {
     Tracer.start.__code__,
     Tracer.stop.__code__,

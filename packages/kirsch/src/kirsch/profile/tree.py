@@ -14,7 +14,7 @@ ORDERS = {
     "own": lambda call: -call["own"],
     "calls": lambda call: -call["calls"],
 }
-"""How the calls below one call can be sorted; ``order``: as they first came."""
+"""The orders of the calls below one call; ``order``: as they first came."""
 
 HEAD = (f"{'ms':>10} {'own ms':>10} {'calls':>7}", "")
 

@@ -1,4 +1,4 @@
-"""When to start another worker or zygote after one has failed: at once, unless they fail repeatedly.
+"""Delays before another worker or zygote is started after one has failed: none, unless they fail repeatedly.
 
 A child that fails before it is ready will probably fail again, and its import may be expensive: the wait doubles. A
 child that was ready can serve, and a request or a memory limit has ended it: its successor waits a second at most,

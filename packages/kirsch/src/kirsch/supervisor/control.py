@@ -10,7 +10,7 @@ From a worker:
     ready    name                      it is about to accept connections; name is that of the application
     failed   text, traceback, status   it cannot serve, and exits; the supervisor reports that once for all workers
     leaving  reason, text              it serves on, and asks for a successor
-    left                               it was told to stop, and accepts no more connections
+    left                               the supervisor stops it: it accepts no more connections
     stopping reason, why               a signal stops it: it accepts no more connections
 
 To a worker:

@@ -110,7 +110,7 @@ class ControlThread:
         if message["message"] == "stop":
             self._stop_reported = True
             if message["why"] != "the end":
-                # Others serve on: the clients of WebSockets are told to connect again.
+                # Other workers serve on: ask the clients of WebSockets to connect again.
                 self._server.drain()
             self._signals.end(message["why"], message["graceful_timeout"], message["idle_timeout"])
             self._channel.send("left")

@@ -93,7 +93,7 @@ class Evidence:
 
     def __init__(self) -> None:
         self._crashes: list[Crash] = []
-        # When each route was convicted: earlier crashes do not count against it again.
+        # The time at which each route was convicted: earlier crashes do not count against it again.
         self._convicted: dict[int, float] = {}
 
     def add(self, crash: Crash, ended_elsewhere: Mapping[int, int]) -> Conviction | None:
@@ -137,7 +137,7 @@ class Evidence:
 
 
 def _is_enough(key: int, blamed: list[Crash], crashes: list[Crash], ended: int) -> bool:
-    """Whether the route is to blame for enough of ``crashes``."""
+    """Return whether the route is to blame for enough of ``crashes``."""
     alone = sum(each.alone for each in blamed)
     # The first crash of a series has no record. If all others are certain, it is taken to have the same cause.
     unknown = int(alone >= CRASHES_MIN - 1 and any(each.records is None for each in crashes))

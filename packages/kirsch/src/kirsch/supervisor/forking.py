@@ -1,4 +1,4 @@
-"""How a child leaves the stack of its parent.
+"""Lets a child leave the stack of its parent.
 
 A child that continued in the middle of its parent's calls would keep their objects alive, run their cleanup, and show
 them in every traceback. So it raises :class:`Forked`, which only :func:`run` catches, at the bottom of the stack, and

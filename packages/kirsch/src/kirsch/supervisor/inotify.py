@@ -211,7 +211,7 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 def _is_being_written(path: str) -> bool:
-    """Whether an event for the end of writing to a new file will follow; none does for a symbolic or hard link."""
+    """Return whether an event for the end of writing to a new file will follow; none does for a link."""
     try:
         status = os.lstat(path)
     except OSError:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kirsch.supervisor.service import Service
 
     class Forker(Protocol):
-        """What the metrics manager needs of the supervisor."""
+        """The interface of the supervisor, as the metrics manager uses it."""
 
         def fork(self, main: Callable[[], int], *channels: Channel) -> int: ...
 

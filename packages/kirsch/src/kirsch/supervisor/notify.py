@@ -1,4 +1,4 @@
-"""What the supervisor reports to the service manager, with the protocol of sd_notify(3).
+"""Reports of the supervisor to the service manager, with the protocol of sd_notify(3).
 
 Without ``NOTIFY_SOCKET`` nothing is sent. A message that cannot be sent is dropped: serving is more important than
 being supervised, and a manager that misses a message has its own timeouts.

@@ -154,7 +154,7 @@ class PidFile:
 
 
 def _lock(fd: int) -> bool:
-    """Whether this process has the lock; does not wait for it."""
+    """Return whether this process has the lock; does not wait for it."""
     import fcntl
 
     try:
@@ -194,7 +194,7 @@ def _lives(pid: int) -> bool:
 
 
 def _is_at(fd: int, path: str) -> bool:
-    """Whether ``path`` is still the file of ``fd``."""
+    """Return whether ``path`` is still the file of ``fd``."""
     ours = os.fstat(fd)
     try:
         there = os.lstat(path)

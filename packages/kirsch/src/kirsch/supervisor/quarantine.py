@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kirsch.supervisor.service import Service
     from kirsch.supervisor.worker_plan import Worker
 
-# How often the supervisor looks for a request to lift, while a route is in quarantine.
+# The interval at which the supervisor looks for a request to lift, while a route is in quarantine.
 _LOOK_SECONDS = 0.25
 
 # The crashes that a report names: the last ones.

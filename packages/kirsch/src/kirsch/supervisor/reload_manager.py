@@ -46,7 +46,7 @@ _PATIENCE_STARTS = 3
 
 
 class _Next:
-    """What begins after the reload in progress: ``become`` for an upgrade, otherwise another reload. A reload that
+    """The step after the reload in progress: ``become`` for an upgrade, otherwise another reload. A reload that
     ``keeps_withdrawn`` does not end what a later WINCH began."""
 
     def __init__(self, why: str, become: Callable[[], None] | None = None) -> None:
@@ -97,12 +97,12 @@ class ReloadManager:
         self._upgraded_workers: int | None = None  # the number that a failed upgrade wanted
 
     def __bool__(self) -> bool:
-        """Whether a reload is in progress."""
+        """Return whether a reload is in progress."""
         return self._trial is not None or self._rollout is not None
 
     @property
     def is_trying(self) -> bool:
-        """Whether the next generation is still being tried."""
+        """Return whether the next generation is still being tried."""
         return self._trial is not None
 
     def begin(self, why: str) -> None:

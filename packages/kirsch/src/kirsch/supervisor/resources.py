@@ -1,4 +1,4 @@
-"""What the supervisor holds for its workers: their user, the sockets, the logs, the pid file.
+"""The resources that the supervisor holds for its workers: their user, the sockets, the logs, the pid file.
 
 Everything that can be refused at the start is refused here, before the first worker. All of it survives an upgrade.
 """
@@ -158,6 +158,6 @@ class Resources:
 
 
 def _is_reachable(listener: Listener) -> bool:
-    """Whether other machines may be able to reach it."""
+    """Return whether other machines may be able to reach it."""
     address = listener.address
     return not isinstance(address, str) and not addresses.is_loopback(address[0])

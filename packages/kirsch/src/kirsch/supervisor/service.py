@@ -24,8 +24,8 @@ SERVING, DRAINING, STOPPING, STOPPING_FAST, STOPPING_AT_ONCE = range(5)
 
 
 class Generation:
-    """What the workers of one generation are created from. It is immutable: a reload prepares the next generation, and
-    :meth:`Service.activate` replaces the current one.
+    """The settings and the directory of the workers that one start or reload made. It is immutable: a reload prepares
+    the next generation, and :meth:`Service.activate` replaces the current one.
 
     ``workers`` is the number wanted once it is current; None keeps the number. ``directory`` is a descriptor of the
     directory in which the workers start. It is no path, because a symbolic link in a path may point to another release
@@ -101,7 +101,7 @@ class Service:
 
     @property
     def needed(self) -> int:
-        """How many workers there should be now."""
+        """The number of workers that should run now."""
         return 0 if self.asleep or self.withdrawn else self.wanted
 
     @property
@@ -109,7 +109,7 @@ class Service:
         return self.ending >= STOPPING
 
     def is_trial(self, worker: Worker) -> bool:
-        """Whether a reload has started it to try the next generation."""
+        """Return whether a reload has started it to try the next generation."""
         return worker.generation > self.current.number
 
     def generation_of(self, worker: Worker) -> Generation:

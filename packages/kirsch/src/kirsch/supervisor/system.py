@@ -1,4 +1,4 @@
-"""What the supervisor asks of the operating system about its children."""
+"""Questions of the supervisor to the operating system about its children."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def random_share() -> float:
 
 
 def has_terminal() -> bool:
-    """Whether this process is in the foreground of a terminal, which sends SIGWINCH when it is resized."""
+    """Return whether this process is in the foreground of a terminal, which sends SIGWINCH when it is resized."""
     try:
         fd = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
     except OSError:

@@ -55,7 +55,7 @@ class Selection:
         return [*self.directories, *_directories_of(self.patterns, self.directories)]
 
     def descends(self, path: str) -> bool:
-        """Whether to watch the directory ``path``, which is in a watched one, as well."""
+        """Return whether to watch the directory ``path``, which is in a watched one, as well."""
         if path in self.patterns or any(_is_in(pattern, path) for pattern in self.patterns):
             return True
         if _is_hidden(os.path.basename(path)):
@@ -297,7 +297,7 @@ def _is_hidden(name: str) -> bool:
 
 
 def _directories_of(patterns: Iterable[str], watched: Iterable[str]) -> list[str]:
-    """Where to look for files that match: the longest part of each pattern that is a directory without wildcards."""
+    """Return where files may match: the longest part of each pattern that is a directory without wildcards."""
     found: list[str] = []
     for pattern in patterns:
         directory = pattern

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from kirsch.supervisor.zygote_pool import Zygote, ZygotePool
 
     class WorkerOwner(Protocol):
-        """What the worker manager needs of the supervisor."""
+        """The interface of the supervisor, as the worker manager uses it."""
 
         def fork(self, main: Callable[[], int], *channels: Channel) -> int: ...
 
@@ -157,8 +157,8 @@ class WorkerManager:
         return self._zygotes.current if generation is self._service.current else self._zygotes.trial
 
     def can_start(self, now: float) -> bool:
-        """Whether a worker can be started. With ``--preload`` that needs a zygote, which is started here when it is
-        due."""
+        """Return whether a worker can be started. With ``--preload`` that needs a zygote, which is started here if it
+        is due."""
         if not self._service.chosen.preload:
             return True
         if self._zygotes.is_due(now):
@@ -423,7 +423,7 @@ class WorkerManager:
 
 
 def _is_crash(worker: Worker, code: int) -> bool:
-    """Whether a request may have ended the worker, rather than the supervisor, a limit or a failed start."""
+    """Return whether a request may have ended the worker, rather than the supervisor, a limit or a failed start."""
     if worker.state is STARTING or worker.killed or worker.dismissed or code == EXIT_STUCK:
         return False
     return worker.state is READY or code != 0

@@ -22,10 +22,10 @@ STARTING, READY, STOPPING = "starting", "ready", "stopping"
 NEVER = float("inf")
 
 SERVES_ITSELF = "; its stack is above. A module that is served must not start a server when it is imported"
-"""What is behind most imports that do not end: ``app.run()`` without ``if __name__ == "__main__":``."""
+"""The usual reason for an import that does not end: ``app.run()`` without ``if __name__ == "__main__":``."""
 
 DUMP_SECONDS = 0.5
-"""How long a child that missed a deadline has to write its stacks before the supervisor kills it."""
+"""The seconds in which a child that missed a deadline has to write its stacks before the supervisor kills it."""
 
 # At most this many workers (or as many as are wanted, if that is more) may still be stopping, because of requests or
 # idle connections that they have, before the next worker is replaced.

@@ -61,7 +61,7 @@ _OF_BEFORE = ("SIGTERM", "SIGCHLD", "SIGUSR1", "SIGPWR")
 
 
 class SpawnContext:
-    """What all workers of one generation are given. A zygote passes it on to the workers that it forks.
+    """The context that all workers of one generation receive. A zygote passes it to the workers that it forks.
 
     ``directories`` are descriptors that the supervisor has open. The first is that of the generation. The child closes
     all of them.

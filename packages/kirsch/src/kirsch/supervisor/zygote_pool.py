@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kirsch.supervisor.worker_process import SpawnContext
 
     class ZygoteOwner(Protocol):
-        """What the zygote pool needs of the supervisor."""
+        """The interface of the supervisor, as the zygote pool uses it."""
 
         def fork(self, main: Callable[[], int], *channels: Channel) -> int: ...
         def zygote_ready(self, zygote: Zygote) -> None: ...
@@ -79,7 +79,7 @@ class ZygotePool:
         self._loop.add_reader(ours.fileno(), partial(self._on_message, zygote))
 
     def is_due(self, now: float) -> bool:
-        """Whether there is no zygote, and the backoff allows another."""
+        """Return whether there is no zygote, and the backoff allows another."""
         return self.current is None and self.coming is None and now >= self._backoff.not_before
 
     def start_failed(self) -> float:

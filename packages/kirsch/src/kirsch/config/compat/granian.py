@@ -1,5 +1,5 @@
-"""granian's options, and what Kirsch has for each. Its environment variables are these with GRANIAN_ in front, but for
-a few."""
+"""granian's options, and Kirsch's counterpart for each. Its environment variables are the same names after GRANIAN_,
+except for a few."""
 
 from kirsch.config.compat import texts
 
