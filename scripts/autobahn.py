@@ -31,7 +31,7 @@ SUITE = "autobahntestsuite==25.10.1"
 VIRTUALENV = "virtualenv<20.22"
 CASES = 517
 
-# What runs in one process. Those of 9, 12 and 13 send many or large messages and take most of the time.
+# The cases that run in one process. Those of 9, 12 and 13 send many or large messages and take most of the time.
 CHUNKS = (
     ["12.1.*"], ["12.2.*"], ["12.3.*"], ["12.4.*"], ["12.5.*"],
     ["13.1.*"], ["13.2.*"], ["13.3.*"], ["13.4.*"], ["13.5.*"], ["13.6.*"], ["13.7.*"],

@@ -113,7 +113,7 @@ BODY = "My Own Hello World!"
 FEW, MANY = 1024, 5120
 
 
-# What nginx says besides in its fastcgi_params. Each client has a connection of its own, and so a port.
+# The other variables of nginx's fastcgi_params. Each client has a connection of its own, and so a port.
 VARIABLES = """\
 QUERY_STRING:
 REQUEST_METHOD: GET

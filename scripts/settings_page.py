@@ -151,7 +151,7 @@ def _cell(answer: str) -> str:
 
 
 def pages() -> dict[Path, str]:
-    """What each generated file has to hold."""
+    """Return the content of each generated file."""
     sys.path.insert(0, str(ROOT / "packages" / "kirsch" / "src"))
     from kirsch import commands
     from kirsch.commands import man

@@ -98,7 +98,7 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
 
 
 async def parts(scope: Any, receive: Any, send: Any) -> None:
-    """What each message of the request had."""
+    """Answers with the length of each message of the request."""
     lengths = []
     while True:
         message = await receive()
@@ -239,7 +239,7 @@ async def wrong(scope: Any, receive: Any, send: Any) -> None:
 
 
 async def tasks(scope: Any, receive: Any, send: Any) -> None:
-    """What asyncio's own tools make of receive, send and the task of the request."""
+    """Uses asyncio's own tools on receive, send and the task of the request."""
     task = asyncio.current_task()
     assert task is not None
     assert task in asyncio.all_tasks()

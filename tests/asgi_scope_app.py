@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Left:
-    """What a request leaves in its scope."""
+    """Marks that a request leaves in its scope."""
 
 
 LEFT: list[weakref.ref[Left]] = []
@@ -23,7 +23,7 @@ def leave() -> Left:
 
 
 def own(scope: dict[str, Any]) -> list[Any]:
-    """What is the request's own."""
+    """Returns the objects of a scope that belong to the request alone."""
     extensions = scope["extensions"]
     return [scope, scope["asgi"], scope["headers"], extensions, next(iter(extensions.values()))]
 

@@ -1,5 +1,5 @@
-"""What applications do with the task of a request. ``SCENARIOS`` run in an ordinary task too, for comparison; ``MARKS``
-leave something behind that another request must not find."""
+"""Uses that applications make of the task of a request. ``SCENARIOS`` run in an ordinary task too, to compare;
+``MARKS`` leave something behind that another request must not find."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ def mark_cancelled_and_taken_back(task: Any) -> None:
     task.uncancel()
 
 
-# What a request does to its task without waiting for anything.
+# Marks that a request leaves on its task without waiting for anything.
 MARKS: dict[str, Callable[[Any], Any]] = {
     "attribute": lambda task: setattr(task, "mark", 1),
     "weak": lambda task: WEAK.update({task: "mark"}),
@@ -280,7 +280,7 @@ MARKS: dict[str, Callable[[Any], Any]] = {
 
 
 def shown() -> dict[str, Any]:
-    """What a request finds: nothing of it may depend on another request."""
+    """Returns the state of the task that a request finds: nothing of it may depend on another request."""
     task = current()
     return {
         "name": task.get_name(),

@@ -48,7 +48,7 @@ def fork(child: Callable[[], object]) -> int:
 
 
 def received(reader: int, writer: int) -> str:
-    """What a child has written to a pipe, in one piece. gevent closes descriptors later, so there may be no end."""
+    """Returns the text that a child wrote to a pipe, in one piece. There may be no end: gevent closes late."""
     text = os.read(reader, 65536).decode()
     os.close(reader)
     os.close(writer)
@@ -86,7 +86,7 @@ def forkserver() -> str:
 
 @page
 def signals() -> str:
-    """What the child says of its signals."""
+    """Returns the report of a child about its signals."""
     reader, writer = os.pipe()
     if not os.fork():
         names = ("SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGTTIN", "SIGTTOU", "SIGWINCH")

@@ -90,7 +90,7 @@ class Front:
 
     @property
     def log(self) -> str:
-        """What the web server has reported."""
+        """The log of the web server."""
         return (self.folder / "front.log").read_text("utf-8", "replace")
 
 

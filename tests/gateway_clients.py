@@ -1,4 +1,4 @@
-"""What a web server in front sends, by hand: one request over FastCGI, uwsgi, SCGI or HTTP, and its response."""
+"""Speaks as a web server in front: one request over FastCGI, uwsgi, SCGI or HTTP, and its response."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests' interpreter is, and with it that of the servers that they start."""
+"""The tests' interpreter, which is also that of the servers that they start."""
 
 from __future__ import annotations
 

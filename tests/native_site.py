@@ -82,7 +82,7 @@ class Board:
 
 
 class Fifo:
-    """What the pages ``block`` and ``hold`` wait at."""
+    """The gates at which the pages ``block`` and ``hold`` wait."""
 
     def __init__(self, folder: Path) -> None:
         self.path = str(folder / "fifo")

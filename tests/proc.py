@@ -1,4 +1,4 @@
-"""What the kernel says of a process: memory, processor time, open files. For tests that bound what a server uses."""
+"""Reads the kernel's view of a process: memory, processor time, open files. For tests of what a server uses."""
 
 from __future__ import annotations
 

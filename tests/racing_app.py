@@ -23,7 +23,7 @@ STRANGERS = 4
 STEPS = 200
 
 sys.setswitchinterval(1e-6)
-# What belongs to requests refers to each other; here the collector comes across it at work.
+# Objects of a request refer to each other; here the garbage collector finds them while they are used.
 gc.set_threshold(100)
 
 work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()

@@ -276,7 +276,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def title(pid: int) -> str:
-    """What ``ps`` shows of a process; empty where it has ended."""
+    """Returns the title that ``ps`` shows of a process; empty if it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
     except OSError:
@@ -307,7 +307,7 @@ def start(
     env: Mapping[str, str] | None = None,
     cwd: str | os.PathLike[str] | None = None,
 ) -> Running:
-    """What ``serve`` does, without its tear-down: the caller must call :meth:`Running.finish`."""
+    """Starts a server as ``serve`` does, without its tear-down: the caller must call :meth:`Running.finish`."""
     command, started = _command(target, args)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("KIRSCH_")}
     # A crash in native code then leaves the Python stack in the log.

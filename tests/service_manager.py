@@ -1,4 +1,4 @@
-"""What systemd does for a service, where a test needs it: hear its notifications, and open its sockets for it."""
+"""Acts as systemd does for a service: receives its notifications, and opens its sockets."""
 
 from __future__ import annotations
 

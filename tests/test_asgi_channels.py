@@ -1,4 +1,4 @@
-"""What an ASGI application receives and sends with, and how its requests share the loop with all else in it."""
+"""The ``receive`` and ``send`` of an ASGI application, and how its requests share the loop with other tasks."""
 
 from __future__ import annotations
 

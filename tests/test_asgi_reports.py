@@ -1,4 +1,4 @@
-"""What was reported of other ASGI servers, and what applications send that is wrong: each is one case here."""
+"""Defects reported of other ASGI servers, and wrong messages of applications: each is one case here."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def later(site: Running) -> None:
             assert said == (["RuntimeError", "http.disconnect"] if number else [])
 
 
-# What was reported, and where.
+# The defects, and where they were reported.
 REPORTS: dict[str, Callable[[Running], None]] = {
     "uvicorn #2976, #1902: asgi dict, state and headers shared between requests": dictionaries,
     "granian: client port as str; uvicorn: undecodable path answered with 500": types,

@@ -93,7 +93,7 @@ def test_requests_cancelled_at_random_moments_leave_nothing_behind(serve: Serve)
     wait_until(is_quiet, f"the tasks and coroutines of before, {calm}", timeout=12)
     after = quiet[-1]
     print(f"{after[0] - calm[0]} requests: before {calm}, after {after} (tasks, all tasks, coroutines, KiB)")
-    # What is left of a request that leaks is a kilobyte at least; 20 MiB are the allocator's.
+    # A request that leaks leaves a kilobyte at least; 20 MiB are the allocator's.
     assert after[4] - calm[4] < 20_000 + 0.1 * REQUESTS, (calm, after)
     for text in ("never awaited", "never retrieved", "was destroyed but it is pending", "panicked"):
         assert text not in site.stderr

@@ -115,7 +115,7 @@ def test_request_finds_nothing_that_another_has_left_with_its_task(serve: Serve)
             for _ in range(6):
                 found = asker.ask("show")["result"]
                 names.add(found.pop("name"))
-                # Those that asyncio itself has.
+                # asyncio itself has weak references.
                 assert found.pop("weak references") <= 1, mark
                 assert found == clean, mark
         assert len(names) == 6 * len(MARKS)

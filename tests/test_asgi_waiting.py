@@ -1,4 +1,4 @@
-"""What ``receive`` and ``send`` wait for: a future of the server's own, which wakes its Task where the loop waits."""
+"""The server's own future, which ``receive`` and ``send`` wait for, and which wakes its Task where the loop waits."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ class Blocked:
         return self.process.wait(TERM_SECONDS)
 
     def rest(self, fd: int) -> bytes:
-        """What is written to ``fd`` until all processes have closed it."""
+        """Returns all that is written to ``fd`` until every process has closed it."""
         parts = []
         while data := os.read(fd, 65536):
             parts.append(data)

@@ -45,7 +45,7 @@ def test_application_speaks_to_its_client_by_itself(serve: Serve, driver: tuple[
     site = serve_app(serve, *driver, "--access-logfile", "-")
     request = build_request("GET", "/hello")
     with opened(site, path) as peer:
-        # What looks like a request is none.
+        # Bytes that look like a request are not read as one.
         for data in (b"one", request, b"\x00" * 200_000):
             peer.send(data)
             assert peer.read_exactly(len(data)) == data
@@ -115,7 +115,7 @@ def test_connection_is_not_taken_over_twice_nor_in_the_middle(serve: Serve) -> N
     with opened(site, "/accepts-after") as peer:
         assert peer.read_until_closed() == b"False"
     site.wait_for("refused: the request is answered already")
-    # What was sent before the handshake was answered could be read by two: the request is an ordinary one.
+    # Two readers could read bytes sent before the answer to the handshake: the request is an ordinary one.
     with ask(site, "/early", frame(1, b"early")) as peer:
         response = peer.read_response("GET")
     assert response.body.startswith(

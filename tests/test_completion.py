@@ -135,7 +135,7 @@ def test_zsh_completes(line: str, completed: str, here: Path) -> None:
 
 
 def _wait_for(terminal: int, pattern: str) -> str:
-    """What the terminal shows where it fits ``pattern``: the group in it, or all."""
+    """Waits until the terminal shows ``pattern``, and returns its group, or all of it."""
     shown = b""
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until:

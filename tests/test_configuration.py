@@ -72,7 +72,7 @@ def run(*args: str, cwd: Path | None = None, env: Mapping[str, str] | None = Non
     )
 
 
-# What a file says
+# The content of a file
 
 
 def test_a_file_is_served_from(serve: Serve, write: Write) -> None:
@@ -276,7 +276,7 @@ def test_a_byte_order_mark_and_line_ends_of_windows_are_read(write: Write) -> No
     assert settings.origins["threads"] == "kirsch.toml:5"
 
 
-# What it cannot mean
+# Texts without a meaning
 
 
 @pytest.mark.parametrize(
@@ -454,7 +454,7 @@ def test_what_a_reload_changes_and_what_it_cannot(write: Write) -> None:
     assert (applied.workers, applied.pid_file, applied.keep_alive, applied.target) == (3, "x", 5.0, "b")
     assert applied.origins["pid_file"] == "kirsch.toml:3"
     assert [mount.path for mount in applied.mounts] == ["/y"]
-    # What could not be changed is reported again at the next reload.
+    # A setting that could not be changed is reported again at the next reload.
     assert changes(applied, again(applied)) == ((), ("pid_file",))
     # The same value in another spelling, or from elsewhere, is no change.
     assert changes(settings("keep-alive = 60\n"), settings("", "--keep-alive", "1m")) == ((), ())
@@ -467,7 +467,7 @@ def test_a_supervisor_does_not_come_and_go_with_a_reload(write: Write) -> None:
     assert changes(alone, again(alone)) == ((), ("workers",))
 
 
-# What it costs
+# The cost of reading it
 
 
 def test_a_start_without_a_file_imports_no_parser(write: Write) -> None:

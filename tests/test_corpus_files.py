@@ -42,7 +42,7 @@ def cases(kind: str) -> list[Path]:
 
 
 def said(case: Path) -> dict[str, Any]:
-    """What the JSON beside a case says.
+    """Returns the JSON beside a case.
 
     Raises AssertionError if a key stands twice, of which JSON readers keep only one.
     """

@@ -58,7 +58,7 @@ def app(environ, start_response):
 def say(text):
     os.write(2, f"{text}\\n".encode())
 
-# What does not end by itself; each is bounded, so that a deadline that never comes is seen as a wrong answer.
+# Pages that do not end by themselves; each is bounded, so that a missing deadline is seen as a wrong answer.
 
 def ends(seconds=20):
     return time.monotonic() + seconds
@@ -125,7 +125,7 @@ def stuck_in_c(environ, start_response):
     ctypes.CDLL(None).sleep(120)
     return respond(start_response)
 
-# What is blocked in C for some seconds: QUERY_STRING is how many milliseconds. In a thread, RequestTimeout is raised
+# Pages that are blocked in C: QUERY_STRING is the number of milliseconds. In a thread, RequestTimeout is raised
 # only when it has come back.
 
 def milliseconds(environ):
@@ -223,7 +223,7 @@ def assert_timed_out(response: Response) -> None:
     assert b"RequestTimeout" not in response.body, "what happened inside is not the peer's business"
 
 
-# What happens at the deadline
+# At the deadline
 
 
 @every_driver
@@ -315,7 +315,7 @@ def serve_blocked(timed: Callable[..., Running], driver: str, *args: str) -> Run
 
 
 def assert_blocked(site: Running, calls: int = 1) -> None:
-    """What was seen before this was seen while the call was blocked."""
+    """Asserts that the call is still blocked, so all earlier observations were made while it was."""
     assert site.stderr.count("came back") == calls - 1, "the call has come back before it was looked at"
 
 
@@ -342,7 +342,7 @@ def test_client_gets_504_while_the_call_is_blocked_in_c(timed: Callable[..., Run
         assert peer.read_until_closed() == b""
         assert_blocked(site)
         site.wait_for("^came back$", 60)
-    # What the call returned went nowhere, and its thread serves on.
+    # The response of the call was dropped, and its thread serves on.
     assert get(site, "/quick?again").body == b"again"
     site.wait_for_output("/quick")
     lines = [line for line in site.stdout.splitlines() if page in line]
@@ -627,7 +627,7 @@ def test_deadline_does_not_interrupt_the_server_itself(timed: Callable[..., Runn
     assert "panicked" not in site.stderr
 
 
-# What cannot be ended
+# Calls that cannot be ended
 
 
 @pytest.mark.slow

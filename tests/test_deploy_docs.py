@@ -1,4 +1,4 @@
-"""What docs/deploy shows is what works: its units, configurations and commands are taken from there and run.
+"""The pages of docs/deploy work: their units, configurations and commands are taken from there and run.
 
 Paths and ports are replaced by a test's own, and nothing else. What needs a running systemd, Docker or Kubernetes is
 checked as far as its files go, and its command for Kirsch is run as that would run it. The file is long because all
@@ -170,7 +170,7 @@ def get(
 
 # --- All pages -------------------------------------------------------------------------------------------------------
 
-# What is written in the pages, by how it is tried. A block that is in none of these is not.
+# The blocks of each page by their language. Each is tried; a block of another language is not.
 TRIED = {
     "systemd.md": {"ini": 2, "sh": 4, "": 1},
     "nginx.md": {"nginx": 1, "sh": 2, "python": 2},
@@ -795,6 +795,6 @@ def test_the_metrics_port_answers(manifest: dict[str, Any], shop: Path, launch: 
     read = set(re.findall(r"kirsch_\w+", rule["seriesQuery"] + rule["metricsQuery"]))
     assert len(read) >= 3
     assert read <= exported
-    # What the autoscaler asks for is what the rule makes of them; the page names no other metric.
+    # The autoscaler reads the metric that the rule makes of them; the page names no other metric.
     named = {name for page in PAGES for name in re.findall(r"\bkirsch_[a-z_]+", (DOCS / page).read_text())}
     assert named <= exported | {rule["name"]["as"], "kirsch_web"}

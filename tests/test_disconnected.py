@@ -182,7 +182,7 @@ def test_an_iterable_is_closed_when_its_client_leaves(serve: Serve, driver: str,
 def test_the_end_waits_for_a_call_whose_client_has_left(
     serve: Serve, driver: str, farewell: str, tmp_path: Path
 ) -> None:
-    """What it does may matter to others than its client."""
+    """The work of a request may matter to others than its client, so it is not interrupted."""
     site = serve_waiting(serve, *flags(driver))
     gate = tmp_path / "gate"
     peer = ask(site, f"/wait?{gate}")

@@ -1,4 +1,4 @@
-"""What each distribution of this repository holds, and what the command ``kirsch`` is without the others."""
+"""The content of each distribution of this repository, and the command ``kirsch`` without the others."""
 
 from __future__ import annotations
 

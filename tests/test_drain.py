@@ -34,7 +34,7 @@ def test_draining_server_serves_on_and_sends_connection_close(driver: str) -> No
                 return response.header("Connection") == "close" and new.read_until_closed() == b""
 
         wait_until(is_told_to_go, "it drains")
-        # Those that are idle stay until they ask.
+        # Idle connections stay until their next request.
         for peer in (idle, other):
             peer.send(HELLO)
             assert peer.read_response().header("Connection") == "close"

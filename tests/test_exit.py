@@ -1,4 +1,4 @@
-"""What an application leaves behind does not delay the exit; and applications that learn of the stop end at once."""
+"""An application's leftovers do not delay the exit; and applications that learn of the stop end at once."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ LEAVES = """
             text = "ends"
         elif scope["path"] == "/sse":
             await send({"type": "http.response.body", "body": b"begins", "more_body": True})
-            # What sse-starlette does.
+            # As sse-starlette does.
             server = signal.getsignal(signal.SIGTERM).__self__
             while not server.should_exit:
                 await asyncio.sleep(0.01)

@@ -110,7 +110,7 @@ def sockets(peers: list[Peer]) -> list[socket.socket]:
 
 UPLOAD = build_request("POST", "/", headers={"Content-Length": "20000"}) + bytes(20_000)
 
-# What clients send on a WebSocket, and how many bytes of it the server may receive during one request. A round of the
+# Frames that clients send on a WebSocket, and the bytes that the server may receive during one request. A round of the
 # engine receives up to 12 MiB of what costs no more than its bytes, and a request waits for two rounds at most. Of
 # frames with little in them a round receives a thirtieth.
 FLOODS = {

@@ -1,4 +1,4 @@
-"""What a free-threaded interpreter changes for those who serve, and what several threads at once do to a server."""
+"""The differences of a free-threaded interpreter for users, and a server that several threads use at once."""
 
 from __future__ import annotations
 

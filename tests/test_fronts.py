@@ -1,4 +1,4 @@
-"""What a client sees of the application is the same over every protocol and behind every web server."""
+"""A client gets the same answers over every protocol and behind every web server."""
 
 from __future__ import annotations
 

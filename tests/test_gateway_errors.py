@@ -1,4 +1,4 @@
-"""What a WSGI application writes to ``wsgi.errors`` goes to the log, and over FastCGI also to the web server."""
+"""``wsgi.errors`` of a WSGI application goes to the log, and over FastCGI also to the web server."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Served:
         return FastCgi(self.path)
 
     def errors(self, target: str) -> bytes:
-        """What the web server gets as STDERR of a request whose response is whole."""
+        """Returns the STDERR that the web server gets for a request with a complete response."""
         with self.connect() as connection:
             connection.send(request(1, variables(target=target)))
             response, errors, status = connection.response()

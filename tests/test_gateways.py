@@ -118,7 +118,7 @@ def test_variables_become_the_environ(gateway: Gateway) -> None:
 
 
 def test_requests_of_a_kept_connection_have_environs_of_their_own(gateway: Gateway) -> None:
-    """What variables share with those of the request before makes no difference."""
+    """Variables that a request shares with the request before it make no difference."""
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     rng = random.Random(seed)
@@ -498,7 +498,7 @@ def test_stop_answers_what_has_begun(gateway: Gateway) -> None:
 
 
 def test_reload_loses_no_request_of_connections_that_nginx_keeps(gateway: Gateway) -> None:
-    """nginx is told with the last response of a connection that there is no further one."""
+    """The last response of a connection says to nginx that there is no further one."""
     stop = threading.Event()
     asked = [0] * 4
     lost: list[Exception] = []

@@ -126,7 +126,7 @@ def test_health_is_answered_while_no_thread_polls_the_engine(driver: str, page: 
         assert (board["requests"], board["health_checks"] >= 2) == (2, True)
         fifo.let_go()
         assert stuck.read_response().body == b"waited in C"
-        # What came meanwhile is served, each once and in its connection.
+        # Requests that arrived meanwhile are served, each once and in its connection.
         assert known.read_response().body == b"Hello"
         for number, peer in enumerate(others):
             assert peer.read_response().body == f"0&{number}".encode()

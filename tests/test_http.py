@@ -539,7 +539,7 @@ def test_a_client_that_leaves_early_is_no_trouble(site: Running, sent: bytes, en
     assert "Traceback" not in site.stderr[log:]
 
 
-# What the server says of its own
+# Responses of the server itself
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What an idle keep-alive connection costs: at most 1 KiB of the server's memory, beyond what the kernel keeps."""
+"""An idle keep-alive connection takes at most 1 KiB of the server's memory, beyond that of the kernel."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_ten_thousand_idle_connections(serve: Serve, write_app: Callable[[str], 
 
 def bytes_of_idle_connection(site: Running) -> float:
     with contextlib.ExitStack() as stack:
-        # What the first requests need once, and the most that a few connections at a time ever do.
+        # The first requests allocate once, up to the most that a few connections at a time need.
         for sock in open_and_ask(site, WARM_UP, 20):
             sock.close()
         before = settled(lambda: rss(site.server_pid), tolerance=64 << 10)

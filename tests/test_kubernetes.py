@@ -37,7 +37,7 @@ KUBERNETES = ("1.30", "1.37")
 
 
 def judged(documents: Sequence[dict[str, Any]], version: str) -> list[str]:
-    """What Kubernetes' schemas of ``version`` complain of, with unknown fields as errors."""
+    """Returns the errors that Kubernetes' schemas of ``version`` find; unknown fields are errors."""
     validator = pytest.importorskip("kubernetes_validate", reason="tests/requirements.txt names kubernetes-validate")
     found = []
     for each in documents:
@@ -79,7 +79,7 @@ def test_kubernetes_takes_the_hook_of_the_page(manifest: dict[str, Any], version
     ],
 )
 def test_kubernetes_refuses_a_wrong_manifest(right: str, wrong: str, complaint: str, version: str) -> None:
-    """What the schemas are worth: each of these mistakes is found."""
+    """The schemas find each of these mistakes."""
     yaml = pytest.importorskip("yaml")
     text = block("kubernetes.md", "yaml", "shop.yaml")
     assert right in text

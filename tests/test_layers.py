@@ -206,7 +206,7 @@ def test_a_public_name_loads_the_server_and_no_leaf() -> None:
     loaded = _loaded("import kirsch; kirsch.Server")
     assert "kirsch.server" in loaded
     assert "kirsch.commands.cli" not in loaded
-    # What a program gives is checked by the schema; neither command line nor environment nor file is looked at.
+    # The schema checks the settings of a program; neither command line nor environment nor file is read.
     config = {name for name in loaded if name.startswith("kirsch.config.")}
     assert config == {
         f"kirsch.config.{name}" for name in ("driver_names", "kinds", "native", "schema", "setting", "values")

@@ -647,7 +647,7 @@ def test_stalled_uploads_share_a_bound_of_memory(serve: Serve, write_app: Callab
             peer.send(b"x" if index % 2 else b"x\r\n0\r\n\r\n")
             assert peer.read_response().body == b"%d bytes" % length
     wait_until(lambda: files_without_name(site.server_pid) == 0, "the files are gone")
-    # What they had is free again.
+    # Their disk space is free again.
     with connect(site) as peer:
         peer.send(build_request("POST", "/", headers={"Content-Length": str(length)}) + b"x" * (length - 1))
         assert_serves(site)
@@ -677,7 +677,7 @@ def test_a_full_disc_is_answered_507(
             response = peer.read_response()
             assert (response.status, response.header("Connection")) == (507, "close")
         site.wait_for("could not be kept in a temporary file in .+: No space left on device .*TMPDIR")
-        # What it had taken is given back.
+        # Its disk space is free again.
         fits = exchange(site.host, site.port, build_request("POST", "/", body=b"x" * 400_000))
         assert fits.body == b"400000 bytes"
 

@@ -279,7 +279,7 @@ def test_machine_that_vanishes_costs_no_get_and_comes_back(program: str, tmp_pat
     assert len(failed) <= 2 * CLIENTS
 
 
-# What makes the load balancer send a POST again, for the test to show that it would notice.
+# Settings with which the load balancer sends a POST again, to show that the test would notice.
 CARELESS = {
     "haproxy": {"    http-request disable-l7-retry unless { method GET HEAD OPTIONS PUT DELETE TRACE }\n": ""},
     "nginx": {"proxy_next_upstream error timeout;": "proxy_next_upstream error timeout non_idempotent;"},

@@ -28,7 +28,7 @@ SAMPLE = (
     "errors-class_that_raises", "errors-str_of_error_raises", "start_response-write_text", "iterables-none",
     "iterables-fails_after_first", "environ-cleared", "environ-kept_and_used",
 )  # fmt: skip
-"""What `make test` tries: harmless ones, that share a server."""
+"""The behaviours that `make test` tries: harmless ones, which share a server."""
 
 
 def todays_drivers() -> list[str]:

@@ -206,7 +206,7 @@ def test_unknown_paths_and_head_requests_are_answered(family: Family) -> None:
 
 
 class Outside(HTMLParser):
-    """What a page would load from elsewhere."""
+    """References of a page to other sites."""
 
     def __init__(self) -> None:
         super().__init__()

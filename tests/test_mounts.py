@@ -130,7 +130,7 @@ BY_HOST = combine(
         ("a.eu.example.org", "/", "*.eu.example.org"),
         ("notexample.org", "/", "front"),
         ("api.example.org", "/v1/x", "api.example.org/v1"),
-        # What its own host has nothing for, a star may have, and then any host.
+        # If its own host has no mount for a path, a host with a star may have one, and then any host.
         ("api.example.org", "/v2", "*.example.org"),
         # A host outweighs a path.
         ("example.org", "/shared", "example.org"),
@@ -266,7 +266,7 @@ def test_a_mount_may_come_with_a_reload(serve: Serve, folder: Path) -> None:
     configure(folder, '[[mount]]\npath = "/api"\napp = "named:api"\n')
     running.process.send_signal(signal.SIGHUP)
     wait_until(lambda: get(running, "/api") == (200, '["api", "/api", ""]'), "the mount is served")
-    # Until it is gone, the old worker may answer too.
+    # The old worker may answer too until it has ended.
     running.wait_for_workers(1, without=old)
     assert get(running, "/shop") == (200, '["front", "", "/shop"]')
 

@@ -154,7 +154,7 @@ def test_twenty_reloads(
 
 @pytest.mark.slow
 def test_reloads_with_sockets_for_each_worker(under_load: Callable[..., tuple[Running, list[Client]]]) -> None:
-    """What has queued for a worker's own socket waits for its successor there."""
+    """Connections in the queue of a worker's own socket wait there for its successor."""
     site, _clients = under_load("-w3", "--reuse-port")
     for number in [signal.SIGHUP, signal.SIGUSR2] * 4:
         seen = len(site.stderr)

@@ -1,4 +1,4 @@
-"""Workers are who they were told to be, from before the application is imported; their supervisor stays who it was."""
+"""Workers have the configured user before the application is imported; their supervisor keeps its own."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def test_workers_cannot_regain_root(serve: Serve, public_app: Callable[[str], st
         os.kill(server.pid, number)
         server.wait_for(f"{name}: done", after=before)
         assert who(server.url)["uids"] == [uid] * 3
-    # What titles are made with belongs to root after a change of user; they are right nevertheless.
+    # The memory of titles belongs to root after a change of user; titles are right nevertheless.
     children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
     titles = [Path(f"/proc/{child}/cmdline").read_bytes().rstrip(b"\0").decode() for child in children]
     assert [title for title in titles if title and not title.startswith("kirsch: ")] == []  # one that ends has none

@@ -1,4 +1,4 @@
-"""What the error log tells of requests that the server refuses by itself."""
+"""Reports in the error log of requests that the server refuses by itself."""
 
 from __future__ import annotations
 

@@ -418,7 +418,7 @@ def test_reload_flag_reloads_changed_code(start: Callable[..., Running], code: C
     assert site.page().startswith("version")
 
 
-# What is to be done next, as a function
+# The next step, as a function
 
 
 def workers_of(*members: str) -> list[Worker]:

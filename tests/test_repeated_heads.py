@@ -1,4 +1,4 @@
-"""What the server keeps of a connection's heads, to read the next one faster, never shows in another request.
+"""Heads that the server keeps of a connection, to read the next one faster, never show in another request.
 
 A web server in front sends the requests of many clients on one connection, and some are answered without the
 application: files, health checks. The application must be given the fields of its own request all the same.

@@ -1,4 +1,4 @@
-"""What ``serve`` calls a misbehaving server, shown with small servers that misbehave."""
+"""The fixture ``serve`` finds misbehaving servers, shown with small servers that misbehave."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def claim(board: Scoreboard, **values: int) -> Slot:
 
 
 def count(slot: Slot, **values: int) -> None:
-    """What the engine does, with relaxed stores of whole words."""
+    """Writes values as the engine does, with relaxed stores of whole words."""
     words = slot.native.cast("Q")
     for name, value in values.items():
         words[FIELDS.index(name)] = value

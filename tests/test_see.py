@@ -1,4 +1,4 @@
-"""What can be seen of a server while it works: ``statistics()``, and the dump at a signal."""
+"""The state of a running server: ``statistics()``, and the dump at a signal."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_statistics_count_what_went_wrong(tmp_path: Path) -> None:
 
 
 def dump(site: Running, *expected: str) -> str:
-    """What the server says at the signal, as soon as it has a match of each of ``expected``."""
+    """Returns the dump of the server at the signal, as soon as each of ``expected`` matches it."""
     log = len(site.stderr)
     site.process.send_signal(DUMP)
     for pattern in expected:

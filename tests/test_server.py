@@ -219,7 +219,7 @@ def test_stop_answers_a_request_that_has_arrived_on_an_idle_connection() -> None
         with socket.create_connection(tcp(server), 10) as waiting:
             waiting.sendall(b"GET /waits HTTP/1.1\r\nHost: a\r\n\r\n")
             assert entered.wait(10)
-            # The only thread is in a call, so this is unread when the server is told to stop.
+            # The only thread is in a call, so this is unread when the server begins to stop.
             idle.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
             server.begin_stop(10, 0.0)
             go_on.set()

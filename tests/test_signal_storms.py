@@ -62,7 +62,7 @@ def thread_kill(pid: int, number: int) -> None:
 
 
 def field(pid: int, name: str) -> str:
-    """What /proc/PID/status says of the main thread; empty where it has ended."""
+    """Returns /proc/PID/status of the main thread; empty if it has ended."""
     try:
         with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as status:
             return next(line.split()[1] for line in status if line.startswith(f"{name}:"))

@@ -1,4 +1,4 @@
-"""What can be called with environ and start_response, and what certainly cannot: no false alarm."""
+"""Objects that can be called with environ and start_response, and others that certainly cannot: no false alarm."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ class AsgiClass:
 
 
 class AsgiInSlot:
-    """What is called is the object's own, as with Sentry's middleware."""
+    """The method that is called is the object's own, as with Sentry's middleware."""
 
     __slots__ = ("__call__",)
 
@@ -189,7 +189,7 @@ class AsgiInSlot:
 
 
 class AwaitableClass:
-    """What is awaited is an object of the class."""
+    """The object that is awaited is of this class."""
 
     def __init__(self, a: Any, b: Any, c: Any) -> None: ...
 
@@ -234,7 +234,7 @@ def old_coroutine(scope: Any, receive: Any, send: Any) -> Any:
 
 
 class MadeElsewhere:
-    """What it returns may be anything."""
+    """The result may be of any type."""
 
     def __new__(cls, scope: Any, receive: Any, send: Any) -> Any: ...
 

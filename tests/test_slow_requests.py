@@ -29,7 +29,7 @@ ALONE = "--workers=0"
 
 
 def warnings(site: Running) -> list[str]:
-    """What was told as slow, with the lines that follow each."""
+    """Returns the reports of slow requests, each with the lines that follow it."""
     entries = re.split(r"^(?=\[\d{4}-)", site.stderr, flags=re.MULTILINE)
     return [entry for entry in entries if "takes longer than" in entry]
 

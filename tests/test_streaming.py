@@ -224,7 +224,7 @@ def test_read_raises_when_the_body_breaks_off(serve: Serve, driver: str, framing
         peer.abort()
     site.wait_for(r"^read raised \w+, OSError: True$")
     if ending != "is reset":
-        # Who catches it may answer as they like, and nothing else can follow on this connection.
+        # An application that catches the error may answer, and nothing else can follow on this connection.
         response = peer.read_response()
         assert (response.status, response.body) == (400, b"half a body")
         assert response.header("Connection") == "close"

@@ -132,7 +132,7 @@ def test_every_option_of_another_server_is_known(server: str) -> None:
     assert len(options) > 20
     unknown = [flag for flag in options if not compat.equivalent(server, flag)]
     assert unknown == []
-    # What is said to be the same is a flag here; what is a flag here is not said to be another one.
+    # A flag that is called the same exists here; a flag that exists here has no other name suggested.
     for flag in options:
         same = compat.equivalent(server, flag).startswith("=")
         assert not same or flag in OURS or flag in ("--version", "--no-factory", "--no-reload", "-v"), flag
@@ -145,7 +145,7 @@ UNDERSTOOD = {"--version", "-v", "--host", "--port"}
 @pytest.mark.parametrize("server", PEERS)
 @pytest.mark.slow
 def test_every_option_of_another_server_is_answered_on_the_command_line(server: str) -> None:
-    """Those that are no flags here: with what is known of them, and never with a guess at a misspelling."""
+    """Options that are no flags here are answered with a known counterpart, never with a guess at a misspelling."""
     for flag in " ".join(PEERS[server]).split():
         if flag not in OURS and flag not in UNDERSTOOD:
             with pytest.raises(UsageError) as refused:

@@ -245,7 +245,7 @@ def test_a_slow_reader_holds_no_thread(serve: Serve, page: str) -> None:
     close_all(both)
 
 
-# What belongs to a thread
+# State of a thread
 
 
 @every_concurrent_driver

@@ -122,7 +122,7 @@ class Terminal:
         after = termios.tcgetattr(self._fd)
         assert after[3] == self._before[3], "it left the terminal without echo or lines"
         assert after[6] == self._before[6]
-        # What it wrote last may not have been read yet.
+        # Its last output may not have been read yet.
         left = lambda: self.output.rstrip().endswith("\x1b[?1049l") or "\x1b[?1049h" not in self.output  # noqa: E731
         wait_until(left, "it has left the other screen")
         return status

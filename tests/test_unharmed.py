@@ -1,4 +1,4 @@
-"""What goes wrong with one request harms no other: each of these runs among clients with whom nothing is wrong, all of
+"""A failing request harms no other: each of these runs among clients that are unaffected, all of
 whose answers are looked at."""
 
 from __future__ import annotations

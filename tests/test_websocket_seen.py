@@ -1,4 +1,4 @@
-"""What operators see of WebSockets: metrics, ``kirsch top``, the access log."""
+"""WebSockets as operators see them: metrics, ``kirsch top``, the access log."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_connection_ends_with_a_handshake_that_breaks_a_rule(serve: Serve, drive
                 assert (answer.status, answer.header("connection")) == (status, "close")
                 assert answer.header("sec-websocket-version") == ("13" if status == 400 else None)
                 assert peer.read_until_closed() == b"", "nothing behind it is read as a request"
-    # What asks for no WebSocket is an ordinary request, whatever else it says of one.
+    # A request that asks for no WebSocket is an ordinary one, whatever other fields of a handshake it has.
     with Peer.connect(site.host, site.port, timeout=20) as peer:
         for ordinary in ({"Upgrade": "h2c"}, {"Connection": "keep-alive"}) * 2:
             peer.send(build_request("GET", "/", headers=HANDSHAKE | ordinary))
@@ -417,7 +417,7 @@ def test_room_passes_messages_on(serve: Serve) -> None:
     site = serve("room:app", cwd=Path(__file__).parent.parent / "examples")
     assert "<title>Room</title>" in site.page()
     with connect(site, "/") as one, connect(site, "/") as other:
-        # Who has its own message back is in the room. The handshake comes before that.
+        # A client that receives its own message is in the room. The handshake comes before that.
         for client, text in ((one, "one"), (other, "other"), (one, "hello, room")):
             client.send(text)
             while client.recv(timeout=20) != text:

@@ -1,4 +1,4 @@
-"""What ends a worker: requests, lifetime, memory, inactivity, a deadlock; and how many workers a load calls for."""
+"""Limits that end a worker: requests, lifetime, memory, inactivity, a deadlock; and workers by the load."""
 
 from __future__ import annotations
 

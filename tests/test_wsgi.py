@@ -140,7 +140,7 @@ def test_a_request_without_a_body_has_an_input_at_its_end(site: Running) -> None
         response = get_json(site, f"/read?{style}")
         assert response == wsgi_app.digest(reading(io.BytesIO())), style
     get(site, "/hello")
-    # What a wrapper around the input says when it is let go of ("Exception ignored in …").
+    # No message of a wrapper around the input when it is freed ("Exception ignored in …").
     assert site.stderr[log:] == ""
 
 
@@ -182,7 +182,7 @@ def test_a_body_in_a_file_leaves_no_descriptor(site: Running) -> None:
 
 
 def test_a_body_in_a_file_leaves_no_warning(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the server opened it closes: ``python -X dev`` must not blame the application."""
+    """The server closes the files that it opened: ``python -X dev`` must not blame the application."""
     monkeypatch.setenv("PYTHONPATH", os.path.dirname(os.path.abspath(__file__)), prepend=os.pathsep)
     site = serve("wsgi_app:app", env={"PYTHONWARNINGS": "always::ResourceWarning"})
     for target in ("/hello", "/read?readline"):
@@ -376,7 +376,7 @@ def test_each_request_has_an_environ_of_its_own(site: Running) -> None:
 
 
 def test_a_repeated_block_with_another_request_line(site: Running) -> None:
-    """What may be kept of one request for the next is its fields, not its first line."""
+    """The server may keep the fields of one request for the next, but not its first line."""
     print("seed", SEED)
     order = random.Random(SEED)
     fields = {"Accept": "*/*", "User-Agent": "the same"}
@@ -440,7 +440,7 @@ def test_environ_of_a_kept_connection_is_that_of_a_new_one_when_some_fields_chan
 
 
 def test_nothing_of_one_visitor_reaches_another(site: Running) -> None:
-    """Many connections, interleaved, with lines that are alike but for their ends."""
+    """Many connections, interleaved, with lines that differ only in their ends."""
     peers = [connect(site) for _ in range(20)]
     try:
         for turn in range(5):

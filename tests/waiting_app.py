@@ -95,7 +95,7 @@ class Body:
         say(f"closed {self.name}")
 
 
-# Who and what
+# The client and its request
 
 
 @page

@@ -35,7 +35,7 @@ kept: dict[str, Any] = {}
 
 def app(environ: Environ, start_response: StartResponse) -> Any:
     path = environ["PATH_INFO"]
-    # What a path becomes is asked below these two, and of the target that has none.
+    # Tests of how a path is decoded use paths below these two, and a target without a path.
     name = "/vandal" if path.startswith("/vandal") else "/environ" if path.startswith("/environ") or not path else path
     return pages[name](environ, start_response)
 
@@ -107,7 +107,7 @@ def _readinto(body: Any) -> list[bytes]:
 
 
 def digest(pieces: list[bytes]) -> Any:
-    """What was read, short enough to compare: the pieces themselves, or their number, lengths and hash."""
+    """Returns the pieces that were read, or if they are long their number, lengths and hash."""
     if sum(map(len, pieces)) < 1000:
         return [piece.decode("latin-1") for piece in pieces]
     lengths = hashlib.sha256(repr([len(piece) for piece in pieces]).encode()).hexdigest()

@@ -61,7 +61,7 @@ SCENARIOS: dict[str, tuple[str, list[str]]] = {
 }
 
 INTERFACES = {"asgi": "asgi", "asgi-chrome": "asgi", "asgi-post8k": "asgi", "ws": "ws", "ws-16k": "ws"}
-"""What a scenario needs of a server; WSGI where it is not said."""
+"""The interface that a scenario needs; WSGI if it is not listed."""
 
 FLOOR_BODY = {"large": 100_000, "stream": 100_000}
 """Bytes of body that the floor sends where responses are large, so that it pays for the same copying."""
@@ -76,7 +76,7 @@ _PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 class YardstickError(Exception):
-    """What is wrong with the command line or missing on this machine, in one line."""
+    """A mistake in the command line, or a program that this machine lacks, in one line."""
 
 
 def peers(venv: str) -> dict[str, str]:
@@ -152,7 +152,7 @@ class Server:
     p99: list[float] = field(default_factory=list)
     rss_mib: float = 0.0
     errors: str = ""
-    """What wrk reported."""
+    """The report of wrk."""
 
     def start(self, app: str, processor: str) -> bool:
         """Whether it listens within ``_START_SECONDS``."""
@@ -311,7 +311,7 @@ def show(result: dict[str, Any], args: argparse.Namespace) -> None:
 
 
 def interface(peer: str) -> str:
-    """What a peer takes part in without --only, as in :data:`INTERFACES`."""
+    """Return the interface in which a peer takes part without --only, as in :data:`INTERFACES`."""
     return "asgi" if peer in ASGI_PEERS else "ws" if peer in WS_PEERS else "wsgi"
 
 

@@ -107,7 +107,7 @@ async def ws_echo(
 
 
 class EchoHandler:
-    """What sends each message back, as a WSGI application's handler."""
+    """A handler of a WSGI application that sends each message back."""
 
     def message(self, websocket: Any, data: str | bytes) -> None:
         websocket.send(data)

@@ -132,7 +132,7 @@ class Wire:
 
 
 class Transport(testclient._TestClientTransport):  # type: ignore[misc]
-    """What TestClient sends its requests with."""
+    """The transport with which TestClient sends its requests."""
 
     wire: Wire | None = None
     # A server of a TestClient that is not in a ``with`` statement is kept until another one in this thread sends a

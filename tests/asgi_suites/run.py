@@ -26,7 +26,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 EXPECTED = HERE / "expected.txt"
-# What pytest is given: the tests, without those of speed, and of services that are not installed.
+# The arguments of pytest: the tests, except those of speed, and of services that are not installed.
 SUITES = {
     "starlette": ["tests"],
     "fastapi": [
@@ -89,7 +89,7 @@ def write_expected(suite: str) -> None:
 
 
 def compare(suite: str, found: dict[str, str]) -> list[str]:
-    """What is not as expected.txt has it, a line for each test."""
+    """Returns the differences from expected.txt, a line for each test."""
     expected = {name: reason for name, reason in read_expected().items() if name.startswith(f"{suite}::")}
     failing = {name for name, outcome in found.items() if outcome == "failed"} - AS_ROOT
     lines = [f"{name}: fails" for name in sorted(failing - expected.keys())]

@@ -43,7 +43,7 @@ _TRIGGER_BYTES = 1 << 20
 
 @dataclass
 class Outcome:
-    """What came of one behaviour. ``wrong`` are sentences on what a server must not do; the rest is measured."""
+    """The outcome of one behaviour. ``wrong`` are sentences on what a server must not do; the rest is measured."""
 
     name: str
     group: str
@@ -62,7 +62,7 @@ class Outcome:
     """The exit status after SIGTERM, -9 after a signal 9; None where the server was not stopped behind this one."""
 
     left: list[str] = field(default_factory=list)
-    """What was still there after the stop."""
+    """The processes and files that were still there after the stop."""
 
     wrong: list[str] = field(default_factory=list)
     log: str = ""

@@ -1,4 +1,4 @@
-"""What a behaviour is, and the tables that behaviours register themselves in. Imported by the served application."""
+"""Behaviours of applications, and the tables in which they register themselves. Imported by the served application."""
 
 from __future__ import annotations
 
@@ -55,4 +55,4 @@ class Table(dict[str, Behaviour]):
 
 
 DEEDS = Table()
-"""What any call can do, whatever its interface: functions without arguments."""
+"""Behaviours of any call, whatever its interface: functions without arguments."""

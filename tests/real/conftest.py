@@ -1,4 +1,4 @@
-"""What the tests with real applications and real clients share."""
+"""Fixtures that the tests with real applications and real clients share."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def test_fastapi_dependencies_are_cleaned_up_once_also_after_an_error(serve: Ser
     site = serve("fastapi_shop:app", cwd=HERE)
 
     def log(requests_made: int) -> list[str]:
-        """What has happened, once the dependencies of all requests are closed: FastAPI does it behind the response."""
+        """Returns the log once the dependencies of all requests are closed: FastAPI closes them after the response."""
         wait_until(
             lambda: browser.get(f"{site.url}/log", timeout=PATIENCE).json().count("closed") == requests_made,
             f"the dependencies of {requests_made} requests are closed",

@@ -159,7 +159,7 @@ def test_head(curl: Curl, site: Running) -> None:
     assert transfer.output.startswith("HTTP/1.1 200 OK\r\n")
     fields, _, rest = transfer.output.partition("\r\n\r\n")
     assert "Content-Type: application/json" in fields
-    # What follows the HEAD's fields is the next answer and nothing else.
+    # The next answer, and nothing else, follows the fields of HEAD.
     assert json.loads(rest)["path"] == "/get"
 
 

@@ -259,7 +259,7 @@ def test_request_details_reach_django(serve_site: Callable[..., Running], browse
 def test_workers_that_are_forked_from_a_zygote_share_its_memory(
     serve_site: Callable[..., Running], browser: requests.Session
 ) -> None:
-    """What four workers have to themselves, with and without --preload, after some pages."""
+    """Measures the private memory of four workers, with and without --preload, after some pages."""
     sums = {}
     for args in ((), ("--preload",)):
         site = serve_site("application", "--workers=4", *args)

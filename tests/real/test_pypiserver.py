@@ -133,7 +133,7 @@ def test_upload_then_install_with_pip(
 
 
 def test_part_of_a_package(index: Running, packages: Path, browser: requests.Session) -> None:
-    """What pip does to read a wheel's metadata without all of the wheel."""
+    """Reads a wheel's metadata without all of the wheel, as pip does."""
     name, content = wheel("1.0")
     (packages / name).write_bytes(content)
     url = f"{index.url}/packages/{name}"

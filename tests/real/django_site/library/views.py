@@ -21,7 +21,7 @@ def scan(request: HttpRequest, number: int) -> FileResponse:
 
 @csrf_exempt
 def echo(request: HttpRequest) -> JsonResponse:
-    """What arrived, as Django read it."""
+    """Answers with the request, as Django read it."""
     return JsonResponse(
         {
             "method": request.method,
