@@ -248,13 +248,16 @@ bench-query-plans: $(QUERY_VENV)/.stamps/test ## Measure queries of kirsch-query
 	bash $(QUERY)/tests/install_databases.sh
 	"$(abspath $(QUERY_VENV))/bin/python" $(QUERY)/bench/plans.py
 
-# kirsch-web is pure Python too, with an environment of its own. WEB_TREES random trees are compared with the rules.
+# kirsch-web and kirsch-cherrypy are pure Python too, with an environment of their own. WEB_TREES random trees are
+# compared with the rules.
 WEB := packages/kirsch-web
+WEB_CHERRYPY := packages/kirsch-cherrypy
 WEB_VENV ?= .venvs/web
 
 .PHONY: test-web
-test-web: $(WEB_VENV)/.stamps/test ## Run kirsch-web's tests; WEB_TREES=N compares N random trees, 1,000 else
+test-web: $(WEB_VENV)/.stamps/test ## Run the tests of kirsch-web and kirsch-cherrypy; WEB_TREES=N compares N random trees, 1,000 else
 	cd $(WEB) && "$(abspath $(WEB_VENV))/bin/python" -m pytest $(WEB_ARGS) $(PYTEST_RERUNS)
+	cd $(WEB_CHERRYPY) && "$(abspath $(WEB_VENV))/bin/python" -m pytest $(PYTEST_RERUNS)
 
 # About ten minutes of one processor; WEB_SEED=N repeats a run.
 .PHONY: test-web-trees
@@ -278,11 +281,11 @@ test-web-pypy: ## Run kirsch-web's tests on a PyPy >= 3.10, in .venvs/web-pypy
 	done; \
 	echo "Not tested: no PyPy >= 3.10 is on PATH. To get one: pyenv install pypy3.11"; exit 1
 
-$(WEB_VENV)/.stamps/test: $(WEB)/pyproject.toml
+$(WEB_VENV)/.stamps/test: $(WEB)/pyproject.toml $(WEB_CHERRYPY)/pyproject.toml
 	@[ -n "$(PYTHON)" ] || { echo "No CPython >= 3.10 with the module venv found: install one, or choose with PYTHON=."; exit 1; }
 	[ -x $(WEB_VENV)/bin/python ] || $(PYTHON) -m venv $(WEB_VENV)
 	$(WEB_VENV)/bin/python -m pip --quiet --disable-pip-version-check install 'pip>=25.1'
-	cd $(WEB) && "$(abspath $(WEB_VENV))/bin/python" -m pip --quiet --disable-pip-version-check install --group test --editable .
+	cd $(WEB) && "$(abspath $(WEB_VENV))/bin/python" -m pip --quiet --disable-pip-version-check install --group test --editable . --editable ../kirsch-cherrypy
 	@mkdir -p $(@D) && touch $@
 
 # CherryPy's own tests, from its distribution, against the layer that runs its programs; cherrypy_expected.txt beside the
@@ -290,14 +293,14 @@ $(WEB_VENV)/.stamps/test: $(WEB)/pyproject.toml
 WEB_CHERRYPY_VENV ?= .venvs/web-cherrypy
 
 .PHONY: test-web-cherrypy
-test-web-cherrypy: $(WEB_CHERRYPY_VENV)/.stamps/test ## Run CherryPy's own tests against kirsch_web.compat.cherrypy
-	$(RERUN) $(WEB_CHERRYPY_VENV)/bin/python $(WEB)/tests/cherrypy_suite.py $(CHERRYPY_ARGS)
+test-web-cherrypy: $(WEB_CHERRYPY_VENV)/.stamps/test ## Run CherryPy's own tests against kirsch-cherrypy
+	$(RERUN) $(WEB_CHERRYPY_VENV)/bin/python $(WEB_CHERRYPY)/tests/cherrypy_suite.py $(CHERRYPY_ARGS)
 
-$(WEB_CHERRYPY_VENV)/.stamps/test: $(WEB)/pyproject.toml
+$(WEB_CHERRYPY_VENV)/.stamps/test: $(WEB)/pyproject.toml $(WEB_CHERRYPY)/pyproject.toml
 	@[ -n "$(PYTHON)" ] || { echo "No CPython >= 3.10 with the module venv found: install one, or choose with PYTHON=."; exit 1; }
 	[ -x $(WEB_CHERRYPY_VENV)/bin/python ] || $(PYTHON) -m venv $(WEB_CHERRYPY_VENV)
 	$(WEB_CHERRYPY_VENV)/bin/python -m pip --quiet --disable-pip-version-check install 'pip>=25.1'
-	cd $(WEB) && "$(abspath $(WEB_CHERRYPY_VENV))/bin/python" -m pip --quiet --disable-pip-version-check install --group cherrypy --editable .
+	cd $(WEB_CHERRYPY) && "$(abspath $(WEB_CHERRYPY_VENV))/bin/python" -m pip --quiet --disable-pip-version-check install --group cherrypy --editable ../kirsch-web --editable .
 	@mkdir -p $(@D) && touch $@
 
 # The tests of Starlette and FastAPI, from their source distributions, with a server and a socket between TestClient and
@@ -374,6 +377,7 @@ check-python: $(STAMPS)/check
 	$(BIN)/mypy
 	MYPYPATH=packages/kirsch-query/tests $(BIN)/mypy packages/kirsch-query/tests/*.py
 	MYPYPATH=packages/kirsch-web/tests $(BIN)/mypy packages/kirsch-web/tests/*.py
+	MYPYPATH=packages/kirsch-cherrypy/tests $(BIN)/mypy packages/kirsch-cherrypy/tests/*.py
 
 .PHONY: check-module
 check-module: build $(STAMPS)/check
@@ -456,7 +460,8 @@ survey-frameworks: build ## Measure whole frameworks beside the bare server, wit
 	@bash packages/kirsch-query/tests/install_databases.sh
 	@[ -x .venvs/frameworks/bin/python ] || $(BIN)/python -m venv .venvs/frameworks
 	.venvs/frameworks/bin/python -m pip --quiet --disable-pip-version-check install --force-reinstall --no-deps \
-		$(WHEELS)/kirsch/*.whl $(WHEELS)/kirsch-bench/*.whl --editable packages/kirsch-web
+		$(WHEELS)/kirsch/*.whl $(WHEELS)/kirsch-bench/*.whl --editable packages/kirsch-web \
+		--editable packages/kirsch-cherrypy
 	.venvs/frameworks/bin/python -m pip --quiet --disable-pip-version-check install -r survey/frameworks/packages.txt
 	.venvs/frameworks/bin/python survey/frameworks/run.py --check
 	.venvs/frameworks/bin/python survey/frameworks/run.py --out target/survey/frameworks $(SURVEY_ARGS)
@@ -574,6 +579,9 @@ $(WHEELS)/kirsch-bench/.built: $(call sources,crates/wire crates/engine crates/l
 $(NATIVE:%=$(STAMPS)/%.$(PROFILE)): $(STAMPS)/%.$(PROFILE): $(WHEELS)/%/.built
 	$(PIP) install --force-reinstall --no-deps $(<D)/*.whl
 	@rm -f $(STAMPS)/$*.* && touch $@
+
+# It needs the other, and no index is asked.
+$(STAMPS)/kirsch-cherrypy: $(STAMPS)/kirsch-web
 
 $(PURE:%=$(STAMPS)/%): $(STAMPS)/%: packages/%/pyproject.toml | $(STAMPS)/build
 	$(PIP) install --editable packages/$*

@@ -60,7 +60,6 @@ CEILINGS: dict[str, int] = {
     "kirsch: files of more than 700 lines": 11,
     "kirsch-bench: names with several types": 5,
     "kirsch-web: files of more than 700 lines": 2,
-    "kirsch-web: names with several types": 13,
 }
 
 # The first line of a Rust item: its indentation and its keyword.

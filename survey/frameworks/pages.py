@@ -135,7 +135,7 @@ def compat() -> Any:
     """CherryPy's pages on kirsch_web."""
     from importlib import import_module
 
-    layer: Any = import_module("kirsch_web.compat.cherrypy")
+    layer: Any = import_module("kirsch_cherrypy")
     layer.config.update({"environment": "embedded", "log.screen": False})
     return layer.Application(_cherrypy_like(layer))
 

@@ -1,4 +1,4 @@
-"""Count the package's lines of code: those that are neither blank nor only a comment or a docstring.
+"""Count the lines of code of kirsch-web and kirsch-cherrypy: neither blank nor only a comment or a docstring.
 
     python bench/size.py           # by part
     python bench/size.py --files   # by file
@@ -15,6 +15,7 @@ import tokenize
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "kirsch_web"
+CHERRYPY = SOURCE.parents[2] / "kirsch-cherrypy" / "src" / "kirsch_cherrypy"
 
 PARTS = {
     "tools, services": {"sessions", "protect", "conditions", "compress", "media", "files", "sse"},
@@ -44,17 +45,18 @@ def lines_of_code(path: Path) -> int:
 
 def part_of(path: Path) -> str:
     """The part of the package that a file belongs to."""
-    if path.parent != SOURCE:
-        return "layer for CherryPy"
+    if CHERRYPY in path.parents:
+        return "kirsch-cherrypy"
     return next((part for part, names in PARTS.items() if path.stem in names), "core")
 
 
 def by_part() -> dict[str, dict[str, tuple[int, int]]]:
     """Lines of code and all lines of each file, by part."""
     found: dict[str, dict[str, tuple[int, int]]] = {"core": {}, **{part: {} for part in PARTS}}
-    for path in sorted(SOURCE.rglob("*.py")):
-        lines = lines_of_code(path), len(path.read_text("utf-8").splitlines())
-        found.setdefault(part_of(path), {})[str(path.relative_to(SOURCE))] = lines
+    for folder in (SOURCE, CHERRYPY):
+        for path in sorted(folder.rglob("*.py")):
+            lines = lines_of_code(path), len(path.read_text("utf-8").splitlines())
+            found.setdefault(part_of(path), {})[str(path.relative_to(folder))] = lines
     return found
 
 

@@ -1,0 +1,160 @@
+"""Applications, and the tree of paths that they are mounted at. Both are WSGI callables."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from kirsch_cherrypy import _cpconfig, _cplogging, _cprequest, _cpwsgi, _globals, _local
+from kirsch_cherrypy.lib import httputil, reprconf
+from kirsch_cherrypy.process.wspbus import bus
+
+
+class Application:
+    """A tree of objects with a configuration; a WSGI callable.
+
+    Args:
+        root: the object for the path ``/``.
+        script_name: the path that it is mounted at; None: what each request's environ says.
+        config: sections by path.
+    """
+
+    root: Any = None
+    config: dict[str, dict[str, Any]]
+    relative_urls: Any = False
+    toolboxes: dict[str, Any] = {}  # noqa: RUF012 - of the process: libraries add theirs
+    request_class: Any = _cprequest.Request
+    response_class: Any = _cprequest.Response
+
+    def __init__(self, root: Any, script_name: str | None = "", config: Any = None) -> None:
+        self.log = _cplogging.LogManager(id(self), _globals.log.logger_root)
+        self.wsgiapp = _cpwsgi.CPWSGIApp(self)
+        self.root, self.script_name = root, script_name
+        self.namespaces = reprconf.NamespaceSet()
+        self.namespaces["log"] = lambda key, value: setattr(self.log, key, value)
+        self.namespaces["wsgi"] = self.wsgiapp.namespace_handler
+        self._plans: dict[Any, list[Any]] = {}
+        self.config = {"/": {}}
+        if config:
+            self.merge(config)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__module__}.{type(self).__name__}({self.root!r}, {self.script_name!r})"
+
+    @property
+    def script_name(self) -> Any:
+        """The path of the mount, without a slash at its end."""
+        if self._script_name is None:
+            # The current request's: the application is mounted by another program.
+            environ = _local.current().request.wsgi_environ
+            return environ.get("SCRIPT_NAME", "").rstrip("/").encode("latin-1").decode("utf-8", "replace")
+        return self._script_name
+
+    @script_name.setter
+    def script_name(self, value: str | None) -> None:
+        self._script_name = value.rstrip("/") if value else value
+
+    def merge(self, config: Any) -> None:
+        """Merge sections, a dictionary or a file, into the configuration."""
+        _cpconfig.merge(self.config, config)
+        self.namespaces(self.config.get("/", {}))
+
+    def find_config(self, path: str, key: str, default: Any = None) -> Any:
+        """The value of ``key`` in the section nearest to ``path``."""
+        below = path + "/"
+        found = [
+            name for name, section in self.config.items()
+            if key in section and (name == "/" or below.startswith(name + "/"))
+        ]  # fmt: skip
+        return self.config[max(found, key=len)][key] if found else default
+
+    def get_serving(self, local: Any, remote: Any, scheme: str, sproto: str) -> Any:
+        """Begin a request: the request and its response, which :data:`serving` has from now on."""
+        request = self.request_class(local, remote, scheme, sproto)
+        request.app = self
+        for name, toolbox in self.toolboxes.items():
+            if request.namespaces.get(name) is not toolbox:
+                request.namespaces[name] = toolbox
+        response = self.response_class()
+        _local.serving.load(request, response)
+        bus.publish("acquire_thread")
+        bus.publish("before_request")
+        return request, response
+
+    def release_serving(self) -> None:
+        """End the current request."""
+        bus.publish("after_request")
+        try:
+            _local.current().request.close()
+        except Exception:  # noqa: BLE001 - a response that is sent already cannot tell of it
+            self.log("The end of a request failed", traceback=True, severity=40)
+        finally:
+            _local.serving.clear()
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
+        return self.wsgiapp(environ, start_response)
+
+
+class Tree:
+    """WSGI callables by the path that they are mounted at."""
+
+    def __init__(self) -> None:
+        self.apps: dict[str, Any] = {}
+
+    def mount(self, root: Any, script_name: str | None = "", config: Any = None) -> Any:
+        """Mount an object as an application, and return that."""
+        if script_name is None:
+            raise TypeError(
+                "a tree mounts at a path, and None is none. Give Application(root, None), which takes its path from "
+                "each request's environ, to a WSGI server without a tree"
+            )
+        name = script_name.rstrip("/")
+        if isinstance(root, Application):
+            if name not in ("", root.script_name):
+                raise ValueError("Cannot specify a different script name and pass an Application instance to mount")
+            app, name = root, root.script_name
+        else:
+            app = Application(root, name)
+            # A site gets an icon, unless it has one.
+            icon = os.path.join(os.path.dirname(__file__), "favicon.ico")
+            if not name and root is not None and not hasattr(root, "favicon_ico") and os.path.exists(icon):
+                root.favicon_ico = _globals.tools.staticfile.handler(icon)
+        self.apps[name] = app
+        if config:
+            app.merge(config)
+        return app
+
+    def graft(self, wsgi_callable: Any, script_name: str = "") -> None:
+        """Mount a WSGI callable."""
+        self.apps[script_name.rstrip("/")] = wsgi_callable
+
+    def script_name(self, path: str | None = None) -> Any:
+        """The longest mount that ``path`` lies below, default the current path; None where there is none."""
+        if path is None:
+            request = _local.current().request
+            path = httputil.urljoin(request.script_name, request.path_info)
+        return self._mount(path)
+
+    def _mount(self, path: str) -> str | None:
+        """The longest mount that ``path`` lies below."""
+        below = path + "/"
+        return max((name for name in self.apps if below.startswith(name + "/")), key=len, default=None)
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
+        path = _collapsed(environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")) or "/"
+        # WSGI has the bytes of a path as Latin-1; mounts are text.
+        text = path if path.isascii() else path.encode("latin-1").decode("utf-8", "surrogateescape")
+        name = self._mount(text)
+        if name is None:
+            start_response("404 Not Found", [("Content-Type", "text/plain"), ("Content-Length", "0")])
+            return []
+        script = name if name.isascii() else name.encode("utf-8", "surrogateescape").decode("latin-1")
+        environ = {**environ, "SCRIPT_NAME": script, "PATH_INFO": path[len(script) :]}
+        return self.apps[name](environ, start_response)
+
+
+def _collapsed(path: str) -> str:
+    """Without double slashes, so that ``//app`` cannot be another path to a proxy than it is here."""
+    while "//" in path:
+        path = path.replace("//", "/")
+    return path

@@ -1,0 +1,256 @@
+"""The WSGI callable of an application: middleware around the answer of a request."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from kirsch_cherrypy import _cperror, _globals, _local
+from kirsch_cherrypy.lib import httputil, is_closable_iterator
+from kirsch_web.fields import field_name
+from kirsch_web.internal_redirect import second_environ
+
+
+class VirtualHost:
+    """Chooses a WSGI callable by the Host."""
+
+    def __init__(self, default: Any, domains: dict[str, Any] | None = None, use_x_forwarded_host: bool = True) -> None:
+        self.use_x_forwarded_host = use_x_forwarded_host
+        self.domains = {} if domains is None else domains
+        self.default = default
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
+        asked = environ.get("HTTP_X_FORWARDED_HOST") if self.use_x_forwarded_host else None
+        app = self.domains.get(environ.get("HTTP_HOST", "") if asked is None else asked, self.default)
+        return app(environ, start_response)
+
+
+class InternalRedirector:
+    """Middleware that serves another path of the same application where it raises InternalRedirect."""
+
+    def __init__(self, nextapp: Any, recursive: bool = False) -> None:
+        self.nextapp = nextapp
+        self.recursive = recursive
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
+        redirections: list[tuple[str, str]] = []
+        while True:
+            try:
+                return self.nextapp(environ, start_response)
+            except _cperror.InternalRedirect as redirect:
+                name, path = environ.get("SCRIPT_NAME", ""), environ.get("PATH_INFO", "")
+                query = environ.get("QUERY_STRING", "")
+                redirections.append((name + path, query))
+                path = redirect.path.encode().decode("latin-1")
+                if not self.recursive and (name + path, redirect.query_string) in redirections:
+                    redirect.request.close()
+                    raise RuntimeError(f"an InternalRedirect leads to {name + path!r} again") from redirect
+                # The body and what was asked of the first URL do not belong to the second.
+                environ = second_environ(environ, path, redirect.query_string)
+                environ["REQUEST_METHOD"] = "GET"
+                environ["cherrypy.previous_request"] = redirect.request
+
+
+class ExceptionTrapper:
+    """Middleware that answers what the application raises with an error page of its own."""
+
+    def __init__(self, nextapp: Any, throws: Any = (KeyboardInterrupt, SystemExit)) -> None:
+        self.nextapp = nextapp
+        self.throws = throws
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
+        try:
+            response = self.nextapp(environ, start_response)
+        except self.throws:
+            raise
+        except BaseException:  # noqa: BLE001 - it becomes a page
+            return _bare(start_response)
+        if type(response) is AppResponse and type(response.body) is list:
+            return response  # nothing of it is left to be computed
+        return _TrappedResponse(response, start_response, self.throws)
+
+
+class _TrappedResponse:
+    """The body of a response: what raises before it began becomes an error page."""
+
+    def __init__(self, response: Any, start_response: Any, throws: Any) -> None:
+        self.response = response
+        self.start_response = start_response
+        self.throws = throws
+        self.iter_response = iter(response)
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return next(self.iter_response)
+        except (StopIteration, *self.throws):
+            raise
+        except BaseException:  # noqa: BLE001 - the server receives it in start_response
+            self.iter_response = iter(())
+            return b"".join(_bare(self.start_response))
+
+    def close(self) -> None:
+        if hasattr(self.response, "close"):
+            self.response.close()
+
+
+def _bare(start_response: Any) -> list[bytes]:
+    """The body of a page about the current exception, whose fields are given to ``start_response``."""
+    traceback = _cperror.format_exc()
+    request = _local.current().request
+    _globals.log(traceback, severity=40)
+    # Where the request has ended its own configuration is gone, and the global one decides.
+    shows = request.show_tracebacks if request.app else _globals.config.get("request.show_tracebacks", True)
+    status, headers, body = _cperror.bare_error(traceback if shows else "")
+    # Once the fields are sent the server raises the exception here, and drops the connection.
+    start_response(status.decode(), [(name.decode(), value.decode()) for name, value in headers], sys.exc_info())
+    return body
+
+
+def _must_be_bytes(value: Any, what: str) -> None:
+    if not isinstance(value, bytes):
+        raise TypeError(f"response.{what} {value!r} is not a byte string.")
+
+
+class AppResponse:
+    """The answer to one request: an iterable of bytes that ends the request when it is closed."""
+
+    def __init__(self, environ: dict[str, Any], start_response: Any, cpapp: Any) -> None:
+        self.cpapp = cpapp
+        self.environ = environ
+        try:
+            self.run()
+            self.response = response = _local.current().response
+            status, headers = response.output_status, response.header_list
+            _must_be_bytes(status, "status")
+            for name, value in headers:
+                if type(name) is not bytes or type(value) is not bytes:
+                    _must_be_bytes(name, "header_list key")
+                    _must_be_bytes(value, "header_list value")
+            fields = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]
+            self.body = response.body
+            self.iter_response = iter(self.body)
+            self.write = start_response(status.decode("latin-1"), fields)
+        except BaseException:
+            self.close()
+            raise
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self.iter_response)
+
+    def __len__(self) -> int:
+        # A server that sees one block can send it with its length at once.
+        if type(self.body) is list:
+            return len(self.body)
+        raise TypeError("the response is a stream")
+
+    def close(self) -> None:
+        """End the request: its last hooks run."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self.response is not None and self.response.stream and is_closable_iterator(self.body):
+                self.body.close()
+        finally:
+            # A server may close the response in a context that has seen none of the request, or another request.
+            if _local.current().request is not self.request:
+                _local.serving.load(self.request, self.response)
+            self.cpapp.release_serving()
+
+    request: Any = None
+    response: Any = None
+    body: Any = None
+    _closed = False
+
+    def run(self) -> None:
+        """Make the request of the environ, and run it."""
+        environ = self.environ
+        get = environ.get
+        local = httputil.Host("", int(get("SERVER_PORT") or -1), get("SERVER_NAME", ""))
+        remote = httputil.Host(get("REMOTE_ADDR") or "", int(get("REMOTE_PORT") or -1), get("REMOTE_HOST") or "")
+        named = get("SERVER_PROTOCOL", "HTTP/1.1")
+        actual = get("ACTUAL_SERVER_PROTOCOL") or named
+        self.request, self.response = self.cpapp.get_serving(local, remote, environ["wsgi.url_scheme"], actual)
+        request = self.request
+        # What is the class's default is not set: an object of more than 30 attributes costs CPython twice as much.
+        if login := get("LOGON_USER") or get("REMOTE_USER"):
+            request.login = login
+        if not environ["wsgi.multithread"]:
+            request.multithread = False
+        if environ["wsgi.multiprocess"]:
+            request.multiprocess = True
+        request.wsgi_environ = environ
+        if "cherrypy.previous_request" in environ:
+            request.prev = environ["cherrypy.previous_request"]
+        path = (get("SCRIPT_NAME") or "") + (get("PATH_INFO") or "")
+        query = get("QUERY_STRING") or ""
+        if not (path.isascii() and query.isascii()):
+            encoding = self.cpapp.find_config(get("PATH_INFO") or "/", "request.uri_encoding", "utf-8")
+            path, query = _recoded(path, encoding), _recoded(query, encoding)
+        request.run(
+            environ["REQUEST_METHOD"], path, query, named, self.translate_headers(environ), environ["wsgi.input"]
+        )
+
+    @staticmethod
+    def translate_headers(environ: dict[str, Any]) -> list[tuple[str, str]]:
+        """The header fields of the environ, by their names in HTTP."""
+        # An empty CONTENT_TYPE or CONTENT_LENGTH stands for none.
+        return [
+            (name, value)
+            for key, value in environ.items()
+            if (name := field_name(key)) and (value or key.startswith("HTTP_"))
+        ]
+
+
+def _recoded(text: str, encoding: str) -> str:
+    """A text that WSGI has as Latin-1, decoded; unchanged where that cannot be."""
+    try:
+        return text.encode("latin-1").decode(encoding)
+    except ValueError:
+        return text
+
+
+class CPWSGIApp:
+    """An application's WSGI callable, with its pipeline of middleware."""
+
+    def __init__(self, cpapp: Any, pipeline: Any = None) -> None:
+        self.cpapp = cpapp
+        self.pipeline: list[tuple[str, Any]] = [
+            ("ExceptionTrapper", ExceptionTrapper),
+            ("InternalRedirector", InternalRedirector),
+        ]
+        if pipeline:
+            self.pipeline.extend(pipeline)
+        self.head: Any = None
+        self.response_class: Any = AppResponse
+        self.config: dict[str, dict[str, Any]] = {}
+
+    def tail(self, environ: dict[str, Any], start_response: Any) -> Any:
+        """The innermost callable: the application itself."""
+        return self.response_class(environ, start_response, self.cpapp)
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
+        if self.head is None:
+            app: Any = self.tail
+            for name, make in reversed(self.pipeline):
+                app = make(app, **self.config.get(name, {}))
+            self.head = app
+        return self.head(environ, start_response)
+
+    def namespace_handler(self, k: str, v: Any) -> None:
+        """The configuration ``wsgi.pipeline``, ``wsgi.response_class`` and ``wsgi.NAME.OPTION``."""
+        name, dot, option = k.partition(".")
+        if dot:
+            self.config.setdefault(name, {})[option] = v
+        elif name == "response_class":
+            self.response_class = v
+        elif name == "pipeline":
+            self.pipeline += v
+        else:
+            raise ValueError(f"wsgi.{k}: there are wsgi.pipeline, wsgi.response_class and wsgi.NAME.OPTION")

@@ -1,0 +1,50 @@
+"""The tools ``json_in`` and ``json_out``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kirsch_cherrypy import _json as json
+from kirsch_cherrypy._cperror import HTTPError
+from kirsch_cherrypy._local import serving
+
+
+def json_processor(entity: Any) -> None:
+    """Read a body as JSON into ``request.json``; 411 without a length, 400 where it is not JSON."""
+    if not entity.headers.get("Content-Length", ""):
+        raise HTTPError(411)
+    with HTTPError.handle((ValueError, RecursionError), 400, "Invalid JSON document"):
+        serving.request.json = json.decode(entity.fp.read().decode("utf-8"))
+
+
+def json_in(
+    content_type: Any = ("application/json", "text/javascript"), force: bool = True, debug: bool = False,
+    processor: Any = json_processor,
+) -> None:  # fmt: skip
+    """Read bodies of JSON into ``request.json``; with ``force``, other types are answered with 415."""
+    request = serving.request
+    names = [content_type] if isinstance(content_type, str) else content_type
+    if force:
+        request.body.processors.clear()
+
+        def unsupported(_entity: Any = None) -> None:
+            raise HTTPError(415, f"The body has to be {' or '.join(names)}.")
+
+        request.body.default_proc = unsupported
+    for name in names:
+        request.body.processors[name] = processor
+
+
+def json_handler(*args: Any, **kwargs: Any) -> Any:
+    """The handler's result as JSON."""
+    value = serving.request._json_inner_handler(*args, **kwargs)
+    return json.encode(value)
+
+
+def json_out(content_type: str = "application/json", debug: bool = False, handler: Any = json_handler) -> None:
+    """Turn what the handler returns into JSON."""
+    request = serving.request
+    if request.handler is not None:  # a tool has answered otherwise
+        request._json_inner_handler, request.handler = request.handler, handler
+        if content_type is not None:
+            serving.response.headers["Content-Type"] = content_type

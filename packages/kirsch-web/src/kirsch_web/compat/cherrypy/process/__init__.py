@@ -1,7 +1,0 @@
-"""The engine's bus and plugins, under the names of CherryPy's ``process``."""
-
-from __future__ import annotations
-
-from kirsch_web.compat.cherrypy.process import plugins as plugins
-from kirsch_web.compat.cherrypy.process import wspbus as wspbus
-from kirsch_web.compat.cherrypy.process.wspbus import bus as bus
