@@ -91,7 +91,7 @@ MODULES = {
         "__init__",
     ),
     "net": ("sockets", "addresses", "inherited", "client_socket", "__init__"),
-    "process": ("stacks", "forks", "signal_handlers", "__init__"),
+    "process": ("stacks", "forks", "signal_handlers", "real_threads", "__init__"),
 }
 
 # Modules that no layer above imports: profiles, middleware, and the interfaces of WebSockets for applications.
@@ -100,7 +100,7 @@ LEAVES = frozenset({"profile", "middleware", "websocket"})
 # The modules that each of LEAVES may import.
 BELOW_LEAVES: dict[str, set[str]] = {
     "middleware": {"middleware", "profile"},
-    "profile": {"profile", "drivers"},
+    "profile": {"profile", "process"},
     "websocket": {"_native"},
 }
 

@@ -31,6 +31,7 @@ from kirsch.net.addresses import parse_bind
 from kirsch.net.sockets import discard, exposure
 from kirsch.net.sockets import listen as listen_on
 from kirsch.process import forks
+from kirsch.process.real_threads import original, start_thread, thread_starter
 from kirsch.reports import WARNING, AccessThread, access_logger, report_to_logging
 
 TYPE_CHECKING = False
@@ -123,11 +124,11 @@ class Server:
         self._left_to_parent: _native.Server | None = None
         # Held while start() is at work. A bare lock, because Event comes with the import of threading; and a real one
         # in a process that gevent has patched, because other threads wait for it.
-        self._busy = drivers.original("allocate_lock")()
+        self._busy = original("allocate_lock")()
         self._started = False
         # Held by begin_stop() and start() where each tells the other. Reentrant: a signal handler may interrupt the
         # thread that holds it.
-        self._order = drivers.original("RLock")()
+        self._order = original("RLock")()
         self._stop_requested = False
         # Until when calls may run, once it stops: the time of monotonic().
         self.stop_due = float("inf")
@@ -257,7 +258,7 @@ class Server:
         self._driver.leave_in_child()
         self._left_to_parent, self._native = self._native, None  # it must not be dropped here
         self._stop_requested = True
-        self._busy = drivers.original("allocate_lock")()
+        self._busy = original("allocate_lock")()
         for listener in self._listeners:
             listener.close()
 
@@ -396,7 +397,7 @@ class Server:
     def _access_log_handler(self) -> Callable[[str, dict[str, str]], None] | None:
         handler: Any = self._options["access_logger"]
         if handler is True:
-            start_thread = drivers.thread_starter(self._driver_name)
+            start_thread = thread_starter(self._driver_name)
             return access_logger(stdout_by_default=False, start_thread=start_thread)
         return handler or None
 
@@ -493,7 +494,7 @@ class Server:
             return
         self.begin_stop(self.graceful_timeout)
         if self.owns_process:
-            drivers.start_thread("kirsch-signal", self._end_process, ())
+            start_thread("kirsch-signal", self._end_process, ())
 
     def _end_process(self) -> None:
         if not self.wait(self.graceful_timeout + STUCK_AFTER) or self.calls_remaining:

@@ -6,10 +6,11 @@ from __future__ import annotations
 import os
 import signal
 
-from kirsch import _native, drivers, reports
+from kirsch import _native, reports
 from kirsch.config.schema import default
 from kirsch.net.sockets import listen as listen_on
 from kirsch.process import forks
+from kirsch.process.real_threads import original, start_thread
 from kirsch.process.signal_handlers import set_handlers
 from kirsch.reports import CRITICAL, ERROR, INFO, write_dump
 from kirsch.server import EXIT_STUCK, STUCK_AFTER, Server
@@ -87,7 +88,7 @@ _DOES_NOT_RETURN = "an application call does not return; ending the process unde
 
 def _give_up_process(server: Server, status: int) -> None:
     """End the process while a call is running. What it holds may be a lock that a handler of ``logging`` waits for."""
-    done = drivers.original("allocate_lock")()
+    done = original("allocate_lock")()
     done.acquire()
 
     def report() -> None:
@@ -213,7 +214,7 @@ class Signals:
 
 
 def _start_thread(target: Callable[..., object], arguments: tuple[object, ...]) -> None:
-    drivers.start_thread("kirsch-signal", target, arguments)
+    start_thread("kirsch-signal", target, arguments)
 
 
 _pending: list[Listener] = []

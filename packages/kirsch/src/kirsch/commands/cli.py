@@ -97,7 +97,9 @@ def _main(argv: Sequence[str]) -> int:
     bootstrap.change_directory(chosen)
     bootstrap.raise_descriptor_limit()
     status = _serve_alone(chosen) if chosen.workers == 0 else _supervise(chosen)
-    bootstrap.end_if_output_is_stuck(status)
+    from kirsch.supervisor import process_exit
+
+    process_exit.end_if_output_is_stuck(status)
     return status
 
 
@@ -142,7 +144,7 @@ def _serve_alone(chosen: Settings) -> int:
 def _serve_with(resources: Resources, chosen: Settings) -> int:
     from kirsch.hooks import Hooks
     from kirsch.serving import Signals
-    from kirsch.supervisor import privileges, titles
+    from kirsch.supervisor import privileges, process_exit, titles
     from kirsch.supervisor.notify import Notifier, leave_environment
 
     notifier = Notifier()
@@ -164,7 +166,7 @@ def _serve_with(resources: Resources, chosen: Settings) -> int:
         status = bootstrap.serve(Signals(server, resources.errors.reopen, owns_process=True), announce)
     finally:
         hooks.stop(0, 0, resources.errors)
-    bootstrap.limit_exit(server, status, chosen.shutdown_timeout)
+    process_exit.limit_exit(server, status, chosen.shutdown_timeout)
     return status
 
 

@@ -15,17 +15,10 @@ import sys
 from time import monotonic
 
 from kirsch.apps.signature import is_coroutine_function
-from kirsch.drivers import (
-    ClientDisconnected,
-    RequestTimeout,
-    has_gil,
-    original,
-    patched_by,
-    patching_warnings,
-    run_in_loop,
-)
+from kirsch.drivers import ClientDisconnected, RequestTimeout, patched_by, patching_warnings
 from kirsch.drivers.loops import new_uvloop
 from kirsch.process import forks
+from kirsch.process.real_threads import has_gil, original, run_in_loop
 from kirsch.process.stacks import capture, capture_detached, entry
 
 TYPE_CHECKING = False

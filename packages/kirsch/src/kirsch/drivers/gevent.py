@@ -17,8 +17,9 @@ import sys
 from time import monotonic
 from weakref import getweakrefcount
 
-from kirsch.drivers import RequestTimeout, has_gil, original, patched_by, patching_warnings, run_in_loop
+from kirsch.drivers import RequestTimeout, patched_by, patching_warnings
 from kirsch.process import forks
+from kirsch.process.real_threads import has_gil, original, run_in_loop
 from kirsch.process.stacks import capture, capture_detached, entry, lines
 
 _HAD_GIL = has_gil()

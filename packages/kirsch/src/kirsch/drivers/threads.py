@@ -13,7 +13,8 @@ import os
 import sys
 import time
 
-from kirsch.drivers import has_gil, original, patched_by, patching_warnings
+from kirsch.drivers import patched_by, patching_warnings
+from kirsch.process.real_threads import has_gil, original
 from kirsch.process.stacks import capture, capture_detached, entry
 
 TYPE_CHECKING = False

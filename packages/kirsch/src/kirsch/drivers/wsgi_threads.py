@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections import deque
 from time import monotonic
 
-from kirsch.drivers import RequestTimeout, original
+from kirsch.drivers import RequestTimeout
 from kirsch.drivers.threads import SwitchInterval, thread_name
+from kirsch.process.real_threads import original
 from kirsch.process.stacks import entry
 
 TYPE_CHECKING = False

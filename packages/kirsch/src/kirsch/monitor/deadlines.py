@@ -13,8 +13,8 @@ from __future__ import annotations
 import time
 from collections import deque
 
-from kirsch.drivers import original, start_thread
 from kirsch.monitor.running_requests import describe, stack_text, title
+from kirsch.process.real_threads import original, start_thread
 from kirsch.reports import CRITICAL, ERROR, write_traceback
 
 TYPE_CHECKING = False

@@ -11,9 +11,9 @@ import json
 import os
 import time
 
-from kirsch.drivers import start_thread
 from kirsch.monitor.running_requests import describe, stack_text, title
 from kirsch.monitor.scoreboard import SLOW_BYTES_MAX
+from kirsch.process.real_threads import start_thread
 from kirsch.reports import INFO, WARNING, write_traceback
 
 TYPE_CHECKING = False

@@ -23,7 +23,7 @@ from time import perf_counter_ns
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from kirsch.drivers import original
+from kirsch.process.real_threads import original
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

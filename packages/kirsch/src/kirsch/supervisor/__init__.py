@@ -25,6 +25,7 @@ Start reading here::
 
     worker_process.py    the worker process
     control_thread.py    the thread of a worker that reads the channel, and watches limits and memory
+    process_exit.py      the end of a process in time, whatever the application has left behind
     request_publisher.py the running requests of a worker, published on the scoreboard on demand
     readiness.py         the request of --ready-path, before a worker reports that it is ready
     zygote_process.py    the zygote: a child that has imported the application, and forks workers

@@ -12,7 +12,7 @@ import time
 from select import POLLIN
 from select import poll as Poll
 
-from kirsch.drivers import start_thread
+from kirsch.process.real_threads import start_thread
 from kirsch.reports import CRITICAL
 from kirsch.supervisor.request_publisher import publish
 

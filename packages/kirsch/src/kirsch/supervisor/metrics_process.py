@@ -34,7 +34,7 @@ def run(board: Scoreboard, listeners: list[Listener], report: Report) -> int:
 
     Return the exit status. Has to be called at the bottom of a child's stack.
     """
-    from kirsch.drivers import original
+    from kirsch.process.real_threads import original
     from kirsch.server import Server
     from kirsch.serving import serve_until_signal
 

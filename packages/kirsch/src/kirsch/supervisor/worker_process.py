@@ -20,7 +20,7 @@ from kirsch.hooks import Hooks
 from kirsch.net import sockets
 from kirsch.process import forks
 from kirsch.process.signal_handlers import do_nothing, set_handlers
-from kirsch.supervisor import control
+from kirsch.supervisor import control, process_exit
 from kirsch.supervisor.control_thread import ControlThread
 
 TYPE_CHECKING = False
@@ -134,7 +134,7 @@ def main(arguments: WorkerArguments, loaded: Loaded | None = None) -> int:
             status, server = _serve(arguments, loaded.app, loaded.name)
         finally:
             loaded.hooks.stop(arguments.index, arguments.slot.index, arguments.context.errors)
-        bootstrap.limit_exit(server, status, arguments.context.chosen.shutdown_timeout)
+        process_exit.limit_exit(server, status, arguments.context.chosen.shutdown_timeout)
         return status
     except StartupError as error:
         return report_failure(arguments.channel, error)
