@@ -14,7 +14,7 @@ response. An application is a plain WSGI callable.
 
 from __future__ import annotations
 
-from kirsch_web.app import App, Mounts, url
+from kirsch_web.app import App, url
 from kirsch_web.errors import (
     ConfigError,
     Finished,
@@ -25,6 +25,7 @@ from kirsch_web.errors import (
     Stop,
 )
 from kirsch_web.hooks import Hook, Tool, tool
+from kirsch_web.mounts import Mounts
 from kirsch_web.publishing import config, delete, get, hide, patch, popargs, post, publish, put, query
 from kirsch_web.request import Request, current
 from kirsch_web.response import Response, created, json, text

@@ -17,10 +17,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from kirsch_web.app import MAX_INTERNAL_REDIRECTS, with_earlier_cookies
 from kirsch_web.asgi_request import Input, encoded, environ_of
 from kirsch_web.errors import InternalRedirect
 from kirsch_web.fields import media_type
+from kirsch_web.finalize import end, with_earlier_cookies
+from kirsch_web.pipeline import MAX_INTERNAL_REDIRECTS, handle, redirected, response_of, too_many_redirects
 from kirsch_web.request import NOTHING, Request, current, reset_current, set_current
 from kirsch_web.response import Response
 
@@ -31,10 +32,8 @@ if TYPE_CHECKING:
 
     from kirsch_web.app import App
     from kirsch_web.asgi_request import Receive, Scope, Send
+    from kirsch_web.finalize import Parts
     from kirsch_web.plan import Plan
-
-    Parts = tuple[str, list[tuple[str, str]], Any]
-    """Status line, header fields and body of a response."""
 
 
 class ASGI:
@@ -127,18 +126,16 @@ class ASGI:
 
     async def _answer(self, request: Request, body: Input) -> Parts:
         """The response. After an internal redirect another request is the current one."""
-        app = self.app
         for _ in range(MAX_INTERNAL_REDIRECTS + 1):
             try:
                 return _with_cookies(request, await self._parts(request, body))
             except InternalRedirect as redirect:
                 try:
-                    request, _ = await self.thread(app._redirected, request, redirect)
+                    request, _ = await self.thread(redirected, request, redirect)
                 except Exception as failure:  # noqa: BLE001 - of the session, becomes the response
                     return _with_cookies(request, await self.resource(request, failure, NOTHING))
                 set_current(request)
-        error = RuntimeError(f"more than {MAX_INTERNAL_REDIRECTS} internal redirects")
-        return _with_cookies(request, await self.thread(app._unexpected, request, error))
+        return _with_cookies(request, await self.thread(too_many_redirects, request))
 
     async def _parts(self, request: Request, body: Input) -> Parts:
         plan: Any = request.plan
@@ -163,24 +160,24 @@ class ASGI:
     def _begin(self, request: Request) -> Any:
         """Run the hooks and the handler: the response, or what has to be awaited for the handler's result."""
         try:
-            result = self.app._handle(request)
+            result = handle(request)
         except Exception as error:  # noqa: BLE001 - whatever a handler raises becomes a response
-            return self.app._resource(request, error, NOTHING)
+            return response_of(request, error, NOTHING)
         if inspect.isawaitable(result):
             return result
         if inspect.isasyncgen(result) and not request.plan.streams:
             return _collected(result, request.plan.status)
-        return self.app._resource(request, None, result)
+        return response_of(request, None, result)
 
     async def resource(self, request: Request, error: Exception | None, result: object) -> Parts:
         """The response of what the handler has raised or returned."""
-        make = partial(self.app._resource, request, error, result)
+        make = partial(response_of, request, error, result)
         return make() if not request.plan.hooks else await self.thread(make)
 
     async def end(self, request: Request) -> None:
         """The end of a request, whose last hooks run."""
         if request.plan.points.on_end_request is not None or request._form is not None:
-            await self.thread(self.app._end, request)
+            await self.thread(end, request)
 
     async def thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function in a thread, with the context of this task.

@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 from kirsch_web.errors import HTTPError
 from kirsch_web.fields import parse_http_date
+from kirsch_web.finalize import end
 from kirsch_web.hooks import Hook, Tool
+from kirsch_web.pipeline import handle, response_of
 from kirsch_web.publishing import SAFE
 from kirsch_web.request import NOTHING, current, reset_current, set_current
 
@@ -179,13 +181,13 @@ def _of_get(app: Any, request: Request) -> Validators | None:
     try:
         error, result = None, NOTHING
         try:
-            result = app._handle(get) if get.plan.function is not None else NOTHING
+            result = handle(get) if get.plan.function is not None else NOTHING
             if hasattr(result, "__await__"):
                 result = _awaited(request, result)
         except Exception as failure:  # noqa: BLE001 - it becomes the status of the response
             error = failure
         if get.plan.function is not None:
-            line, fields, body = app._resource(get, error, result)
+            line, fields, body = response_of(get, error, result)
             close = getattr(body, "close", None)
             if close is not None:
                 close()
@@ -195,7 +197,7 @@ def _of_get(app: Any, request: Request) -> Validators | None:
                 named = {name.lower(): value for name, value in fields}
                 return Validators(named.get("etag", ""), parse_http_date(named.get("last-modified", "")))
     finally:
-        app._end(get)
+        end(get)
         reset_current(token)
     raise HTTPError(412, "the state of the resource is not known, so the request's condition cannot be shown to hold")
 

@@ -214,6 +214,12 @@ class Request:
         """Whether a handler or a hook has asked for the response, and may have changed it."""
         return self._response is not None
 
+    def _continue_as(self, new: Request, cookies: Sequence[str]) -> None:
+        """Let ``new`` continue this request after an internal redirect; ``cookies`` are those that this one has set."""
+        new.previous = self
+        new.earlier_cookies = [*self.earlier_cookies, *cookies]
+        new._varies = self._varies
+
     def discard(self) -> None:
         """Forget the response, whose body may be a file that has to be closed: another one takes its place."""
         response, self._response, self._result = self._response, None, NOTHING

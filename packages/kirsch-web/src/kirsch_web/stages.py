@@ -24,12 +24,13 @@ import copy
 from typing import Any
 
 from kirsch_web.hooks import POINTS
+from kirsch_web.pipeline import respond
 from kirsch_web.request import Request, reset_current, set_current
 from kirsch_web.streams import Stream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from kirsch_web.forms import Form
     from kirsch_web.interfaces import Application
@@ -48,7 +49,7 @@ def answer(app: Application, environ: dict[str, Any], start_response: Callable[.
     request = marked(app._request(environ))
     token = set_current(request)
     try:
-        body = app._respond(request, start_response)
+        body = respond(request, start_response)
         # A list is made already; only its end is looked at.
         return _Steps(body, mark) if isinstance(body, Stream) and type(body.body) is not list else body
     finally:
@@ -92,6 +93,9 @@ def _in_stage(name: str, callback: Callable[[Request], object], after: str = "")
 
 class _MarkedRequest(Request):
     """A request that tells when its body is read."""
+
+    def _continue_as(self, new: Request, cookies: Sequence[str]) -> None:
+        super()._continue_as(marked(new), cookies)
 
     def _read(self, read: Callable[[], Any]) -> Any:
         return _during(self.environ[KEY], "body", read)

@@ -16,6 +16,7 @@ from typing import Any
 from kirsch_web import pages
 from kirsch_web.asgi_request import Input, encoded, environ_of
 from kirsch_web.errors import HTTPError, InternalRedirect, NotFound
+from kirsch_web.pipeline import handle
 from kirsch_web.request import NOTHING, reset_current, set_current
 
 TYPE_CHECKING = False
@@ -181,7 +182,7 @@ async def _handled(face: Face, request: Request) -> tuple[Exception | None, obje
     try:
         if plan.function is not None and not takes:
             raise NotFound("this path speaks no WebSocket")
-        result = await face.thread(face.app._handle, request)
+        result = await face.thread(handle, request)
         return None, await result if inspect.isawaitable(result) else result
     except InternalRedirect as redirect:
         return RuntimeError(f"a WebSocket cannot be redirected to {redirect.path}"), NOTHING

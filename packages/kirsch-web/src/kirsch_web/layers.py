@@ -1,0 +1,103 @@
+"""The configuration layers of an application: each checked once, and merged for each path."""
+
+from __future__ import annotations
+
+from types import FunctionType, MethodType
+
+from kirsch_web import publishing
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any
+
+    from kirsch_web.configuration import Layer
+    from kirsch_web.hooks import Tool
+    from kirsch_web.interfaces import Application
+    from kirsch_web.plan import Settings
+
+KEPT = 4096
+"""The number of layers and settings that an application keeps, so that objects made for requests cannot fill the
+memory."""
+
+
+class Layers:
+    """The layers of one application: those of its sections, and those of decorators, found by function or class.
+
+    Args:
+        app: the application. Its ``tools`` and ``namespaces`` decide which keys exist.
+        mistakes: the list to which the mistakes of each layer are added when the layer is first seen.
+    """
+
+    def __init__(self, app: Application, mistakes: list[str]) -> None:
+        self._app = app
+        self._mistakes = mistakes
+        self._checked: dict[int, tuple[Layer, bool]] = {}
+        self._decorated: dict[object, Layer | None] = {}
+        self._settings: dict[tuple[int, ...], Settings] = {}
+
+    def check(self, layer: Layer) -> bool:
+        """Return whether a layer is free of mistakes."""
+        checked = self._checked.get(id(layer))
+        if checked is None:
+            from kirsch_web import configuration
+
+            found = list(configuration.mistakes(layer, self._app.tools, self._app.namespaces))
+            for name, tool in self._switched_on(layer) if not found else ():
+                options = {**tool.defaults, **_options(layer.values, name)}
+                found += [f"{layer.origin}: tools.{name}: {mistake}" for mistake in tool.check(options)]
+            self._mistakes += found
+            checked = (layer, not found)
+            _keep(self._checked, id(layer), checked)
+        return checked[1]
+
+    def _switched_on(self, layer: Layer) -> Iterator[tuple[str, Tool]]:
+        for key, value in layer.values.items():
+            if key.startswith("tools.") and key.endswith(".on") and value:
+                name = key[6:-3]
+                yield name, self._app.tools[name]
+
+    def of(self, thing: Any) -> Layer | None:
+        """Return the configuration by the decorators of a function, or of the class of an object; None without any."""
+        is_function = isinstance(thing, (FunctionType, MethodType))
+        key = getattr(thing, "__func__", thing) if is_function else type(thing)
+        try:
+            return self._decorated[key]
+        except KeyError:
+            values = publishing.config_of(thing)
+            name = getattr(thing, "__qualname__", thing) if is_function else key.__qualname__
+            origin = f"{name}'s decorator" if is_function else f"class {name}"
+            layer = None
+            if values:
+                from kirsch_web.configuration import Layer
+
+                layer = Layer(values, origin)
+            _keep(self._decorated, key, layer)
+            return layer
+
+    def merged(self, layers: Sequence[Layer]) -> Settings:
+        """Return the merged configuration of ``layers``, without those that have mistakes."""
+        key = tuple(map(id, layers))
+        found = self._settings.get(key)
+        if found is None:
+            from kirsch_web.plan import Settings
+
+            found = Settings(self._app, tuple(layer for layer in layers if self.check(layer)))
+            if len(found.layers) == len(layers):  # else other layers could have the same ids later
+                _keep(self._settings, key, found)
+        return found
+
+
+def _keep(cache: dict[Any, Any], key: object, value: object) -> None:
+    if len(cache) >= KEPT:
+        cache.clear()
+    cache[key] = value
+
+
+def _options(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+    prefix = f"tools.{name}."
+    return {
+        key[len(prefix) :]: value
+        for key, value in values.items()
+        if key.startswith(prefix) and key[len(prefix) :] not in ("on", "priority")
+    }
