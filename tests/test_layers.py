@@ -72,7 +72,7 @@ MODULES = {
         "shared_memory",
         "__init__",
     ),
-    "apps": ("loading", "signature", "__init__"),
+    "apps": ("loading", "mounted", "signature", "__init__"),
     "config": (
         "sources",
         "log_config",

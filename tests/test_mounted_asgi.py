@@ -142,7 +142,7 @@ TARGETS = [
 def test_request_goes_to_the_same_place_whichever_interfaces_are_mounted(
     serve: Serve, write_app: Callable[[str], str]
 ) -> None:
-    # Several WSGI applications are called through kirsch.config.mounts; beside ASGI ones the native server chooses.
+    # WSGI applications alone are called in the threads of the pool; beside ASGI applications, in threads beside a loop.
     name = write_app("""
         def make(name):
             def app(environ, start_response):

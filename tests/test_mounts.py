@@ -10,15 +10,20 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import pytest
 
-from kirsch.config.mounts import Mount, check_host, check_path, combine
+import kirsch
+from kirsch.apps.mounted import Mounted, MountedApplication
+from kirsch.config.mounts import check_host, check_path
 from proc import wait_until
+from raw import build_request, exchange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from running import Running, Serve
@@ -52,21 +57,28 @@ def answering(name: str) -> Callable[..., Iterable[bytes]]:
     return app
 
 
-def ask(app: Callable[..., Iterable[bytes]], path: str, host: str = "", script_name: str = "") -> list[str] | str:
-    """What the application that was chosen says, or the status where none was."""
-    statuses: list[str] = []
-    environ = {"REQUEST_METHOD": "GET", "SCRIPT_NAME": script_name, "PATH_INFO": path}
-    if host:
-        environ["HTTP_HOST"] = host
-    body = b"".join(app(environ, lambda status, _headers: statuses.append(status)))
-    answer: list[str] = json.loads(body) if statuses == ["200 OK"] else []
-    return answer or statuses[0]
+def places(*where: tuple[str, str]) -> Mounted:
+    applications = [
+        MountedApplication(answering(host + path), "wsgi", host=host, path=path, name=host + path)
+        for host, path in where
+    ]
+    return Mounted([*applications, MountedApplication(answering("front"), "wsgi", host="", path="", name="front")])
 
 
-BY_PATH = combine(
-    [(Mount("", path=path), answering(path)) for path in ("/shop", "/shop/admin", "/größe", "/a b")],
-    answering("front"),
-)
+PATHS = ("/shop", "/shop/admin", "/größe", "/a b")
+BY_PATH = places(*(("", path) for path in PATHS))
+
+
+@pytest.fixture(scope="module")
+def by_path() -> Iterator[kirsch.Server]:
+    """A server of an application at each of PATHS, which tells its name and the two parts of its path."""
+    server = kirsch.Server(answering("front"), "127.0.0.1:0", mounts={path: answering(path) for path in PATHS})
+    with server:
+        thread = threading.Thread(target=server.start)
+        thread.start()
+        yield server
+        server.stop()
+        thread.join(10)
 
 
 @pytest.mark.parametrize(
@@ -86,36 +98,35 @@ BY_PATH = combine(
         ("/shop/administrator", ["/shop", "/shop", "/administrator"]),
         ("/shop/../x", ["/shop", "/shop", "/../x"]),
         # As PEP 3333 has it: the bytes of UTF-8, each as a character of Latin-1.
-        ("/größe/ö".encode().decode("latin-1"), ["/größe", *(t.encode().decode("latin-1") for t in ("/größe", "/ö"))]),
+        ("/größe/ö", ["/größe", *(text.encode().decode("latin-1") for text in ("/größe", "/ö"))]),
         ("/a b/c", ["/a b", "/a b", "/c"]),
-        ("", ["front", "", ""]),
-        ("*", ["front", "", "*"]),
+        ("*", ["front", "", ""]),
     ],
 )
-def test_the_longest_prefix_of_whole_segments_wins(path: str, answer: list[str]) -> None:
-    assert ask(BY_PATH, path) == answer
+def test_the_longest_prefix_of_whole_segments_wins(path: str, answer: list[str], by_path: kirsch.Server) -> None:
+    assert BY_PATH.find("", path).name == answer[0]
+    host, port = by_path.urls[0].removeprefix("http://").split(":")
+    method = "OPTIONS" if path == "*" else "GET"
+    response = exchange(host, int(port), build_request(method, quote(path, safe="/*.")))
+    assert (response.status, json.loads(response.body)) == (200, answer)
 
 
-def test_a_mount_within_a_mount_keeps_what_came_before() -> None:
-    outer = combine([(Mount("", path="/outer"), BY_PATH)])
-    assert ask(outer, "/outer/shop/x") == ["/shop", "/outer/shop", "/x"]
-    assert ask(BY_PATH, "/shop/x", script_name="/proxied") == ["/shop", "/proxied/shop", "/x"]
-    assert ask(BY_PATH, "/else", script_name="/proxied") == ["front", "/proxied", "/else"]
+def test_a_prefix_that_a_proxy_has_removed_comes_before_the_mount(serve: Serve, folder: Path) -> None:
+    proxy = ("--trusted-proxies=*", "--forwarded-prefix")
+    site = serve("named:front", "--mount=/shop=named:shop", *proxy, cwd=folder)
+    headers = {"X-Forwarded-Prefix": "/proxied"}
+    for path, answer in [("/shop/x", ["shop", "/proxied/shop", "/x"]), ("/else", ["front", "/proxied", "/else"])]:
+        response = exchange(site.host, site.port, build_request("GET", path, headers=headers))
+        assert json.loads(response.body) == answer
 
 
-BY_HOST = combine(
-    [
-        (Mount("", path=path, host=host), answering(f"{host}{path}"))
-        for host, path in [
-            ("example.org", ""),
-            ("*.example.org", ""),
-            ("*.eu.example.org", ""),
-            ("api.example.org", "/v1"),
-            ("[::1]", ""),
-            ("", "/shared"),
-        ]
-    ],
-    answering("front"),
+BY_HOST = places(
+    ("example.org", ""),
+    ("*.example.org", ""),
+    ("*.eu.example.org", ""),
+    ("api.example.org", "/v1"),
+    ("[::1]", ""),
+    ("", "/shared"),
 )
 
 
@@ -142,14 +153,17 @@ BY_HOST = combine(
     ],
 )
 def test_a_host_outweighs_a_path(host: str, path: str, name: str) -> None:
-    assert ask(BY_HOST, path, host)[0] == name
+    assert BY_HOST.find(host, path).name == name
 
 
 def test_where_nothing_fits_it_is_not_found() -> None:
-    app = combine([(Mount("", path="/shop"), answering("shop"))])
-    assert ask(app, "/shop/x") == ["shop", "/shop", "/x"]
-    assert ask(app, "/") == "404 Not Found"
-    assert ask(app, "/shopping") == "404 Not Found"
+    mounted = Mounted(places(("", "/shop")).applications[:1])
+    assert mounted.find("", "/shop/x").name == "/shop"
+    statuses: list[str] = []
+    for path in ("/", "/shopping"):
+        body = mounted.find("", path).app({"REQUEST_METHOD": "GET"}, lambda status, _headers: statuses.append(status))
+        assert b"".join(body) == b"404 Not Found\nNo application is mounted here.\n"
+    assert statuses == ["404 Not Found"] * 2
 
 
 @pytest.mark.parametrize(("text", "path"), [("/", ""), ("/shop", "/shop"), ("/shop/", "/shop"), ("/a/b//", "/a/b")])

@@ -28,7 +28,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Weak};
 use wire::message::RequestHead;
 
-/// Which of several applications a request is for, and how that is called.
+/// The application of a request, and how it is called.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Route {
     /// Its index among the applications of the interface.
@@ -37,6 +37,8 @@ pub(crate) struct Route {
     pub(crate) is_threaded: bool,
     /// It receives a body as it arrives, whatever is set for others.
     pub(crate) streams_bodies: bool,
+    /// The call of a request that asks for a WebSocket has a deadline until the application accepts it.
+    pub(crate) limits_handshakes: bool,
 }
 
 /// Calls an application.
@@ -47,14 +49,18 @@ pub(crate) trait Interface: Send + Sync + Sized + 'static {
     type Handles: Handles;
     /// A response body that the application produces part by part.
     type Body: ResponseBody;
-    /// The call of a request that asks for a WebSocket has a deadline until it is accepted.
-    const LIMITS_HANDSHAKES: bool = false;
 
     /// Handles for a new response, whose exchange belongs to `host`.
     ///
     /// # Errors
     /// `MemoryError`.
     fn take_handles(&self, py: Python<'_>, route: Route, host: &Weak<dyn ExchangeHost>) -> PyResult<Self::Handles>;
+
+    /// Has handles of a call that has ended serve one of `route`. Returns false if they cannot.
+    fn turn_handles(&self, handles: &mut Self::Handles, route: Route) -> bool {
+        let _ = (handles, route);
+        true
+    }
 
     /// The response is over: handles that nothing else refers to may be used again.
     fn return_handles(&self, py: Python<'_>, handles: Self::Handles);
@@ -122,32 +128,35 @@ pub(crate) trait Requests: Send + 'static {
     /// What is kept with a connection, so that its next request is cheaper to make.
     type Connection: Default + Send;
 
-    /// Which application the request is for, where there are several.
+    /// Returns the application of the request, and how it is called.
     fn route(&self, head: &RequestHead<'_>) -> Route {
         let _ = head;
         Route::default()
     }
 
-    /// The request without its body: a dict. `None` with an exception set if memory is short.
+    /// Returns the request without its body: a dict. `route` is what [`route`](Self::route) has returned for it. Returns
+    /// `None` with an exception set if memory is short.
     fn begin(
         &mut self,
         py: Python<'_>,
         head: &RequestHead<'_>,
+        route: Route,
         peer: &Peer,
         connection: &mut Self::Connection,
     ) -> Option<RequestObject>;
 
-    /// The same for a request that asks for a WebSocket, where the interface has them.
+    /// Does the same for a request that asks for a WebSocket, if the interface has them.
     fn begin_websocket(
         &mut self,
         py: Python<'_>,
         head: &RequestHead<'_>,
+        route: Route,
         opening: &Opening<'_>,
         peer: &Peer,
         connection: &mut Self::Connection,
     ) -> Option<RequestObject> {
         let _ = opening;
-        self.begin(py, head, peer, connection)
+        self.begin(py, head, route, peer, connection)
     }
 }
 

@@ -130,6 +130,14 @@ mod _native {
 
     /// See the stub.
     #[pyfunction]
+    #[allow(clippy::needless_pass_by_value, reason = "they are Python's arguments")]
+    fn find_mount(places: Vec<(String, String)>, host: &str, path: &str) -> Option<usize> {
+        let places = places.iter().map(|(host, path)| (&host[..], &path[..]));
+        crate::mounts::Mounts::new(places).at(host, path)
+    }
+
+    /// See the stub.
+    #[pyfunction]
     fn is_request_id(given: &str) -> bool {
         access_log::is_request_id(given.as_bytes())
     }

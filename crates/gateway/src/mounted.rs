@@ -1,4 +1,4 @@
-//! Several applications of one server, WSGI and ASGI side by side, as one [`Interface`].
+//! Several applications of one server, WSGI, ASGI or both side by side, as one [`Interface`].
 //!
 //! ```text
 //!   MountedRequests::route   request head ──▶ which application, and whether it is called in a thread
@@ -6,14 +6,14 @@
 //!   Mounted                  passes each call on to the interface of its application
 //! ```
 //!
-//! The loop that hosts the engine calls the ASGI applications. It would stand still in a WSGI application, so the host has
-//! these called in threads beside it ([`Route::is_threaded`]).
+//! If one of them is an ASGI application, a loop hosts the engine and calls the ASGI applications. It would stand still in a
+//! WSGI application, so the host has these called in threads beside it ([`Route::is_threaded`]).
 
 use crate::asgi::{self, Asgi};
 use crate::interface::{
     Answer, Exchange, ExchangeHost, Handles, Input, Interface, Opening, Peer, RequestObject, Requests, Route, Summary,
 };
-use crate::mounts::Mounts;
+use crate::mounts::{Mounts, is_at};
 use crate::object::Object;
 use crate::wsgi::Wsgi;
 use pyo3::intern;
@@ -36,6 +36,8 @@ pub(crate) struct MountedRequests {
     mounts: Mounts,
     /// Of each application: the mount's path, and whether it is WSGI. The last one is for what no place fits.
     places: Box<[(Box<str>, bool)]>,
+    /// A loop hosts the engine.
+    has_loop: bool,
     environs: <Wsgi as Interface>::Requests,
     scopes: <Asgi as Interface>::Requests,
 }
@@ -91,6 +93,18 @@ impl Interface for Mounted {
             Application::Wsgi(wsgi) => MountedHandles::Wsgi(index, wsgi.take_handles(py, route, host)?),
             Application::Asgi(asgi) => MountedHandles::Asgi(index, asgi.take_handles(py, route, host)?),
         })
+    }
+
+    /// The handles of WSGI applications are alike.
+    fn turn_handles(&self, handles: &mut MountedHandles, route: Route) -> bool {
+        match (handles, &self.0[route.application]) {
+            (MountedHandles::Wsgi(index, _), Application::Wsgi(_)) => {
+                *index = route.application;
+                true
+            }
+            (MountedHandles::Asgi(index, _), _) => *index == route.application,
+            (MountedHandles::Wsgi(..), Application::Asgi(_)) => false,
+        }
     }
 
     fn return_handles(&self, py: Python<'_>, handles: MountedHandles) {
@@ -193,31 +207,25 @@ impl MountedRequests {
     ) -> Self {
         Self {
             mounts: Mounts::new(places.iter().map(|(host, path, _)| (&host[..], &path[..]))),
+            has_loop: places.iter().any(|(_, _, is_wsgi)| !is_wsgi),
             places: places.iter().map(|(_, path, is_wsgi)| (path.as_str().into(), *is_wsgi)).collect(),
             environs,
             scopes,
         }
     }
 
-    fn place(&self, head: &RequestHead<'_>) -> (usize, &str, bool) {
-        let index = self.mounts.of(head).unwrap_or(self.places.len() - 1);
-        let (path, is_wsgi) = &self.places[index];
-        (index, path, *is_wsgi)
-    }
-
-    /// Begins the request where its application is, by one of these.
+    /// Begins the request at the place of its application, with one of these functions.
     fn begin_there(
         &mut self,
         py: Python<'_>,
-        head: &RequestHead<'_>,
+        route: Route,
         begin_environ: impl FnOnce(&mut <Wsgi as Interface>::Requests) -> Option<RequestObject>,
         begin_scope: impl FnOnce(&mut <Asgi as Interface>::Requests) -> Option<RequestObject>,
     ) -> Option<RequestObject> {
-        let (index, _, is_wsgi) = self.place(head);
-        let request = if is_wsgi { begin_environ(&mut self.environs) } else { begin_scope(&mut self.scopes) }?;
-        let path = &*self.places[index].0;
+        let (path, is_wsgi) = &self.places[route.application];
+        let request = if *is_wsgi { begin_environ(&mut self.environs) } else { begin_scope(&mut self.scopes) }?;
         if !path.is_empty() {
-            let mounted = if is_wsgi { mount_environ(py, &request, path) } else { mount_scope(py, &request, path) };
+            let mounted = if *is_wsgi { mount_environ(py, &request, path) } else { mount_scope(py, &request, path) };
             mounted.map_err(|error| error.restore(py)).ok()?;
         }
         Some(request)
@@ -228,23 +236,36 @@ impl Requests for MountedRequests {
     type Connection = ConnectionState;
 
     fn route(&self, head: &RequestHead<'_>) -> Route {
-        let (application, _, is_wsgi) = self.place(head);
-        Route { application, is_threaded: is_wsgi, streams_bodies: !is_wsgi }
+        let found = if head.is_cgi {
+            let (script_name, path_info) = self.environs.split_path(head);
+            self.mounts.of_cgi(head, &script_name, &path_info)
+        } else {
+            self.mounts.of(head)
+        };
+        let application = found.unwrap_or(self.places.len() - 1);
+        let is_wsgi = self.places[application].1;
+        Route {
+            application,
+            is_threaded: is_wsgi && self.has_loop,
+            streams_bodies: !is_wsgi,
+            limits_handshakes: is_wsgi,
+        }
     }
 
     fn begin(
         &mut self,
         py: Python<'_>,
         head: &RequestHead<'_>,
+        route: Route,
         peer: &Peer,
         connection: &mut ConnectionState,
     ) -> Option<RequestObject> {
         let ConnectionState { environs: of_environs, scopes: of_scopes } = connection;
         self.begin_there(
             py,
-            head,
-            |environs| environs.begin(py, head, peer, of_environs),
-            |scopes| scopes.begin(py, head, peer, of_scopes),
+            route,
+            |environs| environs.begin(py, head, route, peer, of_environs),
+            |scopes| scopes.begin(py, head, route, peer, of_scopes),
         )
     }
 
@@ -252,6 +273,7 @@ impl Requests for MountedRequests {
         &mut self,
         py: Python<'_>,
         head: &RequestHead<'_>,
+        route: Route,
         opening: &Opening<'_>,
         peer: &Peer,
         connection: &mut ConnectionState,
@@ -259,15 +281,15 @@ impl Requests for MountedRequests {
         let ConnectionState { environs: of_environs, scopes: of_scopes } = connection;
         self.begin_there(
             py,
-            head,
-            |environs| environs.begin_websocket(py, head, opening, peer, of_environs),
-            |scopes| scopes.begin_websocket(py, head, opening, peer, of_scopes),
+            route,
+            |environs| environs.begin_websocket(py, head, route, opening, peer, of_environs),
+            |scopes| scopes.begin_websocket(py, head, route, opening, peer, of_scopes),
         )
     }
 }
 
-/// The mount's path moves from `PATH_INFO` to the end of `SCRIPT_NAME` (PEP 3333). Both are bytes of UTF-8, each as a
-/// character of Latin-1.
+/// Moves the mount's path from `PATH_INFO` to the end of `SCRIPT_NAME` (PEP 3333). If a web server has moved it there by
+/// itself ([`Mounts::of_cgi`]), both are divided anew. Both are bytes of UTF-8, each as a character of Latin-1.
 fn mount_environ(py: Python<'_>, environ: &Object, path: &str) -> PyResult<()> {
     let environ = environ.bind(py);
     let environ = environ.cast::<PyDict>()?;
@@ -276,9 +298,14 @@ fn mount_environ(py: Python<'_>, environ: &Object, path: &str) -> PyResult<()> {
         None => Ok(String::new()),
     };
     let (script_name, path_info) = (intern!(py, "SCRIPT_NAME"), intern!(py, "PATH_INFO"));
-    let prefix = path.bytes().map(char::from);
-    let mounted_at: String = text(script_name)?.chars().chain(prefix).collect();
-    let rest: String = text(path_info)?.chars().skip(path.len()).collect();
+    let prefix: String = path.bytes().map(char::from).collect();
+    let (mut mounted_at, mut rest) = (text(script_name)?, text(path_info)?);
+    if !is_at(prefix.as_bytes(), rest.as_bytes()) {
+        rest.insert_str(0, &std::mem::take(&mut mounted_at));
+        debug_assert!(is_at(prefix.as_bytes(), rest.as_bytes()), "{prefix} is the place of {rest}");
+    }
+    mounted_at.push_str(&prefix);
+    rest.drain(..prefix.len());
     environ.set_item(script_name, mounted_at)?;
     environ.set_item(path_info, rest)
 }

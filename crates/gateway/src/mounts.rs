@@ -1,7 +1,9 @@
-//! Which of several applications a request is for: its host and the beginning of its path say. No Python here.
+//! The places of several applications: the host of a request and the beginning of its path select the application. No
+//! Python here: the engine is locked, and has to know who serves a request before any Python runs.
 //!
-//! The rule is that of `kirsch.config.mounts.combine`, which calls WSGI applications alone. Here the engine is locked,
-//! and has to know who serves a request before any Python runs.
+//! A request goes to the place that fits best: one for its host before one for `*.host`, and that before one for any host;
+//! among those, the one with the longest prefix of whole segments. The path is compared as it is, percent-decoded: `//`
+//! differs from `/`.
 
 use crate::text::percent_decoded;
 use memchr::memrchr;
@@ -10,15 +12,21 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use wire::message::{Form, RequestHead};
 
-/// Prefixes of paths, decoded, the longest first, with the indices of their applications.
-type Prefixes = Vec<(Box<[u8]>, usize)>;
+/// A place of an application, within those of its host.
+#[derive(Debug)]
+struct MountPoint {
+    /// The prefix of the path, decoded.
+    prefix: Box<[u8]>,
+    /// The index of the application.
+    index: usize,
+}
 
 /// The places of all applications.
 #[derive(Debug, Default)]
 pub(crate) struct Mounts {
-    /// By host; `*.example.org` is there as written.
-    hosts: HashMap<Box<[u8]>, Prefixes>,
-    anywhere: Prefixes,
+    /// The places of each host, the longest prefix first; `*.example.org` is there as written.
+    hosts: HashMap<Box<[u8]>, Vec<MountPoint>>,
+    anywhere: Vec<MountPoint>,
 }
 
 impl Mounts {
@@ -27,50 +35,76 @@ impl Mounts {
     pub(crate) fn new<'a>(places: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut mounts = Self::default();
         for (index, (host, prefix)) in places.into_iter().enumerate() {
-            let prefixes = if host.is_empty() {
+            let of_host = if host.is_empty() {
                 &mut mounts.anywhere
             } else {
                 mounts.hosts.entry(host.as_bytes().into()).or_default()
             };
-            prefixes.push((prefix.as_bytes().into(), index));
+            of_host.push(MountPoint { prefix: prefix.as_bytes().into(), index });
         }
-        for prefixes in mounts.hosts.values_mut().chain([&mut mounts.anywhere]) {
-            prefixes.sort_by_key(|(prefix, _)| Reverse(prefix.len()));
+        for of_host in mounts.hosts.values_mut().chain([&mut mounts.anywhere]) {
+            of_host.sort_by_key(|place| Reverse(place.prefix.len()));
         }
         mounts
     }
 
-    /// The index of the application of a request; `None` if no place fits.
+    /// Returns the index of the application of an HTTP request; `None` if no place fits.
     pub(crate) fn of(&self, head: &RequestHead<'_>) -> Option<usize> {
         let path = if head.target.form == Form::Asterisk { b"*" } else { head.target.path };
         let path =
             if memchr::memchr(b'%', path).is_some() { Cow::Owned(percent_decoded(path)) } else { Cow::Borrowed(path) };
-        if self.hosts.is_empty() { find(&self.anywhere, &path) } else { self.find(&host(head), &path) }
+        let place = if self.hosts.is_empty() { longest(&self.anywhere, &path) } else { self.find(&host(head), &path) };
+        place.map(|place| place.index)
     }
 
-    /// A host outweighs a path: its own name, then `*.` and what is behind its dots, the longest first, then any.
-    fn find(&self, host: &[u8], path: &[u8]) -> Option<usize> {
+    /// Returns the index of the application of a request with CGI variables, whose `SCRIPT_NAME` and `PATH_INFO` are
+    /// these; `None` if no place fits.
+    ///
+    /// The web server may have moved the prefix of a place to `SCRIPT_NAME` by itself. So if no place with a prefix fits
+    /// `PATH_INFO`, both together are looked up, if they are the path that the client has asked for.
+    pub(crate) fn of_cgi(&self, head: &RequestHead<'_>, script_name: &[u8], path_info: &[u8]) -> Option<usize> {
+        let host = host(head);
+        let place = self.find(&host, path_info);
+        let has_prefix = |place: &&MountPoint| !place.prefix.is_empty();
+        let whole = || {
+            let whole = [script_name, path_info].concat();
+            let is_requested = !script_name.is_empty() && whole == percent_decoded(head.target.path);
+            if is_requested { self.find(&host, &whole).filter(has_prefix) } else { None }
+        };
+        place.filter(has_prefix).or_else(whole).or(place).map(|place| place.index)
+    }
+
+    /// Returns the index of the application of a decoded path at a host.
+    pub(crate) fn at(&self, host: &str, path: &str) -> Option<usize> {
+        self.find(host.as_bytes(), path.as_bytes()).map(|place| place.index)
+    }
+
+    /// Finds the place of a path. A host outweighs a path: first the host's own name, then `*.` and the rest behind one of
+    /// its dots, the longest first, then any host.
+    fn find(&self, host: &[u8], path: &[u8]) -> Option<&MountPoint> {
         let name = without_port(host).to_ascii_lowercase();
         let name = name.strip_suffix(b".").unwrap_or(&name);
-        let own = self.hosts.get(name).and_then(|prefixes| find(prefixes, path));
+        let own = self.hosts.get(name).and_then(|places| longest(places, path));
         let by_star = || {
             let dots = memchr::memchr_iter(b'.', name);
             dots.filter_map(|dot| self.hosts.get(&[b"*", &name[dot..]].concat()[..]))
-                .find_map(|prefixes| find(prefixes, path))
+                .find_map(|places| longest(places, path))
         };
-        own.or_else(by_star).or_else(|| find(&self.anywhere, path))
+        own.or_else(by_star).or_else(|| longest(&self.anywhere, path))
     }
 }
 
-/// The longest prefix of whole segments.
-fn find(prefixes: &[(Box<[u8]>, usize)], path: &[u8]) -> Option<usize> {
-    let fits = |prefix: &[u8]| {
-        prefix.is_empty() || path.strip_prefix(prefix).is_some_and(|rest| matches!(rest, [] | [b'/', ..]))
-    };
-    prefixes.iter().find(|(prefix, _)| fits(prefix)).map(|(_, index)| *index)
+/// Finds the longest prefix of whole segments.
+fn longest<'a>(places: &'a [MountPoint], path: &[u8]) -> Option<&'a MountPoint> {
+    places.iter().find(|place| is_at(&place.prefix, path))
 }
 
-/// The host of a request: that of a trusted proxy, that of the request line, or the field's.
+/// Returns true if `prefix` is empty, or the path or whole segments at its beginning.
+pub(crate) fn is_at(prefix: &[u8], path: &[u8]) -> bool {
+    prefix.is_empty() || path.strip_prefix(prefix).is_some_and(|rest| matches!(rest, [] | [b'/', ..]))
+}
+
+/// Returns the host of a request: the one that a trusted proxy names, the one of the request line, or that of the field.
 fn host<'a>(head: &'a RequestHead<'_>) -> Cow<'a, [u8]> {
     if let Some(host) = head.client.and_then(|client| client.host.as_deref()) {
         return Cow::Borrowed(host);
@@ -78,11 +112,15 @@ fn host<'a>(head: &'a RequestHead<'_>) -> Cow<'a, [u8]> {
     if head.target.form == Form::Absolute {
         return Cow::Borrowed(head.target.authority);
     }
-    let field = head.fields.iter().find(|field| field.is(head.block, b"host"));
-    Cow::Borrowed(field.map_or(&b""[..], |field| field.value(head.block)))
+    let value = if head.is_cgi {
+        head.variable(b"HTTP_HOST")
+    } else {
+        head.fields.iter().find(|field| field.is(head.block, b"host")).map(|field| field.value(head.block))
+    };
+    Cow::Borrowed(value.unwrap_or_default())
 }
 
-/// `host` without `:port`; an IPv6 address is in brackets.
+/// Returns `host` without `:port`; an IPv6 address is in brackets.
 fn without_port(host: &[u8]) -> &[u8] {
     let Some(colon) = memrchr(b':', host) else { return host };
     let (name, port) = (&host[..colon], &host[colon + 1..]);
@@ -110,9 +148,9 @@ mod tests {
             ("*", 3),
             ("", 3),
         ] {
-            assert_eq!(mounts.find(b"", path.as_bytes()), Some(index), "{path}");
+            assert_eq!(mounts.at("", path), Some(index), "{path}");
         }
-        assert_eq!(Mounts::new([("", "/shop")]).find(b"", b"/shopping"), None);
+        assert_eq!(Mounts::new([("", "/shop")]).at("", "/shopping"), None);
     }
 
     #[test]
@@ -144,7 +182,7 @@ mod tests {
             ("[::1]", "/", 4),
             ("[::2]", "/", 6),
         ] {
-            assert_eq!(mounts.find(host.as_bytes(), path.as_bytes()), Some(index), "{host}{path}");
+            assert_eq!(mounts.at(host, path), Some(index), "{host}{path}");
         }
     }
 }

@@ -80,7 +80,7 @@ impl Resources {
         let group = group.map(group::Arguments::take).transpose()?;
         let threads: usize = given.take("threads")?;
         let mounts = mounts(given)?;
-        let is_asgi = !is_wsgi(&given.take::<String>("interface")?)? || !mounts.is_empty();
+        let is_asgi = !is_wsgi(&given.take::<String>("interface")?)? || mounts.iter().any(|mount| !mount.is_wsgi);
         let hooks = hooks(given, threads)?;
         let is_hosted = hooks.waiter.is_some() || is_asgi;
         let calls_at_most = Some(given.take("limit_concurrency")?).filter(|&most| most > 0);

@@ -86,7 +86,7 @@ impl Server {
     fn new(py: Python<'_>, app: Bound<'_, PyAny>, listeners: Vec<RawFd>, config: &Bound<'_, PyAny>) -> PyResult<Self> {
         let given = NativeConfig::new(config)?;
         let resources = Resources::take(&given, listeners)?;
-        if !app.is_callable() {
+        if resources.mounts.is_empty() && !app.is_callable() {
             return Err(PyTypeError::new_err(format!("the application {app} is not callable")));
         }
         let hand_over = given.take("hand_over")?;

@@ -7,7 +7,7 @@
 //! lines ([`RequestHead::changed`]), the scope is a copy of the *template* that was made from the block that was kept.
 
 use super::template::{Common, Template, copy_dict, set_item};
-use crate::interface::{Local, Peer, RequestObject, Requests};
+use crate::interface::{Local, Peer, RequestObject, Requests, Route};
 use crate::object::Object;
 use crate::table::Table;
 use crate::text::percent_decoded;
@@ -194,6 +194,7 @@ impl Requests for Scopes {
         &mut self,
         py: Python<'_>,
         head: &RequestHead<'_>,
+        _: Route,
         opening: &Opening<'_>,
         peer: &Peer,
         connection: &mut ConnectionState,
@@ -210,6 +211,7 @@ impl Requests for Scopes {
         &mut self,
         py: Python<'_>,
         head: &RequestHead<'_>,
+        _: Route,
         peer: &Peer,
         connection: &mut ConnectionState,
     ) -> Option<RequestObject> {

@@ -215,7 +215,7 @@ impl<I: Interface> App for WithGil<AppState<I>> {
     fn begin(&mut self, head: &RequestHead<'_>, connection: &mut Self::Connection) -> Request {
         let (py, app) = self.parts();
         let route = app.requests.route(head);
-        let object = app.requests.begin(py, head, &connection.peer, &mut connection.of_interface);
+        let object = app.requests.begin(py, head, route, &connection.peer, &mut connection.of_interface);
         app.check_memory(py, object.as_deref());
         let has_body = !matches!(head.body, BodyLength::None | BodyLength::Known(0));
         let is_arriving = has_body && (route.streams_bodies || !app.buffers_bodies);
@@ -246,7 +246,7 @@ impl<I: Interface> App for WithGil<AppState<I>> {
         let (py, app) = self.parts();
         let Connection { peer, of_interface } = connection;
         let route = app.requests.route(head);
-        let object = app.requests.begin_websocket(py, head, opening, peer, of_interface);
+        let object = app.requests.begin_websocket(py, head, route, opening, peer, of_interface);
         app.check_memory(py, object.as_deref());
         Request {
             object,
@@ -254,11 +254,7 @@ impl<I: Interface> App for WithGil<AppState<I>> {
             body: RequestBody::WebSocket,
             is_chunked: false,
             takes_errors: false,
-            limit: if I::LIMITS_HANDSHAKES || route.is_threaded {
-                app.limits.of(head.target.path)
-            } else {
-                None.into()
-            },
+            limit: if route.limits_handshakes { app.limits.of(head.target.path) } else { None.into() },
             route_key: app.route_keys.as_ref().map(|route_keys| route_keys.of_request(WEBSOCKET, head.target.path)),
             recorded: app
                 .quarantine

@@ -136,7 +136,16 @@ impl<I: Interface> Host<I> {
             return None;
         };
         let (is_chunked, takes_errors) = (request.is_chunked, request.takes_errors);
-        let handles = match handles.map_or_else(|| self.interface.take_handles(py, route, &self.myself), Ok) {
+        let kept = handles.and_then(|mut handles| {
+            let fit = self.interface.turn_handles(&mut handles, route);
+            if fit {
+                Some(handles)
+            } else {
+                self.interface.return_handles(py, handles);
+                None
+            }
+        });
+        let handles = match kept.map_or_else(|| self.interface.take_handles(py, route, &self.myself), Ok) {
             Ok(handles) => handles,
             Err(error) => {
                 self.cut_off_call(py, ticket, Some(key));

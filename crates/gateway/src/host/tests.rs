@@ -39,7 +39,14 @@ struct Parts(std::vec::IntoIter<Object>);
 impl Requests for PlainRequests {
     type Connection = ();
 
-    fn begin(&mut self, py: Python<'_>, head: &RequestHead<'_>, _: &Peer, (): &mut ()) -> Option<RequestObject> {
+    fn begin(
+        &mut self,
+        py: Python<'_>,
+        head: &RequestHead<'_>,
+        _: Route,
+        _: &Peer,
+        (): &mut (),
+    ) -> Option<RequestObject> {
         let request = PyDict::new(py);
         request.set_item("method", String::from_utf8_lossy(head.method)).ok()?;
         request.set_item("target", String::from_utf8_lossy(head.target.raw)).ok()?;

@@ -63,19 +63,7 @@ impl Environs {
             }
         }
         if is_path_changed {
-            let mut variables = PathVariables { target_path: head.target.path, ..PathVariables::default() };
-            let mut has_uri = false;
-            for field in head.fields {
-                let value = field.value(head.block);
-                match field.name(head.block) {
-                    b"SCRIPT_NAME" => variables.script_name = value,
-                    b"PATH_INFO" => variables.path_info = value,
-                    b"DOCUMENT_URI" => variables.document_uri = value,
-                    b"REQUEST_URI" => has_uri = !value.is_empty(),
-                    _ => {}
-                }
-            }
-            self.set_path(py, &environ, head, &variables, has_uri)?;
+            self.set_path(py, &environ, head, &PathVariables::of(head))?;
         }
         Some(environ)
     }
@@ -108,11 +96,10 @@ impl Environs {
         environ: &Object,
         head: &RequestHead<'_>,
         variables: &PathVariables<'_>,
-        has_uri: bool,
     ) -> Option<()> {
         let raw = Object::latin1(py, head.target.raw)?;
         environ.set_item(py, &self.keys.raw_uri, &raw)?;
-        if !has_uri {
+        if !variables.has_uri {
             environ.set_item(py, &self.keys.request_uri, &raw)?;
         }
         let (script_name, path_info) = self.script_name.split(variables);
@@ -122,20 +109,16 @@ impl Environs {
 
     fn build_cgi(&mut self, py: Python<'_>, head: &RequestHead<'_>, peer: &Peer) -> Option<Object> {
         let environ = self.bases[peer.listener].copy_dict(py)?;
-        let mut variables = PathVariables { target_path: head.target.path, ..PathVariables::default() };
-        let (mut is_https, mut has_host, mut has_uri, mut has_port, mut has_repeated) =
-            (false, false, false, false, false);
+        let mut variables = PathVariables::new(head.target.path);
+        let (mut is_https, mut has_host, mut has_port, mut has_repeated) = (false, false, false, false);
         let mut size = environ.dict_size(py);
         for field in head.fields {
             let (name, value) = (field.name(head.block), field.value(head.block));
+            variables.note(name, value);
             match name {
-                b"SCRIPT_NAME" => variables.script_name = value,
-                b"PATH_INFO" => variables.path_info = value,
-                b"DOCUMENT_URI" => variables.document_uri = value,
                 b"HTTPS" => is_https = is_on(value),
                 b"REQUEST_SCHEME" | b"UWSGI_SCHEME" => is_https |= value == b"https",
                 b"HTTP_HOST" => has_host = !value.is_empty(),
-                b"REQUEST_URI" => has_uri = !value.is_empty(),
                 b"SERVER_PORT" => has_port = !value.is_empty(),
                 _ => {}
             }
@@ -166,8 +149,13 @@ impl Environs {
                 environ.set_item(py, &self.keys.server_port, &self.keys.https_port)?;
             }
         }
-        self.set_path(py, &environ, head, &variables, has_uri)?;
+        self.set_path(py, &environ, head, &variables)?;
         Some(environ)
+    }
+
+    /// Returns `SCRIPT_NAME` and `PATH_INFO` of a request with CGI variables.
+    pub(crate) fn split_path(&self, head: &RequestHead<'_>) -> (Vec<u8>, Vec<u8>) {
+        self.script_name.split(&PathVariables::of(head))
     }
 
     /// Sets `SERVER_NAME`. nginx says `_` where its server has no name; `HAProxy` says a port too, which is no part of it.

@@ -16,7 +16,7 @@ use super::cgi_template::CgiTemplate;
 use super::client::{ClientKeys, ConnectionStrings, are_alike};
 use super::input::EmptyInput;
 use super::path::ScriptName;
-use crate::interface::{Local, Peer, RequestObject, Requests};
+use crate::interface::{Local, Peer, RequestObject, Requests, Route};
 use crate::object::Object;
 use crate::table::Table;
 use crate::text::percent_decoded;
@@ -328,11 +328,15 @@ impl Environs {
 impl Requests for Environs {
     type Connection = ConnectionState;
 
-    /// The environ of a request without a body; `None` with an exception set if memory is short.
+    fn route(&self, _: &RequestHead<'_>) -> Route {
+        Route { limits_handshakes: true, ..Route::default() }
+    }
+
     fn begin(
         &mut self,
         py: Python<'_>,
         head: &RequestHead<'_>,
+        _: Route,
         peer: &Peer,
         connection: &mut ConnectionState,
     ) -> Option<RequestObject> {

@@ -83,7 +83,6 @@ impl Interface for Wsgi {
     type Requests = Environs;
     type Handles = Handles;
     type Body = Iterable;
-    const LIMITS_HANDSHAKES: bool = true;
 
     fn take_handles(&self, py: Python<'_>, _: Route, host: &Weak<dyn ExchangeHost>) -> PyResult<Handles> {
         self.handles.take(py, host)

@@ -1,6 +1,7 @@
 //! The path of a request: which part of it is `SCRIPT_NAME` and which `PATH_INFO`.
 
 use crate::text::percent_decoded;
+use wire::message::RequestHead;
 
 /// Which part of a request's path is the application's `SCRIPT_NAME`; the rest is `PATH_INFO`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,13 +62,37 @@ impl ScriptName {
     }
 }
 
-/// What a web server gives of the path of a request, without escapes but for that of the target.
-#[derive(Default)]
+/// The parts of a request's path that a web server gives, decoded except for that of the target.
 pub(super) struct PathVariables<'a> {
     pub(super) script_name: &'a [u8],
     pub(super) path_info: &'a [u8],
     pub(super) document_uri: &'a [u8],
+    /// There is a `REQUEST_URI` that is not empty.
+    pub(super) has_uri: bool,
     pub(super) target_path: &'a [u8],
+}
+
+impl<'a> PathVariables<'a> {
+    pub(super) fn of(head: &RequestHead<'a>) -> Self {
+        let mut variables = Self::new(head.target.path);
+        head.fields.iter().for_each(|field| variables.note(field.name(head.block), field.value(head.block)));
+        variables
+    }
+
+    pub(super) fn new(target_path: &'a [u8]) -> Self {
+        Self { script_name: b"", path_info: b"", document_uri: b"", has_uri: false, target_path }
+    }
+
+    /// Keeps a variable if it is one of these.
+    pub(super) fn note(&mut self, name: &[u8], value: &'a [u8]) {
+        match name {
+            b"SCRIPT_NAME" => self.script_name = value,
+            b"PATH_INFO" => self.path_info = value,
+            b"DOCUMENT_URI" => self.document_uri = value,
+            b"REQUEST_URI" => self.has_uri = !value.is_empty(),
+            _ => {}
+        }
+    }
 }
 
 #[cfg(test)]
@@ -103,7 +128,7 @@ mod tests {
                 script_name: script_name.as_bytes(),
                 path_info: path_info.as_bytes(),
                 document_uri: document_uri.as_bytes(),
-                target_path: target_path.as_bytes(),
+                ..PathVariables::new(target_path.as_bytes())
             };
             let bytes = |(name, path): (&str, &str)| (name.as_bytes().to_vec(), path.as_bytes().to_vec());
             assert_eq!(ScriptName::parse("auto").split(&variables), bytes(auto), "{script_name} {path_info}");

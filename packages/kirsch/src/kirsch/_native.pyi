@@ -33,6 +33,7 @@ __all__ = [
     "check_addresses",
     "count_dropped_line",
     "dropped_lines",
+    "find_mount",
     "flush_logs",
     "follow_frames",
     "forwarded_client",
@@ -133,6 +134,10 @@ def forwarded_client(
 def is_request_id(given: str) -> bool:
     """Return whether an X-Request-ID is short and plain, so that it may be repeated in logs."""
 
+def find_mount(places: Sequence[tuple[str, str]], host: str, path: str) -> int | None:
+    """Return the index of the place, a host and a prefix of paths, that fits a request for ``path`` at ``host``
+    (docs/design/interfaces.md); None if none fits."""
+
 def count_dropped_line() -> None:
     """Count a line that was dropped outside the native writer, in ``log_lines_dropped`` of the statistics."""
 
@@ -151,8 +156,9 @@ class Server:
     its own. Timeouts are seconds (0 means none), sizes are bytes, rates are bytes per second.
     """
 
-    def __new__(cls, app: Callable[..., Any], listeners: Sequence[int], config: NativeConfig) -> Server:
-        """``config`` is read once; ``kirsch.config.native`` and the schema describe what it has.
+    def __new__(cls, app: Callable[..., Any] | None, listeners: Sequence[int], config: NativeConfig) -> Server:
+        """``config`` is read once; ``kirsch.config.native`` and the schema describe what it has. If it has ``mounts``,
+        ``app`` is not used.
 
         ``timeout`` is the deadline of a call, and ``timeout_paths`` are others for paths at and below a prefix. At the
         deadline the engine itself answers 504, also while no thread gets the GIL.

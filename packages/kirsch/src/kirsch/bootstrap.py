@@ -9,6 +9,7 @@ import sys
 
 from kirsch import drivers, reports
 from kirsch.apps import loading
+from kirsch.apps.mounted import Mounted
 from kirsch.apps.signature import interface_of
 from kirsch.config import log_config, sources
 from kirsch.config.schema import SETTINGS
@@ -19,8 +20,8 @@ from kirsch.process.real_threads import thread_starter
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
+    from kirsch.apps.mounted import Application
     from kirsch.config.arguments import Arguments
     from kirsch.config.options import Options
     from kirsch.config.schema import Settings
@@ -74,7 +75,7 @@ def missing_directories(chosen: Settings) -> list[str]:
     return [path for path in chosen.pythonpath if not os.path.exists(path)]
 
 
-def load_application(chosen: Settings) -> tuple[Callable[..., Any], str]:
+def load_application(chosen: Settings) -> tuple[Application, str]:
     """Prepare the process for the driver, extend ``sys.path``, configure logging, and import the application.
 
     Raises StartupError.
@@ -130,10 +131,11 @@ def find_import_problems(settings: Settings, arguments: Arguments) -> list[str]:
     return [f"{where}{trouble}" for where, app in named if (trouble := loading.find_import_problem(app, places))]
 
 
-def interface(app: Callable[..., Any], chosen: Settings) -> str:
-    """Return ``wsgi`` or ``asgi``: how the settings have the application called, ``asgi`` where several are that."""
-    # With mounts, --interface was for each of them, and the combined application has an interface of its own.
-    return interface_of(app) if chosen.mounts or chosen.interface == "auto" else chosen.interface
+def interface(app: Application, chosen: Settings) -> str:
+    """Return ``wsgi`` or ``asgi``: how the settings have the application called, ``asgi`` if a mounted one is that."""
+    if isinstance(app, Mounted):
+        return app.interface
+    return interface_of(app) if chosen.interface == "auto" else chosen.interface
 
 
 def raise_descriptor_limit() -> None:
@@ -189,7 +191,7 @@ def _log_trouble(error: OSError) -> StartupError:
     return StartupError(EXIT_FAILED, f"cannot write the log {error.filename}: {error.strerror}{hint}")
 
 
-def make_server(app: Callable[..., Any], chosen: Settings, report: reports.Report) -> Server:
+def make_server(app: Application, chosen: Settings, report: reports.Report) -> Server:
     """Return the server, which has to :meth:`Server.adopt` its sockets. If ``report`` is an error log, it is also the
     ``wsgi.errors`` of the application."""
     from kirsch.server import Server

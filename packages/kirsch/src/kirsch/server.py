@@ -21,6 +21,7 @@ import signal
 from time import monotonic
 
 from kirsch import _native, drivers, reports, stopping
+from kirsch.apps.mounted import Mounted, MountedApplication
 from kirsch.apps.signature import contradiction, interface_of
 from kirsch.config.native import NativeConfig
 from kirsch.config.schema import BY_NAME, SETTINGS
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self, Unpack
 
+    from kirsch.apps.mounted import Application
     from kirsch.config.options import Options
     from kirsch.drivers import Driver
     from kirsch.drivers.asyncio import AsyncioDriver
@@ -49,8 +51,6 @@ if TYPE_CHECKING:
     from kirsch.monitor.scoreboard import Slot
     from kirsch.net.addresses import Address
     from kirsch.net.sockets import Listener
-
-    Application = Callable[..., Any]
 
 _OPTIONS = tuple(each for each in SETTINGS if each.in_programs)
 DEFAULT_BIND = BY_NAME["bind"].default
@@ -90,23 +90,24 @@ class Server:
         app: Application | None = None,
         bind: str | Iterable[str] | None = None,
         *,
-        mounts: Mapping[str, Application] | None = None,
+        mounts: Mapping[str, Callable[..., Any]] | None = None,
         **options: Unpack[Options],
     ) -> None:
         checked, report = _checked(options)
         if mounts:
             app = _combined(app, mounts, checked["interface"])
-        if not callable(app):
-            raise TypeError(f"the application must be callable, and {type(app).__name__!r} objects are not")
-        if not mounts:
+        if isinstance(app, Mounted):
+            interface = app.interface
+        else:
+            app = _callable(app)
             _check_interface(app, checked["interface"])
-        self._app: Callable[..., Any] = app
+            interface = interface_of(app) if checked["interface"] == "auto" else checked["interface"]
+        self._app: Application = app
         self._binds = None if bind is None else (bind,) if isinstance(bind, str) else tuple(bind)
         for text in self._binds or ():
             parse_bind(text)
         self._options = checked
         self.graceful_timeout: float = checked["graceful_timeout"]
-        interface = interface_of(app) if mounts or checked["interface"] == "auto" else checked["interface"]
         self._driver_name: str = choice.fitting(checked["driver"], interface)
         self._driver: Driver
         if interface == "asgi":
@@ -392,6 +393,9 @@ class Server:
             config.scoreboard = self.slot.native
             config.quarantine = (self.slot.board.quarantine_list, self.slot.route_table)
         self._driver.configure(config)
+        if isinstance(self._app, Mounted):
+            config.mounts = self._app.for_native()
+            return _native.Server(None, listeners, config)
         return _native.Server(self._app, listeners, config)
 
     def _access_log_handler(self) -> Callable[[str, dict[str, str]], None] | None:
@@ -566,9 +570,9 @@ def _checked(options: Options) -> tuple[dict[str, Any], reports.Report]:
     return values, report
 
 
-def _combined(app: Application | None, mounts: Mapping[str, Application], interface: str) -> Application:
-    """Several applications as one. Raises TypeError for what is none, ValueError for a place that is none."""
-    from kirsch.config.mounts import MountedApplication, combine_all, parse_mount
+def _combined(app: Application | None, mounts: Mapping[str, Callable[..., Any]], interface: str) -> Mounted:
+    """Return several applications as one. Raises TypeError for what is none, ValueError for a place that is none."""
+    from kirsch.config.mounts import parse_mount
 
     applications = []
     for place, mounted in mounts.items():
@@ -577,14 +581,13 @@ def _combined(app: Application | None, mounts: Mapping[str, Application], interf
         mount = parse_mount(place, "")
         applications.append((mount.host, mount.path, mounted))
     if app is not None:
-        if not callable(app):
-            raise TypeError(f"the application must be callable, and {type(app).__name__!r} objects are not")
+        app = _callable(app)
         if any(not (host or path) for host, path, _ in applications):
             raise ValueError("mounts: '/' is for every request, and so is the application; omit one of them")
         applications.append(("", "", app))
     for _, _, each in applications:
         _check_interface(each, interface)
-    return combine_all(
+    return Mounted(
         [
             MountedApplication(
                 each,
@@ -598,13 +601,20 @@ def _combined(app: Application | None, mounts: Mapping[str, Application], interf
     )
 
 
-def _check_interface(app: Application, interface: str) -> None:
+def _callable(app: object) -> Callable[..., Any]:
+    """Return ``app``. Raises TypeError for an object that is no application."""
+    if not callable(app):
+        raise TypeError(f"the application must be callable, and {type(app).__name__!r} objects are not")
+    return app
+
+
+def _check_interface(app: Callable[..., Any], interface: str) -> None:
     """Raises TypeError for an application that certainly is not one of ``interface``."""
     if interface != "auto" and (why := contradiction(app, interface)):
         raise TypeError(f"{_name(app)} {why}")
 
 
-def _name(app: Application) -> str:
+def _name(app: Callable[..., Any]) -> str:
     return getattr(app, "__qualname__", None) or type(app).__name__
 
 

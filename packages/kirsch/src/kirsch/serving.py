@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from kirsch.config.options import Options
     from kirsch.net.addresses import Address
     from kirsch.net.sockets import Listener
-    from kirsch.server import Application
 
 # The time that SIGINT and SIGQUIT leave to requests in flight, in seconds: enough for an answer, too short to annoy.
 FAST_TIMEOUT = 1.0
@@ -41,7 +40,7 @@ _SIGNAL_DUMP = getattr(signal, "SIGINFO", None) or getattr(signal, "SIGPWR", Non
 _SILENCE = 1.0
 
 
-def serve(app: Application, bind: str | Iterable[str] | None = None, **options: Unpack[Options]) -> None:
+def serve(app: Callable[..., Any], bind: str | Iterable[str] | None = None, **options: Unpack[Options]) -> None:
     """Serve ``app`` until a signal ends it. Arguments and errors are those of :class:`Server`.
 
     In the main thread: TERM ends gracefully, INT and QUIT fast, a second one of them at once, USR1 reopens the access
@@ -230,7 +229,7 @@ def listen(host: str, port: int) -> tuple[Address, ...]:
     return tuple(listener.address for listener in listeners)
 
 
-def run(app: Application, **options: Unpack[Options]) -> None:
+def run(app: Callable[..., Any], **options: Unpack[Options]) -> None:
     """Serve ``app`` on the addresses of :func:`listen` until a signal ends it, as :func:`serve` does.
 
     Options are those of :class:`Server`, but ``threads`` is 1 unless given: one call of ``app`` at a time, in the

@@ -119,9 +119,11 @@ def _run(given: dict[str, Any], chosen: Settings) -> int:
         if interface == "wsgi":
             # An application that tells nothing of its stages is measured without what would listen to it.
             asked = serving.Staged(app)
-            serving.serve(asked, chosen, serving.no_report, request.path, 64, lambda _, target: request.ask(target))
+            serving.serve(
+                asked.application, chosen, serving.no_report, request.path, 64, lambda _, target: request.ask(target)
+            )
             staged = serving.Staged(app) if asked.spent else None
-        measured = staged or app
+        measured = staged.application if staged else app
         serving.serve(
             measured, chosen, reports, request.path, room, lambda *server: measurement.run(profile, staged, *server)
         )

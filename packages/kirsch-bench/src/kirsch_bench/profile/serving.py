@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from kirsch import bootstrap
-from kirsch.config.mounts import Mounted, MountedApplication
+from kirsch.apps.mounted import Mounted
 from kirsch.net.sockets import listen
 from kirsch.profile.wsgi import traced
 from kirsch_bench import target as targets
@@ -15,8 +15,9 @@ from kirsch_bench import target as targets
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from kirsch.apps.mounted import Application
     from kirsch.config.schema import Settings
-    from kirsch.profile.wsgi import Application, Run
+    from kirsch.profile.wsgi import Run
     from kirsch.reports import Report
     from kirsch.server import Server
     from kirsch_bench.profile.results import Times
@@ -33,7 +34,7 @@ needs a moment to notice."""
 
 
 def serve(
-    app: Callable[..., Any],
+    app: Application,
     chosen: Settings,
     report: Report,
     path: str,
@@ -83,17 +84,10 @@ class Followed:
     """An application whose calls are traced, one request after the other: ``application`` is what has to be served.
     ``interface`` is ``wsgi`` or ``asgi``, or that of each where ``app`` is several."""
 
-    def __init__(self, app: Callable[..., Any], interface: str) -> None:
+    def __init__(self, app: Application, interface: str) -> None:
         self._runs: list[Run] = []
         self._is_over = threading.Event()
-        self.application = self._mounted(app) if isinstance(app, Mounted) else self._of(app, interface)
-
-    def _mounted(self, mounted: Mounted) -> Mounted:
-        applications = []
-        for each in mounted.applications:
-            app = self._of(each.app, each.interface)
-            applications.append(MountedApplication(app, each.interface, host=each.host, path=each.path, name=each.name))
-        return Mounted(applications)
+        self.application = app.wrapped(self._of) if isinstance(app, Mounted) else self._of(app, interface)
 
     def _of(self, app: Callable[..., Any], interface: str) -> Callable[..., Any]:
         def wsgi(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
@@ -155,18 +149,22 @@ class StageClock:
 
 
 class Staged:
-    """An application that is asked to tell of its stages, as those of kirsch_web do."""
+    """A WSGI application, or several, that is asked to tell of its stages, as those of kirsch_web do: ``application``
+    has to be served."""
 
     def __init__(self, app: Application) -> None:
-        self._app = app
+        self.application = app.wrapped(self._of) if isinstance(app, Mounted) else self._of(app)
         self.spent: list[dict[str, int]] = []
         """Of each request that told of any, in the order of their ends."""
 
-    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        clock = StageClock()
-        environ["kirsch.stage"] = clock.mark
-        iterable: Iterable[bytes] = traced(self._app, environ, start_response, self._done, clock)
-        return iterable
+    def _of(self, app: Callable[..., Any], _interface: str = "wsgi") -> Callable[..., Any]:
+        def wsgi(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+            clock = StageClock()
+            environ["kirsch.stage"] = clock.mark
+            iterable: Iterable[bytes] = traced(app, environ, start_response, self._done, clock)
+            return iterable
+
+        return wsgi
 
     def _done(self, run: Run) -> None:
         if run.tracer.spent:  # type: ignore[attr-defined]

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any, NoReturn
 
+    from kirsch.apps.mounted import Application
     from kirsch.config.mounts import Mount
 
 _APPLICATION_NAMES = ("app", "application")
@@ -107,16 +108,13 @@ def find_import_problem(target: str, directories: Sequence[str] = ()) -> str:
 
 def load_all(
     target: str | None, *, factory: bool = False, mounts: Sequence[Mount] = (), interface: str = "auto"
-) -> tuple[Callable[..., Any], str]:
-    """Load ``target`` and the mounted applications, combined into one, and return it and all names. ``interface`` is
-    that of all that do not say their own. Raises LoadError.
-
-    Where any of several is an ASGI application, a :class:`kirsch.config.mounts.Mounted` is what they are combined into.
-    """
+) -> tuple[Application, str]:
+    """Load ``target`` and the mounted applications. Return the application, or a ``Mounted`` of all if there are
+    mounts, and all names. ``interface`` is that of each application that does not say its own. Raises LoadError."""
     if not mounts:
         assert target is not None
         return load(target, factory=factory, interface=interface)
-    from kirsch.config.mounts import MountedApplication, combine_all
+    from kirsch.apps.mounted import Mounted, MountedApplication
 
     names = []
     failures: list[LoadError] = []
@@ -151,10 +149,11 @@ def load_all(
         raise failures[0] if len(failures) == 1 else _all_of(failures)
     if fallback is not None:
         applications.append(fallback)
-    if any(each.interface == "asgi" for each in applications):
+    mounted = Mounted(applications)
+    if mounted.interface == "asgi":
         of_all = [*applications[-1:], *applications[:-1]] if fallback is not None else applications
         names = [f"{name} ({each.interface.upper()})" for name, each in zip(names, of_all, strict=True)]
-    return combine_all(applications), ", ".join(names)
+    return mounted, ", ".join(names)
 
 
 def _interface(found: Callable[..., Any], interface: str) -> str:

@@ -29,12 +29,13 @@ class NativeConfig:
     """``wsgi`` or ``asgi``: how the application is called."""
 
     mounts: Sequence[tuple[str, str, str, Callable[..., Any]]] = ()
-    """Several applications, ASGI ones among them: host (empty: any), prefix of the path (empty: any), ``wsgi`` or
+    """Several applications: host (empty: any), prefix of the path (empty: any), ``wsgi`` or
     ``asgi``, application. The last one gets the requests that no place fits. Without any, the server has the one
     application that it is made with."""
 
     hand_over: Callable[[Any], object] | None = None
-    """With mounts: called in the loop's thread with an exchange of a WSGI application, for a thread to ``work`` on."""
+    """Called in the loop's thread with an exchange of a WSGI application that is mounted beside ASGI applications: has
+    a thread ``work`` on it."""
 
     spawn: Callable[[int], None] | None = None
     """Called with an index: starts a thread that calls ``_native.Server.work(index)``. If it raises, there are fewer

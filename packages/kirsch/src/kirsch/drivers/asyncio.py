@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from kirsch._native import Call
     from kirsch._native import Server as NativeServer
-    from kirsch.config.mounts import Mounted
     from kirsch.config.native import NativeConfig
     from kirsch.drivers.lifespan import Lifespan, Lifespans
     from kirsch.drivers.wsgi_threads import WsgiThreads
@@ -46,9 +45,8 @@ _LOOK_SECONDS = 0.1
 class AsyncioDriver:
     """Serves in a loop of its own, CPython's or uvloop's (:meth:`run`), or in one that runs already (:meth:`serve`)."""
 
-    def __init__(self, lifespans: Lifespans, loop: str, mounted: Mounted | None, threads: WsgiThreads | None) -> None:
+    def __init__(self, lifespans: Lifespans, loop: str, threads: WsgiThreads | None) -> None:
         self._lifespans = lifespans
-        self._mounted = mounted
         self._threads = threads
         self._uses_uvloop = loop == "uvloop"
         self._native: NativeServer | None = None
@@ -65,8 +63,6 @@ class AsyncioDriver:
         config.threads = 1
         config.spawn = None
         config.interface = "asgi"
-        if self._mounted is not None:
-            config.mounts = [(each.host, each.path, each.interface, each.app) for each in self._mounted.applications]
         if self._threads is not None:
             from kirsch.drivers.wsgi_threads import Wait
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from typing import Any
 
+    from kirsch.apps.mounted import Application
     from kirsch.drivers import Driver
     from kirsch.reports import Report
 
@@ -41,12 +42,10 @@ def make(name: str, threads: int) -> Driver:
     return ThreadsDriver(threads)
 
 
-def make_asyncio(
-    app: Callable[..., Any], options: Mapping[str, Any], report: Report
-) -> tuple[Driver, Callable[..., Any]]:
+def make_asyncio(app: Application, options: Mapping[str, Any], report: Report) -> tuple[Driver, Application]:
     """Return the driver of an ASGI application, or of mounted ones, and the application as it calls it. Raises
     ImportError as :func:`make` does, where the package of the loop is missing."""
-    from kirsch.config.mounts import Mounted
+    from kirsch.apps.mounted import Mounted
     from kirsch.drivers import loops
     from kirsch.drivers.asyncio import AsyncioDriver, application
     from kirsch.drivers.lifespan import Lifespan, Lifespans
@@ -55,8 +54,8 @@ def make_asyncio(
     if not isinstance(app, Mounted):
         app = application(app)
         lifespans = Lifespans([Lifespan(app, options["lifespan"], report)])
-        return AsyncioDriver(lifespans, options["loop"], None, None), app
-    mounted = app.prepared(application)
+        return AsyncioDriver(lifespans, options["loop"], None), app
+    mounted = app.wrapped(lambda each, interface: application(each) if interface == "asgi" else each)
     of_asgi = [each for each in mounted.applications if each.interface == "asgi"]
     found: dict[int, Lifespan] = {}
     for each in of_asgi:
@@ -69,7 +68,7 @@ def make_asyncio(
         from kirsch.drivers.wsgi_threads import WsgiThreads
 
         threads = WsgiThreads(options["threads"], options["queue"], options["queue_timeout"])
-    return AsyncioDriver(lifespans, options["loop"], mounted, threads), mounted
+    return AsyncioDriver(lifespans, options["loop"], threads), mounted
 
 
 def prepare(name: str) -> None:

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from kirsch.apps.mounted import MountedApplication
+
 
 class NotReadyError(Exception):
     """The application is not ready: the reason in one line. ``cause`` is the exception that it raised, if any."""
@@ -19,9 +21,10 @@ class NotReadyError(Exception):
         self.cause = cause
 
 
-def check(app: Callable[..., Any], path: str, server: str, port: str, errors: object = None) -> None:
-    """Send GET ``path`` to a WSGI application, as a client at ``server`` and ``port`` would, and read the response to
-    its end. ``errors`` is its ``wsgi.errors``; None: ``sys.stderr``. Raises NotReadyError unless the status is 2xx."""
+def check(mounted: MountedApplication, path: str, server: str, port: str, errors: object = None) -> None:
+    """Send GET ``path`` to a WSGI application at its place, as a client at ``server`` and ``port`` would, and read the
+    response to its end. ``errors`` is its ``wsgi.errors``; None: ``sys.stderr``. Raises NotReadyError unless the status
+    is 2xx."""
     statuses: list[str] = []
 
     def start_response(status: str, _headers: object, exc_info: object = None) -> Callable[[bytes], None]:
@@ -31,8 +34,8 @@ def check(app: Callable[..., Any], path: str, server: str, port: str, errors: ob
 
     environ = {
         "REQUEST_METHOD": "GET",
-        "SCRIPT_NAME": "",
-        "PATH_INFO": path,
+        "SCRIPT_NAME": mounted.path,
+        "PATH_INFO": path[len(mounted.path) :],
         "QUERY_STRING": "",
         "REQUEST_URI": path,
         "RAW_URI": path,
@@ -53,7 +56,7 @@ def check(app: Callable[..., Any], path: str, server: str, port: str, errors: ob
         "wsgi.input_terminated": True,
     }
     try:
-        body = app(environ, start_response)
+        body = mounted.app(environ, start_response)
         try:
             for _part in body:
                 pass
@@ -66,7 +69,7 @@ def check(app: Callable[..., Any], path: str, server: str, port: str, errors: ob
     _judge(path, statuses[-1] if statuses else "nothing")
 
 
-async def check_asgi(app: Callable[..., Any], path: str, server: str, port: str) -> None:
+async def check_asgi(mounted: MountedApplication, path: str, server: str, port: str) -> None:
     """The same for an ASGI application, in its loop. The response is over when the application returns."""
     statuses: list[str] = []
     is_first = True
@@ -91,7 +94,7 @@ async def check_asgi(app: Callable[..., Any], path: str, server: str, port: str)
         "path": path,
         "raw_path": path.encode(),
         "query_string": b"",
-        "root_path": "",
+        "root_path": mounted.path,
         "headers": [
             (b"host", f"{server}:{port}".encode() if port else server.encode()),
             (b"user-agent", b"kirsch (--ready-path)"),
@@ -102,7 +105,7 @@ async def check_asgi(app: Callable[..., Any], path: str, server: str, port: str)
         "extensions": {},
     }
     try:
-        await app(scope, receive, send)
+        await mounted.app(scope, receive, send)
     except Exception as error:
         raise NotReadyError(f"it raised {type(error).__name__} at --ready-path {path}", error) from error
     _judge(path, statuses[-1] if statuses else "nothing")

@@ -15,6 +15,7 @@ import signal
 from functools import partial
 
 from kirsch import bootstrap, reports
+from kirsch.apps.mounted import Mounted, MountedApplication
 from kirsch.bootstrap import StartupError
 from kirsch.hooks import Hooks
 from kirsch.net import sockets
@@ -25,10 +26,9 @@ from kirsch.supervisor.control_thread import ControlThread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import FrameType
-    from typing import Any
 
+    from kirsch.apps.mounted import Application
     from kirsch.config.schema import Settings
     from kirsch.monitor.scoreboard import Scoreboard
     from kirsch.net.sockets import Listener
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from kirsch.supervisor.control import Channel
     from kirsch.supervisor.engine_group import EngineGroup, GroupArguments
     from kirsch.supervisor.privileges import Identity
-
-    Application = Callable[..., Any]
 
 _REAL_TIME: int | None = getattr(signal, "SIGRTMIN", None)  # real-time signals, which programs do not use otherwise
 
@@ -288,20 +286,18 @@ def _report_broken(server: Server, error: BaseException) -> bool:
 
 async def _check_asgi_ready(arguments: WorkerArguments, app: Application) -> None:
     """The same, in the application's loop, when its start-up is complete."""
-    from kirsch.config.mounts import Mount, Mounted, combine
     from kirsch.drivers import NotStartedError
     from kirsch.supervisor import readiness
 
     path, address = arguments.context.chosen.ready_path, _own_address(arguments)
-    found = app.find(path) if isinstance(app, Mounted) else None
+    found = _application_at(path, arguments, app)
     try:
-        if found is not None and found.interface == "wsgi":
+        if found.interface == "wsgi":
             import asyncio
 
-            wsgi = combine([(Mount("", path=found.path), found.app)])
-            await asyncio.to_thread(readiness.check, wsgi, path, *address, arguments.context.errors.stream())
+            await asyncio.to_thread(readiness.check, found, path, *address, arguments.context.errors.stream())
         else:
-            await readiness.check_asgi(app, path, *address)
+            await readiness.check_asgi(found, path, *address)
     except readiness.NotReadyError as error:
         raise NotStartedError(str(error), error.cause) from None
 
@@ -311,12 +307,20 @@ def _own_address(arguments: WorkerArguments) -> tuple[str, str]:
     return ("localhost", "80") if isinstance(address, str) else (str(address[0]), str(address[1]))
 
 
+def _application_at(path: str, arguments: WorkerArguments, app: Application) -> MountedApplication:
+    """Return the application of ``path`` at the worker's own address, with its place."""
+    if isinstance(app, Mounted):
+        return app.find(_own_address(arguments)[0], path)
+    return MountedApplication(app, bootstrap.interface(app, arguments.context.chosen), host="", path="", name="")
+
+
 def _check_ready(arguments: WorkerArguments, app: Application) -> None:
     from kirsch.supervisor import readiness
 
-    host, port = _own_address(arguments)
+    path, address = arguments.context.chosen.ready_path, _own_address(arguments)
+    found = _application_at(path, arguments, app)
     try:
-        readiness.check(app, arguments.context.chosen.ready_path, host, port, arguments.context.errors.stream())
+        readiness.check(found, path, *address, arguments.context.errors.stream())
     except readiness.NotReadyError as error:
         raise StartupError(
             bootstrap.EXIT_NOT_LOADED, f"{arguments.context.chosen.target}: {error}", error.cause
