@@ -126,7 +126,7 @@ test-query-slow:
 
 .PHONY: test-rust
 test-rust: ## Run the quick tests of the Rust crates of the server alone, 200 simulated worlds among them
-	cargo test --profile $(TEST_PROFILE) -p wire -p transitions -p engine -p sim --no-fail-fast
+	cargo test --profile $(TEST_PROFILE) -p wire -p transitions -p scheduler -p engine -p sim --no-fail-fast
 
 .PHONY: test-rust-slow
 test-rust-slow: ## Run the other Rust tests: of the gateway, of the load generator, and SLOW_SEEDS simulated worlds
@@ -149,7 +149,7 @@ test-gateway: $(STAMPS)/venv ## Run the Rust tests of the gateway, with the inte
 # Everything is built anew for it, in a place of its own: otherwise each would throw away what the other has built.
 .PHONY: loom
 loom: ## Try the orders in which threads can share the engine; LOOM_MAX_PREEMPTIONS=3 tries more
-	RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=target/loom CARGO_PROFILE_TEST_DEBUG=0 $(RERUN) cargo test -p engine --lib model::
+	RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=target/loom CARGO_PROFILE_TEST_DEBUG=0 $(RERUN) cargo test -p scheduler --lib model::
 
 .PHONY: sim
 sim: ## Simulate the engine's world: SEEDS=5000 of them, or SEED=7 alone and traced; SOCKETS=1 over real sockets, LOOP=1 in an event loop
@@ -565,7 +565,7 @@ cd $(1) && "$(abspath $(BIN))/maturin" build --quiet --profile $(PROFILE) --inte
 @touch $@
 endef
 
-$(WHEELS)/kirsch/.built: $(call sources,crates/wire crates/engine crates/gateway packages/kirsch) $(STAMPS)/build
+$(WHEELS)/kirsch/.built: $(call sources,crates/wire crates/engine crates/scheduler crates/gateway packages/kirsch) $(STAMPS)/build
 	$(call build-wheel,packages/kirsch)
 
 # Behind the other, which has compiled most of it.

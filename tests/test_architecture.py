@@ -46,8 +46,15 @@ def test_the_engine_does_not_know_python() -> None:
 
 
 def test_the_engine_is_told_the_time() -> None:
-    for name, code in sources("engine").items():
-        assert not re.search(r"(Instant|SystemTime)::now|clock_gettime", code), name
+    for crate in ("engine", "scheduler"):
+        for name, code in sources(crate).items():
+            assert not re.search(r"(Instant|SystemTime)::now|clock_gettime", code), name
+
+
+def test_the_scheduler_knows_neither_sockets_nor_protocols() -> None:
+    assert dependencies("scheduler") == {"foldhash"}
+    for name, code in sources("scheduler").items():
+        assert not re.search(r"std::(net|fs|env|process|os)\b", code), name
 
 
 def test_the_load_generator_is_told_the_time_and_knows_no_python() -> None:
@@ -59,7 +66,7 @@ def test_the_load_generator_is_told_the_time_and_knows_no_python() -> None:
         assert name == "run.rs" or not re.search(r"(Instant|SystemTime)::now|clock_gettime", code), name
 
 
-@pytest.mark.parametrize("crate", ["engine", "gateway", "load", "load-py"])
+@pytest.mark.parametrize("crate", ["engine", "gateway", "load", "load-py", "scheduler"])
 def test_only_wire_writes_protocol_bytes(crate: str) -> None:
     for name, code in sources(crate).items():
         # The null server looks for the end of a request and for nothing else; what it answers is its caller's.
@@ -73,7 +80,7 @@ def test_only_wire_writes_protocol_bytes(crate: str) -> None:
 
 def test_the_order_of_the_crates() -> None:
     assert not dependencies("wire") & {"engine", "gateway"}
-    assert "gateway" not in dependencies("engine")
+    assert not dependencies("engine") & {"gateway", "scheduler"}
     assert {"engine", "wire"} <= dependencies("gateway")
 
 
@@ -115,8 +122,8 @@ def test_pages_about_the_code_name_files_that_exist(page: str) -> None:
         assert ((PROJECT / page).parent / target).exists(), target
 
 
-@pytest.mark.parametrize("crate", ["engine", "load"])
-def test_the_engine_and_the_load_generator_are_safe(crate: str) -> None:
+@pytest.mark.parametrize("crate", ["engine", "load", "scheduler"])
+def test_the_engine_the_load_generator_and_the_scheduler_are_safe(crate: str) -> None:
     assert "#![forbid(unsafe_code)]" in (CRATES / crate / "src" / "lib.rs").read_text()
 
 

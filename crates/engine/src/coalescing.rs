@@ -3,13 +3,8 @@
 //! An application that produces its response in small parts, one soon after the other, would cost a system call for
 //! each; so would pipelined requests. The engine therefore holds composed output while the application works on the
 //! next part. But no part may be delayed until the next one is ready (PEP 3333, "Buffering and Streaming"). So the
-//! ticker thread calls [`Engine::tick`](crate::Engine::tick) every [`TICK`] while output is deferred, and the engine
+//! ticker thread calls [`Engine::tick`](crate::Engine::tick) every millisecond while output is deferred, and the engine
 //! sends all output that has not changed since the previous tick.
-
-use std::time::Duration;
-
-/// The interval between two ticks. A part of a response waits for one or two of them.
-pub const TICK: Duration = Duration::from_millis(1);
 
 /// The connections that hold output back. The next tick removes a connection that no longer does.
 #[derive(Debug, Default)]

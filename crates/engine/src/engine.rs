@@ -425,7 +425,7 @@ impl<A: App> Engine<A> {
         self.polls
     }
 
-    /// Sends deferred output that has not changed since the last call. Call this every [`TICK`](crate::TICK) while
+    /// Sends deferred output that has not changed since the last call. Call this every millisecond while
     /// [`has_deferred_output`](Self::has_deferred_output) is true, from any thread.
     pub fn tick(&mut self) {
         let EngineContext { deferred, statistics, observer, .. } = &mut self.context;

@@ -487,5 +487,5 @@ impl Membership {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests;

@@ -1,5 +1,4 @@
-//! The engine: sockets, readiness, time limits and files, and the scheduler of the threads that share an engine. This
-//! crate uses no Python types.
+//! The engine: sockets, readiness, time limits and files. This crate uses no Python types.
 //!
 //! # Polled, not running
 //!
@@ -23,7 +22,7 @@
 //! The engine never calls code that may take long. It returns a request with a [`Ticket`]; the thread that runs the
 //! call borrows a [`Reply`] from [`Engine::reply`] for each part of the response, and returns the ticket with
 //! [`Engine::complete`], as done, as cut, or with a response that continues when its peer has read enough. Until then
-//! the engine keeps the connection's slot, whatever its peer does. The module [`scheduler`] shows how threads share an
+//! the engine keeps the connection's slot, whatever its peer does. The crate `scheduler` shows how threads share an
 //! engine under these rules.
 //!
 //! # The watchdog
@@ -66,16 +65,13 @@ mod output;
 mod protocol;
 mod reply;
 mod responder;
-pub mod scheduler;
 mod spool;
 mod stages;
 mod statistics;
-mod sync;
 mod transport;
 mod websocket;
 
 pub use app::{AcceptPause, App, CallId, Progress, Refusal, Rejection, Report, Ticket, Work};
-pub use coalescing::TICK;
 pub use config::{Config, STOP_GRACE, UNUSED_GRACE, WebSocketConfig};
 pub use connection::{Expired, HijackId, HijackRefusal, Hijacked};
 pub use deadline::Now;
@@ -90,7 +86,6 @@ pub use os::{Bell, Os, Poller, Waker};
 pub use protocol::{AnyProtocol, Event, Http1, Protocol, ProtocolKind, Reset, ResponseSender, StreamId};
 pub use reply::Reply;
 pub use responder::{StaticFiles, StaticOptions};
-pub use scheduler::ticker::{Pace, SLOW_TICK, STEADY_TICK, Ticker, Wanted};
 pub use spool::Body;
 pub use stages::{StageClock, Times};
 pub use statistics::Statistics;

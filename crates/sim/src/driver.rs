@@ -1,4 +1,4 @@
-//! Threads that follow the rules of leader/followers ([`engine::scheduler::Rules`]) in virtual time.
+//! Threads that follow the rules of leader/followers ([`scheduler::Rules`]) in virtual time.
 //!
 //! A thread that holds the lock takes no time. The application takes as long as its script says. So the seed decides
 //! which thread runs next, not an operating system. The lock itself and its condition variables are not part of this:
@@ -9,8 +9,8 @@ use crate::clock::{Event, Micros, micros};
 use crate::engine_core::EngineCore;
 use crate::threads::{Activity, State, Step, Worker};
 use crate::world::World;
-use engine::scheduler::{Action, WaitStep};
-use engine::{Pace, Protocol, SLOW_TICK, STEADY_TICK, Wanted, Work};
+use engine::{Protocol, Work};
+use scheduler::{Action, Pace, SLOW_TICK, STEADY_TICK, TICK, WaitStep, Wanted};
 use std::time::Duration;
 
 impl<P: Protocol> World<P> {
@@ -195,7 +195,7 @@ impl<P: Protocol> World<P> {
         let (pace, period) = match wanted {
             Wanted::Soon(period) => (Pace::Quick, Some(period)),
             // The ticker does not always slow down at once.
-            _ if self.threads.pace == Pace::Quick && self.shared.one_in(2) => (Pace::Quick, Some(engine::TICK)),
+            _ if self.threads.pace == Pace::Quick && self.shared.one_in(2) => (Pace::Quick, Some(TICK)),
             Wanted::Steadily => (Pace::Steady, Some(STEADY_TICK)),
             Wanted::Slowly => (Pace::Slow, Some(SLOW_TICK)),
             Wanted::No if self.needs_service() => (Pace::Slow, Some(SLOW_TICK)),

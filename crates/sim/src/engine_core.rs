@@ -5,8 +5,8 @@ use crate::clock::{Event, IdlePolls, MILLI, Micros, SECOND, SLACK, Shared, micro
 use crate::deadlines::{Deadlines, RunningCall};
 use crate::net::{Network, Side};
 use crate::plan::Plan;
-use engine::scheduler::{RouteKey, WorkSource};
-use engine::{CallId, Engine, Expired, Now, Protocol, SLOW_TICK, Work};
+use engine::{CallId, Engine, Expired, Now, Protocol, Work};
+use scheduler::{RouteKey, SLOW_TICK, WorkSource};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;

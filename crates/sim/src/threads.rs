@@ -2,8 +2,7 @@
 
 use crate::app::Job;
 use crate::clock::Micros;
-use engine::Pace;
-use engine::scheduler::StartedCall;
+use scheduler::{Pace, StartedCall};
 
 /// The state of a thread.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use crate::gil::WithGil;
 use crate::interface::{Interface, Message};
 use crate::interrupt::{raise_here, raise_in};
 use crate::object::{Chunk, OutgoingMessage};
-use engine::scheduler;
+
 use engine::{Awaited, Incoming, Input, Refusal, Stage, Ticket, WebSocketEnd};
 use pyo3::exceptions::{PyConnectionResetError, PyOSError, PyRuntimeError, PyTimeoutError, PyValueError};
 use pyo3::prelude::*;

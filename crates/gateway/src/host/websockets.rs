@@ -13,7 +13,7 @@ use super::waiting::take_back_interrupt;
 use crate::clock;
 use crate::gil::WithGil;
 use crate::interface::{Handles as _, Interface, Message, OutgoingMessage};
-use engine::{Awaited, Incoming, Progress, Room, WebSocketEnd, WebSocketId, scheduler};
+use engine::{Awaited, Incoming, Progress, Room, WebSocketEnd, WebSocketId};
 use pyo3::prelude::*;
 use std::sync::Arc;
 use std::time::Duration;

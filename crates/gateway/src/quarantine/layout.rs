@@ -14,7 +14,7 @@
 //! its writer is gone.
 
 use crate::text::{escaped, percent_decoded};
-use engine::scheduler::hash_route;
+use scheduler::hash_route;
 use std::hash::Hasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,7 +1,7 @@
 //! What lies where in a scoreboard, and how it is counted there. No Python here.
 
 use engine::Statistics;
-use engine::scheduler::PoolStatistics;
+use scheduler::PoolStatistics;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 

@@ -8,7 +8,7 @@ use super::plan::{Plan, Script};
 use crate::clock::{Event, Micros, SECOND, Shared, micros, moment};
 use crate::net::{Medium, Network};
 use engine::Work;
-use engine::scheduler::{Rules, WorkSource};
+use scheduler::{Rules, WorkSource};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;

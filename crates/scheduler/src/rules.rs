@@ -1,17 +1,17 @@
 //! The rules of leader/followers: which thread leads, which follow, and which run calls. They have no threads, lock or
 //! clock of their own.
 //!
-//! [`Scheduler`](super::Scheduler) applies them to real threads, the simulator to simulated ones. A thread asks
+//! [`Scheduler`](crate::Scheduler) applies them to real threads, the simulator to simulated ones. A thread asks
 //! [`decide`](Rules::decide) for its next action and performs it. An action that takes time has one method for its
 //! beginning and one for its end; between the two, other threads may use the rules.
 //!
 //! The file is long because all rules read and change the same few counters: the thread to be notified depends on the
 //! threads that run, wait, lead and arrive. In separate files each rule would need all counters.
 
-use super::WorkSource;
-use super::predictor::{BlockingPredictor, Prediction, RouteKey};
-use crate::coalescing::TICK;
-use crate::scheduler::ticker::{Pace, Wanted};
+use crate::actions::{Action, PoolStatistics, StartedCall, WaitStep};
+use crate::predictor::{BlockingPredictor, RouteKey};
+use crate::tick::{Pace, TICK, Wanted};
+use crate::traits::WorkSource;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -83,75 +83,12 @@ struct Worker<W> {
     is_cleaned_up: bool,
 }
 
-/// The next action of a thread.
-#[derive(Debug)]
-pub enum Action<W> {
-    /// Exit: the work source is over. [`exit`](Rules::exit) notifies the other threads.
-    Exit,
-    /// Release, without the lock, the remains of the last work.
-    CleanUp,
-    /// Wait from [`follow`](Rules::follow) on until [notified](Rules::is_notified). A number names a thread to be
-    /// started before.
-    Follow(Option<usize>),
-    /// Run this work between [`begin`](Rules::begin) and [`end`](Rules::end).
-    Run(W),
-    /// Become the leader: [`before_lead`](Rules::before_lead), [`lead`](Rules::lead),
-    /// [`return_poller`](Rules::return_poller).
-    Lead,
-}
-
-/// Work that has begun.
-#[derive(Debug)]
-#[must_use]
-pub struct StartedCall {
-    prediction: Prediction,
-    /// A thread to be started.
-    pub start: Option<usize>,
-    /// Ticks that are needed from now on.
-    pub ticks: Option<Pace>,
-}
-
-impl StartedCall {
-    /// Returns true if the caller has to measure how long the call blocks, for [`Rules::end`].
-    pub fn is_measured(&self) -> bool {
-        self.prediction.is_measured
-    }
-}
-
-/// The next action of a thread that waits within a call. The thread asks again afterwards, unless the wait is over.
-#[derive(Debug)]
-pub enum WaitStep<W> {
-    /// Continue the call.
-    Done,
-    /// Start this thread.
-    Start(usize),
-    /// Sleep until [woken](Rules::is_woken).
-    Sleep,
-    /// Wait for the poller, at most this long, and [return it](Rules::return_poller): no other thread can lead.
-    Poll(W, Option<Duration>),
-}
-
 /// The thread that leads in place of another.
 enum Successor {
     /// A thread that exists already.
     Present,
     /// A thread that has to be started.
     Start(usize),
-}
-
-/// The numbers of threads of one engine by their activity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PoolStatistics {
-    /// Threads that have not exited.
-    pub threads: usize,
-    /// Followers, and the leader while it waits for the poller.
-    pub idle: usize,
-    /// Threads in calls.
-    pub running: usize,
-    /// Upper limit of `running`.
-    pub max_calls: usize,
-    /// Followers notified to become the leader, since the start.
-    pub handovers: u64,
 }
 
 impl<C: WorkSource> Rules<C> {
@@ -733,7 +670,7 @@ impl<C: WorkSource> Rules<C> {
 
     /// Returns true if all threads have exited and all counters are back at zero.
     #[cfg(all(test, loom))]
-    pub(super) fn is_at_rest(&self) -> bool {
+    pub(crate) fn is_at_rest(&self) -> bool {
         let is_idle = |worker: &Worker<C::Work>| worker.inbox.is_empty() && !worker.has_call_slot && !worker.is_polling;
         (self.present, self.running, self.predicted, self.waiting, self.arriving, self.inbox_len) == (0, 0, 0, 0, 0, 0)
             && self.followers.is_empty()
@@ -743,7 +680,7 @@ impl<C: WorkSource> Rules<C> {
     }
 
     #[cfg(all(test, loom))]
-    pub(super) fn predictor(&mut self) -> &mut BlockingPredictor {
+    pub(crate) fn predictor(&mut self) -> &mut BlockingPredictor {
         &mut self.predictor
     }
 }

@@ -1,10 +1,7 @@
 //! Tests of single rules: the action that a thread gets, and the thread that is notified. Loom (`model.rs`) and the
 //! simulator cover all interleavings.
 
-use super::predictor::RouteKey;
-use super::rules::{Action, Rules, StartedCall};
-use crate::scheduler::WorkSource;
-use crate::scheduler::ticker::{Pace, Wanted};
+use crate::{Action, Pace, RouteKey, Rules, StartedCall, Wanted, WorkSource};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::time::Duration;

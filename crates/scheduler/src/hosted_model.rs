@@ -7,8 +7,7 @@
 //! thread may send the waiting output, and so consume the readiness that the poller would have reported. If a wake is
 //! lost the loop waits forever, and loom reports a deadlock: there are no timeouts.
 
-use super::{Scheduler, Threads, WorkSource};
-use crate::scheduler::ticker::Pace;
+use crate::{Pace, Scheduler, Threads, WorkSource};
 use loom::model::Builder;
 use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
 use loom::thread;
@@ -17,19 +16,19 @@ use std::time::Duration;
 
 /// The events that the poller waits for: room at the client's side, and a wake.
 #[derive(Default)]
-struct Poll {
-    state: Mutex<PollState>,
+struct LoopPoll {
+    state: Mutex<LoopPollState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct PollState {
+struct LoopPollState {
     has_room: bool,
     is_woken: bool,
 }
 
-impl Poll {
-    fn change(&self, change: impl FnOnce(&mut PollState)) {
+impl LoopPoll {
+    fn change(&self, change: impl FnOnce(&mut LoopPollState)) {
         change(&mut self.state.lock().unwrap());
         self.changed.notify_all();
     }
@@ -49,7 +48,7 @@ impl Poll {
 
 /// The engine with one WebSocket, for which a task waits.
 struct Source {
-    poll: Arc<Poll>,
+    poll: Arc<LoopPoll>,
     has_backlog: bool,
     is_closed: bool,
     is_waiting: bool,
@@ -142,13 +141,13 @@ impl WorkSource for Source {
 /// The scheduler, and a lock that represents the GIL.
 struct Server {
     scheduler: Scheduler<Source>,
-    poll: Arc<Poll>,
+    poll: Arc<LoopPoll>,
     gil: Option<Mutex<()>>,
 }
 
 impl Server {
     fn new(has_gil: bool) -> Arc<Self> {
-        let poll = Arc::new(Poll::default());
+        let poll = Arc::new(LoopPoll::default());
         let source = Source {
             poll: Arc::clone(&poll),
             has_backlog: false,
@@ -162,12 +161,12 @@ impl Server {
 
     /// Runs `act`, the work of another thread, with the engine.
     fn with<R>(&self, act: impl FnOnce(&mut Source) -> R) -> R {
-        self.scheduler.with(&Attached::new(self), act).unwrap()
+        self.scheduler.with(&LoopThread::new(self), act).unwrap()
     }
 
     /// Runs the loop: waits and polls until `is_over`. Returns the number of times that a task was woken.
     fn run(&self, is_over: impl Fn(&Source, usize) -> bool) -> usize {
-        let attached = Attached::new(self);
+        let attached = LoopThread::new(self);
         let mut woken = 0;
         loop {
             if self.scheduler.with(&attached, |source| is_over(source, woken)).unwrap() {
@@ -189,18 +188,18 @@ impl Server {
 }
 
 /// A thread that holds the GIL.
-struct Attached<'a> {
+struct LoopThread<'a> {
     server: &'a Server,
     gil: RefCell<Option<MutexGuard<'a, ()>>>,
 }
 
-impl<'a> Attached<'a> {
+impl<'a> LoopThread<'a> {
     fn new(server: &'a Server) -> Self {
         Self { server, gil: RefCell::new(server.gil.as_ref().map(|gil| gil.lock().unwrap())) }
     }
 }
 
-impl Threads for Attached<'_> {
+impl Threads for LoopThread<'_> {
     type Source = Source;
 
     fn token(&self) {}

@@ -4,9 +4,9 @@
 //! no thread can continue, and loom reports a deadlock. A timeout elapses when all other threads have run. In models
 //! that check the wake-up of a slow ticker its pause is endless.
 
-use super::{Pace, Ticker, Wanted};
-use crate::coalescing::TICK;
+use super::Ticker;
 use crate::sync::LONG_PAUSES_ARE_ENDLESS;
+use crate::tick::{Pace, TICK, Wanted};
 use loom::model::Builder;
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;

@@ -4,7 +4,7 @@
 //! first of each key, some of those predicted to block, one in many of the others, and the next one of a key under
 //! which a tick has found a long call. A call whose key has no score is predicted by the share of all calls that block.
 
-use crate::coalescing::TICK;
+use crate::tick::TICK;
 use std::time::Duration;
 
 /// The number of calls of which one is measured, whatever its score.
@@ -19,11 +19,11 @@ const PREDICTED_SAMPLE: u64 = 4;
 /// The approximate number of measured calls over which the exponential means are taken.
 const MEAN_OVER: u64 = 32;
 /// The cost of notifying a follower. A call that blocks for less time counts as one that does not block.
-pub(super) const MIN_BLOCK: Duration = Duration::from_micros(20);
+pub(crate) const MIN_BLOCK: Duration = Duration::from_micros(20);
 /// The maximum time that counts: a longer block counts as this long.
 const MAX_BLOCK: Duration = Duration::from_millis(100);
 /// The number that represents all calls; a share of calls is a part of it.
-pub(super) const ALL: u64 = 1 << 16;
+pub(crate) const ALL: u64 = 1 << 16;
 
 /// Number of scores; keys may share one. A power of two.
 const ROUTE_KEYS: usize = 1024;
@@ -54,16 +54,16 @@ impl RouteKey {
 
 /// The expected behaviour of a call.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Prediction {
+pub(crate) struct Prediction {
     route_key: Option<RouteKey>,
-    pub(super) blocks: bool,
-    pub(super) is_measured: bool,
+    pub(crate) blocks: bool,
+    pub(crate) is_measured: bool,
     /// True if the call was chosen at random, not because of its key: it represents all calls.
     is_sample: bool,
 }
 
 #[derive(Debug)]
-pub(super) struct BlockingPredictor {
+pub(crate) struct BlockingPredictor {
     /// The score of each key. Positive: calls of this key block. Negative: they do not. Zero: nothing is known.
     scores: Box<[i8; ROUTE_KEYS]>,
     /// The number of calls in [`ALL`] that block.
@@ -72,7 +72,7 @@ pub(super) struct BlockingPredictor {
     mean_unpredicted_block: Duration,
     ticks_often: bool,
     /// Mean time for which blocking calls block; zero if none has.
-    pub(super) mean_block: Duration,
+    pub(crate) mean_block: Duration,
     /// The number of measured calls since one has blocked, or since a tick has found a long call.
     calls_since_block: u32,
     calls: u64,
@@ -82,7 +82,7 @@ pub(super) struct BlockingPredictor {
 }
 
 impl BlockingPredictor {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             scores: Box::new([0; ROUTE_KEYS]),
             blocking_share: 0,
@@ -97,7 +97,7 @@ impl BlockingPredictor {
     }
 
     /// Predicts the call that begins.
-    pub(super) fn predict(&mut self, route_key: Option<RouteKey>) -> Prediction {
+    pub(crate) fn predict(&mut self, route_key: Option<RouteKey>) -> Prediction {
         self.calls += 1;
         let score = route_key.map_or(0, |route_key| self.scores[route_key.index()]);
         let blocks = if score == 0 { self.blocking_share >= ALL * 3 / 4 } else { score > 0 };
@@ -114,7 +114,7 @@ impl BlockingPredictor {
     }
 
     /// Learns from a measured call that blocked for this long.
-    pub(super) fn learn(&mut self, prediction: &Prediction, waited: Duration) {
+    pub(crate) fn learn(&mut self, prediction: &Prediction, waited: Duration) {
         self.calls_since_block = if waited.is_zero() { self.calls_since_block.saturating_add(1) } else { 0 };
         let waited = waited.min(MAX_BLOCK);
         let has_blocked = waited >= MIN_BLOCK;
@@ -142,18 +142,18 @@ impl BlockingPredictor {
     }
 
     /// Records that a tick has found a long call of this key that was not predicted to block.
-    pub(super) fn suspect(&mut self, route_key: Option<RouteKey>) {
+    pub(crate) fn suspect(&mut self, route_key: Option<RouteKey>) {
         self.calls_since_block = 0;
         self.suspect = route_key;
     }
 
     /// Returns true if unpredicted calls block for so long that more frequent ticks are worth their cost.
-    pub(super) fn ticks_often(&self) -> bool {
+    pub(crate) fn ticks_often(&self) -> bool {
         self.ticks_often
     }
 
     #[cfg(all(test, loom))]
-    pub(super) fn believe(&mut self, waiting: u64, wait: Duration) {
+    pub(crate) fn believe(&mut self, waiting: u64, wait: Duration) {
         (self.blocking_share, self.mean_unpredicted_block, self.mean_block) = (waiting, wait, wait);
         self.ticks_often = wait >= MIN_BLOCK;
     }

@@ -1,6 +1,6 @@
 //! The route key of a request: requests with the same key are expected to block alike.
 
-use super::predictor::RouteKey;
+use crate::predictor::RouteKey;
 use foldhash::fast::RandomState;
 use std::hash::{BuildHasher, Hasher};
 

@@ -1,7 +1,7 @@
 //! The ticker: a thread that ticks as long as ticks are needed.
 
-use crate::coalescing::TICK;
 use crate::sync::{Arc, AtomicBool, AtomicU8, Builder, JoinHandle, Ordering, Thread, current, park, park_timeout};
+use crate::tick::{Pace, SLOW_TICK, STEADY_TICK, TICK, Wanted};
 use std::io;
 use std::time::Duration;
 
@@ -11,44 +11,12 @@ mod model;
 /// The time without a need for soon ticks after which the thread becomes slow or sleeps. Waking it costs more than a
 /// few ticks.
 const IDLE: Duration = if cfg!(loom) { Duration::ZERO } else { Duration::from_millis(4) };
-/// Interval of ticks that are not needed soon.
-pub const STEADY_TICK: Duration = Duration::from_millis(10);
-/// Interval of ticks that are rarely needed.
-pub const SLOW_TICK: Duration = Duration::from_millis(100);
-
 /// A thread that calls a function repeatedly while that is wanted. It never touches objects of the application.
 #[derive(Debug)]
 pub struct Ticker {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     handle: Thread,
-}
-
-/// The time at which the next tick is wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
-    /// After this time, which is at most [`TICK`].
-    Soon(Duration),
-    /// After [`STEADY_TICK`], unless [`Ticker::want`] asks for an earlier one.
-    Steadily,
-    /// After [`SLOW_TICK`], unless [`Ticker::want`] asks for an earlier one.
-    Slowly,
-    /// When [`Ticker::want`] asks for it.
-    No,
-}
-
-/// The interval of ticks; the quickest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Pace {
-    /// The interval that the last tick returned.
-    Quick,
-    /// [`STEADY_TICK`].
-    Steady,
-    /// [`SLOW_TICK`].
-    Slow,
-    /// No ticks.
-    Asleep,
 }
 
 #[derive(Debug)]

@@ -1,35 +1,8 @@
-//! The scheduler under loom (`make loom`): the real scheduler, a small work source, and threads whose GIL is a lock.
-//!
-//! Each model is a handful of calls and the order in which the poller reports their events. Loom executes it again and
-//! again, with the threads interleaved differently each time. It fails if no thread can continue, if a thread runs
-//! forever, or if one of these does not hold:
-//!
-//! * Each call begins once. If it is suspended it resumes once, in the thread that it began in.
-//! * No more calls run at a time than allowed.
-//! * A call that blocks, waits or is suspended delays no other call ([`Act::RunUntil`] ends only after another call has
-//!   run, so a delay shows as a deadlock). A call that waits continues once its answer is there.
-//! * At the end every thread has exited, no inbox holds work, and no notified thread is missing.
-//!
-//! A thread holds the GIL except in [`Threads::detached`]. A thread that waits for something else while it holds the
-//! GIL, or for the GIL while it holds the scheduler's lock, deadlocks in some execution. The poller is a flag with a
-//! condition variable. There are no timeouts, so none compensates for a lost wake-up. The ticker sleeps as soon as no
-//! tick is needed.
-//!
-//! # Executions
-//!
-//! With one thread: every execution. With three threads, of which two may run calls: every execution with at most as
-//! many preemptions as the argument of [`Plan::check`]. A preemption is a switch from a thread that could have
-//! continued. `LOOM_MAX_PREEMPTIONS=3` tries more and takes much longer, above all for models with ticks. Two limits of
-//! loom: its condition variables have no spurious wake-ups, and a `try_lock` that is pending while another thread takes
-//! the lock waits instead of failing. The `try_lock` fails in executions in which it happens later.
-//!
-//! The file is long because each model is a table of calls and events that is read together with the work source and
-//! the threads that perform it.
+//! The pool of threads of a model: its work source, and the threads that perform its plan.
 
-use super::predictor::{ALL, MIN_BLOCK};
-use super::{Scheduler, Threads, WorkSource};
-use crate::coalescing::TICK;
-use crate::scheduler::ticker::{Pace, Wanted};
+use super::plan::{Act, Belief, Event, Fact, Plan};
+use crate::predictor::ALL;
+use crate::{Pace, Scheduler, TICK, Threads, Wanted, WorkSource};
 use loom::model::Builder;
 use loom::sync::{Condvar, Mutex, MutexGuard};
 use loom::thread::{self, JoinHandle};
@@ -41,157 +14,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-/// The behaviour of a call.
-#[derive(Clone, Copy, Debug)]
-enum Act {
-    /// It returns.
-    Return,
-    /// It blocks until this fact, without telling the scheduler.
-    RunUntil(Fact),
-    /// It waits for its peer's answer within the call.
-    Wait,
-    /// It is suspended until its peer answers, and resumes in the same thread.
-    Suspend,
-}
-
-/// An event for which a call may block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fact {
-    /// This call has returned.
-    Returned(usize),
-    /// The answer to this call was seen by a thread that polls.
-    Answered(usize),
-}
-
-/// An event that the poller reports.
-#[derive(Clone, Copy, Debug)]
-enum Event {
-    Request(usize),
-    Answer(usize),
-}
-
-/// A call of the model.
-#[derive(Clone, Copy, Debug)]
-struct Job {
-    act: Act,
-    /// The event that the poller reports after the call has begun.
-    at_begin: Option<Event>,
-    /// The event that the poller reports after the call has returned.
-    at_end: Option<Event>,
-}
-
-const fn job(act: Act) -> Job {
-    Job { act, at_begin: None, at_end: None }
-}
-
-impl Job {
-    const fn begins_with(self, event: Event) -> Self {
-        Self { at_begin: Some(event), ..self }
-    }
-
-    const fn ends_with(self, event: Event) -> Self {
-        Self { at_end: Some(event), ..self }
-    }
-}
-
-/// The predictor's belief about all calls when the model starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Belief {
-    Fast,
-    /// Many calls block: followers are notified beforehand.
-    Blocking,
-    /// Nearly all calls block: a notified follower leads at once.
-    AllBlocking,
-    /// Nearly all calls block, and every client waits for a call. No follower is notified before a tick, because a call
-    /// is expected to return soon.
-    AllRunning,
-}
-
-impl Belief {
-    /// Returns the time for which a call is believed to block.
-    fn blocks_for(self) -> Duration {
-        match self {
-            Belief::Fast => Duration::ZERO,
-            Belief::Blocking | Belief::AllBlocking | Belief::AllRunning => MIN_BLOCK * 10,
-        }
-    }
-}
-
-/// The plan of a model.
-#[derive(Clone, Debug)]
-struct Plan {
-    most: usize,
-    jobs: Vec<Job>,
-    /// The events that the poller reports from the beginning.
-    first: Vec<Event>,
-    /// The events that another thread reports at any time.
-    later: Vec<Event>,
-    belief: Belief,
-    /// True if the threads share a GIL.
-    has_gil: bool,
-    /// The call that a thread outside the pool wakes, as a deadline does.
-    interrupted: Option<usize>,
-    /// True if a ticker runs.
-    ticks: bool,
-    /// Events that only [`WorkSource::service_pending`] takes in, not the poller.
-    serviced_at: Vec<Event>,
-    /// The number of threads that can be started besides the first.
-    startable: usize,
-}
-
 impl Plan {
-    fn new(most: usize, jobs: &[Job]) -> Self {
-        Self {
-            most,
-            jobs: jobs.to_vec(),
-            first: (0..jobs.len()).map(Event::Request).collect(),
-            later: Vec::new(),
-            interrupted: None,
-            belief: Belief::Fast,
-            has_gil: true,
-            ticks: false,
-            serviced_at: Vec::new(),
-            startable: most,
-        }
-    }
-
-    fn belief(self, belief: Belief) -> Self {
-        Self { belief, ..self }
-    }
-
-    fn ticking(self) -> Self {
-        Self { ticks: true, ..self }
-    }
-
-    /// Lets the ticker take in this request, not the poller.
-    fn serviced(self, number: usize) -> Self {
-        let is_other = |event: &Event| !matches!(event, Event::Request(other) if *other == number);
-        let first = self.first.iter().copied().filter(is_other).collect();
-        Self { first, serviced_at: vec![Event::Request(number)], ..self }
-    }
-
-    fn interrupting(self, number: usize) -> Self {
-        Self { interrupted: Some(number), ..self }
-    }
-
-    fn startable(self, startable: usize) -> Self {
-        Self { startable, ..self }
-    }
-
-    fn free_threaded(self) -> Self {
-        Self { has_gil: false, ..self }
-    }
-
-    /// Lets another thread report these events at any time. The poller reports all others from the beginning.
-    fn later(self, later: &[Event]) -> Self {
-        let is_first = |event: &Event| {
-            !later.iter().any(|other| matches!((event, other), (Event::Request(a), Event::Request(b)) if a == b))
-        };
-        Self { first: self.first.iter().copied().filter(is_first).collect(), later: later.to_vec(), ..self }
-    }
-
     /// Tries all executions with at most this many preemptions; `None`: without limit.
-    fn check(self, preemptions: impl Into<Option<usize>>) {
+    pub(super) fn check(self, preemptions: impl Into<Option<usize>>) {
         let mut builder = Builder::new();
         builder.preemption_bound = builder.preemption_bound.or(preemptions.into());
         builder.max_branches = 20_000;
@@ -459,7 +284,7 @@ impl WorkSource for TestSource {
 
 /// The ticker thread, and requests for ticks.
 #[derive(Default)]
-struct Ticker {
+struct TestTicker {
     state: Mutex<TickerState>,
     changed: Condvar,
 }
@@ -470,7 +295,7 @@ struct TickerState {
     quit: bool,
 }
 
-impl Ticker {
+impl TestTicker {
     fn want(&self) {
         self.state.lock().unwrap().is_wanted = true;
         self.changed.notify_all();
@@ -509,7 +334,7 @@ struct Pool {
     scheduler: Scheduler<TestSource>,
     poll: Arc<Poll>,
     gil: Mutex<()>,
-    ticker: Ticker,
+    ticker: TestTicker,
     facts: Arc<Facts>,
     /// The numbers of times that each call began and resumed, for the checks at the end.
     begun: RefCell<Vec<(usize, usize)>>,
@@ -543,7 +368,7 @@ impl Pool {
             scheduler,
             poll,
             gil: Mutex::new(()),
-            ticker: Ticker::default(),
+            ticker: TestTicker::default(),
             facts,
             begun: RefCell::new(vec![(0, 0); plan.jobs.len()]),
             running: Cell::new(0),
@@ -751,180 +576,4 @@ impl Threads for Attached<'_> {
             self.pool.ticker.want();
         }
     }
-}
-
-const RETURN: Job = job(Act::Return);
-const WAIT: Job = job(Act::Wait);
-const SUSPEND: Job = job(Act::Suspend);
-
-#[test]
-fn one_thread_polls_while_its_call_waits() {
-    let later = [Event::Answer(0), Event::Request(2), Event::Answer(1)];
-    Plan::new(1, &[WAIT, SUSPEND, RETURN]).later(&later).check(None);
-}
-
-#[test]
-fn all_fast_calls_run() {
-    Plan::new(2, &[RETURN, RETURN, RETURN]).later(&[Event::Request(2)]).check(2);
-}
-
-#[test]
-fn all_fast_calls_run_without_gil() {
-    Plan::new(2, &[RETURN, RETURN]).free_threaded().check(2);
-}
-
-#[test]
-fn all_fast_calls_run_with_ticks() {
-    Plan::new(2, &[RETURN, RETURN]).ticking().check(2);
-}
-
-#[test]
-fn all_calls_run_when_predicted_to_block() {
-    for belief in [Belief::Blocking, Belief::AllBlocking, Belief::AllRunning] {
-        Plan::new(2, &[RETURN, RETURN, RETURN]).later(&[Event::Request(2)]).belief(belief).check(2);
-    }
-}
-
-#[test]
-fn all_calls_run_without_gil_when_predicted_to_block() {
-    for belief in [Belief::Blocking, Belief::AllBlocking, Belief::AllRunning] {
-        Plan::new(2, &[RETURN, RETURN]).belief(belief).free_threaded().check(2);
-    }
-}
-
-#[test]
-fn long_call_delays_no_queued_call() {
-    for belief in [Belief::Fast, Belief::AllRunning] {
-        Plan::new(2, &[RETURN, job(Act::RunUntil(Fact::Returned(2))), RETURN]).belief(belief).ticking().check(1);
-    }
-}
-
-#[test]
-fn long_call_delays_no_queued_call_without_gil() {
-    Plan::new(2, &[job(Act::RunUntil(Fact::Returned(1))), RETURN]).ticking().free_threaded().check(1);
-}
-
-#[test]
-fn long_call_delays_no_later_request() {
-    Plan::new(2, &[job(Act::RunUntil(Fact::Returned(1))), RETURN]).later(&[Event::Request(1)]).ticking().check(1);
-}
-
-#[test]
-fn predicted_long_call_needs_no_tick() {
-    let jobs = [job(Act::RunUntil(Fact::Returned(1))), RETURN];
-    Plan::new(2, &jobs).belief(Belief::AllBlocking).check(2);
-    Plan::new(2, &jobs).later(&[Event::Request(1)]).belief(Belief::AllBlocking).check(2);
-}
-
-#[test]
-fn another_thread_leads_when_a_call_waits() {
-    for belief in [Belief::Fast, Belief::Blocking, Belief::AllBlocking, Belief::AllRunning] {
-        Plan::new(2, &[WAIT, RETURN.begins_with(Event::Answer(0))]).belief(belief).check(2);
-    }
-}
-
-#[test]
-fn another_thread_leads_without_gil_when_a_call_waits() {
-    Plan::new(2, &[WAIT, RETURN.begins_with(Event::Answer(0))]).free_threaded().check(2);
-}
-
-#[test]
-fn all_waiting_calls_are_woken() {
-    Plan::new(2, &[WAIT, WAIT]).later(&[Event::Answer(1), Event::Answer(0)]).check(2);
-}
-
-#[test]
-fn all_waiting_calls_are_woken_with_a_request_queued() {
-    let jobs = [WAIT.ends_with(Event::Answer(1)), WAIT, RETURN];
-    Plan::new(2, &jobs).later(&[Event::Answer(0)]).check(2);
-}
-
-#[test]
-fn suspended_call_resumes_in_its_thread() {
-    for belief in [Belief::Fast, Belief::Blocking, Belief::AllBlocking, Belief::AllRunning] {
-        Plan::new(2, &[SUSPEND, RETURN.begins_with(Event::Answer(0))]).belief(belief).check(3);
-    }
-}
-
-#[test]
-fn suspended_call_resumes_whenever_the_answer_comes() {
-    Plan::new(2, &[SUSPEND, RETURN]).later(&[Event::Answer(0)]).check(3);
-}
-
-#[test]
-fn suspended_call_resumes_while_a_long_call_runs() {
-    let jobs = [SUSPEND, job(Act::RunUntil(Fact::Returned(0))).begins_with(Event::Answer(0))];
-    Plan::new(2, &jobs).ticking().check(1);
-}
-
-#[test]
-fn pinned_work_runs_when_a_call_returns_after_all_were_taken() {
-    let jobs = [
-        SUSPEND.ends_with(Event::Answer(1)),
-        SUSPEND,
-        job(Act::RunUntil(Fact::Returned(0))),
-        job(Act::RunUntil(Fact::Answered(0))).begins_with(Event::Answer(0)),
-    ];
-    Plan::new(2, &jobs).ticking().check(1);
-}
-
-#[test]
-fn pinned_work_runs_before_new_calls() {
-    let jobs = [
-        SUSPEND,
-        job(Act::RunUntil(Fact::Returned(0))),
-        job(Act::RunUntil(Fact::Answered(0))).begins_with(Event::Answer(0)),
-        job(Act::RunUntil(Fact::Returned(0))),
-    ];
-    Plan::new(2, &jobs).ticking().check(1);
-}
-
-#[test]
-fn suspended_calls_resume_when_threads_cannot_be_started() {
-    let later = [Event::Answer(0), Event::Request(2), Event::Answer(1)];
-    Plan::new(2, &[SUSPEND, SUSPEND, job(Act::RunUntil(Fact::Returned(0)))])
-        .later(&later)
-        .startable(1)
-        .ticking()
-        .check(1);
-}
-
-#[test]
-fn suspended_waiting_and_fast_calls_run_together() {
-    let jobs = [SUSPEND, WAIT, RETURN.begins_with(Event::Answer(1)).ends_with(Event::Answer(0))];
-    Plan::new(2, &jobs).check(3);
-}
-
-#[test]
-fn calls_run_when_threads_cannot_be_started() {
-    let later = [Event::Answer(1), Event::Answer(0)];
-    for startable in [0, 1] {
-        for belief in [Belief::Fast, Belief::AllBlocking] {
-            let plan = |jobs: &[Job]| Plan::new(2, jobs).later(&later).belief(belief).startable(startable);
-            plan(&[WAIT, SUSPEND, RETURN]).check(1);
-            plan(&[SUSPEND, WAIT, RETURN]).check(1);
-            plan(&[SUSPEND, SUSPEND, RETURN]).check(1);
-            plan(&[WAIT, WAIT]).check(1);
-        }
-    }
-}
-
-#[test]
-fn waiting_call_returns_when_interrupted() {
-    for (most, preemptions) in [(1, None), (2, Some(2))] {
-        Plan::new(most, &[WAIT]).interrupting(0).check(preemptions);
-        Plan::new(most, &[WAIT]).interrupting(0).free_threaded().check(preemptions);
-    }
-    Plan::new(2, &[WAIT, RETURN]).interrupting(0).startable(0).check(2);
-}
-
-#[test]
-fn request_taken_in_by_the_ticker_is_served() {
-    Plan::new(1, &[RETURN, RETURN]).serviced(1).check(None);
-    Plan::new(1, &[RETURN]).serviced(0).free_threaded().check(None);
-    for belief in [Belief::Fast, Belief::AllBlocking] {
-        Plan::new(2, &[RETURN, RETURN]).belief(belief).serviced(1).check(2);
-    }
-    // No other thread is free when the request taken in wakes the call that waits.
-    Plan::new(2, &[WAIT, RETURN.begins_with(Event::Answer(0))]).serviced(1).check(2);
 }

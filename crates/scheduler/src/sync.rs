@@ -15,10 +15,10 @@ pub(crate) use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
 pub(crate) use loom::thread::{Builder, JoinHandle, Thread, current, park};
 
 /// Yields instead of waiting: the timeout elapses when all other threads have run. With [`LONG_PAUSES_ARE_ENDLESS`] a
-/// timeout above [`TICK`](crate::coalescing::TICK) never elapses.
+/// timeout above [`TICK`](crate::tick::TICK) never elapses.
 #[cfg(loom)]
 pub(crate) fn park_timeout(timeout: std::time::Duration) {
-    if LONG_PAUSES_ARE_ENDLESS.get() && timeout > crate::coalescing::TICK {
+    if LONG_PAUSES_ARE_ENDLESS.get() && timeout > crate::tick::TICK {
         park();
     } else {
         loom::thread::yield_now();
