@@ -1,4 +1,4 @@
-"""What a request costs in kirsch_cherrypy and in CherryPy, called directly, in turns in one process.
+"""Measure a request in kirsch_cherrypy and in CherryPy, called directly, in turns in one process.
 
     .venvs/web-cherrypy/bin/python packages/kirsch-cherrypy/bench/beside_cherrypy.py
 

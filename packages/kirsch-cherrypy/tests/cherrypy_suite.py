@@ -25,7 +25,7 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 EXPECTED = HERE / "cherrypy_expected.txt"
-# What these modules test is not HTTP: CherryPy's own bus, its daemons, its memory.
+# These modules do not test HTTP, but CherryPy's own bus, its daemons, its memory.
 WHITE_BOX = {"bus", "states", "plugins", "native", "httputil"}
 SERVICES = {
     "auth_basic", "auth_digest", "caching", "logging", "mime", "session", "sessionauthenticate", "static", "xmlrpc",
@@ -41,7 +41,7 @@ UNRELIABLE = {
 
 
 def suite_folder() -> pathlib.Path:
-    """Where the installed CherryPy has its tests; it is not imported."""
+    """Return the folder of the tests of the installed CherryPy, which is not imported."""
     import importlib.metadata
 
     files = importlib.metadata.files("cherrypy") or []
@@ -133,7 +133,7 @@ def write_expected(on_cherrypy: dict[str, str], on_layer: dict[str, str]) -> Non
 
 
 def differences(found: dict[str, str], on: str, modules: list[str]) -> list[str]:
-    """What differs from the file, a line for each test."""
+    """Return a line for each test whose outcome differs from the file."""
     expected = read_expected()
     wanted = {
         n: (each[0] if on == "cherrypy" else each[1]) for n, each in expected.items() if n.split("::")[0] in modules

@@ -496,6 +496,6 @@ def test_a_part_of_a_file_is_not_compressed_and_not_kept_for_others(tmp_path: pa
         assert (reply.status, "Content-Encoding" in reply.headers) == (206, False)
         if parts is not None:
             assert (reply.body, reply.headers["Content-Length"]) == (parts, "3")
-    # What follows is not a part that the cache has kept.
+    # The next response is not a part that the cache has kept.
     reply = ask("/a.txt")
     assert (reply.status, len(reply.body)) == (200, 2000)

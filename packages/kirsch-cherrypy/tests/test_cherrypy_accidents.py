@@ -39,7 +39,7 @@ def cost(path: str) -> float:
 
 
 def test_a_path_of_many_segments_takes_time_by_its_length() -> None:
-    """Where each segment copies the path before it, this one takes half a minute."""
+    """If each segment copies the path before it, this one takes half a minute."""
     cherrypy.tree.mount(Root(), "/app", {"/": {}, "/a/a": {"k": 1}})
     assert cost("/app" + "/a" * 100_000) < 3
 
@@ -48,7 +48,7 @@ CACHED: dict[str, Any] = {"tools.caching.on": True, "tools.caching.antistampede_
 
 
 def kept() -> int:
-    """How many entries the cache has, responses and others."""
+    """Return the number of entries of the cache, responses and others."""
     cache = cherrypy._cache
     found = [each for each in vars(cache).values() if isinstance(each, dict)]
     return sum(len(each) for each in found) + sum(len(each) for each in cache.store.values())

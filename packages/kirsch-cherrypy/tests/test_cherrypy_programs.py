@@ -1,4 +1,4 @@
-"""What programs and libraries written for CherryPy do beside serving pages: found by running them on the layer."""
+"""Behaviour beside pages that programs and libraries for CherryPy rely on, found by running them on the layer."""
 
 # mypy: disable-error-code="untyped-decorator, no-any-return, unused-ignore"
 

@@ -1,4 +1,4 @@
-"""Server-sent events: a page whose clock is told by the server, until the reader leaves.
+"""Server-sent events: a page whose clock the server sets, until the reader leaves.
 
 kirsch clock:app
 """

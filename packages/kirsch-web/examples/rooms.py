@@ -25,7 +25,7 @@ class Rooms:
                 await ws.send(str(self._say(room, message)))
 
     def listen(self, room: str) -> web.Response:
-        """What is said in a room, as server-sent events."""
+        """Send the messages of a room as server-sent events."""
         return web.events(self._events(room))
 
     @web.post
@@ -60,7 +60,7 @@ class Rooms:
 
 @asynccontextmanager
 async def lifespan(app: web.App) -> AsyncIterator[None]:
-    """Where an application opens and closes its connections to a database, say."""
+    """Open and close connections to a database here, for example."""
     print(f"{type(app.root).__name__} opens")
     yield
     print(f"{type(app.root).__name__} closes")

@@ -1,4 +1,4 @@
-"""What visitors of ``examples/rooms.py`` do, behind whichever server of ASGI."""
+"""Visits ``examples/rooms.py`` behind any server of ASGI."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def until(condition: Callable[[], Any]) -> Any:
-    """What ``condition`` returns once it is true; AssertionError after a minute."""
+    """Return the first true result of ``condition``; AssertionError after a minute."""
     end = time.monotonic() + 60
     while not (found := condition()):
         assert time.monotonic() < end, "it does not become true"

@@ -1,4 +1,4 @@
-"""What has gone wrong in other frameworks, by the name of the accident. The rest is tested where the feature is:
+"""Accidents of other frameworks, by name. The rest is tested where the feature is:
 static files of a sibling directory, lost and locked sessions, SameSite, sessions with basic authentication, several
 values in X-Forwarded-Host (test_services.py); unlimited parts (test_bodies.py)."""
 
@@ -80,7 +80,7 @@ def test_an_upload_that_goes_to_a_file_lets_other_threads_run(monkeypatch: pytes
             if turns[0] > before:
                 break
         assert turns[0] > before
-        # What was in memory when the file was made, and each chunk: never the whole at once.
+        # The memory before the file was made, and each chunk: never the whole at once.
         assert max(written) <= 100_000 + 65536
     finally:
         stop.set()
@@ -113,7 +113,7 @@ def test_colliding_and_repeated_fields_are_limited() -> None:
 
 @pytest.mark.in_process  # Kirsch refuses such a path itself
 def test_a_path_of_many_segments_takes_time_by_its_length() -> None:
-    """Where a mount is looked for from the end of the path on, each step copies the path: 20 seconds for this one."""
+    """If a mount is looked for from the end of the path on, each step copies the path: 20 seconds for this one."""
 
     class Root:
         def default(self, *path: str) -> int:

@@ -1,4 +1,4 @@
-"""What the application says of itself: routes, explain, OpenAPI."""
+"""Descriptions of an application: routes, explain, OpenAPI."""
 
 from __future__ import annotations
 

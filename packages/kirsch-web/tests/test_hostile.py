@@ -1,4 +1,4 @@
-"""What strangers send: names too long, links in circles, pipes, doubled slashes, sessions of other cookies."""
+"""Requests of strangers: names too long, links in circles, pipes, doubled slashes, sessions of other cookies."""
 
 from __future__ import annotations
 

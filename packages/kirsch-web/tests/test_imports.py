@@ -1,4 +1,4 @@
-"""What importing kirsch_web loads."""
+"""The modules that importing kirsch_web loads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is published, under which path, for which methods."""
+"""Published objects, their paths and methods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is refused with words: mistakes of an application when it is mounted, and requests that no handler can take."""
+"""Refusals: mistakes of an application when it is mounted, and requests that no handler can take."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ response: Any = _local.Proxy("response")
 checker = _SimpleNamespace(on=False)
 """CherryPy's checks of a configuration, which programs switch off; there are none here."""
 thread_data = _threading.local()
-"""What belongs to a thread; a callback of ``start_thread`` fills it."""
+"""Attributes of the current thread; a callback of ``start_thread`` sets them."""
 
 
 class _Package(_ModuleType):

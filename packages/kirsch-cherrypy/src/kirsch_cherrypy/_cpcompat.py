@@ -16,7 +16,7 @@ def ntob(text: str, encoding: str = "ISO-8859-1") -> bytes:
 
 
 def ntou(text: str, encoding: str = "ISO-8859-1") -> str:
-    r"""The text itself; with the encoding "escape", \uXXXX sequences in it are replaced."""
+    r"""Return the text itself; with the encoding "escape", \uXXXX sequences in it are replaced."""
     if not isinstance(text, str):
         raise TypeError(f"ntou() converts a str, not {type(text).__name__}")
     if encoding == "escape":
@@ -25,12 +25,12 @@ def ntou(text: str, encoding: str = "ISO-8859-1") -> str:
 
 
 def tonative(value: str | bytes, encoding: str = "ISO-8859-1") -> str:
-    """The text of ``value``, decoded where it is bytes."""
+    """Return the text of ``value``, decoded if it is bytes."""
     return value.decode(encoding) if isinstance(value, bytes) else value
 
 
 def base64_decode(text: str | bytes, encoding: str = "utf-8") -> str:
-    """The text that Base64 stands for."""
+    """Return the text that Base64 stands for."""
     from base64 import b64decode
 
     return b64decode(text).decode(encoding)

@@ -43,7 +43,7 @@ class LateParamPageHandler(PageHandler):
 
 
 def test_callable_spec(callable: Any, callable_args: Any, callable_kwargs: Any) -> None:
-    """Raise HTTPError where the arguments do not fit the callable's parameters; return where they do.
+    """Raise HTTPError if the arguments do not fit the callable's parameters; return if they do.
 
     What the path and the query bring is part of the URL: 404. What the body brings: 400.
     """
@@ -113,7 +113,7 @@ class Dispatcher:
             request.handler = LateParamPageHandler(func, *_decoded(vpath))
 
     def find_handler(self, path: str) -> tuple[Any, list[str]]:
-        """The exposed object for a path, and the segments behind it; None where there is none."""
+        """Return the exposed object for a path, and the segments behind it; None if there is none."""
         request = current().request
         sections = request.app.config
         root = request.app.root
@@ -153,7 +153,7 @@ class Dispatcher:
         return self._handler_on(trail, full, path)
 
     def _ask(self, node: Any, left: list[str]) -> Any:
-        """What an object finds by itself for segments that it has no attribute for; it may remove some."""
+        """Ask an object for segments that it has no attribute for; the object may remove some of them."""
         ask = getattr(node, self.dispatch_method_name, None) if node is not None else None
         # "index" is no segment of the path.
         if ask is None or not callable(ask) or getattr(ask, "exposed", False) or len(left) < 2:
@@ -164,7 +164,7 @@ class Dispatcher:
         return found
 
     def _handler_on(self, trail: Any, full: list[str], path: str) -> tuple[Any, list[str]]:
-        """The last exposed object of the trail, or the ``default`` of one."""
+        """Return the last exposed object of the trail, or the ``default`` of one."""
         request = current().request
         total = len(full)
         for at in range(len(trail) - 1, -1, -1):
@@ -202,7 +202,7 @@ def _merged(trail: Any, full: list[str]) -> dict[str, Any]:
 
 
 def _decoded(vpath: list[str]) -> list[str]:
-    """The segments with the slashes that the path had as %2F."""
+    """Return the segments with the slashes that the path had as %2F."""
     return [each.replace("%2F", "/") for each in vpath] if vpath else vpath
 
 
@@ -266,11 +266,11 @@ class RoutesDispatcher:
         current().request.handler = NotFound() if func is None else LateParamPageHandler(func)
 
     def find_handler(self, path_info: str) -> Any:
-        """The action for the path, or None; parameters of the route join the request's."""
+        """Return the action for the path, or None; parameters of the route join the request's."""
         import routes  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
         request = current().request
-        # What Routes matches conditions with, makes URLs of, and redirects with.
+        # Routes matches conditions with these, and makes URLs and redirects from them.
         known = {
             "mapper": self.mapper, "environ": request.wsgi_environ, "redirect": self.redirect,
             "host": request.headers.get("Host"), "protocol": request.scheme,
@@ -297,7 +297,7 @@ class RoutesDispatcher:
 
 
 def XMLRPCDispatcher(next_dispatcher: Any = None) -> Any:
-    """A dispatcher for XML-RPC, whose clients may put /RPC2 before the path."""
+    """Return a dispatcher for XML-RPC, whose clients may put /RPC2 before the path."""
     following = Dispatcher() if next_dispatcher is None else next_dispatcher
 
     def xmlrpc_dispatch(path_info: str) -> Any:
@@ -307,7 +307,7 @@ def XMLRPCDispatcher(next_dispatcher: Any = None) -> Any:
 
 
 def VirtualHost(next_dispatcher: Any = None, use_x_forwarded_host: bool = True, **domains: str) -> Any:
-    """A dispatcher that puts a prefix before the path, by the Host.
+    """Return a dispatcher that puts a prefix before the path, by the Host.
 
     Args:
         next_dispatcher: dispatches the longer path.

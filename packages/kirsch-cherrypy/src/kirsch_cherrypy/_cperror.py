@@ -25,7 +25,7 @@ class InternalRedirect(CherryPyException):
 
     Args:
         path: absolute, or relative to the path of the current request; it may contain a query.
-        query_string: the query, where the path has none.
+        query_string: the query, if the path has none.
     """
 
     def __init__(self, path: str, query_string: str = "") -> None:
@@ -143,7 +143,7 @@ class HTTPError(CherryPyException):
 
     @property
     def message(self) -> str:
-        """What the page says."""
+        """The text on the page."""
         return self._message
 
     def set_response(self) -> None:
@@ -158,7 +158,7 @@ class HTTPError(CherryPyException):
             response.headers["Content-Length"] = str(len(response.body[0]))
 
     def get_error_page(self, *args: Any, **kwargs: Any) -> Any:
-        """The body; subclasses may override it."""
+        """Return the body; subclasses may override it."""
         return get_error_page(*args, **kwargs)
 
     def __call__(self) -> None:
@@ -168,7 +168,7 @@ class HTTPError(CherryPyException):
     @classmethod
     @contextlib.contextmanager
     def handle(cls, exception: Any, status: int = 500, message: str = "") -> Any:
-        """A context manager, or decorator, in which ``exception`` becomes this error."""
+        """Return a context manager, or decorator, in which ``exception`` becomes this error."""
         try:
             yield
         except exception as error:
@@ -181,7 +181,7 @@ def set_response_of(stop: Any) -> None:
 
 
 STOPS = HTTPRedirect, HTTPError, CoreError
-"""What ends a handler or a hook with a response of its own."""
+"""The exceptions that end a handler or a hook with a response of their own."""
 
 
 class NotFound(HTTPError):
@@ -208,7 +208,7 @@ _PAGE = """<!DOCTYPE html>
 
 
 def get_error_page(status: Any, **kwargs: Any) -> Any:
-    """The body of an error: of the callable or template file of the configuration, or the page of this layer.
+    """Return the body of an error: of the callable or template file of the configuration, or the page of this layer.
 
     Args:
         status: as of :class:`HTTPError`.
@@ -246,7 +246,7 @@ def get_error_page(status: Any, **kwargs: Any) -> Any:
 
 
 def format_exc(exc: Any = None) -> str:
-    """The traceback of an exception, default the current one; empty where there is none."""
+    """Return the traceback of an exception, default the current one; empty if there is none."""
     kind, error, trace = exc or sys.exc_info()
     return "" if kind is None else "".join(traceback.format_exception(kind, error, trace))
 

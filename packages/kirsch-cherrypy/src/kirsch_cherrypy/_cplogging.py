@@ -76,7 +76,7 @@ class LogManager:
 
     @staticmethod
     def time() -> str:
-        """The time as the access log has it."""
+        """Return the time as the access log has it."""
         return f"{datetime.datetime.now():[%d/%b/%Y:%H:%M:%S]}"
 
     error_file = property(
@@ -114,7 +114,7 @@ _KINDS: dict[str, Any] = {
 
 
 def _handler_of(log: logging.Logger, kind: str) -> Any:
-    """The handler of a kind that the configuration has added."""
+    """Return the handler of a kind that the configuration has added."""
     return next((each for each in log.handlers if each.name == f"cherrypy.{kind}"), None)
 
 
@@ -145,7 +145,7 @@ _ATOMS: dict[str, Any] = {
     "i": lambda request, _: request.unique_id,
     "z": lambda *_: LazyRfc3339UtcTime(),
 }
-"""What a format of the access log may name."""
+"""The names that a format of the access log may contain."""
 
 
 class _Atoms(dict[str, str]):
@@ -163,7 +163,7 @@ class _Atoms(dict[str, str]):
 
 
 def _escaped(text: str) -> str:
-    """A text that cannot begin a line or end a quoted string of the log: as Apache escapes it."""
+    """Return a text that cannot begin a line or end a quoted string of the log: as Apache escapes it."""
     if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
         return text
     # Bytes beyond ASCII as \xNN, control characters as \n; the backslash as it is.

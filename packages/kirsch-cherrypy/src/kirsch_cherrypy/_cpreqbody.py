@@ -73,7 +73,8 @@ class _Parts:
         return line
 
     def content(self) -> Any:
-        """The pieces up to the next delimiter, to which the line end before it belongs; ``over`` behind the last."""
+        """Return the pieces up to the next delimiter, to which the line end before it belongs; ``over`` behind the
+        last."""
         line_end, begins = b"", True
         while True:
             line = self._line()
@@ -87,7 +88,7 @@ class _Parts:
             yield data[: len(data) - len(line_end)]
 
     def fields(self) -> httputil.HeaderMap:
-        """The header fields of the next part, in UTF-8 or else in Latin-1."""
+        """Return the header fields of the next part, in UTF-8 or else in Latin-1."""
         fields = httputil.HeaderMap()
         size, name = 0, ""
         while (line := self._line()).strip(b"\r\n"):
@@ -139,11 +140,11 @@ class Entity:
     part_class: Any = None
     attempt_charsets: Any = ["utf-8"]  # noqa: RUF012 - programs may change it
     default_content_type = "application/x-www-form-urlencoded"
-    # What its header says.
+    # From its header.
     length: int | None = None
     filename: str | None = None
     name: str | None = None
-    # What was read.
+    # The content.
     charset: str | None = None
     file: Any = None
     value: Any = ""
@@ -187,17 +188,17 @@ class Entity:
         return iter(self.fp)
 
     def read_into_file(self, fp_out: Any = None) -> Any:
-        """The whole body in a file, at its end."""
+        """Return the whole body in a file, at its end."""
         file = self.make_file() if fp_out is None else fp_out
         shutil.copyfileobj(self.fp, file, CHUNK)
         return file
 
     def make_file(self) -> Any:
-        """A file for a body that is not kept in memory; subclasses may make another."""
+        """Return a file for a body that is not kept in memory; subclasses may make another."""
         return tempfile.TemporaryFile()
 
     def fullvalue(self) -> Any:
-        """The whole value as text."""
+        """Return the whole value as text."""
         if not self.file:
             return self.decode_entity(self.value)
         self.file.seek(0)
@@ -206,11 +207,11 @@ class Entity:
         return text
 
     def _parameter(self) -> Any:
-        """What a handler receives: text, or the part itself where it is a file."""
+        """Return the value for a handler: text, or the part itself if it is a file."""
         return self.fullvalue() if self.filename is None else self
 
     def decode_entity(self, value: Any) -> str:
-        """The text of bytes, in the first charset that fits; 400 where none does."""
+        """Return the text of bytes, in the first charset that fits; 400 if none does."""
         return value if isinstance(value, str) else self._first_that_fits(value.decode)
 
     def _first_that_fits(self, decode: Any) -> Any:
@@ -261,7 +262,7 @@ class Part(Entity):
         self.fp.seek(0)
 
     def default_proc(self) -> None:
-        """Keep a file in ``file``; another part in ``value``, or in ``file`` where it is long."""
+        """Keep a file in ``file``; another part in ``value``, or in ``file`` if it is long."""
         if isinstance(self.fp, io.BytesIO):
             self.value = self.fp.getvalue()
         else:
@@ -279,7 +280,7 @@ class SizedReader(io.RawIOBase):
         self.bytes_read, self.done = 0, False
 
     def readable(self) -> bool:
-        """Whether it can be read: it can."""
+        """Return whether it can be read: it can."""
         return True
 
     def readinto(self, buffer: Any) -> int:
@@ -326,7 +327,7 @@ class RequestBody(Entity):
         self.request_params = {} if request_params is None else request_params
 
     def process(self) -> None:
-        """Read the body; 411 where neither a length nor a transfer coding says that there is one."""
+        """Read the body; 411 if neither a length nor a transfer coding says that there is one."""
         headers = serving.request.headers
         if "Content-Length" not in headers and "Transfer-Encoding" not in headers:
             raise HTTPError(411)

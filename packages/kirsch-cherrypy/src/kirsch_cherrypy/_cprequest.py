@@ -73,7 +73,7 @@ _BUILTIN = {
 
 
 class _Plan:
-    """What follows from one merged configuration; see the module's docstring."""
+    """The compiled form of one merged configuration; see the module's docstring."""
 
     def __init__(self, request: Request, config: dict[str, Any]) -> None:
         self.config = dict(config)
@@ -104,7 +104,7 @@ class _Plan:
 
 
 class _Message:
-    """What a request and a response both have."""
+    """The part that requests and responses share."""
 
     @functools.cached_property
     def cookie(self) -> Any:
@@ -123,7 +123,7 @@ class Request(_Message):
     multiprocess = False
     multithread = True
     wsgi_environ: dict[str, Any] = {}  # noqa: RUF012 - of requests that have not begun
-    # What the client asks for.
+    # The request of the client.
     request_line = ""
     protocol: Any = (1, 1)
     method = "GET"
@@ -139,7 +139,7 @@ class Request(_Message):
     methods_with_bodies: Any = ("POST", "PUT", "PATCH")
     process_request_body = True
     rfile: Any = None
-    # What answers.
+    # The application and its handler.
     app: Any = None
     dispatch: Any = None
     config: Any = None
@@ -285,7 +285,7 @@ class Request(_Message):
             response.finalize()
 
     def _plan(self) -> _Plan:
-        """The plan of the merged configuration, from the few last ones of the same handler."""
+        """Return the plan of the merged configuration, from the few last ones of the same handler."""
         handler = self.handler
         key = getattr(handler, "callable", handler)
         key = getattr(key, "__func__", None) or type(key)
@@ -303,7 +303,7 @@ class Request(_Message):
         return made
 
     def process_query_string(self) -> None:
-        """Read the query into ``params``; 404 where it is not in the expected encoding."""
+        """Read the query into ``params``; 404 if it is not in the expected encoding."""
         if not self.query_string:
             return
         try:
@@ -355,7 +355,7 @@ class Request(_Message):
 
 @functools.lru_cache(maxsize=16)
 def _protocol(text: str) -> tuple[int, int]:
-    """The version that a text such as HTTP/1.1 stands for."""
+    """Return the version that a text such as HTTP/1.1 stands for."""
     return httputil.protocol_from_http(text) if re.fullmatch("HTTP/[0-9][.][0-9]", text) else (1, 1)
 
 

@@ -66,11 +66,11 @@ class Server(ServerAdapter):
 
     @property
     def bound_addr(self) -> Any:
-        """Where it listens, with the real port; while it does not, ``bind_addr``."""
+        """The address that the server listens on, with the real port; ``bind_addr`` while it does not listen."""
         return self.bind_addr if self._bound is None else self._bound
 
     def httpserver_from_self(self, httpserver: Any = None) -> tuple[Any, Any]:
-        """The server object and its address."""
+        """Return the server object and its address."""
         httpserver = self.instance if httpserver is None else httpserver
         if httpserver is None or isinstance(httpserver, str):
             httpserver = (attributes(httpserver) if httpserver else CPWSGIServer)(self)

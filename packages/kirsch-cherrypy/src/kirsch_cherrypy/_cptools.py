@@ -52,7 +52,7 @@ class Tool:
     on = property(_no_on, _no_on, doc="Not to be read or set: the configuration says where the tool is on.")
 
     def _merged_args(self, d: dict[str, Any] | None = None) -> dict[str, Any]:
-        """The options that the configuration sets, over those in ``d``."""
+        """Return the options that the configuration sets, over those in ``d``."""
         given = current().request.toolmaps.get(self.namespace, {}).get(self._name, {})
         return {name: value for name, value in {**(d or {}), **given}.items() if name != "on"}
 
@@ -75,7 +75,7 @@ class Tool:
         current().request.hooks[self._point].append(self._hook(self._merged_args()))
 
     def _hook(self, conf: dict[str, Any]) -> Hook:
-        """The hook with the options of ``conf``; the option ``priority`` is the hook's own."""
+        """Return the hook with the options of ``conf``; the option ``priority`` is the hook's own."""
         options = {name: value for name, value in conf.items() if name not in ("on", "priority")}
         priority = conf.get("priority")
         if priority is None:
@@ -84,13 +84,13 @@ class Tool:
 
 
 class HandlerTool(Tool):
-    """A tool that may answer in the handler's place: it does where the callable returns something true."""
+    """A tool that may answer in the handler's place: it does if the callable returns something true."""
 
     def __init__(self, callable: Any, name: str | None = None) -> None:
         super().__init__("before_handler", callable, name)
 
     def handler(self, *args: Any, **kwargs: Any) -> Any:
-        """A handler that is this tool with options: 404 where it does not answer."""
+        """Return a handler that is this tool with options: 404 if it does not answer."""
 
         @expose
         def handle_func(*_: Any, **__: Any) -> Any:
@@ -182,7 +182,7 @@ class Toolbox:
         return decorator
 
 
-# Where the session is locked; "early" is before the body is read, and after the session is there.
+# The hook point that locks the session; "early" is before the body is read, and after the session is there.
 _LOCKING: dict[str, Any] = {
     "implicit": ("before_handler", None),
     "early": ("before_request_body", 60),
@@ -253,7 +253,7 @@ class CachingTool(Tool):
 
 
 def make_default() -> Toolbox:
-    """The tools of ``cherrypy.tools``."""
+    """Return the tools of ``cherrypy.tools``."""
     box = Toolbox("tools")
     box.session_auth = HandlerTool(cptools.session_auth)
     box.allow = Tool("on_start_resource", cptools.allow)

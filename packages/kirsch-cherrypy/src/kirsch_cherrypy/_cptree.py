@@ -60,7 +60,7 @@ class Application:
         self.namespaces(self.config.get("/", {}))
 
     def find_config(self, path: str, key: str, default: Any = None) -> Any:
-        """The value of ``key`` in the section nearest to ``path``."""
+        """Return the value of ``key`` in the section nearest to ``path``."""
         below = path + "/"
         found = [
             name for name, section in self.config.items()
@@ -129,14 +129,14 @@ class Tree:
         self.apps[script_name.rstrip("/")] = wsgi_callable
 
     def script_name(self, path: str | None = None) -> Any:
-        """The longest mount that ``path`` lies below, default the current path; None where there is none."""
+        """Return the longest mount that ``path`` lies below, default the current path; None if there is none."""
         if path is None:
             request = _local.current().request
             path = httputil.urljoin(request.script_name, request.path_info)
         return self._mount(path)
 
     def _mount(self, path: str) -> str | None:
-        """The longest mount that ``path`` lies below."""
+        """Return the longest mount that ``path`` lies below."""
         below = path + "/"
         return max((name for name in self.apps if below.startswith(name + "/")), key=len, default=None)
 

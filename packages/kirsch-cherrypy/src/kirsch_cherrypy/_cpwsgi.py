@@ -26,7 +26,7 @@ class VirtualHost:
 
 
 class InternalRedirector:
-    """Middleware that serves another path of the same application where it raises InternalRedirect."""
+    """Middleware that serves another path of the same application if it raises InternalRedirect."""
 
     def __init__(self, nextapp: Any, recursive: bool = False) -> None:
         self.nextapp = nextapp
@@ -97,11 +97,11 @@ class _TrappedResponse:
 
 
 def _bare(start_response: Any) -> list[bytes]:
-    """The body of a page about the current exception, whose fields are given to ``start_response``."""
+    """Return the body of a page about the current exception, whose fields are given to ``start_response``."""
     traceback = _cperror.format_exc()
     request = _local.current().request
     _globals.log(traceback, severity=40)
-    # Where the request has ended its own configuration is gone, and the global one decides.
+    # After the request has ended, its own configuration is gone, and the global one decides.
     shows = request.show_tracebacks if request.app else _globals.config.get("request.show_tracebacks", True)
     status, headers, body = _cperror.bare_error(traceback if shows else "")
     # Once the fields are sent the server raises the exception here, and drops the connection.
@@ -178,7 +178,7 @@ class AppResponse:
         actual = get("ACTUAL_SERVER_PROTOCOL") or named
         self.request, self.response = self.cpapp.get_serving(local, remote, environ["wsgi.url_scheme"], actual)
         request = self.request
-        # What is the class's default is not set: an object of more than 30 attributes costs CPython twice as much.
+        # A value that is the class's default is not set: an object of more than 30 attributes costs CPython twice.
         if login := get("LOGON_USER") or get("REMOTE_USER"):
             request.login = login
         if not environ["wsgi.multithread"]:
@@ -199,7 +199,7 @@ class AppResponse:
 
     @staticmethod
     def translate_headers(environ: dict[str, Any]) -> list[tuple[str, str]]:
-        """The header fields of the environ, by their names in HTTP."""
+        """Return the header fields of the environ, by their names in HTTP."""
         # An empty CONTENT_TYPE or CONTENT_LENGTH stands for none.
         return [
             (name, value)
@@ -209,7 +209,7 @@ class AppResponse:
 
 
 def _recoded(text: str, encoding: str) -> str:
-    """A text that WSGI has as Latin-1, decoded; unchanged where that cannot be."""
+    """Return a text that WSGI has as Latin-1, decoded; unchanged if that cannot be."""
     try:
         return text.encode("latin-1").decode(encoding)
     except ValueError:
@@ -232,7 +232,7 @@ class CPWSGIApp:
         self.config: dict[str, dict[str, Any]] = {}
 
     def tail(self, environ: dict[str, Any], start_response: Any) -> Any:
-        """The innermost callable: the application itself."""
+        """Return the innermost callable: the application itself."""
         return self.response_class(environ, start_response, self.cpapp)
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
@@ -244,7 +244,7 @@ class CPWSGIApp:
         return self.head(environ, start_response)
 
     def namespace_handler(self, k: str, v: Any) -> None:
-        """The configuration ``wsgi.pipeline``, ``wsgi.response_class`` and ``wsgi.NAME.OPTION``."""
+        """Set ``wsgi.pipeline``, ``wsgi.response_class`` and ``wsgi.NAME.OPTION``."""
         name, dot, option = k.partition(".")
         if dot:
             self.config.setdefault(name, {})[option] = v

@@ -28,7 +28,7 @@ class CPWSGIServer:
         return self.wsgi_app(environ, start_response)
 
     def prepare(self) -> None:
-        """Bind the address. Raises OSError where it cannot be bound."""
+        """Bind the address. Raises OSError if it cannot be bound."""
         adapter = self.server_adapter
         tls = bool(adapter.ssl_certificate)
         if importlib.util.find_spec("kirsch") and not tls:  # Kirsch leaves TLS to a proxy in front
@@ -55,7 +55,7 @@ class CPWSGIServer:
 
     @property
     def timeout(self) -> Any:
-        """Seconds that a connection may be silent, where the server is cheroot."""
+        """Seconds that a connection may be silent, if the server is cheroot."""
         return getattr(self._backend, "timeout", self.server_adapter.socket_timeout)
 
     @timeout.setter

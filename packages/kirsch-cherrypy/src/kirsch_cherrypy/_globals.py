@@ -1,4 +1,4 @@
-"""What there is once in a process. The package ``cherrypy`` makes these when it is loaded; its files read them here."""
+"""The objects that a process has once. The package makes them when it is imported; its files read them here."""
 
 from __future__ import annotations
 
@@ -17,4 +17,4 @@ tree: Any = None
 cache: Any = None
 """The cache of the tool ``caching``, made for the first response that is kept."""
 has_sessions = False
-"""Whether a session has begun: from then on there is ``cherrypy.session``."""
+"""True if a session has begun: from then on there is ``cherrypy.session``."""

@@ -57,7 +57,7 @@ def popargs(*args: str, handler: Any = None) -> Any:
         serving.request.params.update(parms)
         if handler is not None:
             return handler
-        # Where a segment is left the object goes on with it, without popping again.
+        # If a segment is left, the object goes on with it, without popping again.
         return getattr(cls_or_self, vpath.pop(0), None) if vpath else cls_or_self
 
     return decorated
@@ -66,10 +66,10 @@ def popargs(*args: str, handler: Any = None) -> Any:
 def url(
     path: str = "", qs: Any = "", script_name: str | None = None, base: str | None = None, relative: Any = None
 ) -> str:
-    """An absolute URL of the application.
+    """Return an absolute URL of the application.
 
     Args:
-        path: below the application's mount where it begins with a slash, else relative to the current path.
+        path: below the application's mount if it begins with a slash, else relative to the current path.
         qs: the query: a text, or names and values.
         script_name: the application's mount; default: the current one.
         base: scheme and host; default: the current ones.
@@ -83,7 +83,7 @@ def url(
     if request.app:
         if not path.startswith("/"):
             info = request.path_info
-            # What the trailing_slash tool would have redirected to.
+            # As the trailing_slash tool would have redirected.
             if request.is_index is True:
                 if not info.endswith("/"):
                     info += "/"

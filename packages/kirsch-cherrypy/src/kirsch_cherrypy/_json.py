@@ -9,6 +9,6 @@ decode = json.loads
 
 
 def encode(value: Any) -> Any:
-    """The JSON of ``value`` in pieces of bytes."""
+    """Return the JSON of ``value`` in pieces of bytes."""
     for chunk in json.JSONEncoder().iterencode(value):
         yield chunk.encode()

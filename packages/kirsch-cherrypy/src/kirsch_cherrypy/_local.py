@@ -1,4 +1,4 @@
-"""What belongs to one request: found through a context variable, so that threads, greenlets and tasks keep apart."""
+"""The current request, found through a context variable, so that threads, greenlets and tasks keep apart."""
 
 from __future__ import annotations
 

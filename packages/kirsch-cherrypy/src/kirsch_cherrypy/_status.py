@@ -17,7 +17,7 @@ response_codes[500] = (
 def valid_status(status: Any) -> tuple[int, str, str]:
     """Number, reason and message of a status such as 404, "404" or "404 Gone fishing".
 
-    None and an empty text mean 200. Raises ValueError where it is no number from 100 to 599.
+    None and an empty text mean 200. Raises ValueError if it is no number from 100 to 599.
     """
     if status == 200 or not status:
         return _OK

@@ -29,7 +29,7 @@ class App:
     """Publishes ``root`` and what hangs on it.
 
     Args:
-        root: the object of the path ``/``; None where a dispatcher needs none.
+        root: the object of the path ``/``; None if a dispatcher needs none.
         config: values for all paths, and sections by path: a mapping, or the name of a TOML file.
         tools: tools that are on for all paths, unless the configuration switches them off.
         dispatch: another dispatcher than the tree: see :mod:`kirsch_web.dispatch`.
@@ -99,11 +99,11 @@ class App:
         return compile_for if compile_for is not None else CallableDispatcher(dispatch).finder
 
     def layer_of(self, thing: Any) -> Layer | None:
-        """The configuration by the decorators of a function, or of the class of an object; None without any."""
+        """Return the configuration by the decorators of a function, or of the class of an object; None without any."""
         return self._layers.of(thing)
 
     def settings(self, layers: Sequence[Layer]) -> Settings:
-        """The merged configuration of ``layers``, without those that have mistakes: mounting reports these."""
+        """Return the merged configuration of ``layers``, without those that have mistakes: mounting reports these."""
         return self._layers.merged(layers)
 
     # Requests
@@ -123,7 +123,7 @@ class App:
         elif plan.quick is not None:
             return plan.quick(environ, start_response)  # type: ignore[no-any-return]
         else:
-            # CPython runs __init__ without a C call where all arguments are given.
+            # CPython runs __init__ without a C call if all arguments are given.
             request = Request(environ, self, plan, (), None)
         token = set_current(request)
         fields: list[tuple[str, str]]
@@ -165,7 +165,7 @@ class App:
             reset_current(token)
 
     def _request(self, environ: dict[str, Any]) -> Request:
-        """The request of a path that is not fixed. A handler's path and one argument need no walk either."""
+        """Return the request of a path that is not fixed. A handler's path and one argument need no walk either."""
         head, _, last = environ.get("PATH_INFO", "").rpartition("/")
         if last and last.isascii():
             leaves = self._leaves.get(environ["REQUEST_METHOD"])
@@ -178,7 +178,8 @@ class App:
     # Knowledge of the application
 
     def url(self, handler: Callable[..., object] | str, *segments: object, **query: object) -> str:
-        """The path of a handler, or of a route by its name, below the mount; ``segments`` are its positional arguments.
+        """Return the path of a handler, or of a route by its name, below the mount; ``segments`` are its positional
+        arguments.
 
         Keywords fill the names that the path has, and what is left of them becomes the query.
         """
@@ -187,7 +188,7 @@ class App:
         return url_of(self, handler, segments, query)
 
     def handlers(self) -> Iterator[Plan]:
-        """The plans of all handlers that were found when the application was mounted."""
+        """Return the plans of all handlers that were found when the application was mounted."""
         plans: Iterator[Plan] = self.finder.handlers()
         return plans
 
@@ -198,7 +199,7 @@ class App:
 
 
 def _by_method(endpoints: Iterable[tuple[str, Endpoint]]) -> dict[str, dict[str, Plan]]:
-    """The plans of each method, by their paths as environ has them."""
+    """Return the plans of each method, by their paths as environ has them."""
     found: dict[str, dict[str, Plan]] = {}
     for path, endpoint in endpoints:
         for method, plan in endpoint.plans.items():
@@ -207,6 +208,6 @@ def _by_method(endpoints: Iterable[tuple[str, Endpoint]]) -> dict[str, dict[str,
 
 
 def url(handler: Callable[..., object] | str, *segments: object, **query: object) -> str:
-    """The path of a handler of the application that answers the current request; see :meth:`App.url`."""
+    """Return the path of a handler of the application that answers the current request; see :meth:`App.url`."""
     request = current()
     return request.mount + request.app.url(handler, *segments, **query)

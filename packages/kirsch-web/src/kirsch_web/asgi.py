@@ -69,7 +69,7 @@ class ASGI:
             raise RuntimeError(f"kirsch_web serves the scopes http, websocket and lifespan, not {kind!r}")
 
     async def _live(self, receive: Receive, send: Send) -> None:
-        """The lifespan of the server, from its startup to its shutdown."""
+        """Run the lifespan of the server, from its startup to its shutdown."""
         await receive()
         manager = None if self._lifespan is None else self._lifespan(self.app)
         try:
@@ -117,7 +117,8 @@ class ASGI:
             reset_current(token)
 
     async def found(self, environ: dict[str, Any]) -> Request:
-        """The request of ``environ`` with its plan. A thread looks up a path if that may call the application."""
+        """Return the request of ``environ`` with its plan. A thread looks up a path if that may call the
+        application."""
         app = self.app
         plan = app._exact.get(environ["REQUEST_METHOD"], {}).get(environ["PATH_INFO"])
         if plan is not None:
@@ -125,7 +126,7 @@ class ASGI:
         return await self.thread(app._request, environ) if app.finder.dynamic else app._request(environ)
 
     async def _answer(self, request: Request, body: Input) -> Parts:
-        """The response. After an internal redirect another request is the current one."""
+        """Return the response. After an internal redirect another request is the current one."""
         for _ in range(MAX_INTERNAL_REDIRECTS + 1):
             try:
                 return _with_cookies(request, await self._parts(request, body))
@@ -170,12 +171,12 @@ class ASGI:
         return response_of(request, None, result)
 
     async def resource(self, request: Request, error: Exception | None, result: object) -> Parts:
-        """The response of what the handler has raised or returned."""
+        """Return the response of what the handler has raised or returned."""
         make = partial(response_of, request, error, result)
         return make() if not request.plan.hooks else await self.thread(make)
 
     async def end(self, request: Request) -> None:
-        """The end of a request, whose last hooks run."""
+        """End a request: run its last hooks."""
         if request.plan.points.on_end_request is not None or request._form is not None:
             await self.thread(end, request)
 
@@ -251,13 +252,14 @@ async def _sent(send: Send, message: dict[str, Any]) -> bool:
 
 
 async def _collected(parts: Any, status: int) -> Response:
-    """The response of an asynchronous generator, where the configuration streams nothing."""
+    """Return the response of an asynchronous generator, if the configuration streams nothing."""
     response = Response(status=status)
     response.body = b"".join([part.encode() if isinstance(part, str) else part async for part in parts])
     return response
 
 
 def is_asynchronous(plan: Plan) -> bool:
-    """Whether calling the handler runs nothing of it: it is a coroutine function, or an asynchronous generator."""
+    """Return whether calling the handler runs nothing of it: it is a coroutine function, or an asynchronous
+    generator."""
     code = getattr(getattr(plan.function, "__func__", plan.function), "__code__", None)
     return code is not None and bool(code.co_flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR))

@@ -38,9 +38,9 @@ class Input(io.RawIOBase):
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self.data = bytearray()
-        """What has arrived and was not read yet."""
+        """Bytes that have arrived and were not read yet."""
         self.more = True
-        """Whether more of the body is to come."""
+        """True if more of the body is to come."""
         self.gone = False
         self._watcher: asyncio.Future[None] | None = None
 
@@ -58,11 +58,11 @@ class Input(io.RawIOBase):
             await self._arrive()
 
     def readable(self) -> bool:
-        """Whether it can be read: it can."""
+        """Return whether it can be read: it can."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read what has arrived; wait where it is nothing."""
+        """Read what has arrived; wait if it is nothing."""
         while not self.data and self.more:
             if threading.get_ident() == self._thread:
                 raise RuntimeError(
@@ -78,13 +78,14 @@ class Input(io.RawIOBase):
         return count
 
     def disconnected(self) -> bool:
-        """Whether the client has left, as far as the loop has heard since this was first asked."""
+        """Return whether the client has left, as far as the loop has heard since this was first asked."""
         if self._watcher is None and not self.more:
             self._loop.call_soon_threadsafe(self.watch)
         return self.gone
 
     def watch(self) -> asyncio.Future[None]:
-        """A task that ends when the client leaves. The body must have arrived: what follows is the client's leaving."""
+        """Return a task that ends when the client leaves. The body must have arrived: what follows is the client's
+        leaving."""
         if self._watcher is None:
             self._watcher = asyncio.ensure_future(self._watch())
         return self._watcher
@@ -94,7 +95,7 @@ class Input(io.RawIOBase):
             await self._arrive()
 
     def end(self) -> None:
-        """The response is complete."""
+        """End the input: the response is complete."""
         if self._watcher is not None:
             self._watcher.cancel()
         else:
@@ -103,7 +104,8 @@ class Input(io.RawIOBase):
 
 @lru_cache(maxsize=1000)
 def _key(name: bytes) -> str:
-    """The key in environ of a field; empty for a name with an underscore, which would stand for one with a dash."""
+    """Return the key in environ of a field; empty for a name with an underscore, which would stand for one with a
+    dash."""
     if b"_" in name:
         return ""
     key = name.decode("latin-1").upper().replace("-", "_")
@@ -111,7 +113,7 @@ def _key(name: bytes) -> str:
 
 
 def environ_of(scope: Scope, body: Input) -> dict[str, Any]:
-    """The environ that a WSGI server makes for the request of ``scope``."""
+    """Return the environ that a WSGI server makes for the request of ``scope``."""
     path, root, raw = scope["path"], scope.get("root_path", "").rstrip("/"), scope.get("raw_path")
     if "\ufffd" in path and raw:  # bytes that are no UTF-8, which are refused here as they came
         path = unquote_to_bytes(raw).decode("latin-1")

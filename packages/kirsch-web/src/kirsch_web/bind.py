@@ -31,7 +31,7 @@ _STATUS = {"path": 404, "query": 400, "header": 400, "cookie": 400, "body": 422}
 
 
 class Problems:
-    """What is wrong with the values of one request."""
+    """The mistakes in the values of one request."""
 
     def __init__(self) -> None:
         self.found: list[dict[str, str]] = []
@@ -41,7 +41,7 @@ class Problems:
             self.found.append({"name": name, "in": source, "reason": reason})
 
     def error(self) -> HTTPError:
-        """The status is that of the part of the request that was looked at first."""
+        """Return the status is that of the part of the request that was looked at first."""
         statuses = {_STATUS[each["in"]] for each in self.found}
         status = next(each for each in (404, 400, 422) if each in statuses)
         first = self.found[0]
@@ -49,7 +49,7 @@ class Problems:
 
 
 def shown(value: str) -> str:
-    """A client's value as a message may show it."""
+    """Return a client's value as a message may show it."""
     return repr(value if len(value) <= 60 else value[:57] + "...")
 
 
@@ -63,7 +63,7 @@ def binder(
     takes_rest: bool = True,
     refuse_unknown: bool = False,
 ) -> Binder:
-    """A function that calls the handler with the arguments of a request.
+    """Return a function that calls the handler with the arguments of a request.
 
     Args:
         shape: the handler's signature.
@@ -257,7 +257,7 @@ class _General:
         return self.call(*arguments, *spare, **keywords)
 
     def _body_can_wait(self, given: int) -> bool:
-        """Whether the path gives all values, so that the body is the handler's to read."""
+        """Return whether the path gives all values, so that the body is the handler's to read."""
         if self.shape.keywords or self.refuse_unknown:
             return False
         path = {each.name for each in self.from_path[:given]} | self.captured
@@ -275,7 +275,7 @@ class _General:
 
     @staticmethod
     def _from_segment(parameter: Parameter, segment: str, problems: Problems) -> object:
-        """The value of a segment, which must not be empty: ``/books//`` names no book."""
+        """Return the value of a segment, which must not be empty: ``/books//`` names no book."""
         if parameter.text is None or not segment:
             problems.add(parameter.name, "path", "is empty" if not segment else "cannot be given in the path")
             return _MISSING
@@ -287,7 +287,7 @@ class _General:
         return value
 
     def _find(self, parameter: Parameter, request: Request, fields: _Fields, problems: Problems) -> object:
-        """The value from anywhere but the path; _MISSING where the default counts."""
+        """Return the value from anywhere but the path; _MISSING if the default counts."""
         source = parameter.source
         if source == "inject":
             assert parameter.inject is not None
@@ -330,12 +330,12 @@ class _General:
 
     @staticmethod
     def _default(parameter: Parameter) -> object:
-        """A copy of a default that a handler could change; _MISSING for others, which the call itself gives."""
+        """Return a copy of a default that a handler could change; _MISSING for others, which the call itself gives."""
         return copy.deepcopy(parameter.default) if parameter.copies_default else _MISSING
 
     @staticmethod
     def _texts(parameter: Parameter, texts: list[str], source: str, problems: Problems) -> object:
-        """The value of fields: the items of a list, or a single one."""
+        """Return the value of fields: the items of a list, or a single one."""
         try:
             if parameter.many is not None:
                 builder, item = parameter.many
@@ -386,7 +386,7 @@ class _General:
     def _typed(
         self, keyword: Parameter, name: str, value: Any, source: str, is_json: bool, problems: Problems
     ) -> object:
-        """A field for ``**params`` that is annotated."""
+        """Return a field for ``**params`` that is annotated."""
         parameter = copy.copy(keyword)
         parameter.name = name
         if not is_json and (parameter.text is not None or parameter.many is not None):
@@ -438,7 +438,7 @@ class _Fields:
             self.has_body = request.method != "DELETE"  # whose body is rare: what is missing is missing elsewhere
 
     def record(self, parameter: Parameter, problems: Problems) -> object:
-        """The record of the whole body; of the query where the method has no body."""
+        """Return the record of the whole body; of the query if the method has no body."""
         try:
             if self.whole is not _MISSING:
                 assert parameter.json is not None

@@ -23,7 +23,7 @@ MAX_DEPTH = 100
 
 
 def length_of(environ: dict[str, Any]) -> int | None:
-    """The length of the body: None where only its end will tell, as with chunked bodies."""
+    """Return the length of the body: None if only its end will tell, as with chunked bodies."""
     value = environ.get("CONTENT_LENGTH")
     if value:
         return content_length(value)
@@ -35,7 +35,8 @@ def length_of(environ: dict[str, Any]) -> int | None:
 
 
 def chunks(environ: dict[str, Any], limit: int, size: int = CHUNK) -> Iterator[bytes]:
-    """The body in pieces of ``size`` bytes at most; 413 beyond ``limit``, and 400 where it is shorter than declared."""
+    """Return the body in pieces of ``size`` bytes at most; 413 beyond ``limit``, and 400 if it is shorter than
+    declared."""
     length = length_of(environ)
     if length is not None and length > limit:
         raise HTTPError(413, f"the body has {length} bytes; {limit} are allowed")
@@ -54,12 +55,12 @@ def chunks(environ: dict[str, Any], limit: int, size: int = CHUNK) -> Iterator[b
 
 
 def read(environ: dict[str, Any], limit: int) -> bytes:
-    """The whole body."""
+    """Return the whole body."""
     return b"".join(chunks(environ, limit))
 
 
 def read_form(environ: dict[str, Any], limits: Limits) -> Form:
-    """The form in the body; 415 where its media type is not that of a form."""
+    """Return the form in the body; 415 if its media type is not that of a form."""
     name, parameters = media_type(environ.get("CONTENT_TYPE", ""))
     if name == "application/x-www-form-urlencoded":
         data = read(environ, limits.total)
@@ -78,12 +79,12 @@ def read_form(environ: dict[str, Any], limits: Limits) -> Form:
 
 
 def is_json(name: str) -> bool:
-    """Whether a media type is JSON: application/json, or one that ends with +json."""
+    """Return whether a media type is JSON: application/json, or one that ends with +json."""
     return name == "application/json" or (name.startswith("application/") and name.endswith("+json"))
 
 
 def read_json(environ: dict[str, Any], limits: Limits) -> Any:
-    """The value of a JSON body; 415 where the media type is another, 400 where it is not JSON."""
+    """Return the value of a JSON body; 415 if the media type is another, 400 if it is not JSON."""
     name, parameters = media_type(environ.get("CONTENT_TYPE", ""))
     if not is_json(name) or parameters.get("charset", "utf-8").lower() not in ("utf-8", "utf8"):
         raise HTTPError(
@@ -95,7 +96,8 @@ def read_json(environ: dict[str, Any], limits: Limits) -> Any:
 
 
 def parse_json(data: bytes) -> Any:
-    """The value of ``data``; 400 for all that is not JSON, as NaN and Infinity, and for numbers beyond a float."""
+    """Return the value of ``data``; 400 for all that is not JSON, as NaN and Infinity, and for numbers beyond a
+    float."""
     import json
 
     try:
@@ -129,7 +131,7 @@ def _check_depth(value: Any) -> None:
 
 
 def _has_surrogate(value: Any) -> bool:
-    """Whether a text has a lone surrogate, which no response and few databases take."""
+    """Return whether a text has a lone surrogate, which no response and few databases take."""
     from kirsch_web.response import encode_json
 
     try:

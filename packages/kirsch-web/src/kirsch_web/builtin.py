@@ -49,7 +49,7 @@ class BuiltinTools:
         return tool
 
     def get(self, name: str) -> Tool | None:
-        """The tool of a name; None where there is none."""
+        """Return the tool of a name; None if there is none."""
         return self[name] if name in self else None  # noqa: SIM401 - this is what `get` means here
 
     def __contains__(self, name: str) -> bool:
@@ -61,7 +61,7 @@ class BuiltinTools:
 
 
 def _checked(given: Iterable[Any]) -> Iterator[Tool]:
-    """The tools, or ConfigError with words for what is none."""
+    """Return the tools, or ConfigError with words for what is none."""
     from kirsch_web.errors import ConfigError
     from kirsch_web.hooks import Tool
 

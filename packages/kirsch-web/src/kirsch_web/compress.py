@@ -1,6 +1,6 @@
-"""Compressing a response, for the tool ``gzip``: with zstd (RFC 8878) where client and Python have it, else with gzip.
+"""Compressing a response, for the tool ``gzip``: with zstd (RFC 8878) if client and Python have it, else with gzip.
 
-Python has zstd since 3.14; before, the package ``backports.zstd`` is used where it is installed.
+Python has zstd since 3.14; before, the package ``backports.zstd`` is used if it is installed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def compress_response(request: Request, level: int, least: int, types: tuple[str, ...]) -> None:
-    """Compress the response where it is of ``types``, ``least`` bytes or more, and the client takes gzip."""
+    """Compress the response if it is of ``types``, ``least`` bytes or more, and the client takes gzip."""
     response = request.response
     if response.status == 304:
         _not_modified(request)
@@ -67,7 +67,7 @@ _zstd: list[Any] = []
 
 
 def zstd() -> Any:
-    """The module that compresses with zstd; None where there is none."""
+    """Return the module that compresses with zstd; None if there is none."""
     if not _zstd:
         from importlib import import_module
 
@@ -83,8 +83,8 @@ def zstd() -> Any:
 
 
 def chosen_encoding(value: str) -> str:
-    """The coding of an Accept-Encoding that the response gets: the one with the higher quality, of equals zstd; empty
-    for none. ``*`` takes gzip, which every client that says so can read."""
+    """Return the coding of an Accept-Encoding that the response gets: the one with the higher quality, of equals zstd;
+    empty for none. ``*`` takes gzip, which every client that says so can read."""
     found = dict(qualities(value))
     gzip = found.get("gzip", found.get("x-gzip", found.get("*", 0.0)))
     if found.get("zstd", 0.0) > 0 and found["zstd"] >= gzip and zstd() is not None:
@@ -101,7 +101,7 @@ class Compressed:
         self._level = level
 
     def _compressor(self) -> tuple[Callable[[bytes | str], bytes], Callable[[], bytes]]:
-        """What compresses a part so that it can be read, and what ends the body."""
+        """Return two functions: one compresses a part so that the client can read it, the other ends the body."""
         if self._encoding == "zstd":
             compressor: Any = zstd().ZstdCompressor(ZSTD_LEVEL)
             flush = compressor.FLUSH_BLOCK
@@ -124,7 +124,7 @@ class Compressed:
         yield end()
 
     def close(self) -> None:
-        """The end of the response."""
+        """Close the body at the end of the response."""
         close = getattr(self._body, "close", None)
         if close is not None:
             close()
@@ -140,5 +140,5 @@ class _CompressedLater(Compressed):
         yield end()
 
     async def aclose(self) -> None:
-        """The end of the response."""
+        """Close the body at the end of the response."""
         await self._body.aclose()

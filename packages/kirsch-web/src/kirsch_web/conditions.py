@@ -41,7 +41,8 @@ class Validators(NamedTuple):
 
 
 def failed(request: Request, current: Validators | None) -> int | None:
-    """The status that the request's conditions demand, in the order of RFC 9110, 13.2.2: 304, 412, or None to go on.
+    """Return the status that the request's conditions demand, in the order of RFC 9110, 13.2.2: 304, 412, or None to go
+    on.
 
     Args:
         request: the request.
@@ -71,7 +72,7 @@ def failed(request: Request, current: Validators | None) -> int | None:
 
 
 def matches(field: str, etag: str, *, strong: bool) -> bool:
-    """Whether a list of entity tags has ``etag``; ``*`` has all, and no tag at all."""
+    """Return whether a list of entity tags has ``etag``; ``*`` has all, and no tag at all."""
     if field.strip() == "*":
         return True
     if not etag or (strong and etag.startswith("W/")):
@@ -171,7 +172,7 @@ def _answer(request: Request, status: int | None) -> None:
 
 
 def _of_get(app: Any, request: Request) -> Validators | None:
-    """The validators of the response to GET of the request's path; None if there is nothing."""
+    """Return the validators of the response to GET of the request's path; None if there is nothing."""
     from kirsch_web.internal_redirect import second_environ
 
     environ = second_environ(request.environ, request.environ.get("PATH_INFO", ""), request.query_string)
@@ -203,7 +204,7 @@ def _of_get(app: Any, request: Request) -> Validators | None:
 
 
 def _awaited(request: Request, coroutine: Any) -> object:
-    """The result of a coroutine. Hooks run in threads under ASGI, so the event loop is free to run it."""
+    """Return the result of a coroutine. Hooks run in threads under ASGI, so the event loop is free to run it."""
     import asyncio
 
     return asyncio.run_coroutine_threadsafe(coroutine, request.environ["asgi.loop"]).result()

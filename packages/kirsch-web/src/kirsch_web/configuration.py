@@ -181,7 +181,7 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested tables as dotted keys, as TOML has them: ``{"tools": {"gzip": {"on": true}}}``."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
-        # A table is a value where the key takes one: headers, say, are not nested further.
+        # A table is a value if the key takes one: headers, say, are not nested further.
         if isinstance(value, dict) and not (prefix + key).startswith("request.dispatch"):
             flat.update(flatten(value, f"{prefix}{key}."))
         else:
@@ -190,7 +190,7 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def read(path: str) -> dict[str, Any]:
-    """The tables of a TOML file. Raises ConfigError that names the file."""
+    """Return the tables of a TOML file. Raises ConfigError that names the file."""
     try:
         from importlib import import_module
 
@@ -211,7 +211,7 @@ def read(path: str) -> dict[str, Any]:
 
 
 def sections(config: Mapping[str, Any] | str | None) -> dict[str, Layer]:
-    """The layers of a configuration by path; that of the path "" is for all paths, and is the outermost."""
+    """Return the layers of a configuration by path; that of the path "" is for all paths, and is the outermost."""
     if config is None:
         return {}
     name = "App(config=...)"
@@ -247,7 +247,7 @@ def merge(layers: Iterable[Layer]) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """``; did you mean ...?`` where exactly one known word is near, else nothing."""
+    """``; did you mean ...?`` if exactly one known word is near, else nothing."""
     import difflib
 
     near = difflib.get_close_matches(word, list(known), n=2, cutoff=0.75)
@@ -261,7 +261,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def mistakes(layer: Layer, tools: BuiltinTools, namespaces: Iterable[str] = ()) -> Iterator[str]:
-    """What is wrong with the keys and values of a layer, one sentence for each mistake."""
+    """Return one sentence for each mistake in the keys and values of a layer."""
     known_spaces = {*(each.partition(".")[0] for each in (*KEYS, *FAMILIES) if "." in each), *namespaces}
     for key, value in layer.values.items():
         where = f"{layer.origin}: {key}"
@@ -332,7 +332,7 @@ def _header_mistakes(where: str, name: str, value: object) -> Iterator[str]:
 
 
 def imported(name: object) -> Any:
-    """The object of a dotted name such as ``shop.hooks.count``, or the object itself."""
+    """Return the object of a dotted name such as ``shop.hooks.count``, or the object itself."""
     if not isinstance(name, str):
         return name
     module_name, dot, attribute = name.rpartition(".")
@@ -347,7 +347,7 @@ def imported(name: object) -> Any:
 
 
 def fits(value: object, annotation: Any) -> bool:
-    """Whether a value is of an option's type; True where the type is not one that is checked."""
+    """Return whether a value is of an option's type; True if the type is not one that is checked."""
     import typing
 
     from kirsch_web.constraints import constraints, failing

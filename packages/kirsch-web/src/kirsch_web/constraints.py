@@ -48,7 +48,7 @@ class Constraint:
         self.schema = schema
 
     def holds(self, value: Any) -> bool:
-        """Whether the value meets it. None has no size: the type says whether it is allowed."""
+        """Return whether the value meets it. None has no size: the type says whether it is allowed."""
         if value is None:
             return True
         try:
@@ -58,7 +58,7 @@ class Constraint:
 
 
 def failing(checks: Checks, value: Any) -> str:
-    """The words of the first constraint that the value does not meet; empty if it meets all."""
+    """Return the words of the first constraint that the value does not meet; empty if it meets all."""
     for each in checks:
         if not each.holds(value):
             return each.words
@@ -66,7 +66,7 @@ def failing(checks: Checks, value: Any) -> str:
 
 
 def marks(annotation: Any) -> Iterator[Any]:
-    """The metadata of ``Annotated``, also behind the names of type aliases and of NewType."""
+    """Return the metadata of ``Annotated``, also behind the names of type aliases and of NewType."""
     while True:
         if typing.get_origin(annotation) is typing.Annotated:
             yield from annotation.__metadata__
@@ -80,7 +80,8 @@ def marks(annotation: Any) -> Iterator[Any]:
 
 
 def constraints(annotation: Any) -> Checks:
-    """The constraints of an annotation itself, and not of its items. Raises ConfigError for one that is not known."""
+    """Return the constraints of an annotation itself, and not of its items. Raises ConfigError for one that is not
+    known."""
     return tuple(each for mark in marks(annotation) for each in _of_mark(mark))
 
 

@@ -104,7 +104,7 @@ _is_datetime = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ]" + _TIME).fullmatch
 
 
 def _iso(text: str) -> str:
-    """The form that every supported Python reads: six digits of a second, and an offset in place of Z."""
+    """Return the form that every supported Python reads: six digits of a second, and an offset in place of Z."""
     if text.endswith("Z"):
         text = text[:-1] + "+00:00"
     head, dot, tail = text.partition(".")
@@ -116,7 +116,7 @@ def _iso(text: str) -> str:
 
 
 def _moment(kind: str, grammar: Any, words: str, text: str) -> Any:
-    """A date, a time, or both, of the class of that name in ``datetime``."""
+    """Return a date, a time, or both, of the class of that name in ``datetime``."""
     import datetime
 
     if grammar(text):
@@ -170,7 +170,7 @@ def _first_of(converters: tuple[FromText, ...], text: str) -> Any:
 
 
 def _or_none(converter: FromText, text: str) -> Any:
-    """A browser sends an input that was left empty as an empty text."""
+    """Return a browser sends an input that was left empty as an empty text."""
     try:
         return converter(text)
     except BadText:
@@ -180,7 +180,7 @@ def _or_none(converter: FromText, text: str) -> Any:
 
 
 def plain(annotation: Any) -> Any:
-    """The annotation without ``Annotated`` and the names of type aliases."""
+    """Return the annotation without ``Annotated`` and the names of type aliases."""
     while True:
         if typing.get_origin(annotation) is typing.Annotated:
             annotation = annotation.__origin__
@@ -193,7 +193,7 @@ def plain(annotation: Any) -> Any:
 
 
 def union_members(annotation: Any) -> tuple[Any, ...] | None:
-    """The members of a Union; None for other annotations."""
+    """Return the members of a Union; None for other annotations."""
     origin = typing.get_origin(annotation)
     if origin is typing.Union or origin is getattr(types, "UnionType", None):
         return typing.get_args(annotation)
@@ -201,7 +201,7 @@ def union_members(annotation: Any) -> tuple[Any, ...] | None:
 
 
 def text_converter(annotation: Any) -> FromText | None:
-    """A function from text to the type; None where text cannot say such a value."""
+    """Return a function from text to the type; None if text cannot say such a value."""
     converter = _text_converter(plain(annotation))
     checks = constraints(annotation)
     if converter is None or not checks:
@@ -219,7 +219,7 @@ def _checked_text(converter: Callable[[Any], Any], checks: Checks, text: Any) ->
 
 
 def _is_text(converter: FromText) -> bool:
-    """Whether it takes every text, up to its constraints."""
+    """Return whether it takes every text, up to its constraints."""
     return converter is _str or (isinstance(converter, partial) and converter.args[:1] == (_str,))
 
 
@@ -343,7 +343,7 @@ class Record:
                     )
 
     def from_json(self, value: Any) -> Any:
-        """The record of a JSON object. Raises Invalid with every field that is wrong."""
+        """Return the record of a JSON object. Raises Invalid with every field that is wrong."""
         if self.is_struct:
             return _struct_of(self.annotation, value, strict=True)
         if type(value) is not dict:
@@ -363,7 +363,7 @@ class Record:
         return self._build(built)
 
     def from_fields(self, values: Mapping[str, list[str]]) -> Any:
-        """The record of a form or a query. Raises Invalid with every field that is wrong."""
+        """Return the record of a form or a query. Raises Invalid with every field that is wrong."""
         if self.is_struct:
             named = {field.name: field for field in self.fields}
             lists = {name: (each if named[name].many else each[-1]) for name, each in values.items() if name in named}
@@ -400,12 +400,12 @@ class Record:
 
 
 def _class_of(annotation: Any) -> Any:
-    """The class of ``Page[Book]``, which is ``Page``, and of other annotations themselves."""
+    """Return the class of ``Page[Book]``, which is ``Page``, and of other annotations themselves."""
     return typing.get_origin(annotation) or annotation
 
 
 def _type_variables(annotation: Any) -> dict[Any, Any]:
-    """What the type variables stand for in the fields of ``Page[Book]``, and of a class that derives from it."""
+    """Return the types for the type variables in the fields of ``Page[Book]``, and of a class that derives from it."""
     found: dict[Any, Any] = {}
     cls = _class_of(annotation)
     for base in getattr(cls, "__orig_bases__", ()):
@@ -416,7 +416,8 @@ def _type_variables(annotation: Any) -> dict[Any, Any]:
 
 
 def _substituted(hint: Any, variables: dict[Any, Any]) -> Any:
-    """An annotation with types in place of its type variables; one that stands for nothing is its bound, or any."""
+    """Return an annotation with types in place of its type variables; one that stands for nothing is its bound, or
+    any."""
     if isinstance(hint, typing.TypeVar):
         return variables.get(hint, hint.__bound__ or Any)
     parameters = getattr(hint, "__parameters__", ())
@@ -430,7 +431,7 @@ def _join(name: str, path: str) -> str:
 
 
 def is_struct(cls: Any) -> bool:
-    """Whether ``cls`` is a msgspec Struct, without importing msgspec."""
+    """Return whether ``cls`` is a msgspec Struct, without importing msgspec."""
     return isinstance(cls, type) and hasattr(cls, "__struct_fields__") and "msgspec" in sys.modules
 
 
@@ -453,8 +454,8 @@ def _struct_of(cls: Any, value: Any, *, strict: bool) -> Any:
 
 
 def _not_of_msgspec(annotation: Any, seen: set[Any]) -> Any:
-    """A constraint of annotated-types in the annotation of a Struct's field, or in what it contains; None if there is
-    none."""
+    """Return a constraint of annotated-types in the annotation of a Struct's field, or in what it contains; None if
+    there is none."""
     for mark in marks(annotation):
         if library_of(mark) == "annotated_types":
             return mark
@@ -484,7 +485,7 @@ def _required(hint: Any, required: bool) -> tuple[Any, bool]:
 
 @lru_cache(maxsize=1024)
 def record_fields(cls: Any) -> tuple[str, ...] | None:
-    """The names of a dataclass's fields; None for other classes."""
+    """Return the names of a dataclass's fields; None for other classes."""
     return tuple(field.name for field in dataclasses.fields(cls)) if dataclasses.is_dataclass(cls) else None
 
 
@@ -492,7 +493,7 @@ _records: dict[Any, Record] = {}
 
 
 def record(annotation: Any) -> Record | None:
-    """The Record of a dataclass, TypedDict or Struct; None for other annotations."""
+    """Return the Record of a dataclass, TypedDict or Struct; None for other annotations."""
     annotation = plain(annotation)
     members = union_members(annotation)
     if members is not None:
@@ -517,7 +518,7 @@ def _is_record(annotation: Any) -> bool:
 
 
 def hints_of(thing: Any) -> dict[str, Any]:
-    """The resolved annotations. Raises ConfigError that names what could not be resolved."""
+    """Return the resolved annotations. Raises ConfigError that names what could not be resolved."""
     try:
         return typing.get_type_hints(thing, include_extras=True)
     except NameError as error:
@@ -579,7 +580,7 @@ def _json_choice(choices: list[tuple[Any, Any]], value: Any) -> Any:
 
 
 class _Unions(threading.local):
-    """What unions have made of the values of the body that this thread converts, by union and value.
+    """The results of unions for the values of the body that this thread converts, by union and value.
 
     Without it each member of a union would convert what is inside of a value again: twice for each level of
     ``A | B`` whose records have a child ``A | B``, and so 2 ** 100 times.
@@ -692,7 +693,8 @@ _JSONS: dict[Any, FromJson] = {
 
 
 def json_converter(annotation: Any) -> FromJson:
-    """A function from a value that JSON can say to the type. Raises ConfigError for a type that it does not know."""
+    """Return a function from a value that JSON can say to the type. Raises ConfigError for a type that it does not
+    know."""
     converter = _json_converter(plain(annotation))
     checks = constraints(annotation)
     if not checks:
@@ -702,7 +704,7 @@ def json_converter(annotation: Any) -> FromJson:
 
 
 def checked_json(converter: FromJson, checks: Checks, value: Any) -> Any:
-    """The value of a converter, or Invalid with the constraint that it does not meet."""
+    """Return the value of a converter, or Invalid with the constraint that it does not meet."""
     built = converter(value)
     words = failing(checks, built)
     if words:

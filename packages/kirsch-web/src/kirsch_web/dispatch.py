@@ -37,7 +37,7 @@ class Objects:
     """Publishes a tree of objects; :mod:`kirsch_web.tree` has the rules."""
 
     def finder(self, app: Application) -> Finder:
-        """The compiled tree."""
+        """Return the compiled tree."""
         return Tree(app, app.root, app.sections)
 
 
@@ -49,7 +49,7 @@ class Resources:
     """
 
     def finder(self, app: Application) -> Finder:
-        """The compiled tree."""
+        """Return the compiled tree."""
         return Tree(app, app.root, app.sections, publishing.describe_resource)
 
 
@@ -59,7 +59,7 @@ _VARIABLE = re.compile(
 
 
 class _Entry(NamedTuple):
-    """What was connected: a route, or several whose path names their controller or action."""
+    """A connection: a route, or several whose path names their controller or action."""
 
     name: str
     route: str
@@ -82,7 +82,7 @@ class Route:
         """The controller's method; resolved when the application is mounted."""
         self.variables: list[str] = []
         self.parts: list[tuple[str, str]] = []
-        """What the path is made of: ("text", ...), ("variable", name)."""
+        """The parts of the path: ("text", ...), ("variable", name)."""
         pattern, position = "", 0
         for match in _VARIABLE.finditer(self.route):
             literal = self.route[position : match.start()]
@@ -109,11 +109,11 @@ class Route:
         self.patterns = dict(requirements)
         head = self.route[1:].partition("/")[0]
         self.first = None if _VARIABLE.search(head) else head
-        """The first segment, where it is fixed."""
+        """The first segment, if it is fixed."""
 
     def path(self, values: dict[str, object]) -> str:
-        """The path for values of the variables, which are taken out of ``values``. LookupError for one that is missing,
-        ValueError where the path would lead elsewhere."""
+        """Return the path for values of the variables, which are taken out of ``values``. LookupError for one that is
+        missing, ValueError if the path would lead elsewhere."""
         found = ""
         for kind, text in self.parts:
             if kind == "text":
@@ -183,11 +183,11 @@ class Routes:
         self._entries.append(_Entry(name, route, controller, action, upper, requirements or {}, defaults))
 
     def finder(self, app: Application) -> Finder:
-        """The compiled routes."""
+        """Return the compiled routes."""
         return RouteFinder(app, [Route(found) for each in self._entries for found in self._expanded(each)])
 
     def _expanded(self, entry: _Entry) -> Iterator[_Entry]:
-        """What one entry stands for: an entry for each controller and action that its path may name."""
+        """Return the entries of one connection: one for each controller and action that its path may name."""
         route, controller = entry.route, entry.controller
         names = {match[1] or match[3] or match[4] for match in _VARIABLE.finditer(route)}
         if "controller" in names:
@@ -209,12 +209,12 @@ class Routes:
 
 
 def _without(route: str, variable: str, value: str) -> str:
-    """The route with ``value`` in place of a variable."""
+    """Return the route with ``value`` in place of a variable."""
     return _VARIABLE.sub(lambda match: value if variable in match.groups() else match[0], route)
 
 
 def template(route: str) -> str:
-    """The path of a route with each variable in braces, whatever it is written like: ``/books/{id}``."""
+    """Return the path of a route with each variable in braces, whatever it is written like: ``/books/{id}``."""
     return _VARIABLE.sub(lambda match: f"{{{match[1] or match[3] or match[4]}}}", route)
 
 
@@ -276,7 +276,7 @@ class RouteFinder(Finder):
             route.methods = ("GET",) if mark is None else mark.methods
 
     def _layers(self, path: str) -> tuple[Layer, ...]:
-        """The sections of a path, from the root on."""
+        """Return the sections of a path, from the root on."""
         found = list(self._base)
         section = self._sections
         if section.layer is not None:
@@ -415,7 +415,7 @@ class CallableDispatcher:
     """Adapts a dispatcher of the application's own.
 
     It is called with the decoded path while the request is current, and sets ``request.handler``: something to call
-    without arguments (:func:`page` binds a function and its parameters), an HTTPError or HTTPRedirect, or None where a
+    without arguments (:func:`page` binds a function and its parameters), an HTTPError or HTTPRedirect, or None if a
     tool makes the body. It may set ``request.config``, which is merged over that of ``/``; then the tools and hooks in
     it are run.
     """
@@ -426,7 +426,7 @@ class CallableDispatcher:
         self._dispatch = dispatch
 
     def finder(self, app: Application) -> Finder:
-        """What calls the dispatcher."""
+        """Return the finder that calls the dispatcher."""
         return _CallingFinder(app, self._dispatch)
 
 
@@ -460,7 +460,7 @@ class _CallingFinder(Finder):
         return request
 
     def _with(self, config: dict[str, Any]) -> Plan:
-        """The plan of a configuration; kept for one that is the same object or has the same values."""
+        """Return the plan of a configuration; kept for one that is the same object or has the same values."""
         key = tuple((name, id(value)) for name, value in config.items())
         kept = self._plans.get(key)
         if kept is not None:
@@ -490,7 +490,7 @@ def _call_dispatched(request: Request) -> object:
 
 
 def page(function: Callable[..., object], *segments: str, **parameters: str) -> Callable[[], object]:
-    """A handler for a dispatcher of one's own: ``function`` with arguments from segments, names, query and body.
+    """Return a handler for a dispatcher of one's own: ``function`` with arguments from segments, names, query and body.
 
     Its parameters are converted and checked as those of any handler.
     """

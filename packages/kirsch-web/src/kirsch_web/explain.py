@@ -1,4 +1,4 @@
-"""What an application publishes, in words: all routes, or everything about one request."""
+"""Descriptions of what an application publishes: of all routes, or of one request."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ value of its configuration comes from; openapi prints the OpenAPI 3.1 document.
 
 
 def routes(app: App) -> str:
-    """A line for each method and path: method, path with its parameters, handler."""
+    """Return a line for each method and path: method, path with its parameters, handler."""
     rows = sorted(((template(plan), plan.method, _name(plan.function)) for plan in app.handlers()), key=_row_key)
     if not rows:
         return "No handler is known before a request arrives.\n"
@@ -81,7 +81,7 @@ def _row_key(row: tuple[str, str, str]) -> tuple[str, int]:
 
 
 def template(plan: Plan) -> str:
-    """The path with its parameters: ``/books/show/{id}``."""
+    """Return the path with its parameters: ``/books/show/{id}``."""
     path = plan.path or "/"
     if plan.shape is None or plan.is_index:
         return path
@@ -179,7 +179,7 @@ def _why_not_attribute(node: object, where: str, segment: str, known: list[str])
 
 
 def _refused_segments(app: App, plan: Plan, method: str, path: str) -> str:
-    """Why the handler refuses the segments behind its own; empty where it takes them."""
+    """Why the handler refuses the segments behind its own; empty if it takes them."""
     from kirsch_web.errors import BadText
 
     shape = plan.shape
@@ -225,7 +225,7 @@ def _parameters(plan: Plan) -> list[str]:
 
 
 def source_of(plan: Plan, parameter: Any) -> str:
-    """Where a parameter's value comes from, in words."""
+    """Return the source of a parameter's value, in words."""
     from kirsch_web.publishing import WITH_BODY
 
     body = plan.method in WITH_BODY
@@ -275,7 +275,8 @@ def place(function: Any) -> str:
 
 
 def load(name: str) -> App:
-    """The application of ``module:attribute``, or ``module:factory()``. Raises LookupError with what is wrong."""
+    """Return the application of ``module:attribute``, or ``module:factory()``. Raises LookupError with what is
+    wrong."""
     from importlib import import_module
 
     from kirsch_web.app import App
@@ -306,7 +307,7 @@ def load(name: str) -> App:
 
 
 def main(argv: Sequence[str] | None = None, command: str = "") -> int:
-    """Run a command; its exit status: 0, 1 where the application is wrong, 2 where the command line is."""
+    """Run a command; its exit status: 0, 1 if the application is wrong, 2 if the command line is."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if command:
         arguments.insert(0, command)

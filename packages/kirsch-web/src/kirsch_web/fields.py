@@ -29,7 +29,7 @@ _VALUE = lazily(r"[\t\x20-\x7e\x80-\xff]*")
 
 
 def check_field(name: str, value: str) -> tuple[str, str]:
-    """The field as it may be sent. Raises ValueError for what could end the field early, such as CR LF.
+    """Return the field as it may be sent. Raises ValueError for what could end the field early, such as CR LF.
 
     A value beyond Latin-1 is refused too, because WSGI cannot carry it.
     """
@@ -60,12 +60,12 @@ class Headers:
         self._fields.append(check_field(name, value))
 
     def get(self, name: str, default: str = "") -> str:
-        """The values of ``name`` joined with a comma, or ``default`` where there is none."""
+        """Return the values of ``name`` joined with a comma, or ``default`` if there is none."""
         values = self.get_all(name)
         return ", ".join(values) if values else default
 
     def get_all(self, name: str) -> list[str]:
-        """The values of ``name``, in order."""
+        """Return the values of ``name``, in order."""
         name = name.lower()
         return [value for each, value in self._fields if each.lower() == name]
 
@@ -118,7 +118,7 @@ class Headers:
         return f"Headers({self._fields!r})"
 
     def pairs(self) -> list[tuple[str, str]]:
-        """A list of the fields, for ``start_response``."""
+        """Return a list of the fields, for ``start_response``."""
         return list(self._fields)
 
 
@@ -143,7 +143,7 @@ class RequestHeaders:
         return key
 
     def get(self, name: str, default: str = "") -> str:
-        """The value of ``name``; several fields of a name are joined with a comma by the server."""
+        """Return the value of ``name``; several fields of a name are joined with a comma by the server."""
         value = self._environ.get(self._key(name))
         return value if isinstance(value, str) else default
 
@@ -166,7 +166,7 @@ class RequestHeaders:
 
 @lru_cache(maxsize=1000)
 def field_name(key: str) -> str:
-    """The name of the header field that a key of ``environ`` stands for; empty for other keys."""
+    """Return the name of the header field that a key of ``environ`` stands for; empty for other keys."""
     if key.startswith("HTTP_") or key in ("CONTENT_TYPE", "CONTENT_LENGTH"):
         return key.removeprefix("HTTP_").replace("_", "-").title()
     return ""
@@ -178,7 +178,7 @@ _PARAMETER = r';[ \t]*([!#$%&\'*+.^_`|~0-9A-Za-z-]+)=(?:"((?:[^"\\]|\\.)*)"|([^;
 def media_type(value: str) -> tuple[str, dict[str, str]]:
     """``("text/html", {"charset": "utf-8"})`` of a Content-Type; names in lower case.
 
-    The type is empty where the value does not follow the grammar.
+    The type is empty if the value does not follow the grammar.
     """
     name, semicolon, rest = value.partition(";")
     found = name.strip().lower()
@@ -200,7 +200,7 @@ _QUALITY = lazily(r"(?:0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)")
 
 
 def qualities(value: str) -> list[tuple[str, float]]:
-    """The members of an Accept-like field with their quality; those that break the grammar are left out."""
+    """Return the members of an Accept-like field with their quality; those that break the grammar are left out."""
     found = []
     for member in value.split(",")[:100]:
         name, *parameters = (part.strip() for part in member.split(";"))
@@ -218,7 +218,8 @@ _preferred: dict[tuple[str, tuple[str, ...]], str] = {}
 
 
 def prefers(accept: str, offers: tuple[str, ...]) -> str:
-    """The media type of ``offers`` that ``accept`` likes best, the first of equals; empty where it takes none."""
+    """Return the media type of ``offers`` that ``accept`` likes best, the first of equals; empty if it takes
+    none."""
     if not accept:
         return offers[0]
     found = _preferred.get((accept, offers))
@@ -267,7 +268,7 @@ def cookies(value: str) -> dict[str, str]:
 
 
 def cookie(value: str, name: str) -> str | None:
-    """The value of one cookie of a ``Cookie`` field, without reading the others."""
+    """Return the value of one cookie of a ``Cookie`` field, without reading the others."""
     if " =" in value or "\t=" in value:  # no browser writes so
         return cookies(value).get(name)
     key = name + "="
@@ -297,7 +298,7 @@ def set_cookie(
     http_only: bool = True,
     same_site: str = "Lax",
 ) -> str:
-    """The value of a ``Set-Cookie`` field (RFC 6265bis). Raises ValueError for what a cookie cannot hold."""
+    """Return the value of a ``Set-Cookie`` field (RFC 6265bis). Raises ValueError for what a cookie cannot hold."""
     if not _NAME(name):
         raise ValueError(f"{name!r} is not a cookie name")
     if not _COOKIE_VALUE(value):
@@ -358,7 +359,7 @@ _LENGTH = lazily(r"[0-9]{1,18}")
 
 
 def content_length(value: str) -> int:
-    """The number in a Content-Length; 400 for anything but digits."""
+    """Return the number in a Content-Length; 400 for anything but digits."""
     if not _LENGTH(value):
         raise HTTPError(400, "Content-Length is not a number")
     return int(value)

@@ -29,12 +29,12 @@ _TYPES = {
 
 
 def content_type_of(name: str) -> str:
-    """The Content-Type of a file by its name."""
+    """Return the Content-Type of a file by its name."""
     return _TYPES.get(os.path.splitext(name)[1].lower(), BYTES)
 
 
 def file(path: str, *, request: Request | None = None, type: str = "", download: str = "") -> Response:  # noqa: A002 - as Response has it
-    """A file's content; 404 where there is no file.
+    """Return a file's content; 404 if there is no file.
 
     Conditions (If-Match, If-None-Match, If-Modified-Since, If-Unmodified-Since) and a single range (Range, If-Range) of
     a request that only reads are answered.
@@ -116,10 +116,10 @@ _RANGE = re.compile(r"[ \t]*([0-9]{0,18})-([0-9]{0,18})[ \t]*", re.ASCII).fullma
 
 
 def byte_ranges(value: str | None, size: int) -> list[tuple[int, int]] | None:
-    """The ranges of bytes that a Range asks for (RFC 9110, 14.1.2), each with its first byte and the one behind its
-    last.
+    """Return the ranges of bytes that a Range asks for (RFC 9110, 14.1.2), each with its first byte and the one behind
+    its last.
 
-    An empty list where none lies inside of ``size`` bytes; None where the field is to be ignored: it is another unit or
+    An empty list if none lies inside of ``size`` bytes; None if the field is to be ignored: it is another unit or
     breaks the grammar, or its many or overlapping ranges would multiply the body (CVE-2011-3192).
     """
     unit, equals, members = (value or "").partition("=")
@@ -144,7 +144,8 @@ def byte_ranges(value: str | None, size: int) -> list[tuple[int, int]] | None:
 
 
 def _range(request: Request, etag: str, modified: float, size: int) -> tuple[int, int] | None:
-    """The one range that is asked for, as of :func:`byte_ranges`; None for the whole file. 416 where it has no byte.
+    """Return the one range that is asked for, as of :func:`byte_ranges`; None for the whole file. 416 if it has no
+    byte.
 
     Several ranges are answered with the whole file, which RFC 9110 allows: merging and multiplying them is what made
     them dangerous.
@@ -161,7 +162,7 @@ def _range(request: Request, etag: str, modified: float, size: int) -> tuple[int
 
 
 def _disposition(name: str) -> str:
-    """A Content-Disposition by which a file is saved as ``name`` (RFC 6266)."""
+    """Return a Content-Disposition by which a file is saved as ``name`` (RFC 6266)."""
     from kirsch_web.percent import quote_field
 
     plain = re.sub(r'[^\x20-\x7e]|["\\%/]', "_", name)
@@ -187,7 +188,7 @@ class StaticFiles:
         self._max_age = max_age
 
     def default(self, *path: str) -> Response:
-        """The file of a path."""
+        """Return the file of a path."""
         if sum(map(len, path)) > _MOST:
             raise NotFound
         for part in path:

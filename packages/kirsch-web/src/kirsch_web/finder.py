@@ -1,4 +1,4 @@
-"""What a dispatcher compiles to: it finds the endpoint of each request."""
+"""The compiled form of a dispatcher, which finds the endpoint of each request."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ class Finder(ABC):
     """
 
     dynamic = True
-    """Whether finding an endpoint may call the application's own code."""
+    """True if finding an endpoint may call the application's own code."""
 
     def __init__(self, app: Application) -> None:
         self.app = app
 
     def request(self, environ: dict[str, Any]) -> Request:
-        """The request of ``environ``, with its plan. What goes wrong here is raised where a handler would run."""
+        """Return the request of ``environ``, with its plan. What goes wrong here is raised where a handler would
+        run."""
         method = environ["REQUEST_METHOD"]
         try:
             endpoint, rest, captured = self.find(percent.wsgi_path(environ.get("PATH_INFO", "")), method)
@@ -40,7 +41,7 @@ class Finder(ABC):
 
     @abstractmethod
     def find(self, path: str, method: str = "GET", /) -> tuple[Endpoint, Sequence[str], dict[str, str] | None]:
-        """The endpoint of a decoded path, the segments for positional parameters, and those that have names."""
+        """Return the endpoint of a decoded path, the segments for positional parameters, and those that have names."""
 
     def exact(self) -> Iterator[tuple[str, Endpoint]]:
         """Paths whose endpoint never depends on the request, and which leave no segments."""
@@ -51,19 +52,19 @@ class Finder(ABC):
         return iter(())
 
     def handlers(self) -> Iterator[Plan]:
-        """The plans of all handlers that are known before a request arrives."""
+        """Return the plans of all handlers that are known before a request arrives."""
         return iter(())
 
     def named(self, name: str) -> Any:
-        """The route of a name, for URLs. Raises KeyError."""
+        """Return the route of a name, for URLs. Raises KeyError."""
         raise KeyError(name)
 
     def path_of(self, plan: Plan, values: dict[str, object]) -> str:
-        """The path of a handler with ``values`` for its names, which are taken out."""
+        """Return the path of a handler with ``values`` for its names, which are taken out."""
         return filled(plan.path, values)
 
     def refusal(self, error: Exception) -> Plan:
-        """A plan, with the configuration of the root, whose handler raises ``error``."""
+        """Return a plan, with the configuration of the root, whose handler raises ``error``."""
 
         def fail(_request: Request) -> object:
             raise error

@@ -1,4 +1,4 @@
-"""What a form is made of: its fields, its files, and the limits that reading one keeps to."""
+"""The fields and files of a form, and the limits that reading one keeps to."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CHUNK = 112 * 1024
 
 
 class Limits:
-    """What one request body may take. Sizes are in bytes."""
+    """The limits of one request body. Sizes are in bytes."""
 
     __slots__ = ("fields", "memory", "part_headers", "parts", "spool", "total", "uploads")
 
@@ -58,16 +58,16 @@ class Upload:
 
     @property
     def file(self) -> BinaryIO:
-        """The content, from its beginning; a temporary file where it is large."""
+        """The content, from its beginning; a temporary file if it is large."""
         return self._file
 
     def read(self) -> bytes:
-        """The whole content."""
+        """Return the whole content."""
         self._file.seek(0)
         return self._file.read()
 
     def save(self, path: str) -> None:
-        """Write the content to a new file; FileExistsError where there is one."""
+        """Write the content to a new file; FileExistsError if there is one."""
         self._file.seek(0)
         with open(path, "xb") as target:
             copy(self._file, target)
@@ -90,7 +90,7 @@ class Form:
         self.files = files
 
     def get(self, name: str, default: str = "") -> str:
-        """The first value of a field."""
+        """Return the first value of a field."""
         values = self.fields.get(name)
         return values[0] if values else default
 
@@ -107,11 +107,11 @@ class Form:
         return len(self.fields)
 
     def keys(self) -> Iterable[str]:
-        """The names of the fields, so that ``dict(form)`` has the first value of each."""
+        """Return the names of the fields, so that ``dict(form)`` has the first value of each."""
         return self.fields.keys()
 
     def items(self) -> Iterable[tuple[str, str]]:
-        """The name and the first value of each field."""
+        """Return the name and the first value of each field."""
         return [(name, values[0]) for name, values in self.fields.items()]
 
     def __bool__(self) -> bool:

@@ -69,7 +69,7 @@ class Hook:
 
 
 def sort(hooks: Iterable[Hook]) -> dict[str, tuple[Hook, ...]]:
-    """The hooks of each point, in the order in which they run."""
+    """Return the hooks of each point, in the order in which they run."""
     found: dict[str, list[Hook]] = {}
     for hook in hooks:
         found.setdefault(hook.point, []).append(hook)
@@ -77,9 +77,9 @@ def sort(hooks: Iterable[Hook]) -> dict[str, tuple[Hook, ...]]:
 
 
 def runner(hooks: tuple[Hook, ...]) -> Callable[[Request], object] | None:
-    """One callable that runs ``hooks``; None where there are none.
+    """One callable that runs ``hooks``; None if there are none.
 
-    An exception ends the point, but for the failsafe hooks behind the one that raised, which still run. The first
+    An exception ends the point, except that the failsafe hooks behind the one that raised still run. The first
     exception is the one that counts.
     """
     callbacks = tuple(hook.callback for hook in hooks)
@@ -122,13 +122,13 @@ class Tool:
         name: what the configuration calls it; default: the callable's name.
         priority: as of :class:`Hook`.
         failsafe: as of :class:`Hook`.
-        **options: values of options where the configuration says nothing.
+        **options: values of options if the configuration says nothing.
 
     Subclasses override :meth:`hooks`, and :attr:`types` if they take options.
     """
 
     types: Mapping[str, Any] = {}
-    """Names and types of the options, where there is no callback; a type of None is not checked."""
+    """Names and types of the options, if there is no callback; a type of None is not checked."""
 
     def __init__(
         self,
@@ -158,11 +158,11 @@ class Tool:
         return keyword_types(self.callback)
 
     def check(self, options: Mapping[str, Any]) -> Iterable[str]:  # noqa: ARG002 - for subclasses
-        """What is wrong with the options beyond their names and types: one sentence for each mistake."""
+        """Return one sentence for each mistake in the options beyond their names and types."""
         return ()
 
     def hooks(self, options: Mapping[str, Any], app: Application) -> Iterable[Hook]:  # noqa: ARG002 - for subclasses
-        """The hooks for a path with these options, defaults included."""
+        """Return the hooks for a path with these options, defaults included."""
         assert self.callback is not None, "a Tool without a callback overrides hooks()"
         callback = partial(self.callback, **options) if options else self.callback
         yield Hook(self.point, callback, priority=self.priority, failsafe=self.failsafe, name=self.name)

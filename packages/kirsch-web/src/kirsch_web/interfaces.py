@@ -1,4 +1,4 @@
-"""What the parts of an application use of each other, so that no file has to import one that imports it.
+"""The interfaces of the parts of an application, so that no file has to import one that imports it.
 
 An :class:`~kirsch_web.app.App` is an ``Application``, and a :class:`~kirsch_web.plan.Plan` is a ``RequestPlan``. Only
 type checkers load this file.

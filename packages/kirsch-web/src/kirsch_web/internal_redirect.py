@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Application = Callable[..., Iterable[bytes]]
 
 MOST = 10
-"""Redirects within one request, where ``recursive`` allows a path to be visited again."""
+"""Redirects within one request, if ``recursive`` allows a path to be visited again."""
 
 # Of the first request's body, and conditions and ranges of its resource.
 _DROPPED = (
@@ -82,11 +82,11 @@ class _Held:
         self._exc_info: Any = None
         self.follows: Callable[[str], bool] = lambda _location: False
         self.cookies: list[str] = []
-        """What the responses that were followed have set."""
+        """The cookies of the responses that were followed."""
 
     def __call__(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Callable[[bytes], Any]:
         if self.sent:
-            # The response is on its way: the server decides, and raises where it is too late.
+            # The response is on its way: the server decides, and raises if it is too late.
             return self._start_response(status, headers, exc_info)  # type: ignore[no-any-return]
         if self.called and exc_info is None:
             raise AssertionError("start_response was called twice without exc_info")
@@ -103,13 +103,13 @@ class _Held:
         return None
 
     def write(self, data: bytes) -> None:
-        """What the application writes; dropped where it belongs to a redirect."""
+        """Write a part of the body; drop it if it belongs to a redirect."""
         if data and self.location is None:
             self.send()
             self._write(data)
 
     def send(self) -> None:
-        """Begin the response. Raises where the application never called start_response."""
+        """Begin the response. Raises if the application never called start_response."""
         if self.sent:
             return
         if not self.called:
@@ -180,7 +180,7 @@ def _visited(environ: dict[str, Any]) -> str:
 
 
 def second_environ(environ: dict[str, Any], path: str, query: str, cookies: Iterable[str] = ()) -> dict[str, Any]:
-    """The environ of the request that a redirect leads to.
+    """Return the environ of the request that a redirect leads to.
 
     ``cookies`` are the Set-Cookie fields of the first response: the second request brings them, as a client's would.
     """
@@ -220,8 +220,8 @@ def _bring(environ: dict[str, Any], field: str) -> None:
 
 
 def with_cookies(fields: list[tuple[str, str]], cookies: Sequence[str]) -> list[tuple[str, str]]:
-    """The fields of the last response with the cookies that the responses before it have set; of two Set-Cookie for one
-    cookie the last counts."""
+    """Return the fields of the last response with the cookies that the responses before it have set; of two Set-Cookie
+    for one cookie the last counts."""
     if not cookies:
         return fields
     found: dict[tuple[str, str], str] = {}
@@ -234,7 +234,7 @@ def with_cookies(fields: list[tuple[str, str]], cookies: Sequence[str]) -> list[
 
 
 def set_cookies(fields: Iterable[tuple[str, str]]) -> list[str]:
-    """The values of the Set-Cookie fields."""
+    """Return the values of the Set-Cookie fields."""
     return [value for name, value in fields if name.lower() == "set-cookie"]
 
 
@@ -276,7 +276,7 @@ def _target(location: str, environ: dict[str, Any], current: dict[str, Any]) -> 
 
 
 def _authorities(environ: dict[str, Any]) -> set[str]:
-    """The ways to write this server's own host and port."""
+    """Return the ways to write this server's own host and port."""
     default = {"http": "80", "https": "443"}.get(environ["wsgi.url_scheme"], "")
     host = environ.get("HTTP_HOST") or f"{environ['SERVER_NAME']}:{environ['SERVER_PORT']}"
     host = host.lower()
@@ -287,7 +287,7 @@ def _authorities(environ: dict[str, Any]) -> set[str]:
 
 
 def without_dots(path: str) -> str:
-    """The path without ``.`` and ``..`` (RFC 3986, 5.2.4)."""
+    """Return the path without ``.`` and ``..`` (RFC 3986, 5.2.4)."""
     if "./" not in path and not path.endswith("."):
         return path
     kept: list[str] = []

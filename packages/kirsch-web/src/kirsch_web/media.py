@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 def _brings_body(request: Request) -> bool:
-    """Whether the body has to be looked at: DELETE may come without one, and GET and HEAD have none."""
+    """Return whether the body has to be looked at: DELETE may come without one, and GET and HEAD have none."""
     if request.method != "DELETE":
         return request.method in WITH_BODY
     length = bodies.length_of(request.environ)
-    # Where only the end would tell, a body is known by its type: servers say nothing of a body that there is not.
+    # Without a length, a body is known by its type: servers say nothing of a body that there is not.
     return bool(request.environ.get("CONTENT_TYPE")) if length is None else length > 0
 
 

@@ -28,7 +28,7 @@ _QUOTED = re.compile(r';[ \t]*([0-9A-Za-z_-]+\*?)=(?:"((?:[^"\\]|\\.)*)"|([^;"\s
 
 
 def parse(chunks: Iterator[bytes], boundary: str, limits: Limits) -> Form:
-    """The form of a multipart/form-data body that arrives in ``chunks``."""
+    """Return the form of a multipart/form-data body that arrives in ``chunks``."""
     if not _BOUNDARY(boundary):
         raise HTTPError(400, "the boundary of the multipart body is missing or not one of RFC 2046")
     form = Form({}, {})
@@ -93,7 +93,7 @@ class _Parser:
         raise HTTPError(400, "the multipart body has no closing delimiter")
 
     def _skip_preamble(self) -> None:
-        """The body begins with its delimiter, or an empty line. RFC 2046 allows other text; no browser sends it."""
+        """Read the first delimiter; an empty line may precede it. RFC 2046 allows other text; no browser sends it."""
         length = len(self._delimiter)
         while len(self._buffer) < length:
             self._more()
@@ -105,7 +105,7 @@ class _Parser:
             raise HTTPError(400, "the multipart body does not begin with its delimiter")
 
     def _skip_padding(self) -> None:
-        """The white space that RFC 2046 lets follow a delimiter."""
+        """Skip the white space that RFC 2046 lets follow a delimiter."""
         while (end := self._buffer.find(b"\r\n", self._at)) < 0:
             if len(self._buffer) - self._at > 200:
                 break
@@ -168,7 +168,8 @@ class _Parser:
         return Upload(filename, content_type or "application/octet-stream", file, size)
 
     def _content(self, delimiter: bytes) -> Iterator[memoryview]:
-        """The content of the part, up to the next delimiter, which is read too; in views, so that it is copied once."""
+        """Return the content of the part, up to the next delimiter, which is read too; in views, so that it is copied
+        once."""
         # A delimiter that uses the CR LF of the empty line: RFC 2046 allows it and programs differ.
         while len(self._buffer) - self._at < len(delimiter) - 2:
             self._more()

@@ -77,14 +77,15 @@ class OpenAPI:
         self.version = version
 
     def index(self) -> dict[str, Any]:
-        """The document."""
+        """Return the document."""
         from kirsch_web.request import current
 
         return document(current().app, self.title, self.version)
 
 
 def document(app: Application, title: str = "", version: str = "0") -> dict[str, Any]:
-    """The OpenAPI document of an application. Handlers that take ``*path`` are left out: OpenAPI has no such path."""
+    """Return the OpenAPI document of an application. Handlers that take ``*path`` are left out: OpenAPI has no such
+    path."""
     schemas = _Schemas()
     paths: dict[str, dict[str, Any]] = {}
     templates: dict[str, str] = {}
@@ -118,9 +119,9 @@ def document(app: Application, title: str = "", version: str = "0") -> dict[str,
 
 
 def _paths(plan: Plan, is_route: bool) -> list[tuple[str, list[str]]]:
-    """The paths of a handler with the parameters in them: one for each number of segments that may be left out.
+    """Return the paths of a handler with the parameters in them: one for each number of segments that may be left out.
 
-    What the path does not give, a form or JSON can, where the method is one that brings them.
+    What the path does not give, a form or JSON can, if the method is one that brings them.
     """
     base = plan.path or "/"
     if is_route:
@@ -257,7 +258,7 @@ class _Schemas:
         self._names: dict[Any, str] = {}
 
     def of(self, annotation: Any) -> dict[str, Any]:
-        """The schema of an annotation; an empty one for what is not known."""
+        """Return the schema of an annotation; an empty one for what is not known."""
         schema = self._of(convert.plain(annotation))
         length = {"array": "Items", "object": "Properties"}.get(schema.get("type", ""), "Length")
         for each in constraints(annotation):

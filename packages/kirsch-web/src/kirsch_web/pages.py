@@ -86,7 +86,7 @@ def _html(document: dict[str, Any]) -> str:
 
 
 def _custom(page: Any, request: Request, stop: HTTPError, traceback: str) -> object:
-    """The body of ``error_page.*``: of a callable, or of a template file with ``{status}`` and ``{detail}``."""
+    """Return the body of ``error_page.*``: of a callable, or of a template file with ``{status}`` and ``{detail}``."""
     if callable(page):
         return page(request, stop)
     with open(page, encoding="utf-8") as file:
@@ -154,7 +154,7 @@ def redirect(request: Request, stop: HTTPRedirect) -> None:
 
 
 def leaves(location: str, origin: str) -> bool:
-    """Whether a browser that follows ``location`` leaves ``origin``.
+    """Return whether a browser that follows ``location`` leaves ``origin``.
 
     Browsers drop control characters and read a backslash as a slash; such a location counts as leaving.
     """

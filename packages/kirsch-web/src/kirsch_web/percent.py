@@ -15,7 +15,7 @@ for _byte in range(256):  # one digit of each case: %aF
 def unquote(text: str) -> str:
     """``text`` without percent-encoding; a plus is a plus. A ``%`` without two digits stays as it is.
 
-    Raises HTTPError 400 where the result is not UTF-8, or ``text`` is not what WSGI carries.
+    Raises HTTPError 400 if the result is not UTF-8, or ``text`` is not what WSGI carries.
     """
     if "%" not in text and text.isascii():
         return text
@@ -59,7 +59,7 @@ def pairs(text: str, limit: int) -> list[tuple[str, str]]:
 
 
 def multiple(found: list[tuple[str, str]]) -> dict[str, list[str]]:
-    """The values of each name, in order."""
+    """Return the values of each name, in order."""
     values: dict[str, list[str]] = {}
     for name, value in found:
         present = values.get(name)
@@ -71,7 +71,7 @@ def multiple(found: list[tuple[str, str]]) -> dict[str, list[str]]:
 
 
 def wsgi_path(text: str) -> str:
-    """A path of ``environ`` as text; HTTPError 400 where it is not UTF-8."""
+    """Return a path of ``environ`` as text; HTTPError 400 if it is not UTF-8."""
     if text.isascii():
         return text
     try:
@@ -92,5 +92,5 @@ def quote_segment(text: str) -> str:
 
 
 def quote_field(text: str) -> str:
-    """A name or a value of a query string, percent-encoded."""
+    """Return a name or a value of a query string, percent-encoded."""
     return _UNSAFE_IN_QUERY.sub(lambda match: b"%%%02X" % match[0][0], text.encode()).decode("ascii")

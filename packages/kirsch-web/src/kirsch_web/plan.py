@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Points:
-    """What runs at each hook point: one callable, or None."""
+    """The callable of each hook point, or None."""
 
     __slots__ = POINTS
     on_start_resource: Callable[[Request], object] | None
@@ -41,7 +41,7 @@ class Points:
 
 
 class Settings:
-    """What follows from the configuration of a path alone; the plans of all its methods share it."""
+    """The settings that follow from the configuration of a path; the plans of all its methods share them."""
 
     __slots__ = (
         "checks_host", "config", "fields", "hooks", "html_fields", "json_fields", "layers", "limits", "origins",
@@ -76,7 +76,7 @@ class Settings:
 
 
 class Plan:
-    """What a request of one method at one kind of path runs through."""
+    """The hooks, the handler and the settings for a request of one method at one kind of path."""
 
     __slots__ = (
         "allow", "captured", "checks_host", "config", "direct", "fields", "finishes", "function", "hooks",
@@ -107,7 +107,7 @@ class Plan:
         self.run = run
         """Binds the parameters and calls the handler."""
         self.function = function
-        """The handler; None where the path has none."""
+        """The handler; None if the path has none."""
         self.shape = shape
         self.method = method
         self.path = path
@@ -119,25 +119,25 @@ class Plan:
         self.status = status
         self.line = status_line(status)
         self.direct = not self.hooks and not self.checks_host
-        """Whether nothing runs before the handler."""
+        """True if nothing runs before the handler."""
         points = self.points
         ends = points.on_end_resource is not None or points.on_end_request is not None
         self.finishes = points.before_finalize
         # A plan of no method, such as that of an own dispatcher, may answer HEAD.
         self.quiet = not ends and method not in ("HEAD", "") and status not in NO_CONTENT
-        """Whether a plain result is sent at once, because nothing runs behind its finalization."""
+        """True if a plain result is sent at once, because nothing runs behind its finalization."""
 
         self.marked: Plan | None = None
         """This plan for a profiler: see :mod:`kirsch_web.stages`."""
         self.quick: Callable[..., Iterable[bytes]] | None = None
-        """Answers a fixed path in place of all of this, where that is possible; made by the application."""
+        """Answers a fixed path in place of all of this, if that is possible; made by the application."""
 
     def __repr__(self) -> str:
         return f"<Plan {self.method} {self.path or '/'}>"
 
 
 def _hooks(app: Application, config: dict[str, Any]) -> list[Hook]:
-    """The hooks of a path: those of its tools, in the order of their registration, and those of ``hooks.*``."""
+    """Return the hooks of a path: those of its tools, in the order of their registration, and those of ``hooks.*``."""
     found: list[Hook] = []
     for name in dict.fromkeys(key.split(".")[1] for key in config if key.startswith("tools.")):
         prefix = f"tools.{name}."
@@ -165,12 +165,12 @@ def _hooks(app: Application, config: dict[str, Any]) -> list[Hook]:
 
 
 def refuses_unknown(app: Application, layers: Sequence[Layer]) -> bool:
-    """Whether a field that is no parameter is refused."""
+    """Return whether a field that is no parameter is refused."""
     return app.settings(layers).config.get("params.unknown") == "refuse"  # type: ignore[no-any-return]
 
 
 def missing_tools(app: Application, layers: Sequence[Layer], shape: Any) -> Iterable[str]:
-    """A sentence for each parameter whose value only a tool can give, if no such tool is on."""
+    """Return a sentence for each parameter whose value only a tool can give, if no such tool is on."""
     for each in shape.parameters:
         needed = getattr(getattr(each.inject, "__self__", None), "given_by", "")
         if not needed:
@@ -186,7 +186,7 @@ def missing_tools(app: Application, layers: Sequence[Layer], shape: Any) -> Iter
 
 
 def refuse(error: HTTPError) -> Binder:
-    """What runs where a path has no handler for the method."""
+    """Return the handler of a path that has none for the method: it raises ``error``."""
     return partial(_raise, error.status, error.detail, tuple(error.headers))
 
 
@@ -209,21 +209,21 @@ class Endpoint:
     ) -> None:
         self.plans = plans
         self.other = other
-        """For a method without a plan: 404 where there are no plans at all, else 405."""
+        """For a method without a plan: 404 if there are no plans at all, else 405."""
         self.start = start
-        """How many segments come before those for positional parameters."""
+        """The number of segments before those for positional parameters."""
         self.captures = captures
         """Parameters that segments are for, each with the segment's number."""
         self.is_index = is_index
 
     def plan(self, method: str) -> Plan:
-        """The plan for a method."""
+        """Return the plan for a method."""
         found = self.plans.get(method)
         return self.other if found is None else found
 
 
 def allowed(methods: Iterable[str]) -> tuple[str, ...]:
-    """What ``Allow`` lists: HEAD comes with GET, and OPTIONS is always answered."""
+    """Return the methods that ``Allow`` lists: HEAD comes with GET, and OPTIONS is always answered."""
     found = dict.fromkeys(methods)
     if "GET" in found:
         found["HEAD"] = None
@@ -240,7 +240,7 @@ def endpoint_of(
     plan_of: Callable[[str, Any, tuple[str, ...]], Plan],
     segments: tuple[Any, ...] = (0,),
 ) -> Endpoint:
-    """The endpoint of the handlers of one path: HEAD comes with GET, OPTIONS is answered, other methods get 405.
+    """Return the endpoint of the handlers of one path: HEAD comes with GET, OPTIONS is answered, other methods get 405.
 
     Args:
         app: the application.
@@ -261,7 +261,7 @@ def endpoint_of(
 
 
 def _options_plan(app: Application, layers: Sequence[Layer], path: str, allow: tuple[str, ...]) -> Plan:
-    """The plan that answers OPTIONS."""
+    """Return the plan that answers OPTIONS."""
     fields = [("Allow", ", ".join(allow))]
     if "QUERY" in allow:
         fields.append(("Accept-Query", '"application/json", "application/x-www-form-urlencoded"'))

@@ -79,12 +79,14 @@ class CsrfTool(Tool):
 
 
 def csrf(**options: Any) -> CsrfTool:
-    """The tool ``csrf`` for all paths; ``trusted`` is a list of other origins whose pages may send requests here."""
+    """Return the tool ``csrf`` for all paths; ``trusted`` is a list of other origins whose pages may send requests
+    here."""
     return CsrfTool(**options)
 
 
 def csrf_token(request: Request) -> str:
-    """The token for a form's field ``csrf`` or the header X-CSRF-Token; sets its cookie where the client has none."""
+    """Return the token for a form's field ``csrf`` or the header X-CSRF-Token; sets its cookie if the client has
+    none."""
     request.varies_by_cookie()
     token = request.cookies.get(CSRF_COOKIE, "")
     if not re.fullmatch(r"[A-Za-z0-9_-]{43}", token):
@@ -138,7 +140,7 @@ class SecurityHeadersTool(Tool):
 
 
 def security_headers(**options: Any) -> SecurityHeadersTool:
-    """The tool ``security_headers`` for all paths.
+    """Return the tool ``security_headers`` for all paths.
 
     Options: ``csp``, the Content-Security-Policy; ``hsts``, seconds of Strict-Transport-Security (0: not sent);
     ``referrer``; ``frames``. An empty text leaves a field out.
@@ -196,7 +198,7 @@ def credentials(value: str) -> tuple[str, str] | None:
 
 
 def basic_auth(check: Callable[[str, str], bool], **options: Any) -> BasicAuthTool:
-    """The tool ``basic_auth`` for all paths; ``check`` compares with ``hmac.compare_digest``."""
+    """Return the tool ``basic_auth`` for all paths; ``check`` compares with ``hmac.compare_digest``."""
     return BasicAuthTool(check=check, **options)
 
 
@@ -244,7 +246,7 @@ class ProxyTool(Tool):
 
 
 def _hop(request: Request, name: str, hops: int) -> str:
-    """The value that the outermost trusted proxy has added; empty where there are fewer values."""
+    """Return the value that the outermost trusted proxy has added; empty if there are fewer values."""
     values = [each.strip() for each in request.headers.get(name).split(",") if each.strip()]
     return values[-hops] if len(values) >= hops else ""
 
@@ -283,7 +285,7 @@ def gzip(
     least: int = 500,
     types: Sequence[str] = _COMPRESSED,
 ) -> None:
-    """The tool ``gzip``: compresses bodies of text where the client takes it, with zstd where both sides have it.
+    """The tool ``gzip``: compresses bodies of text if the client takes it, with zstd if both sides have it.
 
     A page that shows both a secret and something that the client chose should not be compressed: its length tells
     about the secret (the attack BREACH). Streams are compressed part by part.

@@ -1,8 +1,8 @@
-"""What an object publishes: the decorators, and the rule by which methods become handlers and objects become nodes.
+"""Publishing: the decorators, and the rule by which methods become handlers and objects become nodes.
 
 The rule. The root is published. An attribute of a published object is part of the tree when its class says so: it has
 ``index`` or ``default``, a decorated method, or is marked by :func:`publish`. A published class publishes the public
-methods that it defines; those that it inherits are published where the base class is itself published. So a database
+methods that it defines; those that it inherits are published if the base class is itself published. So a database
 connection or a dict that an object keeps in an attribute stays private, and so do the methods of a library's class
 that an application derives from.
 """
@@ -41,7 +41,7 @@ WITH_BODY = frozenset(("POST", "PUT", "PATCH", "QUERY", "DELETE"))
 
 
 class Mark:
-    """What a decorator says of a function or a class."""
+    """The marks that decorators leave on a function or a class."""
 
     __slots__ = ("hidden", "methods", "names", "status")
 
@@ -108,7 +108,7 @@ if TYPE_CHECKING:
 def publish(
     thing: Any = None, /, *, methods: Sequence[str] = ("GET",), name: str | Sequence[str] = (), status: int = 0
 ) -> Any:
-    """Publish a method, for ``methods``, or a class: its instances are nodes where they are attributes of nodes."""
+    """Publish a method, for ``methods``, or a class: its instances are nodes if they are attributes of nodes."""
     for method in methods:
         if method not in METHODS or method == "HEAD":
             raise ConfigError(f"{method} is no method to publish; HEAD comes with GET, and OPTIONS is answered")
@@ -151,7 +151,7 @@ def merge_config(thing: Any, values: Mapping[str, object]) -> None:
 
 
 def config_of(thing: Any) -> dict[str, object]:
-    """The configuration that decorators gave a function, or the class of an object and its bases."""
+    """Return the configuration that decorators gave a function, or the class of an object and its bases."""
     if isinstance(thing, (types.FunctionType, types.MethodType)):
         return dict(getattr(thing, CONFIG, ()))
     merged: dict[str, object] = {}
@@ -192,7 +192,7 @@ class Table:
 
 
 class Described:
-    """What one object publishes."""
+    """The handlers and nodes that one object publishes."""
 
     __slots__ = ("default", "dynamic", "handlers", "index", "nodes", "popargs")
 
@@ -204,25 +204,26 @@ class Described:
         self.nodes: dict[str, Any] = {}
         self.popargs: tuple[tuple[str, ...], Any] | None = None
         self.dynamic = False
-        """Whether ``__getattr__`` or ``_cp_dispatch`` may find what is not here."""
+        """True if ``__getattr__`` or ``_cp_dispatch`` may find what is not here."""
 
 
 _TRANSLATE = {ord("-"): "_", ord("."): "_"}
 
 
 def canonical(segment: str) -> str:
-    """The name of an attribute that a segment of a path means: ``robots.txt`` and ``robots-txt`` are ``robots_txt``."""
+    """Return the name of an attribute that a segment of a path means: ``robots.txt`` and ``robots-txt`` are
+    ``robots_txt``."""
     return segment.translate(_TRANSLATE)
 
 
 def mark_of(thing: Any) -> Mark | None:
-    """What a decorator said of a function or a class, inherited by subclasses."""
+    """Return the mark of a decorator on a function or a class; subclasses inherit it."""
     found = getattr(thing, MARK, None)
     return found if isinstance(found, Mark) else None
 
 
 def _publishes(cls: type) -> bool:
-    """Whether a class says that its instances are nodes, by itself and without its bases."""
+    """Return whether a class says that its instances are nodes, by itself and without its bases."""
     own = cls.__dict__.get(MARK)
     if own is not None:
         return not own.hidden
@@ -238,12 +239,13 @@ def _publishes(cls: type) -> bool:
 
 
 def _is_wrapper(value: Any) -> bool:
-    """Whether this is a published method inside of a decorator that is no function, such as functools.lru_cache."""
+    """Return whether this is a published method inside of a decorator that is no function, such as
+    functools.lru_cache."""
     return MARK in getattr(value, "__dict__", ()) and hasattr(value, "__wrapped__") and not isinstance(value, type)
 
 
 def is_node(value: Any) -> bool:
-    """Whether an attribute's value is part of the tree."""
+    """Return whether an attribute's value is part of the tree."""
     if isinstance(value, (type, types.FunctionType, types.MethodType, types.ModuleType)):
         return False
     own = getattr(value, "__dict__", {}).get(MARK) if hasattr(value, "__dict__") else None
@@ -257,7 +259,7 @@ def is_node(value: Any) -> bool:
 
 
 def describe(obj: Any) -> Described:
-    """What ``obj`` publishes. Raises ConfigError where two handlers claim one name and method."""
+    """Return what ``obj`` publishes. Raises ConfigError if two handlers claim one name and method."""
     found = Described()
     cls = type(obj)
     seen: set[str] = set()
@@ -328,7 +330,7 @@ def _add(found: Described, own_name: str, mark: Mark, function: Callable[..., ob
 
 
 def describe_resource(obj: Any) -> Described:
-    """What ``obj`` publishes to the dispatcher by methods: its methods GET, POST, ..., and nodes."""
+    """Return what ``obj`` publishes to the dispatcher by methods: its methods GET, POST, ..., and nodes."""
     found = Described()
     table = Table("")
     for method in METHODS:

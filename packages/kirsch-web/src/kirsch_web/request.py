@@ -25,7 +25,7 @@ reset_current = _current.reset
 
 
 def current() -> Request:
-    """The request that this thread, greenlet or task is answering. Raises LookupError outside of one."""
+    """Return the request that this thread, greenlet or task is answering. Raises LookupError outside of one."""
     found = _current.get()
     if type(found) is list:  # what makes the request, and then the request
         if len(found) == 3:
@@ -35,7 +35,7 @@ def current() -> Request:
 
 
 class _PlannedHandler:
-    """The handler that the plan calls, made only where a hook looks at it."""
+    """The handler that the plan calls, made only if a hook looks at it."""
 
     def __get__(self, request: Request, _owner: type) -> Callable[[], object]:
         from functools import partial
@@ -55,11 +55,11 @@ class Request:
     earlier_cookies: Sequence[str] = ()
     """The Set-Cookie fields of the requests that internal redirects have ended."""
     handler: Callable[[], object] | None = _PlannedHandler()  # type: ignore[assignment]
-    """What is called for the page, while hooks run: a hook before the handler may replace it, or set None."""
+    """The callable that makes the page. A hook before the handler may replace it, or set None."""
     dispatched: Callable[[], object] | None = None
-    """What a dispatcher of the application's own has set as the handler."""
+    """The handler that a dispatcher of the application's own has set."""
     user: str = ""
-    """Who the client is, where a tool such as ``basic_auth`` has found out."""
+    """The name of the client, if a tool such as ``basic_auth`` has checked it."""
     stage: str = ""
     """The hook point that the request is at or has passed."""
     error: BaseException | None = None
@@ -98,7 +98,7 @@ class Request:
 
     @property
     def method(self) -> str:
-        """The method; GET where HEAD was asked is still HEAD."""
+        """The method; GET if HEAD was asked is still HEAD."""
         method: str = self.environ["REQUEST_METHOD"]
         return method
 
@@ -137,7 +137,7 @@ class Request:
 
     @property
     def query(self) -> dict[str, list[str]]:
-        """The values of each name in the query; 400 where it is not UTF-8."""
+        """The values of each name in the query; 400 if it is not UTF-8."""
         if self._query is None:
             query = self.environ.get("QUERY_STRING")
             self._query = percent.multiple(percent.pairs(query, self.plan.limits.fields)) if query else {}
@@ -177,20 +177,20 @@ class Request:
         return remote
 
     def body(self) -> bytes:
-        """The whole body, up to ``body.limit``; 413 beyond."""
+        """Return the whole body, up to ``body.limit``; 413 beyond."""
         if self._body is None:
             self._body = bodies.read(self.environ, self.plan.limits.total)
         return self._body
 
     @property
     def form(self) -> Form:
-        """The fields and files of a form in the body; 415 where the body is something else."""
+        """The fields and files of a form in the body; 415 if the body is something else."""
         if self._form is None:
             self._form = bodies.read_form(self.environ, self.plan.limits)
         return self._form
 
     def json(self) -> Any:
-        """The value of a JSON body; 415 where the body is something else, 400 where it is not JSON."""
+        """Return the value of a JSON body; 415 if the body is something else, 400 if it is not JSON."""
         if self._json is None:
             self._json = (bodies.read_json(self.environ, self.plan.limits),)
         return self._json[0]
@@ -211,7 +211,7 @@ class Request:
 
     @property
     def has_response(self) -> bool:
-        """Whether a handler or a hook has asked for the response, and may have changed it."""
+        """True if a handler or a hook has asked for the response, and may have changed it."""
         return self._response is not None
 
     def _continue_as(self, new: Request, cookies: Sequence[str]) -> None:
@@ -235,22 +235,23 @@ class Request:
 
     @property
     def session(self) -> Any:
-        """The session, where the session tool is on; RuntimeError where it is off."""
+        """The session, if the session tool is on; RuntimeError if it is off."""
         if self._session is None:
             raise RuntimeError(f"no session: the tool `session` is not on for {self.path}")
         return self._session
 
     def accepts(self, *offers: str) -> str:
-        """The media type of ``offers`` that the client likes best, the first of equals; empty where it takes none."""
+        """Return the media type of ``offers`` that the client likes best, the first of equals; empty if it takes
+        none."""
         return fields.prefers(self.environ.get("HTTP_ACCEPT", ""), offers)
 
     def disconnected(self) -> bool:
-        """Whether the client has left, where the server can tell (Kirsch does); else False."""
+        """Return whether the client has left, if the server can tell (Kirsch does); else False."""
         ask = self.environ.get("kirsch.disconnected")
         return bool(ask()) if ask is not None else False
 
     def url(self, path: str = "") -> str:
-        """An absolute URL of a path below the mount; default: of this request, without its query."""
+        """Return an absolute URL of a path below the mount; default: of this request, without its query."""
         quoted = "/".join(percent.quote_segment(part) for part in (self.mount + (path or self.path)).split("/"))
         return self.origin + quoted
 

@@ -57,7 +57,7 @@ class Response:
 
     @property
     def streams(self) -> bool:
-        """Whether the body is sent as it is made."""
+        """True if the body is sent as it is made."""
         return not isinstance(self.body, bytes)
 
     def set_cookie(self, name: str, value: str, **options: Any) -> None:
@@ -69,7 +69,7 @@ class Response:
         self.headers.add("Set-Cookie", set_cookie(name, "", max_age=0, **options))
 
     def collapse(self) -> bytes:
-        """The whole body as bytes: a stream is read to its end and closed."""
+        """Return the whole body as bytes: a stream is read to its end and closed."""
         if not isinstance(self.body, bytes):
             iterable = self.body
             try:
@@ -108,10 +108,10 @@ class StreamBody(ABC):
 
     @abstractmethod
     def __iter__(self) -> Iterator[bytes | str]:
-        """The body, part by part."""
+        """Return the body, part by part."""
 
     def close(self) -> None:  # noqa: B027 - most have nothing to close
-        """The body is not read further."""
+        """Close the file: the body is not read further."""
 
 
 class FileBody(StreamBody):
@@ -151,7 +151,7 @@ def encode_json(value: object) -> bytes:
 
 
 def _make_encoder() -> Any:
-    """The standard library's encoder; in CPython without making its inner object anew for each value."""
+    """Return the standard library's encoder; in CPython without making its inner object anew for each value."""
     global _encode
     from json import encoder
 
@@ -167,7 +167,7 @@ def _make_encoder() -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON says for an object: the fields of a record, the text of a date, the items of a set."""
+    """Return an object in types that JSON has: the fields of a record, the text of a date, the items of a set."""
     from kirsch_web.convert import is_struct, record_fields
 
     cls: Any = type(value)
@@ -194,12 +194,12 @@ def _plain(value: Any) -> Any:
 
 
 def json(value: object, status: int = 200, *, headers: Iterable[tuple[str, str]] = ()) -> Response:
-    """A response whose body is ``value`` as JSON, text and bytes included."""
+    """Return a response whose body is ``value`` as JSON, text and bytes included."""
     return Response(encode_json(value), status, type=JSON, headers=headers)
 
 
 def text(value: str, status: int = 200, *, headers: Iterable[tuple[str, str]] = ()) -> Response:
-    """A response of plain text."""
+    """Return a response of plain text."""
     return Response(value, status, type=TEXT, headers=headers)
 
 

@@ -57,17 +57,17 @@ class SessionTooLarge(Exception):
 
 
 class Store(Protocol):
-    """Where sessions are kept. Write one for a database by these three methods."""
+    """A store of sessions. Write one for a database by these three methods."""
 
     def get(self, key: str) -> tuple[int, str] | None:
-        """Version and data of a session; None where there is none, or it has expired."""
+        """Version and data of a session; None if there is none, or it has expired."""
 
     def put(self, key: str, data: str, version: int, max_age: int) -> bool:
         """Write ``data`` as version ``version + 1`` if the stored version is ``version``, 0 for a new session; whether
         it was. The comparison and the write must be one step."""
 
     def delete(self, key: str) -> None:
-        """Remove a session; nothing happens where there is none."""
+        """Remove a session; nothing happens if there is none."""
 
 
 class Session(MutableMapping[str, Any]):
@@ -79,7 +79,7 @@ class Session(MutableMapping[str, Any]):
     _raw = b"{}"
     """The session as it was read."""
     _touched = False
-    """Whether it may have changed: a key was set, or a list or a dictionary in it was handed out."""
+    """True if it may have changed: a key was set, or a list or a dictionary in it was handed out."""
     _saved = False
     key = ""
     """The id in the store; empty for a new session, and for one in a cookie."""
@@ -142,7 +142,7 @@ class Session(MutableMapping[str, Any]):
 
     @property
     def is_new(self) -> bool:
-        """Whether the client brought no session, or none that holds."""
+        """True if the client brought no session, or none that holds."""
         return not self._read() and not self.key
 
     def save(self, request: Request) -> None:
@@ -166,12 +166,12 @@ def _dump(value: Any) -> str:
 
 
 def _object(values: Mapping[str, str]) -> str:
-    """A JSON object of values that are JSON already."""
+    """Return a JSON object of values that are JSON already."""
     return "{" + ",".join(f"{json.dumps(name)}:{value}" for name, value in values.items()) + "}"
 
 
 class Keeper:
-    """What the session tool is configured to: how sessions are signed, kept and sent."""
+    """The settings of the session tool: how sessions are signed, kept and sent."""
 
     def __init__(
         self,
@@ -192,7 +192,8 @@ class Keeper:
         self._cookie_options = cookie_options
 
     def load(self, session: Session) -> bytes:
-        """The session that the client's cookie stands for; an empty one where it is missing, forged or too old."""
+        """Return the session that the client's cookie stands for; an empty one if it is missing, forged or too
+        old."""
         text = cookie(session._environ.get("HTTP_COOKIE", ""), self.name)
         payload = self._verified(text) if text else None
         if payload is None:
@@ -258,7 +259,7 @@ class Keeper:
         return f"{text}.{self._signers[0].sign(text)}"
 
     def _verified(self, value: str) -> str | None:
-        """The payload of a cookie that one of the secrets has signed and that is not too old."""
+        """Return the payload of a cookie that one of the secrets has signed and that is not too old."""
         text, _, signature = value.rpartition(".")
         if not value.isascii():
             return None
@@ -283,7 +284,7 @@ class _Signer:
         self._outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in block))
 
     def sign(self, text: str) -> str:
-        """The signature of ``text``, in hexadecimal digits."""
+        """Return the signature of ``text``, in hexadecimal digits."""
         inner = self._inner.copy()
         inner.update(text.encode())
         outer = self._outer.copy()
@@ -298,13 +299,13 @@ def _decode(payload: str) -> bytes:
 
 
 def _loaded(data: bytes) -> dict[str, Any]:
-    """The values of JSON that was verified, or comes from a store."""
+    """Return the values of JSON that was verified, or comes from a store."""
     found: dict[str, Any] = _scan(data.decode(), 0)[0]  # without white space around it
     return found
 
 
 def _dumped(data: str) -> dict[str, str]:
-    """The values of a store's data, each as JSON."""
+    """Return the values of a store's data, each as JSON."""
     return {name: _dump(value) for name, value in _loaded(data.encode()).items()}
 
 
@@ -435,7 +436,7 @@ class SQLiteStore:
 
     @staticmethod
     def _hash(key: str) -> bytes:
-        """What is stored of an id: a reader of the file cannot use it as a cookie."""
+        """Return the stored form of an id: a reader of the file cannot use it as a cookie."""
         return hashlib.sha256(key.encode()).digest()
 
     def get(self, key: str) -> tuple[int, str] | None:

@@ -55,7 +55,7 @@ class Parameter:
         self.required = default is inspect.Parameter.empty
         self.default = None if self.required else default
         self.copies_default = not self.required and is_mutable(default)
-        """Whether each request needs a copy of the default, as a list does."""
+        """True if each request needs a copy of the default, as a list does."""
         self.positional = positional
         self.source = "value"
         self.inject: Callable[[Any], Any] | None = None
@@ -123,7 +123,7 @@ class Parameter:
 
 
 def is_mutable(default: Any) -> bool:
-    """Whether a value can be copied and its copy is another object, as of a list, a set or a record."""
+    """Return whether a value can be copied and its copy is another object, as of a list, a set or a record."""
     try:
         return copy.deepcopy(default) is not default
     except Exception:  # noqa: BLE001 - of what is no data, such as a lock
@@ -158,7 +158,7 @@ class Shape:
         self.keywords = ""
         """The name of ``**params``; empty without."""
         self.keyword: Parameter | None = None
-        """What each of ``**params`` is converted by; None for text, of which a name that occurs again has a list."""
+        """The converter of each of ``**params``; None for text, of which a name that occurs again has a list."""
         code = None if target is function else getattr(target, "__code__", None)
         self.instance = "" if code is None or code.co_posonlyargcount else "".join(code.co_varnames[:1])
         """The name that the method gives its object, mostly self: no field can be passed as this."""
@@ -192,7 +192,7 @@ _shapes: dict[Any, Shape] = {}
 
 
 def shape_of(function: Callable[..., object]) -> Shape:
-    """The shape of a handler; read once for each function, whatever object it is bound to."""
+    """Return the shape of a handler; read once for each function, whatever object it is bound to."""
     key: Any = function
     if isinstance(function, types.MethodType):
         key = (function.__func__,)

@@ -32,7 +32,7 @@ class Event:
         self.retry = retry
 
     def encode(self) -> bytes:
-        """The event as it is sent."""
+        """Return the event as it is sent."""
         lines = []
         if self.event:
             lines.append(f"event: {self.event}")
@@ -46,11 +46,11 @@ class Event:
 
 
 _OPENING = b": stream\n\n"
-"""What the browser learns from at once that the connection stands."""
+"""The first bytes, from which the browser learns that it is connected."""
 
 
 def _encoded(item: Any) -> bytes:
-    """An item of the stream. None is a heartbeat: a comment, which keeps proxies from giving up."""
+    """Return an item of the stream. None is a heartbeat: a comment, which keeps proxies from giving up."""
     return b":\n\n" if item is None else (item if isinstance(item, Event) else Event(item)).encode()
 
 
@@ -90,12 +90,12 @@ class AsyncEvents(Events):
             yield _encoded(item)
 
     async def aclose(self) -> None:
-        """The end of the response, or of its client."""
+        """Close the events at the end of the response, or when the client has left."""
         await self._items.aclose()
 
 
 def events(items: Iterable[Any] | AsyncIterable[Any]) -> Response:
-    """A response of server-sent events.
+    """Return a response of server-sent events.
 
     Args:
         items: a generator, or under ASGI an asynchronous one, of :class:`Event`, of text, or of what becomes JSON. It

@@ -1,4 +1,4 @@
-"""Where the time of a request goes inside the application: dispatch, body, tools, handler, finalize.
+"""The time of a request inside the application, by stage: dispatch, body, tools, handler, finalize.
 
 A profiler puts a callable into ``environ["kirsch.stage"]``, as ``kirsch profile`` does. It is called with the name of
 the stage that begins, and returns that of the stage that ends; a request is in one stage at a time, so the stages add
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from kirsch_web.plan import Plan
 
 KEY = "kirsch.stage"
-"""Of ``environ``: the callable that is told of each stage."""
+"""The key of ``environ`` with the callable that receives each stage."""
 
 STAGES = ("dispatch", "body", "tools", "handler", "finalize")
 
@@ -127,5 +127,5 @@ class _Steps:
         return _during(self._mark, "handler", next, self._stream)  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        """The end of the response."""
+        """Close the body at the end of the response."""
         _during(self._mark, "handler", self._stream.close)

@@ -36,7 +36,7 @@ class Stream:
             reset_current(token)
 
     def close(self) -> None:
-        """The end of the response, or of its client."""
+        """Close the body at the end of the response, or when the client has left."""
         try:
             close = getattr(self.body, "close", None)
             if close is not None:

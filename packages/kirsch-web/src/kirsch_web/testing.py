@@ -4,7 +4,7 @@
     reply = client.post("/books/add", json={"title": "Emma"})
     assert reply.status == 201
 
-In process every call goes through ``wsgiref.validate``, which raises AssertionError where either side breaks WSGI.
+In process every call goes through ``wsgiref.validate``, which raises AssertionError if either side breaks WSGI.
 Cookies that are set are sent again. Redirects are not followed: a test says what it expects.
 """
 
@@ -37,7 +37,7 @@ class Reply:
         self.headers = headers
         self.body = body
         self.errors = errors
-        """What was written to the server's error log meanwhile; empty over a real server."""
+        """The text that was written to the server's error log meanwhile; empty over a real server."""
 
     @property
     def text(self) -> str:
@@ -45,7 +45,7 @@ class Reply:
         return self.body.decode()
 
     def json(self) -> Any:
-        """The value of a JSON body."""
+        """Return the value of a JSON body."""
         return json_module.loads(self.body)
 
     def __repr__(self) -> str:
@@ -142,7 +142,7 @@ class Client:
         return reply
 
     def environ(self, method: str, path: str, fields: Headers, body: bytes) -> dict[str, Any]:
-        """The environ of a request, as a server makes it."""
+        """Return the environ of a request, as a server makes it."""
         import io
         from urllib.parse import unquote_to_bytes
 
@@ -388,5 +388,5 @@ def _multipart(
 
 
 def _quoted(text: str) -> str:
-    """A name as browsers write it."""
+    """Return a name as browsers write it."""
     return text.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")

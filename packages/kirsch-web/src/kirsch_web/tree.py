@@ -65,7 +65,7 @@ class Section:
 
     @classmethod
     def tree(cls, layers: dict[str, Layer]) -> Section:
-        """The sections of an application. Segments are compared as the tree compares them."""
+        """Return the sections of an application. Segments are compared as the tree compares them."""
         root = cls()
         for path, layer in layers.items():
             if not path:
@@ -100,7 +100,7 @@ class Target:
         self.table = table
         self.start = start
         self.level = level
-        """How many layers of the way come before the handler's own."""
+        """The number of layers of the way before the handler's own."""
         self.captures = captures
         self.path = path
         self.is_index = is_index
@@ -117,7 +117,7 @@ class Branch:
         self.sections: dict[str, Branch] = {}
         """Places that only the configuration knows, where ``dynamic`` may know more."""
         self.wild: Branch | None = None
-        """Where a captured segment leads."""
+        """The branch behind a captured segment."""
         self.here: Endpoint
         """For a path that ends here."""
         self.rest: Endpoint
@@ -129,7 +129,7 @@ class Branch:
 
 
 class Way(NamedTuple):
-    """What was collected on the way to a place."""
+    """The objects and settings that were collected on the way to a place."""
 
     path: str
     depth: int
@@ -140,7 +140,7 @@ class Way(NamedTuple):
     ancestors: tuple[int, ...] = ()
 
     def to(self, segment: str, own: Layer | None, section: Section, **changes: Any) -> Way:
-        """The way one segment further: its object's layer, then its section's."""
+        """Return the way one segment further: its object's layer, then its section's."""
         layers = tuple(each for each in (*self.layers, own, section.layer) if each is not None)
         path = f"{self.path}/{segment}"
         return self._replace(path=path, depth=self.depth + 1, layers=layers, section=section, **changes)
@@ -162,7 +162,7 @@ class Tree(Finder):
     ) -> None:
         super().__init__(app)
         self.described = describe
-        """What an object publishes."""
+        """The finder for a tree of objects."""
         self._found: OrderedDict[Any, tuple[object, Branch]] = OrderedDict()
         self._lock = Lock()
         self._places = 0
@@ -180,7 +180,7 @@ class Tree(Finder):
         return self._place(obj, self.described(obj), way._replace(ancestors=(*way.ancestors, id(obj))), 0)
 
     def _place(self, obj: Any, described: Described, way: Way, popped: int) -> Branch:
-        """The branch of an object; ``popped`` segments behind its own were captured."""
+        """Return the branch of an object; ``popped`` segments behind its own were captured."""
         self._places += 1
         branch = Branch(way.path)
         fallback = way.fallback
@@ -202,7 +202,7 @@ class Tree(Finder):
         return branch
 
     def _attributes(self, branch: Branch, described: Described, way: Way) -> None:
-        """The branches of what an object publishes by name."""
+        """Add the branches of the handlers and nodes that an object publishes by name."""
         for name, table in described.handlers.items():
             section = way.section.child(name)
             branch.children[name] = self._handler(table, way, section)
@@ -225,7 +225,7 @@ class Tree(Finder):
         return branch
 
     def _bare(self, way: Way) -> Branch:
-        """A place that only the configuration knows."""
+        """Return a place that only the configuration knows."""
         branch = Branch(way.path)
         branch.here = branch.rest = self._endpoint(way.fallback, way)
         self._sections(branch, way)
@@ -238,7 +238,7 @@ class Tree(Finder):
                 target[name] = self._bare(way.to(section.name, None, section))
 
     def _popargs(self, branch: Branch, obj: Any, described: Described, way: Way, popped: int) -> None:
-        """The branches behind ``branch`` for the names that are left, for any segment and for those with sections."""
+        """Add the branches behind ``branch`` for the names left, for any segment and for those with sections."""
         assert described.popargs is not None
         names, handler = described.popargs
 
@@ -255,7 +255,7 @@ class Tree(Finder):
         branch.wild = behind("{" + names[popped] + "}", _NO_SECTION)
 
     def _handed_over(self, handler: Any, way: Way, names: tuple[str, ...]) -> Branch:
-        """The walk goes on at an object, or at what a callable makes of the captured segments."""
+        """Return the walk goes on at an object, or at what a callable makes of the captured segments."""
         if not callable(handler):
             return self._node(handler, way)
         branch = self._bare(way)
@@ -302,7 +302,7 @@ class Tree(Finder):
                     further = way
                     for each in segments[at : at + used]:
                         further = further.to(each, None, further.section.child(publishing.canonical(each)))
-                    # What is found may be the object itself, now with fewer segments.
+                    # The method may return the object itself, now with fewer segments.
                     own = self.app.layer_of(found)
                     layers = further.layers if own is None or found is obj else (*further.layers, own)
                     return self._compiled(found, further._replace(layers=layers, ancestors=())), at + used
@@ -328,7 +328,7 @@ class Tree(Finder):
         branch.dynamic = _either(branch.dynamic, find)
 
     def _compiled(self, obj: Any, way: Way) -> Branch:
-        """The branch of an object that was found at run time; kept, with the object, for the next request."""
+        """Return the branch of an object that was found at run time; kept, with the object, for the next request."""
         fallback = way.fallback
         key = (id(obj), way.path, way.depth, way.captures, id(fallback and fallback.table), tuple(map(id, way.layers)))
         with self._lock:
@@ -411,7 +411,8 @@ class Tree(Finder):
     # Looking up
 
     def find(self, path: str, _method: str = "GET", /) -> tuple[Endpoint, Sequence[str], dict[str, str] | None]:
-        """The endpoint of a decoded path, the segments for positional parameters, and those that were captured."""
+        """Return the endpoint of a decoded path, the segments for positional parameters, and those that were
+        captured."""
         segments = path.split("/")
         if segments and not segments[0]:
             del segments[0]
@@ -471,7 +472,7 @@ class Tree(Finder):
                 yield path, endpoint
 
     def _written(self, branch: Branch, path: str) -> Iterator[tuple[str, Branch]]:
-        """A branch and those behind it, under each text that a path most likely has for them."""
+        """Return a branch and those behind it, under each text that a path most likely has for them."""
         yield path, branch
         for name, child in branch.children.items():
             written = child.path.rpartition("/")[2]
@@ -479,7 +480,7 @@ class Tree(Finder):
                 yield from self._written(child, f"{path}/{segment}")
 
     def handlers(self) -> Iterator[Plan]:
-        """The plans of the handlers, each once for a path and method."""
+        """Return the plans of the handlers, each once for a path and method."""
         seen = set()
         for branch in self.branches():
             for endpoint in (branch.here, branch.rest):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def key_of(handler: Any) -> Any:
-    """What stands for a handler: a bound method is a new object each time it is looked up."""
+    """Return the key of a handler: a bound method is a new object each time it is looked up."""
     function = getattr(handler, "__func__", None)
     return (function, id(handler.__self__)) if function is not None else id(handler)
 
@@ -21,7 +21,7 @@ def key_of(handler: Any) -> Any:
 def url_of(
     app: Application, handler: Callable[..., object] | str, segments: Sequence[object], query: Mapping[str, object]
 ) -> str:
-    """The path of a handler, or of a route by its name, below the application's mount."""
+    """Return the path of a handler, or of a route by its name, below the application's mount."""
     values = dict(query)
     if isinstance(handler, str):
         path = app.finder.named(handler).path(values)
@@ -43,7 +43,7 @@ def url_of(
 
 
 def filled(path: str, values: dict[str, object]) -> str:
-    """The path with its captured names replaced by values, which are taken out of ``values``."""
+    """Return the path with its captured names replaced by values, which are taken out of ``values``."""
     parts = []
     for part in path.split("/"):
         if part.startswith("{") and part.endswith("}"):
@@ -57,7 +57,8 @@ def filled(path: str, values: dict[str, object]) -> str:
 
 
 def _text(value: object) -> str:
-    """A value as a converter reads it back. Raises ValueError for what would be another path, an empty segment."""
+    """Return a value as a converter reads it back. Raises ValueError for what would be another path, an empty
+    segment."""
     if value is True or value is False:
         return "true" if value else "false"
     if hasattr(type(value), "__members__"):  # an enum
@@ -70,7 +71,7 @@ def _text(value: object) -> str:
 
 
 def query_of(values: Mapping[str, object]) -> str:
-    """``?page=2&tag=a&tag=b``; a list is several fields, None is left out; empty where there is nothing."""
+    """``?page=2&tag=a&tag=b``; a list is several fields, None is left out; empty if there is nothing."""
     pairs = []
     for name, value in values.items():
         for each in value if isinstance(value, (list, tuple, set, frozenset)) else (value,):

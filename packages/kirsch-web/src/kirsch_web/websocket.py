@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kirsch_web.request import Request
 
     class Face(Protocol):
-        """What a WebSocket needs of :class:`kirsch_web.asgi.ASGI`."""
+        """The part of :class:`kirsch_web.asgi.ASGI` that a WebSocket uses."""
 
         app: App
 
@@ -46,7 +46,7 @@ KEY = "asgi.websocket"
 
 
 class Closed(ConnectionError):
-    """Raised where a WebSocket is used that is closed. A handler need not catch it.
+    """Raised if a WebSocket is used that is closed. A handler need not catch it.
 
     ``code`` is that of the client's Close frame: 1005 if it gave none, 1006 if the connection ended without one.
     """
@@ -70,13 +70,13 @@ class WebSocket:
     _request: Request
     accepted = False
     closed = False
-    """Whether it was closed, by either side."""
+    """True if it was closed, by either side."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._receive = receive
         self._send = send
         self.subprotocols: list[str] = list(scope.get("subprotocols", ()))
-        """What the client offers."""
+        """The subprotocols that the client offers."""
 
     @classmethod
     def __from_request__(cls, request: Request) -> WebSocket:
@@ -110,7 +110,7 @@ class WebSocket:
         await self._sent(message)
 
     async def receive(self) -> str | bytes:
-        """The next message: text, or bytes. Raises :class:`Closed` where none follows."""
+        """Return the next message: text, or bytes. Raises :class:`Closed` if none follows."""
         if not self.accepted:
             await self.accept()
         if self.closed:
@@ -124,13 +124,13 @@ class WebSocket:
         return data if text is None else text
 
     async def send(self, data: str | bytes) -> None:
-        """Send a message: text for a str, binary for bytes. Raises :class:`Closed` where the client has left."""
+        """Send a message: text for a str, binary for bytes. Raises :class:`Closed` if the client has left."""
         if not self.accepted:
             await self.accept()
         await self._sent({"type": "websocket.send", "text" if isinstance(data, str) else "bytes": data})
 
     async def close(self, code: int = 1000, reason: str = "") -> None:
-        """Close it; nothing happens where it is closed."""
+        """Close it; nothing happens if it is closed."""
         if not self.closed:
             if not self.accepted:
                 await self.accept()
@@ -175,7 +175,7 @@ async def converse(face: Face, scope: Scope, receive: Receive, send: Send) -> No
 
 
 async def _handled(face: Face, request: Request) -> tuple[Exception | None, object]:
-    """What the handler has raised, and what it has returned."""
+    """Return the exception of the handler, and its result."""
     plan: Any = request.plan
     shape = plan.shape
     takes = shape is not None and any(getattr(each.inject, "__self__", None) is WebSocket for each in shape.parameters)
@@ -201,7 +201,7 @@ async def _finished(request: Request, ws: WebSocket, error: Exception | None) ->
 
 
 async def _deny(scope: Scope, send: Send, status: int, fields: list[tuple[str, str]], content: Any) -> None:
-    """Answer the handshake with a response, where the server can send one; else the server answers 403."""
+    """Answer the handshake with a response, if the server can send one; else the server answers 403."""
     if "websocket.http.response" not in (scope.get("extensions") or {}):
         await send({"type": "websocket.close", "code": 1008, "reason": ""})
         return

@@ -8,12 +8,12 @@ _CHUNK = 64 * 1024
 
 
 def is_iterator(value: Any) -> bool:
-    """Whether ``value`` yields by itself: a generator, or an object that is its own iterator."""
+    """Return whether ``value`` yields by itself: a generator, or an object that is its own iterator."""
     return hasattr(value, "__next__") and hasattr(value, "__iter__") and iter(value) is value
 
 
 def is_closable_iterator(value: Any) -> bool:
-    """Whether ``value`` is an iterator whose ``close()`` takes no argument."""
+    """Return whether ``value`` is an iterator whose ``close()`` takes no argument."""
     if not is_iterator(value) or not callable(getattr(value, "close", None)):
         return False
     from inspect import signature
@@ -52,7 +52,7 @@ class file_generator:
 
 
 def as_iterable(value: Any) -> Any:
-    """What a handler returned as an iterable of texts and bytes: a file, and one piece, become one."""
+    """Return the result of a handler as an iterable of texts and bytes: also a file, a text or bytes."""
     if value is None or isinstance(value, (str, bytes)):
         return [value] if value else []
     return file_generator(value) if hasattr(value, "read") else value

@@ -12,11 +12,11 @@ from kirsch_cherrypy._local import serving
 
 
 def checkpassword_dict(user_password_dict: dict[str, str]) -> Any:
-    """A checker for passwords in a dictionary."""
+    """Return a checker for passwords in a dictionary."""
 
     def checkpassword(realm: str, user: str, password: str) -> bool:
         expected = user_password_dict.get(user)
-        # The comparison takes as long where nothing matches.
+        # The comparison takes as long if nothing matches.
         return hmac.compare_digest((expected or "").encode(), password.encode()) and bool(expected)
 
     return checkpassword

@@ -18,7 +18,7 @@ _REQUIRED = ("username", "realm", "nonce", "uri", "response")
 
 
 def md5_hex(text: str | bytes) -> str:
-    """The MD5 of a text, in hexadecimal."""
+    """Return the MD5 of a text, in hexadecimal."""
     return md5(text.encode() if isinstance(text, str) else text).hexdigest()  # noqa: S324 - the protocol's
 
 
@@ -26,7 +26,7 @@ H = md5_hex
 
 
 def get_ha1_dict_plain(user_password_dict: dict[str, str]) -> Any:
-    """A ``get_ha1`` for passwords in a dictionary."""
+    """Return a ``get_ha1`` for passwords in a dictionary."""
 
     def get_ha1(realm: str, username: str) -> str | None:
         password = user_password_dict.get(username)
@@ -36,12 +36,12 @@ def get_ha1_dict_plain(user_password_dict: dict[str, str]) -> Any:
 
 
 def get_ha1_dict(user_ha1_dict: dict[str, str]) -> Any:
-    """A ``get_ha1`` for hashes in a dictionary."""
+    """Return a ``get_ha1`` for hashes in a dictionary."""
     return lambda realm, username: user_ha1_dict.get(username)
 
 
 def get_ha1_file_htdigest(filename: str) -> Any:
-    """A ``get_ha1`` for a file of Apache's htdigest."""
+    """Return a ``get_ha1`` for a file of Apache's htdigest."""
 
     def get_ha1(realm: str, username: str) -> str | None:
         with open(filename, encoding="utf-8") as file:
@@ -55,13 +55,13 @@ def get_ha1_file_htdigest(filename: str) -> Any:
 
 
 def synthesize_nonce(s: Any, key: str, timestamp: Any = None) -> str:
-    """A nonce that tells its time and that only this server can have made."""
+    """Return a nonce that tells its time and that only this server can have made."""
     moment = int(time.time()) if timestamp is None else timestamp
     return f"{moment}:{md5_hex(f'{moment}:{s}:{key}')}"
 
 
 class HttpDigestAuthorization:
-    """The Authorization of a request. Raises ValueError where it breaks the grammar."""
+    """The Authorization of a request. Raises ValueError if it breaks the grammar."""
 
     scheme = "digest"
 
@@ -87,28 +87,28 @@ class HttpDigestAuthorization:
 
     @classmethod
     def matches(cls, header: str) -> bool:
-        """Whether the field is of this scheme."""
+        """Return whether the field is of this scheme."""
         return header.partition(" ")[0].lower() == cls.scheme
 
     def validate_nonce(self, s: Any, key: str) -> bool:
-        """Whether this server made the nonce."""
+        """Return whether this server made the nonce."""
         made = synthesize_nonce(s, key, self.nonce.partition(":")[0])
         return hmac.compare_digest(made.encode(), self.nonce.encode())
 
     def is_nonce_stale(self, max_age_seconds: float = 600) -> bool:
-        """Whether the nonce is too old."""
+        """Return whether the nonce is too old."""
         try:
             return int(self.nonce.partition(":")[0]) + max_age_seconds <= int(time.time())
         except ValueError:
             return True
 
     def HA2(self, entity_body: Any = "") -> str:
-        """The hash of the request."""
+        """Return the hash of the request."""
         body = f":{H(entity_body)}" if self.qop == qop_auth_int else ""
         return H(f"{self.http_method}:{self.uri}{body}")
 
     def request_digest(self, ha1: str, entity_body: Any = "") -> str:
-        """The response that the right password makes."""
+        """Return the response that the right password makes."""
         ha2 = self.HA2(entity_body)
         middle = f"{self.nonce}:{self.nc}:{self.cnonce}:{self.qop}:{ha2}" if self.qop else f"{self.nonce}:{ha2}"
         if self.algorithm == "MD5-sess":
@@ -130,7 +130,7 @@ def www_authenticate(
     realm: str, key: str, algorithm: str = "MD5", nonce: str | None = None, qop: str = qop_auth, stale: bool = False,
     accept_charset: str = DEFAULT_CHARSET,
 ) -> str:  # fmt: skip
-    """The WWW-Authenticate of a 401."""
+    """Return the WWW-Authenticate of a 401."""
     if nonce is None:
         nonce = synthesize_nonce(realm, key)
     return (

@@ -32,7 +32,7 @@ class _Variants(dict[tuple[str, ...], Any]):
         self._varying = varying
 
     def selected(self) -> tuple[str, ...]:
-        """The key of the current request."""
+        """Return the key of the current request."""
         return tuple(serving.request.headers.get(name, "") for name in self._varying)
 
 
@@ -44,7 +44,7 @@ class MemoryCache(Cache):
     """Responses in memory, by URL and by the fields that Vary names. The attributes are limits, options of the tool.
 
     Of requests for one response that is missing, the first computes it, while the others wait for
-    ``antistampede_timeout`` seconds: where its URL is known, because another response of it is kept, say.
+    ``antistampede_timeout`` seconds: if its URL is known, because another response of it is kept, say.
     """
 
     delay: float = 600
@@ -62,7 +62,7 @@ class MemoryCache(Cache):
         self.store: dict[str, _Variants] = {}
 
     def get(self) -> Any:
-        """What is kept for the current request; None where it has to be computed."""
+        """Return the kept response for the current request; None if the response has to be computed."""
         with self._lock:
             uri = _uri()
             variants = self.store.get(uri)
@@ -82,7 +82,7 @@ class MemoryCache(Cache):
         return found[2] if isinstance(found, tuple) else None
 
     def _release(self, uri: str, variants: _Variants, selected: tuple[str, ...], event: threading.Event) -> None:
-        """The request that computes a response has ended, whether it has kept one or not."""
+        """Wake the waiting requests: the one that computes the response has ended, with or without keeping it."""
         with self._lock:
             if variants.get(selected) is event:
                 del variants[selected]
@@ -193,7 +193,7 @@ def expires(secs: Any = 0, force: bool = False, debug: bool = False) -> None:
 
     Args:
         secs: from now, in seconds or as a timedelta; 0: caches must not keep the response.
-        force: also where the response has no validator, and over fields that it has.
+        force: also if the response has no validator, and over fields that it has.
         debug: unused.
     """
     response = serving.response

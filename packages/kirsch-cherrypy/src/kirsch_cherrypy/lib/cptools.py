@@ -19,7 +19,7 @@ def validate_etags(autotags: bool = False, debug: bool = False) -> None:
     """Answer If-Match and If-None-Match by the response's ETag.
 
     Args:
-        autotags: make an ETag of the body where the response has none.
+        autotags: make an ETag of the body if the response has none.
         debug: unused.
     """
     request, response = serving.request, serving.response
@@ -43,7 +43,7 @@ def validate_etags(autotags: bool = False, debug: bool = False) -> None:
 
 
 def _not_modified(request: Any, message: str | None = None) -> Exception:
-    """What a request gets whose condition says that the client has the response already."""
+    """Return the exception for a request whose condition shows that the client has the response already."""
     return HTTPRedirect([], 304) if request.method in ("GET", "HEAD") else HTTPError(412, message)
 
 
@@ -83,7 +83,7 @@ def proxy(
     """Take base URL and client address from what a proxy in front says. Use it only behind one.
 
     Args:
-        base: the base, where no field names it.
+        base: the base, if no field names it.
         local: the field with the host.
         remote: the field with the client's address.
         scheme: the field with the scheme.
@@ -125,7 +125,7 @@ def referer(
     pattern: str, accept: bool = True, accept_missing: bool = False, error: int = 403,
     message: str = "Forbidden Referer header.", debug: bool = False,
 ) -> None:  # fmt: skip
-    """Answer an error unless the Referer matches ``pattern``, or if it does where ``accept`` is False."""
+    """Answer an error unless the Referer matches ``pattern``, or if it does if ``accept`` is False."""
     given = serving.request.headers.get("Referer")
     passes = accept_missing if given is None else bool(re.match(pattern, given)) == bool(accept)
     if not passes:
@@ -139,10 +139,10 @@ class SessionAuth:
     debug = False
 
     def check_username_and_password(self, username: str, password: str) -> Any:
-        """An error message; nothing where they are right."""
+        """Return an error message; nothing if they are right."""
 
     def anonymous(self) -> Any:
-        """The name of a user who has not logged in, if they may pass."""
+        """Return the name of a user who has not logged in, if they may pass."""
 
     def on_login(self, username: str) -> None:
         """Called after a log-in."""
@@ -154,7 +154,7 @@ class SessionAuth:
         """Called for each request of a user."""
 
     def login_screen(self, from_page: str = "..", username: str = "", error_msg: str = "", **kwargs: Any) -> bytes:
-        """The page with the form."""
+        """Return the page with the form."""
         message, name, back = (escape(str(each or "")) for each in (error_msg, username, from_page))
         return (
             '<!DOCTYPE html>\n<html lang="en">\n<title>Log in</title>\n'
@@ -207,7 +207,7 @@ class SessionAuth:
         return False
 
     def run(self) -> bool:
-        """Whether the tool has answered."""
+        """Return whether the tool has answered."""
         request, response = serving.request, serving.response
         path = request.path_info
         if path.endswith("login_screen"):
@@ -282,7 +282,7 @@ def flatten(debug: bool = False) -> None:
 
 
 def accept(media: Any = None, debug: bool = False) -> Any:
-    """The best of ``media``, names of types, for the client's Accept; 406 where there is none."""
+    """Return the best of ``media``, names of types, for the client's Accept; 406 if there is none."""
     if not media:
         return None
     offers = [media] if isinstance(media, str) else media
@@ -330,7 +330,7 @@ def autovary(ignore: Any = None, debug: bool = False) -> None:
 
 
 def convert_params(exception: Any = ValueError, error: int = 400) -> None:
-    """Convert parameters by the annotations of the handler; ``error`` where one cannot be."""
+    """Convert parameters by the annotations of the handler; ``error`` if one cannot be."""
     import inspect
 
     request = serving.request

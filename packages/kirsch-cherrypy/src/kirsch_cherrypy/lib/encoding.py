@@ -77,7 +77,7 @@ class ResponseEncoder:
         return self.body
 
     def _encode(self, charset: str) -> bool:
-        """Encode the body, or a stream when it is sent; False where the charset does not have all its characters.
+        """Encode the body, or a stream when it is sent; False if the charset does not have all its characters.
 
         A charset that was tried before is not tried again.
         """
@@ -101,7 +101,7 @@ class ResponseEncoder:
         return True
 
     def find_acceptable_charset(self) -> str:
-        """The charset that the client likes best and that has the body's characters; 406 where there is none."""
+        """Return the charset that the client likes best and that has the body's characters; 406 if there is none."""
         ranges = serving.request.headers.elements("Accept-Charset")
         named = [each.value.lower() for each in ranges]
         if self.encoding is not None:
@@ -125,17 +125,17 @@ class ResponseEncoder:
 
 
 def compress(body: Any, compress_level: int) -> Any:
-    """A stream as a gzip file (RFC 1952). Its header is sent before the body is read, and each chunk at once."""
+    """Return a stream as a gzip file (RFC 1952). Its header is sent before the body is read, and each chunk at once."""
     return closing(body, Compressed(chain([b""], body), "gzip", compress_level))
 
 
 def decompress(body: bytes) -> bytes:
-    """The content of a gzip file."""
+    """Return the content of a gzip file."""
     return _gzip.decompress(body)
 
 
 def gzip(compress_level: int = 5, mime_types: Any = ("text/html", "text/plain"), debug: bool = False) -> None:
-    """Compress the body where the client accepts gzip and the type is one of ``mime_types``."""
+    """Compress the body if the client accepts gzip and the type is one of ``mime_types``."""
     request, response = serving.request, serving.response
     set_vary_header(response, "Accept-Encoding")
     if not response.body or getattr(request, "cached", False):  # the cache keeps the body as it was sent

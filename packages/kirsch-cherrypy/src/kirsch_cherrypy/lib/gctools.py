@@ -15,12 +15,12 @@ class GCRoot:
 
     @expose
     def index(self) -> str:
-        """A page of this object's own."""
+        """Return a page of this object's own."""
         return "Hello, world!"
 
     @expose
     def stats(self) -> str:
-        """How many requests and responses are alive."""
+        """Return the number of requests and responses that are alive."""
         from kirsch_cherrypy._cprequest import Request, Response
 
         gc.collect()

@@ -20,7 +20,7 @@ HTTPDate = functools.partial(formatdate, usegmt=True)
 
 
 def urljoin(*atoms: str) -> str:
-    """The URL path of parts joined by slashes, never empty."""
+    """Return the URL path of parts joined by slashes, never empty."""
     return re.sub("//+", "/", "/".join(filter(None, atoms))) or "/"
 
 
@@ -41,7 +41,7 @@ class HeaderElement:
         self.params = {} if params is None else params
 
     def rank(self) -> Any:
-        """What elements are compared by."""
+        """Return the key by which elements are sorted."""
         return self.value
 
     def __lt__(self, other: HeaderElement) -> bool:
@@ -55,7 +55,7 @@ class HeaderElement:
 
     @classmethod
     def from_str(cls, elementstr: str) -> HeaderElement:
-        """The element of a text."""
+        """Return the element of a text."""
         value, *rest = _split(elementstr, ";")
         params = {}
         for each in filter(str.strip, rest):
@@ -69,7 +69,7 @@ class AcceptElement(HeaderElement):
 
     @property
     def qvalue(self) -> float:
-        """The quality; HTTPError 400 where it is no number."""
+        """The quality; HTTPError 400 if it is no number."""
         value = self.params.get("q", "1")
         try:
             return float(str(value))
@@ -83,7 +83,7 @@ class AcceptElement(HeaderElement):
         return hash(str(self))
 
     def rank(self) -> Any:
-        """The quality; of equals text/html;level=1 comes before text/html, text/* and */*."""
+        """Return the quality; of equals text/html;level=1 comes before text/html, text/* and */*."""
         parts = sum(part != "*" for part in self.value.split("/"))
         return self.qvalue, parts * 10 + len([name for name in self.params if name != "q"]), str(self)
 
@@ -97,7 +97,7 @@ def _split(text: str, separator: str) -> list[str]:
 
 
 def header_elements(fieldname: str, fieldvalue: str | None) -> list[HeaderElement]:
-    """The elements of a field, the most preferred first."""
+    """Return the elements of a field, the most preferred first."""
     if not fieldvalue:
         return []
     accepts = fieldname.startswith("Accept") or fieldname == "TE"
@@ -109,7 +109,7 @@ def header_elements(fieldname: str, fieldvalue: str | None) -> list[HeaderElemen
 
 
 def decode_TEXT(value: str) -> str:
-    """The text of words encoded as RFC 2047 says: ``=?utf-8?q?f=C3=BCr?=`` is ``für``."""
+    """Return the text of words encoded as RFC 2047 says: ``=?utf-8?q?f=C3=BCr?=`` is ``für``."""
     decoded = ""
     for atom, charset in email.header.decode_header(value):
         decoded += atom.decode(charset or "latin-1") if isinstance(atom, bytes) else atom
@@ -120,7 +120,7 @@ _ISMAP = re.compile(r"[0-9]+,[0-9]+", re.ASCII).fullmatch
 
 
 def parse_query_string(query_string: str, keep_blank_values: bool = True, encoding: str = "utf-8") -> dict[str, Any]:
-    """The parameters of a query: a text, or a list where a name occurs several times."""
+    """Return the parameters of a query: a text, or a list if a name occurs several times."""
     if _ISMAP(query_string):  # the coordinates of <img ismap>
         x, y = query_string.split(",")
         return {"x": int(x), "y": int(y)}
@@ -142,7 +142,7 @@ def add_param(params: dict[str, Any], name: str, value: Any) -> None:
 
 @functools.lru_cache(maxsize=1000)
 def titled(name: Any) -> str:
-    """A name as :class:`CaseInsensitiveDict` has it: Like-This."""
+    """Return a name as :class:`CaseInsensitiveDict` has it: Like-This."""
     return str(name).title()
 
 
@@ -192,21 +192,21 @@ class HeaderMap(CaseInsensitiveDict):
     use_rfc_2047 = True
 
     def elements(self, key: str) -> list[HeaderElement]:
-        """The elements of a field, the most preferred first."""
+        """Return the elements of a field, the most preferred first."""
         return header_elements(titled(key), self.get(key))
 
     def values(self, key: str | None = None) -> Any:
-        """The values of a field's elements; without a name, the values of all fields."""
+        """Return the values of a field's elements; without a name, the values of all fields."""
         return super().values() if key is None else [element.value for element in self.elements(key)]
 
     def output(self) -> list[tuple[bytes, bytes]]:
-        """The fields as bytes, without the control characters that could end one early."""
+        """Return the fields as bytes, without the control characters that could end one early."""
         item = self.encode_header_item
         return [(_name_bytes(name), item(value)) for name, value in self.items()]
 
     @classmethod
     def encode_header_item(cls, item: Any) -> bytes:
-        """The bytes of a name or a value."""
+        """Return the bytes of a name or a value."""
         if not isinstance(item, bytes):
             text = str(item)
             if text.isascii() and text.isprintable():
@@ -216,7 +216,7 @@ class HeaderMap(CaseInsensitiveDict):
 
     @classmethod
     def encode(cls, text: str) -> bytes:
-        """The bytes of a text: of the first encoding that has all its characters, else as RFC 2047 says."""
+        """Return the bytes of a text: of the first encoding that has all its characters, else as RFC 2047 says."""
         for encoding in cls.encodings:
             with contextlib.suppress(UnicodeEncodeError):
                 return text.encode(encoding)

@@ -10,7 +10,7 @@ from kirsch_cherrypy._local import serving
 
 
 def json_processor(entity: Any) -> None:
-    """Read a body as JSON into ``request.json``; 411 without a length, 400 where it is not JSON."""
+    """Read a body as JSON into ``request.json``; 411 without a length, 400 if it is not JSON."""
     if not entity.headers.get("Content-Length", ""):
         raise HTTPError(411)
     with HTTPError.handle((ValueError, RecursionError), 400, "Invalid JSON document"):
@@ -36,7 +36,7 @@ def json_in(
 
 
 def json_handler(*args: Any, **kwargs: Any) -> Any:
-    """The handler's result as JSON."""
+    """Return the handler's result as JSON."""
     value = serving.request._json_inner_handler(*args, **kwargs)
     return json.encode(value)
 

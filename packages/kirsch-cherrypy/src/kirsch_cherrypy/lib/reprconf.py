@@ -11,7 +11,7 @@ from typing import Any
 
 
 def attributes(full_attribute_name: str) -> Any:
-    """The object that a dotted name stands for; its module is imported."""
+    """Return the object that a dotted name stands for; its module is imported."""
     module_name, _, name = full_attribute_name.rpartition(".")
     module = importlib.import_module(module_name)
     try:
@@ -21,14 +21,14 @@ def attributes(full_attribute_name: str) -> Any:
 
 
 def modules(name: str) -> Any:
-    """The module of a dotted name, imported."""
+    """Return the module of a dotted name, imported."""
     return importlib.import_module(name)
 
 
 class NamespaceSet(dict[str, Any]):
     """Handlers of configuration keys by the part before the first dot.
 
-    A handler is called with the rest of the key and the value, or, where it is a context manager, what it enters is.
+    A handler is called with the rest of the key and the value, or, if it is a context manager, what it enters is.
     """
 
     generation = 0
@@ -50,7 +50,7 @@ class NamespaceSet(dict[str, Any]):
 
 
 def by_namespace(config: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The keys with a dot, by what is before it."""
+    """Return the keys with a dot, by what is before it."""
     found: dict[str, dict[str, Any]] = {}
     for key, value in config.items():
         namespace, dot, name = key.partition(".")
@@ -113,7 +113,7 @@ class Parser(configparser.ConfigParser):
         return optionstr
 
     def read(self, filenames: Any, encoding: str | None = "utf-8") -> Any:
-        """Read files; OSError where one is missing."""
+        """Read files; OSError if one is missing."""
         names = [filenames] if isinstance(filenames, str) else list(filenames)
         for name in names:
             with open(name, encoding=encoding) as file:
@@ -121,7 +121,7 @@ class Parser(configparser.ConfigParser):
         return names
 
     def as_dict(self, raw: bool = False, vars: Any = None) -> dict[str, dict[str, Any]]:
-        """The sections with their values. Raises ValueError that names section and option of a bad value."""
+        """Return the sections with their values. Raises ValueError that names section and option of a bad value."""
         result: dict[str, dict[str, Any]] = {}
         for section in self.sections():
             result[section] = values = {}
@@ -138,7 +138,7 @@ class Parser(configparser.ConfigParser):
         return result
 
     def dict_from_file(self, file: Any) -> dict[str, dict[str, Any]]:
-        """The values of a file or of the file of a name."""
+        """Return the values of a file or of the file of a name."""
         if hasattr(file, "read"):
             self.read_file(file)
         else:
@@ -147,7 +147,7 @@ class Parser(configparser.ConfigParser):
 
     @staticmethod
     def load(given: Any) -> dict[str, Any]:
-        """The values of a file, or the dictionary itself."""
+        """Return the values of a file, or the dictionary itself."""
         if isinstance(given, str) or hasattr(given, "read") or hasattr(given, "__fspath__"):
             return Parser().dict_from_file(given)
         return dict(given)
@@ -160,7 +160,7 @@ _ALLOWED = (
 
 
 def unrepr(text: str) -> Any:
-    """The value of a Python expression: literals, modules, builtins, attributes, items, calls, arithmetic."""
+    """Return the value of a Python expression: literals, modules, builtins, attributes, items, calls, arithmetic."""
     if not text:
         return text
     tree = ast.parse(text.strip(), mode="eval")
@@ -172,7 +172,7 @@ def unrepr(text: str) -> Any:
             with contextlib.suppress(ImportError):
                 importlib.import_module(ast.unparse(node))
         if isinstance(node, ast.Call) and any(each.arg is None for each in node.keywords):
-            # What is written out wins over what ** brings.
+            # A keyword that is written out beats one of a ** mapping.
             given = sorted(node.keywords, key=lambda each: each.arg is not None)
             names: list[ast.expr | None] = [None if each.arg is None else ast.Constant(each.arg) for each in given]
             node.keywords = [ast.keyword(None, ast.Dict(names, [each.value for each in given]))]
@@ -181,7 +181,7 @@ def unrepr(text: str) -> Any:
 
 
 class _Names(dict[str, Any]):
-    """What a name in an expression is: a module, or a builtin."""
+    """The names in an expression: modules, and builtins."""
 
     def __missing__(self, name: str) -> Any:
         if name in ("globals", "locals"):

@@ -94,7 +94,7 @@ class Session(UserDict[str, Any], abc.ABC):
         return secrets.token_hex(20)
 
     def now(self) -> datetime.datetime:
-        """The time that sessions expire by; a store may have another time zone."""
+        """Return the time that sessions expire by; a store may have another time zone."""
         return datetime.datetime.now()
 
     def clean_up(self) -> None:
@@ -127,15 +127,15 @@ class Session(UserDict[str, Any], abc.ABC):
         """Forget what is kept."""
         self._delete()
 
-    # What a class of sessions implements.
+    # A class of sessions implements these.
 
     @abc.abstractmethod
     def _exists(self) -> bool:
-        """Whether something is kept for the id."""
+        """Return whether something is kept for the id."""
 
     @abc.abstractmethod
     def _load(self) -> Any:
-        """The data and the time at which they expire; None where nothing is kept."""
+        """Return the data and the time at which they expire; None if nothing is kept."""
 
     @abc.abstractmethod
     def _save(self, expiration_time: Any) -> None:
@@ -289,7 +289,7 @@ class FileSession(Session):
         self.locked = False
 
     def _kept(self) -> list[str]:
-        """The files of all sessions."""
+        """Return the files of all sessions."""
         return [
             os.path.join(self.storage_path, name)
             for name in os.listdir(self.storage_path)

@@ -25,7 +25,7 @@ def _content_type(path: str, known: dict[str, str] | None = None) -> str:
 
 
 def _disposition(disposition: str, name: str) -> str:
-    """A Content-Disposition with a name (RFC 6266): one in ASCII, and one in UTF-8 where that is another."""
+    """Return a Content-Disposition with a name (RFC 6266): one in ASCII, and one in UTF-8 if that is another."""
     plain = re.sub(r'["\\\x00-\x1f\x7f]', "", name).encode("ascii", "ignore").decode()
     value = f'{disposition}; filename="{plain}"'
     return value if plain == name else f"{value}; filename*=UTF-8''{urllib.parse.quote(name)}"
@@ -86,7 +86,7 @@ def serve_fileobj(
 
 
 def _ranged(fileobj: Any, content_type: str, length: int | None) -> Any:
-    """The file, or the ranges of it that are asked for."""
+    """Return the file, or the ranges of it that are asked for."""
     request, response = serving.request, serving.response
     headers = response.headers
     if length is None:
@@ -142,7 +142,7 @@ def _attempt(filename: str, content_types: dict[str, str] | None) -> bool:
 
 
 def _serves(match: str) -> bool:
-    """Whether the request is one for a file whose path has ``match``."""
+    """Return whether the request is one for a file whose path has ``match``."""
     return serving.request.method in ("GET", "HEAD") and bool(re.search(match, serving.request.path_info))
 
 

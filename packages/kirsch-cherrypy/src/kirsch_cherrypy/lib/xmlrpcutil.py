@@ -10,7 +10,7 @@ from kirsch_cherrypy._local import serving
 
 
 def process_body() -> tuple[Any, str]:
-    """Parameters and method of the request's body; a method that does not exist where it is no XML-RPC."""
+    """Parameters and method of the request's body; a method that does not exist if it is no XML-RPC."""
     import xmlrpc.client
 
     data = serving.request.body.read()
@@ -24,7 +24,7 @@ def process_body() -> tuple[Any, str]:
 
 
 def patched_path(path: str) -> str:
-    """The path without the /RPC2 that clients may put before it."""
+    """Return the path without the /RPC2 that clients may put before it."""
     if not path.endswith("/"):
         path += "/"
     return path[5:] if path.startswith("/RPC2/") else path

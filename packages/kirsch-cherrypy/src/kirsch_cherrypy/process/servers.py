@@ -31,7 +31,7 @@ class ServerAdapter:
 
     @property
     def description(self) -> str:
-        """Where it serves."""
+        """The address of the server, in words."""
         address = getattr(self.httpserver, "bound_addr", None) or self.bind_addr
         return f"http://{address[0]}:{address[1]}" if isinstance(address, tuple) else f"socket file: {address}"
 

@@ -20,7 +20,7 @@ class ChannelFailures(Exception):
     """The exceptions of the callbacks of one publication, which are its arguments."""
 
     def get_instances(self) -> list[BaseException]:
-        """The exceptions."""
+        """Return the exceptions."""
         return list(self.args)
 
     def __str__(self) -> str:
@@ -33,7 +33,7 @@ states = Enum("states", ("STOPPED", "STARTING", "STARTED", "STOPPING", "EXITING"
 
 
 class Bus:
-    """Publishes to callbacks on channels, in the order of their priorities; 50 where none is given."""
+    """Publishes to callbacks on channels, in the order of their priorities; 50 if none is given."""
 
     states = states
     execv = False
@@ -58,7 +58,7 @@ class Bus:
         return None
 
     def unsubscribe(self, channel: str, callback: Any) -> None:
-        """Remove a callback; nothing where it is not there."""
+        """Remove a callback; nothing if it is not there."""
         with self._changed:
             if self._priorities.pop((channel, callback), None) is not None:
                 self.listeners[channel] = [each for each in self.listeners[channel] if each != callback]
