@@ -386,6 +386,7 @@ check-module: build $(STAMPS)/check
 .PHONY: check-docs
 check-docs: $(STAMPS)/venv
 	$(BIN)/python scripts/settings_page.py --check
+	$(BIN)/python scripts/links.py
 	$(BIN)/python scripts/prose.py
 	$(BIN)/python scripts/structure.py
 
