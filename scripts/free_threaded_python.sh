@@ -22,8 +22,8 @@ APT_HELPER=${APT_HELPER:-/usr/lib/apt/apt-helper}
 # The release to fall back on, as python.org publishes it and as Ubuntu keeps it.
 KNOWN=3.14.4
 KNOWN_SHA256=d923c51303e38e249136fc1bdf3568d56ecb03214efdef48516176d3d7faaef8
-KNOWN_URLS=(https://www.python.org/ftp/python/$KNOWN/Python-$KNOWN.tar.xz
-    http://archive.ubuntu.com/ubuntu/pool/main/p/python3.14/python3.14_$KNOWN.orig.tar.xz)
+KNOWN_URLS=("https://www.python.org/ftp/python/$KNOWN/Python-$KNOWN.tar.xz"
+    "http://archive.ubuntu.com/ubuntu/pool/main/p/python3.14/python3.14_$KNOWN.orig.tar.xz")
 
 fail() {
     echo "free_threaded_python.sh: $*" >&2

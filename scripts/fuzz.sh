@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Runs the fuzz targets that `make fuzz` has built, from the seeds of tests/corpus.
+# Builds the fuzz targets and runs them, from the seeds of tests/corpus.
 #
-#   scripts/fuzz.sh [--repeatable] FOLDER 'TARGET...' [ARGUMENT OF LIBFUZZER...]
+#   scripts/fuzz.sh [--repeatable] 'TARGET...' [ARGUMENT OF LIBFUZZER...]
 #
-# FOLDER holds the programs. Without --repeatable, each run continues from the finds of earlier ones in fuzz/corpus.
+# Without --repeatable, each run continues from the finds of earlier ones in fuzz/corpus.
 # With it, a run with the same -seed and -runs tries the same inputs on every machine, so that what CI finds, a developer
 # finds too: it begins from the seeds alone in the order of their names, at fixed addresses (libFuzzer's mutations depend
 # on those of comparisons), and does not read its finds again (which depends on the time).
@@ -15,8 +15,9 @@ if [ "$1" = --repeatable ]; then
     repeatable=yes
     shift
 fi
-folder=$1 targets=$2
-shift 2
+read -ra targets <<<"$1"
+shift
+folder=$(./build.sh fuzzing "${targets[@]}")
 
 runner=()
 if [ -n "$repeatable" ]; then
@@ -29,7 +30,7 @@ fi
 
 scratch=
 [ -z "$repeatable" ] || { scratch=$(mktemp -d) && trap 'rm -rf "$scratch"' EXIT; }
-for target in $targets; do
+for target in "${targets[@]}"; do
     echo "== $target"
     mkdir -p "artifacts/$target"
     CORPUS=${scratch:-corpus} ./seed.sh "$target"

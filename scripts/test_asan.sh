@@ -14,7 +14,8 @@ python=$1
 shift
 # Not with gevent: a switch of greenlets copies parts of the stack away and back, which the sanitizer reports wrongly.
 # Not the test that measures memory: the sanitizer keeps what is freed for a while.
-[ $# -gt 0 ] || set -- -m 'not slow' -k 'not gevent and not as_fast_as_the_client_reads' -n 2 tests/test_{http,wsgi,websocket,websocket_wsgi,asgi,asgi_messages,asgi_scopes,asgi_tasks,asgi_channels}.py \
+[ $# -gt 0 ] || set -- -m 'not slow' -k 'not gevent and not as_fast_as_the_client_reads' -n 2 \
+    tests/test_{http,wsgi,websocket,websocket_wsgi,asgi,asgi_messages,asgi_scopes,asgi_tasks,asgi_channels}.py \
     tests/test_{client_socket,deadlines,disconnected,end_of_connection,gateways,mounts,mounted_asgi,proxies,racing}.py \
     tests/test_{refusals,repeated_heads,static,streaming,threads,turns}.py
 
@@ -24,10 +25,7 @@ runtime=$(cc -print-file-name=libasan.so)
     exit 1
 }
 venv=.venvs/asan
-[ -x $venv/bin/python ] || "$python" -m venv $venv
-pip=("$venv/bin/python" -m pip --quiet --disable-pip-version-check install)
-"${pip[@]}" 'pip>=25.1'
-"${pip[@]}" --group build --group test
+scripts/environment.sh $venv "$python" --group build --group test
 
 # -Z options are open to a stable compiler with RUSTC_BOOTSTRAP, so that no second toolchain is needed. With a target
 # named, cargo keeps the flags from build scripts and macros, which run without the runtime. What ships has no debug
@@ -41,7 +39,7 @@ rm -rf "$wheels"
     cd packages/kirsch
     "../../$venv/bin/maturin" build --quiet --profile testing --interpreter "$PYO3_PYTHON" --compatibility linux --out "$wheels"
 )
-"${pip[@]}" --force-reinstall --no-deps "$wheels"/*.whl
+scripts/environment.sh $venv "$python" --force-reinstall --no-deps "$wheels"/*.whl
 module=$($venv/bin/python -c 'import importlib.util as u; print(u.find_spec("kirsch._native").origin)' 2>/dev/null ||
     ls $venv/lib/python3*/site-packages/kirsch/_native*.so)
 grep -q __asan_report_load "$module" || {

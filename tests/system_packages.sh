@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-#   tests/system_packages.sh [PROGRAM:PACKAGE]...     these alone
+# Installs the system programs that some tests and surveys drive, if it may (as root, or with a sudo that asks nothing,
+# and with apt-get). Prints nothing if all are there, and one line if some cannot be installed; the tests that need those
+# then skip and say so. Never fails: what it cannot do is no failure of the code under test.
 #
-# Installs the system programs that some tests drive, where it may (as root, or with a sudo that asks nothing, and with
-# apt-get). Says nothing when all are there, one line when some cannot be had; the tests that need those then skip and
-# say so. Never fails: what it cannot do is no failure of the code under test.
+#   tests/system_packages.sh                            all that the tests drive
+#   tests/system_packages.sh [PROGRAM:]PACKAGE...       these alone; PROGRAM is a name on PATH or a pattern of a file
 set -u
 
-# program:package
+# PROGRAM:PACKAGE
 wanted=(litmus:litmus git:git wrk:wrk curl:curl ab:apache2-utils logrotate:logrotate
     zsh:zsh fish:fish mandoc:mandoc man:man-db haproxy:haproxy
     ip:iproute2)
@@ -20,16 +21,21 @@ if [ $# -gt 0 ]; then
     needed="They are needed here: apt-get install them."
 fi
 
+export PATH="$PATH:/usr/sbin"
+
 missing_packages() {
     local pair
     for pair in "${wanted[@]}"; do
-        [ -e "${pair%%:*}" ] || command -v "${pair%%:*}" >/dev/null 2>&1 || echo "${pair##*:}"
+        case $pair in
+        *:*) compgen -G "${pair%%:*}" >/dev/null || command -v "${pair%%:*}" >/dev/null 2>&1 || echo "${pair##*:}" ;;
+        *) dpkg-query -W -f '${Status}' "$pair" 2>/dev/null | grep -q 'install ok installed' || echo "$pair" ;;
+        esac
     done
 }
 
 apt() {
     timeout 300 ${root[@]+"${root[@]}"} env DEBIAN_FRONTEND=noninteractive \
-        apt-get -qq -o DPkg::Lock::Timeout=60 "$@" </dev/null >/dev/null 2>&1
+        apt-get -qq -o DPkg::Lock::Timeout=120 "$@" </dev/null >/dev/null 2>&1
 }
 
 mapfile -t packages < <(missing_packages)
@@ -50,6 +56,12 @@ fi
 if [ -z "$why" ]; then
     why="apt-get could not install them"
     echo "Installing: ${packages[*]}"
+    # With this file Debian's packages start no services, which no test uses.
+    policy=/usr/sbin/policy-rc.d made=
+    if [ ! -e "$policy" ]; then
+        printf '#!/bin/sh\nexit 101\n' | ${root[@]+"${root[@]}"} tee "$policy" >/dev/null &&
+            ${root[@]+"${root[@]}"} chmod +x "$policy" && made=yes
+    fi
     if ! apt install -y --no-install-recommends "${packages[@]}"; then
         # The package lists may be old or absent; and one unknown package must not keep the others away.
         apt update
@@ -57,6 +69,7 @@ if [ -z "$why" ]; then
             apt install -y --no-install-recommends "$package"
         done
     fi
+    [ -z "$made" ] || ${root[@]+"${root[@]}"} rm -f "$policy"
     hash -r
     mapfile -t packages < <(missing_packages)
 fi

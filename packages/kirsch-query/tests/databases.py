@@ -32,7 +32,7 @@ def _program(name: str, *patterns: str) -> str:
     for pattern in patterns:
         candidates += sorted(glob.glob(pattern), reverse=True)
     if not candidates:
-        raise NotInstalled(f"{name} is not installed; packages/kirsch-query/tests/install_databases.sh installs it")
+        raise NotInstalled(f"{name} is not installed; `make databases` installs it")
     return candidates[0]
 
 
