@@ -238,6 +238,7 @@ impl Histogram {
 
 #[allow(clippy::cast_precision_loss, reason = "a share needs no more than 52 bits")]
 fn ratio(part: u64, whole: u64) -> f64 {
+    debug_assert!(part <= whole, "a share is at most the whole: {part} of {whole}");
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 

@@ -176,6 +176,11 @@ impl Receiver {
 
     /// One step: a header, a part of the content, or padding. `input` is not empty.
     fn advance<'i>(&mut self, input: &'i [u8], limits: &Limits) -> Result<(usize, Step<'i>), Fault> {
+        debug_assert!(
+            matches!(self.stage, Stage::Header(0..HEADER) | Stage::Content(1..) | Stage::Padding(1..)),
+            "a part that is complete has been left: {:?}",
+            self.stage
+        );
         match self.stage {
             Stage::Header(have) => {
                 let count = input.len().min(HEADER - have);

@@ -57,6 +57,7 @@ impl Ranges {
                 Spec::Malformed => return Ranges::Whole,
                 Spec::Outside => {}
                 Spec::Within(range) => {
+                    debug_assert!(range.first <= range.last && range.last < length, "a range is within its file");
                     total = total.saturating_add(range.len());
                     ranges[count] = range;
                     count += 1;
@@ -70,7 +71,10 @@ impl Ranges {
             (_, 0) => Ranges::Unsatisfiable,
             // They overlap. It is no way to have the same bytes sent many times.
             _ if total > length => Ranges::Whole,
-            _ => Ranges::Some(count, ranges),
+            _ => {
+                debug_assert!((1..=RANGES_MAX).contains(&count), "{count} ranges");
+                Ranges::Some(count, ranges)
+            }
         }
     }
 }

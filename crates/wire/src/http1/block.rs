@@ -77,6 +77,7 @@ impl<O: Own> Progress<O> {
                     self.facts.learn(field.name(bounded), field.value(bounded))?;
                     self.line = self.block + next;
                     self.fields += 1;
+                    debug_assert!(self.block <= self.line && self.line <= self.seen, "a line that was seen is parsed");
                 }
                 Line::End(_) => return Ok(true),
                 Line::Partial if block.len() > limits.head => return Err(Fault::HeadTooLarge),
@@ -114,6 +115,7 @@ impl<O: Own> Progress<O> {
                 Line::Partial if block.len() > limits.head => return Err(Fault::HeadTooLarge),
                 Line::Partial => {
                     *self = Self { seen: input.len(), block: start, line: start + at, fields: fields.len(), facts };
+                    debug_assert!(self.block <= self.line && self.line <= self.seen, "a line that was seen is parsed");
                     return Ok(None);
                 }
             }

@@ -47,6 +47,7 @@ pub(super) fn field_line(block: &[u8], at: usize, limit: usize) -> Result<Line, 
     while value_end > value && is_space(block[value_end - 1]) {
         value_end -= 1;
     }
+    debug_assert!(at <= name_end && name_end < value && value <= value_end && value_end <= block.len());
     // Heads are bounded far below 4 GiB, so the offsets fit.
     #[allow(clippy::cast_possible_truncation)]
     let field = Field { line: at as u32, name_end: name_end as u32, value: value as u32, value_end: value_end as u32 };

@@ -155,6 +155,8 @@ fn read_fields(header: &[u8], start: usize, info: &mut ConnectionInfo) -> Result
             _ => {}
         }
     }
+    debug_assert!(info.unique_id.as_ref().is_none_or(|id| id.len() <= UNIQUE_ID_MAX));
+    debug_assert!(info.custom.len() <= CUSTOM_MOST);
     Ok(())
 }
 

@@ -29,6 +29,7 @@ impl CloseFrame {
             };
         };
         let code = CloseCode::new(u16::from_be_bytes([*high, *low])).ok_or(WebSocketFault::CloseCodeInvalid)?;
+        debug_assert!(reason.len() <= ControlPayload::MOST - 2, "the length of a control frame was checked");
         let reason = str::from_utf8(reason).map_err(|_| WebSocketFault::CloseReasonInvalid)?;
         Ok(Self { code: Some(code), reason: reason.into() })
     }

@@ -145,6 +145,7 @@ impl Context {
             bytes.reserve_exact((2 * bytes.capacity()).clamp(needed, *most) - bytes.len());
         }
         bytes.extend_from_slice(new);
+        debug_assert!(bytes.len() <= *most, "the context fits the window");
     }
 }
 

@@ -200,6 +200,7 @@ impl ControlPayload {
         #[allow(clippy::cast_possible_truncation)]
         let added = bytes.len() as u8;
         self.length += added;
+        debug_assert!(usize::from(self.length) <= Self::MOST);
     }
 
     pub(super) fn bytes_mut(&mut self) -> &mut [u8] {

@@ -113,7 +113,9 @@ impl Sender {
     /// The sender of one end of a connection.
     #[must_use]
     pub fn new(role: Role, deflate: Option<Deflate>) -> Self {
-        Self { role, bits: deflate.and_then(|deflate| deflate.send_bits), phase: Phase::Between }
+        let bits = deflate.and_then(|deflate| deflate.send_bits);
+        debug_assert!(bits.is_none_or(|bits| (WINDOW_BITS_LEAST..=WINDOW_BITS_MOST).contains(&bits)));
+        Self { role, bits, phase: Phase::Between }
     }
 
     /// Whether this is the server's.
