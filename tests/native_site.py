@@ -1,4 +1,4 @@
-"""A ``kirsch._native.Server`` of its own in a process of its own, for what no option of ``kirsch`` reaches yet.
+"""A ``kirsch._native.NativeServer`` of its own in a process of its own, for what no option of ``kirsch`` reaches yet.
 
 Run as a program it serves ``waiting_app`` as the JSON object that is its argument says: ``driver``, ``threads``,
 ``scoreboard`` (a file to be mapped), ``stop`` (the arguments of ``stop()``), ``two_engines`` (as ``two_engines.py``),
@@ -118,7 +118,7 @@ def serve(options: dict[str, Any]) -> None:
     driver.begin()
     config = NativeConfig(options)
     driver.configure(config)
-    native = _native.Server(app, [listener.fileno()], config)
+    native = _native.NativeServer(app, [listener.fileno()], config)
     print("on http://{}:{}".format(*listener.getsockname()), file=sys.stderr, flush=True)
     listener.close()
     signal.signal(signal.SIGTERM, lambda *_: native.stop(**stop))

@@ -402,7 +402,7 @@ def test_records_that_do_not_fit_are_refused(eventfd: int, size: int, stride: in
         memory, _ = board.group_records(1)
         whole = memory if size > len(memory) else memory[:size]
         with pytest.raises(ValueError, match=message):
-            _native.Server(lambda *_: [], [], NativeConfig({"group": (whole, stride, index, [eventfd])}))
+            _native.NativeServer(lambda *_: [], [], NativeConfig({"group": (whole, stride, index, [eventfd])}))
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(eventfd)
     finally:

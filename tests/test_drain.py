@@ -84,7 +84,7 @@ def test_the_time_for_idle_connections_ends_with_the_time_for_all() -> None:
 
 
 def test_times_that_are_none_are_refused() -> None:
-    server = _native.Server(lambda *_: [], [], NativeConfig())
+    server = _native.NativeServer(lambda *_: [], [], NativeConfig())
     for wrong in (-1.0, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="graceful_timeout: "):
             server.stop(wrong)

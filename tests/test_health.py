@@ -223,9 +223,9 @@ def test_when_it_counts_as_stalled_is_a_setting(serve: Serve, write_app: Callabl
 @pytest.mark.parametrize("path", ["healthz", "/a b", "/a?b", "/a#b", "/gr\u00f6\u00dfe", "*", "/\n"])
 def test_what_is_no_path_is_refused(path: str) -> None:
     with pytest.raises(ValueError, match=r"health_path: .* is no path of a request"):
-        _native.Server(lambda *_: [], [], NativeConfig({"health_path": path}))
+        _native.NativeServer(lambda *_: [], [], NativeConfig({"health_path": path}))
 
 
 def test_a_time_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match="stall_timeout"):
-        _native.Server(lambda *_: [], [], NativeConfig({"stall_timeout": -1.0}))
+        _native.NativeServer(lambda *_: [], [], NativeConfig({"stall_timeout": -1.0}))

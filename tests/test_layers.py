@@ -262,3 +262,11 @@ def test_a_serving_process_has_loaded_no_leaf_and_nothing_heavy(
     assert "kirsch.server" in loaded
     assert loaded & (HEAVY | absent) <= always
     assert not {name for name in loaded if name.startswith("kirsch.") and name.split(".")[1] in LEAVES}
+
+
+def test_each_type_of_the_package_has_a_name_of_its_own() -> None:
+    found: dict[str, list[str]] = {}
+    for path in [*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.pyi")]:
+        for name in re.findall(r"^ *class (\w+)", path.read_text(encoding="utf-8"), re.M):
+            found.setdefault(name, []).append(str(path.relative_to(PACKAGE)))
+    assert not {name: places for name, places in found.items() if len(places) > 1}

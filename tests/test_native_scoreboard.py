@@ -52,7 +52,7 @@ def test_the_names_are_those_of_the_words() -> None:
 
 
 def test_statistics_are_the_counters_and_gauges_of_the_scoreboard() -> None:
-    statistics = _native.Server(lambda *_: [], [], NativeConfig()).statistics()
+    statistics = _native.NativeServer(lambda *_: [], [], NativeConfig()).statistics()
     plain = [name for name in _native.SCOREBOARD_FIELDS if not name.startswith(HISTOGRAMS)]
     assert set(statistics) == set(plain) - {"published"}
 
@@ -69,14 +69,14 @@ def test_statistics_are_the_counters_and_gauges_of_the_scoreboard() -> None:
 )
 def test_memory_that_cannot_be_used_is_refused(memory: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error) as refused:
-        _native.Server(lambda *_: [], [], NativeConfig({"scoreboard": memory}))
+        _native.NativeServer(lambda *_: [], [], NativeConfig({"scoreboard": memory}))
     assert str(refused.value).startswith(words)
 
 
 def test_memory_is_kept_as_long_as_the_server_and_begins_at_zero() -> None:
     memory = mmap.mmap(-1, mmap.PAGESIZE)
     memory.write(b"\xff" * mmap.PAGESIZE)
-    server = _native.Server(lambda *_: [], [], NativeConfig({"scoreboard": memory}))
+    server = _native.NativeServer(lambda *_: [], [], NativeConfig({"scoreboard": memory}))
     assert memory[: _native.SCOREBOARD_SIZE] == bytes(_native.SCOREBOARD_SIZE)
     assert memory[_native.SCOREBOARD_SIZE] == 0xFF
     with pytest.raises(BufferError):
@@ -220,13 +220,13 @@ def test_one_byte_tells_that_a_limit_is_reached() -> None:
 def test_request_limit_without_descriptor_is_refused() -> None:
     for descriptor in (None, -1):
         with pytest.raises(ValueError) as refused:
-            _native.Server(lambda *_: [], [], NativeConfig({"request_limit": 1, "limit_fd": descriptor}))
+            _native.NativeServer(lambda *_: [], [], NativeConfig({"request_limit": 1, "limit_fd": descriptor}))
         assert str(refused.value) == "limit_fd: -1 is no descriptor"
     reader, writer = os.pipe()
     os.close(reader)
     os.close(writer)
     with pytest.raises(OSError):
-        _native.Server(lambda *_: [], [], NativeConfig({"request_limit": 1, "limit_fd": writer}))
+        _native.NativeServer(lambda *_: [], [], NativeConfig({"request_limit": 1, "limit_fd": writer}))
 
 
 def test_full_limit_pipe_blocks_no_request() -> None:

@@ -16,7 +16,7 @@ import pytest
 import gateway_clients as by_hand
 from gateway_clients import FastCgi, variables
 from interpreter import needs_gevent
-from kirsch.supervisor.crash_evidence import Crash, Evidence, Record
+from kirsch.supervisor.crash_evidence import Crash, Evidence, RecordedRoute
 from proc import wait_until
 from raw import MalformedResponse, Peer, PeerClosed, Response, build_request, exchange
 from two_engines import COMMAND as TWO_ENGINES
@@ -401,15 +401,15 @@ def _kill(pid: int) -> None:
 BOOM, GOOD, OTHER, ITEMS = 1, 2, 3, 100
 
 
-def ran(key: int, began: float, *, running: int = 1, ended: int = 0, family: int = 0) -> Record:
-    return Record(key, family, False, running, ended, began, f"GET /{key}")
+def ran(key: int, began: float, *, running: int = 1, ended: int = 0, family: int = 0) -> RecordedRoute:
+    return RecordedRoute(key, family, False, running, ended, began, f"GET /{key}")
 
 
-def family(key: int, began: float, *, running: int = 1, ended: int = 0) -> Record:
-    return Record(key, 0, True, running, ended, began, f"GET /{key}/*")
+def family(key: int, began: float, *, running: int = 1, ended: int = 0) -> RecordedRoute:
+    return RecordedRoute(key, 0, True, running, ended, began, f"GET /{key}/*")
 
 
-def convict(*crashes: list[Record] | None, step: float = 1.0, ended: dict[int, int] | None = None) -> int:
+def convict(*crashes: list[RecordedRoute] | None, step: float = 1.0, ended: dict[int, int] | None = None) -> int:
     """The key of the last route that these crashes convict, one every ``step`` seconds; 0: none."""
     evidence = Evidence()
     found = 0
@@ -476,7 +476,7 @@ def test_convicted_route_is_convicted_again_by_new_crashes_alone() -> None:
 
 
 def test_family_is_convicted_by_three_paths() -> None:
-    def item(key: int) -> list[Record]:
+    def item(key: int) -> list[RecordedRoute]:
         return [ran(key, 5.0, family=ITEMS), family(ITEMS, 5.0)]
 
     assert convict(item(1), item(2), item(3)) == ITEMS

@@ -450,8 +450,8 @@ def test_the_reference_page_is_fresh() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def native_server(config: NativeConfig) -> _native.Server:
-    return _native.Server(lambda *_: [], [], config)
+def native_server(config: NativeConfig) -> _native.NativeServer:
+    return _native.NativeServer(lambda *_: [], [], config)
 
 
 def test_native_server_takes_the_configuration_and_keeps_no_defaults_of_its_own() -> None:

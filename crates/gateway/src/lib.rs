@@ -86,7 +86,7 @@ mod _native {
     use crate::server::{HostedExchange, Server};
     use crate::signals;
     #[pymodule_export]
-    use crate::signals::Handler;
+    use crate::signals::SignalHandler;
     #[pymodule_export]
     use crate::stacks::follow_frames;
     use crate::thread_name;

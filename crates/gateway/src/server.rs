@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// One engine and one application on listening sockets.
-#[pyclass(frozen, module = "kirsch._native")]
+#[pyclass(frozen, module = "kirsch._native", name = "NativeServer")]
 pub(crate) struct Server {
     engines: Box<dyn AnyEngines>,
     threads: usize,

@@ -1,4 +1,4 @@
-//! Signal handlers: no exception of another's in them ([`Handler`]), and room for them ([`make_room`]).
+//! Signal handlers: no exception of another's in them ([`SignalHandler`]), and room for them ([`make_room`]).
 //!
 //! CPython runs every handler on the alternate stack of the thread, where that has one (`SA_ONSTACK`, since 3.10), and
 //! faulthandler gives the main thread one that has room for a signal or two. Signals that are pending together are
@@ -19,12 +19,12 @@ use std::ptr;
 /// raised in the first instruction of a handler that is a Python function: the signal would be lost. So the exception is
 /// taken back before, and raised behind the handler.
 #[pyclass(frozen, module = "kirsch._native")]
-pub(crate) struct Handler {
+pub(crate) struct SignalHandler {
     handler: Py<PyAny>,
 }
 
 #[pymethods]
-impl Handler {
+impl SignalHandler {
     #[new]
     fn new(handler: Py<PyAny>) -> Self {
         Self { handler }

@@ -21,11 +21,11 @@ __all__ = [
     "Call",
     "Exchange",
     "FileWrapper",
-    "Handler",
     "Hijack",
     "Inotify",
     "LogWriter",
-    "Server",
+    "NativeServer",
+    "SignalHandler",
     "WebSocket",
     "__version__",
     "block_signals",
@@ -64,14 +64,15 @@ ROUTE_TABLE_SIZE: int
 """Bytes of a worker's table of the routes of its calls."""
 
 GROUP_RECORD_SIZE: int
-"""Bytes of what the engines of one process show to those of other processes, see :class:`Server`, ``group``."""
+"""Bytes of what the engines of one process show to those of other processes, see :class:`NativeServer`, ``group``."""
 
 SCOREBOARD_FIELDS: tuple[str, ...]
 """Names of the scoreboard's words, from offset 0 on.
 
 ``published`` is when counters and gauges were published last (nanoseconds, as :func:`time.monotonic_ns`, a few
-milliseconds coarse). Then come those of :meth:`Server.statistics`, and for each histogram its ``_sum`` in nanoseconds
-and the numbers of observations in its buckets, ``_0`` to the last, which has no bound; they are not cumulative.
+milliseconds coarse). Then come those of :meth:`NativeServer.statistics`, and for each histogram its ``_sum`` in
+nanoseconds and the numbers of observations in its buckets, ``_0`` to the last, which has no bound; these numbers are
+not cumulative.
 
 ``queue_wait``: from the moment at which a request is whole until the application is called; 0 for one that did not
 have to wait. Under gevent, until the hub polls the engine. ``service_time``: from the call of
@@ -83,7 +84,7 @@ SCOREBOARD_BOUNDS: tuple[float, ...]
 """The upper bounds of the histograms' buckets, in seconds. The last bucket has no bound."""
 
 STAGES: tuple[str, ...]
-"""The stages of a request, see :meth:`Server.times`.
+"""The stages of a request, see :meth:`NativeServer.times`.
 
 ``read``: receiving; ``parse``: understanding the head, keeping the body; ``environ``: making what the application is
 given; ``queue``: waiting for a thread or greenlet that calls it; ``app``: the application, its iterable and ``close()``
@@ -145,7 +146,7 @@ def dropped_lines() -> int:
     """Return how many log lines this process has dropped since it began, as ``log_lines_dropped`` of the statistics."""
 
 @final
-class Server:
+class NativeServer:
     """One engine and one application on listening sockets.
 
     The threads that are in :meth:`run` and :meth:`work` poll it, or a loop that hosts it. Such a loop either waits in
@@ -156,7 +157,7 @@ class Server:
     its own. Timeouts are seconds (0 means none), sizes are bytes, rates are bytes per second.
     """
 
-    def __new__(cls, app: Callable[..., Any] | None, listeners: Sequence[int], config: NativeConfig) -> Server:
+    def __new__(cls, app: Callable[..., Any] | None, listeners: Sequence[int], config: NativeConfig) -> NativeServer:
         """``config`` is read once; ``kirsch.config.native`` and the schema describe what it has. If it has ``mounts``,
         ``app`` is not used.
 
@@ -480,13 +481,13 @@ def check_access_log_format(log_format: str, /) -> None:
     """
 
 @final
-class Handler:
+class SignalHandler:
     """A signal handler that calls ``handler``.
 
     A ``timeout_exception`` that was to be raised in a call of the application in this thread is raised behind it.
     """
 
-    def __new__(cls, handler: Callable[[int, FrameType | None], object]) -> Handler: ...
+    def __new__(cls, handler: Callable[[int, FrameType | None], object]) -> SignalHandler: ...
     def __call__(self, *arguments: Any) -> Any: ...
     @property
     def __self__(self) -> Any:

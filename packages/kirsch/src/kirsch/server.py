@@ -121,8 +121,8 @@ class Server:
         self.config.report = self._report = report
         self._listeners: list[Listener] = []
         self.slot: Slot | None = None  # a worker's place on the scoreboard; set before start()
-        self._native: _native.Server | None = None
-        self._left_to_parent: _native.Server | None = None
+        self._native: _native.NativeServer | None = None
+        self._left_to_parent: _native.NativeServer | None = None
         # Held while start() is at work. A bare lock, because Event comes with the import of threading; and a real one
         # in a process that gevent has patched, because other threads wait for it.
         self._busy = original("allocate_lock")()
@@ -339,7 +339,7 @@ class Server:
 
     def stage_times(self) -> tuple[list[tuple[list[int], int, int]], int]:
         """Return the times of the stages of requests, if ``config.time_stages`` is set; see
-        ``_native.Server.times``. Empty when it does not run."""
+        ``NativeServer.times``. Empty when it does not run."""
         native = self._native
         return ([], 0) if native is None else native.times()
 
@@ -386,7 +386,7 @@ class Server:
         """Raise what :meth:`start` would raise for the options, without sockets and without opening the access log."""
         self._make_native([], self.config.but(access_logfile=""))
 
-    def _make_native(self, listeners: list[int], config: NativeConfig) -> _native.Server:
+    def _make_native(self, listeners: list[int], config: NativeConfig) -> _native.NativeServer:
         if self._options["timeout"] or self._options["timeout_paths"]:
             config.timeout_exception = drivers.RequestTimeout
         if self.slot is not None:
@@ -395,8 +395,8 @@ class Server:
         self._driver.configure(config)
         if isinstance(self._app, Mounted):
             config.mounts = self._app.for_native()
-            return _native.Server(None, listeners, config)
-        return _native.Server(self._app, listeners, config)
+            return _native.NativeServer(None, listeners, config)
+        return _native.NativeServer(self._app, listeners, config)
 
     def _access_log_handler(self) -> Callable[[str, dict[str, str]], None] | None:
         handler: Any = self._options["access_logger"]
@@ -440,7 +440,7 @@ class Server:
             self._native = native
             return None if self._stop_requested else _Run(self, native, handler)
 
-    def _begin(self, native: _native.Server, ready: Callable[[], None] | None) -> None:
+    def _begin(self, native: _native.NativeServer, ready: Callable[[], None] | None) -> None:
         if self._driver_name == "gevent":
             # For dump() in another thread, which must not import anything there.
             import kirsch.monitor.running_requests  # noqa: F401
@@ -451,14 +451,14 @@ class Server:
         if ready is not None:
             ready()
 
-    def note_calls(self, native: _native.Server) -> None:
+    def note_calls(self, native: _native.NativeServer) -> None:
         """Note the calls that the native server has left behind."""
         calls = native.calls()
         self.calls_remaining = bool(calls)
         # One that was cut off now is no less stuck than one that was given up before.
         self._stuck |= any(call.outcome for call in calls)
 
-    def _watch_deadlines(self, native: _native.Server) -> None:
+    def _watch_deadlines(self, native: _native.NativeServer) -> None:
         # Up to 3.12 the thread that imports it first is taken for the main one, and a report would do so.
         import threading  # noqa: F401
 
@@ -513,12 +513,12 @@ class Server:
 class _Run:
     """The native server while it serves, and what its log goes through."""
 
-    def __init__(self, server: Server, native: _native.Server, handler: object) -> None:
+    def __init__(self, server: Server, native: _native.NativeServer, handler: object) -> None:
         self._server = server
         self._native = native
         self._handler = handler
 
-    def __enter__(self) -> _native.Server:
+    def __enter__(self) -> _native.NativeServer:
         return self._native
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> bool:

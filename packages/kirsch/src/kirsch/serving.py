@@ -135,7 +135,7 @@ class Signals:
         }
         if _SIGNAL_DUMP is not None:
             handlers[_SIGNAL_DUMP] = self._on_dump
-        self._handlers = {int(number): _native.Handler(handler) for number, handler in handlers.items()}
+        self._handlers = {int(number): _native.SignalHandler(handler) for number, handler in handlers.items()}
         try:
             self._previous = set_handlers(self._handlers)
         except ValueError:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from kirsch.monitor.scoreboard import Scoreboard
 
-    Report = dict[str, Any]
+    StatusReport = dict[str, Any]
     # The name of a style below, and a line of text.
     Line = tuple[str, str]
 
@@ -124,7 +124,7 @@ def _seconds(text: str) -> float:
 # Sources of reports
 
 
-def _source(address: str | None, pid_file: str | None) -> Callable[[], Report]:
+def _source(address: str | None, pid_file: str | None) -> Callable[[], StatusReport]:
     """Return a function that returns the next report. Both raise TopError."""
     if pid_file:
         return _of_process(pid_in(pid_file))
@@ -145,7 +145,7 @@ def pid_in(path: str) -> int:
     return int(text)
 
 
-def _of_address(address: str) -> Callable[[], Report]:
+def _of_address(address: str) -> Callable[[], StatusReport]:
     """Read reports over HTTP."""
     import http.client
     import json
@@ -167,7 +167,7 @@ def _of_address(address: str) -> Callable[[], Report]:
             raise TopError(f"{address} is neither http://HOST:PORT nor unix:PATH")
         path = path.removesuffix("/status.json").removesuffix("/metrics")
 
-    def ask() -> Report:
+    def ask() -> StatusReport:
         connection = http.client.HTTPConnection(host, port, timeout=_ANSWER_SECONDS)
         try:
             if unix:
@@ -193,14 +193,14 @@ def _of_address(address: str) -> Callable[[], Report]:
     return ask
 
 
-def _of_process(pid: int) -> Callable[[], Report]:
+def _of_process(pid: int) -> Callable[[], StatusReport]:
     """Read reports from the scoreboard of a supervisor on this machine."""
     from kirsch.monitor.status_page import SAMPLE_SECONDS, Status
 
     board = board_of(pid)
     status = Status(board)
 
-    def look() -> Report:
+    def look() -> StatusReport:
         time.sleep(0 if status.has_history else SAMPLE_SECONDS)  # a rate needs two samples
         if not os.path.exists(f"/proc/{pid}"):
             raise TopError(f"process {pid} has exited")
@@ -278,7 +278,7 @@ def only_supervisor() -> int:
 # Rendering
 
 
-def render(report: Report, width: int, *, unicode: bool = True, stack_max: int = 4) -> list[Line]:
+def render(report: StatusReport, width: int, *, unicode: bool = True, stack_max: int = 4) -> list[Line]:
     """Render a report as lines of at most ``width`` characters, the most important first; of stacks the inner end."""
     lines = [*_head(report, width, unicode), ("", ""), *_workers(report, width)]
     lines += [*_running(report, stack_max), *_slow(report, stack_max)]
@@ -289,7 +289,7 @@ def render(report: Report, width: int, *, unicode: bool = True, stack_max: int =
 _BETWEEN = re.compile(r"(?<=\((?:WSGI|ASGI)\)), ")
 
 
-def _head(report: Report, width: int, unicode: bool) -> Iterator[Line]:
+def _head(report: StatusReport, width: int, unicode: bool) -> Iterator[Line]:
     recent, gauges = report["recent"], report["gauges"]
     applications = _BETWEEN.split(report["application"])
     name = f"{len(applications)} applications" if len(applications) > 1 else applications[0] or "kirsch"
@@ -335,7 +335,7 @@ def _head(report: Report, width: int, unicode: bool) -> Iterator[Line]:
         yield "faint", f"last       {span(max(report['time'] - last['at'], 0.0))} ago: {last['text']}"
 
 
-_COLUMNS: tuple[tuple[str, int, Callable[[Report], str]], ...] = (
+_COLUMNS: tuple[tuple[str, int, Callable[[StatusReport], str]], ...] = (
     ("PID", 7, lambda worker: str(worker["pid"] or "-")),
     ("STATE", -9, lambda worker: worker["condition"]),
     ("AGE", 9, lambda worker: span(worker["age"])),
@@ -349,7 +349,7 @@ _COLUMNS: tuple[tuple[str, int, Callable[[Report], str]], ...] = (
 )
 
 
-def _workers(report: Report, width: int) -> Iterator[Line]:
+def _workers(report: StatusReport, width: int) -> Iterator[Line]:
     columns = _COLUMNS if width >= _WIDTH_WITH_REASON else _COLUMNS[:-1]
 
     def row(texts: Iterable[str]) -> str:
@@ -364,7 +364,7 @@ def _workers(report: Report, width: int) -> Iterator[Line]:
         yield "faint", "no worker runs; the next connection starts one"
 
 
-def _running(report: Report, stack_max: int) -> Iterator[Line]:
+def _running(report: StatusReport, stack_max: int) -> Iterator[Line]:
     if report["running"]:
         yield "", ""
         yield "head", "RUNNING NOW"
@@ -375,11 +375,11 @@ def _running(report: Report, stack_max: int) -> Iterator[Line]:
             yield "faint", f"  {line}"
 
 
-def _title(request: Report) -> str:
+def _title(request: StatusReport) -> str:
     return f"{request['method']} {request['path']} (id {request['id']}, pid {request['pid']}, {request['thread']})"
 
 
-def _slow(report: Report, stack_max: int) -> Iterator[Line]:
+def _slow(report: StatusReport, stack_max: int) -> Iterator[Line]:
     if report["slow"]:
         yield "", ""
         yield "head", "SLOW REQUESTS"
@@ -456,7 +456,7 @@ def _clean(text: str) -> str:
 # Display
 
 
-def _print(report: Report) -> None:
+def _print(report: StatusReport) -> None:
     width = _size()[0] if _is_terminal(sys.stdout) else _PLAIN_WIDTH
     text = "\n".join(
         text.rstrip() for _, text in render(report, width, unicode=_speaks_unicode(), stack_max=_STACKS_WHOLE)
@@ -484,10 +484,10 @@ def _speaks_unicode() -> bool:
 class _Screen:
     """The terminal, during :meth:`run`; its state is restored in every case."""
 
-    def __init__(self, look: Callable[[], Report], interval: float) -> None:
+    def __init__(self, look: Callable[[], StatusReport], interval: float) -> None:
         self._look = look
         self._interval = interval
-        self._report: Report = {}
+        self._report: StatusReport = {}
         self._trouble = ""
 
     def run(self) -> None:

@@ -23,7 +23,7 @@ class NativeConfig:
     """
 
     threads: int = 1
-    """The number of calls of the application that ``_native.Server.run`` runs at a time. More than 1 need ``spawn``."""
+    """The number of calls of the application that ``NativeServer.run`` runs at a time. More than 1 need ``spawn``."""
 
     interface: str = "wsgi"
     """``wsgi`` or ``asgi``: how the application is called."""
@@ -38,7 +38,7 @@ class NativeConfig:
     a thread ``work`` on it."""
 
     spawn: Callable[[int], None] | None = None
-    """Called with an index: starts a thread that calls ``_native.Server.work(index)``. If it raises, there are fewer
+    """Called with an index: starts a thread that calls ``NativeServer.work(index)``. If it raises, there are fewer
     threads."""
 
     waiter: Callable[[], object] | None = None
@@ -67,7 +67,7 @@ class NativeConfig:
     """Called with each access line and its atoms, instead of writing ``access_logfile``."""
 
     timeout_exception: type[BaseException] | None = None
-    """The exception that ``_native.Server.interrupt`` raises in a call that has missed its deadline."""
+    """The exception that ``NativeServer.interrupt`` raises in a call that has missed its deadline."""
 
     scoreboard: Any = None
     """A writable buffer of ``SCOREBOARD_SIZE`` bytes or more, at an address that is a multiple of 8, such as an mmap
@@ -111,7 +111,7 @@ class NativeConfig:
     """For each listener whether each connection has to begin with a header of the PROXY protocol."""
 
     time_stages: int = 0
-    """The engine measures the stages of each request (``_native.Server.times``) and keeps so many until they are
+    """The engine measures the stages of each request (``NativeServer.times``) and keeps so many until they are
     fetched. It reads a clock some twelve times for a request then, and never otherwise."""
 
     def __init__(self, given: Mapping[str, Any] | None = None) -> None:

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Protocol
 
-    from kirsch._native import Call
-    from kirsch._native import Server as NativeServer
+    from kirsch._native import Call, NativeServer
     from kirsch.config.native import NativeConfig
     from kirsch.process.stacks import Stack
 

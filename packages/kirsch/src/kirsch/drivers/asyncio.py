@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any
 
-    from kirsch._native import Call
-    from kirsch._native import Server as NativeServer
+    from kirsch._native import Call, NativeServer
     from kirsch.config.native import NativeConfig
     from kirsch.drivers.lifespan import Lifespan, Lifespans
     from kirsch.drivers.wsgi_threads import WsgiThreads

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from kirsch.reports import Report
 
-    Message = dict[str, Any]
+    AsgiMessage = dict[str, Any]
 
 
 # The time that the shutdown of applications may take that started before one that failed to, and the time of each
@@ -134,7 +134,7 @@ class Lifespan:
     async def _run(self, scope: dict[str, Any]) -> None:
         await self._app(scope, self._receive, self._send)
 
-    async def _receive(self) -> Message:
+    async def _receive(self) -> AsgiMessage:
         if self._received == 0:
             self._received = 1
             return {"type": "lifespan.startup"}
@@ -146,7 +146,7 @@ class Lifespan:
         await asyncio.get_running_loop().create_future()  # nothing more comes
         raise AssertionError
 
-    async def _send(self, message: Message) -> None:
+    async def _send(self, message: AsgiMessage) -> None:
         if not isinstance(message, dict):
             raise TypeError(
                 "a message must be a dict such as {'type': 'lifespan.startup.complete'}, "

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from kirsch._native import Call, Exchange
-    from kirsch._native import Server as NativeServer
+    from kirsch._native import Call, Exchange, NativeServer
 
 # Threads that are in no call exit at once; those in calls that were cut have a moment to notice it.
 _JOIN_SECONDS = 1.0

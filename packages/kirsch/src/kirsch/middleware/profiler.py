@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kirsch.profile.stats import Stats
-    from kirsch.profile.wsgi import Application, Run
+    from kirsch.profile.wsgi import Run, WsgiApplication
 
 KEEP = 100
 """The number of files of requests that are kept; the oldest are removed."""
@@ -44,7 +44,7 @@ exit."""
 
 
 def make_app(
-    app: Application,
+    app: WsgiApplication,
     path: str | os.PathLike[str],
     aggregate: bool = False,
     *,
@@ -63,7 +63,7 @@ def make_app(
 class Profiler:
     """The WSGI application that :func:`make_app` returns."""
 
-    def __init__(self, app: Application, path: str, *, aggregate: bool, keep: int, viewer: str) -> None:
+    def __init__(self, app: WsgiApplication, path: str, *, aggregate: bool, keep: int, viewer: str) -> None:
         if keep < 1:
             raise ValueError(f"keep: {keep} is too small; the minimum is 1")
         if viewer and (not viewer.startswith("/") or viewer.endswith("/")):

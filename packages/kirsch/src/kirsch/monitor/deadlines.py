@@ -21,8 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kirsch._native import Call
-    from kirsch._native import Server as NativeServer
+    from kirsch._native import Call, NativeServer
     from kirsch.drivers import Driver
     from kirsch.reports import Report
 

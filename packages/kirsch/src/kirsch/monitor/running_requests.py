@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
     from typing import TypedDict as TypedDict
 
-    from kirsch._native import Call
-    from kirsch._native import Server as NativeServer
+    from kirsch._native import Call, NativeServer
     from kirsch.drivers import Driver
 else:
 

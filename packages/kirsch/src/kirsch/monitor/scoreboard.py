@@ -288,7 +288,7 @@ class Scoreboard:
         return Slot(self, index)
 
     def native(self, index: int) -> memoryview:
-        """Return the part that the engine writes: ``_native.Server(scoreboard=...)``."""
+        """Return the part that the engine writes: ``NativeServer(scoreboard=...)``."""
         return self.slot(index).native
 
     def group_records(self, count: int) -> tuple[memoryview, int]:

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from kirsch._native import Call
-    from kirsch._native import Server as NativeServer
+    from kirsch._native import Call, NativeServer
     from kirsch.drivers import Driver
     from kirsch.monitor.running_requests import RunningRequest
     from kirsch.monitor.scoreboard import Slot

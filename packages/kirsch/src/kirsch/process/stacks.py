@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
     from typing import Any, TypeVar
 
-    Function = TypeVar("Function", bound=Callable[..., object])
+    Entry = TypeVar("Entry", bound=Callable[..., object])
 
     # (frame, line number), the outermost first.
     Stack = list[tuple[FrameType | "FrameCopy", int]]
@@ -23,7 +23,7 @@ FRAMES_MAX = 100
 _entries: set[CodeType] = set()
 
 
-def entry(function: Function) -> Function:
+def entry(function: Entry) -> Entry:
     """Decorate a function through which every call of the application goes: stacks begin behind its frame."""
     _entries.add(function.__code__)
     return function

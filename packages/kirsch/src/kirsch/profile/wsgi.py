@@ -12,7 +12,7 @@ from kirsch.profile.tracer import BusyError, Tracer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    Application = Callable[..., Iterable[bytes]]
+    WsgiApplication = Callable[..., Iterable[bytes]]
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Run:
 
 
 def traced(
-    app: Application,
+    app: WsgiApplication,
     environ: dict[str, Any],
     start_response: Any,
     done: Callable[[Run], None],

@@ -42,7 +42,7 @@ _CLEAR_SECONDS = 0.01
 keep the GIL for 5 ms while others wait."""
 
 
-class Record:
+class RecordedRoute:
     """A route in the table of a worker. ``key`` identifies it, ``family`` its family (0: none). ``running`` calls have
     not ended, ``ended`` ones have. Since ``since`` calls of it have run without a break."""
 
@@ -66,7 +66,7 @@ class Crash:
 
     __slots__ = ("alone", "at", "blamed", "blamed_family", "how", "innocent", "paths", "records", "unrecorded")
 
-    def __init__(self, at: float, how: str, records: Iterable[Record] | None, unrecorded: int = 0) -> None:
+    def __init__(self, at: float, how: str, records: Iterable[RecordedRoute] | None, unrecorded: int = 0) -> None:
         self.at = at
         self.how = how
         self.records = None if records is None else list(records)

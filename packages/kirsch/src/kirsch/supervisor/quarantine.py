@@ -15,7 +15,7 @@ import time
 
 from kirsch import _native
 from kirsch.reports import ERROR, INFO
-from kirsch.supervisor.crash_evidence import WINDOW_SECONDS, Crash, Evidence, Record
+from kirsch.supervisor.crash_evidence import WINDOW_SECONDS, Crash, Evidence, RecordedRoute
 from kirsch.supervisor.system import how_ended
 from kirsch.supervisor.worker_plan import NEVER
 
@@ -151,11 +151,11 @@ class Quarantine:
             self._service.report(INFO, f"{route.name} is no longer in quarantine: {why}")
 
 
-def _records(slot: Slot) -> tuple[int, int, list[Record]]:
+def _records(slot: Slot) -> tuple[int, int, list[RecordedRoute]]:
     """The number of a worker's recording, how many running calls are not in it, and the routes in it."""
     recording, unrecorded, routes = _native.recorded_routes(slot.route_table)
     records = [
-        Record(key, family, is_family, running, ended, since / 1e9, name)
+        RecordedRoute(key, family, is_family, running, ended, since / 1e9, name)
         for key, family, is_family, running, ended, since, name in routes
     ]
     return recording, unrecorded, records
