@@ -19,6 +19,7 @@ def test_importing_the_package_loads_only_what_most_applications_use() -> None:
     late = {
         "sessions",
         "protect",
+        "cors",
         "files",
         "sse",
         "multipart",

@@ -332,3 +332,17 @@ def test_unknown_fields_are_refused_with_every_dispatcher() -> None:
         client = Client(web.App(root, {"params.unknown": "refuse"}, dispatch=dispatch))
         assert client.get("/?a=1").status == 200
         assert client.get("/?b=1").status == 400, dispatch
+
+
+@pytest.mark.parametrize(
+    ("tool", "words"),
+    [
+        (web.security_headers(hsts="long"), "App(tools=...): tools.security_headers.hsts: 'long' is not of type int"),
+        (web.security_headers(cps="x"), "the tool security_headers has no option cps; did you mean csp?"),
+        (web.Tool("before_handler", lambda request, *, least=1: None, "limits", most=2), "has no option most"),
+    ],
+)
+def test_options_that_a_tool_was_made_with_are_checked_like_those_of_the_configuration(tool: Any, words: str) -> None:
+    with pytest.raises(web.ConfigError) as raised:
+        web.App(Pages(), tools=[tool])
+    assert words in str(raised.value)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from kirsch_web.asgi import ASGI
     from kirsch_web.conditions import Validators, check_conditions
+    from kirsch_web.cors import cors
     from kirsch_web.dispatch import Objects, Resources, Routes, page
     from kirsch_web.files import StaticFiles, file
     from kirsch_web.forms import Upload
@@ -69,6 +70,7 @@ _LATER = {
     "WebSocket": "websocket",
     "basic_auth": "protect",
     "check_conditions": "conditions",
+    "cors": "cors",
     "csrf": "protect",
     "csrf_token": "protect",
     "events": "sse",
@@ -112,6 +114,7 @@ __all__ = [
     "basic_auth",
     "check_conditions",
     "config",
+    "cors",
     "created",
     "csrf",
     "csrf_token",

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 MODULES: dict[str, str] = {
     "basic_auth": "protect:BasicAuthTool",
+    "cors": "cors:CorsTool",
     "csrf": "protect:CsrfTool",
     "etags": "conditions:EtagsTool",
     "expires": "protect:expires",

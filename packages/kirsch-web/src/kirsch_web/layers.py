@@ -44,6 +44,8 @@ class Layers:
 
             found = list(configuration.mistakes(layer, self._app.tools, self._app.namespaces))
             for name, tool in self._switched_on(layer) if not found else ():
+                given = {f"tools.{name}.{option}": value for option, value in tool.defaults.items()}
+                found += configuration.mistakes(configuration.Layer(given, layer.origin), self._app.tools)
                 options = {**tool.defaults, **_options(layer.values, name)}
                 found += [f"{layer.origin}: tools.{name}: {mistake}" for mistake in tool.check(options)]
             self._mistakes += found
