@@ -62,6 +62,9 @@ def child(on: str, module: str) -> int:
 
         # The suite, the tutorials and the icon that tests read are the distribution's.
         cherrypy.__path__.append(str(folder.parent))
+        import cherrypy_gctools
+
+        sys.modules["cherrypy.lib.gctools"] = cherrypy.lib.gctools = cherrypy_gctools
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
