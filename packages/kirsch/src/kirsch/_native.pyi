@@ -96,14 +96,14 @@ class LogWriter:
     """Writes to the file ``path``, or to descriptor 2 where that is empty, in a thread that needs no GIL.
 
     ``json`` is the form in which it tells of lines that it has dropped. A path that is a FIFO needs no reader. Raises
-    OSError where the file cannot be opened.
+    OSError if the file cannot be opened.
     """
 
     def __new__(cls, path: str = ..., *, json: bool = False) -> LogWriter: ...
     def write(self, lines: bytes, patience: float) -> None:
         """Append whole lines, and wait up to ``patience`` seconds until they are written; not at all while the file
         does not accept any. A mebibyte may wait; what finds no room is dropped and counted, and a line tells how many
-        when there is room again. It raises nothing where the file cannot be written."""
+        when there is room again. It raises nothing if the file cannot be written."""
 
     def reopen(self) -> None:
         """Open the path again after a rotation; what was written before goes to the old file. Raises OSError, and
@@ -129,7 +129,7 @@ def forwarded_client(
     """Return the client of a request with these field lines from ``peer`` (an IP address or ``unix``): address, port,
     whether it uses https, host and prefix, each None if it is not named. The arguments are those of the settings.
 
-    Raises ValueError for what cannot be read, and where a server would refuse the request.
+    Raises ValueError for what cannot be read, and if a server would refuse the request.
     """
 
 def is_request_id(given: str) -> bool:
@@ -201,7 +201,7 @@ class NativeServer:
 
         ``lent`` has an object for each ASGI application, in their order, with attributes: ``event_loop``,
         ``task_class`` and ``context``, of which each request's task is
-        made; ``make_task(coroutine, context, name)``, or None where a task can begin at once; ``state``, which each
+        made; ``make_task(coroutine, context, name)``, or None if a task can begin at once; ``state``, which each
         scope copies, or None; ``beside``, a descriptor that ends the waits of :meth:`select`, or None; ``note_step()``
         or None, called when a step of the loop may have changed what the engine has to do next; and ``disconnected``,
         the class of what ``send`` raises when the client has left.
@@ -216,11 +216,11 @@ class NativeServer:
         stopped."""
 
     def times(self) -> tuple[list[tuple[list[int], int, int]], int]:
-        """The times of requests that were answered since the last call, and how many there was no room for.
+        """Return the times of requests that were answered since the last call, and how many there was no room for.
 
         Of each: nanoseconds in each of ``STAGES``, which add up to all from the first byte received to the last one
         sent; the processor time in ``app``; and how often the clock was read. A request that was refused, or cut, or
-        whose peer has left, has none. Empty where times are not taken. From any thread.
+        whose peer has left, has none. Empty if times are not taken. From any thread.
         """
 
     def timeout(self) -> float | None:
@@ -239,7 +239,7 @@ class NativeServer:
         """
 
     def calls(self) -> list[Call]:
-        """All calls of the application that are not over, as they are now. From any thread."""
+        """Return all calls of the application that are not over, as they are now. From any thread."""
 
     def write_off(self, call: int) -> None:
         """Do not wait for the call of this number when the server stops. It has missed its deadline."""
@@ -282,15 +282,15 @@ class NativeServer:
         """
 
     def fileno(self) -> int:
-        """The poller's descriptor: readable when :meth:`poll` has something to do."""
+        """Return the poller's descriptor: readable when :meth:`poll` has something to do."""
 
     def wakeup_fd(self) -> int:
-        """A descriptor for :func:`signal.set_wakeup_fd`: a byte written to it ends the engine's wait."""
+        """Return a descriptor for :func:`signal.set_wakeup_fd`: a byte written to it ends the engine's wait."""
 
     def statistics(self) -> dict[str, int]:
         """Counters since the start and gauges of now, as of the poll before: connections, accepted, requests, ...
 
-        ``draining`` and ``stalled`` are 0 or 1; ``threads_most`` is how many calls may run at a time, and 0 where a
+        ``draining`` and ``stalled`` are 0 or 1; ``threads_most`` is how many calls may run at a time, and 0 if a
         loop hosts the engine.
         """
 
@@ -390,7 +390,7 @@ class Hijack:
         """
 
     def end(self) -> None:
-        """The descriptor is closed."""
+        """Note that Python has closed the descriptor."""
 
 @final
 class WebSocket:
@@ -417,7 +417,7 @@ class WebSocket:
 
     def __iter__(self) -> Iterator[Any]: ...
     def __next__(self) -> Any:
-        """The next message. The iteration ends when none follows."""
+        """Return the next message. The iteration ends when none follows."""
 
     def send(self, data: str | bytes | bytearray | memoryview, timeout: float | None = None) -> None:
         """Send a message: text for a ``str``, binary for bytes. While the client has more than 64 KiB to read, wait
@@ -439,7 +439,7 @@ class WebSocket:
         """Have ``handler`` take the messages when the call of the application has returned; what the call returns is
         ignored. See ``kirsch.websocket.Handler``.
 
-        Raises TypeError for what is no handler, RuntimeError where there is one, or the call has returned.
+        Raises TypeError for what is no handler, RuntimeError if there is one, or the call has returned.
         """
 
     @property
@@ -475,7 +475,7 @@ def send_to_all(websockets: Sequence[WebSocket], data: Any, /) -> list[list[WebS
     clients have too much to read and have got nothing."""
 
 def check_access_log_format(log_format: str, /) -> None:
-    """Raise ValueError where no access log can be written in ``log_format``.
+    """Raise ValueError if no access log can be written in ``log_format``.
 
     The message is the end of a sentence that begins with the format.
     """
@@ -515,7 +515,7 @@ def publish_quarantine(memory: Any, recording: int | None, routes: Sequence[tupl
     """
 
 def quarantined_routes(memory: Any) -> list[tuple[int, int, int, str]]:
-    """The list that :func:`publish_quarantine` has published."""
+    """Return the list that :func:`publish_quarantine` has published."""
 
 def recorded_routes(memory: Any) -> tuple[int, int, list[tuple[int, int, bool, int, int, int, str]]]:
     """Return the content of a worker's table ``memory`` of ``ROUTE_TABLE_SIZE`` bytes: the number of the recording (0:
@@ -540,7 +540,7 @@ def name_thread(name: str) -> None:
     """Name the calling thread for the operating system (``ps -T``); 15 bytes of the name are kept."""
 
 def follow_frames(frame: FrameType) -> list[tuple[CodeType, dict[str, Any], int]]:
-    """The code, the globals and the line number of a frame and of those that have called it, the outermost last.
+    """Return the code, the globals and the line number of a frame and of those that have called it, the outermost last.
 
     The frame may be another thread's, which goes on meanwhile: all threads are stopped for the moment. Where a
     free-threaded interpreter does not offer that, the list is empty.
@@ -550,7 +550,7 @@ def follow_frames(frame: FrameType) -> list[tuple[CodeType, dict[str, Any], int]
 class Inotify:
     """inotify(7), on Linux: tells what has changed in directories. Never waits; closed at an exec.
 
-    Raises OSError where the system does not allow one more.
+    Raises OSError if the system does not allow one more.
     """
 
     def __new__(cls) -> Inotify: ...
@@ -564,7 +564,7 @@ class Inotify:
         """
 
     def remove(self, watch: int) -> None:
-        """Watch it no more. Nothing where it has gone. Raises OSError."""
+        """Watch it no more. Nothing if it has gone. Raises OSError."""
 
     def read(self) -> list[tuple[int, int, str]]:
         """Return the events: the watch (-1: events were lost), the bits of inotify(7), the name of the entry (empty:

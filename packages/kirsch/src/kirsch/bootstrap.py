@@ -230,7 +230,7 @@ def serve(signals: Signals, ready: Callable[[], None]) -> int:
 
 
 def reason(error: OSError) -> str:
-    """The text of an OSError, in one line for people."""
+    """Return the text of an OSError, in one line for people."""
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return f"{os.strerror(error.errno)}: raise the limit, which `ulimit -n` shows (LimitNOFILE= in a systemd unit)"
     if not error.strerror:
@@ -242,7 +242,7 @@ def reason(error: OSError) -> str:
 
 
 def _options(chosen: Settings, report: reports.Report) -> Options:
-    """The settings that are also options of ``Server``, with the command line's error log and access logger."""
+    """Return the settings that are also options of ``Server``, with the command line's error log and access logger."""
     values = {each.name: getattr(chosen, each.name) for each in SETTINGS if each.in_programs}
     values["report"] = report
     if chosen.mounts:

@@ -52,7 +52,7 @@ class WorkerInfo:
 
 
 class Hooks:
-    """The loaded hooks of the settings. Raises StartupError where one does not exist or cannot be called."""
+    """The loaded hooks of the settings. Raises StartupError if one does not exist or cannot be called."""
 
     def __init__(self, chosen: Settings) -> None:
         self._chosen = chosen

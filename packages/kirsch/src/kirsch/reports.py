@@ -41,7 +41,7 @@ OWN_DIRECTORIES = frozenset({_PACKAGE, *(os.path.join(_PACKAGE, name) for name i
 def application_traceback(error: BaseException) -> TracebackType | None:
     """Return the traceback of ``error`` from the application's first frame on.
 
-    None where no frame belongs to the application: the error was raised while calling or finding it, not inside it.
+    None if no frame belongs to the application: the error was raised while calling or finding it, not inside it.
     """
     trace = error.__traceback__
     while trace is not None and _is_ours(trace.tb_frame.f_code.co_filename):

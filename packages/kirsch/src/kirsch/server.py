@@ -79,7 +79,7 @@ class Server:
     ones side by side; ``app`` gets what is not for them, and may be left out then.
 
     ``bind`` is one address or several, each ``host:port``, ``:port``, ``[ipv6]:port`` or ``unix:path``; port 0 takes a
-    free one. Without it, the server takes the sockets that systemd has passed, or speaks FastCGI on descriptor 0 where
+    free one. Without it, the server takes the sockets that systemd has passed, or speaks FastCGI on descriptor 0 if
     a web server has started the process to do so, or else serves 127.0.0.1:8000. A server serves once. Raises
     TypeError for an unknown or mistyped option, ValueError for a bad value, and ImportError where the driver needs a
     package that is not installed.
@@ -353,7 +353,7 @@ class Server:
         return running(native, self._driver, most)
 
     def dump(self) -> str:
-        """The same as a text for people: a page of requests with their ages and stacks. From any thread."""
+        """Return the same as a text for people: a page of requests with their ages and stacks. From any thread."""
         native = self._native
         if native is None:
             return "the server does not run\n"
@@ -419,7 +419,7 @@ class Server:
             self._driver.shut_down()
 
     def _prepare(self) -> _Run | None:
-        """Make the native server; None where the end has come first."""
+        """Make the native server; None if the end has come first."""
         if self.is_stopping:
             return None
         for complaint in self._driver.warnings():
@@ -491,7 +491,7 @@ class Server:
         monitor.start()
 
     def _give_up(self) -> None:
-        """A call is stuck: find a successor, or else stop. In a thread of the watch."""
+        """Find a successor because a call is stuck, or else stop. In a thread of the watch."""
         self._stuck = True
         if self.request_replacement is not None:
             self.request_replacement()
@@ -554,7 +554,7 @@ class _Wakeup:
 
 
 def _checked(options: Options) -> tuple[dict[str, Any], reports.Report]:
-    """The values of all settings that a program has, of which ``options`` gives some, and what reports go to.
+    """Return the values of all settings that a program has, of which ``options`` gives some, and what reports go to.
 
     Raises TypeError and ValueError, which name the option.
     """

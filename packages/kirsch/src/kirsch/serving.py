@@ -70,7 +70,7 @@ def serve_until_signal(
 
 
 def serve_with(signals: Signals, ready: Callable[[], None] | None) -> int:
-    """The same, with handlers that the caller has made, and may use to :meth:`Signals.end` it all."""
+    """Serve as :func:`serve_until_signal`, with handlers of the caller, who may also :meth:`Signals.end` it."""
     server = signals.server
     server.owns_process = signals.owns_process
     with signals:

@@ -48,14 +48,14 @@ async def wait_for_stop() -> None:
 
 
 def add(server: Stoppable) -> None:
-    """``server`` runs from now on."""
+    """Add a server that runs from now on."""
     global _have_ended
     _have_ended = False
     _servers.append(server)
 
 
 def discard(server: Stoppable) -> None:
-    """``server`` has ended. May be called again."""
+    """Remove a server that has ended. May be called again."""
     global _have_ended
     if server in _servers:
         _servers.remove(server)

@@ -17,7 +17,7 @@ _PARTS = re.compile(r"[^-_. ]+")
 
 
 def nearest(word: str, known: Iterable[str], prefix: str = "") -> str | None:
-    """Return the one of ``known`` that ``word`` is a misspelling of; None where none is, or several are.
+    """Return the one of ``known`` that ``word`` is a misspelling of; None if none is, or several are.
 
     ``prefix`` is the common beginning of all, such as ``--``, which is not compared.
     """
@@ -36,7 +36,7 @@ def nearest(word: str, known: Iterable[str], prefix: str = "") -> str | None:
 
 
 def did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:
-    """Return ``; did you mean ...?``, or nothing where no known word is near."""
+    """Return ``; did you mean ...?``, or nothing if no known word is near."""
     near = nearest(word, known, prefix)
     return f"; did you mean {near}?" if near else ""
 
@@ -46,7 +46,7 @@ def _parts(word: str, prefix: str) -> list[str]:
 
 
 def _edits(typed: list[str], known: list[str]) -> int | None:
-    """Return the number of typing errors between the two; None where the difference is more than typing errors."""
+    """Return the number of typing errors between the two; None if the difference is more than typing errors."""
     if not typed or not known:
         return None
     if "".join(typed) == "".join(known) or sorted(typed) == sorted(known):
@@ -76,7 +76,7 @@ def _allowed(mine: str, other: str) -> int:
 
 
 def _distance(a: str, b: str) -> int:
-    """The number of omitted, inserted, replaced or transposed letters (optimal string alignment)."""
+    """Return the number of omitted, inserted, replaced or transposed letters (optimal string alignment)."""
     before: list[int] = []
     last = list(range(len(b) + 1))
     for i, x in enumerate(a, 1):

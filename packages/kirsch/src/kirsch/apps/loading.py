@@ -35,7 +35,7 @@ class LoadError(Exception):
 class Target:
     """The name of an application: ``module:app``, ``module:factory("prod")``, ``module`` or ``path/to/app.py:app``.
 
-    Raises LoadError where the text is no such name. Nothing is imported.
+    Raises LoadError if the text is no such name. Nothing is imported.
     """
 
     __slots__ = ("arguments", "attribute", "file", "is_call", "keywords", "module", "text")

@@ -45,7 +45,7 @@ def interface_of(found: Any) -> str:
 
 def contradiction(found: Any, interface: str) -> str:
     """Return why ``found`` certainly is no application of ``interface``, and how to mend that; the text follows the
-    name in a message. Empty where it may be one."""
+    name in a message. Empty if it may be one."""
     if interface == "wsgi":
         why = "takes three arguments, as an ASGI application does" if interface_of(found) == "asgi" else ""
         return why and f"{why}, and --interface wsgi would call it with two; omit that, or write asgi"
@@ -119,7 +119,7 @@ class _Function:
 
 
 def find_problem(found: Any) -> CallProblem | None:
-    """Return what prevents calling ``found`` with environ and start_response; None where nothing does, or it is
+    """Return what prevents calling ``found`` with environ and start_response; None if nothing does, or it is
     unknown.
 
     A coroutine function can be called so, but what it returns cannot be sent.
@@ -156,7 +156,7 @@ def is_coroutine_function(found: Any) -> bool:
 
 
 def _function(found: Any) -> _Function | None:
-    """Return the function that runs when ``found`` is called; None where that is not certainly a Python function."""
+    """Return the function that runs when ``found`` is called; None if that is not certainly a Python function."""
     bound = 0
     keywords: frozenset[str] = frozenset()
     while _is_partial(found):

@@ -76,7 +76,7 @@ class CommandError(Exception):
 
 
 def find(word: str) -> Command | None:
-    """The command of that name. None: there is none, so the word names an application. Raises CommandError."""
+    """Return the command of that name. None: there is none, so the word names an application. Raises CommandError."""
     if word in COMMANDS:
         return COMMANDS[word]
     if word not in EXTRAS and (not _could_be_a_command(word) or _is_module(word)):
@@ -90,7 +90,7 @@ def find(word: str) -> Command | None:
 
 
 def installed() -> dict[str, Command]:
-    """All commands that can be run. One that cannot be loaded is listed, and says so when it runs."""
+    """Return all commands that can be run. One that cannot be loaded is listed, and says so when it runs."""
     found = dict(COMMANDS)
     help_command = found.pop("help")
     for entry_point in _entry_points():
@@ -102,12 +102,12 @@ def installed() -> dict[str, Command]:
 
 
 def names() -> set[str]:
-    """The names of all commands that are installed or that an extra would install."""
+    """Return the names of all commands that are installed or that an extra would install."""
     return {*COMMANDS, *EXTRAS, *(entry_point.name for entry_point in _entry_points())}
 
 
 def not_installed(present: dict[str, Command]) -> str:
-    """A sentence about the commands that an extra would add to ``present``; empty where none is missing."""
+    """Return a sentence about the commands that an extra would add to ``present``; empty if none is missing."""
     missing = [name for name in EXTRAS if name not in present]
     if not missing:
         return ""

@@ -86,7 +86,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def part_of(chosen: Settings) -> str:
-    """The part of the check that ``--print-config`` or ``--check-config`` asks for; empty where neither is given."""
+    """The part of the check that ``--print-config`` or ``--check-config`` asks for; empty if neither is given."""
     return SETTINGS if chosen.print_config else APPLICATION if chosen.check_config else ""
 
 
@@ -302,7 +302,7 @@ def _mistakes(chosen: Settings) -> Iterator[tuple[str, str]]:
 
 
 def _unread_file(chosen: Settings) -> Iterator[str]:
-    """A settings file that lies where one is looked for, behind the one that was found."""
+    """Yield a settings file that lies where one is looked for, behind the one that was found."""
     from kirsch.config.toml import PROJECT_FILE, read_file
 
     if chosen.file == os.path.abspath(os.path.join(chosen.directory, sources.FILE)):
@@ -345,7 +345,7 @@ def _mistakes_of_application(chosen: Settings) -> Iterator[tuple[str, str]]:
 
 
 def _own_memory() -> int:
-    """Bytes that no other process shares with this one (USS); 0 where the system does not tell."""
+    """Return bytes that no other process shares with this one (USS); 0 if the system does not tell."""
     try:
         with open("/proc/self/smaps_rollup", encoding="ascii", errors="replace") as lines:
             return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith(("Private_Clean", "Private_D")))

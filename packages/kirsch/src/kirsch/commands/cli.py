@@ -56,7 +56,7 @@ def _say_lines(lines: Sequence[str]) -> None:
 
 
 def _mistakes(error: UsageError, argv: Sequence[str]) -> list[str]:
-    """The lines of ``error``, and further mistakes that can be found without running the application."""
+    """Return the lines of ``error``, and further mistakes that can be found without running the application."""
     lines = str(error).splitlines()
     if error.settings is None:
         return lines

@@ -53,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def flags_of(command: Command) -> list[str]:
-    """The flags of a subcommand, as its help lists them; none of one that cannot be loaded."""
+    """Return the flags of a subcommand, as its help lists them; none of one that cannot be loaded."""
     shown = io.StringIO()
     with contextlib.redirect_stdout(shown), contextlib.suppress(commands.CommandError):
         command.main(["--help"])
@@ -62,7 +62,7 @@ def flags_of(command: Command) -> list[str]:
 
 
 def _summary(prose: str) -> str:
-    """The first sentence, as it fits beside a flag."""
+    """Return the first sentence, as it fits beside a flag."""
     sentence = re.split(r"(?<=[^.]{3})[.:;] ", prose, maxsplit=1)[0].rstrip(".")
     return sentence if len(sentence) <= 90 else sentence[:87].rstrip(" ,") + "..."
 
@@ -73,7 +73,7 @@ def _all_flags() -> list[str]:
 
 
 def _with_flags(present: dict[str, Command]) -> list[tuple[str, Command]]:
-    """The commands that have flags of their own."""
+    """Return the commands that have flags of their own."""
     return [(name, command) for name, command in present.items() if name not in ("help", "completion")]
 
 

@@ -104,7 +104,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def page(present: dict[str, Command]) -> str:
-    """The page as troff, in the macros of man(7), with the commands ``present``."""
+    """Return the page as troff, in the macros of man(7), with the commands ``present``."""
     lines = [_HEAD, ".SH COMMANDS"]
     for name, command in present.items():
         lines += [".TP", f".B kirsch {name}", _text(command.summary)]
@@ -135,7 +135,7 @@ def page(present: dict[str, Command]) -> str:
 
 
 def _text(prose: str) -> str:
-    """A paragraph: sentences on lines of their own, none of which is taken for a macro."""
+    """Return a paragraph: sentences on lines of their own, none of which is taken for a macro."""
     lines = _escaped(prose).replace(". ", ".\n").split("\n")
     return "\n".join(rf"\&{line}" if line.startswith((".", "'")) else line for line in lines)
 

@@ -233,7 +233,7 @@ def board_of(pid: int) -> Scoreboard:
 
 
 def _scoreboards(pid: int) -> Iterator[str]:
-    """The paths of a process's descriptors that are scoreboards. Raises OSError."""
+    """Yield the paths of a process's descriptors that are scoreboards. Raises OSError."""
     folder = f"/proc/{pid}/fd"
     for name in os.listdir(folder):
         path = f"{folder}/{name}"

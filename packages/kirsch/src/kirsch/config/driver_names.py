@@ -35,7 +35,7 @@ _INSTEAD = {
 def canonical_name(name: str) -> str:
     """Return the driver that ``name`` means: its own name, or gunicorn's name for the same thing.
 
-    Raises ValueError, with what to use instead, where there is no such driver. The message follows the name.
+    Raises ValueError, with what to use instead, if there is no such driver. The message follows the name.
     """
     canonical = _SAME.get(name.lower(), name)
     if canonical not in NAMES:

@@ -46,7 +46,7 @@ class GunicornArguments:
             )
 
     def _unknown(self, arguments: Arguments) -> Iterator[str]:
-        """A mistake for each option that is not ours, except those that Kirsch needs no equivalent of."""
+        """Yield a mistake for each option that is not ours, except those that Kirsch needs no equivalent of."""
         for flag, _ in arguments.unknown:
             text = compat.equivalent("gunicorn", flag)
             if text.startswith("omit it"):
@@ -59,7 +59,7 @@ class GunicornArguments:
 
 
 def _refused(arguments: Arguments) -> Iterator[str]:
-    """A mistake for each word that is understood, and has no place in a variable."""
+    """Yield a mistake for each word that is understood, and has no place in a variable."""
     if arguments.request:
         yield f"--{arguments.request} belongs on the command line"
     for name, (value, flag) in arguments.given.items():

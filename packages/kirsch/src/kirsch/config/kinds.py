@@ -31,7 +31,7 @@ class Kind(Generic[T]):
     """One kind of value.
 
     ``parse`` reads a text and raises ValueError, whose message goes behind the text. ``metavar`` stands for the value
-    in help; it is empty where the flag stands alone. ``unit`` is what a bare number counts. ``annotation`` is the
+    in help; it is empty if the flag stands alone. ``unit`` is what a bare number counts. ``annotation`` is the
     static type in a program, which may pass one of ``types``, or a text where the annotation has ``str``. ``toml`` are
     the types in a settings file, and ``wanted`` names them. ``separator`` stands between several values in one text;
     without one a repeated flag replaces the value before. ``table`` is the kind of what stands behind each name, where

@@ -69,7 +69,7 @@ def _apply_file(path: str) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    """The exception and its cause: ``dictConfig`` names the handler, and the cause is the mistake."""
+    """Return the exception and its cause: ``dictConfig`` names the handler, and the cause is the mistake."""
     text = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, KeyError):
         text = f"there is no {text}"

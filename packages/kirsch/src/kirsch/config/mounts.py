@@ -9,7 +9,7 @@ class Mount:
     """One ``--mount``, or one ``[[mount]]`` of the settings file for one host.
 
     ``path`` is empty or ``/prefix`` without a slash at its end. ``host`` is empty (any), ``example.org`` or
-    ``*.example.org``. ``app`` is written as on the command line. ``interface`` is ``wsgi`` or ``asgi``, or empty where
+    ``*.example.org``. ``app`` is written as on the command line. ``interface`` is ``wsgi`` or ``asgi``, or empty if
     ``--interface`` decides.
     """
 

@@ -125,5 +125,5 @@ class NativeConfig:
             own.update(given)
 
     def but(self, **given: Any) -> NativeConfig:
-        """A copy with other values."""
+        """Return a copy with other values."""
         return NativeConfig({**vars(self), **given})

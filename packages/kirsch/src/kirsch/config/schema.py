@@ -779,5 +779,5 @@ BY_NAME: dict[str, Setting] = {each.name: each for each in SETTINGS}
 
 
 def default(name: str) -> Any:
-    """The value of a setting that is not given."""
+    """Return the value of a setting that is not given."""
     return BY_NAME[name].default_value

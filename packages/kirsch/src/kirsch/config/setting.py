@@ -128,7 +128,7 @@ class Setting:
 
     @property
     def bounds(self) -> str:
-        """The numbers that it may be, in words; empty where any will do."""
+        """The numbers that it may be, in words; empty if any will do."""
         if self.most is not None:
             return f"{self.least} to {self.most}"
         return f"at least {self.least}" if self.least else ""
@@ -145,7 +145,7 @@ class Setting:
         return self.kind.parse(self.default)
 
     def value(self, text: str, origin: str) -> Any:
-        """The value of ``text``. Raises UsageError, which names the origin."""
+        """Return the value of ``text``. Raises UsageError, which names the origin."""
         try:
             value = self.kind.parse(text)
             # Settings with a few words for numbers have no bounds.
@@ -159,7 +159,7 @@ class Setting:
         return value
 
     def program_value(self, value: Any) -> Any:
-        """The value of what a program has given. Raises TypeError and ValueError, which name the setting."""
+        """Return the value of what a program has given. Raises TypeError and ValueError, which name the setting."""
         value = self.kind.from_program(self.name, value)
         if isinstance(value, (int, float)):
             if not value >= 0:
@@ -181,5 +181,5 @@ class Setting:
 
 
 def setting(section: str, flags: str, kind: Kind[T], default: str, prose: str, **more: Any) -> T:
-    """A :class:`Setting`, typed as its value, so that the kind alone says what type an attribute has."""
+    """Return a :class:`Setting`, typed as its value, so that the kind alone says what type an attribute has."""
     return Setting(section, flags, kind, default, prose, **more)  # type: ignore[return-value]

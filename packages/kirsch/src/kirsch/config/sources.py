@@ -125,7 +125,7 @@ def _take_out_wrong(given: dict[str, tuple[str, str]], mistakes: list[str]) -> s
 
 
 def require_application(settings: Settings) -> None:
-    """Raise UsageError where there is nothing to serve."""
+    """Raise UsageError if there is nothing to serve."""
     if settings.target is None and not settings.mounts:
         raise UsageError(NO_APPLICATION)
 
@@ -164,7 +164,7 @@ def _is_fixed(name: str, old: Settings, new: Settings) -> bool:
 
 def _current_directory(environ: Mapping[str, str]) -> str:
     """The current directory under the name that the shell has for it, so that a link to a release is followed anew
-    at each reload; empty where it has been removed."""
+    at each reload; empty if it has been removed."""
     try:
         here = os.getcwd()
         named = environ.get("PWD", "")
@@ -214,7 +214,7 @@ def _first_target(targets: list[str], environ: Mapping[str, str], file: File | N
 
 
 def _unknown_variables(environ: Mapping[str, str]) -> Iterator[str]:
-    """A line for each variable that looks like a setting and is none."""
+    """Yield a line for each variable that looks like a setting and is none."""
     known = {each.variable for each in SETTINGS} | {TARGET_VARIABLE}
     for name in environ:
         if name.startswith("KIRSCH_") and name not in known and not _is_anothers(name, environ[name]):
@@ -227,7 +227,7 @@ def _unknown_variables(environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _variables_of_others(environ: Mapping[str, str]) -> Iterator[str]:
-    """A line for each variable that another server would have read."""
+    """Yield a line for each variable that another server would have read."""
     for prefix in ("UVICORN_", "GRANIAN_", "UWSGI_", "FORWARDED_ALLOW_IPS"):
         if any(name.startswith(prefix) for name in environ):
             from kirsch.config import compat
@@ -272,7 +272,7 @@ def _is_changed(settings: Settings, each: Setting) -> bool:
 
 
 def _ambiguity(settings: Settings) -> Iterator[str]:
-    """A line where two applications are for the same requests."""
+    """Yield a line for each pair of applications that are for the same requests."""
     root = [mount for mount in settings.mounts if not mount.path and not mount.host]
     if root and settings.target is not None:
         yield (
@@ -289,7 +289,7 @@ def _several_targets(targets: list[str]) -> str:
 
 
 def _unknown_flags(arguments: Arguments) -> Iterator[str]:
-    """A line for each flag that is none."""
+    """Yield a line for each flag that is none."""
     if not arguments.unknown:
         return
     from kirsch.config import compat

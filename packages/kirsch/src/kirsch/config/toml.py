@@ -381,7 +381,7 @@ class _WrongTypeError(Exception):
 
 
 def _text(each: Setting, value: object) -> str:
-    """The value as a flag would have it. Raises _WrongTypeError."""
+    """Return the value as a flag would have it. Raises _WrongTypeError."""
     kind = each.kind
     if kind.table is not None and isinstance(value, dict):
         pairs = (f"{name}={_scalar(kind.table, content, name)}" for name, content in value.items())

@@ -390,7 +390,7 @@ def path_limits(given: Mapping[str, float] | Iterable[tuple[str, float]]) -> tup
 
 
 def program_path_limits(given: Any) -> tuple[tuple[str, float], ...]:
-    """Return the same from what a program has passed, where a duration may be a text. Raises ValueError, TypeError."""
+    """Return the same from what a program has passed, if a duration may be a text. Raises ValueError, TypeError."""
     pairs = given.items() if hasattr(given, "items") else given
     return path_limits((pair[0], _seconds(*pair)) if _is_pair_with_text(pair) else pair for pair in pairs)
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
             """Start what has to run before the server serves. Raises what makes serving impossible."""
 
         def begin_stop(self, timeout: float) -> None:
-            """The server ends, and leaves so many seconds to calls. From any thread and from signal handlers."""
+            """Begin the end of the server, which leaves so many seconds to calls. From any thread or signal handler."""
 
         def run(self, native: NativeServer) -> None:
             """Serve until the native server has stopped."""
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
             """End what :meth:`start_up` has started, also if the server has not served."""
 
         def leave_in_child(self) -> None:
-            """This process is a child that the application has forked: end it when the application comes back."""
+            """In a child that the application has forked: end it when the application comes back."""
 
         def is_inside(self) -> bool:
             """Return whether the caller runs in the server, where waiting for its end would wait forever."""
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
             """Wake those that :meth:`wait`: the server has ended and released everything."""
 
         def stacks(self, calls: Iterable[Call]) -> dict[int, Stack]:
-            """Return the application's stack of each call by its number; empty where it has none. From any thread."""
+            """Return the application's stack of each call by its number; empty if it has none. From any thread."""
 
         def interrupt(self, calls: Iterable[Call]) -> None:
             """Raise RequestTimeout in each call that has not ended. From a thread that does not belong to the

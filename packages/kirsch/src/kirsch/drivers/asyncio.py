@@ -106,7 +106,7 @@ class AsyncioDriver:
             self._starting = None
 
     def begin_stop(self, timeout: float) -> None:
-        """The server ends, and leaves so many seconds to calls. From any thread and from signal handlers."""
+        """Begin the end of the server, which leaves so many seconds to calls. From any thread or signal handler."""
         due = monotonic() + timeout
         self._stop_due = due if self._stop_due is None else min(due, self._stop_due)
         starting, loop = self._starting, self._loop
@@ -151,7 +151,7 @@ class AsyncioDriver:
         self._native = None
 
     def join(self) -> None:
-        """The server is going to serve in the loop that runs in this thread."""
+        """Note that the server is going to serve in the loop that runs in this thread."""
         self._loop = asyncio.get_running_loop()
         self._thread = self._get_ident()
 
@@ -272,7 +272,7 @@ class AsyncioDriver:
         }
 
     def _stack(self, task: asyncio.Task[Any] | None, running: FrameType | None) -> Stack:
-        """The application's frames of a call."""
+        """Return the application's frames of a call."""
         if task is None:
             return capture(running) if has_gil() else capture_detached(running)
         if not has_gil() and asyncio.current_task(self._loop) is task:
@@ -314,7 +314,7 @@ class AsyncioDriver:
         return patching_warnings("asyncio") if patched_by() else []
 
     def _in_loop(self, function: Callable[[], None]) -> bool:
-        """Have the loop call ``function``; False where it has not done so in time, True where it is closed."""
+        """Have the loop call ``function``; False if it has not done so in time, True if it is closed."""
         loop = self._loop
         if loop is None:
             return True
@@ -341,7 +341,7 @@ class EngineSelector(selectors.BaseSelector):
         self.native: NativeServer | None = None
 
     def fileno(self) -> int:
-        """The descriptor that is readable when one of asyncio's own is ready."""
+        """Return the descriptor that is readable when one of asyncio's own is ready."""
         descriptor: int = self._others.fileno()  # epoll and kqueue have one
         return descriptor
 
@@ -474,7 +474,7 @@ def application(app: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, No
 
 
 def _make_task(loop: asyncio.AbstractEventLoop) -> Callable[..., asyncio.Task[None]] | None:
-    """A function that makes the task of a request; None where one can begin at once."""
+    """Return a function that makes the task of a request; None if one can begin at once."""
     if loop.get_task_factory() not in (None, getattr(asyncio, "eager_task_factory", None)):
         # It is the application's, set by its start-up, and has to see each task.
         if sys.version_info >= (3, 11):
@@ -519,7 +519,7 @@ async def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _waiting_stack(task: asyncio.Task[Any], running: FrameType | None) -> Stack:
-    """The application's frames of a call: the coroutines that await each other, the outermost first."""
+    """Return the application's frames of a call: the coroutines that await each other, the outermost first."""
     links: Stack = []
     awaited: Any = task.get_coro()
     outermost = getattr(awaited, "cr_frame", None)

@@ -31,7 +31,7 @@ def fitting(name: str, interface: str) -> str:
 
 
 def make(name: str, threads: int) -> Driver:
-    """Return the driver ``name`` of a WSGI application. Raises ImportError, with one line on how to fix it, where its
+    """Return the driver ``name`` of a WSGI application. Raises ImportError, with one line on how to fix it, if its
     package is missing."""
     if name == "gevent":
         from kirsch.drivers import gevent

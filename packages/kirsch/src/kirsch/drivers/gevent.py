@@ -109,7 +109,7 @@ class GeventDriver:
         """Do nothing: nothing runs before the server serves."""
 
     def begin_stop(self, timeout: float) -> None:
-        """The native server ends the calls."""
+        """Do nothing: the native server ends the calls."""
 
     def shut_down(self) -> None:
         """Do nothing: nothing was started."""
@@ -249,7 +249,7 @@ class GeventDriver:
         self._starting = None
 
     def _end_requests(self) -> None:
-        """The engine has stopped. The remaining requests have lost their clients; end their greenlets."""
+        """End the greenlets of the remaining requests, whose clients are lost: the engine has stopped."""
         self._has_stopped = True
         for greenlet in [*self._requests, self._spare]:
             if greenlet is not None:

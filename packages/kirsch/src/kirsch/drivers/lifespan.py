@@ -31,7 +31,7 @@ class Lifespan:
 
     ``mode`` is ``auto`` (an application without a lifespan is served), ``on`` (it is an error) or ``off`` (the scope is
     not used). ``context`` is what requests copy: the context of the application when its start-up was complete.
-    ``state`` is what the application has put into ``scope["state"]``; None where it has no lifespan.
+    ``state`` is what the application has put into ``scope["state"]``; None if it has no lifespan.
     """
 
     def __init__(self, app: Callable[..., Awaitable[None]], mode: str, report: Report) -> None:
@@ -79,7 +79,7 @@ class Lifespan:
         self._note_absence(error)
 
     def _note_absence(self, error: BaseException | None) -> None:
-        """The application has ended before its start-up was complete."""
+        """Handle an application that has ended before its start-up was complete."""
         if self._mode == "on":
             if error is None:
                 raise NotStartedError("it returned before it sent lifespan.startup.complete, and --lifespan is on")
@@ -92,7 +92,7 @@ class Lifespan:
             self._report(WARNING, f"{text}; with --lifespan on it would not be served", error)
 
     def _note_end(self, task: asyncio.Task[None]) -> None:
-        """The lifespan has ended; before the shutdown, if the task is still there."""
+        """Handle the end of the lifespan; it came before the shutdown if the task is still there."""
         if task is self._task and not task.cancelled() and (error := task.exception()) is not None:
             self._task = None
             text = "the application raised an exception in its lifespan, after its start-up; it is served on"

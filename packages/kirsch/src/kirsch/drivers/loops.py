@@ -11,7 +11,7 @@ MISSING = "--loop uvloop needs the package uvloop: pip install uvloop, or leave 
 
 
 def check(name: str) -> None:
-    """Raise ImportError, with one line on how to fix it, where the package of a loop is missing."""
+    """Raise ImportError, with one line on how to fix it, if the package of a loop is missing."""
     if name == "uvloop":
         _uvloop()
 

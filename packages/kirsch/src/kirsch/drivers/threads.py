@@ -89,7 +89,7 @@ class ThreadsDriver:
         """Do nothing: nothing runs before the server serves."""
 
     def begin_stop(self, timeout: float) -> None:
-        """The native server ends the calls."""
+        """Do nothing: the native server ends the calls."""
 
     def shut_down(self) -> None:
         """Do nothing: nothing was started."""
@@ -117,7 +117,7 @@ class ThreadsDriver:
             self._native = None  # breaks a reference cycle
 
     def leave_in_child(self) -> None:
-        """The native server ends the child when the call returns. The other threads are not in the child."""
+        """Do nothing: the native server ends the child when the call returns. Other threads are not in the child."""
 
     def is_inside(self) -> bool:
         ident = self._get_ident()
@@ -147,7 +147,7 @@ class ThreadsDriver:
         return patching_warnings("threads")
 
     def _spawn(self, index: int) -> None:
-        """Start the thread ``index``. Raises RuntimeError where the system allows no more.
+        """Start the thread ``index``. Raises RuntimeError if the system allows no more.
 
         Releases the GIL until the thread runs, so the caller must hold no lock.
         """

@@ -67,7 +67,7 @@ class WsgiThreads:
         self._interval = SwitchInterval()
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """The loop that hands over is this one."""
+        """Note that this loop hands over."""
         import threading  # noqa: F401 - up to 3.12 the first thread that imports it is taken for the main one
 
         self._loop = loop

@@ -163,7 +163,7 @@ def _what(about: dict[str, Any]) -> str:
 
 
 def _table(rows: list[list[str]]) -> str:
-    """A table whose cells are HTML; the first row is its head."""
+    """Return a table whose cells are HTML; the first row is its head."""
     head, *body = rows
     lines = ["<tr>" + "".join(f"<th>{cell}</th>" for cell in head) + "</tr>"]
     lines += ["<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in body]

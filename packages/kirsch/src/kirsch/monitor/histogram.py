@@ -29,7 +29,7 @@ class Histogram:
         return found
 
     def at_most(self, share: float) -> float | None:
-        """Return an upper bound of a quantile; None where nothing was measured, or there is no bound.
+        """Return an upper bound of a quantile; None if nothing was measured, or there is no bound.
 
         It is the upper bound of the quantile's bucket, or less where the sum of all times requires it: each other time
         is at least the lower bound of its own bucket, and each time above the quantile is at least the quantile. An

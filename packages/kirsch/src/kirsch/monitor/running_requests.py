@@ -35,7 +35,7 @@ class RunningRequest(TypedDict):
     ``state`` is ``running``, ``queued`` (it has not begun, because another request holds up the event loop or no thread
     is free), ``suspended`` (it holds no thread; its client is slow) or ``waiting`` (in its thread, for its body or its
     client). ``stack`` is the stack of the application alone, one line of text each as in a traceback;
-    empty where it has none now.
+    empty if it has none now.
     """
 
     number: int
@@ -152,12 +152,12 @@ def _text(value: object) -> str:
 
 
 def title(exchange: RunningRequest) -> str:
-    """The name of a request in a log line: ``GET /reports (id 7f3a)``."""
+    """Return the name of a request in a log line: ``GET /reports (id 7f3a)``."""
     return f"{exchange['method']} {exchange['path']} (id {exchange['id']})"
 
 
 def stack_text(words: str, exchange: RunningRequest) -> str:
-    """``words`` and the stack of the request, line by line; empty where no code of the application runs."""
+    """``words`` and the stack of the request, line by line; empty if no code of the application runs."""
     return "\n".join((words, *exchange["stack"])) if exchange["stack"] else ""
 
 

@@ -173,7 +173,7 @@ class Layout:
         return cls(_native.SCOREBOARD_FIELDS, _native.SCOREBOARD_BOUNDS, _native.SCOREBOARD_SIZE)
 
     def identity(self) -> int:
-        """A number that identifies the layout."""
+        """Return a number that identifies the layout."""
         from binascii import crc32
 
         own = (_VERSION, _SLOT_SIZE, _NATIVE_AT, _TOTALS_AT, _SLOTS_AT)
@@ -197,7 +197,7 @@ class Scoreboard:
 
     @classmethod
     def create(cls, slots: int, layout: Layout | None = None) -> Scoreboard:
-        """Create a board with this many slots. Raises OSError where there is no memory to share.
+        """Create a board with this many slots. Raises OSError if there is no memory to share.
 
         A page exists from its first use on. So a slot costs one page, until its running or slow requests are recorded.
         """
@@ -323,7 +323,7 @@ class Scoreboard:
         return is_requested
 
     def claim(self, generation: int = 0, reason: str = "") -> Slot | None:
-        """Claim a slot, in state STARTING, for a worker that is about to be forked; None where all slots are taken.
+        """Claim a slot, in state STARTING, for a worker that is about to be forked; None if all slots are taken.
 
         ``reason`` says for people why this worker is started. The worker or the supervisor sets ``pid`` later.
         """
@@ -421,7 +421,7 @@ class Scoreboard:
         return found
 
     def numbers(self) -> frozenset[int]:
-        """The numbers of the slots that are taken."""
+        """Return the numbers of the slots that are taken."""
         return frozenset(index for index in range(self.slots) if Slot(self, index).state != FREE)
 
     def _copy(self, epoch: int) -> Snapshot:
@@ -550,7 +550,7 @@ class Slot:
         self.board._memory.set_record(self._slow_at(number), number, record)
 
     def _slow_records(self) -> list[Record]:
-        """The records of slow requests, the newest last."""
+        """Return the records of slow requests, the newest last."""
         newest = self._get(_S_SLOW_NEXT)
         found = []
         for number in range(max(newest - SLOW_REQUESTS_MAX, 0) + 1, newest + 1):
@@ -610,7 +610,7 @@ class Snapshot:
         self.bounds = board.layout.bounds
 
     def gauge(self, name: str) -> int:
-        """Return the sum over the running workers; 0 where the engine has no such value."""
+        """Return the sum over the running workers; 0 if the engine has no such value."""
         return sum(worker.values.get(name, 0) for worker in self.workers)
 
     def histogram(self, name: str) -> Histogram:

@@ -78,7 +78,7 @@ def fence() -> None:
 
 
 def anonymous_file() -> int:
-    """Create an unnamed file, in memory where the system has such files. Raises OSError."""
+    """Create an unnamed file, in memory if the system has such files. Raises OSError."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("kirsch-scoreboard", os.MFD_CLOEXEC)
     import tempfile

@@ -140,7 +140,7 @@ class _SlowRequest:
 
 
 def _encode(record: dict[str, Any]) -> bytes:
-    """The record as JSON, without the outermost frames of its stack for which there is no room."""
+    """Return the record as JSON, without the outermost frames of its stack for which there is no room."""
     while len(data := json.dumps(record, separators=(",", ":")).encode()) > SLOW_BYTES_MAX:
         stack = record["stack"]
         record["stack"] = stack[len(stack) // 8 + 1 :]

@@ -101,7 +101,7 @@ class Status:
         return metrics.exposition(now, version=self._version, python=self._python)
 
     def now(self) -> dict[str, Any]:
-        """The fields are described in docs/metrics.md."""
+        """Return the state of the server; docs/metrics.md describes its fields."""
         with self._lock:
             return self._now()
 
@@ -151,7 +151,7 @@ def _rate(now: Snapshot, before: Snapshot) -> float:
 
 
 def _latency(histogram: Histogram) -> dict[str, Any]:
-    """In seconds: the mean, and an upper bound of each quantile; None where nothing was measured."""
+    """In seconds: the mean, and an upper bound of each quantile; None if nothing was measured."""
     found: dict[str, Any] = {name: histogram.at_most(share) for name, share in QUANTILES.items()}
     found["count"] = histogram.count
     found["mean"] = histogram.sum / histogram.count if histogram.count else None
@@ -184,7 +184,7 @@ def _worker(worker: WorkerState, now: Snapshot, before: Snapshot) -> dict[str, A
 
 
 def _running(shown: Iterable[Record], now: Snapshot) -> list[dict[str, Any]]:
-    """The running requests, the longest first."""
+    """Return the running requests, the longest first."""
     found: list[dict[str, Any]] = []
     for index, _number, text in shown:
         try:
@@ -201,7 +201,7 @@ def _running(shown: Iterable[Record], now: Snapshot) -> list[dict[str, Any]]:
 
 
 def _slow(now: Snapshot) -> list[dict[str, Any]]:
-    """The slow requests: those that run, the longest first; then those that have ended, the newest first."""
+    """Return the slow requests: those that run, the longest first; then those that have ended, the newest first."""
     alive = {worker.pid for worker in now.workers}
     found = []
     for index, _number, text in now.slow:

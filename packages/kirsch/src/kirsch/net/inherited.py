@@ -31,7 +31,7 @@ _passed: list[tuple[str, int]] | None = None
 def adopt(fd: int, where: str) -> socket.socket:
     """Return descriptor ``fd`` as a socket: not blocking, and not inherited by programs that the application starts.
 
-    Raises OSError, one line that begins with ``where``, where it is no listening stream socket.
+    Raises OSError, one line that begins with ``where``, if it is no listening stream socket.
     """
     try:
         mode = os.fstat(fd).st_mode
@@ -55,7 +55,7 @@ def adopt(fd: int, where: str) -> socket.socket:
 
 
 def _trouble(sock: socket.socket) -> str:
-    """Return why ``sock`` cannot be served on, as the rest of a sentence; empty where it can."""
+    """Return why ``sock`` cannot be served on, as the rest of a sentence; empty if it can."""
     if sock.family not in _FAMILIES:
         return "is a socket of another kind than TCP or unix"
     if sock.type != socket.SOCK_STREAM:
@@ -104,7 +104,7 @@ def _read(environ: MutableMapping[str, str]) -> list[tuple[str, int]]:
 def named(name: str, where: str) -> list[int]:
     """Return the descriptors that systemd passed as ``name`` (``FileDescriptorName=``, by default the unit's name).
 
-    Raises OSError, one line that begins with ``where``, where there is none.
+    Raises OSError, one line that begins with ``where``, if there is none.
     """
     found = [fd for known, fd in passed() if known == name]
     if not found:

@@ -53,7 +53,7 @@ class Listener:
     """One listening socket. ``address`` is ``(host, port)`` as bound, or the path of a unix socket.
 
     ``bind`` is the configured text, and ``protocol`` what it says is spoken here. ``set`` is the number of its set
-    where each worker has sockets of its own (``--reuse-port``), and None where all workers share it.
+    where each worker has sockets of its own (``--reuse-port``), and None if all workers share it.
     """
 
     __slots__ = ("_identity", "_owner_pid", "address", "bind", "set", "socket")
@@ -499,7 +499,7 @@ def _unix_trouble(path: str, error: OSError) -> str:
 
 
 def _is_socket(path: str, where: str) -> bool:
-    """Return whether a socket exists at ``path``. Raises OSError where something else exists there."""
+    """Return whether a socket exists at ``path``. Raises OSError if something else exists there."""
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:

@@ -44,7 +44,7 @@ _LOOP_SECONDS = 0.5
 def run_in_loop(schedule: Callable[[Callable[[], None]], object], function: Callable[[], None]) -> bool:
     """Have the thread of a loop call ``function``, which ``schedule`` arranges, and wait for it. From another thread.
 
-    False where the loop has not done so in time; it still will when it runs again.
+    False if the loop has not done so in time; it still will when it runs again.
     """
     done = original("allocate_lock")()
     done.acquire()
@@ -60,6 +60,6 @@ def run_in_loop(schedule: Callable[[Callable[[], None]], object], function: Call
 
 
 def thread_starter(driver: str) -> Any:
-    """Return a function that starts a thread in which the server may use Python libraries; None where the driver has
+    """Return a function that starts a thread in which the server may use Python libraries; None if the driver has
     patched these, because they then work in its hub only."""
     return original("start_new_thread") if driver == "threads" else None

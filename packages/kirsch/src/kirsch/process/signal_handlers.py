@@ -29,4 +29,4 @@ def set_handlers(handlers: Mapping[Any, Any]) -> dict[int, Any]:
 
 
 def do_nothing(_number: int, _frame: object) -> None:
-    """A handler to use instead of SIG_IGN, which programs that this process starts would inherit."""
+    """Ignore a signal, unlike SIG_IGN, which programs that this process starts would inherit."""

@@ -79,7 +79,7 @@ def _behind_entry(links: Iterable[tuple[FrameType | FrameCopy, int]], caller: Co
 
 
 def lines(stack: Stack) -> list[str]:
-    """A stack as in a traceback, one line of text each, without line ends."""
+    """Return a stack as in a traceback, one line of text each, without line ends."""
     if not stack:
         return []
     import traceback

@@ -32,7 +32,7 @@ class UnreadableError(Exception):
 
 
 def of(root: Node) -> Stats:
-    """The tree below ``root`` as pstats wants it."""
+    """Return the tree below ``root`` as pstats wants it."""
     stats: dict[Name, list[Any]] = {}
     functions: dict[Any, Function] = {}
 
@@ -140,7 +140,7 @@ def write(path: str, stats: Stats, about: dict[str, Any], tree: Iterable[dict[st
 
 
 def read(path: str) -> tuple[Stats, dict[str, Any], list[dict[str, Any]]]:
-    """The functions, what is known of the request, and its tree (empty where there is none). Raises UnreadableError."""
+    """The functions, what is known of the request, and its tree (empty if there is none). Raises UnreadableError."""
     try:
         with open(path, "rb") as file:
             stats = marshal.load(file)  # noqa: S302  # see the module

@@ -83,7 +83,7 @@ class Node:
         return describe(self.key)
 
     def child(self, key: Key) -> Node:
-        """The node for a call of ``key`` from here: made for the first one."""
+        """Return the node for a call of ``key`` from here: made for the first one."""
         node: Node | None = self
         while node is not None and node.key != key:
             node = node.parent

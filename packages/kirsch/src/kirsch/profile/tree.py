@@ -45,7 +45,7 @@ def named(call: dict[str, Any]) -> str:
 
 
 def short(path: str) -> str:
-    """A path for people."""
+    """Return a path for people."""
     here = os.getcwd() + os.sep
     if path.startswith(here):
         return path[len(here) :]
@@ -56,7 +56,7 @@ def short(path: str) -> str:
 
 
 def longest(calls: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
-    """The call that took longest."""
+    """Return the call that took longest."""
     return max(calls, key=lambda call: int(call["total"]), default=None)
 
 

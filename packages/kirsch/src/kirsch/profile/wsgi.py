@@ -47,7 +47,7 @@ def traced(
     what ``wsgi.file_wrapper`` made, for the server sends it without reading. ``tracer`` may be any other object whose
     ``start()`` and ``stop()`` are called around the application's own time.
 
-    Raises what the application raises, and BusyError before it is called where :func:`kirsch.profile.tracer.is_free`
+    Raises what the application raises, and BusyError before it is called if :func:`kirsch.profile.tracer.is_free`
     does not hold.
     """
     path = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")

@@ -32,7 +32,7 @@ class Autoscaler:
         self._watches_listeners = False
 
     def due(self) -> float:
-        """The time of the next :meth:`run_due`."""
+        """Return the time of the next :meth:`run_due`."""
         chosen = self._service.chosen
         interval = NEVER
         if not (self._service.is_stopping or self._service.asleep):

@@ -61,7 +61,7 @@ class Channel:
         return self.socket.fileno()
 
     def send(self, message: str, *, fd: int | None = None, **fields: object) -> bool:
-        """Send ``message`` with its fields, and a descriptor; False where the other end is closed."""
+        """Send ``message`` with its fields, and a descriptor; False if the other end is closed."""
         data = encode(message, **fields)
         try:
             if fd is None:
@@ -77,7 +77,7 @@ class Channel:
         return self.receive_with_fd()[0]
 
     def receive_with_fd(self) -> tuple[Message | None, int | None]:
-        """The same, with the descriptor that came with the message."""
+        """Return the same, with the descriptor that came with the message."""
         import json
 
         try:

@@ -139,7 +139,7 @@ class ControlThread:
 
 
 def own_memory() -> int:
-    """Return the memory that this process shares with no other (USS), in bytes; 0 where the system does not report it.
+    """Return the memory that this process shares with no other (USS), in bytes; 0 if the system does not report it.
 
     The exit of the process would free it.
     """

@@ -49,7 +49,7 @@ class EngineGroup:
 
     def hand_over(self, index: int) -> GroupArguments | None:
         """In the worker of slot ``index``: return the native server's argument ``group``, which takes over the
-        descriptors. None where the worker takes no part."""
+        descriptors. None if the worker takes no part."""
         if index >= len(self._fds):
             self.close()
             return None

@@ -39,7 +39,7 @@ _REPORTED_MAX = 10
 
 
 class InotifyWatcher:
-    """Watches what a :class:`Selection` selects. Raises WatchError where the system does not allow it.
+    """Watches what a :class:`Selection` selects. Raises WatchError if the system does not allow it.
 
     ``now`` is CLOCK_MONOTONIC, as everywhere in the supervisor.
     """
@@ -78,7 +78,7 @@ class InotifyWatcher:
         return self._native.fileno()
 
     def due(self) -> float:
-        """The time at which :meth:`take` has something to do."""
+        """Return the time at which :meth:`take` has something to do."""
         return min(self._look_at, self._changed_last + _PAUSE_SECONDS, self._changed_first + _PATIENCE_SECONDS)
 
     def read(self) -> list[str]:

@@ -62,7 +62,7 @@ class MetricsManager:
         self._pid = 0
 
     def on_exit(self, pid: int, code: int) -> bool:
-        """Handle the exit of process ``pid`` with ``code``; False where it is not the metrics process."""
+        """Handle the exit of process ``pid`` with ``code``; False if it is not the metrics process."""
         if pid != self._pid:
             return False
         self._pid = 0

@@ -22,7 +22,7 @@ class Notifier:
     """The service manager at the other end of ``NOTIFY_SOCKET``, if there is one.
 
     ``watchdog_interval`` is how often to call :meth:`watchdog`, in seconds: half of what the manager allows
-    (sd_watchdog_enabled(3)). 0 where it does not watch this process. The variables stay in the environment for the next
+    (sd_watchdog_enabled(3)). 0 if it does not watch this process. The variables stay in the environment for the next
     image (USR2); a worker calls :func:`leave_environment`.
     """
 
@@ -34,11 +34,11 @@ class Notifier:
         return bool(self._address)
 
     def ready(self, status: str = "") -> None:
-        """The first workers are ready, or a reload has ended: ``READY=1``, with a ``STATUS`` for people."""
+        """Report that the first workers are ready, or that a reload has ended: ``READY=1``, with a ``STATUS``."""
         self._send("READY=1", _status(status))
 
     def reloading(self, status: str = "") -> None:
-        """A reload or an upgrade begins: ``RELOADING=1``. :meth:`ready` must follow, also where it fails.
+        """Report that a reload or an upgrade begins: ``RELOADING=1``. :meth:`ready` must follow, also if it fails.
 
         ``MONOTONIC_USEC`` identifies this reload for ``Type=notify-reload``.
         """
@@ -48,17 +48,17 @@ class Notifier:
         self._send("RELOADING=1", f"MONOTONIC_USEC={microseconds}", _status(status))
 
     def stopping(self, status: str = "", patience: float = 0.0) -> None:
-        """A stop begins: ``STOPPING=1``. ``patience`` is how many seconds it may take by the server's deadlines; the
+        """Report a stop: ``STOPPING=1``. ``patience`` is how many seconds it may take by the server's deadlines; the
         manager then waits that long (``EXTEND_TIMEOUT_USEC``), whatever its ``TimeoutStopSec`` is."""
         extend = f"EXTEND_TIMEOUT_USEC={int(patience * 1_000_000)}" if patience > 0 else ""
         self._send("STOPPING=1", extend, _status(status))
 
     def status(self, text: str) -> None:
-        """The line that ``systemctl status`` shows."""
+        """Set the line that ``systemctl status`` shows."""
         self._send(_status(text))
 
     def watchdog(self) -> None:
-        """The event loop is alive: ``WATCHDOG=1``. Nothing is sent where the manager does not watch this process."""
+        """Report that the event loop is alive: ``WATCHDOG=1``, if the manager watches this process."""
         if self.watchdog_interval:
             self._send("WATCHDOG=1")
 
@@ -87,7 +87,7 @@ def leave_environment() -> None:
 
 
 def _address(text: str) -> str:
-    """The address for a socket: ``@`` begins an abstract name (unix(7)). Empty where ``text`` is no address."""
+    """Return the address for a socket: ``@`` begins an abstract name (unix(7)). Empty if ``text`` is no address."""
     if text.startswith("@"):
         return f"\0{text[1:]}"
     return text if text.startswith("/") else ""

@@ -44,7 +44,7 @@ class PidFile:
         raise OSError(errno.EAGAIN, f"cannot write the pid file {self.path}: other processes keep replacing it")
 
     def check(self) -> None:
-        """Raise what :meth:`write` would raise, but nothing where a live server holds the file: this may be its
+        """Raise what :meth:`write` would raise, but nothing if a live server holds the file: this may be its
         successor. Nothing is written."""
         folder = os.path.dirname(self.path)
         try:
@@ -89,7 +89,7 @@ class PidFile:
         return pid_file
 
     def _create(self) -> bool:
-        """Create the file; False where it exists, perhaps since a moment ago."""
+        """Create the file; False if it exists, perhaps since a moment ago."""
         if os.path.lexists(self.path):
             return False
         try:
@@ -99,7 +99,7 @@ class PidFile:
         return True
 
     def _open_existing(self) -> int:
-        """Open the pid file that exists. Raises OSError where it is something else."""
+        """Open the pid file that exists. Raises OSError if it is something else."""
         found = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         if not stat.S_ISREG(os.fstat(found).st_mode) or _pid_in(found) < 0:
             os.close(found)
@@ -107,7 +107,7 @@ class PidFile:
         return found
 
     def _take_over(self) -> bool:
-        """Replace the file of a server that has exited, holding its lock. False where another process was faster."""
+        """Replace the file of a server that has exited, holding its lock. False if another process was faster."""
         try:
             found = self._open_existing()
         except FileNotFoundError:
@@ -176,7 +176,7 @@ def _alive(fd: int) -> str:
 
 
 def _pid_in(fd: int) -> int:
-    """The number in the file; 0 where the file is empty, -1 where it contains something else."""
+    """Return the number in the file; 0 if the file is empty, -1 if it contains something else."""
     text = os.pread(fd, 32, 0).strip()
     return (int(text) if text.isdigit() else -1) if text else 0
 

@@ -71,7 +71,7 @@ def identity(user: str, group: str) -> Identity | None:
 def drop(identity: Identity) -> None:
     """Become ``identity`` for good. HOME, USER and LOGNAME follow, as with ``User=`` of systemd.
 
-    Called in the child, before the application is loaded. Raises OSError, one line, where the kernel refuses, or where
+    Called in the child, before the application is loaded. Raises OSError, one line, if the kernel refuses, or if
     that user cannot read the Python installation.
     """
     try:

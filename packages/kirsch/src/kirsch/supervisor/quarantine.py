@@ -118,7 +118,7 @@ class Quarantine:
         _native.publish_quarantine(self._list, self._recording, routes)
 
     def due(self) -> float:
-        """The time at which :meth:`run_due` has something to do."""
+        """Return the time at which :meth:`run_due` has something to do."""
         if self._recording is None:
             return NEVER
         if not self._routes:
@@ -152,7 +152,7 @@ class Quarantine:
 
 
 def _records(slot: Slot) -> tuple[int, int, list[RecordedRoute]]:
-    """The number of a worker's recording, how many running calls are not in it, and the routes in it."""
+    """Return the number of a worker's recording, how many running calls are not in it, and the routes in it."""
     recording, unrecorded, routes = _native.recorded_routes(slot.route_table)
     records = [
         RecordedRoute(key, family, is_family, running, ended, since / 1e9, name)

@@ -70,7 +70,7 @@ def check(mounted: MountedApplication, path: str, server: str, port: str, errors
 
 
 async def check_asgi(mounted: MountedApplication, path: str, server: str, port: str) -> None:
-    """The same for an ASGI application, in its loop. The response is over when the application returns."""
+    """Check an ASGI application in its loop. The response is over when the application returns."""
     statuses: list[str] = []
     is_first = True
 

@@ -123,7 +123,7 @@ class ReloadManager:
             self._service.report(INFO, f"{requested.why}: a reload is in progress; {what_follows}")
 
     def due(self) -> float:
-        """The time at which the reload in progress is given up for the next one; NEVER if none is waiting."""
+        """Return the time at which the reload in progress is given up for the next one; NEVER if none is waiting."""
         if self._next is None:
             return NEVER
         if self._trial is None and (self._rollout is None or self._rollout.announced):
@@ -255,7 +255,7 @@ class ReloadManager:
         self._when_over()
 
     def worker_failed(self, text: str) -> None:
-        """A worker of the current generation could not be started, for the reason ``text``; another attempt follows."""
+        """Report that a worker of the current generation could not start because of ``text``; it is tried again."""
         rollout = self._rollout
         if rollout is not None and not rollout.announced:
             # Do not keep the service manager waiting until the cause is fixed.
@@ -265,7 +265,7 @@ class ReloadManager:
             )
 
     def fail(self, text: str) -> None:
-        """The trial has failed, for the reason ``text``: the current generation stays."""
+        """End a trial that has failed, for the reason ``text``: the current generation stays."""
         trial = self._trial
         if trial is not None:
             self._given_up = 0
@@ -302,7 +302,7 @@ class ReloadManager:
         self._service.drop_trial()
 
     def _check_room(self, chosen: Settings) -> None:
-        """Raise UsageError where there are more workers than the scoreboard has room for."""
+        """Raise UsageError if there are more workers than the scoreboard has room for."""
         most, name = max((chosen.workers, "workers"), (chosen.max_workers, "max_workers"))
         room = self._service.board.slots // 2
         if most > room:

@@ -56,11 +56,11 @@ class ReloadTriggers:
         self._loop.add_reader(self._watch.fileno(), self._on_change)
 
     def describe(self) -> str:
-        """Describe in one line what is watched; empty where nothing is."""
+        """Describe in one line what is watched; empty if nothing is."""
         return "" if self._watch is None else self._watch.describe()
 
     def due(self) -> float:
-        """The time of the next :meth:`run_due`."""
+        """Return the time of the next :meth:`run_due`."""
         if self._service.is_stopping:
             return NEVER
         touches_at = NEVER if self._touches is None else self._checked_at + CHECK_SECONDS
@@ -107,7 +107,7 @@ class ReloadTriggers:
 
 
 def _written_by_the_server(chosen: Settings) -> list[str]:
-    """The files that the server itself writes, whose changes do not concern the application."""
+    """Return the files that the server itself writes, whose changes do not concern the application."""
     paths = (chosen.access_logfile, chosen.error_logfile, chosen.pid_file)
     return [os.path.abspath(path) for path in paths if path not in ("", "-")]
 

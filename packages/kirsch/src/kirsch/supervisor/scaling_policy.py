@@ -19,7 +19,7 @@ class Load:
     """The load of all workers together at one moment.
 
     ``workers`` serve. ``busy`` requests are in the application, ``queued`` ones wait for a thread. ``threads`` is the
-    limit of concurrent calls in a worker, 0 where there is none. ``processors`` is the processor time that the workers
+    limit of concurrent calls in a worker, 0 if there is none. ``processors`` is the processor time that the workers
     used, as a number of processors.
     """
 
@@ -33,7 +33,7 @@ class Load:
         self.processors = processors
 
     def share(self, workers: int) -> float:
-        """The share of ``workers`` workers that this load would occupy; 1 is all of them."""
+        """Return the share of ``workers`` workers that this load would occupy; 1 is all of them."""
         by_threads = (self.busy + self.queued) / (self.threads * workers) if self.threads else 0.0
         return max(by_threads, self.processors / workers)
 

@@ -31,7 +31,7 @@ class Generation:
     directory in which the workers start. It is no path, because a symbolic link in a path may point to another release
     by the time a worker is replaced.
 
-    Raises UsageError where the directory does not exist.
+    Raises UsageError if the directory does not exist.
     """
 
     __slots__ = ("chosen", "directory", "number", "workers")
@@ -113,7 +113,7 @@ class Service:
         return worker.generation > self.current.number
 
     def generation_of(self, worker: Worker) -> Generation:
-        """The generation whose settings apply to it: its own while that is tried, and the current one for all
+        """Return the generation whose settings apply to it: its own while that is tried, and the current one for all
         others."""
         return self.trial if self.trial is not None and self.is_trial(worker) else self.current
 

@@ -36,7 +36,7 @@ class SignalPipe:
         return self._read_fd
 
     def signals(self) -> Iterator[int]:
-        """The signals that have arrived, in their order."""
+        """Yield the signals that have arrived, in their order."""
         self._read()
         while self._come:
             yield self._come.pop(0)

@@ -33,7 +33,7 @@ def how_ended(code: int | None) -> str:
 
 
 def random_up_to(most: int) -> int:
-    """A number from 0 to ``most``. Importing ``random`` would take as long as importing the whole supervisor."""
+    """Return a number from 0 to ``most``. Importing ``random`` would take as long as importing the whole supervisor."""
     return int.from_bytes(os.urandom(8), "big") % (most + 1)
 
 
@@ -56,7 +56,7 @@ def has_terminal() -> bool:
 
 
 def processor_seconds(pid: int) -> float:
-    """The processor time that a process has used; 0 where the system does not report it."""
+    """Return the processor time that a process has used; 0 if the system does not report it."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()

@@ -24,7 +24,7 @@ def supervisor(name: str) -> None:
 
 
 def single(name: str) -> None:
-    """The only process of a server without a supervisor (``--workers 0``)."""
+    """Set the title of the only process of a server without a supervisor (``--workers 0``)."""
     _set(f"kirsch: single process [{name}]")
     _set_short("kirsch")
 
@@ -35,7 +35,7 @@ def worker(number: int, name: str) -> None:
 
 
 def child(number: int) -> None:
-    """A process that the application of worker ``number`` has forked."""
+    """Set the title of a process that the application of worker ``number`` has forked."""
     _set(f"kirsch: forked by worker {number}")
 
 
@@ -56,7 +56,7 @@ def _set(title: str) -> None:
 
 
 def _command_line() -> tuple[int, int]:
-    """The start and the end of the command line in memory."""
+    """Return the start and the end of the command line in memory."""
     with open("/proc/self/stat", "rb", buffering=0) as file:
         stat = file.read()
     fields = stat[stat.rindex(b")") + 2 :].split()  # the name is in parentheses and may contain any character
@@ -76,7 +76,7 @@ def _write(address: int, data: bytes) -> None:
 
 
 def _set_short(name: str) -> None:
-    """The name that ``top``, ``pgrep`` and ``pidof`` use; forked children inherit it. The kernel keeps 15 bytes."""
+    """Set the name that ``top``, ``pgrep`` and ``pidof`` use; forked children inherit it. The kernel keeps 15 bytes."""
     try:
         with open("/proc/self/comm", "wb", buffering=0) as file:
             file.write(name.encode())

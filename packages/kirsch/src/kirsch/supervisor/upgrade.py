@@ -38,7 +38,7 @@ _OUTPUT_MAX = 16384
 
 
 def receive() -> State | None:
-    """Return what the previous image has handed over; None where there was none."""
+    """Return what the previous image has handed over; None if there was none."""
     text = os.environ.pop(_VARIABLE, "")
     if not text:
         return None
@@ -52,7 +52,7 @@ def receive() -> State | None:
 
 
 def become(chosen: Settings, state: State, channels: Iterable[Channel], signal_pipe: SignalPipe) -> None:
-    """Execute the program anew with ``state`` and these channels. Raises OSError where that fails; then nothing has
+    """Execute the program anew with ``state`` and these channels. Raises OSError if that fails; then nothing has
     changed."""
     fds = [channel.fileno() for channel in channels if channel.fileno() >= 0]
     file = os.memfd_create("kirsch-upgrade", 0) if hasattr(os, "memfd_create") else _temporary_file()
@@ -78,12 +78,12 @@ def become(chosen: Settings, state: State, channels: Iterable[Channel], signal_p
 
 
 def _open_current_directory() -> int:
-    """A descriptor to come back by. The directory may have no path any more: deployments remove old releases."""
+    """Return a descriptor to come back by. The directory may have no path any more: deployments remove old releases."""
     return os.open(os.curdir, getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 class Check:
-    """The new installation, run as a child with ``--check-config``. Raises OSError where it cannot be run."""
+    """The new installation, run as a child with ``--check-config``. Raises OSError if it cannot be run."""
 
     def __init__(self, chosen: Settings, deadline: float) -> None:
         self.deadline = deadline

@@ -70,7 +70,7 @@ class UpgradeManager:
             self._loop.add_reader(self._check.fileno(), self._read_output)
 
     def due(self) -> float:
-        """The deadline of the check."""
+        """Return the deadline of the check."""
         return NEVER if self._check is None else self._check.deadline
 
     def run_due(self, now: float) -> None:
@@ -87,7 +87,7 @@ class UpgradeManager:
             self._check.close()
 
     def on_exit(self, pid: int, code: int) -> bool:
-        """Handle the exit of process ``pid`` with ``code``; False where it is not the check."""
+        """Handle the exit of process ``pid`` with ``code``; False if it is not the check."""
         check = self._check
         if check is None or check.pid != pid:
             return False

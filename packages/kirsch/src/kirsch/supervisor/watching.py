@@ -51,7 +51,7 @@ class Selection:
         return _matches(path, self.patterns) or (path.endswith(".py") and _is_source(path, self.directories))
 
     def tops(self) -> list[str]:
-        """The top directories to watch."""
+        """Return the top directories to watch."""
         return [*self.directories, *_directories_of(self.patterns, self.directories)]
 
     def descends(self, path: str) -> bool:
@@ -73,7 +73,7 @@ class WatchfilesWatcher:
     ``?``). The child exits with its parent. It takes a moment to start; it finds what has changed until then by the
     times of the files, except files that were removed.
 
-    Raises WatchError where watchfiles is not installed or the child cannot be started.
+    Raises WatchError if watchfiles is not installed or the child cannot be started.
     """
 
     def __init__(self, extra: Iterable[str] = (), directories: Iterable[str] | None = None) -> None:
@@ -112,11 +112,11 @@ class WatchfilesWatcher:
         return []
 
     def fileno(self) -> int:
-        """The descriptor is readable when something has changed, or the child has exited."""
+        """Return a descriptor that is readable when something has changed, or the child has exited."""
         return self._socket.fileno()
 
     def read(self) -> list[str]:
-        """Return the paths that have changed, in order; empty where there is nothing new after all. Never blocks.
+        """Return the paths that have changed, in order; empty if there is nothing new after all. Never blocks.
 
         Raises WatchError when the child cannot watch any more. The caller reports that and calls :meth:`close`.
         """
@@ -172,7 +172,7 @@ class Touches:
 
 
 def source_directories(path: Iterable[str]) -> list[str]:
-    """The entries of ``path`` (``sys.path``) that hold the user's own modules: directories, without those of the
+    """Return the entries of ``path`` (``sys.path``) that hold the user's own modules: directories, without those of the
     standard library and of installed packages and commands. No entry lies in another."""
     import sysconfig
 
@@ -191,7 +191,7 @@ def source_directories(path: Iterable[str]) -> list[str]:
 
 
 def main(task_text: str) -> None:
-    """The child's program: report changes on descriptor 0 until the other end is closed."""
+    """Run the child: report changes on descriptor 0 until the other end is closed."""
     import json
     import socket
 
@@ -286,7 +286,7 @@ def _changed_since(since: int, roots: Iterable[str]) -> Iterable[str]:
 
 
 def _fixed_part(pattern: str) -> str:
-    """The directory that a pattern begins with, without wildcards."""
+    """Return the directory that a pattern begins with, without wildcards."""
     while _WILD.intersection(pattern):
         pattern = os.path.dirname(pattern)
     return pattern

@@ -102,7 +102,7 @@ class WorkerManager:
             service.report(ERROR, text)
 
     def start_trial(self, generation: Generation, now: float, reason: str) -> Worker | None:
-        """Start the first worker of a generation that a reload tries. None where it has to wait. Raises OSError."""
+        """Start the first worker of a generation that a reload tries. None if it has to wait. Raises OSError."""
         return self._spawn(0, generation, now, reason)
 
     def start_failed(self, number: int, at_least: float = 0.5) -> float:
@@ -112,7 +112,7 @@ class WorkerManager:
         return backoff.failed(time.monotonic(), at_least=at_least, ready_at=ready_at)
 
     def _spawn(self, number: int, generation: Generation, now: float, reason: str) -> Worker | None:
-        """Fork a worker, or have the zygote fork it. None where the scoreboard has no free slot. Raises OSError."""
+        """Fork a worker, or have the zygote fork it. None if the scoreboard has no free slot. Raises OSError."""
         service, chosen = self._service, generation.chosen
         slot = service.board.claim(generation.number, reason)
         if slot is None:
@@ -172,7 +172,7 @@ class WorkerManager:
     # Deadlines
 
     def due(self) -> float:
-        """The time at which :meth:`run_due` has something to do."""
+        """Return the time at which :meth:`run_due` has something to do."""
         due = [exiting[0] for exiting in self._exiting_workers]
         due += [min(worker.deadline, worker.expires, self._deadlocked_at(worker)) for worker in self._service.workers]
         return min(due, default=NEVER)
@@ -198,7 +198,7 @@ class WorkerManager:
             self._kill(worker, f"no thread of {worker} has held the GIL for {limit:g} s", dump=True)
 
     def _deadlocked_at(self, worker: Worker) -> float:
-        """The time at which its last heartbeat is too old. Its control thread sends one every second."""
+        """Return the time at which its last heartbeat is too old. Its control thread sends one every second."""
         limit = self._service.chosen.deadlock_timeout
         if not limit or worker.slot is None or worker.state is STARTING or worker.killed:
             return NEVER
@@ -372,7 +372,7 @@ class WorkerManager:
     # Exit
 
     def on_exit(self, pid: int, code: int) -> bool:
-        """Handle the exit of process ``pid`` with ``code`` (-N: killed by signal N); False where it is no worker."""
+        """Handle the exit of process ``pid`` with ``code`` (-N: killed by signal N); False if it is no worker."""
         worker = self._by_pid(pid)
         if worker is None:
             # A worker that a zygote has forked sends its pid itself, and that message may not have been read yet.
@@ -389,7 +389,7 @@ class WorkerManager:
         return next((each for each in self._service.workers if each.pid == pid), None)
 
     def _on_gone(self, worker: Worker, code: int | None) -> None:
-        """Remove a worker that has exited; ``code`` is None where its exit status is unknown."""
+        """Remove a worker that has exited; ``code`` is None if its exit status is unknown."""
         service = self._service
         service.workers.remove(worker)
         self._loop.close_channel(worker.channel)

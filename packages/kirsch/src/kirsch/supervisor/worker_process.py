@@ -109,7 +109,7 @@ class WorkerArguments:
         self.multiprocess = workers > 1 or context.chosen.max_workers > 1
 
     def join_group(self) -> GroupArguments | None:
-        """Return what the native server needs to share new connections with other workers; None where it does not."""
+        """Return what the native server needs to share new connections with other workers; None if it does not."""
         group = self.context.group
         if any(listener.set is not None for listener in self.listeners):
             group.close()  # with --reuse-port the kernel chooses the worker
@@ -285,7 +285,7 @@ def _report_broken(server: Server, error: BaseException) -> bool:
 
 
 async def _check_asgi_ready(arguments: WorkerArguments, app: Application) -> None:
-    """The same, in the application's loop, when its start-up is complete."""
+    """Check the same in the application's loop, when its start-up is complete."""
     from kirsch.drivers import NotStartedError
     from kirsch.supervisor import readiness
 

@@ -138,7 +138,7 @@ class ZygotePool:
         return min([*due, not_before if not_before > now else NEVER]), late
 
     def on_exit(self, pid: int, code: int) -> bool:
-        """Handle the exit of process ``pid`` with ``code``; False where it is no zygote."""
+        """Handle the exit of process ``pid`` with ``code``; False if it is no zygote."""
         zygote = next((zygote for zygote in self.all() if zygote.pid == pid), None)
         if zygote is None:
             return False

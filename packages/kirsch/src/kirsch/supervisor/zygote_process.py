@@ -28,7 +28,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def adopt_orphans() -> None:
-    """Become the parent of all processes that are orphaned below this one. Raises OSError where the system cannot."""
+    """Become the parent of all processes that are orphaned below this one. Raises OSError if the system cannot."""
     import errno
 
     if not sys.platform.startswith("linux"):
@@ -110,7 +110,7 @@ def _fork() -> int:
 
 
 def _thread_names() -> list[str]:
-    """The names of the threads that the import of the application started, which no worker will have."""
+    """Return the names of the threads that the import of the application started, which no worker will have."""
     reports.prepare_fork()
     try:
         count = len(os.listdir("/proc/self/task")) - 1

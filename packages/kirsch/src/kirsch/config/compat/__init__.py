@@ -35,7 +35,7 @@ _OUR_FLAG = re.compile(rf"(?<![\w=-])--[a-z][a-z0-9-]*(?: {VALUE})?")
 
 
 def hint(flag: str, value: str = "", argv: Sequence[str] = (), *, stars: bool = False) -> str:
-    """Return what to write instead of ``flag`` and its ``value``; nothing where no other server has that option.
+    """Return what to write instead of ``flag`` and its ``value``; nothing if no other server has that option.
 
     With ``stars``, spellings with a star count too; those also match options that no server has.
 
@@ -72,7 +72,7 @@ def _flags(text: str) -> str:
 
 
 def equivalent(server: str, flag: str, *, stars: bool = True) -> str:
-    """Return the equivalent of the option ``flag`` of ``server``; empty where the server has no such option."""
+    """Return the equivalent of the option ``flag`` of ``server``; empty if the server has no such option."""
     best, best_length = "", -1
     for pattern, text in patterns(server):
         if pattern == flag:
@@ -122,7 +122,7 @@ def near(flag: str) -> str:
 
 
 def key_hint(key: str) -> str:
-    """The same as :func:`hint` for a key of a settings file, in which flags have no dashes."""
+    """Return the same as :func:`hint` for a key of a settings file, in which flags have no dashes."""
     from kirsch.config.compat import gunicorn, hypercorn
 
     name = key.replace("-", "_")
@@ -132,7 +132,7 @@ def key_hint(key: str) -> str:
 
 
 def variable_hint(name: str) -> str:
-    """The same for a variable of the environment without its prefix, such as ``PROCESSES``."""
+    """Return the same for a variable of the environment without its prefix, such as ``PROCESSES``."""
     return _with_variables(hint(f"--{name.lower().replace('_', '-')}"))
 
 
@@ -150,7 +150,7 @@ def _with_variables(text: str) -> str:
 
 
 def variables(environ: Mapping[str, str]) -> Iterator[str]:
-    """A line for each variable that another server would have read."""
+    """Yield a line for each variable that another server would have read."""
     if environ.get("FORWARDED_ALLOW_IPS"):
         yield (
             "FORWARDED_ALLOW_IPS in the environment is gunicorn's and uvicorn's and is not read; "
@@ -172,7 +172,7 @@ def variables(environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def flag_of_variable(server: str, name: str) -> str:
-    """The flag of ``server`` that its variable ``name``, without its prefix, stands for."""
+    """Return the flag of ``server`` that its variable ``name``, without its prefix, stands for."""
     from kirsch.config.compat import granian
 
     special = granian.VARIABLES.get(name) if server == "granian" else None
