@@ -14,8 +14,6 @@ impl CloseCode {
     pub const GOING_AWAY: Self = Self(1001);
     /// A rule of RFC 6455 is broken.
     pub const PROTOCOL_ERROR: Self = Self(1002);
-    /// Data of a kind that is not accepted.
-    pub const UNSUPPORTED: Self = Self(1003);
     /// Data that is not what its kind says, such as text that is not UTF-8.
     pub const INVALID_DATA: Self = Self(1007);
     /// What the application does not allow.

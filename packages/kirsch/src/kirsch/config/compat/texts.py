@@ -12,7 +12,6 @@ STATSD = "--metrics-bind HOST:PORT, which Prometheus reads"
 METRICS = "--metrics-bind HOST:PORT"
 SYSLOG = "--access-logger, and a handler of logging for syslog; journald takes standard error"
 LOG_CONFIG = "--log-config FILE"
-MOUNT = "--mount /path=module:app"
 PREFIX = "--mount /path=module:app, which sets SCRIPT_NAME and ASGI's root_path"
 ROOT_PATH = (
     "--mount /path=module:app where the proxy passes on the whole path; where it removes the prefix, "
