@@ -96,6 +96,7 @@ fix: $(STAMPS)/check ## Apply the formatters and the lints' safe fixes
 	$(BIN)/ruff format .
 docs: $(STAMPS)/venv ## Write the generated parts of the docs anew
 	$(BIN)/python scripts/settings_page.py
+	WRITE_TRANSITIONS=1 cargo test --quiet --profile $(TEST_PROFILE) -p scheduler table_of_transitions
 
 ##@ Test
 test: same-python ## Build, and run the server's tests except the slow ones, and the quick ones of kirsch-query

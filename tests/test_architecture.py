@@ -52,7 +52,7 @@ def test_the_engine_is_told_the_time() -> None:
 
 
 def test_the_scheduler_knows_neither_sockets_nor_protocols() -> None:
-    assert dependencies("scheduler") == {"foldhash"}
+    assert dependencies("scheduler") == {"foldhash", "transitions"}
     for name, code in sources("scheduler").items():
         assert not re.search(r"std::(net|fs|env|process|os)\b", code), name
 

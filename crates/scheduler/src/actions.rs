@@ -25,6 +25,7 @@ pub enum Action<W> {
 #[derive(Debug)]
 #[must_use]
 pub struct StartedCall {
+    pub(crate) worker: usize,
     pub(crate) prediction: Prediction,
     /// A thread to be started.
     pub start: Option<usize>,

@@ -37,12 +37,14 @@ mod predictor;
 mod route_keys;
 mod rules;
 mod scheduler;
+mod state;
 mod sync;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod tick;
 mod ticker;
 mod traits;
+mod worker;
 
 pub use actions::{Action, PoolStatistics, StartedCall, WaitStep};
 pub use predictor::RouteKey;

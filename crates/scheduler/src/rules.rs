@@ -4,15 +4,13 @@
 //! [`Scheduler`](crate::Scheduler) applies them to real threads, the simulator to simulated ones. A thread asks
 //! [`decide`](Rules::decide) for its next action and performs it. An action that takes time has one method for its
 //! beginning and one for its end; between the two, other threads may use the rules.
-//!
-//! The file is long because all rules read and change the same few counters: the thread to be notified depends on the
-//! threads that run, wait, lead and arrive. In separate files each rule would need all counters.
 
 use crate::actions::{Action, PoolStatistics, StartedCall, WaitStep};
 use crate::predictor::{BlockingPredictor, RouteKey};
+use crate::state::{ThreadEvent, ThreadState};
 use crate::tick::{Pace, TICK, Wanted};
 use crate::traits::WorkSource;
-use std::collections::VecDeque;
+use crate::worker::Worker;
 use std::time::Duration;
 
 /// The number of shorter ticks in a tick while some calls block and the predictor does not know which calls.
@@ -39,8 +37,6 @@ pub struct Rules<C: WorkSource> {
     poll_until: Option<Duration>,
     /// True while a loop that hosts the engine waits for the poller without taking it.
     is_hosted: bool,
-    /// The thread that waits for the poller within a call, because no other thread is free.
-    polls_alone: Option<usize>,
     /// Threads that have not exited.
     present: usize,
     running: usize,
@@ -70,19 +66,6 @@ pub struct Rules<C: WorkSource> {
     handovers: u64,
 }
 
-#[derive(Debug)]
-struct Worker<W> {
-    /// Work that only this thread may run.
-    inbox: VecDeque<W>,
-    /// True if the thread was notified to run its inbox. This counts in `running` already.
-    has_call_slot: bool,
-    notified: bool,
-    woken: bool,
-    is_polling: bool,
-    /// True once the remains of the last work have been released, which is done without the lock.
-    is_cleaned_up: bool,
-}
-
 /// The thread that leads in place of another.
 enum Successor {
     /// A thread that exists already.
@@ -100,24 +83,15 @@ impl<C: WorkSource> Rules<C> {
     pub fn new(source: C, poller: C::Poller, max_calls: usize) -> Self {
         assert!(max_calls > 0, "max_calls is above 0");
         let size = if max_calls == 1 { 1 } else { max_calls + 1 };
-        let worker = || Worker {
-            inbox: VecDeque::new(),
-            has_call_slot: false,
-            notified: false,
-            woken: false,
-            is_polling: false,
-            is_cleaned_up: true,
-        };
-        Self {
+        let mut rules = Self {
             source,
             poller: Some(poller),
-            workers: (0..size).map(|_| worker()).collect(),
+            workers: (0..size).map(|_| Worker::new()).collect(),
             followers: Vec::with_capacity(size),
             arriving: 0,
             started: 1,
             poll_until: None,
             is_hosted: false,
-            polls_alone: None,
             present: 1,
             running: 0,
             predicted: 0,
@@ -133,7 +107,10 @@ impl<C: WorkSource> Rules<C> {
             is_return_overdue: false,
             to_signal: Vec::new(),
             handovers: 0,
-        }
+        };
+        rules.apply(0, ThreadEvent::Start, ThreadState::Arriving);
+        rules.apply(0, ThreadEvent::Arrive, ThreadState::Active);
+        rules
     }
 
     /// Returns the work source.
@@ -169,12 +146,14 @@ impl<C: WorkSource> Rules<C> {
     // ----------------------------------------------------------------------------------------- life of a thread
 
     /// Records that a started or notified thread has arrived.
-    pub fn arrive(&mut self) {
+    pub fn arrive(&mut self, worker: usize) {
+        self.apply(worker, ThreadEvent::Arrive, ThreadState::Active);
         self.arriving -= 1;
     }
 
     /// Decides the next action of thread `worker`. The thread must not be in a call or hold the poller.
     pub fn decide(&mut self, worker: usize, token: C::Token<'_>) -> Action<C::Work> {
+        debug_assert!(self.counts_agree(), "the counters of the threads and their states differ");
         let is_cleaned_up = std::mem::replace(&mut self.workers[worker].is_cleaned_up, true);
         if self.source.is_over() && self.workers[worker].inbox.is_empty() {
             return Action::Exit;
@@ -200,7 +179,8 @@ impl<C: WorkSource> Rules<C> {
     }
 
     /// Records that the thread exits. Notifies all others, which check whether they exit as well.
-    pub fn exit(&mut self) {
+    pub fn exit(&mut self, worker: usize) {
+        self.apply(worker, ThreadEvent::Exit, ThreadState::Exited);
         self.present -= 1;
         self.publish();
         for other in 0..self.workers.len() {
@@ -215,19 +195,20 @@ impl<C: WorkSource> Rules<C> {
         if self.source.is_over() {
             self.source.wake_poller();
         }
-        self.workers[worker].notified = false;
+        self.apply(worker, ThreadEvent::Follow, ThreadState::Following);
         self.followers.push(worker);
         self.publish();
     }
 
     /// Returns true if this follower was notified.
     pub fn is_notified(&self, worker: usize) -> bool {
-        self.workers[worker].notified
+        self.workers[worker].state.get() != ThreadState::Following
     }
 
     /// Handles a reserved thread that could not be started. Returns the number of another one to be started in its
     /// place, if any.
-    pub fn start_failed(&mut self) -> Option<usize> {
+    pub fn start_failed(&mut self, worker: usize) -> Option<usize> {
+        self.apply(worker, ThreadEvent::StartFailed, ThreadState::Exited);
         self.present -= 1;
         self.arriving -= 1;
         // Other threads may have relied on the one that failed to start.
@@ -246,8 +227,9 @@ impl<C: WorkSource> Rules<C> {
 
     // ---------------------------------------------------------------------------------------------------- calls
 
-    /// Records that the caller begins to run `work`.
-    pub fn begin(&mut self, work: &C::Work) -> StartedCall {
+    /// Records that the thread begins to run `work`.
+    pub fn begin(&mut self, worker: usize, work: &C::Work) -> StartedCall {
+        self.apply(worker, ThreadEvent::Begin, ThreadState::Running);
         self.running += 1;
         let route_key = C::route_key(work);
         let mut prediction = self.predictor.predict(route_key);
@@ -272,11 +254,12 @@ impl<C: WorkSource> Rules<C> {
         } else {
             Some(Pace::Quick)
         };
-        StartedCall { prediction, start, ticks }
+        StartedCall { worker, prediction, start, ticks }
     }
 
     /// Records that a call is over. `waited`: the time for which it blocked, if that was measured.
     pub fn end(&mut self, started_call: &StartedCall, waited: Option<Duration>) {
+        self.apply(started_call.worker, ThreadEvent::End, ThreadState::Active);
         self.running -= 1;
         self.predicted -= usize::from(started_call.prediction.blocks);
         self.step();
@@ -288,6 +271,7 @@ impl<C: WorkSource> Rules<C> {
     /// Records that the thread begins to wait within a call. `begin` registers the awaited event; [`WorkSource::woken`]
     /// reports the end of the wait.
     pub fn begin_wait(&mut self, worker: usize, begin: impl FnOnce(&mut C)) {
+        self.apply(worker, ThreadEvent::BeginWait, ThreadState::Waiting);
         self.waiting += 1;
         self.workers[worker].woken = false;
         begin(&mut self.source);
@@ -319,9 +303,10 @@ impl<C: WorkSource> Rules<C> {
             let Some((poller, timeout)) = self.take_poller() else {
                 unreachable!("a thread alone can take the poller")
             };
-            self.polls_alone = Some(worker);
+            self.apply(worker, ThreadEvent::Poll, ThreadState::Polling);
             return WaitStep::Poll(poller, timeout);
         }
+        self.apply(worker, ThreadEvent::EndWait, ThreadState::Running);
         self.waiting -= 1;
         WaitStep::Done
     }
@@ -352,7 +337,7 @@ impl<C: WorkSource> Rules<C> {
             return None;
         }
         let taken = self.take_poller()?;
-        self.workers[worker].is_polling = true;
+        self.apply(worker, ThreadEvent::Lead, ThreadState::Leading);
         Some(taken)
     }
 
@@ -368,8 +353,9 @@ impl<C: WorkSource> Rules<C> {
 
     /// Takes the poller back from a thread that has stopped waiting for it.
     pub fn return_poller(&mut self, worker: usize, poller: C::Poller) {
-        self.workers[worker].is_polling = false;
-        self.polls_alone.take_if(|alone| *alone == worker);
+        let is_in_call = self.workers[worker].state.get() == ThreadState::Polling;
+        let next = if is_in_call { ThreadState::Waiting } else { ThreadState::Active };
+        self.apply(worker, ThreadEvent::ReturnPoller, next);
         self.poller = Some(poller);
     }
 
@@ -441,6 +427,14 @@ impl<C: WorkSource> Rules<C> {
 
     // ---------------------------------------------------------------------------------------------- hosting loop
 
+    /// Takes the poller for an event loop that hosts the engine, in thread 0. The other work of the loop keeps it from
+    /// returning at once.
+    pub fn take_poller_for_loop(&mut self) -> Option<(C::Poller, Option<Duration>)> {
+        let taken = self.take_poller_unprepared()?;
+        self.apply(0, ThreadEvent::Lead, ThreadState::Leading);
+        Some(taken)
+    }
+
     /// Prepares a wait of a loop that hosts the engine for the poller, which the loop does not take. Returns the time
     /// at which the wait has to end at the latest. From now on [`step`](Self::step) wakes the poller for earlier work.
     pub fn before_hosted_wait(&mut self) -> Option<Duration> {
@@ -479,6 +473,23 @@ impl<C: WorkSource> Rules<C> {
     }
 
     // -------------------------------------------------------------------------------------------------- private
+
+    #[track_caller]
+    fn apply(&mut self, worker: usize, event: ThreadEvent, to: ThreadState) {
+        self.workers[worker].state.apply(event, to);
+    }
+
+    /// Returns true if each counter equals the number of threads in the states that it counts.
+    fn counts_agree(&self) -> bool {
+        let count = |of: &[ThreadState]| self.workers.iter().filter(|worker| of.contains(&worker.state.get())).count();
+        let slots = self.workers.iter().filter(|worker| worker.has_call_slot).count();
+        let waiting = count(&[ThreadState::Waiting, ThreadState::Polling]);
+        self.running == count(&[ThreadState::Running]) + waiting + slots
+            && self.waiting == waiting
+            && self.arriving == count(&[ThreadState::Arriving])
+            && self.followers.len() == count(&[ThreadState::Following])
+            && self.present == self.workers.len() - count(&[ThreadState::Absent, ThreadState::Exited])
+    }
 
     fn next(&mut self, worker: usize, token: C::Token<'_>) -> Option<C::Work> {
         loop {
@@ -600,6 +611,7 @@ impl<C: WorkSource> Rules<C> {
         if self.started == self.workers.len() {
             return None;
         }
+        self.apply(self.started, ThreadEvent::Start, ThreadState::Arriving);
         self.started += 1;
         self.present += 1;
         self.arriving += 1;
@@ -608,14 +620,14 @@ impl<C: WorkSource> Rules<C> {
 
     /// Notifies a thread that follows or leads. Returns true if it did either.
     fn notify(&mut self, worker: usize) -> bool {
-        if self.workers[worker].is_polling {
+        if self.workers[worker].state.get() == ThreadState::Leading {
             self.source.wake_poller();
             return true;
         }
         let Some(index) = self.followers.iter().rposition(|&other| other == worker) else { return false };
         self.followers.remove(index);
+        self.apply(worker, ThreadEvent::Notify, ThreadState::Arriving);
         self.arriving += 1;
-        self.workers[worker].notified = true;
         self.to_signal.push(worker);
         true
     }
@@ -623,7 +635,7 @@ impl<C: WorkSource> Rules<C> {
     fn resume_waiters(&mut self) {
         while let Some(worker) = self.source.woken() {
             self.workers[worker].woken = true;
-            if self.polls_alone == Some(worker) {
+            if self.workers[worker].state.get() == ThreadState::Polling {
                 self.source.wake_poller();
             } else {
                 self.to_signal.push(worker);
@@ -655,12 +667,10 @@ impl<C: WorkSource> Rules<C> {
         self.poller.as_ref()?;
         self.is_return_overdue = false;
         self.source.before_wait(self.running == 0);
-        self.take_poller_for_loop()
+        self.take_poller_unprepared()
     }
 
-    /// Takes the poller for an event loop that hosts the engine. The other work of the loop keeps it from returning at
-    /// once.
-    pub fn take_poller_for_loop(&mut self) -> Option<(C::Poller, Option<Duration>)> {
+    fn take_poller_unprepared(&mut self) -> Option<(C::Poller, Option<Duration>)> {
         let poller = self.poller.take()?;
         let due = self.source.due();
         self.poll_until = due;
@@ -671,12 +681,11 @@ impl<C: WorkSource> Rules<C> {
     /// Returns true if all threads have exited and all counters are back at zero.
     #[cfg(all(test, loom))]
     pub(crate) fn is_at_rest(&self) -> bool {
-        let is_idle = |worker: &Worker<C::Work>| worker.inbox.is_empty() && !worker.has_call_slot && !worker.is_polling;
         (self.present, self.running, self.predicted, self.waiting, self.arriving, self.inbox_len) == (0, 0, 0, 0, 0, 0)
             && self.followers.is_empty()
             && self.poller.is_some()
             && self.to_signal.is_empty()
-            && self.workers.iter().all(is_idle)
+            && self.workers.iter().all(Worker::is_gone)
     }
 
     #[cfg(all(test, loom))]

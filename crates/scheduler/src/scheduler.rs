@@ -200,7 +200,7 @@ impl<C: WorkSource<Work: Send, Poller: Send> + Send> Scheduler<C> {
         let mut rules = self.lock(threads);
         if worker > 0 {
             // The thread that started this one has already counted it as arriving.
-            rules.arrive();
+            rules.arrive(worker);
         }
         let mut goes_on = false;
         loop {
@@ -219,7 +219,7 @@ impl<C: WorkSource<Work: Send, Poller: Send> + Send> Scheduler<C> {
                 Action::Exit => break,
             };
         }
-        rules.exit();
+        rules.exit(worker);
         self.unlock(rules);
     }
 
@@ -291,7 +291,7 @@ impl<C: WorkSource<Work: Send, Poller: Send> + Send> Scheduler<C> {
         worker: usize,
         work: C::Work,
     ) -> MutexGuard<'a, Rules<C>> {
-        let started_call = rules.begin(&work);
+        let started_call = rules.begin(worker, &work);
         self.unlock(rules);
         self.start(threads, started_call.start);
         if let Some(pace) = started_call.ticks {
@@ -349,7 +349,7 @@ impl<C: WorkSource<Work: Send, Poller: Send> + Send> Scheduler<C> {
         self.start(threads, start);
         threads.detached(|| {
             let mut rules = self.sleep_until(worker, |rules| rules.is_notified(worker));
-            rules.arrive();
+            rules.arrive(worker);
             let Some((mut poller, timeout)) = rules.lead_at_once(worker) else { return };
             drop(rules);
             T::wait_for_events(&mut poller, timeout);
@@ -372,7 +372,7 @@ impl<C: WorkSource<Work: Send, Poller: Send> + Send> Scheduler<C> {
             && !threads.start(new)
         {
             let mut rules = self.lock(threads);
-            worker = rules.start_failed();
+            worker = rules.start_failed(new);
             self.unlock(rules);
         }
     }

@@ -1,10 +1,12 @@
 //! Tests of single rules: the action that a thread gets, and the thread that is notified. Loom (`model.rs`) and the
 //! simulator cover all interleavings.
 
+use crate::state::ThreadState;
 use crate::{Action, Pace, RouteKey, Rules, StartedCall, Wanted, WorkSource};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::time::Duration;
+use transitions::Machine;
 
 const FAST: RouteKey = RouteKey::of(1);
 const SLOW: RouteKey = RouteKey::of(2);
@@ -106,97 +108,129 @@ impl Rules<TestSource> {
     fn run(&mut self, worker: usize, route_key: RouteKey) -> StartedCall {
         self.put(None, route_key);
         let Action::Run(piece) = self.decide(worker, ()) else { panic!("the piece put there has to run") };
-        self.begin(&piece)
+        self.begin(worker, &piece)
+    }
+}
+
+/// Threads that carry out what the rules decide. While no call has just begun, one of them leads.
+struct Pool {
+    rules: Rules<TestSource>,
+    leader: Option<usize>,
+}
+
+impl Pool {
+    fn new(max_calls: usize) -> Self {
+        let mut pool = Self { rules: rules(max_calls), leader: None };
+        pool.settle(0);
+        pool
     }
 
-    /// Lets the thread become a follower. It must have nothing to run, and another thread must lead.
-    fn let_follow(&mut self, worker: usize) {
+    /// Lets a thread that has nothing to run become the leader or a follower.
+    fn settle(&mut self, worker: usize) {
         loop {
-            match self.decide(worker, ()) {
+            match self.rules.decide(worker, ()) {
                 Action::CleanUp => {}
-                Action::Follow(None) => return self.follow(worker),
-                Action::Lead => panic!("thread 0 leads"),
+                Action::Lead => {
+                    let (is_ready, start) = self.rules.before_lead();
+                    assert!(!is_ready && self.rules.lead(worker).is_some());
+                    self.leader = Some(worker);
+                    return self.let_arrive(start);
+                }
+                Action::Follow(start) => {
+                    self.rules.follow(worker);
+                    return self.let_arrive(start);
+                }
                 other => panic!("{other:?}"),
             }
         }
     }
 
-    /// Teaches the predictor that slow calls block and fast ones do not.
-    fn teach(&mut self) {
-        for _ in 0..3 {
-            let started_call = self.run(0, SLOW);
-            self.let_others_follow(&started_call);
-            self.end(&started_call, Some(WAIT));
-            let started_call = self.run(0, FAST);
-            self.let_others_follow(&started_call);
-            self.end(&started_call, started_call.is_measured().then_some(Duration::ZERO));
+    /// Lets started and notified threads arrive.
+    fn let_arrive(&mut self, start: Option<usize>) {
+        for worker in self.rules.take_signals().into_iter().chain(start) {
+            self.rules.arrive(worker);
+            self.settle(worker);
         }
     }
 
-    /// Lets started and notified threads become followers, while thread 0 leads.
-    fn let_others_follow(&mut self, started_call: &StartedCall) {
-        for worker in self.take_signals().into_iter().chain(started_call.start) {
-            self.arrive();
-            let ((), _) = self.lead(0).expect("no thread leads");
-            self.let_follow(worker);
-            self.return_poller(0, ());
+    /// Gives the leader a call with this key, which it begins.
+    fn begin(&mut self, route_key: RouteKey) -> StartedCall {
+        let worker = self.leader.take().expect("a thread leads");
+        self.rules.return_poller(worker, ());
+        self.rules.run(worker, route_key)
+    }
+
+    fn end(&mut self, started_call: &StartedCall, waited: Option<Duration>) {
+        self.rules.end(started_call, waited);
+        self.settle(started_call.worker);
+    }
+
+    /// Teaches the predictor that slow calls block and fast ones do not.
+    fn teach(&mut self) {
+        for _ in 0..3 {
+            for (route_key, time) in [(SLOW, WAIT), (FAST, Duration::ZERO)] {
+                let started_call = self.begin(route_key);
+                self.let_arrive(started_call.start);
+                let waited = (route_key == SLOW || started_call.is_measured()).then_some(time);
+                self.end(&started_call, waited);
+            }
         }
     }
 }
 
 #[test]
 fn begin_notifies_a_follower_only_for_a_predicted_call() {
-    let mut rules = rules(2);
-    rules.teach();
-    rules.source_mut().connections = 5;
-    let before = rules.pool_statistics().handovers;
-    let fast = rules.run(0, FAST);
-    assert_eq!((rules.pool_statistics().handovers, fast.ticks), (before, Some(Pace::Quick)));
-    rules.end(&fast, None);
-    let slow = rules.run(0, SLOW);
-    assert_eq!((rules.pool_statistics().handovers, slow.ticks), (before + 1, None));
-    let notified = rules.take_signals();
+    let mut pool = Pool::new(2);
+    pool.teach();
+    pool.rules.source_mut().connections = 5;
+    let before = pool.rules.pool_statistics().handovers;
+    let fast = pool.begin(FAST);
+    assert_eq!((pool.rules.pool_statistics().handovers, fast.ticks), (before, Some(Pace::Quick)));
+    pool.end(&fast, None);
+    let slow = pool.begin(SLOW);
+    assert_eq!((pool.rules.pool_statistics().handovers, slow.ticks), (before + 1, None));
+    let notified = pool.rules.take_signals();
     assert_eq!(notified.len(), 1);
     // The notified thread leads at once.
-    rules.arrive();
-    assert!(rules.is_notified(notified[0]) && rules.lead_at_once(notified[0]).is_some());
-    rules.end(&slow, None);
+    pool.rules.arrive(notified[0]);
+    assert!(pool.rules.is_notified(notified[0]) && pool.rules.lead_at_once(notified[0]).is_some());
+    pool.end(&slow, None);
 }
 
 #[test]
 fn begin_notifies_no_follower_when_all_clients_wait_and_a_call_returns_soon() {
     const MOST: usize = 20;
-    let mut rules = rules(MOST);
-    rules.teach();
+    let mut pool = Pool::new(MOST);
+    pool.teach();
     // Nine of ten calls run, and then the tenth begins. As they take 20 ms each, one returns every 2 ms. The first
     // round starts the threads for them.
     for connections in [MOST, 10] {
-        rules.source_mut().connections = connections;
-        let before = rules.pool_statistics();
+        pool.rules.source_mut().connections = connections;
+        let before = pool.rules.pool_statistics();
         let out: Vec<_> = (0..connections - 1)
             .map(|_| {
-                let started_call = rules.run(0, SLOW);
-                rules.let_others_follow(&started_call);
+                let started_call = pool.begin(SLOW);
+                pool.let_arrive(started_call.start);
                 started_call
             })
             .collect();
-        assert!(rules.pool_statistics().handovers > before.handovers);
+        assert!(pool.rules.pool_statistics().handovers > before.handovers);
         if connections == MOST {
             for started_call in &out {
-                rules.end(started_call, None);
+                pool.end(started_call, None);
             }
         }
     }
-    let before = rules.pool_statistics();
-    let last = rules.run(0, SLOW);
-    assert_eq!((rules.pool_statistics().handovers, last.ticks), (before.handovers, Some(Pace::Steady)));
+    let before = pool.rules.pool_statistics();
+    let last = pool.begin(SLOW);
+    assert_eq!((pool.rules.pool_statistics().handovers, last.ticks), (before.handovers, Some(Pace::Steady)));
     // When no call has returned for long, a tick notifies a follower. It takes two ticks to see that nothing has
     // changed.
-    assert_eq!(rules.tick(), Wanted::Steadily);
-    assert!(rules.take_signals().is_empty());
-    rules.source_mut().time.set(Duration::from_millis(10));
-    rules.tick();
-    assert_eq!(rules.take_signals().len(), 1);
+    assert_eq!(pool.rules.tick(), Wanted::Steadily);
+    assert!(pool.rules.take_signals().is_empty());
+    pool.rules.source_mut().time.set(Duration::from_millis(10));
+    pool.rules.tick();
+    assert_eq!(pool.rules.take_signals().len(), 1);
 }
 
 #[test]
@@ -204,10 +238,10 @@ fn thread_with_work_in_its_inbox_stays_until_the_work_may_run() {
     let mut rules = rules(2);
     let first = rules.run(0, FAST);
     assert_eq!(first.start, Some(1));
-    rules.arrive();
+    rules.arrive(1);
     let second = rules.run(1, FAST);
     assert_eq!(second.start, Some(2));
-    rules.arrive();
+    rules.arrive(2);
     // Both calls hang, and the work source is over.
     rules.put(Some(2), FAST);
     assert!(matches!(rules.decide(2, ()), Action::Lead));
@@ -221,8 +255,21 @@ fn thread_with_work_in_its_inbox_stays_until_the_work_may_run() {
     let wakes = rules.source().wakes.get();
     rules.end(&first, None);
     assert!(matches!(rules.decide(0, ()), Action::Exit));
-    rules.exit();
+    rules.exit(0);
     assert!(rules.source().wakes.get() > wakes);
     rules.return_poller(2, ());
     assert!(matches!(rules.decide(2, ()), Action::Run(Piece { owner: Some(2), .. })));
+}
+
+#[test]
+fn table_of_transitions_is_whole_and_in_the_documentation() {
+    ThreadState::TABLE.validate().unwrap();
+    ThreadState::TABLE.assert_page(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/design/scheduling.md"));
+}
+
+#[test]
+#[cfg(debug_assertions)]
+#[should_panic(expected = "illegal move of a thread: Active, Arrive, Active")]
+fn thread_that_arrives_twice_is_found() {
+    rules(2).arrive(0);
 }

@@ -28,11 +28,11 @@ impl<P: Protocol> World<P> {
         }
         match std::mem::replace(&mut self.threads.workers[worker].state, State::Absent) {
             State::Starting => {
-                self.rules.arrive();
+                self.rules.arrive(worker);
                 self.work(worker);
             }
             State::Notified => {
-                self.rules.arrive();
+                self.rules.arrive(worker);
                 match self.rules.lead_at_once(worker) {
                     Some(((), timeout)) => self.poll_as_leader(worker, timeout, true),
                     None => self.wake_soon(worker, State::TakingGil),
@@ -85,7 +85,7 @@ impl<P: Protocol> World<P> {
                 Action::CleanUp => {}
                 Action::Exit => {
                     self.threads.workers[worker].state = State::Exited;
-                    self.rules.exit();
+                    self.rules.exit(worker);
                     return self.after_change();
                 }
             }
@@ -212,7 +212,7 @@ impl<P: Protocol> World<P> {
 
     /// Runs work; whether it is complete already.
     fn run_work(&mut self, worker: usize, work: Work<Records<P>>) -> bool {
-        let started_call = self.rules.begin(&work);
+        let started_call = self.rules.begin(worker, &work);
         self.threads.calls += 1;
         if self.rules.running() > self.plan.most_calls {
             self.shared.fail(|| "more calls run than allowed".to_owned());
