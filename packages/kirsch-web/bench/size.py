@@ -18,7 +18,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "kirsch_web"
 CHERRYPY = SOURCE.parents[2] / "kirsch-cherrypy" / "src" / "kirsch_cherrypy"
 
 PARTS = {
-    "tools, services": {"sessions", "protect", "cors", "conditions", "compress", "media", "files", "sse"},
+    "tools, services": {"sessions", "protect", "cors", "conditions", "compress", "media", "files", "sse", "templates"},
     "ASGI": {"asgi", "asgi_request", "websocket"},
     "web.redirector": {"internal_redirect"},
     "explain, OpenAPI, test client": {

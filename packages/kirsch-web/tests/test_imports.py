@@ -22,6 +22,7 @@ def test_importing_the_package_loads_only_what_most_applications_use() -> None:
         "cors",
         "files",
         "sse",
+        "templates",
         "multipart",
         "openapi",
         "explain",

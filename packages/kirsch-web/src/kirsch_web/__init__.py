@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from kirsch_web.sessions import Session, SQLiteStore, Store, session
     from kirsch_web.shape import FromCookie, FromHeader
     from kirsch_web.sse import Event, events
+    from kirsch_web.templates import Templates
     from kirsch_web.websocket import Closed, WebSocket
 
 __version__ = "0.1.0"
@@ -65,6 +66,7 @@ _LATER = {
     "Session": "sessions",
     "StaticFiles": "files",
     "Store": "sessions",
+    "Templates": "templates",
     "Upload": "forms",
     "Validators": "conditions",
     "WebSocket": "websocket",
@@ -107,6 +109,7 @@ __all__ = [
     "StaticFiles",
     "Stop",
     "Store",
+    "Templates",
     "Tool",
     "Upload",
     "Validators",
