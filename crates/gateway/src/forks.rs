@@ -34,6 +34,16 @@ impl Origin {
     pub(crate) fn is_here(self) -> bool {
         self == Self::here()
     }
+
+    /// Returns the result that the application has returned. A child that the application has forked ends here, because it
+    /// must not serve.
+    #[inline]
+    pub(crate) fn come_back<T>(self, py: Python<'_>, result: PyResult<T>) -> PyResult<T> {
+        if !self.is_here() {
+            leave(py, &result);
+        }
+        result
+    }
 }
 
 /// See the stub. It is called before a fork, and runs no Python code, so that no exception of another thread's can come

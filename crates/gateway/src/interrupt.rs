@@ -10,6 +10,12 @@ pub(crate) fn raise_here(py: Python<'_>, exception: Option<&Py<PyAny>>) {
     raise_in(py, unsafe { libc::pthread_self() }, exception);
 }
 
+/// Takes back an exception that was to be raised in a call of this thread that has ended: it must not reach the code that
+/// runs here next.
+pub(crate) fn take_back(py: Python<'_>) {
+    raise_here(py, None);
+}
+
 /// Threads in whose calls an exception is to be raised, or was and the call has not ended, with the exception.
 static INTERRUPTED: Mutex<Vec<Interrupted>> = Mutex::new(Vec::new());
 

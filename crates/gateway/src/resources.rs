@@ -164,7 +164,7 @@ impl Resources {
         }
         let mut hosts: Vec<Arc<Host<I>>> = Vec::new();
         for (index, (net, poller, waker)) in systems.into_iter().enumerate() {
-            let next = |host: &Arc<Host<I>>| host.engine_index().next(host.thread_count());
+            let next = |host: &Arc<Host<I>>| host.next_index();
             let engine_index = hosts.last().map_or_else(|| EngineIndex::first(engines), next);
             let mut engine = self.engine(net, index)?;
             let own_threads = share(self.threads, index, engines);

@@ -1,14 +1,12 @@
-//! Requests to a running engine, from any thread and from signal handlers, and the engine's reports.
+//! Requests to a running engine, from any thread and from signal handlers, and the delivery of its reports.
 
-use super::app::{ERROR, INFO, Note, WARNING};
-use super::shared::{Control, Reentered, Stop, lock};
+use super::app::ERROR;
+use super::shared::{Control, Stop};
 use super::threads::Host;
-use crate::access_log::{AccessLog, LoggerLines};
+use crate::access_log::AccessLog;
 use crate::clock;
 use crate::interface::Interface;
-use engine::Times;
 use pyo3::prelude::*;
-use std::sync::atomic::Ordering;
 
 impl<I: Interface> Host<I> {
     /// Carries out earlier requests, and ends a wait of the engine.
@@ -17,31 +15,17 @@ impl<I: Interface> Host<I> {
         self.waker.wake();
     }
 
-    /// Requests the end of the server. May be called anywhere and does not wait.
-    pub(crate) fn stop(&self, py: Python<'_>, stop: Stop) {
-        self.request(py, Control { stop: Some(stop), ..Control::default() });
-    }
-
-    /// [Stops](Self::stop) each of the server's engines.
-    pub(super) fn stop_all(&self, py: Python<'_>, stop: Stop) {
-        for host in self.shared.hosts() {
-            host.stop(py, stop);
-        }
-    }
-
-    /// Requests that each response be the last one of its connection. It may be called anywhere and does not wait.
-    pub(crate) fn drain(&self, py: Python<'_>) {
-        self.request(py, Control { drain: true, ..Control::default() });
-    }
-
-    fn request(&self, py: Python<'_>, control: Control) {
-        self.put_down(control);
+    /// Makes a request. May be called anywhere and does not wait.
+    pub(crate) fn request(&self, py: Python<'_>, control: Control) {
+        self.pending.put_down(control);
         self.wake(py);
     }
 
-    fn put_down(&self, control: Control) {
-        lock(&self.control).add(control);
-        self.has_control.store(true, Ordering::Relaxed);
+    /// Requests the end of each of the server's engines.
+    pub(super) fn stop_all(&self, py: Python<'_>, stop: Stop) {
+        for host in self.shared.hosts() {
+            host.request(py, Control::stop(stop));
+        }
     }
 
     pub(crate) fn reopen_logs(&self, py: Python<'_>) -> PyResult<()> {
@@ -50,17 +34,14 @@ impl<I: Interface> Host<I> {
             return result;
         }
         // This thread holds the lock. Another thread reopens the logs later.
-        self.put_down(Control { reopen_logs: true, ..Control::default() });
+        self.pending.put_down(Control { reopen_logs: true, ..Control::default() });
         self.waker.wake();
         Ok(())
     }
 
     /// Carries out earlier requests. If this thread holds the lock, another thread does so later.
     pub(super) fn obey(&self, py: Python<'_>) {
-        if !self.has_control.swap(false, Ordering::Relaxed) {
-            return;
-        }
-        let control = std::mem::take(&mut *lock(&self.control));
+        let Some(control) = self.pending.take() else { return };
         let done = self.with(py, |state| {
             if control.drain {
                 state.engine.drain();
@@ -75,7 +56,7 @@ impl<I: Interface> Host<I> {
             }
         });
         if done.is_err() {
-            self.put_down(control);
+            self.pending.put_down(control);
         }
     }
 
@@ -90,12 +71,7 @@ impl<I: Interface> Host<I> {
         if let Some(error) = self.shared.take_failure(py) {
             return Err(error);
         }
-        self.with(py, |state| state.broken.take())?.map_or(Ok(()), |error| Err(error.into()))
-    }
-
-    /// Returns the stage times of requests that are over, and the number of those for which there was no room.
-    pub(crate) fn times(&self, py: Python<'_>) -> Result<(Vec<Times>, u64), Reentered> {
-        self.with(py, |state| state.engine.times())
+        self.with(py, |state| state.take_failure())?.map_or(Ok(()), |error| Err(error.into()))
     }
 
     /// Delivers the messages that were stored while the lock was held. `is_idle`: there is time to write the access log
@@ -117,30 +93,7 @@ impl<I: Interface> Host<I> {
         });
         // If this thread holds the lock, another thread does this later.
         if let Ok(Some((notes, notices, refusals))) = put_down {
-            self.deliver(py, notes, notices, refusals);
-        }
-    }
-
-    /// Reports the stored messages.
-    #[inline(never)]
-    fn deliver(
-        &self,
-        py: Python<'_>,
-        notes: Option<(Vec<Note>, Option<LoggerLines>)>,
-        notices: Vec<String>,
-        refusals: Vec<String>,
-    ) {
-        self.log_given_counts(py, notices, refusals);
-        let Some((notes, lines)) = notes else { return };
-        if let Some(LoggerLines { logger, lines }) = lines {
-            for line in lines {
-                if let Err(error) = logger.call1(py, line) {
-                    error.write_unraisable(py, Some(logger.bind(py)));
-                }
-            }
-        }
-        for Note { level, message, error } in notes {
-            self.log(py, level, &message, error);
+            self.reports.deliver(py, notes, notices, refusals);
         }
     }
 
@@ -150,31 +103,7 @@ impl<I: Interface> Host<I> {
             (state.app.access_log.as_ref().map(|log| log.take_notices(true)), state.app.refusals.take_counts(true))
         });
         if let Ok((notices, refusals)) = counts {
-            self.log_given_counts(py, notices.unwrap_or_default(), refusals);
-        }
-    }
-
-    fn log_given_counts(&self, py: Python<'_>, notices: Vec<String>, refusals: Vec<String>) {
-        for notice in notices {
-            self.log(py, WARNING, &format!("access log: {notice}"), None);
-        }
-        for refusals in refusals {
-            self.log(py, INFO, &refusals, None);
-        }
-    }
-
-    /// Calls the report hook. Writes to standard error if there is none.
-    pub(super) fn log(&self, py: Python<'_>, level: u8, message: &str, error: Option<PyErr>) {
-        let error = error.map(|error| error.into_value(py));
-        if let Some(report) = &self.report {
-            if let Err(error) = report.call1(py, (level, message, error)) {
-                error.write_unraisable(py, Some(report.bind(py)));
-            }
-            return;
-        }
-        eprintln!("kirsch: {message}");
-        if let Some(error) = error {
-            PyErr::from_value(error.into_bound(py).into_any()).display(py);
+            self.reports.log_counts(py, notices.unwrap_or_default(), refusals);
         }
     }
 }

@@ -9,11 +9,13 @@
 use super::calls::Call;
 use super::index::EngineIndex;
 use super::job::Job;
-use super::shared::{Reentered, ServerShared, Stop};
+use super::shared::{Control, Reentered, ServerShared, Stop};
 use super::threads::{Host, Iteration, Polled};
+use crate::clock;
 use crate::interface::Interface;
 use crate::scoreboard::Snapshot;
 use engine::Times;
+use scheduler::WorkSource as _;
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -126,15 +128,20 @@ impl<I: Interface> Engines<I> {
         shared.connect(&hosts);
         Self { hosts: hosts.into(), shared, started: AtomicUsize::new(0) }
     }
+
+    /// Returns the host of the engine whose call has this number.
+    fn host_of(&self, call: u64) -> &Host<I> {
+        &self.hosts[EngineIndex::engine_of(call, self.hosts.len())]
+    }
 }
 
 fn hosted<I: Interface>(host: &Arc<Host<I>>, number: u64, job: Job<I>) -> HostedJob {
     let host = Arc::clone(host);
     let worker = job.worker();
     let run = move |py: Python<'_>, place: RunsIn| match place {
-        RunsIn::Loop => host.run_whole(py, job, None),
+        RunsIn::Loop => job.run_whole(&host, py, None),
         RunsIn::Thread(worker) => host.run_beside(py, job, worker),
-        RunsIn::Nothing => host.refuse_job(py, job),
+        RunsIn::Nothing => job.refuse(&host, py),
     };
     HostedJob { number, worker, run: Box::new(run) }
 }
@@ -159,9 +166,9 @@ impl<I: Interface> AnyEngines for Engines<I> {
     }
 
     fn work(&self, py: Python<'_>, index: usize) {
-        let is_before = |host: &&Arc<Host<I>>| host.engine_index().first_worker <= index;
+        let is_before = |host: &&Arc<Host<I>>| host.engine_index.first_worker <= index;
         let host = self.hosts.iter().rev().find(is_before).expect("the first begins with 0");
-        host.work(py, index - host.engine_index().first_worker);
+        host.work(py, index - host.engine_index.first_worker);
     }
 
     fn poll(&self, py: Python<'_>) -> PyResult<(Vec<HostedJob>, Vec<Py<PyAny>>)> {
@@ -187,7 +194,7 @@ impl<I: Interface> AnyEngines for Engines<I> {
 
     fn is_stopped(&self, py: Python<'_>) -> Result<bool, Reentered> {
         for host in &self.hosts {
-            if !host.is_stopped(py)? {
+            if !host.with(py, |state| state.is_over())? {
                 return Ok(false);
             }
         }
@@ -208,11 +215,11 @@ impl<I: Interface> AnyEngines for Engines<I> {
     }
 
     fn stop(&self, py: Python<'_>, stop: Stop) {
-        self.hosts.iter().for_each(|host| host.stop(py, stop));
+        self.hosts.iter().for_each(|host| host.request(py, Control::stop(stop)));
     }
 
     fn drain(&self, py: Python<'_>) {
-        self.hosts.iter().for_each(|host| host.drain(py));
+        self.hosts.iter().for_each(|host| host.request(py, Control { drain: true, ..Control::default() }));
     }
 
     fn wake(&self, py: Python<'_>) {
@@ -257,23 +264,28 @@ impl<I: Interface> AnyEngines for Engines<I> {
     fn calls(&self, py: Python<'_>) -> Result<Vec<Call>, Reentered> {
         let mut calls = Vec::new();
         for host in &self.hosts {
-            calls.extend(host.calls(py)?);
+            calls
+                .extend(host.with(py, |state| state.calls.all(py, host.hosting.first_step(), clock::now().monotonic))?);
         }
         Ok(calls)
     }
 
     fn interrupt(&self, py: Python<'_>, call: u64) -> Result<bool, Reentered> {
-        self.hosts[EngineIndex::engine_of(call, self.hosts.len())].interrupt(py, call)
+        self.host_of(call).interrupt(py, call)
     }
 
     fn write_off(&self, py: Python<'_>, call: u64) -> Result<(), Reentered> {
-        self.hosts[EngineIndex::engine_of(call, self.hosts.len())].write_off(py, call)
+        self.host_of(call).with(py, |state| {
+            if let Some(call) = state.calls.expired(call) {
+                state.engine.write_off(call);
+            }
+        })
     }
 
     fn times(&self, py: Python<'_>) -> Result<(Vec<Times>, u64), Reentered> {
         let mut all = (Vec::new(), 0);
         for host in &self.hosts {
-            let (times, dropped) = host.times(py)?;
+            let (times, dropped) = host.with(py, |state| state.engine.times())?;
             all.0.extend(times);
             all.1 += dropped;
         }

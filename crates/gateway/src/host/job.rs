@@ -1,13 +1,15 @@
 //! The jobs that a thread, or the loop that hosts the engine, runs for the application.
 
 use super::calls::{Calls, Ended};
-use super::exchange::MessageHandler;
+use super::exchange::{Exchange, MessageHandler};
 use super::limits::Limit;
 use crate::access_log::Entry;
 use crate::interface::{Handles as _, Interface, RequestBody, RequestObject, Route};
+use crate::interrupt;
 use crate::object::{Chunk, Object};
 use crate::quarantine;
 use crate::scoreboard::Moment;
+use crate::text::escaped;
 use engine::Ticket;
 use pyo3::prelude::*;
 use scheduler::RouteKey;
@@ -139,7 +141,7 @@ impl<I: Interface> Job<I> {
     pub(super) fn number(&self, calls: &Calls) -> u64 {
         match self {
             Job::Call { key, .. } => key.map_or(0, |key| calls.number(key)),
-            Job::Resume(_, response) | Job::Abandon(response) => calls.number(response.call().key),
+            Job::Resume(_, response) | Job::Abandon(response) => calls.number(response.call().key()),
         }
     }
 }
@@ -147,14 +149,67 @@ impl<I: Interface> Job<I> {
 /// A call of the application, while its response is written.
 pub(crate) struct InFlight<I: Interface> {
     /// The key of the call in [`Calls`].
-    pub(super) key: usize,
+    key: usize,
     /// The object that the application was given.
-    pub(super) request: RequestObject,
-    pub(super) handles: OpenHandles<I>,
+    request: RequestObject,
+    handles: OpenHandles<I>,
     /// The input, if it has to be closed because it holds a file.
-    pub(super) spooled: Option<Object>,
+    spooled: Option<Object>,
     /// True if the input passes the body on as it arrives.
-    pub(super) is_arriving: bool,
+    is_arriving: bool,
+}
+
+impl<I: Interface> InFlight<I> {
+    pub(super) fn new(key: usize, request: RequestObject, handles: OpenHandles<I>, is_arriving: bool) -> Self {
+        Self { key, request, handles, spooled: None, is_arriving }
+    }
+
+    pub(super) fn key(&self) -> usize {
+        self.key
+    }
+
+    pub(super) fn request(&self) -> &Object {
+        &self.request
+    }
+
+    pub(super) fn handles(&self) -> &I::Handles {
+        &self.handles
+    }
+
+    pub(super) fn exchange(&self) -> &Exchange {
+        self.handles.exchange()
+    }
+
+    pub(super) fn is_arriving(&self) -> bool {
+        self.is_arriving
+    }
+
+    /// Keeps the input until it is [taken](Self::take_input) to be closed.
+    pub(super) fn keep_input(&mut self, spooled: Option<Object>) {
+        self.spooled = spooled;
+    }
+
+    pub(super) fn take_input(&mut self) -> Option<Object> {
+        self.spooled.take()
+    }
+
+    /// Returns the method and the target of the request, escaped for a terminal.
+    pub(super) fn subject(&self, py: Python<'_>) -> String {
+        let summary = I::summary(py, &self.request);
+        let shown = |text: Option<String>| text.map_or_else(|| "?".to_owned(), |text| escaped(text.as_bytes()));
+        format!("{} {}", shown(summary.method), shown(summary.target))
+    }
+
+    /// Releases the objects that the call held, which may run code of the application. Returns the closed handles.
+    pub(super) fn release(self, py: Python<'_>, ended: Ended) -> I::Handles {
+        if ended.interrupted {
+            interrupt::take_back(py);
+        }
+        let Self { request, handles, .. } = self;
+        ended.release(py);
+        request.release(py);
+        handles.close(py)
+    }
 }
 
 /// The handles of a response that is not over. Dropping them cuts the response off: code of the server has panicked.

@@ -3,41 +3,48 @@
 //!
 //! ```text
 //!   engines    all engines of a server
-//!   control    stop, drain, reopen logs; reports    ┐
-//!   listening  WebSockets whose messages are work   ├ the work of a Host
-//!   hijack     connections that are the application's │
-//!   call       one call, to the end of its response │
-//!   suspended  calls that go on beside others      │
-//!   websockets exchanges that become WebSockets     │
-//!   waiting    reads, writes and waits of exchanges ┘
+//!   control    stop, drain, reopen logs; delivers reports        ┐
+//!   waiting    what exchanges ask of a Host; waits in calls      │
+//!   call       one call, to the end of its response              ├ what runs, unlocked
+//!   stream     a response that is made part by part              │
+//!   listening  WebSockets whose messages are work                │
+//!   upgraded   the end of calls that became WebSockets           ┘
 //!   threads    Host: one engine as its threads see it
-//!   state      the state that the engine's lock guards
-//!   app        the host's state that the engine calls
-//!   job        the jobs to be run                   ┐
-//!   calls      the calls that have not ended        │
-//!   exchange   one request and its response         ├ on their own
-//!   shared     data shared by a server's engines    │
-//!   index, limits, sleepers                         ┘
+//!   suspended, hosting, reports                                    parts of a Host
+//!   responses, websockets  operations on exchanges               ┐
+//!   state      the state that the engine's lock guards           ├ what is locked
+//!   app        the host's state that the engine calls            ┘
+//!   job        the jobs to be run, and the calls in them
+//!   calls      the calls that have not ended                     ┐
+//!   exchange   one request and its response                      ├ on their own
+//!   shared     data shared by a server's engines                 │
+//!   exceptions, index, limits, sleepers                          ┘
 //! ```
 //!
-//! Each imports those below it only.
+//! Each imports those below it only. A call ([`job::InFlight`]) belongs to one of these at a time: the thread that runs it,
+//! a [`job::Stream`] or [`job::Listening`] that the engine keeps, or [`suspended`].
 
 mod app;
 mod call;
 mod calls;
 mod control;
 mod engines;
+mod exceptions;
 pub(crate) mod exchange;
-mod hijack;
+mod hosting;
 mod index;
 mod job;
 mod limits;
 mod listening;
+mod reports;
+mod responses;
 mod shared;
 mod sleepers;
 mod state;
+mod stream;
 mod suspended;
 mod threads;
+mod upgraded;
 mod waiting;
 mod websockets;
 

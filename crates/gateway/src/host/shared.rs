@@ -96,6 +96,17 @@ pub(crate) struct Hooks {
 }
 
 impl Hooks {
+    /// Returns true if `error` is the exception that is raised in a call that has missed its deadline.
+    pub(super) fn is_timeout(&self, py: Python<'_>, error: &PyErr) -> bool {
+        self.timeout_exception.as_ref().is_some_and(|exception| error.is_instance(py, exception.bind(py)))
+    }
+
+    /// Makes an exception for a call that has missed its deadline.
+    pub(super) fn timeout_error(&self, py: Python<'_>) -> Option<PyErr> {
+        let exception = self.timeout_exception.as_ref()?;
+        exception.bind(py).call0().ok().map(PyErr::from_value)
+    }
+
     pub(crate) fn clone_ref(&self, py: Python<'_>) -> Self {
         let again = |hook: &Option<Py<PyAny>>| hook.as_ref().map(|hook| hook.clone_ref(py));
         Self {
@@ -107,20 +118,45 @@ impl Hooks {
     }
 }
 
-/// The requests of other threads and signal handlers that no thread has carried out yet.
+/// Requests of other threads and signal handlers.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Control {
+pub(crate) struct Control {
     pub(super) stop: Option<Stop>,
     pub(super) drain: bool,
     pub(super) reopen_logs: bool,
 }
 
 impl Control {
+    pub(super) fn stop(stop: Stop) -> Self {
+        Self { stop: Some(stop), ..Self::default() }
+    }
+
     /// Adds the requests of `other`.
     pub(super) fn add(&mut self, other: Self) {
         self.stop = other.stop.map(|stop| stop.and(self.stop)).or(self.stop);
         self.drain |= other.drain;
         self.reopen_logs |= other.reopen_logs;
+    }
+}
+
+/// The requests that no thread has carried out yet. Adding one never waits for the engine, so a signal handler may.
+#[derive(Default)]
+pub(super) struct PendingControl {
+    control: Mutex<Control>,
+    is_any: AtomicBool,
+}
+
+impl PendingControl {
+    /// Adds a request.
+    pub(super) fn put_down(&self, control: Control) {
+        lock(&self.control).add(control);
+        self.is_any.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes all requests, to be carried out now.
+    #[inline]
+    pub(super) fn take(&self) -> Option<Control> {
+        self.is_any.swap(false, Ordering::Relaxed).then(|| std::mem::take(&mut *lock(&self.control)))
     }
 }
 
@@ -258,6 +294,17 @@ mod tests {
         assert_eq!((control.stop, control.drain, control.reopen_logs), (Some(stop(Some(3), 5)), true, false));
         control.add(Control { reopen_logs: true, ..Control::default() });
         assert_eq!((control.stop, control.drain, control.reopen_logs), (Some(stop(Some(3), 5)), true, true));
+    }
+
+    #[test]
+    fn test_pending_requests_are_taken_together_and_once() {
+        let pending = PendingControl::default();
+        assert!(pending.take().is_none());
+        pending.put_down(Control::stop(stop(None, 5)));
+        pending.put_down(Control { drain: true, ..Control::default() });
+        let taken = pending.take().unwrap();
+        assert_eq!((taken.stop, taken.drain, taken.reopen_logs), (Some(stop(None, 5)), true, false));
+        assert!(pending.take().is_none());
     }
 
     #[test]

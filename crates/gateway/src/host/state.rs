@@ -1,16 +1,17 @@
 //! The state that the engine's lock guards: the engine, the host's state that the engine calls, and the calls.
 
-use super::app::AppState;
+use super::app::{AppParts, AppState};
 use super::calls::{Calls, Ended, Late};
 use super::index::EngineIndex;
 use super::job::{Ending, Failure, InFlight, Job, Mismatch, Rest, Resumable};
-use super::shared::Reason;
+use super::shared::{Reason, Replacement};
 use crate::access_log::Response;
 use crate::clock::{self, Clock};
 use crate::gil::WithGil;
-use crate::interface::{Handles as _, Interface};
+use crate::interface::Interface;
 use crate::limit::RequestLimit;
 use crate::log_writer;
+use crate::quarantine::Recorder;
 use crate::scoreboard::{Publisher, Scoreboard, Snapshot};
 use engine::{Engine, Expired, Now, Poller, Progress, Readiness, Ticket, Waker, Work};
 use pyo3::prelude::*;
@@ -33,33 +34,46 @@ pub(super) struct EngineState<I: Interface> {
     pub(super) engine: HostEngine<I>,
     pub(super) app: AppState<I>,
     pub(super) calls: Calls,
-    pub(super) engine_index: EngineIndex,
+    engine_index: EngineIndex,
     pub(super) clock: Clock,
     /// A buffer for the events that the poller reports.
-    pub(super) ready: Vec<Readiness>,
+    ready: Vec<Readiness>,
     /// True if the descriptor that is watched beside the engine's own is ready.
-    pub(super) is_beside_ready: bool,
-    pub(super) waker: Waker,
+    is_beside_ready: bool,
+    waker: Waker,
     /// The error with which the poller has failed: nothing can go on.
-    pub(super) broken: Option<io::Error>,
-    pub(super) over: bool,
+    broken: Option<io::Error>,
+    over: bool,
     /// The limit on the number of requests, until it is reached.
+    limit: Option<Arc<RequestLimit>>,
+    watched: Option<Watched>,
+    publisher: Option<Publisher>,
+    /// The number of calls that wait in the middle for their clients to read.
+    blocked: u64,
+    /// The time at which a thread that does not poll the engine last serviced it.
+    serviced_at: Duration,
+    /// The time at which a call last expired, and the number of polls of the engine at that time.
+    expired_at: Option<(Duration, u64)>,
+    /// The shortest limit that a call may have, if calls have limits.
+    shortest_limit: Option<Duration>,
+    /// The maximum number of calls that run at a time.
+    calls_at_most: usize,
+    /// The times at which the engine was last polled, and its statistics were last published.
+    polled: Duration,
+    published: Duration,
+}
+
+/// The parts of an [`EngineState`].
+pub(super) struct StateParts<I: Interface> {
+    pub(super) engine: HostEngine<I>,
+    pub(super) app: AppParts<I::Requests>,
+    pub(super) replacement: Option<Arc<Replacement>>,
+    pub(super) engine_index: EngineIndex,
+    pub(super) waker: Waker,
     pub(super) limit: Option<Arc<RequestLimit>>,
     pub(super) watched: Option<Watched>,
     pub(super) publisher: Option<Publisher>,
-    /// The number of calls that wait in the middle for their clients to read.
-    pub(super) blocked: u64,
-    /// The time at which a thread that does not poll the engine last serviced it.
-    pub(super) serviced_at: Duration,
-    /// The time at which a call last expired, and the number of polls of the engine at that time.
-    pub(super) expired_at: Option<(Duration, u64)>,
-    /// The shortest limit that a call may have, if calls have limits.
-    pub(super) shortest_limit: Option<Duration>,
-    /// The maximum number of calls that run at a time.
     pub(super) calls_at_most: usize,
-    /// The times at which the engine was last polled, and its statistics were last published.
-    pub(super) polled: Duration,
-    pub(super) published: Duration,
 }
 
 /// The data with which others watch the server.
@@ -71,6 +85,62 @@ pub(super) struct Watched {
 }
 
 impl<I: Interface> EngineState<I> {
+    pub(super) fn new(parts: StateParts<I>) -> Self {
+        let recorder = parts.app.quarantine.clone().map(Recorder::new);
+        let app = AppState::new(parts.app, parts.replacement);
+        Self {
+            shortest_limit: app.shortest_limit(),
+            engine: parts.engine,
+            app,
+            calls: Calls::new(parts.engine_index, recorder),
+            engine_index: parts.engine_index,
+            clock: Clock::default(),
+            ready: Vec::new(),
+            is_beside_ready: false,
+            waker: parts.waker,
+            broken: None,
+            over: false,
+            limit: parts.limit,
+            watched: parts.watched,
+            publisher: parts.publisher,
+            blocked: 0,
+            serviced_at: Duration::ZERO,
+            expired_at: None,
+            calls_at_most: parts.calls_at_most,
+            polled: Duration::ZERO,
+            published: Duration::ZERO,
+        }
+    }
+
+    /// Returns the shortest limit that a call may have, if calls have limits.
+    pub(super) fn shortest_limit(&self) -> Option<Duration> {
+        self.shortest_limit
+    }
+
+    /// Returns true once the poller has failed.
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken.is_some()
+    }
+
+    /// Takes the error with which the poller has failed.
+    pub(super) fn take_failure(&mut self) -> Option<io::Error> {
+        self.broken.take()
+    }
+
+    /// Returns true, once, if the descriptor that is watched beside the engine's own is ready.
+    pub(super) fn take_beside(&mut self) -> bool {
+        std::mem::take(&mut self.is_beside_ready)
+    }
+
+    /// Notes that a wait in the middle of a call begins or ends. `counts` is false for a wait until a slow client reads.
+    pub(super) fn note_wait(&mut self, begins: bool, counts: bool) {
+        match (begins, counts) {
+            (_, true) => {}
+            (true, false) => self.blocked += 1,
+            (false, false) => self.blocked -= 1,
+        }
+    }
+
     /// Turns work that the engine has dispatched into a job, and registers a call that begins.
     fn begin_job(&mut self, py: Python<'_>, work: Work<WithGil<AppState<I>>>, now: Now) -> Job<I> {
         match work {
@@ -122,9 +192,9 @@ impl<I: Interface> EngineState<I> {
     /// Removes a call that is over, and logs it. Returns the objects that it held, to be released after the lock is
     /// released.
     pub(super) fn end_call(&mut self, py: Python<'_>, call: &InFlight<I>, body_bytes: u64) -> Ended {
-        let number = self.calls.number(call.key);
-        let mut ended = self.end(call.key);
-        let close_code = if ended.entry.is_some() { self.close_code(py, call.handles.exchange()) } else { None };
+        let number = self.calls.number(call.key());
+        let mut ended = self.end(call.key());
+        let close_code = if ended.entry.is_some() { self.close_code(py, call.exchange()) } else { None };
         if let (Some(log), Some(entry)) = (&mut self.app.access_log, ended.entry.take()) {
             let (is_refused, body_bytes) = match ended.expired {
                 Some(Expired::Answered { body_bytes }) => (true, body_bytes),
@@ -133,7 +203,7 @@ impl<I: Interface> EngineState<I> {
             };
             // Writing a line calls Python, and the exchange must not be in use then. So the draft is taken out
             // meanwhile.
-            let exchange = call.handles.exchange();
+            let exchange = call.exchange();
             let mut draft = exchange.with(py, |state| std::mem::take(&mut state.draft));
             if is_refused {
                 // The client did not get the later response of the application.
@@ -160,7 +230,7 @@ impl<I: Interface> EngineState<I> {
         let Ending { call, rest } = ending;
         let Rest::Write(chunk) = std::mem::replace(rest, Rest::InProgress) else { return };
         let length = chunk.as_ref().len() as u64;
-        let written = call.handles.exchange().with(py, |exchange| {
+        let written = call.exchange().with(py, |exchange| {
             let Some(ticket) = &exchange.ticket else { unreachable!("the call has not ended") };
             let draft = &exchange.draft;
             let written = self.engine.reply(ticket, |reply| {

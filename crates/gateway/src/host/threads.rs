@@ -4,18 +4,18 @@
 //! No code of the application runs while the lock is held. Messages to be reported or logged are stored as notes
 //! meanwhile, and delivered after the lock is released ([`Host::tidy`]).
 
-use super::app::{AppParts, AppState, WARNING};
-use super::calls::Calls;
+use super::app::{AppParts, WARNING};
+use super::hosting::Hosting;
 use super::index::EngineIndex;
-use super::job::{Ending, InFlight, Job, Resumable};
-use super::shared::{Control, Hooks, Reentered, Replacement, ServerShared, Stop};
-use super::state::{EngineState, HostEngine, Watched};
-use crate::clock::{self, Clock, Usage};
-use crate::forks::{self, Origin};
-use crate::guarded::Guarded;
-use crate::interface::{Answer, ExchangeHost, Handles as _, Interface};
+use super::job::{Ending, Job};
+use super::reports::Reports;
+use super::shared::{Hooks, PendingControl, Reentered, Replacement, ServerShared, Stop};
+use super::state::{EngineState, HostEngine, StateParts, Watched};
+use super::suspended::SuspendedCalls;
+use crate::clock::{self, Usage};
+use crate::forks::Origin;
+use crate::interface::{ExchangeHost, Handles as _, Interface};
 use crate::limit::RequestLimit;
-use crate::quarantine::Recorder;
 use crate::scoreboard::{Histogram, Publisher, Scoreboard, Snapshot};
 use crate::thread_name;
 use engine::{Poller, Waker};
@@ -24,14 +24,14 @@ use pyo3::prelude::*;
 use scheduler::{Pace, PoolStatistics, Scheduler, Threads, Ticker, Wanted, WorkSource};
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 /// See the module.
 pub(crate) struct Host<I: Interface> {
     /// The process that made this host. No other may use it.
-    origin: Origin,
+    pub(super) origin: Origin,
     /// Dropped before the fields below, because its thread uses them and has to end first.
     ticker: OnceLock<Option<Ticker>>,
     pub(super) interface: I,
@@ -40,26 +40,20 @@ pub(crate) struct Host<I: Interface> {
     /// True if the watchdog has something to do even while nothing is ready: others watch the server, or calls have
     /// deadlines.
     needs_ticks: bool,
-    pub(super) report: Option<Py<PyAny>>,
+    pub(super) reports: Reports,
     pub(super) hooks: Hooks,
     /// The number of threads, and so of calls at a time.
     pub(super) threads: usize,
     /// True if the engine measures the stages of requests.
     pub(super) times_stages: bool,
     pub(super) waker: Waker,
-    /// The requests of other threads and signal handlers. Adding one never waits for the engine.
-    pub(super) control: Mutex<Control>,
-    pub(super) has_control: AtomicBool,
+    pub(super) pending: PendingControl,
     pub(super) engine_index: EngineIndex,
     pub(super) shared: Arc<ServerShared<Self>>,
-    /// The suspended calls, indexed by their keys.
-    pub(super) suspended: Guarded<Vec<Option<InFlight<I>>>>,
+    pub(super) suspended: SuspendedCalls<I>,
     /// This host, for exchanges, which may outlive it.
     pub(super) myself: Weak<dyn ExchangeHost>,
-    /// The thread of the loop that hosts the engine; 0 before the loop has polled, and if threads poll instead.
-    hosting_thread: AtomicUsize,
-    /// The key of the call that the hosting loop begins now, plus 1; 0 while it begins none.
-    first_step: AtomicUsize,
+    pub(super) hosting: Hosting,
 }
 
 /// The parts of a [`Host`].
@@ -110,31 +104,18 @@ impl<I: Interface> Host<I> {
         let is_watched = plan.answers_health || plan.scoreboard.is_some();
         let publisher = plan.scoreboard.clone().map(|scoreboard| Publisher::new(scoreboard, engine_index.is_alone()));
         let watched = is_watched.then(|| Watched { scoreboard: plan.scoreboard, coming: Arc::default() });
-        let recorder = plan.app.quarantine.clone().map(Recorder::new);
-        let app = AppState::new(plan.app, plan.replacement);
-        let shortest_limit = app.shortest_limit();
-        let state = EngineState {
+        let state = EngineState::new(StateParts {
             engine,
-            app,
-            calls: Calls::new(engine_index, recorder),
+            app: plan.app,
+            replacement: plan.replacement,
             engine_index,
-            clock: Clock::default(),
-            ready: Vec::new(),
-            is_beside_ready: false,
             waker: waker.clone(),
-            broken: None,
-            over: false,
             limit: plan.limit,
             watched: watched.clone(),
             publisher,
-            blocked: 0,
-            serviced_at: Duration::ZERO,
-            expired_at: None,
-            shortest_limit,
             calls_at_most: plan.calls_at_most,
-            polled: Duration::ZERO,
-            published: Duration::ZERO,
-        };
+        });
+        let shortest_limit = state.shortest_limit();
         let needs_ticks = watched.is_some() || shortest_limit.is_some();
         Arc::new_cyclic(|myself: &Weak<Self>| Self {
             origin: Origin::here(),
@@ -143,19 +124,17 @@ impl<I: Interface> Host<I> {
             scheduler: Scheduler::new(state, poller, threads),
             watched,
             needs_ticks,
-            report,
+            reports: Reports::new(report),
             hooks,
             threads,
             times_stages: plan.times_stages,
             waker,
-            control: Mutex::default(),
-            has_control: AtomicBool::new(false),
+            pending: PendingControl::default(),
             engine_index,
             shared,
-            suspended: Guarded::new(Vec::new()),
+            suspended: SuspendedCalls::default(),
             myself: Weak::<Self>::clone(myself),
-            hosting_thread: AtomicUsize::new(0),
-            first_step: AtomicUsize::new(0),
+            hosting: Hosting::default(),
         })
     }
 
@@ -167,38 +146,9 @@ impl<I: Interface> Host<I> {
             || !self.engine_index.is_alone() && self.shared.hosts().any(|host| host.scheduler.is_mine())
     }
 
-    /// Returns the result that the application has returned. A child that the application has forked ends here, because
-    /// it must not serve.
-    pub(super) fn come_back<T>(&self, py: Python<'_>, result: PyResult<T>) -> PyResult<T> {
-        if !self.origin.is_here() {
-            forks::leave(py, &result);
-        }
-        result
-    }
-
-    /// Does the same as [`come_back`](Self::come_back) for the answer to a call.
-    pub(super) fn come_back_with(
-        &self,
-        py: Python<'_>,
-        answer: PyResult<Answer<I::Body>>,
-    ) -> PyResult<Answer<I::Body>> {
-        if !self.origin.is_here() {
-            match &answer {
-                Ok(Answer::Returned(result)) => forks::leave(py, result),
-                Ok(Answer::Suspended(_)) => forks::leave_awaiting(py),
-                answer => forks::leave(py, answer),
-            }
-        }
-        answer
-    }
-
-    /// Returns the maximum number of threads of the engine, including the one in reserve.
-    pub(crate) fn thread_count(&self) -> usize {
-        self.scheduler.thread_count()
-    }
-
-    pub(crate) fn engine_index(&self) -> &EngineIndex {
-        &self.engine_index
+    /// Returns the index of the engine after this one.
+    pub(crate) fn next_index(&self) -> EngineIndex {
+        self.engine_index.next(self.scheduler.thread_count())
     }
 
     /// Calls `act` with the engine and the host's state, locked. `act` must not run code of the application.
@@ -215,6 +165,22 @@ impl<I: Interface> Host<I> {
             .map_err(|scheduler::Reentered| Reentered)?;
         if has_deferred_output {
             self.tick_along(Pace::Quick);
+        }
+        Ok(result)
+    }
+
+    /// Does the same as [`with`](Self::with), for an `act` that may let other calls go on. In any thread but that of
+    /// the hosting loop, the scheduler wakes the poller. In the loop's own thread the scheduler does not, and gevent's
+    /// hub does not ask before each of its waits when it has to poll. So the poller is woken here.
+    pub(super) fn with_waking<R>(&self, py: Python<'_>, act: impl FnOnce(&mut EngineState<I>) -> R) -> PyResult<R> {
+        let is_hosting = self.hosting.is_here();
+        let (result, must_wake) = self.with(py, |state| {
+            let result = act(state);
+            let has_wakes = !state.app.hosted_wakes.is_empty();
+            (result, is_hosting && (has_wakes || state.engine.must_poll()))
+        })?;
+        if must_wake {
+            self.waker.wake();
         }
         Ok(result)
     }
@@ -271,7 +237,7 @@ impl<I: Interface> Host<I> {
     /// Returns the number of threads that are left, once the server has stopped and all of them are in calls.
     pub(crate) fn threads_left(&self, py: Python<'_>) -> Option<usize> {
         let PoolStatistics { threads, running, .. } = self.pool_statistics(py).ok()?;
-        (self.is_stopped(py).ok()? && threads <= running).then_some(threads)
+        (self.with(py, |state| state.is_over()).ok()? && threads <= running).then_some(threads)
     }
 
     /// Runs the engine's thread `index` until the server has stopped.
@@ -287,14 +253,10 @@ impl<I: Interface> Host<I> {
         thread.release_last();
         self.engine_index.set_worker(None);
         self.tidy(py, true);
-        if !self.engine_index.is_alone() && matches!(self.with(py, |state| state.broken.is_some()), Ok(true)) {
+        if !self.engine_index.is_alone() && matches!(self.with(py, |state| state.is_broken()), Ok(true)) {
             // The engines are one server: if one has failed, all end.
             self.stop_all(py, Stop::NOW);
         }
-    }
-
-    pub(crate) fn is_stopped(&self, py: Python<'_>) -> Result<bool, Reentered> {
-        self.with(py, |state| state.is_over())
     }
 
     fn pool_statistics(&self, py: Python<'_>) -> Result<PoolStatistics, Reentered> {
@@ -337,7 +299,7 @@ impl<I: Interface> Host<I> {
         if self.is_elsewhere() {
             return Err(Reentered.into());
         }
-        self.hosting_thread.store(this_thread(), Ordering::Relaxed);
+        self.hosting.enter();
         let thread = AttachedThread::new(self, py);
         let mut jobs = Vec::new();
         let (woken, has_deferred_output) = self
@@ -366,7 +328,7 @@ impl<I: Interface> Host<I> {
         if self.is_elsewhere() {
             return Err(Reentered.into());
         }
-        self.hosting_thread.store(this_thread(), Ordering::Relaxed);
+        self.hosting.enter();
         let thread = AttachedThread::new(self, py);
         self.interface.before_wait(py);
         self.tick_slowly();
@@ -394,10 +356,10 @@ impl<I: Interface> Host<I> {
             let woken = std::mem::take(&mut state.app.hosted_wakes);
             let iteration = Iteration {
                 has_run: !jobs.is_empty() || !threaded.is_empty() || !woken.is_empty(),
-                is_beside_ready: std::mem::take(&mut state.is_beside_ready),
+                is_beside_ready: state.take_beside(),
                 is_over: state.is_over(),
             };
-            (iteration, woken, state.engine.has_deferred_output(), state.broken.take())
+            (iteration, woken, state.engine.has_deferred_output(), state.take_failure())
         });
         let (iteration, woken, has_deferred_output, broken) = iteration.map_err(|scheduler::Reentered| Reentered)?;
         if has_deferred_output {
@@ -405,29 +367,26 @@ impl<I: Interface> Host<I> {
         }
         for waiter in woken {
             let woken = self.interface.wake(py, &waiter, true);
-            if let Err(error) = self.come_back(py, woken) {
-                self.note_raised(py, error);
+            // A Task that raises an exception that ends the program, such as `KeyboardInterrupt`, ends the server.
+            // `SystemExit` and the timeout exception are a failure of the request alone: the end of the Task reports
+            // them, and other requests go on.
+            if let Err(error) = self.origin.come_back(py, woken)
+                && !error.is_instance_of::<PySystemExit>(py)
+                && !self.hooks.is_timeout(py, &error)
+            {
+                self.fail_with(py, error);
             }
         }
         for job in jobs {
-            self.first_step.store(job.beginning().map_or(0, |key| key + 1), Ordering::Relaxed);
-            self.run_whole(py, job, None);
+            self.hosting.set_first_step(job.beginning());
+            job.run_whole(self, py, None);
         }
-        self.first_step.store(0, Ordering::Relaxed);
+        self.hosting.set_first_step(None);
         if patience == Some(Duration::ZERO) {
             // The loop waits by itself, and there may be no other event soon.
             thread.clean_up(true);
         }
         broken.map_or(Ok((iteration, threaded)), |error| Err(error.into()))
-    }
-
-    /// Ends the server if a woken Task has raised an exception that ends the program, such as `KeyboardInterrupt`.
-    /// `SystemExit` and the timeout exception are a failure of the request alone: the end of the Task reports them, and
-    /// other requests go on.
-    fn note_raised(&self, py: Python<'_>, error: PyErr) {
-        if !error.is_instance_of::<PySystemExit>(py) && !self.is_timeout(py, &error) {
-            self.fail_with(py, error);
-        }
     }
 
     /// Runs a job in this thread, number `worker` of the threads beside the loop that hosts the engine.
@@ -437,30 +396,10 @@ impl<I: Interface> Host<I> {
             let begun = self.with(py, |state| state.calls.take_over(key, worker, clock::now().monotonic));
             debug_assert!(begun.is_ok(), "a thread that takes a call is in no other");
         }
-        self.run_whole(py, job, Some(worker));
+        job.run_whole(self, py, Some(worker));
         self.tidy(py, true);
         // The loop may be waiting, and it has to process the connection next.
         self.waker.wake();
-    }
-
-    /// Answers a request with 503, or closes a WebSocket with 1013, because no thread was free.
-    pub(crate) fn refuse_job(&self, py: Python<'_>, mut job: Job<I>) {
-        match &mut job {
-            Job::Call { request, .. } => request.is_refused = true,
-            Job::Resume(_, Resumable::Listening(listening)) => self.close_overloaded(py, listening),
-            Job::Resume(..) | Job::Abandon(_) => {}
-        }
-        self.run_whole(py, job, None);
-    }
-
-    /// Returns the key of the call that the loop that hosts the engine begins now.
-    pub(super) fn first_step(&self) -> Option<usize> {
-        self.first_step.load(Ordering::Relaxed).checked_sub(1)
-    }
-
-    /// Returns true in the thread of the loop that hosts the engine.
-    pub(super) fn is_hosting(&self) -> bool {
-        self.hosting_thread.load(Ordering::Relaxed) == this_thread()
     }
 
     /// Ends the server. Cuts the connections that are still open.
@@ -470,13 +409,21 @@ impl<I: Interface> Host<I> {
             std::iter::from_fn(|| state.next(py, false)).collect::<Vec<_>>()
         })?;
         for job in jobs {
-            self.run_whole(py, job, None);
+            job.run_whole(self, py, None);
         }
         // Threads beside the loop wait for clients that are gone now.
         for waiter in self.with(py, |state| std::mem::take(&mut state.app.hosted_wakes))? {
             self.interface.wake(py, &waiter, false)?;
         }
-        self.abandon_suspended(py);
+        let suspended = self.suspended.take_all(py);
+        if !suspended.is_empty() {
+            let count = suspended.len();
+            let message = format!("{count} calls of the application had not ended when the server did");
+            self.reports.log(py, WARNING, &message, None);
+        }
+        for call in suspended {
+            call.abandon(self, py);
+        }
         self.interface.end(py);
         self.tidy(py, true);
         self.scheduler.publish(&AttachedThread::new(self, py)).ok();
@@ -503,7 +450,7 @@ impl<'a, I: Interface> AttachedThread<'a, I> {
     fn release_last(&self) {
         let ending = self.ending.take();
         if let Some(ending) = ending
-            && let Some(handles) = self.host.release(self.py, ending)
+            && let Some(handles) = ending.release(self.host, self.py)
             && !handles.is_shared()
         {
             self.handles.replace(Some(handles));
@@ -539,7 +486,7 @@ impl<I: Interface> Threads for AttachedThread<'_, I> {
 
     fn run(&self, worker: usize, job: Job<I>) {
         self.release_last();
-        let ending = self.host.run(self.py, job, Some(worker), &mut self.handles.borrow_mut());
+        let ending = job.run(self.host, self.py, Some(worker), &mut self.handles.borrow_mut());
         *self.ending.borrow_mut() = ending;
     }
 
@@ -562,7 +509,7 @@ impl<I: Interface> Threads for AttachedThread<'_, I> {
             Ok(_) => true,
             Err(error) => {
                 let message = "no further thread can be started; those that are there go on";
-                self.host.log(self.py, WARNING, message, Some(error));
+                self.host.reports.log(self.py, WARNING, message, Some(error));
                 false
             }
         }
@@ -586,14 +533,6 @@ impl<I: Interface> Threads for AttachedThread<'_, I> {
             self.host.tick_along(pace);
         }
     }
-}
-
-/// Returns a number that no other running thread has.
-fn this_thread() -> usize {
-    thread_local! {
-        static PLACE: u8 = const { 0 };
-    }
-    PLACE.with(|place| std::ptr::from_ref(place).addr())
 }
 
 /// Keeps glibc from giving every thread a heap of its own: the data of connections would be scattered over all heaps,

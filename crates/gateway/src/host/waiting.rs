@@ -2,32 +2,25 @@
 //! its client. Also the interruption of a call that has missed its deadline.
 
 use super::calls::Call;
+use super::exceptions::broken_body;
 use super::exchange::{Acceptance, End, Exchange, ExchangeHost, MessageSent, Part, Received, Sent};
 use super::exchange::{HijackId, HijackRefusal, Hijacked};
-use super::shared::{Reentered, Waiter};
+use super::responses::Blocking;
+use super::shared::{Bell, Reentered, Waiter};
 use super::state::EngineState;
 use super::threads::{AttachedThread, Host};
 use crate::clock;
 use crate::gil::WithGil;
 use crate::interface::{Interface, Message};
-use crate::interrupt::{raise_here, raise_in};
+use crate::interrupt::{self, raise_here, raise_in};
 use crate::object::{Chunk, OutgoingMessage};
-
-use engine::{Awaited, Incoming, Input, Refusal, Stage, Ticket, WebSocketEnd};
-use pyo3::exceptions::{PyConnectionResetError, PyOSError, PyRuntimeError, PyTimeoutError, PyValueError};
+use engine::{Awaited, Incoming, Input, Ticket, WebSocketEnd};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
+use std::sync::Arc;
 use std::time::Duration;
-use wire::message::{Fault, FieldLines};
+use wire::message::FieldLines;
 use wire::websocket::{CloseCode, Prepared};
-
-/// The event for which a thread or a greenlet waits in the middle of a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Blocking {
-    /// Bytes of the request's body arrive. The time counts towards the call's deadline.
-    Input,
-    /// The client reads the output. The time does not count.
-    Output,
-}
 
 impl<I: Interface> ExchangeHost for Host<I> {
     fn write(&self, py: Python<'_>, exchange: &Exchange, chunk: Chunk) -> PyResult<bool> {
@@ -164,7 +157,13 @@ impl<I: Interface> ExchangeHost for Host<I> {
         exchange: &Exchange,
         timeout: Option<Duration>,
     ) -> PyResult<Incoming<Message>> {
-        self.wait_for_message(py, exchange, timeout)
+        let until = until(timeout);
+        loop {
+            match self.with(py, |state| state.take_message(py, exchange))? {
+                Incoming::Pending if !is_over(until) => self.sleep(py, exchange, (Awaited::INPUT, until))?,
+                incoming => return Ok(incoming),
+            }
+        }
     }
 
     fn send_message_in(
@@ -174,7 +173,13 @@ impl<I: Interface> ExchangeHost for Host<I> {
         message: &OutgoingMessage<'_>,
         timeout: Option<Duration>,
     ) -> PyResult<MessageSent> {
-        self.wait_and_send(py, exchange, message, timeout)
+        let until = until(timeout);
+        loop {
+            match self.with_waking(py, |state| state.send_message(py, exchange, message))? {
+                MessageSent::Refused if !is_over(until) => self.sleep(py, exchange, (Awaited::OUTPUT, until))?,
+                sent => return Ok(sent),
+            }
+        }
     }
 
     fn send_prepared(&self, py: Python<'_>, exchange: &Exchange, message: &Prepared) -> PyResult<MessageSent> {
@@ -198,34 +203,23 @@ impl<I: Interface> ExchangeHost for Host<I> {
     }
 
     fn conclude(&self, py: Python<'_>, exchange: &Exchange, result: PyResult<()>) {
-        self.conclude_suspended(py, exchange, result);
+        let key = exchange.with(py, |state| state.key);
+        match self.suspended.take(py, key) {
+            Some(call) => call.conclude(self, py, result),
+            // The server has ended, and with it all calls.
+            None => drop(result),
+        }
     }
 
     fn cut_off(&self, py: Python<'_>, ticket: Ticket, key: usize) {
-        self.cut_off_call(py, ticket, Some(key));
-    }
-}
-
-/// Returns the exception for a request body that cannot be read to its end.
-pub(super) fn broken_body(refusal: Refusal) -> PyErr {
-    match refusal.fault {
-        None if refusal.status == 504 => PyTimeoutError::new_err("the request has missed its deadline"),
-        None => PyTimeoutError::new_err("the request body took too long to arrive"),
-        Some(Fault::Truncated) => {
-            PyConnectionResetError::new_err("the client left before its request body was complete")
-        }
-        Some(fault) => PyOSError::new_err(format!("the request body is broken: {}", fault.explanation())),
+        Self::cut_off(self, py, ticket, Some(key));
     }
 }
 
 impl<I: Interface> Host<I> {
     /// Cuts off a call that will not end by itself. `key` is the key of the call, if it has begun.
-    pub(super) fn cut_off_call(&self, py: Python<'_>, ticket: Ticket, key: Option<usize>) {
-        let ended = self.with(py, |state| {
-            state.engine.fail(ticket, clock::now(), WithGil::new(&mut state.app, py));
-            key.map(|key| state.end(key))
-        });
-        drop(ended);
+    pub(super) fn cut_off(&self, py: Python<'_>, ticket: Ticket, key: Option<usize>) {
+        drop(self.with(py, |state| state.cut_off(py, ticket, key)));
     }
 
     /// Waits in the middle of a call until its client has read the output. If no other call could run meanwhile, keeps
@@ -295,11 +289,60 @@ impl<I: Interface> Host<I> {
             && let Some(exception) = &self.hooks.timeout_exception
         {
             // The exception is raised here, and must not be raised again.
-            take_back_interrupt(py);
+            interrupt::take_back(py);
             return Err(PyErr::from_value(exception.bind(py).call0()?));
         }
         // If an exception has ended the server, it ends the call too.
         self.shared.failure(py).map_or(Ok(()), Err)
+    }
+
+    /// Waits for an event of a WebSocket, in a thread of the engine, in a greenlet of the loop that hosts the engine,
+    /// or in any other thread. The wait may end early.
+    fn sleep(&self, py: Python<'_>, exchange: &Exchange, what: (Awaited, Option<Duration>)) -> PyResult<()> {
+        if let (Some(wait), Some(make_waiter)) = (&self.hooks.wait, &self.hooks.waiter)
+            && self.hosting.is_here()
+        {
+            let greenlet = make_waiter.call0(py)?;
+            let waiter = Waiter::Hosted(greenlet.clone_ref(py));
+            let is_own = |state: &EngineState<I>, key| {
+                state.calls.waiter(py, key).is_some_and(|waiter| waiter.as_ptr() == greenlet.as_ptr())
+            };
+            let begun = self.with_waking(py, |state| state.begin_sleep(py, exchange, what, waiter, is_own))?;
+            let waited = wait.call1(py, (greenlet.clone_ref(py),));
+            if let Some(begun) = begun {
+                self.with(py, |state| state.end_sleep(begun))?;
+            }
+            return waited.map(drop);
+        }
+        let worker = self.engine_index.worker().filter(|_| self.hooks.wait.is_none());
+        if let Some(worker) = worker {
+            let mut begun = None;
+            self.scheduler
+                .wait(&AttachedThread::new(self, py), worker, |state| {
+                    let is_own = |state: &EngineState<I>, key| state.calls.is_of(key, worker);
+                    begun = state.begin_sleep(py, exchange, what, Waiter::Worker(worker), is_own);
+                })
+                .map_err(|scheduler::Reentered| Reentered)?;
+            if let Some(begun) = begun
+                && self.with(py, |state| state.end_sleep(begun))?.0
+                && let Some(exception) = &self.hooks.timeout_exception
+            {
+                // The exception is raised here, and must not be raised again.
+                interrupt::take_back(py);
+                return Err(PyErr::from_value(exception.bind(py).call0()?));
+            }
+            // If an exception has ended the server, it ends the call too.
+            return self.shared.failure(py).map_or(Ok(()), Err);
+        }
+        let bell = Arc::new(Bell::default());
+        let waiter = Waiter::Thread(Arc::clone(&bell));
+        let begun = self.with_waking(py, |state| state.begin_sleep(py, exchange, what, waiter, |_, _| false))?;
+        if let Some(begun) = begun {
+            let timeout = what.1.map(|until| until.saturating_sub(clock::now().monotonic));
+            py.detach(|| bell.wait(timeout));
+            self.with(py, |state| state.end_sleep(begun))?;
+        }
+        py.check_signals()
     }
 
     /// Returns the calls that have missed their deadlines, each once, and the time to wait until there may be more.
@@ -307,7 +350,7 @@ impl<I: Interface> Host<I> {
         let (overdue, wait) = self.with(py, |state| {
             let now = clock::now().monotonic;
             state.expire();
-            let overdue = state.calls.overdue(py, self.first_step(), now);
+            let overdue = state.calls.overdue(py, self.hosting.first_step(), now);
             for (_, late) in &overdue {
                 if let Some(late) = late {
                     state.log_late(py, late);
@@ -316,27 +359,13 @@ impl<I: Interface> Host<I> {
             let due = state.calls.next_due().map(|due| due.saturating_sub(now));
             // A call that begins meanwhile is not due before the shortest limit has passed. The clock moves on in
             // steps, so a little is added to wake up after the deadline.
-            let wait = due.into_iter().chain(state.shortest_limit).min();
+            let wait = due.into_iter().chain(state.shortest_limit()).min();
             (overdue, wait.map(|wait| wait + Duration::from_millis(5)))
         })?;
         if !overdue.is_empty() {
             self.tidy(py, true);
         }
         Ok((overdue.into_iter().map(|(call, _)| call).collect(), wait))
-    }
-
-    /// Writes off the call with this number, which is not expected to return: the server ends without waiting for it.
-    pub(crate) fn write_off(&self, py: Python<'_>, number: u64) -> Result<(), Reentered> {
-        self.with(py, |state| {
-            if let Some(call) = state.calls.expired(number) {
-                state.engine.write_off(call);
-            }
-        })
-    }
-
-    /// Returns all calls that are not over, except those of WebSockets that wait for a message without a thread.
-    pub(crate) fn calls(&self, py: Python<'_>) -> Result<Vec<Call>, Reentered> {
-        self.with(py, |state| state.calls.all(py, self.first_step(), clock::now().monotonic))
     }
 
     /// Raises `timeout_exception` in the thread in which the call with this number runs.
@@ -357,7 +386,7 @@ impl<I: Interface> Host<I> {
             return act();
         };
         if self.with(py, |state| state.calls.shelter(worker)).unwrap_or(false) {
-            take_back_interrupt(py);
+            interrupt::take_back(py);
         }
         let result = act();
         if self.with(py, |state| state.calls.expose(worker)).unwrap_or(false) {
@@ -366,68 +395,17 @@ impl<I: Interface> Host<I> {
         result
     }
 
-    /// Returns true if `error` is the exception that [`interrupt`](Self::interrupt) raises.
-    pub(super) fn is_timeout(&self, py: Python<'_>, error: &PyErr) -> bool {
-        self.hooks.timeout_exception.as_ref().is_some_and(|exception| error.is_instance(py, exception.bind(py)))
+    /// Reports a message about a call that has not ended. `RequestTimeout` is not raised during the report.
+    pub(super) fn log_call(&self, py: Python<'_>, level: u8, message: &str, error: Option<PyErr>) {
+        self.sheltered(py, || self.reports.log(py, level, message, error));
     }
 }
 
-/// Takes back an exception that was to be raised in a call that has ended: it must not reach the code that runs here
-/// next.
-pub(super) fn take_back_interrupt(py: Python<'_>) {
-    raise_here(py, None);
+/// Returns the time at which `timeout` ends.
+fn until(timeout: Option<Duration>) -> Option<Duration> {
+    timeout.map(|timeout| clock::now().monotonic.saturating_add(timeout))
 }
 
-impl<I: Interface> EngineState<I> {
-    /// Has the engine wake `waiter`. Returns the key of the call and the stage that its request was in; `None` if its
-    /// response is over or suspended, which a thread other than the application's may find.
-    fn begin_wait(
-        &mut self,
-        py: Python<'_>,
-        exchange: &Exchange,
-        what: Blocking,
-        waiter: Waiter,
-    ) -> Option<(usize, Option<Stage>)> {
-        let now = clock::now();
-        exchange.with(py, |exchange| {
-            let ticket = exchange.ticket.as_ref()?;
-            let counts = what == Blocking::Input;
-            let stage = self.engine.switch_stage(ticket, Stage::Peer);
-            self.blocked += u64::from(!counts);
-            self.calls.set_waiting(exchange.key, true, counts, now.monotonic);
-            let app = WithGil::new(&mut self.app, py);
-            match what {
-                Blocking::Input => self.engine.wait_for_input(ticket, waiter, now, app),
-                Blocking::Output => self.engine.wait_for_output(ticket, waiter, now, app),
-            }
-            Some((exchange.key, stage))
-        })
-    }
-
-    /// Ends a wait. Returns true if the call was interrupted meanwhile.
-    fn end_wait(
-        &mut self,
-        py: Python<'_>,
-        exchange: &Exchange,
-        what: Blocking,
-        (key, stage): (usize, Option<Stage>),
-    ) -> bool {
-        let counts = what == Blocking::Input;
-        self.blocked -= u64::from(!counts);
-        exchange.with(py, |exchange| {
-            if let Some(ticket) = &exchange.ticket {
-                self.engine.stop_waiting(ticket);
-                if let Some(stage) = stage {
-                    self.engine.switch_stage(ticket, stage);
-                }
-            }
-            // If another thread than the call's has waited, the call may have ended meanwhile, and its key may belong
-            // to another call.
-            if exchange.is_over() {
-                return false;
-            }
-            self.calls.set_waiting(key, false, counts, clock::now().monotonic);
-            self.calls.is_interrupted(key)
-        })
-    }
+fn is_over(until: Option<Duration>) -> bool {
+    until.is_some_and(|until| clock::now().monotonic >= until)
 }

@@ -1,0 +1,254 @@
+//! The operations on responses and request bodies that exchanges request, with the engine locked.
+//!
+//! Each finds the ticket of its exchange, or reports that the response is over: an operation never reaches the connection
+//! of another response.
+
+use super::calls::Ended;
+use super::exchange::{End, Exchange, Part, Received, Sent};
+use super::job::Mismatch;
+use super::shared::Waiter;
+use super::state::EngineState;
+use crate::access_log::Response;
+use crate::clock;
+use crate::gil::WithGil;
+use crate::interface::Interface;
+use engine::{Awaited, Input, Progress, Stage, Ticket};
+use pyo3::prelude::*;
+use wire::message::{FieldLines, Misuse};
+
+/// The event for which a thread or a greenlet waits in the middle of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Blocking {
+    /// Bytes of the request's body arrive. The time counts towards the call's deadline.
+    Input,
+    /// The client reads the output. The time does not count.
+    Output,
+}
+
+impl<I: Interface> EngineState<I> {
+    /// See [`ExchangeHost::send`](super::exchange::ExchangeHost::send).
+    pub(super) fn send(
+        &mut self,
+        py: Python<'_>,
+        exchange: &Exchange,
+        mut part: Option<Part>,
+        end: End<'_>,
+    ) -> Result<Sent, Mismatch> {
+        let is_last = !matches!(end, End::NotYet);
+        let (sent, body_bytes) = exchange.with(py, |exchange| {
+            let Some(ticket) = &exchange.ticket else { return Ok((Sent::Over, 0)) };
+            if self.engine.is_gone(ticket) {
+                return Ok((Sent::Gone, 0));
+            }
+            let draft = &exchange.draft;
+            let length = length_of(&mut part, draft.content_length());
+            let (sent, is_begun) = self.engine.reply(ticket, |reply| {
+                let mut write = || {
+                    if !reply.is_begun() {
+                        if is_last {
+                            reply.check_length(draft, length).map_err(|misuse| Mismatch::of(misuse, draft, length))?;
+                        }
+                        reply.begin(draft, is_last.then_some(length));
+                    }
+                    let mismatch = |misuse: Misuse, offered: u64| Mismatch::of(misuse, draft, offered);
+                    let written = match part.take() {
+                        None => Ok(()),
+                        Some(Part::Chunk(chunk)) => reply.write(chunk),
+                        Some(Part::File { file, offset, length, .. }) => reply.write_file(file, offset, length),
+                    };
+                    written.map_err(|misuse| mismatch(misuse, reply.offered_bytes()))?;
+                    let ended = match end {
+                        End::NotYet => {
+                            reply.send_soon();
+                            Ok(())
+                        }
+                        End::Here => reply.finish(),
+                        End::Trailers(trailers) => reply.finish_with(trailers),
+                    };
+                    ended.map_err(|misuse| mismatch(misuse, reply.offered_bytes()))?;
+                    let sent = match () {
+                        () if reply.is_gone() => Sent::Gone,
+                        () if reply.is_full() => Sent::Full,
+                        () => Sent::Done,
+                    };
+                    Ok((sent, reply.body_bytes()))
+                };
+                let sent = write();
+                (sent, reply.is_begun())
+            });
+            exchange.begun |= is_begun;
+            exchange.finished |= is_last && sent.is_ok();
+            sent
+        })?;
+        if is_last && matches!(sent, Sent::Done | Sent::Full) {
+            self.complete_answered(py, exchange, body_bytes);
+        }
+        Ok(sent)
+    }
+
+    /// See [`ExchangeHost::send_early_hints`](super::exchange::ExchangeHost::send_early_hints).
+    pub(super) fn send_early_hints(&mut self, py: Python<'_>, exchange: &Exchange, fields: &FieldLines) -> Sent {
+        exchange.with(py, |exchange| {
+            let Some(ticket) = &exchange.ticket else { return Sent::Over };
+            if self.engine.is_gone(ticket) {
+                return Sent::Gone;
+            }
+            self.engine.reply(ticket, |reply| {
+                reply.send_early_hints(fields);
+                if reply.is_gone() { Sent::Gone } else { Sent::Done }
+            })
+        })
+    }
+
+    /// See [`ExchangeHost::write_errors`](super::exchange::ExchangeHost::write_errors).
+    pub(super) fn write_errors(&mut self, py: Python<'_>, exchange: &Exchange, text: &[u8]) {
+        exchange.with(py, |exchange| {
+            if let Some(ticket) = &exchange.ticket {
+                self.engine.reply(ticket, |reply| reply.write_errors(text));
+            }
+        });
+    }
+
+    /// Completes the response of a call that has written all of it and still runs.
+    fn complete_answered(&mut self, py: Python<'_>, exchange: &Exchange, body_bytes: u64) {
+        let (ticket, key) = exchange.with(py, |state| (state.take_ticket_for_good(), state.key));
+        let Some(ticket) = ticket else { unreachable!("it was there") };
+        if let Some(stopwatch) = &mut self.app.stopwatch {
+            stopwatch.end(key);
+        }
+        let (number, entry, request) = self.calls.answer(py, key);
+        if let (Some(log), Some(entry)) = (&mut self.app.access_log, entry) {
+            // Writing a line calls Python, and the exchange must not be in use then. So the draft is taken out
+            // meanwhile.
+            let draft = exchange.with(py, |state| std::mem::take(&mut state.draft));
+            let response = Response { status: draft.status(), body_bytes, draft: Some(&draft), close_code: None };
+            log.write(py, &entry, response, Some(&request), Some(number));
+        }
+        request.release(py);
+        self.complete(py, ticket, Progress::Done, clock::now());
+    }
+
+    /// See [`ExchangeHost::send_head`](super::exchange::ExchangeHost::send_head).
+    pub(super) fn send_head(&mut self, py: Python<'_>, exchange: &Exchange) {
+        exchange.with(py, |exchange| {
+            let Some(ticket) = &exchange.ticket else { return };
+            if exchange.begun || exchange.draft.is_empty() || self.engine.is_gone(ticket) {
+                return;
+            }
+            let draft = &exchange.draft;
+            self.engine.reply(ticket, |reply| {
+                if !reply.is_begun() {
+                    reply.begin(draft, None);
+                    reply.flush();
+                }
+            });
+            exchange.begun = true;
+        });
+    }
+
+    /// See [`ExchangeHost::receive`](super::exchange::ExchangeHost::receive).
+    pub(super) fn receive(&mut self, py: Python<'_>, exchange: &Exchange, buffer: &mut [u8]) -> Received {
+        exchange.with(py, |exchange| {
+            let Some(ticket) = &exchange.ticket else { return Received::Left };
+            match self.engine.read(ticket, buffer, clock::now(), WithGil::new(&mut self.app, py)) {
+                Input::Bytes(count) => Received::Bytes(count),
+                Input::Pending => Received::Pending,
+                Input::Broken(_) if self.engine.is_gone(ticket) => Received::Left,
+                Input::Broken(_) => Received::Broken,
+                Input::End => Received::End,
+            }
+        })
+    }
+
+    /// See [`ExchangeHost::wake_when`](super::exchange::ExchangeHost::wake_when).
+    pub(super) fn wake_when(
+        &mut self,
+        py: Python<'_>,
+        exchange: &Exchange,
+        awaited: Awaited,
+        waiter: Py<PyAny>,
+    ) -> bool {
+        exchange.with(py, |exchange| {
+            let Some(ticket) = &exchange.ticket else { return false };
+            let (now, app) = (self.clock.now(), WithGil::new(&mut self.app, py));
+            self.engine.wait_for_any(ticket, awaited, Waiter::Hosted(waiter), now, app);
+            // The time in which a slow client delays the response does not count towards the call's deadline.
+            let waits_for_client = awaited.has(Awaited::OUTPUT);
+            self.calls.set_waiting(exchange.key, waits_for_client, false, now.monotonic);
+            true
+        })
+    }
+
+    /// Has the engine wake `waiter`. Returns the key of the call and the stage that its request was in; `None` if its
+    /// response is over or suspended, which a thread other than the application's may find.
+    pub(super) fn begin_wait(
+        &mut self,
+        py: Python<'_>,
+        exchange: &Exchange,
+        what: Blocking,
+        waiter: Waiter,
+    ) -> Option<(usize, Option<Stage>)> {
+        let now = clock::now();
+        exchange.with(py, |exchange| {
+            let ticket = exchange.ticket.as_ref()?;
+            let counts = what == Blocking::Input;
+            let stage = self.engine.switch_stage(ticket, Stage::Peer);
+            self.note_wait(true, counts);
+            self.calls.set_waiting(exchange.key, true, counts, now.monotonic);
+            let app = WithGil::new(&mut self.app, py);
+            match what {
+                Blocking::Input => self.engine.wait_for_input(ticket, waiter, now, app),
+                Blocking::Output => self.engine.wait_for_output(ticket, waiter, now, app),
+            }
+            Some((exchange.key, stage))
+        })
+    }
+
+    /// Ends a wait. Returns true if the call was interrupted meanwhile.
+    pub(super) fn end_wait(
+        &mut self,
+        py: Python<'_>,
+        exchange: &Exchange,
+        what: Blocking,
+        (key, stage): (usize, Option<Stage>),
+    ) -> bool {
+        let counts = what == Blocking::Input;
+        self.note_wait(false, counts);
+        exchange.with(py, |exchange| {
+            if let Some(ticket) = &exchange.ticket {
+                self.engine.stop_waiting(ticket);
+                if let Some(stage) = stage {
+                    self.engine.switch_stage(ticket, stage);
+                }
+            }
+            // If another thread than the call's has waited, the call may have ended meanwhile, and its key may belong
+            // to another call.
+            if exchange.is_over() {
+                return false;
+            }
+            self.calls.set_waiting(key, false, counts, clock::now().monotonic);
+            self.calls.is_interrupted(key)
+        })
+    }
+
+    /// Cuts off a call that will not end by itself. `key` is the key of the call, if it has begun. Returns the objects
+    /// that it held, to be dropped when the engine is unlocked.
+    pub(super) fn cut_off(&mut self, py: Python<'_>, ticket: Ticket, key: Option<usize>) -> Option<Ended> {
+        self.engine.fail(ticket, clock::now(), WithGil::new(&mut self.app, py));
+        key.map(|key| self.end(key))
+    }
+}
+
+/// Returns the length of a part in bytes. Shortens a file that is the whole body to the declared length.
+fn length_of(part: &mut Option<Part>, declared: Option<u64>) -> u64 {
+    match part {
+        None => 0,
+        Some(Part::Chunk(chunk)) => chunk.as_ref().len() as u64,
+        Some(Part::File { length, is_whole, .. }) => {
+            if *is_whole {
+                *length = declared.map_or(*length, |declared| declared.min(*length));
+            }
+            *length
+        }
+    }
+}
