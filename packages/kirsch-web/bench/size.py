@@ -18,7 +18,8 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "kirsch_web"
 CHERRYPY = SOURCE.parents[2] / "kirsch-cherrypy" / "src" / "kirsch_cherrypy"
 
 PARTS = {
-    "tools, services": {"sessions", "protect", "cors", "conditions", "compress", "media", "files", "sse", "templates"},
+    "tools, services": {"sessions", "protect", "cors", "conditions", "compress", "media", "files", "sse", "templates",
+        "lifecycle", "mounts",},
     "ASGI": {"asgi", "asgi_request", "websocket"},
     "web.redirector": {"internal_redirect"},
     "explain, OpenAPI, test client": {

@@ -9,6 +9,7 @@ from __future__ import annotations
 from kirsch_web.errors import ConfigError
 from kirsch_web.finalize import VARY, finalize
 from kirsch_web.layers import Layers
+from kirsch_web.lifecycle import Lifecycle
 from kirsch_web.pipeline import PLAIN, handle, respond
 from kirsch_web.quick import lengths, quick
 from kirsch_web.request import Request, current, reset_current, set_current
@@ -17,12 +18,14 @@ from kirsch_web.response import encode_json
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from typing import Any
+    from typing import Any, TypeVar
 
     from kirsch_web.configuration import Layer
     from kirsch_web.hooks import Tool
     from kirsch_web.pipeline import StartResponse
     from kirsch_web.plan import Endpoint, Plan, Settings
+
+    Callback = TypeVar("Callback", bound=Callable[[Any], object])
 
 
 class App:
@@ -57,6 +60,7 @@ class App:
         self.sections = configuration.sections(config)
         self.defaults = configuration.Layer({f"tools.{each.name}.on": True for each in tools}, "App(tools=...)")
         self._given_dispatch = dispatch
+        self._lifecycle = Lifecycle(self)
         self.refresh()
 
     def refresh(self) -> None:
@@ -78,9 +82,44 @@ class App:
             call = getattr(plan.run, "nullary", None)
             if call is not None and plan.direct and plan.quiet:
                 plan.quick = quick(self, plan, call)
-        self.finder, self._exact, self._leaves = finder, exact, leaves
+        self.finder, self._tables = finder, (exact, leaves)
+        self._set_tables()
         self.paths: dict[Any, list[Plan]] | None = None
         """Plans by handler, for URLs; made when the first is asked for."""
+
+    def _set_tables(self) -> None:
+        # An application that has to start has no short ways: :meth:`_request` sees each request until it has started.
+        self._exact, self._leaves = ({}, {}) if self._lifecycle.pending else self._tables
+
+    def on_start(self, callback: Callback) -> Callback:
+        """Call ``callback`` with the application once in each process, before the first request; decorates it too.
+
+        The callbacks run in the order in which they were added: when a server of ASGI starts, where they may be
+        coroutine functions; by WSGI in :meth:`start`, at the latest before the first request. What one raises keeps
+        the request from being answered; the next request tries again.
+        """
+        self._lifecycle.add(callback, stops=False)
+        self._set_tables()
+        return callback
+
+    def on_stop(self, callback: Callback) -> Callback:
+        """Call ``callback`` with the application once in each process that has started it; decorates it too.
+
+        The callbacks run in reverse order: when a server of ASGI stops; by WSGI in :meth:`stop`, at the latest when
+        the process ends. A coroutine function needs a server of ASGI that tells of its end.
+        """
+        self._lifecycle.add(callback, stops=True)
+        self._set_tables()
+        return callback
+
+    def start(self) -> None:
+        """Run the start callbacks, unless they have run."""
+        self._lifecycle.start()
+        self._set_tables()
+
+    def stop(self) -> None:
+        """Run the stop callbacks, unless they have run, or the application has not started."""
+        self._lifecycle.stop()
 
     def _dispatcher(self) -> Callable[[App], Any]:
         from kirsch_web.dispatch import CallableDispatcher, Objects
@@ -172,6 +211,8 @@ class App:
             plan = None if leaves is None else leaves.get(head)
             if plan is not None:
                 return Request(environ, self, plan, (last,), None)
+        if self._lifecycle.pending:
+            self.start()
         found: Request = self.finder.request(environ)
         return found
 

@@ -42,7 +42,7 @@ class ASGI:
     Args:
         app: the application.
         lifespan: called with the application when the server starts: an asynchronous context manager, which is entered
-            before the first request and left behind the last one.
+            before the first request, behind the application's start callbacks, and left behind the last one.
         threads: the most threads in which plain functions run.
     """
 
@@ -54,6 +54,7 @@ class ASGI:
         self._lifespan = lifespan
         self._threads = threads
         self._pool: ThreadPoolExecutor | None = None
+        self._starting = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
@@ -73,6 +74,7 @@ class ASGI:
         await receive()
         manager = None if self._lifespan is None else self._lifespan(self.app)
         try:
+            await self._start()
             if manager is not None:
                 await manager.__aenter__()
         except BaseException as error:
@@ -83,6 +85,7 @@ class ASGI:
         try:
             if manager is not None:
                 await manager.__aexit__(None, None, None)
+            await self.app._lifecycle.stop_in_loop(self.thread)
         except BaseException as error:
             await send({"type": "lifespan.shutdown.failed", "message": f"{type(error).__name__}: {error}"})
             raise
@@ -91,6 +94,12 @@ class ASGI:
             if pool is not None:
                 pool.shutdown(wait=False)
         await send({"type": "lifespan.shutdown.complete"})
+
+    async def _start(self) -> None:
+        """Run the start callbacks that have not run; a server without lifespan events begins with a request."""
+        async with self._starting:
+            await self.app._lifecycle.start_in_loop(self.thread)
+        self.app._set_tables()
 
     # Requests
 
@@ -123,6 +132,8 @@ class ASGI:
         plan = app._exact.get(environ["REQUEST_METHOD"], {}).get(environ["PATH_INFO"])
         if plan is not None:
             return Request(environ, app, plan, (), None)
+        if app._lifecycle.pending:
+            await self._start()
         return await self.thread(app._request, environ) if app.finder.dynamic else app._request(environ)
 
     async def _answer(self, request: Request, body: Input) -> Parts:
