@@ -1,6 +1,6 @@
 //! The application as the engine sees it, and the records of all requests.
 //!
-//! Nothing here takes time: the application handles its requests in [`crate::driver`].
+//! Nothing here takes time: the application handles its requests in [`crate::threads::driver`].
 
 use crate::clock::{Micros, SLACK, Shared, micros};
 use crate::net::{Network, Side, number_of};

@@ -37,7 +37,6 @@ mod app;
 mod check;
 mod clock;
 mod deadlines;
-mod driver;
 mod engine_core;
 mod event_loop;
 mod exchanges;
@@ -46,14 +45,14 @@ mod net;
 mod peer;
 mod plan;
 pub mod response;
-mod script;
+mod runner;
 pub mod sockets;
 mod threads;
 mod world;
 pub mod worst_case;
 
 pub use event_loop::LoopSummary;
-pub use world::Summary;
+pub use runner::Summary;
 
 /// Runs the world of `seed`; `traces` prints each event with its virtual time. `on_sockets`: the engine's sockets are
 /// real ones.
@@ -61,7 +60,7 @@ pub use world::Summary;
 /// # Errors
 /// Which condition did not hold, and when.
 pub fn run(seed: u64, on_sockets: bool, traces: bool) -> Result<Summary, String> {
-    let (shared, plan) = world::draw(seed, on_sockets, traces);
+    let (shared, plan) = runner::draw(seed, on_sockets, traces);
     if plan.is_multiplexed {
         world::World::<frames::Frames>::new(shared, plan, seed).run()
     } else {

@@ -2,31 +2,31 @@
 //! [`crate::exchanges`]) and whole, or its client sees that it was not, and there is a reason. The fate of one exchange
 //! is no reason for another.
 
+use super::Checker;
 use crate::app::{CallEnd, Record};
 use crate::clock::{EARLY, LINGER, MILLI, Micros, micros};
 use crate::exchanges::{End, Exchange, Response, is_garbage, plan_of};
 use crate::net::History;
 use crate::peer::{Ending, Peer};
 use crate::plan::Act;
-use crate::world::World;
 use engine::{Expired, Protocol};
 use std::time::Duration;
 
-impl<P: Protocol> World<P> {
+impl<P: Protocol> Checker<'_, P> {
     pub(super) fn check_exchanges(&self, peer: &Peer, is_free: bool) {
-        let fail = |what: String| self.shared.fail(|| format!("peer {}: {what}", peer.index));
+        let fail = |what: String| self.world.shared.fail(|| format!("peer {}: {what}", peer.index));
         let (Some(connection), Some(exchanges)) = (peer.connection, &peer.exchanges) else {
             return fail("it never connected".to_owned());
         };
-        let history = self.network.borrow().history(connection);
+        let history = self.world.network.borrow().history(connection);
         if let Some(at) = exchanges.goes_away_at
-            && self.draining_since.is_none_or(|since| since > at)
+            && self.world.draining_since.is_none_or(|since| since > at)
             && !self.may_be_idle(peer, at, &history)
         {
             fail("the end is announced; the server does not drain, and the connection was not idle".to_owned());
         }
         for exchange in &exchanges.all {
-            let record = &self.records().requests[exchange.id];
+            let record = &self.world.records().requests[exchange.id];
             let Some((begun, _)) = exchange.begun else {
                 if record.begun.is_some() {
                     fail(format!("request {} was never sent and begins", exchange.id));
@@ -50,7 +50,7 @@ impl<P: Protocol> World<P> {
     /// Returns true if the connection may have been idle for too long at `at`, when the server announced its end to the
     /// client.
     fn may_be_idle(&self, peer: &Peer, at: Micros, history: &History) -> bool {
-        let (Some(limit), Some(exchanges)) = (self.plan.config.keep_alive.map(micros), &peer.exchanges) else {
+        let (Some(limit), Some(exchanges)) = (self.world.plan.config.keep_alive.map(micros), &peer.exchanges) else {
             return false;
         };
         // Another client may have read the response before late.
@@ -70,7 +70,7 @@ impl<P: Protocol> World<P> {
         history: &History,
     ) -> Result<(), String> {
         let id = exchange.id;
-        let (request, record) = (&self.plan.requests[id], &self.records().requests[id]);
+        let (request, record) = (&self.world.plan.requests[id], &self.world.records().requests[id]);
         let wrong = |what: &str| Err(what.to_owned());
         let Response { status, body, id: answered } = *response;
         if answered.is_none() {
@@ -99,7 +99,7 @@ impl<P: Protocol> World<P> {
         history: &History,
     ) -> Result<(), String> {
         let id = exchange.id;
-        let (request, record) = (&self.plan.requests[id], &self.records().requests[id]);
+        let (request, record) = (&self.world.plan.requests[id], &self.world.records().requests[id]);
         let wrong = |what: &str| Err(what.to_owned());
         if let Some(late) = record.late {
             let Expired::Answered { body_bytes } = late.outcome else { return wrong("a page after its deadline") };
@@ -109,45 +109,45 @@ impl<P: Protocol> World<P> {
         }
         // A client that reads slowly learns late that it may send.
         let is_reader = peer.plan.reads.pause == 0;
-        if status == 408 && is_reader && exchange.is_starved() && !plan_of(&self.plan, id).overruns {
+        if status == 408 && is_reader && exchange.is_starved() && !plan_of(&self.world.plan, id).overruns {
             return wrong("its client is called slow, which the server did not let send");
         }
         match (record.ended.map(|(_, how)| how), record.dismissed) {
             (Some(CallEnd::Refused(refused)), _) if refused == status => Ok(()),
             (None, Some((at, Some(refused)))) if refused == status => {
-                let config = &self.plan.config;
+                let config = &self.world.plan.config;
                 let limit = |time: Option<Duration>| time.map_or(Micros::MAX, micros);
                 let (begun, at) = (record.begun.unwrap_or_default(), at + EARLY);
                 let is_right = match status {
                     408 => request.body > 0 && at >= begun.saturating_add(limit(config.body_timeout)),
-                    413 => plan_of(&self.plan, id).overruns,
+                    413 => plan_of(&self.world.plan, id).overruns,
                     503 => {
                         // The request may have waited in the kernel.
                         let sent = exchange.begun.map_or(begun, |(at, _)| at);
                         at >= sent.saturating_add(limit(config.queue_timeout))
                             || history.left_at.is_some_and(|left| left <= at)
-                            || self.rules.source().has_refused_waiting(begun, Micros::MAX)
+                            || self.world.rules.source().has_refused_waiting(begun, Micros::MAX)
                     }
                     _ => false,
                 };
                 if is_right { Ok(()) } else { Err(format!("there was no reason for {status}")) }
             }
             // The bytes never became a request.
-            (None, None) if status == 400 && is_garbage(&self.plan, id) && record.begun.is_none() => Ok(()),
+            (None, None) if status == 400 && is_garbage(&self.world.plan, id) && record.begun.is_none() => Ok(()),
             // The engine reports these to the application at the next poll, and there may be no further poll.
-            (None, None) if status == 503 && self.rules.source().has_refused_waiting(0, Micros::MAX) => Ok(()),
+            (None, None) if status == 503 && self.world.rules.source().has_refused_waiting(0, Micros::MAX) => Ok(()),
             _ => wrong("neither engine nor application sent this page"),
         }
     }
 
     /// Checks that an exchange was refused for lack of room, and that it was not begun.
     fn check_refused(&self, exchange: &Exchange, begun: Micros, at: Micros) -> Result<(), String> {
-        let config = &self.plan.config;
-        if self.records().requests[exchange.id].begun.is_some() {
+        let config = &self.world.plan.config;
+        if self.world.records().requests[exchange.id].begun.is_some() {
             return Err("it was refused as not begun, and it was".to_owned());
         }
-        let is_draining = self.draining_since.is_some_and(|since| since <= at);
-        let may_be_busy = config.queue < self.plan.requests.len();
+        let is_draining = self.world.draining_since.is_some_and(|since| since <= at);
+        let may_be_busy = config.queue < self.world.plan.requests.len();
         if exchange.beside >= config.exchanges || is_draining || may_be_busy {
             Ok(())
         } else {
@@ -157,8 +157,8 @@ impl<P: Protocol> World<P> {
 
     /// Checks that there is a reason why a response was cut.
     fn check_cut(&self, peer: &Peer, exchange: &Exchange, at: Micros, history: &History) -> Result<(), String> {
-        let record = &self.records().requests[exchange.id];
-        if is_garbage(&self.plan, exchange.id) {
+        let record = &self.world.records().requests[exchange.id];
+        if is_garbage(&self.world.plan, exchange.id) {
             return if record.begun.is_none() {
                 Ok(())
             } else {
@@ -177,23 +177,23 @@ impl<P: Protocol> World<P> {
 
     /// Returns true if the client takes output so slowly that the server need not wait.
     fn is_slow(&self, peer: &Peer, exchange: &Exchange, record: &Record, at: Micros, history: &History) -> bool {
-        let Some(limit) = self.plan.config.write_timeout.map(micros) else { return false };
+        let Some(limit) = self.world.plan.config.write_timeout.map(micros) else { return false };
         let begun = record.called.or(record.dismissed.map(|(at, _)| at)).or(exchange.begun.map(|(at, _)| at));
         if begun.is_none_or(|begun| at + EARLY < begun.saturating_add(limit)) {
             return false;
         }
         // The bytes that the client sends before a credit may delay it.
-        let is_prompt = Exchange::is_prompt(&plan_of(&self.plan, exchange.id))
+        let is_prompt = Exchange::is_prompt(&plan_of(&self.world.plan, exchange.id))
             && peer.plan.reads.pause < 50 * MILLI
             && peer.plan.sends.pause < 50 * MILLI
             && peer.plan.capacity >= 8000;
-        !is_prompt || peer.acted.is_some() || history.full_since.is_some() || self.plan.config.min_rate > 0
+        !is_prompt || peer.acted.is_some() || history.full_since.is_some() || self.world.plan.config.min_rate > 0
     }
 
     /// Checks that there is a reason why an exchange has no end.
     fn excuse_missing(&self, peer: &Peer, exchange: &Exchange, history: &History, is_free: bool) -> Result<(), String> {
-        let record = &self.records().requests[exchange.id];
-        let config = &self.plan.config;
+        let record = &self.world.records().requests[exchange.id];
+        let config = &self.world.plan.config;
         let limit = |time: Option<Duration>| time.map_or(Micros::MAX, micros);
         let is_away = peer.ending == Some(Ending::Left)
             || peer.acted.is_some_and(|(_, act)| matches!(act, Act::StallReading | Act::HalfClose));
@@ -201,7 +201,8 @@ impl<P: Protocol> World<P> {
             return Ok(());
         }
         // A panic in the engine's own call of the application ends the whole connection.
-        let panicked = |&id: &usize| self.records().requests[id].ended.is_some_and(|(_, how)| how == CallEnd::Panicked);
+        let panicked =
+            |&id: &usize| self.world.records().requests[id].ended.is_some_and(|(_, how)| how == CallEnd::Panicked);
         if peer.plan.requests.iter().any(panicked) {
             return Ok(());
         }
@@ -214,7 +215,7 @@ impl<P: Protocol> World<P> {
             return if hangs { Ok(()) } else { Err("the server still has the connection open".to_owned()) };
         };
         let late = dropped + EARLY;
-        if hangs || self.stopped.is_some_and(|(_, until)| until <= late) {
+        if hangs || self.world.stopped.is_some_and(|(_, until)| until <= late) {
             return Ok(());
         }
         // The whole connection takes no output, or too little.
@@ -232,11 +233,11 @@ impl<P: Protocol> World<P> {
             return Ok(());
         }
         // The connection has less time after the order to stop.
-        if is_slow_sender && self.stopped.is_some_and(|(stopped, _)| stopped + self.grace() <= late) {
+        if is_slow_sender && self.world.stopped.is_some_and(|(stopped, _)| stopped + self.grace() <= late) {
             return Ok(());
         }
         // The response is unread at a client that then sends on a connection that was idle for too long.
-        let is_stopping = self.stopped.is_some_and(|(at, _)| at <= dropped);
+        let is_stopping = self.world.stopped.is_some_and(|(at, _)| at <= dropped);
         let idle = limit(config.keep_alive).min(if is_stopping { self.grace() } else { Micros::MAX });
         let is_idle = history.last_send.saturating_add(idle) <= late;
         // The last that was sent is that the server begins nothing further here: an idle connection ends a while later.
@@ -245,13 +246,13 @@ impl<P: Protocol> World<P> {
         let was_idle = (is_idle || is_announced) && history.last_arrival > dropped;
         // For a request that never began, the server told its client so, or that no request begins any more.
         let was_refused =
-            is_announced || self.records().connections[peer.connection.unwrap_or_default()].refused.is_some();
+            is_announced || self.world.records().connections[peer.connection.unwrap_or_default()].refused.is_some();
         let is_over = record.ended.is_some() || record.dismissed.is_some() || (record.begun.is_none() && was_refused);
         if ending == Ending::Reset && is_over && was_idle {
             return Ok(());
         }
         // The client went on sending to a closing server, and so destroyed the server's last bytes.
-        let is_closing = self.draining_since.is_some_and(|since| since + LINGER <= late);
+        let is_closing = self.world.draining_since.is_some_and(|since| since + LINGER <= late);
         if ending == Ending::Reset && is_closing {
             return Ok(());
         }
@@ -263,7 +264,7 @@ impl<P: Protocol> World<P> {
         }
         let Some((_, head)) = exchange.begun else { return Ok(()) };
         // The request arrived when the connection was closed already, or was about to be.
-        let is_ending = self.draining_since.is_some_and(|since| since <= late);
+        let is_ending = self.world.draining_since.is_some_and(|since| since <= late);
         if record.begun.is_none() && (is_ending || history.taken < head as u64) {
             let since = history.last_send.max(accepted);
             let idle = limit(config.keep_alive).min(limit(config.header_timeout));

@@ -8,59 +8,63 @@ use crate::response::pattern;
 use crate::world::World;
 use engine::{Expired, Protocol};
 
-impl<P: Protocol> World<P> {
-    /// Checks the response to a request whose call was late.
-    pub(crate) fn check_late_answer(&self, id: usize, late: Late, answer: &Answer) -> Result<(), String> {
-        let request = &self.plan.requests[id];
-        let script = &request.script;
-        let wrong = |what: &str| Err(what.to_owned());
-        let shown = |length: usize| if request.is_bodiless() { Vec::new() } else { pattern(id, 0, length) };
-        match late.outcome {
-            Expired::Answered { body_bytes } => {
-                if answer.id.is_some() || answer.status != 504 {
-                    return wrong("its call was late, and this is not the 504 page");
-                }
-                if answer.keep_alive {
-                    return wrong("the connection is kept alive after 504");
-                }
-                let length = if request.is_head { 0 } else { body_bytes };
-                if answer.body.len() as u64 != length || (length == 0) != request.is_head {
-                    return wrong("the 504 page is cut");
-                }
+/// Checks the response to a request whose call was late.
+pub(crate) fn check_late_answer<P: Protocol>(
+    world: &World<P>,
+    id: usize,
+    late: Late,
+    answer: &Answer,
+) -> Result<(), String> {
+    let request = &world.plan.requests[id];
+    let script = &request.script;
+    let wrong = |what: &str| Err(what.to_owned());
+    let shown = |length: usize| if request.is_bodiless() { Vec::new() } else { pattern(id, 0, length) };
+    match late.outcome {
+        Expired::Answered { body_bytes } => {
+            if answer.id.is_some() || answer.status != 504 {
+                return wrong("its call was late, and this is not the 504 page");
+            }
+            if answer.keep_alive {
+                return wrong("the connection is kept alive after 504");
+            }
+            let length = if request.is_head { 0 } else { body_bytes };
+            if answer.body.len() as u64 != length || (length == 0) != request.is_head {
+                return wrong("the 504 page is cut");
+            }
+            Ok(())
+        }
+        _ if answer.id != Some(id) || answer.status != script.status => {
+            wrong("its call was late after the response had begun")
+        }
+        Expired::Whole => {
+            let length = script.declared.map_or(script.length() as u64, |declared| declared);
+            let is_whole = answer.body == shown(usize::try_from(length).unwrap_or(usize::MAX));
+            if is_whole { Ok(()) } else { wrong("it was written in time, and its body is wrong") }
+        }
+        // A response that is cut after its last byte is whole for the client.
+        Expired::Cut { .. } | Expired::Left if request.is_bodiless() => Ok(()),
+        Expired::Cut { .. } | Expired::Left => {
+            let is_whole = script.declared == Some(answer.body.len() as u64);
+            if is_whole && answer.body == shown(answer.body.len()) {
                 Ok(())
-            }
-            _ if answer.id != Some(id) || answer.status != script.status => {
-                wrong("its call was late after the response had begun")
-            }
-            Expired::Whole => {
-                let length = script.declared.map_or(script.length() as u64, |declared| declared);
-                let is_whole = answer.body == shown(usize::try_from(length).unwrap_or(usize::MAX));
-                if is_whole { Ok(()) } else { wrong("it was written in time, and its body is wrong") }
-            }
-            // A response that is cut after its last byte is whole for the client.
-            Expired::Cut { .. } | Expired::Left if request.is_bodiless() => Ok(()),
-            Expired::Cut { .. } | Expired::Left => {
-                let is_whole = script.declared == Some(answer.body.len() as u64);
-                if is_whole && answer.body == shown(answer.body.len()) {
-                    Ok(())
-                } else {
-                    wrong("its deadline cut it, and the cut is not visible")
-                }
+            } else {
+                wrong("its deadline cut it, and the cut is not visible")
             }
         }
     }
+}
 
-    /// Checks that the engine does not store the output of a late call.
-    pub(crate) fn check_late_write(&self, id: usize, deferred_before: i64) {
-        let record = &self.records().requests[id];
-        if record.late.is_none() {
-            return;
-        }
-        let deferred = self.records().ledger.deferred[id].load(std::sync::atomic::Ordering::Relaxed);
-        if deferred > deferred_before {
-            self.shared
-                .fail(|| format!("{} bytes written by the late call of {id} are stored", deferred - deferred_before));
-        }
+/// Checks that the engine does not store the output of a late call.
+pub(crate) fn check_late_write<P: Protocol>(world: &World<P>, id: usize, deferred_before: i64) {
+    let record = &world.records().requests[id];
+    if record.late.is_none() {
+        return;
+    }
+    let deferred = world.records().ledger.deferred[id].load(std::sync::atomic::Ordering::Relaxed);
+    if deferred > deferred_before {
+        world
+            .shared
+            .fail(|| format!("{} bytes written by the late call of {id} are stored", deferred - deferred_before));
     }
 }
 

@@ -1,214 +1,21 @@
-//! The invariants of a world: after every step, and at the end.
+//! The invariants of the connections of HTTP/1, at the end.
 
-mod exchanges;
-mod late;
-
+use super::Checker;
+use super::late::{check_late_answer, check_late_time, excuse_late};
 use crate::app::{CallEnd, Record};
 use crate::clock::{EARLY, LINGER, Micros, SLACK, micros};
 use crate::net::{History, Medium};
 use crate::peer::{Answer, Ending, Peer};
 use crate::plan::{Act, Garbage};
 use crate::response::pattern;
-use crate::world::World;
-use engine::{Config, Expired, Protocol};
-use late::{check_late_time, excuse_late};
-use std::sync::atomic::Ordering;
+use engine::{Expired, Protocol};
 use std::time::Duration;
 
-/// Limits that the engine documents, in bytes: a write buffer and one part; the output that is kept in memory before it
-/// moves to a file; the bytes that are read ahead of a body, and the buffer of one receive.
-const OUTPUT_AT_MOST: i64 = (128 << 10) + 250_000;
-const UNRELIEVED_AT_MOST: i64 = 1 << 20;
-const READ_AHEAD_AT_MOST: u64 = (64 << 10) + (64 << 10) + 16;
-/// The same as allocated memory, which may be twice the number of bytes in it.
-const BODY_BEYOND_MEMORY: usize = 2 * ((64 << 10) + (64 << 10));
-
-impl<P: Protocol> World<P> {
-    // ------------------------------------------------------------------------------------------- after every step
-
-    pub(crate) fn check_step(&self) {
-        let shared = &self.shared;
-        let statistics = self.engine().statistics();
-        let network = self.network.borrow();
-        if statistics.connections != network.open() as u64 {
-            shared.fail(|| format!("{} connections have {} sockets", statistics.connections, network.open()));
-        }
-        if network.open() > self.plan.config.connections {
-            shared.fail(|| format!("{} connections are open", network.open()));
-        }
-        let room = self.plan.conditions.descriptors - self.plan.conditions.reserve;
-        if network.open() > room {
-            shared.fail(|| format!("{} connections are open with room for {room}", network.open()));
-        }
-        self.check_body_memory(network.open());
-        // Bodies whose heads came earlier are received all the same, and completing a call may uncover the next
-        // request.
-        let waits = |record: &&Record| record.ready.is_some() && record.called.is_none() && record.dismissed.is_none();
-        let with_bodies = self.records().requests.iter().filter(waits).filter(|record| record.read > 0).count();
-        if statistics.queued > (self.plan.config.queue + self.plan.most_calls + with_bodies) as u64 {
-            shared.fail(|| format!("{} requests are queued", statistics.queued));
-        }
-        let ledger = &self.records().ledger;
-        if ledger.dropped_in_tick.load(Ordering::Relaxed) > 0 {
-            shared.fail(|| "a tick drops an object of the application".to_owned());
-        }
-        if ledger.lost.load(Ordering::Relaxed) > 0 {
-            shared.fail(|| "a request or a response was dropped and not given back".to_owned());
-        }
-        for (number, connection) in self.records().connections.iter().enumerate() {
-            // With HTTP/1 the others are over.
-            let one = if P::MULTIPLEXED { 0 } else { connection.begun.len().saturating_sub(1) };
-            for &id in &connection.begun[one..] {
-                let record = &self.records().requests[id];
-                let request = &self.plan.requests[id];
-                let deferred = ledger.deferred[id].load(Ordering::Relaxed);
-                let most = if request.script.writes { OUTPUT_AT_MOST + UNRELIEVED_AT_MOST } else { OUTPUT_AT_MOST };
-                if deferred > most && !request.script.ignores_room {
-                    shared.fail(|| format!("{deferred} bytes of the answer to {id} are deferred in memory"));
-                }
-                // The engine discards the bytes that the client of a late call still sends.
-                let is_read = record.late.is_none() && self.deadlines().refused_at.is_empty();
-                let (Some(_), None, None, true) = (record.ready, record.ended, record.dismissed, is_read) else {
-                    continue;
-                };
-                let Some(place) = self.place_of(number, id) else { continue };
-                // The offset on the wire of a byte of a chunked body is not known here.
-                let used = match (self.plan.config.buffer_bodies, request.is_chunked) {
-                    (true, _) | (false, true) => place.end,
-                    (false, false) => place.head + record.read,
-                };
-                let ahead = network.taken(number).saturating_sub(used as u64);
-                if ahead > READ_AHEAD_AT_MOST {
-                    shared.fail(|| format!("{ahead} bytes are read ahead of request {id}"));
-                }
-            }
-        }
-    }
-
-    /// Checks that all bodies together respect the limit on their memory, and give back the memory that they used.
-    fn check_body_memory(&self, connections: usize) {
-        let Config { body_memory_total, buffer_bodies, .. } = &self.plan.config;
-        let (used, most) = (body_memory_total.used(), body_memory_total.most());
-        // A body that is read as it arrives always has some part in memory, so that its call makes progress.
-        let bodies = if P::MULTIPLEXED { self.plan.requests.len() } else { connections };
-        let beyond = if *buffer_bodies { 0 } else { bodies * BODY_BEYOND_MEMORY };
-        if used > most.saturating_add(beyond) {
-            self.shared.fail(|| format!("{used} bytes of bodies are in memory; the limit is {most}"));
-        }
-        let is_under_way =
-            |record: &Record| record.begun.is_some() && record.ended.is_none() && record.dismissed.is_none();
-        if used > 0 && self.rules.running() == 0 && !self.records().requests.iter().any(is_under_way) {
-            self.shared.fail(|| format!("{used} bytes of bodies are in memory without any request"));
-        }
-    }
-
-    fn peer_of(&self, connection: usize) -> Option<&Peer> {
-        self.connections.iter().find(|peer| peer.connection == Some(connection))
-    }
-
-    fn place_of(&self, connection: usize, id: usize) -> Option<crate::peer::Place> {
-        let peer = self.peer_of(connection)?;
-        let index = peer.plan.requests.iter().position(|&other| other == id)?;
-        peer.places.get(index).copied()
-    }
-
-    // -------------------------------------------------------------------------------------------------- at the end
-
-    pub(crate) fn check_end(&self) {
-        let (hanging, unfinished) = self.threads.unfinished();
-        let pinned = self.rules.pinned_work().count();
-        let fail = |what: String| self.shared.fail(|| format!("{what}; {}", self.describe()));
-        if !unfinished.is_empty() && !self.is_unfinished {
-            return fail(format!("the calls of requests {unfinished:?} never continue"));
-        }
-        let statistics = self.engine().statistics();
-        // If calls hang, work that is bound to their threads waits forever.
-        let is_free = hanging.is_empty();
-        let is_cut_off = self.stopped.is_some_and(|(_, until)| until != Micros::MAX);
-        if is_free && (statistics.connections != 0 || pinned != 0) {
-            return fail(format!("nothing moves any more, and {pinned} pieces of work wait for their threads"));
-        }
-        let awaiting = self.network.borrow().awaiting();
-        if is_free && self.stopped.is_none() && awaiting > 0 {
-            return fail(format!("nothing moves any more, and {awaiting} connections wait to be accepted"));
-        }
-        if is_free && self.stopped.is_some() && !self.engine().is_stopped() {
-            return fail("the engine was told to stop and has not stopped".to_owned());
-        }
-        if is_cut_off && !is_free && statistics.connections > (hanging.len() + pinned) as u64 {
-            return fail("more is left than hanging calls".to_owned());
-        }
-        for peer in &self.connections {
-            if self.shared.has_failed() {
-                return;
-            }
-            if P::MULTIPLEXED {
-                self.check_exchanges(peer, is_free);
-            } else {
-                self.check_peer(peer, is_free);
-            }
-        }
-        self.check_statistics(hanging.len() as u64, is_free);
-        let in_memory = self.plan.config.body_memory_total.used();
-        if is_free && in_memory > 0 {
-            fail(format!("{in_memory} bytes of bodies are still reserved"));
-        }
-    }
-
-    fn check_statistics(&self, hanging: u64, is_free: bool) {
-        let statistics = self.engine().statistics();
-        let network = self.network.borrow();
-        let records = &self.records().requests;
-        let count = |of: &dyn Fn(&Record) -> bool| records.iter().filter(|record| of(record)).count() as u64;
-        let called = count(&|record| record.called.is_some());
-        let busy = count(&|record| record.dismissed.is_some_and(|(_, status)| status == Some(503)))
-            + self
-                .records()
-                .connections
-                .iter()
-                .filter(|connection| !P::MULTIPLEXED && connection.refused.is_some_and(|(_, status)| status == 503))
-                .count() as u64;
-        // The application is not notified of requests that are refused because no thread polls the engine.
-        let blocked = self.deadlines().refused_waiting;
-        let ranges = [
-            ("refused", statistics.refused, self.records().refusals, blocked),
-            ("busy", busy, statistics.queue_timeouts + statistics.left, blocked),
-        ];
-        for (name, counted, expected, more) in ranges {
-            if counted < expected || counted > expected + more {
-                self.shared
-                    .fail(|| format!("{name} is counted as {counted}, expected {expected} to {}", expected + more));
-            }
-        }
-        let equal = [
-            ("accepted", statistics.accepted, network.accepted),
-            ("requests", statistics.requests, called),
-            ("bytes_in", statistics.bytes_in, network.received),
-            ("bytes_out", statistics.bytes_out, network.sent),
-            ("panics", statistics.panics, self.records().panics),
-        ];
-        for (name, counted, expected) in equal {
-            if counted != expected {
-                self.shared.fail(|| format!("{name} is counted as {counted}, expected {expected}"));
-            }
-        }
-        if is_free {
-            let left = [statistics.running, statistics.suspended, statistics.queued, statistics.connections];
-            if left != [0; 4] {
-                self.shared.fail(|| format!("nothing is left, but the counters say {left:?}"));
-            }
-        } else if statistics.running < hanging {
-            self.shared.fail(|| format!("{} calls run and {hanging} hang", statistics.running));
-        }
-        if statistics.accept_pauses < self.records().pauses_reported {
-            self.shared.fail(|| "more pauses are reported than occurred".to_owned());
-        }
-    }
-
-    fn check_peer(&self, peer: &Peer, is_free: bool) {
-        let fail = |what: String| self.shared.fail(|| format!("peer {}: {what}", peer.index));
+impl<P: Protocol> Checker<'_, P> {
+    pub(super) fn check_peer(&self, peer: &Peer, is_free: bool) {
+        let fail = |what: String| self.world.shared.fail(|| format!("peer {}: {what}", peer.index));
         let Some(connection) = peer.connection else { return fail("it never connected".to_owned()) };
-        let history = self.network.borrow().history(connection);
+        let history = self.world.network.borrow().history(connection);
         for (index, answer) in peer.answers.iter().enumerate() {
             let id = peer.plan.requests[index];
             if let Err(what) = self.check_answer(connection, id, answer) {
@@ -217,19 +24,19 @@ impl<P: Protocol> World<P> {
                     answer.status,
                     answer.body.len(),
                     answer.keep_alive,
-                    self.records().requests[id]
+                    self.world.records().requests[id]
                 ));
             }
-            if let Some(late) = self.records().requests[id].late
+            if let Some(late) = self.world.records().requests[id].late
                 && let Err(what) = check_late_time(peer, index, late)
             {
                 return fail(what);
             }
         }
         for &id in &peer.plan.requests {
-            let waits =
-                self.plan.requests[id].waits_for_continue == Some(Micros::MAX) && self.plan.config.buffer_bodies;
-            let is_late = self.records().requests[id].dismissed.is_some_and(|(_, status)| status == Some(408));
+            let waits = self.world.plan.requests[id].waits_for_continue == Some(Micros::MAX)
+                && self.world.plan.config.buffer_bodies;
+            let is_late = self.world.records().requests[id].dismissed.is_some_and(|(_, status)| status == Some(408));
             let is_there = peer.acted.is_none() && matches!(peer.ending, Some(Ending::End | Ending::Left));
             if waits && is_late && is_there && !peer.told_to_continue.contains(&id) {
                 return fail(format!("request {id} is refused although the server should have sent 100 Continue"));
@@ -238,7 +45,8 @@ impl<P: Protocol> World<P> {
         let missing = peer.answers.len();
         let goes_on = peer.answers.last().is_none_or(|last| last.keep_alive);
         if !goes_on {
-            let begun = peer.plan.requests[missing..].iter().find(|&&id| self.records().requests[id].begun.is_some());
+            let begun =
+                peer.plan.requests[missing..].iter().find(|&&id| self.world.records().requests[id].begun.is_some());
             if let Some(id) = begun {
                 return fail(format!("request {id} begins after the last answer"));
             }
@@ -247,7 +55,7 @@ impl<P: Protocol> World<P> {
             return self.check_idle(peer, &history);
         };
         if let Err(what) = self.excuse(peer, missing, &history, is_free) {
-            let record = &self.records().requests[id];
+            let record = &self.world.records().requests[id];
             return fail(format!("request {id} has no answer: {what}; {:?}, {record:?}, {history:?}", peer.ending));
         }
         self.check_idle(peer, &history);
@@ -255,7 +63,7 @@ impl<P: Protocol> World<P> {
 
     /// Checks that the answer is the right one.
     fn check_answer(&self, connection: usize, id: usize, answer: &Answer) -> Result<(), String> {
-        let (request, record) = (&self.plan.requests[id], &self.records().requests[id]);
+        let (request, record) = (&self.world.plan.requests[id], &self.world.records().requests[id]);
         let script = &request.script;
         let wrong = |what: &str| Err(what.to_owned());
         if answer.id.is_some_and(|other| other != id) {
@@ -269,9 +77,11 @@ impl<P: Protocol> World<P> {
             (Some(_), _) => None,
             (None, Some((_, Some(status)))) => Some(status),
             (None, Some((_, None))) => return wrong("the engine had dropped it"),
-            (None, None) => match self.records().connections[connection].refused {
+            (None, None) => match self.world.records().connections[connection].refused {
                 Some((_, status)) => Some(status),
-                None if answer.status == 503 && self.rules.source().has_refused_waiting(0, answer.at) => Some(503),
+                None if answer.status == 503 && self.world.rules.source().has_refused_waiting(0, answer.at) => {
+                    Some(503)
+                }
                 None => return wrong("neither engine nor application sent it"),
             },
         };
@@ -285,7 +95,7 @@ impl<P: Protocol> World<P> {
             return self.check_refusal(connection, id, status);
         }
         if let Some(late) = record.late {
-            return self.check_late_answer(id, late, answer);
+            return check_late_answer(self.world, id, late, answer);
         }
         let shown = |length: usize| if request.is_bodiless() { Vec::new() } else { pattern(id, 0, length) };
         let length = script.length();
@@ -310,11 +120,13 @@ impl<P: Protocol> World<P> {
 
     /// Checks that the connection is kept alive unless there is a reason to close it.
     fn check_keep_alive(&self, id: usize, answer: &Answer) -> Result<(), String> {
-        let request = &self.plan.requests[id];
-        let is_draining =
-            self.draining_since.is_some_and(|since| self.records().requests[id].called.is_some_and(|at| at > since));
+        let request = &self.world.plan.requests[id];
+        let is_draining = self
+            .world
+            .draining_since
+            .is_some_and(|since| self.world.records().requests[id].called.is_some_and(|at| at > since));
         let is_last = request.asks_to_close || request.script.closes || request.is_until_close();
-        let may_end = is_last || self.draining_since.is_some() || !self.plan.config.buffer_bodies;
+        let may_end = is_last || self.world.draining_since.is_some() || !self.world.plan.config.buffer_bodies;
         match answer.keep_alive {
             true if is_last || is_draining => Err("the connection is kept alive".to_owned()),
             false if !may_end => Err("the connection is closed".to_owned()),
@@ -324,20 +136,22 @@ impl<P: Protocol> World<P> {
 
     /// Checks that the engine had a reason to refuse.
     fn check_refusal(&self, connection: usize, id: usize, status: u16) -> Result<(), String> {
-        let (request, record) = (&self.plan.requests[id], &self.records().requests[id]);
-        let config = &self.plan.config;
-        let history = self.network.borrow().history(connection);
+        let (request, record) = (&self.world.plan.requests[id], &self.world.records().requests[id]);
+        let config = &self.world.plan.config;
+        let history = self.world.network.borrow().history(connection);
         let has_ended = |at: Micros| history.left_at.is_some_and(|left| left <= at);
         let limit = |time: Option<Duration>| time.map_or(Micros::MAX, micros);
-        let at =
-            record.dismissed.map(|(at, _)| at).or(self.records().connections[connection].refused.map(|(at, _)| at));
+        let at = record
+            .dismissed
+            .map(|(at, _)| at)
+            .or(self.world.records().connections[connection].refused.map(|(at, _)| at));
         let at = at.unwrap_or_default() + EARLY;
         let accepted = history.accepted.unwrap_or_default();
         let is_right = match (status, request.garbage) {
             (505, Some(Garbage::Head(505))) | (400, Some(_)) => true,
             (400, None) => has_ended(at),
             (408, _) => {
-                let graced = self.stopped.map_or(Micros::MAX, |(stopped, _)| stopped + self.grace());
+                let graced = self.world.stopped.map_or(Micros::MAX, |(stopped, _)| stopped + self.grace());
                 let is_slow_head = at >= accepted.saturating_add(limit(config.header_timeout)).min(graced);
                 record.begun.map_or(is_slow_head, |begun| {
                     self.is_stalled(id, begun, record.last_arrival, record.last_arrival.max(begun), at)
@@ -345,13 +159,13 @@ impl<P: Protocol> World<P> {
             }
             (503, _) => {
                 // Reading it may have been paused.
-                let before = id.checked_sub(1).map(|before| &self.records().requests[before]);
+                let before = id.checked_sub(1).map(|before| &self.world.records().requests[before]);
                 let before =
                     before.filter(|before| before.connection == Some(connection)).and_then(|before| before.ended);
                 let since = before.map_or(accepted, |(ended, _)| ended);
                 at >= since.saturating_add(limit(config.queue_timeout))
                     || has_ended(at)
-                    || self.rules.source().has_refused_waiting(since, Micros::MAX)
+                    || self.world.rules.source().has_refused_waiting(since, Micros::MAX)
             }
             _ => false,
         };
@@ -360,31 +174,31 @@ impl<P: Protocol> World<P> {
 
     /// Returns the least time for which an idle connection may still send a request after an order to stop.
     pub(crate) fn grace(&self) -> Micros {
-        self.plan.stops.iter().map(|stop| micros(stop.grace)).min().unwrap_or(Micros::MAX)
+        self.world.plan.stops.iter().map(|stop| micros(stop.grace)).min().unwrap_or(Micros::MAX)
     }
 
     /// Returns true if the engine may refuse a body at `at` as too slow. Its last bytes arrived at `last_arrival`, and
     /// the engine waited for it since `since`.
     pub(crate) fn is_stalled(&self, id: usize, begun: Micros, last_arrival: Micros, since: Micros, at: Micros) -> bool {
-        let config = &self.plan.config;
+        let config = &self.world.plan.config;
         let limit = config.body_timeout.map_or(Micros::MAX, micros);
         let stalls_at = last_arrival.max(begun).saturating_add(limit);
         // A body that arrives all the time but too slowly is refused no earlier than this, and so is a body of which
         // only chunk sizes arrived, which are no part of the body. With many exchanges, the bytes that arrived last may
         // belong to another one.
-        let may_be_nothing = P::MULTIPLEXED || config.min_rate > 0 || self.plan.requests[id].is_chunked;
+        let may_be_nothing = P::MULTIPLEXED || config.min_rate > 0 || self.world.plan.requests[id].is_chunked;
         let earliest = if may_be_nothing { begun.saturating_add(limit) } else { stalls_at };
         let latest = since.max(last_arrival).saturating_add(limit).saturating_add(SLACK);
-        at + EARLY >= earliest && (self.plan.most_calls == 1 || at <= latest + EARLY)
+        at + EARLY >= earliest && (self.world.plan.most_calls == 1 || at <= latest + EARLY)
     }
 
     /// Checks that there is a reason why a request has no whole answer. Longer than other functions: it is the list of
     /// these reasons, each a line or two, in the order in which they have to be asked.
     fn excuse(&self, peer: &Peer, index: usize, history: &History, is_free: bool) -> Result<(), String> {
         let id = peer.plan.requests[index];
-        let record = &self.records().requests[id];
+        let record = &self.world.records().requests[id];
         let place = peer.places[index];
-        let config = &self.plan.config;
+        let config = &self.world.plan.config;
         let limit = |time: Option<Duration>| time.map_or(Micros::MAX, micros);
         // The peer has left, or does not read.
         let is_away = peer.ending == Some(Ending::Left) || peer.acted.is_some_and(|(_, act)| act == Act::StallReading);
@@ -401,7 +215,7 @@ impl<P: Protocol> World<P> {
             return Err("the cut is not visible".to_owned());
         }
         // An empty line before a request line is no request yet.
-        let blank = if self.plan.requests[id].bytes.starts_with(b"\r\n") { 2 } else { 0 };
+        let blank = if self.world.plan.requests[id].bytes.starts_with(b"\r\n") { 2 } else { 0 };
         if peer.sent <= place.start + blank || hangs {
             return Ok(());
         }
@@ -411,8 +225,8 @@ impl<P: Protocol> World<P> {
         }
         let Some((dropped, _)) = history.dropped else { return Err("the server still has it open".to_owned()) };
         let late = dropped + EARLY;
-        let is_stopping = self.stopped.is_some_and(|(at, _)| at <= dropped);
-        if self.stopped.is_some_and(|(_, until)| until <= late) {
+        let is_stopping = self.world.stopped.is_some_and(|(at, _)| at <= dropped);
+        if self.world.stopped.is_some_and(|(_, until)| until <= late) {
             return Ok(());
         }
         let has_stalled =
@@ -426,12 +240,12 @@ impl<P: Protocol> World<P> {
         // The rest of the answer was destroyed because the peer went on sending for longer than the server lingers.
         let answered =
             record.late.map(|late| late.at).or(record.ended.map(|(at, _)| at)).or(record.dismissed.map(|(at, _)| at));
-        let answered =
-            answered.or(self.records().connections[peer.connection.unwrap_or_default()].refused.map(|(at, _)| at));
+        let answered = answered
+            .or(self.world.records().connections[peer.connection.unwrap_or_default()].refused.map(|(at, _)| at));
         if ending == Ending::Reset && answered.is_some_and(|at| at + LINGER <= late) {
             return Ok(());
         }
-        let refused = self.deadlines().refused_at.first().is_some_and(|&at| at + LINGER <= late);
+        let refused = self.world.deadlines().refused_at.first().is_some_and(|&at| at + LINGER <= late);
         if ending == Ending::Reset && record.called.is_none() && refused {
             return Ok(());
         }
@@ -443,19 +257,19 @@ impl<P: Protocol> World<P> {
         }
         // A reset that makes a cut visible destroys earlier answers that were not read yet.
         let breaks = |&id: &usize| {
-            let Record { ended, late, .. } = self.records().requests[id];
+            let Record { ended, late, .. } = self.world.records().requests[id];
             let was_cut = ended.is_some_and(|(_, how)| how == CallEnd::Cut)
                 || late.is_some_and(|late| matches!(late.outcome, Expired::Cut { .. }));
             let panicked = ended.is_some_and(|(_, how)| how == CallEnd::Panicked);
-            panicked || self.has_missing_file(id) || (was_cut && self.plan.requests[id].is_until_close())
+            panicked || self.has_missing_file(id) || (was_cut && self.world.plan.requests[id].is_until_close())
         };
         // A Unix socket has none: the client sees that a part is missing.
-        let may_be_reset = ending == Ending::Reset || self.plan.medium == Medium::Unix;
+        let may_be_reset = ending == Ending::Reset || self.world.plan.medium == Medium::Unix;
         if may_be_reset && peer.plan.requests[index..].iter().any(breaks) {
             return Ok(());
         }
         // A response without a body can be cut after its head.
-        let before = index.checked_sub(1).map(|before| &self.records().requests[peer.plan.requests[before]]);
+        let before = index.checked_sub(1).map(|before| &self.world.records().requests[peer.plan.requests[before]]);
         if before.is_some_and(|before| {
             before.late.is_some()
                 || before.ended.is_some_and(|(_, how)| matches!(how, CallEnd::Cut | CallEnd::Abandoned))
@@ -492,7 +306,7 @@ impl<P: Protocol> World<P> {
 
     pub(crate) fn has_missing_file(&self, id: usize) -> bool {
         let is_missing = |op: &crate::plan::Op| matches!(op, crate::plan::Op::File { missing: 1.., .. });
-        self.plan.requests[id].script.ops.iter().any(is_missing)
+        self.world.plan.requests[id].script.ops.iter().any(is_missing)
     }
 
     /// Checks that an idle connection was closed at its time limit, neither earlier nor much later.
@@ -500,7 +314,8 @@ impl<P: Protocol> World<P> {
         let Some((dropped, _)) = history.dropped else { return };
         let has_answers_only = peer.answers.last().is_some_and(|last| last.keep_alive)
             && history.taken == peer.places[peer.answers.len() - 1].end as u64;
-        let (Some(limit), true, None) = (self.plan.config.keep_alive.map(micros), has_answers_only, self.stopped)
+        let (Some(limit), true, None) =
+            (self.world.plan.config.keep_alive.map(micros), has_answers_only, self.world.stopped)
         else {
             return;
         };
@@ -509,16 +324,16 @@ impl<P: Protocol> World<P> {
             return;
         }
         // The end of a response without a body is not sent.
-        let last = &self.records().requests[peer.plan.requests[peer.answers.len() - 1]];
+        let last = &self.world.records().requests[peer.plan.requests[peer.answers.len() - 1]];
         let (Some((last, CallEnd::Whole)), None) = (last.ended, last.late) else { return };
         let last = last.max(history.last_send);
         if dropped + EARLY < last.saturating_add(limit) {
-            self.shared.fail(|| format!("peer {} was idle and was closed too early; {history:?}", peer.index));
+            self.world.shared.fail(|| format!("peer {} was idle and was closed too early; {history:?}", peer.index));
         }
-        let is_prompt = self.plan.most_calls > 1 && peer.plan.reads.pause == 0;
+        let is_prompt = self.world.plan.most_calls > 1 && peer.plan.reads.pause == 0;
         let latest = last.max(history.last_arrival) + 2 * peer.plan.latency + limit + SLACK;
         if is_prompt && dropped > latest && !peer.acted.is_some_and(|(_, act)| act == Act::StallReading) {
-            self.shared.fail(|| format!("peer {} was idle and was closed too late; {history:?}", peer.index));
+            self.world.shared.fail(|| format!("peer {} was idle and was closed too late; {history:?}", peer.index));
         }
     }
 }

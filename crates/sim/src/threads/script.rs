@@ -1,51 +1,54 @@
 //! The application: the operations of a call, and the checks during them.
 
 use crate::app::{CallEnd, Chunk, Job, Returnable, SuspendedCall};
+use crate::check::late::check_late_write;
 use crate::clock::MILLI;
 use crate::plan::{Op, Script};
 use crate::response::{self, pattern};
+use crate::threads::driver::ThreadDriver;
 use crate::threads::{Activity, Step};
-use crate::world::World;
 use engine::{Input, Progress, Protocol, Refusal, Ticket};
 use std::fs::File;
 use std::rc::Rc;
 use wire::message::Draft;
 
-impl<P: Protocol> World<P> {
+impl<P: Protocol> ThreadDriver<'_, P> {
     /// Checks the engine's report of the peer's presence.
     fn check_peer_left(&self, job: &Job, ticket: &Ticket) {
-        let reported = self.engine().has_peer_left(ticket);
-        let has_left = self.network.borrow().has_left_or_was_cut(job.connection);
-        let must = has_left || self.records().requests[job.id].late.is_some();
+        let reported = self.world.engine().has_peer_left(ticket);
+        let has_left = self.world.network.borrow().has_left_or_was_cut(job.connection);
+        let must = has_left || self.world.records().requests[job.id].late.is_some();
         // With many exchanges, each side can end one of them; when the engine learns of it is not known here.
         let may = must || (P::MULTIPLEXED && self.may_be_reset(job.id));
         let is_right = if reported { may } else { !must };
         if !is_right {
-            self.shared.fail(|| format!("request {}: the engine wrongly reports has_peer_left() = {reported}", job.id));
+            self.world
+                .shared
+                .fail(|| format!("request {}: the engine wrongly reports has_peer_left() = {reported}", job.id));
         }
     }
 
     /// Performs one operation of a call. Longer than other functions: it is one match over the operations.
     pub(crate) fn step(&mut self, worker: usize, mut job: Job) -> Step {
         let id = job.id;
-        let script = &Rc::clone(&self.plan).requests[id].script;
+        let script = &Rc::clone(&self.world.plan).requests[id].script;
         let op = script.ops.get(job.at).copied();
         let Some(ticket) = job.ticket.take() else { return Step::Returned };
-        let now = self.shared.now();
+        let now = self.world.shared.now();
         if let Some(op) = op {
-            self.shared.trace(|| format!("request {id}: {op:?}"));
+            self.world.shared.trace(|| format!("request {id}: {op:?}"));
         }
         match op {
             Some(Op::Work(time) | Op::Block(time)) => {
                 // PEP 3333: the server sends a part before the application works on the next one.
-                self.engine_mut().reply(&ticket, |reply| {
+                self.world.engine_mut().reply(&ticket, |reply| {
                     if reply.is_begun() {
                         reply.send_soon();
                     }
                 });
                 self.after_step();
                 if matches!(op, Some(Op::Block(_))) {
-                    self.threads.workers[worker].blocked += time;
+                    self.world.threads.workers[worker].blocked += time;
                 }
                 job.at += 1;
                 job.ticket = Some(ticket);
@@ -53,13 +56,13 @@ impl<P: Protocol> World<P> {
                 return Step::Blocks(job, Activity::Busy);
             }
             Some(Op::Hang) => {
-                self.engine_mut().reply(&ticket, |reply| {
+                self.world.engine_mut().reply(&ticket, |reply| {
                     if reply.is_begun() {
                         reply.flush();
                     }
                 });
                 self.after_step();
-                self.records_mut().requests[id].hangs = true;
+                self.world.records_mut().requests[id].hangs = true;
                 job.ticket = Some(ticket);
                 return Step::Blocks(job, Activity::Hangs);
             }
@@ -73,7 +76,7 @@ impl<P: Protocol> World<P> {
                 return Step::Returned;
             }
             Some(Op::Done) => {
-                let is_gone = self.engine_mut().reply(&ticket, |reply| reply.is_gone());
+                let is_gone = self.world.engine_mut().reply(&ticket, |reply| reply.is_gone());
                 let end = if is_gone { CallEnd::Cut } else { CallEnd::Refused(500) };
                 self.complete(id, ticket, end, Progress::Done);
                 return Step::Returned;
@@ -87,7 +90,7 @@ impl<P: Protocol> World<P> {
                 return Step::Returned;
             }
             Some(Op::Flush | Op::SendSoon) => {
-                self.engine_mut().reply(&ticket, |reply| {
+                self.world.engine_mut().reply(&ticket, |reply| {
                     if reply.is_begun() {
                         if op == Some(Op::Flush) { reply.flush() } else { reply.send_soon() }
                     }
@@ -108,7 +111,7 @@ impl<P: Protocol> World<P> {
                 return self.write(worker, job, ticket, chunk, script);
             }
             None => {
-                let verdict = self.engine_mut().reply(&ticket, |reply| {
+                let verdict = self.world.engine_mut().reply(&ticket, |reply| {
                     if !reply.is_begun() {
                         reply.begin(&draft(id, script), None);
                     }
@@ -130,11 +133,11 @@ impl<P: Protocol> World<P> {
 
     fn write(&mut self, worker: usize, mut job: Job, ticket: Ticket, part: Option<Part>, script: &Script) -> Step {
         let id = job.id;
-        let ledger = std::sync::Arc::clone(&self.records().ledger);
+        let ledger = std::sync::Arc::clone(&self.world.records().ledger);
         let writes = script.writes;
-        let is_late = self.records().requests[id].late.is_some();
+        let is_late = self.world.records().requests[id].late.is_some();
         let deferred = ledger.deferred[id].load(std::sync::atomic::Ordering::Relaxed);
-        let (verdict, is_full, is_gone, is_due) = self.engine_mut().reply(&ticket, |reply| {
+        let (verdict, is_full, is_gone, is_due) = self.world.engine_mut().reply(&ticket, |reply| {
             if !reply.is_begun() {
                 reply.begin(&draft(id, script), None);
             }
@@ -149,9 +152,9 @@ impl<P: Protocol> World<P> {
             (verdict, reply.is_full(), reply.is_gone(), reply.is_due())
         });
         self.after_step();
-        self.check_late_write(id, deferred);
+        check_late_write(self.world, id, deferred);
         if is_late && !is_gone {
-            self.shared.fail(|| format!("the late call of request {id} is not notified that its client is gone"));
+            self.world.shared.fail(|| format!("the late call of request {id} is not notified that its client is gone"));
         }
         job.at += 1;
         if verdict.is_err() {
@@ -161,9 +164,9 @@ impl<P: Protocol> World<P> {
             return Step::Returned;
         }
         // Some applications ignore the disconnect and write on.
-        if is_gone && !(is_late && self.shared.one_in(2)) {
+        if is_gone && !(is_late && self.world.shared.one_in(2)) {
             // An application that is notified may stop, or let the engine report it.
-            if writes || self.shared.one_in(2) {
+            if writes || self.world.shared.one_in(2) {
                 self.complete(id, ticket, CallEnd::Abandoned, Progress::Cut);
             } else {
                 self.suspend(job, ticket, false);
@@ -176,13 +179,13 @@ impl<P: Protocol> World<P> {
         }
         if writes && is_full {
             if script.relieves {
-                let kept = self.engine_mut().reply(&ticket, |reply| reply.relieve());
+                let kept = self.world.engine_mut().reply(&ticket, |reply| reply.relieve());
                 if let Err(error) = kept {
-                    self.shared.fail(|| format!("output of request {id} could not be stored: {error}"));
+                    self.world.shared.fail(|| format!("output of request {id} could not be stored: {error}"));
                 }
                 self.after_step();
             } else {
-                let now = self.now();
+                let now = self.world.now();
                 self.begin_wait(worker, script.patience, |engine_core| {
                     engine_core.pause_deadline(id);
                     engine_core.engine.wait_for_output(&ticket, worker, now, &mut engine_core.records);
@@ -206,26 +209,26 @@ impl<P: Protocol> World<P> {
         let id = job.id;
         let mut buffer = vec![0; most];
         let Some(ticket) = job.ticket.take() else { return Step::Returned };
-        let script = &Rc::clone(&self.plan).requests[id].script;
+        let script = &Rc::clone(&self.world.plan).requests[id].script;
         while job.read < count {
-            let now = self.now();
+            let now = self.world.now();
             let wanted = most.min(count - job.read);
-            let (engine, records) = self.engine_and_records();
+            let (engine, records) = self.world.engine_and_records();
             let input = engine.read(&ticket, &mut buffer[..wanted], now, records);
             if let Input::Bytes(length) = input {
-                self.records_mut().take_body(id, &buffer[..length.min(wanted)]);
+                self.world.records_mut().take_body(id, &buffer[..length.min(wanted)]);
             }
             self.after_step();
             match input {
                 Input::Bytes(length) => {
-                    self.shared.trace(|| format!("request {id} reads {length}"));
+                    self.world.shared.trace(|| format!("request {id} reads {length}"));
                     if length == 0 || length > wanted {
-                        self.shared.fail(|| format!("request {id} reads {length} bytes of at most {wanted}"));
+                        self.world.shared.fail(|| format!("request {id} reads {length} bytes of at most {wanted}"));
                     }
                     job.read += length;
                 }
                 Input::Pending => {
-                    let now = self.now();
+                    let now = self.world.now();
                     self.begin_wait(worker, script.patience, |engine_core| {
                         engine_core.engine.wait_for_input(&ticket, worker, now, &mut engine_core.records);
                     });
@@ -233,19 +236,21 @@ impl<P: Protocol> World<P> {
                     return Step::Blocks(job, Activity::WaitsForInput);
                 }
                 Input::End => {
-                    self.records().end_body(id);
+                    self.world.records().end_body(id);
                     break;
                 }
                 Input::Broken(Refusal { status, .. }) => {
-                    self.shared.trace(|| format!("request {id} lost the rest of its body: {status}"));
-                    let begun = self.records().requests[id].begun.unwrap_or_default();
-                    let last_arrival = self.network.borrow().history(job.connection).last_arrival;
-                    let since = self.threads.workers[worker].waits_since;
-                    if status == 504 && self.records().requests[id].late.is_none() {
-                        self.shared.fail(|| format!("the body of request {id} ends with {status}"));
+                    self.world.shared.trace(|| format!("request {id} lost the rest of its body: {status}"));
+                    let begun = self.world.records().requests[id].begun.unwrap_or_default();
+                    let last_arrival = self.world.network.borrow().history(job.connection).last_arrival;
+                    let since = self.world.threads.workers[worker].waits_since;
+                    if status == 504 && self.world.records().requests[id].late.is_none() {
+                        self.world.shared.fail(|| format!("the body of request {id} ends with {status}"));
                     }
-                    if status == 408 && !self.is_stalled(id, begun, last_arrival, since, self.shared.now()) {
-                        self.shared.fail(|| {
+                    if status == 408
+                        && !self.check().is_stalled(id, begun, last_arrival, since, self.world.shared.now())
+                    {
+                        self.world.shared.fail(|| {
                             format!("the body of request {id} is refused as stalled; last arrival at {last_arrival}")
                         });
                     }
@@ -264,7 +269,7 @@ impl<P: Protocol> World<P> {
     /// Lets the application fail: the client gets an error page if nothing was sent yet, otherwise a cut.
     pub(crate) fn raise(&mut self, mut job: Job, status: u16) {
         let Some(ticket) = job.ticket.take() else { return };
-        let is_refused = self.engine_mut().reply(&ticket, |reply| reply.refuse(status, "It has failed."));
+        let is_refused = self.world.engine_mut().reply(&ticket, |reply| reply.refuse(status, "It has failed."));
         self.after_step();
         if is_refused {
             self.complete(job.id, ticket, CallEnd::Refused(status), Progress::Done);
@@ -274,11 +279,11 @@ impl<P: Protocol> World<P> {
     }
 
     fn suspend(&mut self, job: Job, ticket: Ticket, yields: bool) {
-        self.rules.source_mut().bind(job.worker);
-        self.rules.source_mut().pause_deadline(job.id);
-        self.records_mut().requests[job.id].is_suspended = true;
-        let suspended = SuspendedCall { job, returnable: Returnable::new(&self.records().ledger) };
-        self.shared.trace(|| format!("request {} is suspended", suspended.job.id));
+        self.world.rules.source_mut().bind(job.worker);
+        self.world.rules.source_mut().pause_deadline(job.id);
+        self.world.records_mut().requests[job.id].is_suspended = true;
+        let suspended = SuspendedCall { job, returnable: Returnable::new(&self.world.records().ledger) };
+        self.world.shared.trace(|| format!("request {} is suspended", suspended.job.id));
         let progress = if yields { Progress::Yield(suspended) } else { Progress::Blocked(suspended) };
         self.give_back(ticket, progress);
     }
@@ -289,36 +294,36 @@ impl<P: Protocol> World<P> {
     }
 
     fn give_back(&mut self, ticket: Ticket, progress: Progress<SuspendedCall>) {
-        let now = self.now();
-        let (engine, records) = self.engine_and_records();
+        let now = self.world.now();
+        let (engine, records) = self.world.engine_and_records();
         engine.complete(ticket, progress, now, records);
         self.after_step();
     }
 
     pub(crate) fn end(&mut self, id: usize, how: CallEnd) {
-        self.shared.trace(|| format!("request {id} ends: {how:?}"));
-        let now = self.shared.now();
-        self.rules.source_mut().deadlines.end(id);
-        if self.records_mut().requests[id].ended.replace((now, how)).is_some() {
-            self.shared.fail(|| format!("request {id} ends twice"));
+        self.world.shared.trace(|| format!("request {id} ends: {how:?}"));
+        let now = self.world.shared.now();
+        self.world.rules.source_mut().deadlines.end(id);
+        if self.world.records_mut().requests[id].ended.replace((now, how)).is_some() {
+            self.world.shared.fail(|| format!("request {id} ends twice"));
         }
     }
 
     /// Returns true if a call's exchange may have ended without the application: its client reset it, a time limit
     /// ended a connection, or its file was missing.
     pub(crate) fn may_be_reset(&self, id: usize) -> bool {
-        self.network.borrow().resets.contains_key(&id)
-            || self.engine().statistics().timeouts > 0
-            || self.has_missing_file(id)
+        self.world.network.borrow().resets.contains_key(&id)
+            || self.world.engine().statistics().timeouts > 0
+            || self.check().has_missing_file(id)
     }
 
     /// Checks that a call that waited for room for output finds it when it is woken.
     pub(crate) fn check_wake(&mut self, job: &Job, for_input: bool) {
         let Some(ticket) = &job.ticket else { return };
-        let is_full = self.engine_mut().reply(ticket, |reply| reply.is_full() && !reply.is_gone());
+        let is_full = self.world.engine_mut().reply(ticket, |reply| reply.is_full() && !reply.is_gone());
         // With many exchanges, another call may have written since.
         if !for_input && is_full && !P::MULTIPLEXED {
-            self.shared.fail(|| format!("request {} is woken although its peer reads nothing", job.id));
+            self.world.shared.fail(|| format!("request {} is woken although its peer reads nothing", job.id));
         }
     }
 
@@ -327,22 +332,24 @@ impl<P: Protocol> World<P> {
     pub(crate) fn check_work(&mut self, job: &Job) {
         let Some(ticket) = &job.ticket else { return };
         let Some(Op::Work(time) | Op::Block(time)) =
-            job.at.checked_sub(1).and_then(|at| self.plan.requests[job.id].script.ops.get(at))
+            job.at.checked_sub(1).and_then(|at| self.world.plan.requests[job.id].script.ops.get(at))
         else {
             return;
         };
         // The ticker thread may have to be woken first.
-        if *time < 3 * MILLI + self.plan.wake_time {
+        if *time < 3 * MILLI + self.world.plan.wake_time {
             return;
         }
         let (sent, was_full) = {
-            let network = self.network.borrow();
+            let network = self.world.network.borrow();
             (network.sent_on(job.connection), network.history(job.connection).full_since.is_some())
         };
-        self.engine_mut().reply(ticket, |reply| reply.flush());
+        self.world.engine_mut().reply(ticket, |reply| reply.flush());
         // With many exchanges, the output that another call has just written is sent too.
-        if !P::MULTIPLEXED && !was_full && self.network.borrow().sent_on(job.connection) > sent {
-            self.shared.fail(|| format!("a part of the answer to {} is deferred while the application works", job.id));
+        if !P::MULTIPLEXED && !was_full && self.world.network.borrow().sent_on(job.connection) > sent {
+            self.world
+                .shared
+                .fail(|| format!("a part of the answer to {} is deferred while the application works", job.id));
         }
     }
 }

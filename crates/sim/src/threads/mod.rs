@@ -1,4 +1,7 @@
-//! The states of the simulated threads.
+//! The threads of a world: their states here, what they do in `driver`, and the calls that they run in `script`.
+
+pub(crate) mod driver;
+mod script;
 
 use crate::app::Job;
 use crate::clock::Micros;

@@ -5,6 +5,7 @@
 //! loom tries every interleaving of those.
 
 use crate::app::{CallEnd, Job, QueuedRequest, Records, SuspendedCall};
+use crate::check::Checker;
 use crate::clock::{Event, Micros, micros};
 use crate::engine_core::EngineCore;
 use crate::threads::{Activity, State, Step, Worker};
@@ -13,7 +14,16 @@ use engine::{Protocol, Work};
 use scheduler::{Action, Pace, SLOW_TICK, STEADY_TICK, TICK, WaitStep, Wanted};
 use std::time::Duration;
 
-impl<P: Protocol> World<P> {
+/// The threads of a world, which run its calls.
+pub(crate) struct ThreadDriver<'a, P: Protocol> {
+    pub(crate) world: &'a mut World<P>,
+}
+
+impl<P: Protocol> ThreadDriver<'_, P> {
+    pub(super) fn check(&self) -> Checker<'_, P> {
+        Checker { world: self.world }
+    }
+
     // ----------------------------------------------------------------------------------------------------- threads
 
     /// Runs the first thread.
@@ -23,28 +33,28 @@ impl<P: Protocol> World<P> {
 
     /// Processes the event of a thread.
     pub(crate) fn resume_worker(&mut self, worker: usize, round: u64) {
-        if self.threads.workers[worker].round != round {
+        if self.world.threads.workers[worker].round != round {
             return;
         }
-        match std::mem::replace(&mut self.threads.workers[worker].state, State::Absent) {
+        match std::mem::replace(&mut self.world.threads.workers[worker].state, State::Absent) {
             State::Starting => {
-                self.rules.arrive(worker);
+                self.world.rules.arrive(worker);
                 self.work(worker);
             }
             State::Notified => {
-                self.rules.arrive(worker);
-                match self.rules.lead_at_once(worker) {
+                self.world.rules.arrive(worker);
+                match self.world.rules.lead_at_once(worker) {
                     Some(((), timeout)) => self.poll_as_leader(worker, timeout, true),
                     None => self.wake_soon(worker, State::TakingGil),
                 }
             }
             State::Polling { at_once } => {
-                self.threads.polling_thread = None;
-                self.rules.return_poller(worker, ());
+                self.world.threads.polling_thread = None;
+                self.world.rules.return_poller(worker, ());
                 if at_once {
                     return self.wake_soon(worker, State::TakingGil);
                 }
-                self.rules.poll();
+                self.world.rules.poll();
                 self.work(worker);
             }
             State::TakingGil => self.work(worker),
@@ -53,14 +63,16 @@ impl<P: Protocol> World<P> {
                 self.end_run(worker);
                 self.work(worker);
             }
-            state @ (State::Absent | State::Following | State::Exited) => self.threads.workers[worker].state = state,
+            state @ (State::Absent | State::Following | State::Exited) => {
+                self.world.threads.workers[worker].state = state;
+            }
         }
     }
 
     /// Lets a thread that has no work decide on its next action, and carry it out.
     fn work(&mut self, worker: usize) {
-        while !self.shared.has_failed() {
-            let action = self.rules.decide(worker, ());
+        while !self.world.shared.has_failed() {
+            let action = self.world.rules.decide(worker, ());
             self.after_change();
             match action {
                 Action::Run(work) => {
@@ -69,23 +81,23 @@ impl<P: Protocol> World<P> {
                     }
                 }
                 Action::Lead => {
-                    let (is_ready, start) = self.rules.before_lead();
+                    let (is_ready, start) = self.world.rules.before_lead();
                     self.start(start);
-                    if !is_ready && let Some(((), timeout)) = self.rules.lead(worker) {
+                    if !is_ready && let Some(((), timeout)) = self.world.rules.lead(worker) {
                         return self.poll_as_leader(worker, timeout, false);
                     }
                 }
                 Action::Follow(start) => {
-                    self.rules.follow(worker);
-                    self.threads.workers[worker].state = State::Following;
+                    self.world.rules.follow(worker);
+                    self.world.threads.workers[worker].state = State::Following;
                     self.after_change();
                     return self.start(start);
                 }
                 // Takes no time, and nothing has to be released here.
                 Action::CleanUp => {}
                 Action::Exit => {
-                    self.threads.workers[worker].state = State::Exited;
-                    self.rules.exit(worker);
+                    self.world.threads.workers[worker].state = State::Exited;
+                    self.world.rules.exit(worker);
                     return self.after_change();
                 }
             }
@@ -93,23 +105,24 @@ impl<P: Protocol> World<P> {
     }
 
     fn poll_as_leader(&mut self, worker: usize, timeout: Option<Duration>, at_once: bool) {
-        self.threads.workers[worker].state = State::Polling { at_once };
+        self.world.threads.workers[worker].state = State::Polling { at_once };
         self.wait_for_poller(worker, timeout, Micros::MAX);
     }
 
     fn wait_for_poller(&mut self, worker: usize, timeout: Option<Duration>, at_most: Micros) {
-        self.threads.polling_thread = Some(worker);
-        self.threads.is_wake_scheduled = false;
-        let until = timeout.map_or(Micros::MAX, |timeout| self.shared.now().saturating_add(micros(timeout)));
+        self.world.threads.polling_thread = Some(worker);
+        self.world.threads.is_wake_scheduled = false;
+        let until = timeout.map_or(Micros::MAX, |timeout| self.world.shared.now().saturating_add(micros(timeout)));
         self.schedule_worker(worker, until.min(at_most));
         self.after_change();
     }
 
     /// Ends the wait for the poller if an event is ready.
     pub(crate) fn wake_polling_thread(&mut self) {
-        let Some(worker) = self.threads.polling_thread else { return };
-        if self.network.borrow().is_ready() && !std::mem::replace(&mut self.threads.is_wake_scheduled, true) {
-            let at = self.shared.now() + self.shared.below(20);
+        let Some(worker) = self.world.threads.polling_thread else { return };
+        if self.world.network.borrow().is_ready() && !std::mem::replace(&mut self.world.threads.is_wake_scheduled, true)
+        {
+            let at = self.world.shared.now() + self.world.shared.below(20);
             self.schedule_worker(worker, at);
         }
     }
@@ -121,89 +134,89 @@ impl<P: Protocol> World<P> {
     }
 
     fn wake_soon(&mut self, worker: usize, state: State) {
-        self.threads.workers[worker].state = state;
-        let at = self.shared.now() + self.shared.below(self.plan.wake_time) + 1;
+        self.world.threads.workers[worker].state = state;
+        let at = self.world.shared.now() + self.world.shared.below(self.world.plan.wake_time) + 1;
         self.schedule_worker(worker, at);
     }
 
     pub(crate) fn schedule_worker(&mut self, worker: usize, at: Micros) {
-        let round = &mut self.threads.workers[worker].round;
+        let round = &mut self.world.threads.workers[worker].round;
         *round += 1;
         if at != Micros::MAX {
-            self.shared.schedule(at, Event::Worker(worker, *round));
+            self.world.shared.schedule(at, Event::Worker(worker, *round));
         }
     }
 
     /// Wakes notified and woken threads, requests ticks if necessary, and checks the world.
     pub(crate) fn after_change(&mut self) {
-        for worker in self.rules.take_signals() {
-            match &self.threads.workers[worker].state {
-                State::Following if self.rules.is_notified(worker) => self.wake_soon(worker, State::Notified),
+        for worker in self.world.rules.take_signals() {
+            match &self.world.threads.workers[worker].state {
+                State::Following if self.world.rules.is_notified(worker) => self.wake_soon(worker, State::Notified),
                 State::InCall(job, Activity::WaitsForInput | Activity::WaitsForOutput)
-                    if self.rules.is_woken(worker) =>
+                    if self.world.rules.is_woken(worker) =>
                 {
                     let id = job.id;
-                    self.shared.trace(|| format!("thread {worker} is woken for request {id}"));
-                    let at = self.shared.now() + self.shared.below(self.plan.wake_time) + 1;
+                    self.world.shared.trace(|| format!("thread {worker} is woken for request {id}"));
+                    let at = self.world.shared.now() + self.world.shared.below(self.world.plan.wake_time) + 1;
                     self.schedule_worker(worker, at);
                 }
                 _ => {}
             }
         }
-        if self.engine().has_deferred_output() {
+        if self.world.engine().has_deferred_output() {
             self.want_ticks(Pace::Quick);
         } else if self.needs_service() {
             self.want_ticks(Pace::Slow);
         }
-        self.check_step();
+        self.check().check_step();
     }
 
     /// Has to be called after each change of the engine.
     pub(crate) fn after_step(&mut self) {
-        self.rules.step();
-        self.rules.source_mut().note_ready();
+        self.world.rules.step();
+        self.world.rules.source_mut().note_ready();
         self.after_change();
     }
 
     // ------------------------------------------------------------------------------------------------------- ticks
 
     fn needs_service(&self) -> bool {
-        self.rules.running() > 0 && self.plan.is_serviced()
+        self.world.rules.running() > 0 && self.world.plan.is_serviced()
     }
 
     /// Makes sure that ticks come at this pace or a faster one.
     fn want_ticks(&mut self, pace: Pace) {
-        if self.threads.pace > pace {
-            self.threads.pace = pace;
-            let at = self.shared.now() + self.shared.below(self.plan.wake_time) + 1;
+        if self.world.threads.pace > pace {
+            self.world.threads.pace = pace;
+            let at = self.world.shared.now() + self.world.shared.below(self.world.plan.wake_time) + 1;
             self.schedule_tick(at);
         }
     }
 
     fn schedule_tick(&mut self, at: Micros) {
-        self.threads.tick_round += 1;
-        self.shared.schedule(at, Event::Tick(self.threads.tick_round));
+        self.world.threads.tick_round += 1;
+        self.world.shared.schedule(at, Event::Tick(self.world.threads.tick_round));
     }
 
     /// Processes a tick.
     pub(crate) fn tick(&mut self, round: u64) {
-        if self.threads.tick_round != round {
+        if self.world.threads.tick_round != round {
             return;
         }
-        let wanted = self.rules.tick();
+        let wanted = self.world.rules.tick();
         self.interrupt_late_calls();
         let (pace, period) = match wanted {
             Wanted::Soon(period) => (Pace::Quick, Some(period)),
             // The ticker does not always slow down at once.
-            _ if self.threads.pace == Pace::Quick && self.shared.one_in(2) => (Pace::Quick, Some(TICK)),
+            _ if self.world.threads.pace == Pace::Quick && self.world.shared.one_in(2) => (Pace::Quick, Some(TICK)),
             Wanted::Steadily => (Pace::Steady, Some(STEADY_TICK)),
             Wanted::Slowly => (Pace::Slow, Some(SLOW_TICK)),
             Wanted::No if self.needs_service() => (Pace::Slow, Some(SLOW_TICK)),
             Wanted::No => (Pace::Asleep, None),
         };
-        self.threads.pace = pace;
+        self.world.threads.pace = pace;
         if let Some(period) = period {
-            self.schedule_tick(self.shared.now() + micros(period));
+            self.schedule_tick(self.world.shared.now() + micros(period));
         }
         self.after_change();
     }
@@ -212,67 +225,67 @@ impl<P: Protocol> World<P> {
 
     /// Runs work; whether it is complete already.
     fn run_work(&mut self, worker: usize, work: Work<Records<P>>) -> bool {
-        let started_call = self.rules.begin(worker, &work);
-        self.threads.calls += 1;
-        if self.rules.running() > self.plan.most_calls {
-            self.shared.fail(|| "more calls run than allowed".to_owned());
+        let started_call = self.world.rules.begin(worker, &work);
+        self.world.threads.calls += 1;
+        if self.world.rules.running() > self.world.plan.most_calls {
+            self.world.shared.fail(|| "more calls run than allowed".to_owned());
         }
         self.after_change();
         self.start(started_call.start);
         if let Some(pace) = started_call.ticks
-            && self.plan.most_calls > 1
+            && self.world.plan.most_calls > 1
         {
             self.want_ticks(pace);
         }
-        self.threads.workers[worker].started_call = Some(started_call);
-        self.threads.workers[worker].blocked = 0;
+        self.world.threads.workers[worker].started_call = Some(started_call);
+        self.world.threads.workers[worker].blocked = 0;
         let job = match work {
             Work::Call(ticket, QueuedRequest { id, returnable }) => {
-                let connection = self.records().requests[id].connection.unwrap_or_default();
-                let left_at = self.network.borrow().left_at(connection);
-                self.shared.trace(|| format!("thread {worker} calls request {id}"));
-                self.records_mut().call(QueuedRequest { id, returnable }, left_at);
-                let limit = self.plan.requests[id].deadline;
-                self.rules.source_mut().begin_deadline(id, ticket.call(), limit);
+                let connection = self.world.records().requests[id].connection.unwrap_or_default();
+                let left_at = self.world.network.borrow().left_at(connection);
+                self.world.shared.trace(|| format!("thread {worker} calls request {id}"));
+                self.world.records_mut().call(QueuedRequest { id, returnable }, left_at);
+                let limit = self.world.plan.requests[id].deadline;
+                self.world.rules.source_mut().begin_deadline(id, ticket.call(), limit);
                 Job { id, connection, worker, ticket: Some(ticket), at: 0, written: 0, read: 0 }
             }
             Work::Resume(ticket, SuspendedCall { job, returnable }) => {
                 returnable.give_back();
-                self.records_mut().requests[job.id].is_suspended = false;
-                self.shared.trace(|| format!("thread {worker} resumes request {}", job.id));
-                self.rules.source_mut().resume_deadline(job.id);
+                self.world.records_mut().requests[job.id].is_suspended = false;
+                self.world.shared.trace(|| format!("thread {worker} resumes request {}", job.id));
+                self.world.rules.source_mut().resume_deadline(job.id);
                 Job { ticket: Some(ticket), ..job }
             }
             Work::Abandon(SuspendedCall { job, returnable }) => {
                 returnable.give_back();
-                self.shared.trace(|| format!("thread {worker} abandons request {}", job.id));
+                self.world.shared.trace(|| format!("thread {worker} abandons request {}", job.id));
                 self.end(job.id, CallEnd::Abandoned);
                 return self.finish(worker);
             }
         };
         if job.worker != worker {
-            self.shared.fail(|| format!("thread {worker} runs a call that belongs to thread {}", job.worker));
+            self.world.shared.fail(|| format!("thread {worker} runs a call that belongs to thread {}", job.worker));
         }
         self.run_call(worker, job)
     }
 
     /// Completes the call. Its thread reports that at once, or a moment later; returns whether it has.
     fn finish(&mut self, worker: usize) -> bool {
-        if self.shared.one_in(2) {
+        if self.world.shared.one_in(2) {
             self.end_run(worker);
             return true;
         }
-        self.threads.workers[worker].state = State::Completing;
-        let at = self.shared.now() + self.shared.below(20);
+        self.world.threads.workers[worker].state = State::Completing;
+        let at = self.world.shared.now() + self.world.shared.below(20);
         self.schedule_worker(worker, at);
         false
     }
 
     fn end_run(&mut self, worker: usize) {
-        let blocked = Duration::from_micros(self.threads.workers[worker].blocked);
-        if let Some(started_call) = self.threads.workers[worker].started_call.take() {
+        let blocked = Duration::from_micros(self.world.threads.workers[worker].blocked);
+        if let Some(started_call) = self.world.threads.workers[worker].started_call.take() {
             let waited = started_call.is_measured().then_some(blocked);
-            self.rules.end(&started_call, waited);
+            self.world.rules.end(&started_call, waited);
         }
         self.after_change();
     }
@@ -285,16 +298,16 @@ impl<P: Protocol> World<P> {
                 self.run_call(worker, job)
             }
             Activity::WaitsForInput | Activity::WaitsForOutput => {
-                if std::mem::take(&mut self.threads.workers[worker].is_alone) {
-                    self.threads.polling_thread = None;
-                    self.rules.return_poller(worker, ());
-                    self.rules.poll();
+                if std::mem::take(&mut self.world.threads.workers[worker].is_alone) {
+                    self.world.threads.polling_thread = None;
+                    self.world.rules.return_poller(worker, ());
+                    self.world.rules.poll();
                 }
                 self.end_wait_if_due(worker, &job);
                 self.continue_wait(worker, job, activity)
             }
             Activity::Hangs => {
-                self.threads.workers[worker].state = State::InCall(job, activity);
+                self.world.threads.workers[worker].state = State::InCall(job, activity);
                 false
             }
         };
@@ -305,14 +318,14 @@ impl<P: Protocol> World<P> {
 
     /// Ends a wait within a call that has lasted too long, as another thread would.
     fn end_wait_if_due(&mut self, worker: usize, job: &Job) {
-        let now = self.shared.now();
-        let is_time = self.threads.workers[worker].wait_ends_at.is_some_and(|at| at <= now);
-        if !is_time || self.rules.is_woken(worker) {
+        let now = self.world.shared.now();
+        let is_time = self.world.threads.workers[worker].wait_ends_at.is_some_and(|at| at <= now);
+        if !is_time || self.world.rules.is_woken(worker) {
             return;
         }
-        self.shared.trace(|| format!("thread {worker} stops waiting for request {}", job.id));
-        self.threads.workers[worker].has_timed_out = true;
-        let engine_core = self.rules.source_mut();
+        self.world.shared.trace(|| format!("thread {worker} stops waiting for request {}", job.id));
+        self.world.threads.workers[worker].has_timed_out = true;
+        let engine_core = self.world.rules.source_mut();
         if let Some(ticket) = &job.ticket {
             engine_core.engine.stop_waiting(ticket);
         }
@@ -322,41 +335,41 @@ impl<P: Protocol> World<P> {
 
     /// Interrupts late calls that wait for a request body.
     fn interrupt_late_calls(&mut self) {
-        for id in self.rules.source_mut().deadlines.take_fresh() {
+        for id in self.world.rules.source_mut().deadlines.take_fresh() {
             let waits =
                 |worker: &Worker| matches!(&worker.state, State::InCall(job, Activity::WaitsForInput) if job.id == id);
-            let Some(worker) = self.threads.workers.iter().position(waits) else { continue };
-            let at = self.shared.now() + self.shared.below(self.plan.wake_time) + 1;
-            self.threads.workers[worker].wait_ends_at = Some(at);
+            let Some(worker) = self.world.threads.workers.iter().position(waits) else { continue };
+            let at = self.world.shared.now() + self.world.shared.below(self.world.plan.wake_time) + 1;
+            self.world.threads.workers[worker].wait_ends_at = Some(at);
             self.schedule_worker(worker, at);
         }
     }
 
     /// Lets a thread that waits within a call do its next step; whether the call is complete.
     fn continue_wait(&mut self, worker: usize, job: Job, activity: Activity) -> bool {
-        while !self.shared.has_failed() {
-            let step = self.rules.wait(worker, ());
+        while !self.world.shared.has_failed() {
+            let step = self.world.rules.wait(worker, ());
             self.after_change();
             match step {
                 WaitStep::Start(new) => self.start(Some(new)),
                 WaitStep::Sleep => {
-                    let at = self.threads.workers[worker].wait_ends_at.unwrap_or(Micros::MAX);
-                    self.threads.workers[worker].state = State::InCall(job, activity);
+                    let at = self.world.threads.workers[worker].wait_ends_at.unwrap_or(Micros::MAX);
+                    self.world.threads.workers[worker].state = State::InCall(job, activity);
                     self.schedule_worker(worker, at);
                     return false;
                 }
                 WaitStep::Poll((), timeout) => {
-                    let at = self.threads.workers[worker].wait_ends_at.unwrap_or(Micros::MAX);
-                    self.threads.workers[worker].is_alone = true;
-                    self.threads.workers[worker].state = State::InCall(job, activity);
+                    let at = self.world.threads.workers[worker].wait_ends_at.unwrap_or(Micros::MAX);
+                    self.world.threads.workers[worker].is_alone = true;
+                    self.world.threads.workers[worker].state = State::InCall(job, activity);
                     self.wait_for_poller(worker, timeout, at);
                     return false;
                 }
                 WaitStep::Done => {
-                    self.rules.source_mut().set_waiting(worker, false);
-                    self.rules.source_mut().resume_deadline(job.id);
-                    let now = self.shared.now();
-                    let own = &mut self.threads.workers[worker];
+                    self.world.rules.source_mut().set_waiting(worker, false);
+                    self.world.rules.source_mut().resume_deadline(job.id);
+                    let now = self.world.shared.now();
+                    let own = &mut self.world.threads.workers[worker];
                     own.wait_ends_at = None;
                     own.blocked += now - own.waits_since;
                     if std::mem::take(&mut own.has_timed_out) {
@@ -379,10 +392,10 @@ impl<P: Protocol> World<P> {
         patience: Option<Micros>,
         begin: impl FnOnce(&mut EngineCore<P>),
     ) {
-        let now = self.shared.now();
-        self.threads.workers[worker].waits_since = now;
-        self.threads.workers[worker].wait_ends_at = patience.map(|patience| now + patience + 1);
-        self.rules.begin_wait(worker, |engine_core| {
+        let now = self.world.shared.now();
+        self.world.threads.workers[worker].waits_since = now;
+        self.world.threads.workers[worker].wait_ends_at = patience.map(|patience| now + patience + 1);
+        self.world.rules.begin_wait(worker, |engine_core| {
             engine_core.set_waiting(worker, true);
             begin(engine_core);
         });
@@ -390,7 +403,7 @@ impl<P: Protocol> World<P> {
 
     /// Runs a call until it is complete or blocks; whether it is complete.
     fn run_call(&mut self, worker: usize, mut job: Job) -> bool {
-        while !self.shared.has_failed() {
+        while !self.world.shared.has_failed() {
             match self.step(worker, job) {
                 Step::Next(next) => job = next,
                 Step::Returned => return self.finish(worker),
@@ -398,7 +411,7 @@ impl<P: Protocol> World<P> {
                     return self.continue_wait(worker, job, activity);
                 }
                 Step::Blocks(job, activity) => {
-                    self.threads.workers[worker].state = State::InCall(job, activity);
+                    self.world.threads.workers[worker].state = State::InCall(job, activity);
                     return false;
                 }
             }
