@@ -12,7 +12,7 @@ from typing import NamedTuple
 from kirsch_web.errors import HTTPError
 from kirsch_web.fields import parse_http_date
 from kirsch_web.finalize import end
-from kirsch_web.hooks import Hook, Tool
+from kirsch_web.hooks import Hook, Tool, awaited
 from kirsch_web.pipeline import handle, response_of
 from kirsch_web.publishing import SAFE
 from kirsch_web.request import NOTHING, current, reset_current, set_current
@@ -184,7 +184,7 @@ def _of_get(app: Any, request: Request) -> Validators | None:
         try:
             result = handle(get) if get.plan.function is not None else NOTHING
             if hasattr(result, "__await__"):
-                result = _awaited(request, result)
+                result = awaited(request, result)
         except Exception as failure:  # noqa: BLE001 - it becomes the status of the response
             error = failure
         if get.plan.function is not None:
@@ -201,10 +201,3 @@ def _of_get(app: Any, request: Request) -> Validators | None:
         end(get)
         reset_current(token)
     raise HTTPError(412, "the state of the resource is not known, so the request's condition cannot be shown to hold")
-
-
-def _awaited(request: Request, coroutine: Any) -> object:
-    """Return the result of a coroutine. Hooks run in threads under ASGI, so the event loop is free to run it."""
-    import asyncio
-
-    return asyncio.run_coroutine_threadsafe(coroutine, request.environ["asgi.loop"]).result()

@@ -35,7 +35,8 @@ class Hook:
 
     Args:
         point: one of :data:`POINTS`.
-        callback: called with the request.
+        callback: called with the request. Under ASGI it may be a coroutine function: it runs in the event loop, while
+            the thread of the other hooks waits.
         priority: 0 to 100, the lowest first; equals run in the order in which they were attached.
         failsafe: whether it runs although an earlier hook of the point has raised.
         name: shown by ``explain``.
@@ -58,7 +59,7 @@ class Hook:
         if point not in POINTS:
             raise ValueError(f"{point} is no hook point; there are {', '.join(POINTS)}")
         self.point = point
-        self.callback = callback
+        self.callback = partial(_run_coroutine, callback) if is_asynchronous(callback) else callback
         self.priority = priority
         self.failsafe = failsafe
         self.always = always
@@ -66,6 +67,28 @@ class Hook:
 
     def __repr__(self) -> str:
         return f"<Hook {self.point} {self.priority} {self.name}>"
+
+
+def is_asynchronous(callback: Any) -> bool:
+    """Return whether a callback is a coroutine function, or a method, a partial or an object that calls one."""
+    while isinstance(callback, partial):
+        callback = callback.func
+    function = callback if hasattr(callback, "__code__") else getattr(type(callback), "__call__", None)  # noqa: B004
+    code = getattr(function, "__code__", None)
+    return code is not None and bool(code.co_flags & 0x80)  # inspect.CO_COROUTINE; its import would cost 10 ms
+
+
+def _run_coroutine(callback: Callable[[Request], Any], request: Request) -> None:
+    if "asgi.loop" not in request.environ:
+        raise TypeError(f"the asynchronous hook {callback!r} needs ASGI: serve web.ASGI(app)")
+    awaited(request, callback(request))
+
+
+def awaited(request: Request, coroutine: Any) -> object:
+    """Return the result of a coroutine. Hooks run in threads under ASGI, so the event loop is free to run it."""
+    import asyncio
+
+    return asyncio.run_coroutine_threadsafe(coroutine, request.environ["asgi.loop"]).result()
 
 
 def sort(hooks: Iterable[Hook]) -> dict[str, tuple[Hook, ...]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+from kirsch_web.hooks import is_asynchronous
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -42,7 +44,7 @@ class Lifecycle:
         """Run the start callbacks that have not run. Other threads wait meanwhile."""
         with self._lock:
             for callback in self._remaining():
-                if _is_asynchronous(callback):
+                if is_asynchronous(callback):
                     raise TypeError(f"{_name(callback)} is asynchronous and needs ASGI: serve web.ASGI(app)")
                 callback(self._app)
 
@@ -68,7 +70,7 @@ class Lifecycle:
         with self._lock:
             failures: list[Exception] = []
             for callback in self._stopping():
-                if not _is_asynchronous(callback):
+                if not is_asynchronous(callback):
                     try:
                         callback(self._app)
                     except Exception as failure:  # noqa: BLE001 - it is raised below
@@ -96,16 +98,10 @@ class Lifecycle:
 
 
 async def _called(callback: Callback, app: Application, thread: Callable[..., Awaitable[object]]) -> None:
-    if _is_asynchronous(callback):
+    if is_asynchronous(callback):
         await callback(app)  # type: ignore[misc]
     else:
         await thread(callback, app)
-
-
-def _is_asynchronous(callback: Callback) -> bool:
-    import inspect
-
-    return inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(getattr(callback, "__call__", None))  # noqa: B004
 
 
 def _name(callback: Callback) -> str:
