@@ -50,7 +50,6 @@ CEILINGS: dict[str, int] = {
     "sim: functions of more than 80 lines": 3,
     "sim: files of more than 700 lines": 1,
     "sim: names with several types": 10,
-    "wire: files of more than 700 lines": 1,
     "wire: names with several types": 11,
     "kirsch: files of more than 700 lines": 9,
     "kirsch-bench: names with several types": 5,

@@ -11,3 +11,4 @@ mod repeat;
 mod repeat_fastcgi;
 mod sender;
 mod websocket;
+mod websocket_pair;
