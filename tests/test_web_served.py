@@ -28,7 +28,7 @@ from rooms_visit import visit  # type: ignore[import-not-found, unused-ignore]  
 EXAMPLES = WEB / "examples"
 
 # The modules of kirsch-web's tests that ask an application as a client does.
-MODULES = ("accidents", "binding", "dispatch", "pipeline", "publishing", "services")
+MODULES = ("accidents", "binding", "dispatch", "pipeline", "publishing", "services", "sessions")
 
 
 @pytest.fixture(autouse=True)

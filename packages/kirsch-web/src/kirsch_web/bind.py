@@ -41,7 +41,7 @@ class Problems:
             self.found.append({"name": name, "in": source, "reason": reason})
 
     def error(self) -> HTTPError:
-        """Return the status is that of the part of the request that was looked at first."""
+        """Return the errors as one HTTPError, with the status of the part of the request that was looked at first."""
         statuses = {_STATUS[each["in"]] for each in self.found}
         status = next(each for each in (404, 400, 422) if each in statuses)
         first = self.found[0]

@@ -351,7 +351,7 @@ def fits(value: object, annotation: Any) -> bool:
     import typing
 
     from kirsch_web.constraints import constraints, failing
-    from kirsch_web.convert import plain, union_members
+    from kirsch_web.texts import plain, union_members
 
     checks = constraints(annotation)
     if checks:

@@ -1,36 +1,30 @@
-"""Conversions from text and from JSON to the types that handlers declare, prepared when the application is mounted.
+"""Conversions of JSON to the types that handlers declare, and records: dataclasses, TypedDicts, Structs.
 
-Grammars are narrower than Python's own: ``int`` takes ASCII digits and a minus, where ``int()`` takes spaces,
-underscores and the digits of every script.
+All are prepared when the application is mounted. :mod:`kirsch_web.texts` converts single texts.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import enum
-import re
 import sys
 import threading
-import types
 import typing
-from collections import abc
 from functools import lru_cache, partial
 from typing import Any
 
 from kirsch_web.constraints import check_types, constraints, failing, library_of, marks
 from kirsch_web.errors import BadText, ConfigError
+from kirsch_web.texts import DICTS, LISTS, is_text_in_json, many, plain, text_converter, union_members
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kirsch_web.constraints import Checks
+    from kirsch_web.texts import FromText
 
-    FromText = Callable[[str], Any]
     FromJson = Callable[[Any], Any]
-
-MAX_DIGITS = 100
-"""Digits of a number in text: conversion takes quadratic time."""
 
 
 class Invalid(Exception):
@@ -43,251 +37,6 @@ class Invalid(Exception):
     @classmethod
     def one(cls, reason: str) -> Invalid:
         return cls([("", reason)])
-
-
-# Text
-
-
-def _int(text: str) -> int:
-    digits = text[1:] if text[:1] == "-" else text
-    if digits.isdigit() and digits.isascii() and len(digits) <= MAX_DIGITS:
-        return int(text)
-    raise BadText("a whole number")
-
-
-_is_float = re.compile(r"-?[0-9]{1,100}(?:\.[0-9]{1,100})?(?:[eE][+-]?[0-9]{1,3})?").fullmatch
-
-
-def _float(text: str) -> float:
-    if _is_float(text):
-        value = float(text)
-        if value not in (float("inf"), float("-inf")):
-            return value
-    raise BadText("a number")
-
-
-_TRUE = frozenset(("true", "1", "on", "yes"))
-_FALSE = frozenset(("false", "0", "off", "no"))
-
-
-def _bool(text: str) -> bool:
-    if text in _TRUE:
-        return True
-    if text in _FALSE:
-        return False
-    raise BadText("true or false")
-
-
-def _str(text: str) -> str:
-    return text
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode()
-
-
-_is_uuid = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}").fullmatch
-
-
-def _uuid(text: str) -> Any:
-    import uuid
-
-    if _is_uuid(text):
-        return uuid.UUID(text)
-    raise BadText("a UUID")
-
-
-_is_date = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}").fullmatch
-_TIME = r"[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:[0-9]{2})?"
-_is_time = re.compile(_TIME).fullmatch
-_is_datetime = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ]" + _TIME).fullmatch
-
-
-def _iso(text: str) -> str:
-    """Return the form that every supported Python reads: six digits of a second, and an offset in place of Z."""
-    if text.endswith("Z"):
-        text = text[:-1] + "+00:00"
-    head, dot, tail = text.partition(".")
-    if dot:
-        digits = re.match("[0-9]+", tail)
-        assert digits is not None
-        text = f"{head}.{digits[0]:0<6}{tail[digits.end() :]}"
-    return text
-
-
-def _moment(kind: str, grammar: Any, words: str, text: str) -> Any:
-    """Return a date, a time, or both, of the class of that name in ``datetime``."""
-    import datetime
-
-    if grammar(text):
-        try:
-            return getattr(datetime, kind).fromisoformat(_iso(text))
-        except ValueError:
-            pass
-    raise BadText(words)
-
-
-_is_decimal = re.compile(r"-?[0-9]{1,100}(?:\.[0-9]{1,100})?").fullmatch
-
-
-def _decimal(text: str) -> Any:
-    import decimal
-
-    if _is_decimal(text):
-        return decimal.Decimal(text)
-    raise BadText("a decimal number")
-
-
-def _named(annotation: Any) -> str:
-    return f"{getattr(annotation, '__module__', '')}.{getattr(annotation, '__qualname__', '')}"
-
-
-_TEXTS: dict[Any, FromText] = {int: _int, float: _float, bool: _bool, str: _str, bytes: _bytes}
-_NAMED_TEXTS: dict[str, FromText] = {  # by name: the application imports them, and this file does not
-    "uuid.UUID": _uuid,
-    "datetime.date": partial(_moment, "date", _is_date, "a date, YYYY-MM-DD"),
-    "datetime.time": partial(_moment, "time", _is_time, "a time, HH:MM:SS"),
-    "datetime.datetime": partial(_moment, "datetime", _is_datetime, "a date and time, YYYY-MM-DDTHH:MM:SS"),
-    "decimal.Decimal": _decimal,
-}
-
-
-def _choice(choices: dict[str, Any], text: str) -> Any:
-    try:
-        return choices[text]
-    except KeyError:
-        raise BadText("one of " + ", ".join(list(choices)[:20])) from None
-
-
-def _first_of(converters: tuple[FromText, ...], text: str) -> Any:
-    reasons = []
-    for converter in converters:
-        try:
-            return converter(text)
-        except BadText as error:
-            reasons.append(str(error))
-    raise BadText(" or ".join(reasons))
-
-
-def _or_none(converter: FromText, text: str) -> Any:
-    """Return a browser sends an input that was left empty as an empty text."""
-    try:
-        return converter(text)
-    except BadText:
-        if text:
-            raise
-        return None
-
-
-def plain(annotation: Any) -> Any:
-    """Return the annotation without ``Annotated`` and the names of type aliases."""
-    while True:
-        if typing.get_origin(annotation) is typing.Annotated:
-            annotation = annotation.__origin__
-        elif type(annotation).__name__ == "TypeAliasType":
-            annotation = annotation.__value__
-        elif hasattr(annotation, "__supertype__"):  # NewType
-            annotation = annotation.__supertype__
-        else:
-            return annotation
-
-
-def union_members(annotation: Any) -> tuple[Any, ...] | None:
-    """Return the members of a Union; None for other annotations."""
-    origin = typing.get_origin(annotation)
-    if origin is typing.Union or origin is getattr(types, "UnionType", None):
-        return typing.get_args(annotation)
-    return None
-
-
-def text_converter(annotation: Any) -> FromText | None:
-    """Return a function from text to the type; None if text cannot say such a value."""
-    converter = _text_converter(plain(annotation))
-    checks = constraints(annotation)
-    if converter is None or not checks:
-        return converter
-    check_types(annotation, plain(annotation), checks)
-    return partial(_checked_text, converter, checks)
-
-
-def _checked_text(converter: Callable[[Any], Any], checks: Checks, text: Any) -> Any:
-    value = converter(text)
-    words = failing(checks, value)
-    if words:
-        raise BadText(words)
-    return value
-
-
-def _is_text(converter: FromText) -> bool:
-    """Return whether it takes every text, up to its constraints."""
-    return converter is _str or (isinstance(converter, partial) and converter.args[:1] == (_str,))
-
-
-def _text_converter(annotation: Any) -> FromText | None:
-    if annotation in (Any, object, None):
-        return _str
-    try:
-        found = _TEXTS.get(annotation)
-    except TypeError:
-        return None
-    if found is not None:
-        return found
-    if typing.get_origin(annotation) is typing.Literal:
-        values = typing.get_args(annotation)
-        return partial(_choice, {_literal_text(value): value for value in values})
-    members = union_members(annotation)
-    if members is not None:
-        converters = [text_converter(member) for member in members if member is not type(None)]
-        if any(each is None for each in converters):
-            return None
-        # Text fits everything, so str is tried last.
-        found_converters = sorted((each for each in converters if each is not None), key=_is_text)
-        one = found_converters[0] if len(found_converters) == 1 else partial(_first_of, tuple(found_converters))
-        return partial(_or_none, one) if type(None) in members and _str not in found_converters else one
-    if isinstance(annotation, type):
-        if issubclass(annotation, enum.Enum):
-            return partial(_choice, {_literal_text(member.value): member for member in annotation})
-        return _NAMED_TEXTS.get(_named(annotation))
-    return None
-
-
-def _literal_text(value: Any) -> str:
-    if isinstance(value, enum.Enum):
-        value = value.value
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-LISTS: dict[Any, Callable[[Any], Any]] = {
-    list: list, set: set, frozenset: frozenset, tuple: tuple,
-    abc.Sequence: list, abc.Iterable: list, abc.Collection: list, abc.MutableSequence: list, abc.Set: frozenset,
-}  # fmt: skip
-DICTS = (dict, abc.Mapping, abc.MutableMapping)
-
-
-def many(annotation: Any) -> tuple[Callable[[Any], Any], FromText] | None:
-    """For ``list[int]`` and the like: the type to build, and the converter of an item. None for other annotations."""
-    found = _many(plain(annotation))
-    checks = constraints(annotation)
-    if found is None or not checks:
-        return found
-    check_types(annotation, plain(annotation), checks)
-    return partial(_checked_text, found[0], checks), found[1]
-
-
-def _many(annotation: Any) -> tuple[Callable[[Any], Any], FromText] | None:
-    members = union_members(annotation)
-    if members is not None:
-        others = [member for member in members if member is not type(None)]
-        return many(others[0]) if len(others) == 1 else None
-    origin = typing.get_origin(annotation) or annotation
-    builder = LISTS.get(origin) if isinstance(origin, type) else None
-    if builder is None:
-        return None
-    arguments = [each for each in typing.get_args(annotation) if each is not Ellipsis]
-    if builder is tuple and len(arguments) > 1:
-        return None
-    item = text_converter(arguments[0]) if arguments else _str
-    return None if item is None else (builder, item)
 
 
 # Records
@@ -741,7 +490,7 @@ def _json_converter(annotation: Any) -> FromJson:
     if isinstance(annotation, type):
         if issubclass(annotation, enum.Enum):
             return partial(_json_choice, [(member.value, member) for member in annotation])
-        if _named(annotation) in _NAMED_TEXTS or annotation is bytes:
+        if is_text_in_json(annotation):
             converter = text_converter(annotation)
             assert converter is not None
             return partial(_json_text, converter)

@@ -8,11 +8,10 @@ from kirsch_web import publishing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Sequence
     from typing import Any
 
     from kirsch_web.configuration import Layer
-    from kirsch_web.hooks import Tool
     from kirsch_web.interfaces import Application
     from kirsch_web.plan import Settings
 
@@ -43,21 +42,18 @@ class Layers:
             from kirsch_web import configuration
 
             found = list(configuration.mistakes(layer, self._app.tools, self._app.namespaces))
-            for name, tool in self._switched_on(layer) if not found else ():
-                given = {f"tools.{name}.{option}": value for option, value in tool.defaults.items()}
+            is_on = [key[6:-3] for key, on in layer.values.items() if on and key[:6] == "tools." and key[-3:] == ".on"]
+            for name in is_on if not found else ():
+                tool, prefix = self._app.tools[name], f"tools.{name}."
+                given = {prefix + option: value for option, value in tool.defaults.items()}
                 found += configuration.mistakes(configuration.Layer(given, layer.origin), self._app.tools)
-                options = {**tool.defaults, **_options(layer.values, name)}
-                found += [f"{layer.origin}: tools.{name}: {mistake}" for mistake in tool.check(options)]
+                options = {**given, **{key: value for key, value in layer.values.items() if key.startswith(prefix)}}
+                own = {key[len(prefix) :]: options[key] for key in options if not key.endswith((".on", ".priority"))}
+                found += [f"{layer.origin}: tools.{name}: {mistake}" for mistake in tool.check(own)]
             self._mistakes += found
             checked = (layer, not found)
             _keep(self._checked, id(layer), checked)
         return checked[1]
-
-    def _switched_on(self, layer: Layer) -> Iterator[tuple[str, Tool]]:
-        for key, value in layer.values.items():
-            if key.startswith("tools.") and key.endswith(".on") and value:
-                name = key[6:-3]
-                yield name, self._app.tools[name]
 
     def of(self, thing: Any) -> Layer | None:
         """Return the configuration by the decorators of a function, or of the class of an object; None without any."""
@@ -94,12 +90,3 @@ def _keep(cache: dict[Any, Any], key: object, value: object) -> None:
     if len(cache) >= KEPT:
         cache.clear()
     cache[key] = value
-
-
-def _options(values: Mapping[str, Any], name: str) -> dict[str, Any]:
-    prefix = f"tools.{name}."
-    return {
-        key[len(prefix) :]: value
-        for key, value in values.items()
-        if key.startswith(prefix) and key[len(prefix) :] not in ("on", "priority")
-    }

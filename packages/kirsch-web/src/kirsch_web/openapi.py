@@ -11,7 +11,7 @@ import re
 import typing
 from typing import Any
 
-from kirsch_web import convert
+from kirsch_web import convert, texts
 from kirsch_web.constraints import constraints
 from kirsch_web.publishing import WITH_BODY
 
@@ -239,7 +239,7 @@ def _field_body(fields: dict[str, Any], required: list[str], has_file: bool) -> 
 
 
 def _response(plan: Plan, schemas: _Schemas) -> dict[str, Any]:
-    returns = convert.plain(plan.shape.returns)
+    returns = texts.plain(plan.shape.returns)
     if returns is type(None):
         return {"description": "No content"}
     name = getattr(returns, "__name__", "")
@@ -259,7 +259,7 @@ class _Schemas:
 
     def of(self, annotation: Any) -> dict[str, Any]:
         """Return the schema of an annotation; an empty one for what is not known."""
-        schema = self._of(convert.plain(annotation))
+        schema = self._of(texts.plain(annotation))
         length = {"array": "Items", "object": "Properties"}.get(schema.get("type", ""), "Length")
         for each in constraints(annotation):
             schema.update({name.replace("Length", length): value for name, value in each.schema.items()})
@@ -271,16 +271,16 @@ class _Schemas:
                 return dict(_SCALARS[annotation])
         except TypeError:
             return {}
-        members = convert.union_members(annotation)
+        members = texts.union_members(annotation)
         if members is not None:
             return {"anyOf": [self.of(member) for member in members]}
         origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
         if origin is typing.Literal:
             return {"enum": [each.value if isinstance(each, enum.Enum) else each for each in arguments]}
         target = origin or annotation
-        if isinstance(target, type) and target in convert.LISTS:
-            return self._array(convert.LISTS[target], arguments)
-        if target in convert.DICTS:
+        if isinstance(target, type) and target in texts.LISTS:
+            return self._array(texts.LISTS[target], arguments)
+        if target in texts.DICTS:
             return {"type": "object", "additionalProperties": self.of(arguments[1]) if len(arguments) == 2 else {}}
         if isinstance(annotation, type):
             if issubclass(annotation, enum.Enum):

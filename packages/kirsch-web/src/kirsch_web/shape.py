@@ -11,7 +11,7 @@ import types
 from functools import partial
 from typing import Annotated, Any, get_args, get_origin
 
-from kirsch_web import convert
+from kirsch_web import convert, texts
 from kirsch_web.constraints import constraints
 from kirsch_web.errors import ConfigError
 from kirsch_web.forms import Upload
@@ -76,13 +76,13 @@ class Parameter:
             if isinstance(mark, (FromHeader, FromCookie)):
                 self.source = "header" if isinstance(mark, FromHeader) else "cookie"
                 self.field = mark.name
-        plain = convert.plain(annotation)
+        plain = texts.plain(annotation)
         self.checks = constraints(annotation)
-        members = convert.union_members(plain)
+        members = texts.union_members(plain)
         if members is not None:
             others = [member for member in members if member is not type(None)]
             if len(others) == 1:
-                plain = convert.plain(others[0])
+                plain = texts.plain(others[0])
                 self.checks += constraints(others[0])
         inject = getattr(plain, "__from_request__", None)
         if inject is not None and self.source == "value":
@@ -99,14 +99,14 @@ class Parameter:
             items = get_args(plain)
             if (
                 self.record is not None
-                or (get_origin(plain) or plain) in convert.DICTS
-                or (get_origin(plain) in convert.LISTS and items and convert.record(items[0]) is not None)
+                or (get_origin(plain) or plain) in texts.DICTS
+                or (get_origin(plain) in texts.LISTS and items and convert.record(items[0]) is not None)
             ):
                 self.source = "record"
                 self.json = partial(convert.checked_json, convert.json_converter(plain), self.checks)
                 return
-        self.many = convert.many(annotation)
-        self.text = convert.text_converter(annotation)
+        self.many = texts.many(annotation)
+        self.text = texts.text_converter(annotation)
         if self.text is None and self.many is None:
             raise ConfigError(
                 f"{where}: parameter {self.name} is annotated {annotation!r}, which no text can be converted to"
@@ -167,7 +167,7 @@ class Shape:
             if each.kind is inspect.Parameter.VAR_POSITIONAL:
                 self.rest_name = each.name
                 self.rest_annotation = Any if annotation is inspect.Parameter.empty else annotation
-                self.rest = convert.text_converter(self.rest_annotation)
+                self.rest = texts.text_converter(self.rest_annotation)
                 if self.rest is None:
                     raise ConfigError(
                         f"{self.where}: *{each.name} is annotated {annotation!r}, which no text converts to"

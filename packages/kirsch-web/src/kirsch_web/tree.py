@@ -255,7 +255,7 @@ class Tree(Finder):
         branch.wild = behind("{" + names[popped] + "}", _NO_SECTION)
 
     def _handed_over(self, handler: Any, way: Way, names: tuple[str, ...]) -> Branch:
-        """Return the walk goes on at an object, or at what a callable makes of the captured segments."""
+        """Continue the walk at an object, or at what a callable makes of the captured segments."""
         if not callable(handler):
             return self._node(handler, way)
         branch = self._bare(way)
