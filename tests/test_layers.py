@@ -83,6 +83,7 @@ MODULES = {
         "native",
         "options",
         "schema",
+        "merged",
         "setting",
         "kinds",
         "values",
@@ -209,7 +210,7 @@ def test_a_public_name_loads_the_server_and_no_leaf() -> None:
     # The schema checks the settings of a program; neither command line nor environment nor file is read.
     config = {name for name in loaded if name.startswith("kirsch.config.")}
     assert config == {
-        f"kirsch.config.{name}" for name in ("driver_names", "kinds", "native", "schema", "setting", "values")
+        f"kirsch.config.{name}" for name in ("driver_names", "kinds", "merged", "native", "schema", "setting", "values")
     }
     assert not {name for name in loaded if name.startswith("kirsch.") and name.split(".")[1] in LEAVES}
 

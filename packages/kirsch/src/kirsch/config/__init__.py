@@ -1,4 +1,4 @@
-"""The configuration: which settings there are (``schema``), and where their values come from (``sources``, ``toml``).
+"""The configuration: the settings (``schema``), and the sources of their values (``sources``, ``toml``).
 
 ``schema`` declares each setting once. ``kinds`` are the types of its values and ``values`` the parsers of their text.
 ``arguments`` reads a command line, ``toml`` a settings file; ``sources`` merges both with the environment and the

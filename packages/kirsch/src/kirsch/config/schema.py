@@ -1,4 +1,4 @@
-"""Every setting, declared once.
+"""Every setting, declared once. This file is a table: ``setting.py`` and ``merged.py`` have the code.
 
 A setting is one declaration in :class:`Settings`: its section, flags, kind, default, prose, bounds, and who reads it.
 From that come
@@ -13,8 +13,6 @@ No library is used here, because each would add to every start of the server. On
 at 10.5 ms, importing click takes 30 ms and argparse 7; dataclasses take 10 more than the descriptor in ``setting.py``,
 because they import inspect. All of Kirsch, from the command to the first response, takes 13 ms beyond importing the
 application, of the 60 that it may take.
-
-This file is longer than others because the settings are: it is a table. ``setting.py`` has the code.
 """
 
 from __future__ import annotations
@@ -52,14 +50,12 @@ from kirsch.config.kinds import (
     URL_PATH,
     one_of,
 )
-from kirsch.config.setting import ENGINE, PROGRAM, Setting, UsageError, setting
+from kirsch.config.merged import MergedSettings
+from kirsch.config.setting import ENGINE, PROGRAM, setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any, NoReturn
-
-    from kirsch.config.mounts import Mount
+    from typing import Any
 
 # In the order in which help and the reference page show them.
 SECTIONS = {
@@ -87,10 +83,10 @@ SECTIONS = {
 _WORKERS_MAX = 256
 
 
-class Settings:
-    """The values of all settings, merged from their sources. They cannot be changed."""
+class Settings(MergedSettings, sections=SECTIONS):
+    """All settings."""
 
-    __slots__ = ("_source", "_texts", "_values", "directory", "file", "mounts", "origins", "target", "warnings")
+    __slots__ = ()
 
     config = setting(
         "Application", "-c --config", FILE, "",
@@ -694,88 +690,9 @@ class Settings:
         command_line_only=True,
     )  # fmt: skip
 
-    def __init__(
-        self,
-        given: Mapping[str, tuple[str, str]],
-        target: tuple[str, str] | None = None,
-        *,
-        mounts: tuple[Mount, ...] = (),
-        file: str = "",
-        warnings: Sequence[str] = (),
-        source: tuple[Sequence[str], Mapping[str, str], str] = ((), {}, ""),
-    ) -> None:
-        """``given`` maps names to (text, origin), ``target`` is such a pair too; the rest keeps its default.
 
-        ``file`` is the settings file that was read, ``source`` what :func:`kirsch.config.sources.read` was called with.
-        Raises UsageError.
-        """
-        texts = {each.name: given.get(each.name, (each.default, "default")) for each in SETTINGS}
-        origins = {name: origin for name, (_, origin) in texts.items()}
-        values = {}
-        mistakes = []
-        for each in SETTINGS:
-            try:
-                values[each.name] = each.value(*texts[each.name])
-            except UsageError as error:
-                mistakes.append(str(error))
-        if mistakes:
-            raise UsageError("\n".join(mistakes))
-        if target is not None:
-            origins["app"] = target[1]
-        put = object.__setattr__
-        put(self, "target", target and target[0])
-        for mount in values["mount"]:
-            mount.origin = f"{origins['mount']} {mount.place}"
-        put(self, "mounts", values["mount"] or mounts)
-        put(self, "file", file)
-        put(self, "warnings", tuple(warnings))
-        put(self, "directory", source[2])
-        put(self, "origins", origins)
-        put(self, "_source", source)
-        put(self, "_texts", {name: text for name, (text, _) in texts.items()})
-        put(self, "_values", values)
-
-    if TYPE_CHECKING:
-        target: str | None
-        mounts: tuple[Mount, ...]
-        file: str
-        warnings: tuple[str, ...]
-        directory: str
-        """The directory in which the command was started; ``chdir`` is relative to it."""
-        origins: dict[str, str]
-        _source: tuple[Sequence[str], Mapping[str, str], str]
-        _texts: dict[str, str]
-        _values: dict[str, Any]
-
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"settings are read once; {name} cannot be set")
-
-    def __repr__(self) -> str:
-        return f"Settings({', '.join(f'{name}={value!r}' for name, value in self._values.items())})"
-
-    def label(self, name: str) -> str:
-        """Return the beginning of a message about the setting ``name``: the origin of its value."""
-        return BY_NAME[name].label(self.origins[name])
-
-    def rows(self) -> list[tuple[str, str, str]]:
-        """(Name, value, origin) of the application, the mounts and each setting, as people are shown them."""
-        rows = [("app", self.target, self.origins["app"])] if self.target is not None else []
-        rows += [("mount", str(mount), mount.origin) for mount in self.mounts]
-        for each in SETTINGS:
-            if each.name != "mount":
-                text = self._texts[each.name]
-                rows.append((each.name, each.kind.shown(text) if each.kind.shown else text, self.origins[each.name]))
-        return rows
-
-
-SETTINGS: tuple[Setting, ...] = tuple(
-    sorted(
-        (each for each in vars(Settings).values() if isinstance(each, Setting)),
-        key=lambda each: list(SECTIONS).index(each.section),
-    )
-)
-
-BY_NAME: dict[str, Setting] = {each.name: each for each in SETTINGS}
+SETTINGS = Settings.declared
+BY_NAME = Settings.by_name
 
 
 def default(name: str) -> Any:
