@@ -17,7 +17,7 @@ import pytest
 
 from kirsch.config.schema import SETTINGS
 from kirsch.config.setting import Setting, UsageError
-from kirsch.config.sources import again, changes, read, reloaded
+from kirsch.config.sources import changes, read, read_again, reloaded
 from kirsch.config.toml import Lines
 
 if TYPE_CHECKING:
@@ -432,13 +432,13 @@ def test_a_file_is_read_again_from_where_it_was(write: Write, tmp_path: Path, mo
     environ["KIRSCH_BACKLOG"] = "7"
     monkeypatch.chdir(tmp_path)  # as --chdir does
     path.write_text("workers = 3\nkeep-alive = 4\nbacklog = 6\n", encoding="utf-8")
-    new = again(old)
+    new = read_again(old)
     assert (new.workers, new.keep_alive, new.backlog) == (1, 4.0, 5)
     path.unlink()
-    assert again(new).keep_alive == 75.0
+    assert read_again(new).keep_alive == 75.0
     path.write_text("workers = 'x'\n", encoding="utf-8")
     with pytest.raises(UsageError, match=r"^kirsch\.toml:1: workers is the string"):
-        again(new)
+        read_again(new)
 
 
 def test_what_a_reload_changes_and_what_it_cannot(write: Write) -> None:
@@ -455,7 +455,7 @@ def test_what_a_reload_changes_and_what_it_cannot(write: Write) -> None:
     assert applied.origins["pid_file"] == "kirsch.toml:3"
     assert [mount.path for mount in applied.mounts] == ["/y"]
     # A setting that could not be changed is reported again at the next reload.
-    assert changes(applied, again(applied)) == ((), ("pid_file",))
+    assert changes(applied, read_again(applied)) == ((), ("pid_file",))
     # The same value in another spelling, or from elsewhere, is no change.
     assert changes(settings("keep-alive = 60\n"), settings("", "--keep-alive", "1m")) == ((), ())
 
@@ -464,7 +464,7 @@ def test_a_supervisor_does_not_come_and_go_with_a_reload(write: Write) -> None:
     write("workers = 0\n")
     alone = read(["a"], {})
     write("workers = 1\n")
-    assert changes(alone, again(alone)) == ((), ("workers",))
+    assert changes(alone, read_again(alone)) == ((), ("workers",))
 
 
 # The cost of reading it

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kirsch.apps.signature import contradiction, find_problem, interface_of
+from kirsch.apps.signature import find_problem, interface_of, interface_problem
 
 
 def plain(environ: Any, start_response: Any) -> Any: ...
@@ -243,8 +243,8 @@ def test_interface_that_contradicts_the_signature_is_found() -> None:
     instance = AsgiInstance()
     of_asgi: tuple[Any, ...] = (asgi, functools.partial(asgi), instance, instance.method, AsgiClass, AwaitableClass)
     for found in of_asgi:
-        assert "--interface wsgi" in contradiction(found, "wsgi"), found
-        assert contradiction(found, "asgi") == "", found
+        assert "--interface wsgi" in interface_problem(found, "wsgi"), found
+        assert interface_problem(found, "asgi") == "", found
     three: Any = functools.partial(lambda a, environ, start_response, more=1: [], 1)
     of_wsgi: tuple[str, ...] = (
         "plain",
@@ -258,12 +258,12 @@ def test_interface_that_contradicts_the_signature_is_found() -> None:
     )
     of_wsgi += ("class with new", "static call", "class call", "partial", "partial keyword", "partial of partial")
     for found in (*(FINE[name] for name in of_wsgi), three, generator, generates, OfBoth(), type("Bare", (), {})):
-        assert "--interface asgi" in contradiction(found, "asgi"), found
+        assert "--interface asgi" in interface_problem(found, "asgi"), found
 
 
 def test_interface_is_believed_if_the_signature_does_not_tell() -> None:
     for name, found in FINE.items():
-        assert contradiction(found, "wsgi") == "", name
+        assert interface_problem(found, "wsgi") == "", name
     unknown: tuple[str, ...] = (
         "args",
         "one and args",
@@ -277,4 +277,4 @@ def test_interface_is_believed_if_the_signature_does_not_tell() -> None:
     unknown += ("mock", "builtin", "builtin of one argument", "operator", "builtin class", "derived from C")
     taken: tuple[Any, ...] = (lambda a, b, c: None, lambda a, b, c=None: None, old_coroutine, MadeElsewhere)
     for found in (*(FINE[name] for name in unknown if name not in ("lying signature", "derived from C")), *taken):
-        assert contradiction(found, "asgi") == "", found
+        assert interface_problem(found, "asgi") == "", found

@@ -95,7 +95,7 @@ def load_application(chosen: Settings) -> tuple[Application, str]:
         )
         called_by = interface(app, chosen)
         try:
-            choice.fitting(chosen.driver, called_by)
+            choice.choose_driver(chosen.driver, called_by)
             if called_by == "asgi":
                 loops.check(chosen.loop)
         except ValueError as error:

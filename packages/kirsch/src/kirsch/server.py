@@ -22,7 +22,7 @@ from time import monotonic
 
 from kirsch import _native, drivers, reports, stopping
 from kirsch.apps.mounted import Mounted, MountedApplication
-from kirsch.apps.signature import contradiction, interface_of
+from kirsch.apps.signature import interface_of, interface_problem
 from kirsch.config.native import NativeConfig
 from kirsch.config.schema import BY_NAME, SETTINGS
 from kirsch.config.setting import ENGINE
@@ -108,7 +108,7 @@ class Server:
             parse_bind(text)
         self._options = checked
         self.graceful_timeout: float = checked["graceful_timeout"]
-        self._driver_name: str = choice.fitting(checked["driver"], interface)
+        self._driver_name: str = choice.choose_driver(checked["driver"], interface)
         self._driver: Driver
         if interface == "asgi":
             self._driver, self._app = choice.make_asyncio(app, checked, report)
@@ -610,7 +610,7 @@ def _callable(app: object) -> Callable[..., Any]:
 
 def _check_interface(app: Callable[..., Any], interface: str) -> None:
     """Raises TypeError for an application that certainly is not one of ``interface``."""
-    if interface != "auto" and (why := contradiction(app, interface)):
+    if interface != "auto" and (why := interface_problem(app, interface)):
         raise TypeError(f"{_name(app)} {why}")
 
 

@@ -418,7 +418,7 @@ def _check_application(found: Any, name: str, module: ModuleType, interface: str
         raise LoadError(
             f"{name} is an application of {package}, which is neither WSGI nor ASGI; {package} serves it by itself"
         )
-    if interface != "auto" and (why := signature.contradiction(found, interface)):
+    if interface != "auto" and (why := signature.interface_problem(found, interface)):
         raise LoadError(f"{name} {why}")
     trouble = signature.find_problem(found) if interface != "asgi" else None
     if trouble is None:

@@ -43,7 +43,7 @@ def interface_of(found: Any) -> str:
     return "asgi" if is_coroutine or (is_named and not function.takes(_WSGI_ARGUMENTS)) else "wsgi"
 
 
-def contradiction(found: Any, interface: str) -> str:
+def interface_problem(found: Any, interface: str) -> str:
     """Return why ``found`` certainly is no application of ``interface``, and how to mend that; the text follows the
     name in a message. Empty if it may be one."""
     if interface == "wsgi":

@@ -87,7 +87,7 @@ class Kind(Generic[T]):
             try:
                 return self.parse(value)
             except ValueError as error:
-                raise ValueError(f"{name}: {explained(value, error)}") from None
+                raise ValueError(f"{name}: {explain_error(value, error)}") from None
         if not self._is_admitted(value):
             wanted = self.annotation.removesuffix(" | str")
             raise TypeError(f"{name} must be {wanted}, and is {value!r}")
@@ -101,7 +101,7 @@ class Kind(Generic[T]):
         return isinstance(value, self._types) and isinstance(value, bool) == (bool in self._types)
 
 
-def explained(text: str, error: ValueError) -> str:
+def explain_error(text: str, error: ValueError) -> str:
     """Return a parser's message about ``text``, with the text before it unless the message quotes the wrong part."""
     message = str(error)
     return message if message.startswith(("'", '"')) else f"{text!r} {message}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kirsch.config.kinds import explained
+from kirsch.config.kinds import explain_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ class Setting:
                 if self.most is not None and value > self.most:
                     raise ValueError(f"is too much; {self.most} is the most")
         except ValueError as error:
-            raise UsageError(f"{self.label(origin)}: {explained(text, error)}") from None
+            raise UsageError(f"{self.label(origin)}: {explain_error(text, error)}") from None
         return value
 
     def program_value(self, value: Any) -> Any:

@@ -130,7 +130,7 @@ def require_application(settings: Settings) -> None:
         raise UsageError(NO_APPLICATION)
 
 
-def again(settings: Settings) -> Settings:
+def read_again(settings: Settings) -> Settings:
     """Read the settings of the same command again; its file may have changed. Raises UsageError."""
     return read(*settings._source)
 

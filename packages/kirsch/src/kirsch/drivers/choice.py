@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kirsch.reports import Report
 
 
-def fitting(name: str, interface: str) -> str:
+def choose_driver(name: str, interface: str) -> str:
     """Return the driver that serves an application of ``interface``, where ``name`` is set: ``threads``, the default,
     gives way to asyncio. Raises ValueError for a driver that cannot serve it."""
     if interface == "asgi":

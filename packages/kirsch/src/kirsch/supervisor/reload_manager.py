@@ -155,7 +155,7 @@ class ReloadManager:
         service, why = self._service, requested.why
         old = service.chosen
         try:
-            new = sources.again(old)
+            new = sources.read_again(old)
             chosen = sources.reloaded(old, new)
             self._check_room(chosen)
             if chosen.preload:
