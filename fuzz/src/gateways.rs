@@ -15,7 +15,7 @@ const DIVISIONS: u64 = 2;
 /// Longer inputs do not come byte by byte.
 const EACH_BYTE: usize = 256;
 
-/// What is noted of a head: its parts, each behind its length. Text for people would take most of a run's time.
+/// Returns the parts of a head, each after its length. Readable text would take most of a run's time.
 fn head(head: &RequestHead<'_>) -> Vec<u8> {
     let mut noted = Vec::with_capacity(head.block.len() + 8 * head.fields.len() + 64);
     let mut note = |part: &[u8]| {

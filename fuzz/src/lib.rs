@@ -12,7 +12,7 @@ use wire::http1::client::{self, ServerFault};
 use wire::http1::{BodyStep, Receiver};
 use wire::message::{Fault, Field, Limits, Version};
 
-/// What was read, in order. Data that arrived in several steps is one event.
+/// An event of a reader. Data that arrived in several steps is one event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     Head { start: Vec<Vec<u8>>, facts: String, fields: Vec<(Vec<u8>, Vec<u8>)> },

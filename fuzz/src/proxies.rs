@@ -23,7 +23,7 @@ pub fn check_proxy(data: &[u8]) {
         let found = read(&data[..end]).transpose();
         match (&decided, found) {
             (None, found) => decided = found,
-            // What is decided as an error stays one, and a header stays the same.
+            // More bytes change neither an error nor a header.
             (Some(first), found) => assert_eq!(Some(first), found.as_ref(), "with {end} bytes"),
         }
         if let Some(Ok(header)) = &decided {
@@ -83,7 +83,8 @@ pub fn check_forwarded(data: &[u8]) {
     check_left_is_ignored(data, choice / 2);
 }
 
-/// What the client has sent in the field is in front of what the proxy adds. `choice` says which proxy it is.
+/// Checks that the client's own part of the field is ignored: it is in front of the proxy's part. `choice` selects the
+/// proxy.
 fn check_left_is_ignored(data: &[u8], choice: u64) {
     if data.iter().any(|&byte| (byte < 0x20 && byte != b'\t') || byte == 0x7f) || data.len() > 4000 {
         return;

@@ -1,4 +1,4 @@
-//! What holds of WebSocket whatever a peer sends.
+//! Properties of WebSocket that hold for any input of a peer.
 
 use crate::Random;
 use std::cell::RefCell;
@@ -16,7 +16,7 @@ const FIELDS: &str = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket
 /// The largest message of a connection.
 const MESSAGE: usize = 3000;
 
-/// What is agreed on where a client sends `fields`, if they are read at all.
+/// Returns the agreement with a client that sends `fields`; `None` if they are not valid.
 fn agreement(fields: &[u8], settings: DeflateSettings) -> Option<(Agreement, Vec<String>)> {
     let head = [b"GET / HTTP/1.1\r\nHost: a\r\n", fields, b"\r\n"].concat();
     let (mut receiver, mut places) = (http1::Receiver::default(), Vec::new());
@@ -39,7 +39,7 @@ fn limits() -> WebSocketLimits {
     WebSocketLimits { message: MESSAGE, ..WebSocketLimits::default() }
 }
 
-/// What a connection has made of its input.
+/// The result of a connection for its input.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
     events: Vec<(String, Vec<u8>)>,
@@ -65,7 +65,7 @@ fn receive_any(data: &[u8], compression: &mut Compression, connection: impl Fn()
     whole
 }
 
-/// What a connection makes of `data`, which arrives in pieces that end at `cuts` and at its end.
+/// Passes `data` to a connection, in pieces that end at `cuts` and at its end.
 fn receive(mut connection: Connection, data: &[u8], cuts: &[usize], compression: &mut Compression) -> Outcome {
     let (mut events, mut answer, mut at) = (Vec::new(), Vec::new(), 0);
     // The largest window of any connection here.
@@ -150,7 +150,7 @@ fn check_round_trip(data: &[u8], deflate: Option<Deflate>, random: &mut Random, 
     let mut sender = Connection::new(role(is_client), deflate, WebSocketLimits::default());
     let (mut stream, mut expected) = (Vec::new(), Vec::new());
     for part in data.chunks(1 + random.below(MESSAGE)) {
-        // What is long enough to be compressed, too.
+        // Some messages are long enough to be compressed.
         let message = part.repeat(1 + random.below(MESSAGE / part.len()));
         expected.push(("Binary".to_owned(), message.clone()));
         let outgoing = Outgoing::Binary(&message);

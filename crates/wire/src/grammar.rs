@@ -49,10 +49,10 @@ pub(crate) fn value_end(bytes: &[u8], at: usize) -> usize {
     scan_wide(bytes, at, breaks_value)
 }
 
-/// Whether no byte of a field value or a reason phrase is a control character other than HTAB.
+/// Returns true if no byte of a field value or a reason phrase is a control character other than HTAB.
 ///
-/// An application's values are short, so eight bytes are tested at a time: the last eight may overlap those before. Where
-/// one is suspicious the exact test decides.
+/// An application's values are short, so eight bytes are tested at a time: the last eight may overlap those before. If
+/// one may be a control character, the exact test decides.
 pub(crate) fn is_value(bytes: &[u8]) -> bool {
     let (words, rest) = bytes.as_chunks::<8>();
     let last = bytes.last_chunk::<8>().filter(|_| !rest.is_empty());
@@ -65,7 +65,8 @@ pub(crate) fn is_value(bytes: &[u8]) -> bool {
     is_clean || value_end(bytes, 0) == bytes.len()
 }
 
-/// Whether one of eight bytes may be a control character, HTAB included. It may be wrong about bytes behind one that is.
+/// Returns true if one of eight bytes may be a control character, HTAB included. A byte after a control character may
+/// be reported wrongly.
 fn has_control(bytes: [u8; 8]) -> bool {
     const EACH: u64 = 0x0101_0101_0101_0101;
     const TOPS: u64 = 0x80 * EACH;

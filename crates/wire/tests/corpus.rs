@@ -75,7 +75,7 @@ struct Case {
     bytes: Vec<u8>,
     limits: Limits,
     expected: Outcome,
-    /// Whether the input ends after the bytes, and the receiver is told so.
+    /// True if the input ends after the bytes: the receiver then learns of the end.
     ends: bool,
 }
 

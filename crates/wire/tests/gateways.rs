@@ -36,7 +36,7 @@ struct CaseLimits {
     head: Option<usize>,
 }
 
-/// What is expected of a request, and what has become of it.
+/// A request, as a case expects it and as it was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Request {
@@ -52,7 +52,7 @@ struct Request {
     variables: BTreeMap<String, Option<String>>,
 }
 
-/// What the receiver has made of the bytes.
+/// The receiver's result for the bytes of a case.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Outcome {
     requests: Vec<Request>,

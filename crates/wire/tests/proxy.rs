@@ -96,7 +96,7 @@ fn folder<T: for<'a> Deserialize<'a>>(kind: &str) -> Vec<(String, Vec<u8>, T)> {
     cases
 }
 
-/// What a connection finds that receives `bytes` in pieces which end at `cuts` and then ends.
+/// Reads `bytes` in pieces that end at `cuts`, then the end of the input.
 fn in_pieces(bytes: &[u8], cuts: impl IntoIterator<Item = usize>) -> Result<Header, ProxyFault> {
     for end in cuts.into_iter().chain([bytes.len()]) {
         if let Some(header) = read(&bytes[..end])? {

@@ -69,7 +69,7 @@ impl Random {
     }
 }
 
-/// What a head says, apart from what it has in common with others.
+/// The contents of a head, without the positions in its block.
 #[derive(Debug, PartialEq, Eq)]
 struct Said {
     version: Version,
@@ -100,7 +100,7 @@ fn fresh(input: &[u8], limits: &Limits) -> Result<Option<Said>, Fault> {
     Ok(Receiver::default().head(input, &mut Vec::new(), limits)?.map(|head| said(&head)))
 }
 
-/// How many heads were recognised as a whole, and how many but for some fields.
+/// The number of heads that were recognised as a whole, and except for some fields.
 #[derive(Default)]
 struct Recognised {
     whole: usize,

@@ -27,7 +27,7 @@ const VARIABLES: &[(&str, &[&str])] = &[
     ("BAD=NAME", &["1"]),
 ];
 
-/// What a receiver makes of a request.
+/// The receiver's result for a request.
 #[derive(Debug, PartialEq, Eq)]
 enum Said {
     Head { method: Vec<u8>, target: Vec<u8>, version: Version, body: BodyLength, pairs: Vec<(Vec<u8>, Vec<u8>)> },
@@ -35,7 +35,7 @@ enum Said {
     Nothing,
 }
 
-/// What an application keeps of the last request that it was told to keep.
+/// The variables of the last request that the receiver retained, as an application keeps them.
 #[derive(Default)]
 struct Kept {
     pairs: Option<Vec<(Vec<u8>, Vec<u8>)>>,

@@ -71,7 +71,7 @@ struct FrameCase {
     message: Option<usize>,
     events: Vec<[String; 2]>,
     fault: Option<String>,
-    /// What is sent back.
+    /// The bytes that are sent back.
     answer: String,
     close_code: u16,
 }
@@ -92,7 +92,7 @@ struct Outcome {
     close_code: u16,
 }
 
-/// What a server agrees to that is offered `offer`.
+/// Returns the parameters that a server agrees to if a client offers `offer`.
 pub(crate) fn agreed(offer: &str, settings: DeflateSettings) -> Option<Deflate> {
     let head = format!(
         "GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
@@ -191,7 +191,7 @@ struct HandshakeCase {
     refusal: Option<String>,
     #[serde(default)]
     subprotocols: Vec<String>,
-    /// What the application chooses.
+    /// The subprotocol that the application chooses.
     subprotocol: Option<String>,
     window_bits: Option<u8>,
     client_context_bits: Option<u8>,

@@ -14,7 +14,7 @@ struct Pair {
     compression: Compression,
 }
 
-/// What an end has received: messages, and how the connection ended.
+/// The messages that an end has received, and the end of the connection.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Heard {
     messages: Vec<(Kind, Vec<u8>)>,
@@ -181,7 +181,7 @@ fn close_is_answered_and_the_server_ends_the_transport() {
     assert_eq!(server.send(Outgoing::Text("x"), &mut compression, 0, &mut out), Err(SendError::Closed));
     assert_eq!(server.ping(&ControlPayload::default(), &mut out), Err(SendError::Closed));
     assert_eq!(server.close(CloseCode::NORMAL, "", &mut out), Err(SendError::Closed));
-    // What was on its way is discarded, and a ping is not answered any more.
+    // Messages on their way are discarded, and a ping is no longer answered.
     client.ping(&ControlPayload::default(), &mut late).unwrap();
     assert_eq!(hear(&mut server, &late, &mut compression), (Heard::default(), Vec::new()));
     let (heard, answer) = hear(&mut client, &out, &mut compression);
@@ -203,7 +203,7 @@ fn answer_to_a_fault_can_be_put_off() {
     server.send(Outgoing::Text("x"), &mut compression, 0, &mut out).unwrap();
     server.flush(0, &mut out);
     assert_eq!(out, b"\x81\x01x");
-    // What follows is not read.
+    // The bytes after it are not read.
     let mut text = b"\x81\x80\0\0\0\0".to_vec();
     assert_eq!(server.next(&mut text, &mut compression), (6, Event::Nothing));
     assert_eq!(server.take_up(), Some(WebSocketFault::OpcodeUnknown));
@@ -303,7 +303,7 @@ fn bomb_does_not_grow_beyond_the_limit() {
     assert!(most < 300_000, "{most} bytes");
 }
 
-/// What ten thousand idle peers cost. The engine's own part of a connection comes on top.
+/// Bounds the memory of an idle connection. The engine's part of a connection is not included.
 #[test]
 fn idle_connection_is_small_and_has_nothing_on_the_heap() {
     println!("a connection takes {} bytes", size_of::<Connection>());

@@ -92,7 +92,7 @@ impl Receiver {
         (&input[..count], self.left == 0)
     }
 
-    /// Whether bytes of a body are still to come.
+    /// Returns true if bytes of a body are still to come.
     #[must_use]
     pub fn is_in_body(&self) -> bool {
         self.left > 0

@@ -8,7 +8,7 @@ use crate::other_protocols;
 /// Digits of a netstring's length that are looked at.
 const DIGITS: usize = 10;
 
-/// Where the block of a request lies, and where its body begins. `None` until it is whole.
+/// Returns the start and the end of a request's block, and the start of its body; `None` until the block is whole.
 pub(super) fn frame(input: &[u8], limits: &Limits) -> Result<Option<(usize, usize, usize)>, Fault> {
     if input.first().is_some_and(|first| !first.is_ascii_digit()) {
         return other_protocols::on_gateway(input).map_or(Ok(None), Err);

@@ -6,11 +6,12 @@
 use crate::message::Fault;
 use crate::other_protocols;
 
-/// Where the block of a request lies: its start and its end in the input. `None` until it is whole.
+/// Returns the start and the end of a request's block, and the start of its body; `None` until the block is whole.
 pub(super) fn frame(input: &[u8]) -> Result<Option<(usize, usize, usize)>, Fault> {
     let &[modifier1, low, high, modifier2, ..] = input else { return Ok(None) };
-    // 30 is a request for a Python application too, in which PATH_INFO is said to begin with SCRIPT_NAME. Whoever splits
-    // the path sees that without being told. Others ask uWSGI for something else, such as its caches or its spooler.
+    // 30 is a request for a Python application too, in which PATH_INFO is said to begin with SCRIPT_NAME. The code that
+    // splits the path finds that out by itself. Other values ask uWSGI for something else, such as its caches or its
+    // spooler.
     if !matches!(modifier1, 0 | 30) || modifier2 != 0 {
         return other_protocols::on_gateway(input).map_or(Ok(None), Err);
     }

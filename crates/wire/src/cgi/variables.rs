@@ -14,11 +14,11 @@ pub(crate) struct Variables {
     /// Bytes of names and values, and how many variables are fields of the request.
     size: usize,
     http_fields: usize,
-    /// Where the variables are that the head is made of, once that was looked for.
+    /// The places of the variables that make the head; `None` until they were looked up.
     known: Option<Known>,
 }
 
-/// What a head is made of besides the lines: places among the fields.
+/// The places, among the fields, of the variables that make a request head.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Known {
     method: Option<usize>,
@@ -245,7 +245,8 @@ impl Variables {
         Ok(known)
     }
 
-    /// Where the request target lies in the block: `REQUEST_URI`, or what the path and the query make, which is put there.
+    /// Returns the start and the end of the request target in the block: `REQUEST_URI`, or the path and the query,
+    /// which this function appends to the block.
     fn target(&mut self, known: &Known, fields: &[Field]) -> (usize, usize) {
         if let Some(uri) = known.uri.map(|at| &fields[at]) {
             let value = uri.value(&self.block);

@@ -8,7 +8,7 @@ use super::repeat::Repeat;
 use crate::cgi::Variables;
 use crate::message::{BodyLength, Fault, Field, Keeping, Limits, RequestHead};
 
-/// What is next in the input.
+/// The next thing in the input.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'s, 'i> {
     /// All of the input has been taken, and more is needed.
@@ -59,7 +59,7 @@ pub struct Receiver {
     variables: Variables,
     fields: Vec<Field>,
     prepared: u32,
-    /// Whether they are those of the request that was kept, but for some values.
+    /// True if the variables are those of the request that was kept, except for some values.
     is_like_kept: bool,
     kept: Option<Box<Repeat>>,
     /// Memory for PARAMS.
@@ -81,7 +81,7 @@ const STEPS_AT_MOST: usize = 64;
 /// Bytes of answers that wait before nothing more is to be read. Those of one call of [`Receiver::next`] come on top.
 const ANSWERS_AT_MOST: usize = 1 << 10;
 
-/// What a step has come to.
+/// The result of one step of the receiver.
 enum Step<'i> {
     Nothing,
     /// The variables of the request at this place have been read, and what its body will be is known.
@@ -121,7 +121,7 @@ enum Phase {
     Unwanted,
 }
 
-/// Where the record that is read stands.
+/// The part of a record that the next byte belongs to.
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     /// So many bytes of its header are here.
@@ -145,8 +145,8 @@ impl Receiver {
         Self { most, ..Self::default() }
     }
 
-    /// What is next in `input`, and how many of its bytes that takes. [`Event::More`] may leave some: the caller measures
-    /// the work, and records without content cost more than their bytes.
+    /// Returns the next event in `input`, and the number of bytes that it takes. [`Event::More`] may leave some bytes:
+    /// the caller measures the work, and records without content cost more than their bytes.
     ///
     /// # Errors
     /// The rule that the peer broke. The connection cannot be read any further.
@@ -234,7 +234,7 @@ impl Receiver {
         if is_between { Ok(()) } else { Err(Fault::Truncated) }
     }
 
-    /// Whether a request has begun whose head is not whole, or a record in which one may begin.
+    /// Returns true if a request has begun whose head is not whole, or a record in which one may begin.
     #[must_use]
     pub fn is_in_head(&self) -> bool {
         let is_head = |request: &Incoming| matches!(request.phase, Phase::Params(_) | Phase::Undecided(_));
@@ -246,28 +246,28 @@ impl Receiver {
         is_in_record || self.requests.iter().any(is_head)
     }
 
-    /// Whether the connection is to be closed when no request is under way: the web server has left that to us, or what
-    /// it would read further is not to be relied on.
+    /// Returns true if the connection is to be closed once no request is under way: the web server leaves closing to
+    /// us, or the rest of the input cannot be trusted.
     #[must_use]
     pub fn is_ending(&self) -> bool {
         self.is_ending
     }
 
-    /// Whether a request that has begun is the connection's last, because the web server leaves closing to us.
+    /// Returns true if a request that has begun is the connection's last, because the web server leaves closing to us.
     #[must_use]
     pub fn has_last(&self) -> bool {
         self.is_ending || self.requests.iter().any(|request| !request.keeps_connection)
     }
 
-    /// Whether one request is under way, which is the connection's last and has been read as a whole.
+    /// Returns true if one request is under way, which is the connection's last and has been read as a whole.
     #[must_use]
     pub fn has_read_all(&self) -> bool {
         let is_whole = |request: &Incoming| !request.keeps_connection && matches!(request.phase, Phase::Over);
         matches!(self.stage, Stage::Header(0)) && matches!(&self.requests[..], [only] if is_whole(only))
     }
 
-    /// Whether the web server may still be sending when the connection is closed. It takes an error in that for one of the
-    /// response (Caddy and Apache do).
+    /// Returns true if the web server may still be sending when the connection is closed. Caddy and Apache take an
+    /// error of that sending for an error of the response.
     #[must_use]
     pub fn is_unread(&self) -> bool {
         self.is_unread
@@ -290,20 +290,20 @@ impl Receiver {
         self.requests.shrink_to_fit();
     }
 
-    /// Whether no request is under way, and none has begun.
+    /// Returns true if no request is under way, and none has begun.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.requests.is_empty() && !self.is_in_head()
     }
 
-    /// Whether there are answers to [take](Self::take_answers).
+    /// Returns true if there are answers to [take](Self::take_answers).
     #[must_use]
     pub fn has_answers(&self) -> bool {
         !self.answers.is_empty()
     }
 
-    /// Whether they are to be [taken](Self::take_answers) before more is read: a client that does not read them must not
-    /// make them grow.
+    /// Returns true if the caller has to [take the answers](Self::take_answers) before it reads more: the answers must
+    /// not grow for a client that does not read them.
     #[must_use]
     pub fn has_many_answers(&self) -> bool {
         self.answers.len() >= ANSWERS_AT_MOST
@@ -322,7 +322,7 @@ impl Receiver {
         self.requests.iter().find(|request| request.id.serial == serial).map(|request| request.id)
     }
 
-    /// What is still to come of a request's body is discarded.
+    /// Discards the rest of a request's body.
     pub fn discard_body(&mut self, serial: u32) {
         if let Some(request) = self.requests.iter_mut().find(|request| request.id.serial == serial) {
             request.phase = Phase::Unwanted;
@@ -446,7 +446,7 @@ impl Receiver {
     fn broken(&mut self, at: usize, fault: Fault) -> Step<'static> {
         let request = &mut self.requests[at];
         request.phase = Phase::Unwanted;
-        // Where a length cannot be read it is not known what the rest of the connection would be taken for.
+        // Without a valid length, the rest of the connection could be read as anything.
         self.is_ending |= fault == Fault::ContentLengthInvalid;
         Step::Event(Event::Broken { id: self.requests[at].id, fault })
     }
@@ -532,7 +532,7 @@ impl Receiver {
         };
         let is_repetition = *is_like_kept && kept.as_ref().is_some_and(|kept| kept.changed().is_empty());
         let retained = keeping.keeps(is_repetition);
-        // What breaks a rule is not kept; `head` says below which rule that is.
+        // A request that breaks a rule is not kept; `head` below returns the rule.
         if retained && variables.learn(fields).is_ok() {
             *kept = Some(Box::new(Repeat::new(pairs, variables, fields, declared)));
         } else {
@@ -606,7 +606,7 @@ impl Receiver {
     }
 }
 
-/// Where a record stands whose content is over.
+/// Returns the stage of a record whose content has ended.
 fn behind_content(header: Header) -> Stage {
     if header.padding > 0 { Stage::Padding(header.padding) } else { Stage::Header(0) }
 }

@@ -6,7 +6,7 @@ use crate::other_protocols;
 pub(super) const VERSION: u8 = 1;
 /// Bytes of a record's header.
 pub(super) const HEADER: usize = 8;
-/// Where a header says how many bytes of padding there are.
+/// The offset of the padding length in a header.
 pub(super) const PADDING_LENGTH: usize = 6;
 /// Bytes of content that a record holds.
 pub(super) const MOST: usize = 0xffff;
@@ -52,7 +52,7 @@ pub enum ProtocolStatus {
     UnknownRole = 3,
 }
 
-/// What a record's header says.
+/// The fields of a record's header.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Header {
     pub(super) kind: u8,

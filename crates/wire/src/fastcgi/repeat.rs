@@ -46,8 +46,8 @@ impl Repeat {
         self.length
     }
 
-    /// Whether `pairs` are those of the request that was kept but for the values of a few variables. Then `variables` and
-    /// `fields` are what they say.
+    /// Returns true if `pairs` are those of the kept request, except for the values of a few variables. Then
+    /// `variables` and `fields` are set from `pairs`.
     ///
     /// A value that breaks a rule, or says something about the message's framing other than before, makes the request a
     /// different one.

@@ -20,13 +20,13 @@ impl Coding {
     /// All, each at the index that it is as a number.
     pub const ALL: [Self; 4] = [Self::Identity, Self::Gzip, Self::Brotli, Self::Zstd];
 
-    /// What Content-Encoding says; empty for none.
+    /// Returns the token for Content-Encoding; empty for no coding.
     #[must_use]
     pub fn token(self) -> &'static str {
         ["", "gzip", "br", "zstd"][self as usize]
     }
 
-    /// What follows the name of a file that is encoded so beside the one that is not.
+    /// Returns the suffix of an encoded file's name: `app.js.gz` is stored beside `app.js`.
     #[must_use]
     pub fn suffix(self) -> &'static str {
         ["", ".gz", ".br", ".zst"][self as usize]
@@ -71,7 +71,7 @@ impl AcceptedCodings {
         accepted
     }
 
-    /// What `coding` weighs; 0 if it is not acceptable.
+    /// Returns the weight of `coding` in thousandths; 0 if it is not acceptable.
     fn weight(&self, coding: Coding) -> u16 {
         self.weights[coding as usize].or(self.any).unwrap_or(0)
     }

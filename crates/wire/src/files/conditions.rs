@@ -5,16 +5,16 @@ use super::ranges::Ranges;
 use crate::message::{Field, RequestHead};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// What tells one state of a representation from another.
+/// The validators of a representation, which differ from one state of it to another.
 #[derive(Clone, Copy, Debug)]
 pub struct Validators<'a> {
     /// A strong entity tag with its quotes.
     pub etag: &'a [u8],
-    /// What Last-Modified says, in seconds since 1970.
+    /// The time of the last change, for Last-Modified, in seconds since 1970.
     pub modified: u64,
 }
 
-/// What a request gets.
+/// The choice of a response by preconditions and ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Selected {
     /// 200: the representation.
@@ -103,8 +103,8 @@ impl<'a> Conditions<'a> {
         self.has_accept_encoding.then(|| AcceptedCodings::read(self.values(b"accept-encoding")))
     }
 
-    /// What a GET or HEAD gets of a representation of `length` bytes: the preconditions in the order of RFC 9110 section
-    /// 13.2.2, then the ranges. Ranges are for GET alone (section 14.2).
+    /// Chooses the response to a GET or HEAD of a representation of `length` bytes: evaluates the preconditions in the
+    /// order of RFC 9110 section 13.2.2, then the ranges. Ranges are for GET alone (section 14.2).
     #[must_use]
     pub fn select(&self, validators: Validators<'_>, length: u64) -> Selected {
         if self.has_if_match {
@@ -132,7 +132,7 @@ impl<'a> Conditions<'a> {
         }
     }
 
-    /// Whether If-Range, if there is one, names this state (RFC 9110 section 13.1.5).
+    /// Returns true if If-Range, if there is one, names this state (RFC 9110 section 13.1.5).
     fn is_range_meant(&self, validators: Validators<'_>) -> bool {
         match self.if_range {
             Single::None => true,
@@ -143,7 +143,7 @@ impl<'a> Conditions<'a> {
         }
     }
 
-    /// Whether a list of entity tags has this one, or is `*`. What is behind a malformed member is not read.
+    /// Returns true if a list of entity tags has this one, or is `*`. The members behind a malformed one are not read.
     fn names(&self, field: &[u8], etag: &[u8], comparison: Comparison) -> bool {
         self.values(field).any(|value| {
             value == b"*"
@@ -157,7 +157,7 @@ impl<'a> Conditions<'a> {
     }
 }
 
-/// Whether `field` is the request's field `name`, which is given in lower case.
+/// Returns true if `field` is the request's field `name`, which is given in lower case.
 fn is_named(field: &Field, head: &RequestHead<'_>, name: &[u8]) -> bool {
     if head.is_cgi { field.is_variable_of(head.block, name) } else { field.is(head.block, name) }
 }
@@ -277,7 +277,7 @@ mod tests {
             // A tag is asked before a date.
             (vec![("If-None-Match", "\"a\""), ("If-Modified-Since", AFTER)], Selected::Whole),
             (vec![("If-Match", "\"x-1\""), ("If-Unmodified-Since", BEFORE)], Selected::Whole),
-            // What must hold is asked before what may save the answer.
+            // If-Match is evaluated before If-None-Match.
             (vec![("If-Match", "\"a\""), ("If-None-Match", "\"x-1\"")], Selected::Failed),
             (vec![("If-Unmodified-Since", BEFORE), ("If-None-Match", "*")], Selected::Failed),
             (vec![("If-Match", "*"), ("If-None-Match", "\"x-1\"")], Selected::NotModified),

@@ -93,7 +93,7 @@ static TYPES: &[(&str, &str)] = &[
 /// The longest extension of the table.
 const LONGEST: usize = 11;
 
-/// What a file is of which nothing is known.
+/// The media type of a file with an unknown extension.
 const UNKNOWN: &str = "application/octet-stream";
 
 /// The media type of the file called `name`, which may have directories before it. Letter case does not count.

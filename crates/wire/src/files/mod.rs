@@ -1,5 +1,5 @@
-//! What a server of files has to decide, without a file: which name a request path means, which of several encoded
-//! representations the client takes, whether its preconditions hold, and which byte ranges it gets.
+//! The decisions of a file server, made without a file: the name that a request path means, the encoded representation
+//! that the client accepts, the result of its preconditions, and the byte ranges that it gets.
 //!
 //! ```text
 //!  path ──▶ DecodedPath ──▶ FileName          the caller opens it, and knows length, entity tag and time

@@ -3,8 +3,9 @@
 /// The fewest digits of a hash. Vite, webpack, Parcel and Rollup write 8, Django 12, esbuild 8 (which are not hexadecimal).
 const HASH_MIN: usize = 8;
 
-/// Whether the last part of `name` holds a hash between dots, dashes or underscores, as in `app.55e7cbb9ba48.css`: eight
-/// or more hexadecimal digits, of which one is a letter and one is not. A date or a number is none.
+/// Returns true if the last part of `name` holds a hash between dots, dashes or underscores, as in
+/// `app.55e7cbb9ba48.css`: eight or more hexadecimal digits, of which one is a letter and one is not. A date or a
+/// number is none.
 ///
 /// A hash of other letters (`index-BZxK3d2a.js`) cannot be told from a word, and a word that is taken for a hash is a file
 /// that no browser asks for again in a year. Such names are for a pattern ([`matches`]).
@@ -25,8 +26,8 @@ fn is_hash(piece: &[u8]) -> bool {
         && piece.iter().any(u8::is_ascii_alphabetic)
 }
 
-/// Whether `name` matches a pattern in which `*` stands for any characters but slashes, `**` for any at all, and `?` for
-/// one that is no slash. The work is bounded by the product of the lengths for each star before.
+/// Returns true if `name` matches a pattern in which `*` stands for any characters but slashes, `**` for any at all,
+/// and `?` for one that is no slash. The work is bounded by the product of the lengths for each star before.
 #[must_use]
 pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
     match pattern {

@@ -12,7 +12,7 @@ pub struct DecodedPath<'a> {
     is_unusable: bool,
 }
 
-/// What a path is beneath a prefix.
+/// The meaning of a path beneath a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beneath<'a> {
     /// The prefix itself, without a slash behind it.
@@ -24,7 +24,7 @@ pub enum Beneath<'a> {
 }
 
 /// The name of a file beneath a directory: segments between single slashes. None is empty, `.` or `..`, begins with a
-/// dot (but for [`WELL_KNOWN`] at the top), or has a control character or a backslash.
+/// dot (except [`WELL_KNOWN`] at the top), or has a control character or a backslash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileName<'a> {
     /// Without a slash at either end; empty for the directory itself.
@@ -61,8 +61,8 @@ impl<'a> DecodedPath<'a> {
         Self { bytes: scratch, is_unusable }
     }
 
-    /// What the path is beneath `prefix`, which is empty or begins with a slash and does not end with one; `None` if it
-    /// is not beneath it.
+    /// Returns the part of the path beneath `prefix`; `None` if the path is not beneath it. `prefix` is empty, or
+    /// begins with a slash and does not end with one.
     #[must_use]
     pub fn beneath(&self, prefix: &[u8]) -> Option<Beneath<'a>> {
         let rest = self.bytes.strip_prefix(prefix)?;

@@ -24,7 +24,7 @@ impl ByteRange {
     }
 }
 
-/// What a Range field asks for.
+/// The byte ranges that a Range field asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ranges {
     /// Nothing that is a range of this representation: the whole is sent.
@@ -36,8 +36,9 @@ pub enum Ranges {
 }
 
 impl Ranges {
-    /// What `value` asks for of a representation of `length` bytes. A field that is malformed, has another unit, names
-    /// more than [`RANGES_MAX`] ranges, or asks for more bytes than there are is ignored, as section 14.2 allows.
+    /// Reads the ranges that `value` asks for, of a representation of `length` bytes. A field that is malformed, has
+    /// another unit, names more than [`RANGES_MAX`] ranges, or asks for more bytes than there are is ignored, as
+    /// section 14.2 allows.
     #[must_use]
     pub fn read(value: &[u8], length: u64) -> Self {
         let Some((unit, set)) = value.split_at_checked(6) else { return Ranges::Whole };

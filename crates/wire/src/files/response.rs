@@ -6,7 +6,7 @@ use super::ranges::ByteRange;
 use crate::message::{Draft, Misuse, Page};
 use std::time::{Duration, SystemTime};
 
-/// What is sent of a file: encoded in one way, in one state.
+/// A file to be sent: in one encoding, in one state.
 #[derive(Clone, Copy, Debug)]
 pub struct Representation<'a> {
     /// Its validators.
@@ -19,7 +19,7 @@ pub struct Representation<'a> {
     pub coding: Coding,
     /// The client could have got it encoded in another way, had it asked otherwise.
     pub varies: bool,
-    /// What Cache-Control says; empty for nothing.
+    /// The value of Cache-Control; empty for no such field.
     pub cache_control: &'a str,
 }
 
@@ -130,12 +130,12 @@ impl Multipart {
         Self { parts, end: format!("\r\n--{boundary}--\r\n"), boundary }
     }
 
-    /// What stands before each part, with the part.
+    /// Returns each part, with the delimiter and the fields that are sent before it.
     pub fn parts(&self) -> impl Iterator<Item = (&[u8], ByteRange)> {
         self.parts.iter().map(|(head, range)| (head.as_bytes(), *range))
     }
 
-    /// What stands behind the last one.
+    /// Returns the delimiter that is sent after the last part.
     #[must_use]
     pub fn end(&self) -> &[u8] {
         self.end.as_bytes()
@@ -148,7 +148,8 @@ impl Multipart {
     }
 }
 
-/// What a method gets that is no GET or HEAD: the methods that there are, as 204 for OPTIONS and 405 for the others.
+/// Returns the response to a method other than GET and HEAD: a list of the allowed methods, with status 204 for OPTIONS
+/// and 405 for the others.
 #[must_use]
 pub fn method_response(method: &[u8]) -> (Draft, String) {
     let (mut draft, body) =

@@ -47,7 +47,7 @@ pub struct Trust {
     pub prefix: bool,
 }
 
-/// What the fields of one request say.
+/// The facts that the forwarding fields of one request give.
 #[derive(Debug, Default)]
 struct Found<'a> {
     /// The address that ended the walk, if there was one, and its port.
@@ -106,7 +106,7 @@ impl Forwarding {
         self.read(head, trust)
     }
 
-    /// Whether the client is that of the head that was kept.
+    /// Returns true if `head` gives the same client as the head that was kept.
     fn is_kept(&self, head: &RequestHead<'_>) -> bool {
         let lines = Lines::of(head);
         let is_same = |&index: &u16| {
@@ -143,7 +143,8 @@ impl Forwarding {
         }
         if has_removed {
             head.fields = &self.fields;
-            // What the reader says of the block is about all of its fields.
+            // The reader's list of changed fields counts all fields of the block, so it does not fit the fields that
+            // are left.
             head.changed = None;
             head.retained = false;
         }
@@ -190,8 +191,8 @@ impl Trust {
         Ok(head.client.cloned().unwrap_or_default())
     }
 
-    /// Whether the walk goes on past this address: a trusted proxy has written the entry before it. Where everybody is
-    /// trusted, only the last entry is known to be written by a proxy.
+    /// Returns true if the walk goes on past this address: a trusted proxy has written the entry before it. If all
+    /// addresses are trusted, only the last entry is known to be written by a proxy.
     fn passes(&self, node: Node) -> bool {
         !self.proxies.is_all()
             && match node {
@@ -203,7 +204,7 @@ impl Trust {
 }
 
 impl Family {
-    /// Whether a field for which [`Lines::is_forwarding`] holds belongs to the family.
+    /// Returns true if a field for which [`Lines::is_forwarding`] holds belongs to the family.
     fn has(self, lines: Lines<'_>, field: &Field) -> bool {
         (self == Family::Rfc7239) == lines.is(field, b"forwarded")
     }
@@ -243,7 +244,8 @@ impl<'a> Lines<'a> {
         name.strip_prefix(b"HTTP_").is_some_and(is_forwarding)
     }
 
-    /// Whether the name is spelled as a proxy writes it. Variables have underscores, and no capital letters are missing.
+    /// Returns true if the name is spelled as a proxy writes it. Variables have underscores, and no capital letters are
+    /// missing.
     fn is_canonical(self, field: &Field) -> bool {
         let name = field.name(self.block);
         if self.is_cgi { is_canonical_variable(name) } else { !name.contains(&b'_') }
@@ -259,7 +261,7 @@ impl<'a> Lines<'a> {
         self.fields.iter().filter(has(b'-')).fold(0, |lengths, field| lengths | length_bit(field.name(self.block)))
     }
 
-    /// Whether the name has underscores, and another field has the same name with dashes.
+    /// Returns true if the name has underscores, and another field has the same name with dashes.
     fn is_shadow(self, field: &Field, dashed: u64) -> bool {
         let name = field.name(self.block);
         let is_twin = |other: &Field| {
@@ -276,8 +278,8 @@ fn length_bit(name: &[u8]) -> u64 {
     1 << (name.len() % 64)
 }
 
-/// Whether the name of a CGI variable has neither small letters nor dashes. Another one could pose as the variable of a
-/// field, because frameworks take small letters, capitals, dashes and underscores as the same.
+/// Returns true if the name of a CGI variable has neither small letters nor dashes. Another one could pose as the
+/// variable of a field, because frameworks take small letters, capitals, dashes and underscores as the same.
 #[must_use]
 pub fn is_canonical_variable(name: &[u8]) -> bool {
     !name.iter().any(|byte| byte.is_ascii_lowercase() || *byte == b'-')
@@ -325,7 +327,8 @@ const OTHERS: [&[u8]; 10] = [
     b"front-end-https",
 ];
 
-/// Whether a field of this name says something about the client that only a proxy knows. Underscores count as dashes.
+/// Returns true if a field of this name says something about the client that only a proxy knows. Underscores count as
+/// dashes.
 #[must_use]
 pub fn is_forwarding(name: &[u8]) -> bool {
     const PREFIX: &[u8] = b"x-forwarded-";

@@ -2,15 +2,14 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Where a request came from, as one proxy says.
+/// The origin of a request, as one proxy reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Node {
     /// An IP address, never an IPv4 address in IPv6 form, and the port if the proxy has named it.
     Address(IpAddr, Option<u16>),
     /// A Unix socket: nginx writes `unix:` for it.
     Unix,
-    /// What is no address: `unknown`, an obfuscated identifier such as `_hidden` (RFC 7239 section 6.3), or something
-    /// else.
+    /// No address: `unknown`, an obfuscated identifier such as `_hidden` (RFC 7239 section 6.3), or any other text.
     Hidden,
 }
 

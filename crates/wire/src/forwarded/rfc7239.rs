@@ -12,7 +12,7 @@ use crate::grammar::{is_token, trim};
 use crate::message::{Fault, is_host};
 use std::borrow::Cow;
 
-/// What one proxy says.
+/// The element of the list that one proxy has written.
 #[derive(Debug, Default)]
 struct Element<'a> {
     node: Option<Node>,
@@ -20,7 +20,7 @@ struct Element<'a> {
     host: Option<&'a [u8]>,
 }
 
-/// What the field says in a request that a trusted proxy has sent.
+/// Reads the field of a request that a trusted proxy has sent.
 pub(super) fn read<'a>(trust: &Trust, lines: Lines<'a>) -> Result<Found<'a>, Fault> {
     let mut found = Found::default();
     for value in lines.values_from_the_right(b"forwarded") {
@@ -68,7 +68,7 @@ fn last_element(value: &[u8]) -> Result<(Option<&[u8]>, &[u8]), Fault> {
     Ok((None, trim(value)))
 }
 
-/// Where the quoted string begins whose content ends with `text`.
+/// Returns the position of the opening quote of the quoted string whose content ends with `text`.
 fn opening_quote(text: &[u8]) -> Option<usize> {
     let mut end = text.len();
     loop {

@@ -18,7 +18,7 @@ struct Network {
     length: u8,
 }
 
-/// What is wrong with one entry of a list of addresses.
+/// The error in one entry of a list of addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddressListError {
     entry: String,
@@ -38,7 +38,7 @@ impl Trusted {
     /// Reads a list of addresses, networks such as `10.0.0.0/8`, `unix` and `all`, with commas between them.
     ///
     /// # Errors
-    /// What is wrong with an entry, and what to write instead.
+    /// The entry that is wrong, and what to write instead.
     pub fn read(text: &str) -> Result<Self, AddressListError> {
         let mut trusted = Self::default();
         let mut networks = Vec::new();
@@ -56,19 +56,19 @@ impl Trusted {
         Ok(trusted)
     }
 
-    /// Whether there is no entry.
+    /// Returns true if there is no entry.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether everybody is trusted.
+    /// Returns true if all peers are trusted.
     #[must_use]
     pub fn is_all(&self) -> bool {
         self.all
     }
 
-    /// Whether a peer is trusted that has this IP address, or none because it has connected by a Unix socket.
+    /// Returns true if a peer with this IP address is trusted; `None` is a peer on a Unix socket.
     #[must_use]
     pub fn contains(&self, address: Option<IpAddr>) -> bool {
         self.all

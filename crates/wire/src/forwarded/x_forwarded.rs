@@ -10,7 +10,7 @@ fn from_the_right<'a>(lines: Lines<'a>, name: &'static [u8]) -> impl Iterator<It
     lines.values_from_the_right(name).flat_map(members).filter(|member| !member.is_empty())
 }
 
-/// What the fields of a request say that a trusted proxy has sent.
+/// Reads the X-Forwarded fields of a request that a trusted proxy has sent.
 pub(super) fn read<'a>(trust: &Trust, lines: Lines<'a>) -> Result<Found<'a>, Fault> {
     let mut found = Found::default();
     // The entry at which the walk ended, counted from the right, and how many there are.
@@ -63,10 +63,11 @@ fn own_entry<'a, I: Iterator<Item = &'a [u8]>>(
     list().nth(hop).map(Some).ok_or(Fault::ForwardedContradictory)
 }
 
-/// What a value says of the scheme: whether it is https.
+/// Reads a field's value as a scheme: true for https.
 type ReadScheme = dyn Fn(&[u8]) -> Result<bool, Fault>;
 
-/// Whether the client has used https. Proxies have three fields for it, which must not contradict each other.
+/// Returns true if the client has used https, `None` if no field tells. Proxies have three fields for it, which must
+/// not contradict each other.
 fn scheme(lines: Lines<'_>, hop: usize, hops: usize) -> Result<Option<bool>, Fault> {
     let mut scheme = own_entry(|| from_the_right(lines, b"x-forwarded-proto"), hop, hops)?.map(is_https).transpose()?;
     let protocol = |value: &[u8]| if value.eq_ignore_ascii_case(b"ssl") { Ok(true) } else { is_https(value) };

@@ -16,7 +16,7 @@ use super::fields::{Line, field_line};
 use crate::grammar::{decimal, is_token, line_feed, list};
 use crate::message::{Fault, Field, Limits, Version};
 
-/// What one role learns from a block besides [`Facts`].
+/// The facts that only one role reads from a block, besides [`Facts`].
 pub(super) trait Own: Copy + Default {
     fn learn(&mut self, name: &[u8], value: &[u8]) -> Result<(), Fault>;
 }
@@ -34,12 +34,12 @@ pub(super) struct Progress<O> {
     line: usize,
     /// Number of field lines before `line`.
     fields: usize,
-    /// What the field lines before `line` say.
+    /// The facts from the field lines before `line`.
     facts: Facts<O>,
 }
 
 impl<O: Own> Progress<O> {
-    /// Whether no byte of the head has been examined.
+    /// Returns true if no byte of the head has been examined.
     pub(super) fn is_fresh(&self) -> bool {
         self.seen == 0
     }
@@ -123,7 +123,7 @@ impl<O: Own> Progress<O> {
     }
 }
 
-/// What a block says about its message's framing and about the connection, in requests and responses alike.
+/// The facts that a block gives about its message's framing and about the connection, in requests and responses alike.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Facts<O> {
     pub(super) content_length: Option<u64>,

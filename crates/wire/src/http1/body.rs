@@ -132,8 +132,8 @@ impl BodyReader {
         }
     }
 
-    /// Whether the line at the front of `rest` is still neither whole nor longer than `most`. Bytes that end no line
-    /// are examined once.
+    /// Returns true if the line at the front of `rest` is still neither whole nor longer than `most`. Bytes that end no
+    /// line are examined once.
     fn waits_for_line(&mut self, rest: &[u8], most: usize) -> bool {
         let seen = std::mem::take(&mut self.seen);
         let waits = seen > 0 && rest.len() <= most && line_feed(&rest[seen..]).is_none();
@@ -268,7 +268,8 @@ fn skip_token(bytes: &[u8]) -> Result<&[u8], Fault> {
     }
 }
 
-/// What follows the closing quote of a quoted-string (RFC 9110 section 5.6.4), whose opening quote was consumed.
+/// Returns the bytes after the closing quote of a quoted-string (RFC 9110 section 5.6.4), whose opening quote was
+/// consumed.
 fn skip_quoted(mut rest: &[u8]) -> Result<&[u8], Fault> {
     loop {
         rest = match rest {

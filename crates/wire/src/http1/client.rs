@@ -147,10 +147,10 @@ pub struct Reply<'a> {
     /// The value of Content-Length, also for responses without a body: for HEAD and 304 it is the length of the body
     /// that GET would have received.
     pub content_length: Option<u64>,
-    /// Whether the server keeps this connection open (RFC 9112 section 9.3). After a request with `Connection: close`
+    /// True if the server keeps this connection open (RFC 9112 section 9.3). After a request with `Connection: close`
     /// it does not matter.
     pub keep_alive: bool,
-    /// Whether this is a 1xx: the final response to the same request follows.
+    /// True if this is a 1xx: the final response to the same request follows.
     pub is_interim: bool,
     /// Number of input bytes that the head used.
     pub length: usize,
@@ -176,7 +176,7 @@ pub struct Receiver {
     interims: usize,
 }
 
-/// What a block says in responses only: nothing that the reader depends on.
+/// The facts that only responses give: none that the reader depends on.
 #[derive(Clone, Copy, Debug, Default)]
 struct ReplyFacts;
 
@@ -335,7 +335,7 @@ fn status_code(digits: [u8; 3]) -> Option<u16> {
 
 // -------------------------------------------------------------------------------------------------------- requests
 
-/// What no request may contain. None of it reaches the wire.
+/// The caller's request breaks a rule. Nothing of it reaches the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientMisuse {
     /// A rule that requests and responses share: of a field, or of a body's length.
@@ -496,14 +496,14 @@ impl Draft {
         Ok(())
     }
 
-    /// Whether the body should wait for an interim response, or for a while (RFC 9110 section 10.1.1). False for
-    /// HTTP/1.0, which does not have it.
+    /// Returns true if the body should wait for an interim response, or for a while (RFC 9110 section 10.1.1). False
+    /// for HTTP/1.0, which does not have it.
     #[must_use]
     pub fn expects_continue(&self) -> bool {
         self.expects_continue && self.version == Version::Http11
     }
 
-    /// Whether the connection may be kept open after this request, if the server agrees.
+    /// Returns true if the connection may be kept open after this request, if the server agrees.
     #[must_use]
     pub fn keeps_alive(&self) -> bool {
         !self.close && (self.version == Version::Http11 || self.keep_alive)

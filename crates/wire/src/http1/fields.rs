@@ -3,11 +3,11 @@
 use crate::grammar::{is_space, token_end, value_end};
 use crate::message::{Fault, Field};
 
-/// What stands at the start of a line of a block.
+/// The result of reading one line of a block.
 pub(super) enum Line {
-    /// A field line, and where the next line begins.
+    /// A field line, and the position of the next line.
     Field(Field, usize),
-    /// The blank line, and where what follows the block begins.
+    /// The blank line, and the position of the first byte after the block.
     End(usize),
     /// The line is not here as a whole yet.
     Partial,
@@ -54,7 +54,7 @@ pub(super) fn field_line(block: &[u8], at: usize, limit: usize) -> Result<Line, 
     Ok(Line::Field(field, next))
 }
 
-/// Where the line that ends at `at` (a CR or LF) is over; `None` if the LF is not here yet.
+/// Returns the position after the line break at `at` (a CR or LF); `None` if the LF has not arrived yet.
 pub(super) fn line_end(bytes: &[u8], at: usize) -> Result<Option<usize>, Fault> {
     match (bytes.get(at), bytes.get(at + 1)) {
         (Some(b'\n'), _) => Err(Fault::BareLineFeed),
@@ -64,8 +64,8 @@ pub(super) fn line_end(bytes: &[u8], at: usize) -> Result<Option<usize>, Fault> 
     }
 }
 
-/// What is wrong where the name that begins at `at` is not followed by a colon at `stop`; nothing yet, if the bytes that
-/// tell are not here.
+/// Returns the fault of a line whose name begins at `at` and has no colon at `stop`; [`Line::Partial`] if the bytes
+/// that decide have not arrived.
 fn name_fault(block: &[u8], at: usize, stop: usize, limit: usize) -> Result<Line, Fault> {
     let first = block[stop];
     let spaces = block[stop..].iter().take_while(|&&b| is_space(b)).count();

@@ -14,13 +14,13 @@ use crate::other_protocols;
 /// One request's head, borrowed from the input and the receiver.
 #[derive(Clone, Copy, Debug)]
 pub struct Head<'a> {
-    /// What a request is in every protocol.
+    /// The parts of the head that all protocols have.
     pub request: RequestHead<'a>,
-    /// Whether the peer would go on with this connection.
+    /// True if the peer would go on with this connection.
     pub keep_alive: bool,
-    /// Whether the peer waits for `100 Continue` before it sends the body.
+    /// True if the peer waits for `100 Continue` before it sends the body.
     pub expects_continue: bool,
-    /// Whether the peer takes trailers behind the body of the response (`TE: trailers`, RFC 9110 section 10.1.4).
+    /// True if the peer takes trailers behind the body of the response (`TE: trailers`, RFC 9110 section 10.1.4).
     pub takes_trailers: bool,
     /// Bytes of input that the head took.
     pub length: usize,
@@ -36,7 +36,7 @@ pub struct Receiver {
     progress: Progress<RequestFacts>,
     kept: Option<Box<Kept>>,
     keeping: Keeping,
-    /// Whether the request line of the current head asks for HEAD.
+    /// True if the request line of the current head asks for HEAD.
     is_head: bool,
 }
 
@@ -47,7 +47,7 @@ struct Kept {
     repeat: Repeat<RequestFacts>,
 }
 
-/// What a block says in requests only.
+/// The facts that only requests give.
 #[derive(Clone, Copy, Debug, Default)]
 struct RequestFacts {
     has_host: bool,
@@ -146,7 +146,7 @@ impl Receiver {
         }))
     }
 
-    /// Whether the head that is malformed or not whole yet asks for HEAD. Then the response to it has no body.
+    /// Returns true if the head that is malformed or not whole yet asks for HEAD. Then the response to it has no body.
     #[must_use]
     pub fn is_head(&self) -> bool {
         self.is_head
@@ -161,7 +161,7 @@ impl Receiver {
         self.body.step(input, limits)
     }
 
-    /// Whether nothing is to come any more of the body of the head that was read last.
+    /// Returns true if the body that belongs to the last head has ended.
     #[must_use]
     pub fn is_body_over(&self) -> bool {
         self.body.is_over()
@@ -186,8 +186,8 @@ impl Receiver {
     }
 }
 
-/// Whether the request at the front of `input` asks for `path`, with GET or HEAD and any query; `None` if the bytes are
-/// too few to tell. This validates nothing: the result of [`Receiver::head`] counts. A target that is an absolute URI
+/// Returns whether the request at the front of `input` asks for `path`, with GET or HEAD and any query; `None` if there
+/// are too few bytes to decide. This validates nothing: only [`Receiver::head`] does. A target that is an absolute URI
 /// is not recognised.
 #[must_use]
 pub fn glance(input: &[u8], path: &[u8]) -> Option<bool> {

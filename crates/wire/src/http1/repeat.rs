@@ -38,8 +38,9 @@ impl<O: Own> Repeat<O> {
         &self.changed
     }
 
-    /// What the block that `input` begins with says, and its length, if it is the one that was kept but for the values of
-    /// a few fields; `None` if it is not, or not here as a whole. The fields of a block that differs are put into `fields`.
+    /// Returns the facts and the length of the block at the front of `input`, if it is the kept block except for the
+    /// values of a few fields; `None` if it is another block, or not whole. The fields of a block that differs are put
+    /// into `fields`.
     ///
     /// Lines that break a rule, or say something about the message's framing or its connection other than before, make
     /// the block a different one.

@@ -18,11 +18,11 @@ pub fn write_early_hints(fields: &FieldLines, out: &mut Vec<u8>) {
 pub struct Request {
     /// The request's version.
     pub version: Version,
-    /// Whether its method was HEAD: the response has no body, whatever its fields say.
+    /// True if its method was HEAD: the response has no body, whatever its fields say.
     pub is_head: bool,
-    /// Whether request and server allow to keep the connection open after this response.
+    /// True if request and server allow to keep the connection open after this response.
     pub keep_alive: bool,
-    /// Whether the peer takes trailers behind the body.
+    /// True if the peer takes trailers behind the body.
     pub takes_trailers: bool,
 }
 
@@ -211,26 +211,26 @@ impl Sender {
         Ok(())
     }
 
-    /// Whether the peer has a whole response if nothing more is written.
+    /// Returns true if the peer has a whole response if nothing more is written.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.is_finished || matches!(self.body, Body::Length(0) | Body::None)
     }
 
-    /// Whether the connection is kept open after this response, as the head says.
+    /// Returns true if the connection is kept open after this response, as the head says.
     #[must_use]
     pub fn keeps_alive(&self) -> bool {
         self.keep_alive
     }
 
-    /// Whether the response has no body on the wire: HEAD, 204, 205 and 304.
+    /// Returns true if the response has no body on the wire: HEAD, 204, 205 and 304.
     #[must_use]
     pub fn is_bodiless(&self) -> bool {
         self.body == Body::None
     }
 
-    /// Whether a cut is visible only as a reset: if the body ends with the connection, or if all declared bytes were
-    /// written and there were more. An orderly end would look like the end of a whole response.
+    /// Returns true if a cut is visible only as a reset: if the body ends with the connection, or if all declared bytes
+    /// were written and there were more. An orderly end would look like the end of a whole response.
     #[must_use]
     pub fn needs_reset(&self) -> bool {
         self.body == Body::UntilClose || self.rejected_bytes > 0 && self.body == Body::Length(0)
@@ -265,7 +265,7 @@ fn push_hex(number: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// Whether trailers can follow the body of a response, and its peer takes them.
+/// Returns true if trailers can follow the body of a response, and its peer takes them.
 fn takes_trailers(draft: &Draft, request: Request) -> bool {
     request.takes_trailers
         && request.version == Version::Http11
@@ -273,12 +273,12 @@ fn takes_trailers(draft: &Draft, request: Request) -> bool {
         && !has_no_body(draft.status(), request)
 }
 
-/// Whether a response with this status has no body, whatever its fields say.
+/// Returns true if a response with this status has no body, whatever its fields say.
 fn has_no_body(status: u16, request: Request) -> bool {
     request.is_head || matches!(status, 204 | 304)
 }
 
-/// Whether a body of `length` bytes is the one that `draft` declares, if it declares one.
+/// Returns whether a body of `length` bytes is the one that `draft` declares, if it declares one.
 ///
 /// # Errors
 /// [`Misuse::BodyTooShort`], [`Misuse::BodyTooLong`].

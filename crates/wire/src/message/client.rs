@@ -11,14 +11,14 @@ pub struct Client {
     pub address: Option<IpAddr>,
     /// The port of that address, if it is known.
     pub port: Option<u16>,
-    /// Whether the client has used https; `None`: nothing says so, which means the scheme of this connection.
+    /// True if the client has used https; `None` if nothing tells: then the scheme of this connection counts.
     pub is_https: Option<bool>,
     /// The host that the client has asked for, in place of the field Host. Checked as that field is.
     pub host: Option<Box<[u8]>>,
     /// The path below which the proxy serves the application: begins with a slash and does not end with one. It may
     /// have percent escapes.
     pub prefix: Option<Box<[u8]>>,
-    /// What the PROXY protocol header of the connection says besides.
+    /// The other facts of the connection's PROXY protocol header.
     pub connection: Option<Arc<ConnectionInfo>>,
 }
 

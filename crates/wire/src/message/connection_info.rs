@@ -1,4 +1,4 @@
-//! What a PROXY protocol header says of a connection besides the client's address.
+//! The facts of a PROXY protocol header besides the client's address.
 
 use core::net::SocketAddr;
 
@@ -21,12 +21,12 @@ pub struct ConnectionInfo {
     pub custom: Vec<(u8, Box<[u8]>)>,
 }
 
-/// What is known of a client's TLS connection with the proxy.
+/// The facts of a client's TLS connection with the proxy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsInfo {
-    /// Such as `TLSv1.3`.
+    /// The version, such as `TLSv1.3`.
     pub version: Option<Box<str>>,
-    /// Such as `TLS_AES_256_GCM_SHA384`.
+    /// The cipher suite, such as `TLS_AES_256_GCM_SHA384`.
     pub cipher: Option<Box<str>>,
     /// The common name of the client's certificate.
     pub common_name: Option<Box<str>>,

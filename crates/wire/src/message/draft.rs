@@ -4,7 +4,7 @@ use crate::grammar::{decimal, is_token, is_value, list};
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-/// What the application did that no response may say. Nothing of it reaches the wire.
+/// The application's response breaks a rule. Nothing of it reaches the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Misuse {
     /// More body than Content-Length declared.
@@ -89,7 +89,7 @@ impl Draft {
         self.trailer = Some(Vec::new());
     }
 
-    /// Whether there is no status yet.
+    /// Returns true if there is no status yet.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.status == 0
@@ -101,7 +101,7 @@ impl Draft {
         self.status
     }
 
-    /// What Content-Length was declared to be.
+    /// Returns the declared Content-Length.
     #[must_use]
     pub fn content_length(&self) -> Option<u64> {
         self.content_length
@@ -130,7 +130,7 @@ impl Draft {
     /// [`Misuse::StatusMalformed`], [`Misuse::StatusInformational`].
     pub fn start_code(&mut self, status: u16) -> Result<(), Misuse> {
         match status {
-            // What most responses have.
+            // The most frequent status.
             200 => self.start(b"200 OK"),
             100..=999 => self.start(format!("{status} {}", phrase(status).unwrap_or_default()).as_bytes()),
             _ => Err(Misuse::StatusMalformed),
@@ -278,7 +278,7 @@ pub struct Page<'a> {
     pub status: u16,
     /// Its Content-Type.
     pub content_type: &'a str,
-    /// Whether caches must not store it.
+    /// True if caches must not store it.
     pub is_fleeting: bool,
     /// Seconds after which trying again may help (RFC 9110 section 10.2.3).
     pub retry_after: Option<u64>,
@@ -299,7 +299,7 @@ impl<'a> Page<'a> {
         Self { status, content_type: "text/plain; charset=utf-8", is_fleeting: false, retry_after, body: text }
     }
 
-    /// What the server has to say of itself, as JSON that caches must not store.
+    /// Returns a report of the server on itself, as JSON that caches must not store.
     #[must_use]
     pub fn status_report(status: u16, json: &'a str, retry_after: Option<u64>) -> Self {
         Self { status, content_type: "application/json", is_fleeting: true, retry_after, body: json }

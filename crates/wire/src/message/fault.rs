@@ -12,7 +12,7 @@ macro_rules! faults {
         }
 
         impl Fault {
-            /// Those that only FastCGI, uwsgi and SCGI know.
+            /// The faults that only FastCGI, uwsgi and SCGI know.
             pub const GATEWAY: &[Fault] =
                 &[
                     Fault::BodyLengthWrong,
@@ -38,7 +38,7 @@ macro_rules! faults {
                 match self { $(Fault::$name => $explanation,)* }
             }
 
-            /// Where the rule is written, such as `RFC 9112 section 3.2`; `None` if it is this server's own.
+            /// Returns the source of the rule, such as `RFC 9112 section 3.2`; `None` for a rule of this server's own.
             #[must_use]
             pub fn source(self) -> Option<&'static str> {
                 let comment = match self { $(Fault::$name => concat!($($doc),*),)* };

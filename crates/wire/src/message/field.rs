@@ -1,6 +1,6 @@
 //! One field line of a block.
 
-/// Where one field line lies in its block. `line <= name_end < value <= value_end <= block length`.
+/// The positions of one field line in its block. `line <= name_end < value <= value_end <= block length`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
     pub(crate) line: u32,
@@ -28,7 +28,7 @@ impl Field {
         &block[self.line as usize..self.value_end as usize]
     }
 
-    /// Where the line begins.
+    /// Returns the start of the line.
     pub(crate) fn start(&self) -> usize {
         self.line as usize
     }
@@ -42,8 +42,8 @@ impl Field {
         Self { line, name_end: moved(self.name_end), value: moved(self.value), value_end: moved(self.value_end) }
     }
 
-    /// Whether the name is the CGI variable of the field `name` (RFC 3875 section 4.1.18), which must be given in lower
-    /// case: `HTTP_USER_AGENT` is that of `user-agent`.
+    /// Returns true if the name is the CGI variable of the field `name` (RFC 3875 section 4.1.18), which must be given
+    /// in lower case: `HTTP_USER_AGENT` is that of `user-agent`.
     #[must_use]
     pub fn is_variable_of(&self, block: &[u8], name: &[u8]) -> bool {
         let own = self.name(block);
@@ -57,7 +57,7 @@ impl Field {
         })
     }
 
-    /// Whether the name is `name`, which must be given in lower case.
+    /// Returns true if the name is `name`, which must be given in lower case.
     #[must_use]
     pub fn is(&self, block: &[u8], name: &[u8]) -> bool {
         self.name(block).eq_ignore_ascii_case(name)

@@ -69,7 +69,7 @@ impl FieldLines {
         self.bytes.extend_from_slice(&others.bytes);
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()

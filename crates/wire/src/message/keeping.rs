@@ -7,7 +7,7 @@ pub(crate) struct Keeping {
     /// How many heads have been kept, those that were forgotten included.
     kept: u32,
     /// Heads until the next one is worth keeping; `patience` is reset to `backoff`. While heads do repeat, both are 0.
-    /// Where they never do, one in 64 is kept in case they begin to.
+    /// If they never do, one in 64 is kept in case they begin to.
     patience: u8,
     backoff: u8,
     heads_seen: bool,

@@ -26,7 +26,7 @@ pub enum BodyLength {
 }
 
 impl BodyLength {
-    /// Whether no byte of a body comes.
+    /// Returns true if the body has no bytes.
     #[must_use]
     pub fn is_empty(self) -> bool {
         matches!(self, BodyLength::None | BodyLength::Known(0))
@@ -70,7 +70,7 @@ pub struct RequestHead<'a> {
 }
 
 impl<'a> RequestHead<'a> {
-    /// Whether the block is byte for byte the one for which `retained` was set last.
+    /// Returns true if the block is byte for byte the one for which `retained` was set last.
     #[must_use]
     pub fn is_repeated(&self) -> bool {
         self.changed.is_some_and(<[u16]>::is_empty)
@@ -99,7 +99,7 @@ pub fn find<'a>(fields: &[Field], block: &'a [u8], is_cgi: bool, name: &[u8]) ->
     fields.iter().find(is_named).map(|field| field.value(block))
 }
 
-/// What can be read of a request line, for a log: its head may be broken, or not be whole.
+/// The readable part of a request line, for a log: the head may be malformed or incomplete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartialRequestLine<'a> {
     /// The method, a token.

@@ -25,7 +25,7 @@ pub struct Target<'a> {
     pub authority: &'a [u8],
     /// The path, with its percent escapes; empty for the asterisk form only, which has none.
     pub path: &'a [u8],
-    /// What follows the first `?`, if there is one.
+    /// The bytes after the first `?`, if there is one.
     pub query: Option<&'a [u8]>,
 }
 

@@ -26,7 +26,7 @@ pub struct Header {
     pub length: usize,
     /// Whose connection it is.
     pub source: Source,
-    /// What the header says besides.
+    /// The other facts of the header.
     pub info: ConnectionInfo,
 }
 

@@ -25,7 +25,7 @@ pub(super) fn read(input: &[u8]) -> Result<Option<Header>, ProxyFault> {
 
 /// Family, source address, destination address, source port and destination port, with one space between.
 fn addresses(line: &[u8]) -> Option<(Source, Option<SocketAddr>)> {
-    // What may stand behind UNKNOWN has to be ignored.
+    // Text after UNKNOWN has to be ignored.
     if line == b"UNKNOWN" || line.starts_with(b"UNKNOWN ") {
         return (!line.contains(&b'\r')).then_some((Source::Peer, None));
     }

@@ -7,7 +7,7 @@ use core::net::{IpAddr, SocketAddr};
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 /// Signature, version and command, family and transport, length.
 pub(super) const FIXED: usize = 16;
-/// What may follow the fixed part.
+/// The limit of the part after the fixed one, in bytes.
 pub(super) const VARIABLE_MAX: usize = 4096;
 
 /// The types of fields.
@@ -151,7 +151,7 @@ fn read_fields(header: &[u8], start: usize, info: &mut ConnectionInfo) -> Result
             kind::CUSTOM_FIRST..=kind::CUSTOM_LAST if info.custom.len() < CUSTOM_MOST => {
                 info.custom.push((kind, value.into()));
             }
-            // What is not known has to be ignored, and so has padding.
+            // Unknown types have to be ignored, and so has padding.
             _ => {}
         }
     }

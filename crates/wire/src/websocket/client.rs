@@ -5,7 +5,7 @@ use super::handshake::{accept_key, is_key, line};
 use crate::grammar::{is_token, is_value, list, target_end};
 use std::fmt;
 
-/// What a client asks for.
+/// The opening request of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Offer<'a> {
     /// The request target.
@@ -16,7 +16,7 @@ pub struct Offer<'a> {
     pub key: &'a str,
     /// Subprotocols, the best first.
     pub subprotocols: &'a [&'a str],
-    /// Whether permessage-deflate is offered.
+    /// True if permessage-deflate is offered.
     pub deflate: bool,
 }
 
@@ -52,7 +52,7 @@ impl fmt::Display for AnswerFault {
 
 impl std::error::Error for AnswerFault {}
 
-/// What both sides have agreed on.
+/// The settings that both sides have agreed on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// How messages are compressed, if they are.

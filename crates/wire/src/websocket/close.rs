@@ -4,7 +4,7 @@ use super::close_code::CloseCode;
 use super::fault::WebSocketFault;
 use super::frame::ControlPayload;
 
-/// What a Close frame says.
+/// The content of a Close frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CloseFrame {
     /// The code; `None` if the frame was empty.

@@ -2,8 +2,9 @@
 
 /// Why a connection is closed: a code that may appear in a Close frame.
 ///
-/// Those are 1000 to 1003 and 1007 to 1014 (RFC 6455 section 7.4.1 and IANA's registry), 3000 to 3999 for frameworks and
-/// 4000 to 4999 for applications. 1005, 1006 and 1015 stand for what no frame said, so no frame may say them.
+/// These codes are 1000 to 1003 and 1007 to 1014 (RFC 6455 section 7.4.1 and IANA's registry), 3000 to 3999 for
+/// frameworks and 4000 to 4999 for applications. 1005, 1006 and 1015 stand for a code that no frame has carried, so no
+/// frame may carry them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CloseCode(u16);
 
@@ -16,7 +17,7 @@ impl CloseCode {
     pub const PROTOCOL_ERROR: Self = Self(1002);
     /// Data that is not what its kind says, such as text that is not UTF-8.
     pub const INVALID_DATA: Self = Self(1007);
-    /// What the application does not allow.
+    /// A message breaks a policy of the application.
     pub const POLICY: Self = Self(1008);
     /// A message that is too large.
     pub const TOO_LARGE: Self = Self(1009);
@@ -27,9 +28,9 @@ impl CloseCode {
     /// The server is overloaded; the client may connect again later.
     pub const TRY_AGAIN_LATER: Self = Self(1013);
 
-    /// What is reported of a Close frame without a code. No frame carries it.
+    /// The code that is reported for a Close frame without a code. No frame carries it.
     pub const NO_STATUS: u16 = 1005;
-    /// What is reported of a connection that ended without a Close frame. No frame carries it.
+    /// The code that is reported for a connection that ended without a Close frame. No frame carries it.
     pub const ABNORMAL: u16 = 1006;
 
     /// The code `number`; `None` if no Close frame may carry it.

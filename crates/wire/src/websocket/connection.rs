@@ -27,14 +27,14 @@ impl Default for WebSocketLimits {
     }
 }
 
-/// What has happened.
+/// An event of the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event<'i> {
     /// Nothing for the application.
     Nothing,
     /// A message.
     Message {
-        /// What it is made of.
+        /// The type of the message.
         kind: Kind,
         /// Its bytes; UTF-8 if it is text.
         bytes: Cow<'i, [u8]>,
@@ -47,7 +47,7 @@ pub enum Event<'i> {
     Fault(WebSocketFault),
 }
 
-/// What the caller waits for, with a deadline of its own for each.
+/// The action that the caller waits for; each has a deadline of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
     /// Anything from the peer. A ping that it does not answer shows that it is gone; any bytes show that it is not.
@@ -96,7 +96,7 @@ pub struct Connection {
     phase: Phase,
     /// The answer to the last ping (RFC 6455 section 5.5.3 lets it stand for those before).
     pong: Option<Box<ControlPayload>>,
-    /// What the peer's Close frame said; [`CloseCode::ABNORMAL`] until it has come.
+    /// The code of the peer's Close frame; [`CloseCode::ABNORMAL`] until it has arrived.
     close_code: u16,
 }
 
@@ -279,19 +279,19 @@ impl Connection {
         }
     }
 
-    /// Whether messages may be sent.
+    /// Returns true if messages may be sent.
     #[must_use]
     pub fn is_open(&self) -> bool {
         matches!(self.phase, Phase::Open | Phase::Postponed(_))
     }
 
-    /// Whether [`flush`](Self::flush) has anything to write.
+    /// Returns true if [`flush`](Self::flush) has anything to write.
     #[must_use]
     pub fn owes_answer(&self) -> bool {
         matches!(self.phase, Phase::Owing { .. }) || self.is_open() && self.pong.is_some()
     }
 
-    /// What the caller waits for.
+    /// Returns the action that the caller waits for.
     #[must_use]
     pub fn waits_for(&self) -> Wait {
         match self.phase {
@@ -309,7 +309,7 @@ impl Connection {
         self.close_code
     }
 
-    /// Whether a message or a frame of the peer has begun and not ended.
+    /// Returns true if a message or a frame of the peer has begun and not ended.
     #[must_use]
     pub fn is_in_message(&self) -> bool {
         self.receiver.is_in_message()

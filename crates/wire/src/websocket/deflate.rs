@@ -4,7 +4,7 @@ use super::fault::WebSocketFault;
 use std::fmt;
 use zlib_rs::{DeflateConfig, DeflateFlush, Inflate, InflateFlush, Status};
 
-/// What ends a message's last block on the wire of zlib, and is left out on that of WebSocket (RFC 7692 section 7.2.1).
+/// The end of a message's last block in zlib's output. WebSocket leaves it out (RFC 7692 section 7.2.1).
 const TAIL: [u8; 4] = [0, 0, 0xff, 0xff];
 
 /// An empty final block. Where it ends the stream, what stood before it was whole.
@@ -13,7 +13,7 @@ const FINAL: [u8; 2] = [3, 0];
 /// Bytes that are compressed or inflated at a time. A message's limit is looked at after each such part.
 const PART: usize = 16 * 1024;
 
-/// A window of this many bits is what every peer may use unless it is told otherwise (RFC 7692 section 7.1.2).
+/// The window in bits that a peer may use unless a smaller one was agreed on (RFC 7692 section 7.1.2).
 pub(super) const WINDOW_BITS_MOST: u8 = 15;
 
 /// A smaller window has no raw form in zlib.
@@ -112,7 +112,7 @@ impl fmt::Debug for Compression {
     }
 }
 
-/// What the peer's messages may refer back to, kept between them.
+/// The bytes that the peer's next message may refer back to, kept between messages.
 #[derive(Debug)]
 pub(super) enum Context {
     /// The peer begins each message anew (`no_context_takeover`).
@@ -122,7 +122,7 @@ pub(super) enum Context {
 }
 
 impl Context {
-    /// That of a peer with a window of `bits`, or of one that begins each message anew.
+    /// Returns the context of a peer with a window of `bits`; `None`: the peer begins each message anew.
     pub(super) fn new(bits: Option<u8>) -> Self {
         match bits {
             None => Context::None,
@@ -242,8 +242,8 @@ impl Inflating {
 
     /// Inflates once, to the end of `message`. Returns how many bytes of input have been read.
     ///
-    /// What comes before an error is in `message` too, up to `most` bytes, so that the first error does not depend on how
-    /// the input arrives.
+    /// The bytes before an error are appended to `message` too, up to `most` bytes, so that the first error does not
+    /// depend on how the input arrives.
     fn inflate_part(
         &mut self,
         input: &[u8],

@@ -99,7 +99,7 @@ impl<'a> Text<'a> {
     }
 }
 
-/// What a server agrees to of permessage-deflate.
+/// The parameters of permessage-deflate that a server agrees to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeflateSettings {
     /// The largest window with which messages are compressed, in bits, 9 to 15. The compressor is shared, so a large one
@@ -116,7 +116,7 @@ impl Default for DeflateSettings {
     }
 }
 
-/// What both sides have agreed on (RFC 7692 section 7.1), as far as it concerns this side.
+/// The agreed parameters (RFC 7692 section 7.1), as far as they concern this side.
 ///
 /// This side begins each message anew; a server says so to its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,7 +145,8 @@ enum ClientBits {
 }
 
 impl Parameters {
-    /// Those of permessage-deflate; `None` for another extension, and where one is not defined, wrong, or given twice.
+    /// Reads the parameters of permessage-deflate; `None` for another extension, or if a parameter is not defined,
+    /// wrong, or given twice.
     fn read(extension: &Extension<'_>) -> Option<Self> {
         if !extension.name.eq_ignore_ascii_case(NAME) {
             return None;
@@ -221,10 +222,10 @@ fn accept(offer: Parameters, settings: DeflateSettings) -> Option<(Deflate, Stri
     Some((Deflate { send_bits: Some(send_bits), context_bits }, answer))
 }
 
-/// What a client offers: both windows may be limited.
+/// The offer of a client: both windows may be limited.
 pub(super) const OFFER: &str = "permessage-deflate; client_max_window_bits";
 
-/// What a server has agreed to of [`OFFER`]; `None` if it is anything else.
+/// Returns the parameters that a server has agreed to of [`OFFER`]; `None` if its answer is anything else.
 pub(super) fn agreed(answer: &[Extension<'_>]) -> Option<Deflate> {
     let [extension] = answer else { return None };
     let parameters = Parameters::read(extension)?;

@@ -4,7 +4,7 @@ use super::fault::WebSocketFault;
 use std::fmt;
 use std::ops::Deref;
 
-/// What a message is made of.
+/// The type of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// UTF-8.
@@ -72,7 +72,7 @@ pub(super) struct Header {
     pub(super) key: [u8; 4],
 }
 
-/// What decides which headers are allowed.
+/// The facts that decide which frame headers are allowed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Allowed {
     /// The frames are a client's.

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use sha1_smol::Sha1;
 use std::fmt;
 
-/// What the accept key is made of besides the client's key (RFC 6455 section 1.3).
+/// The constant that is hashed with the client's key into the accept key (RFC 6455 section 1.3).
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 /// The protocol that carries a handshake.
@@ -21,8 +21,8 @@ pub enum Carrier {
     Connect,
 }
 
-/// Whether a request of HTTP/1 asks for WebSocket: then it is to be [read](Opening::read), and refused if it is wrong.
-/// A request of HTTP/1.0 does not, whatever it says: its Upgrade must be ignored (RFC 9110 section 7.8).
+/// Returns true if a request of HTTP/1 asks for WebSocket: then it is to be [read](Opening::read), and refused if it is
+/// wrong. A request of HTTP/1.0 never does: its Upgrade must be ignored (RFC 9110 section 7.8).
 #[must_use]
 pub fn wants_websocket(head: &RequestHead<'_>) -> bool {
     !head.is_cgi
@@ -39,7 +39,7 @@ pub struct Opening<'a> {
     extensions: Vec<Extension<'a>>,
 }
 
-/// What both sides have agreed on, and what the answer says of it.
+/// The settings that both sides have agreed on, and the fields of the answer that declare them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agreement {
     /// How messages are compressed, if they are.
@@ -49,7 +49,7 @@ pub struct Agreement {
     pub fields: Vec<(&'static str, String)>,
 }
 
-/// What an application may not put into its answer. Nothing of it reaches the wire.
+/// The application's answer breaks a rule. Nothing of it reaches the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AcceptMisuse {
     /// The subprotocol is none that the client offers.
@@ -250,7 +250,7 @@ pub(super) fn accept_key(key: &[u8]) -> String {
     STANDARD.encode(hash.digest().bytes())
 }
 
-/// What HTTP/1 demands (RFC 6455 section 4.2.1). Returns the key.
+/// Checks the rules for HTTP/1 (RFC 6455 section 4.2.1). Returns the key.
 fn check_http1<'a>(head: &RequestHead<'a>) -> Result<&'a [u8], WebSocketRefusal> {
     if head.method != b"GET" {
         return Err(WebSocketRefusal::MethodNotAllowed);
@@ -271,7 +271,7 @@ fn check_http1<'a>(head: &RequestHead<'a>) -> Result<&'a [u8], WebSocketRefusal>
     if is_key(key) { Ok(key) } else { Err(WebSocketRefusal::KeyInvalid) }
 }
 
-/// Whether these are 16 bytes in base64. The bits of the last letter that stand for nothing may be any.
+/// Returns true if these are 16 bytes in base64. The bits of the last letter that stand for nothing may be any.
 pub(super) fn is_key(key: &[u8]) -> bool {
     let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
     matches!(key, [letters @ .., b'=', b'='] if letters.len() == 22 && letters.iter().all(is_letter))

@@ -11,7 +11,7 @@ use std::borrow::Cow;
 /// Bytes of a compressed message that are inflated in one step. They become 1 MiB at most.
 const INFLATE_AT_MOST: usize = 1024;
 
-/// What is next in the input.
+/// The next thing in the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Received<'i> {
     /// All of the input has been taken, and more is needed.
@@ -21,7 +21,7 @@ pub enum Received<'i> {
     Part,
     /// A whole message. It lies in the input if it has come as a whole in one frame and is not compressed.
     Message {
-        /// What it is made of.
+        /// The type of the message.
         kind: Kind,
         /// Its bytes; UTF-8 if it is text.
         bytes: Cow<'i, [u8]>,
@@ -34,7 +34,7 @@ pub enum Received<'i> {
     Close(CloseFrame),
 }
 
-/// Where in a frame the next byte is.
+/// The part of a frame that the next byte belongs to.
 #[derive(Debug)]
 enum Stage {
     /// In a header, of which so many bytes are here.
@@ -68,7 +68,7 @@ pub struct Receiver {
     is_masked: bool,
     stage: Stage,
     message: Option<Box<Partial>>,
-    /// What compressed messages may refer to; `None` where compression is not agreed on.
+    /// The bytes that compressed messages may refer to; `None` if compression is not agreed on.
     context: Option<Context>,
 }
 
@@ -80,7 +80,7 @@ impl Receiver {
         Self { is_masked: is_server, stage: START, message: None, context }
     }
 
-    /// Whether a message or a frame has begun and not ended.
+    /// Returns true if a message or a frame has begun and not ended.
     #[must_use]
     pub fn is_in_message(&self) -> bool {
         self.message.is_some() || !matches!(self.stage, Stage::Header { length: 0, .. } | Stage::Over)
@@ -231,7 +231,7 @@ impl Receiver {
             self.message = Some(Box::new(Partial { kind, bytes: Vec::new(), valid: 0, inflating }));
         }
         if let Some(message) = &self.message {
-            // What cannot be compressed is little longer compressed than plain.
+            // Incompressible data grows only a little by compression.
             let (before, limit) = match &message.inflating {
                 Some(inflating) => (inflating.received(), (most as u64).saturating_add(most as u64 / 8 + 1024)),
                 None => (message.bytes.len() as u64, most as u64),

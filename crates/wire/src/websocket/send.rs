@@ -23,7 +23,7 @@ pub enum Outgoing<'a> {
 }
 
 impl<'a> Outgoing<'a> {
-    /// What it is made of.
+    /// Returns the type of the message.
     #[must_use]
     pub fn kind(self) -> Kind {
         match self {
@@ -42,7 +42,7 @@ impl<'a> Outgoing<'a> {
     }
 }
 
-/// What the application may not send now. Nothing of it reaches the wire.
+/// The application may not send this now. Nothing of it reaches the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendError {
     /// A Close frame has been sent or received, or the connection has ended.
@@ -93,7 +93,7 @@ impl Deref for FrameHead {
     }
 }
 
-/// Whether a message that is sent in parts is under way.
+/// The state of a message that is sent in parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Between,
@@ -118,7 +118,7 @@ impl Sender {
         Self { role, bits, phase: Phase::Between }
     }
 
-    /// Whether this is the server's.
+    /// Returns true if this is the server's.
     #[must_use]
     pub fn is_server(&self) -> bool {
         matches!(self.role, Role::Server)

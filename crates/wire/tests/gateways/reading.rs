@@ -8,7 +8,7 @@ use wire::message::{BodyLength, Fault, Limits, RequestHead};
 /// Requests that a FastCGI connection takes at a time.
 const MOST: usize = 3;
 
-/// What has become of a request; `H` is what is noted of its head.
+/// One request as it was read; `H` is the test's note of its head.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Read<H> {
     pub(crate) head: H,
@@ -18,7 +18,7 @@ pub(crate) struct Read<H> {
     pub(crate) fault: Option<Fault>,
 }
 
-/// What has become of a connection: its requests in order, what the receiver answers itself, and how it ends.
+/// One connection as it was read: its requests in order, the receiver's own answers, and the end.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Reading<H> {
     pub(crate) requests: Vec<Read<H>>,
