@@ -34,14 +34,8 @@ LINES_OF_A_FILE = 700
 
 # The counts beyond these limits, and those that should be zero, which are allowed until they are lowered.
 CEILINGS: dict[str, int] = {
-    "engine: methods of Connection": 194,
-    "engine: files with methods of Connection": 16,
-    "engine: methods of Engine": 86,
-    "engine: files with methods of Engine": 7,
-    "engine: functions of more than 80 lines": 1,
     "engine: files of more than 700 lines": 3,
-    "engine: modules as x.rs beside x/, instead of x/mod.rs": 6,
-    "engine: names with several types": 5,
+    "engine: names with several types": 2,
     "gateway: files with methods of HttpCall": 4,
     "gateway: names with several types": 11,
     "load: files with methods of Generator": 4,

@@ -1,7 +1,7 @@
 //! The interface between the engine and an application: the methods that the engine calls.
 
 use crate::net::{Net, Peer};
-use crate::protocol::Protocol;
+use crate::protocol::Protocols;
 use crate::spool::Body;
 use std::borrow::Cow;
 use std::fmt;
@@ -162,11 +162,20 @@ pub struct CallId {
     pub(crate) exchange: u32,
 }
 
-/// The properties of a request that the protocol needs for its response.
-pub(crate) type RequestOf<A> = <<A as App>::Protocol as Protocol>::Request;
+/// The properties of a request that its response depends on.
+pub(crate) type TermsOf<A> = <<A as App>::Protocols as Protocols>::Terms;
 
 /// The type that writes a response.
-pub(crate) type SenderOf<A> = <<A as App>::Protocol as Protocol>::Sender;
+pub(crate) type SenderOf<A> = <<A as App>::Protocols as Protocols>::Sender;
+
+/// The protocol of a connection that has one exchange at a time.
+pub(crate) type SerialOf<A> = <<A as App>::Protocols as Protocols>::Serial;
+
+/// The protocol of a connection that has many exchanges at a time.
+pub(crate) type MultiplexedOf<A> = <<A as App>::Protocols as Protocols>::Multiplexed;
+
+/// The transport of a connection.
+pub(crate) type TransportOf<A> = <<A as App>::Net as Net>::Transport;
 
 /// A task for the application. It may take long, so the engine returns it to the polling thread and does not run it
 /// itself.
@@ -188,8 +197,8 @@ pub enum Work<A: App> {
 pub trait App: Sized {
     /// The type that represents the operating system.
     type Net: Net;
-    /// The protocol of the connections.
-    type Protocol: Protocol;
+    /// The protocols of the connections.
+    type Protocols: Protocols;
     /// The data that the application keeps with each connection.
     type Connection;
     /// A request whose head has been received. Its body may not have been.

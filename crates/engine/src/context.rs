@@ -1,4 +1,6 @@
 //! The state that all connections of an engine share while the engine drives one of them.
+//!
+//! It has one part for each use, so that a function can take the part that it needs.
 
 use crate::app::{App, Refusal, Report};
 use crate::coalescing::DeferredOutput;
@@ -7,7 +9,7 @@ use crate::config::Config;
 use crate::deadline::{Millis, Sweep};
 use crate::health::Health;
 use crate::meter::Meter;
-use crate::responder::{FileResponder, HealthResponder};
+use crate::responder::{FileResponder, HealthResponder, Responder};
 use crate::stages::Stages;
 use crate::statistics::Statistics;
 use std::time::Duration;
@@ -58,88 +60,41 @@ impl Phase {
 /// The state of an engine that its connections see.
 pub(crate) struct EngineContext<A: App> {
     pub(crate) config: Config,
-    pub(crate) now: Millis,
-    /// The time in the stamp, in seconds since 1970.
-    pub(crate) wall: u64,
-    pub(crate) stamp: Stamp,
+    pub(crate) time: Time,
     pub(crate) statistics: Statistics,
-    pub(crate) sweep: Sweep,
-    /// Composers that no connection needs now.
-    #[allow(clippy::vec_box, reason = "connections take them and give them back as they are")]
-    pub(crate) spare: Vec<Box<Composer<A::Chunk>>>,
-    pub(crate) deferred: DeferredOutput,
-    /// True if the application produces the parts of a response without pauses, as far as the engine knows.
-    pub(crate) parts_come_fast: bool,
-    /// Scratch memory for the fields of heads.
-    pub(crate) fields: Vec<Field>,
-    /// Scratch memory for chunks of a body that were received together, and for frames.
-    pub(crate) chunks: Vec<u8>,
     pub(crate) meter: Meter,
-    pub(crate) phase: Phase,
-    /// The number of requests that wait for a thread that calls the application.
-    pub(crate) queued: usize,
-    /// True if the thread that polls the engine may call the application.
-    pub(crate) may_call: bool,
-    /// True if no thread can call the application now and the queue of requests is full. Then the engine reads no
-    /// further request.
-    pub(crate) is_full: bool,
-    /// The number of consecutive connections whose client asked with the first request to close the connection after
-    /// it.
-    pub(crate) brief_in_a_row: u32,
-    /// The number of times that the engine had nothing more to do.
-    pub(crate) round: u64,
     /// The timer of the stages of requests, while a profile is taken.
     pub(crate) observer: Option<Box<Stages>>,
-    /// The responder that answers health checks.
-    pub(crate) responder: HealthResponder,
-    /// The responder that answers requests for static files.
-    pub(crate) files: Option<Box<FileResponder>>,
+    pub(crate) load: Load,
+    pub(crate) scratch: Scratch<A::Chunk>,
+    pub(crate) coalescing: Coalescing,
+    pub(crate) responders: Responders,
+    pub(crate) websockets: WebSockets,
     /// The responses that cannot continue. The application has to drop them.
     pub(crate) abandoned: Vec<A::Response>,
-    /// Compressors that all WebSockets share.
-    pub(crate) compression: Compression,
-    /// The serial number of the newest WebSocket.
-    pub(crate) websocket_serial: u64,
-    /// The time of the last report that a WebSocket was closed for lack of memory.
-    overload_reported: Option<Millis>,
-    /// The code with which the engine closes WebSockets, if it drains or stops.
-    pub(crate) websocket_end: Option<CloseCode>,
 }
-
-/// The compression level of messages, from 1 (fast) to 9 (small).
-const COMPRESSION_LEVEL: u8 = 6;
 
 impl<A: App> EngineContext<A> {
     pub(crate) fn new(config: Config, stamp: Stamp) -> Self {
-        let responder = HealthResponder::new(&config.health_path);
+        let health = HealthResponder::new(&config.health_path);
         let files = config.static_files.clone().map(|files| Box::new(FileResponder::new(files)));
         Self {
             config,
-            now: 0,
-            wall: 0,
-            stamp,
+            time: Time { now: 0, wall: 0, stamp, sweep: Sweep::new(), round: 0 },
             statistics: Statistics::default(),
-            sweep: Sweep::new(),
-            spare: Vec::new(),
-            deferred: DeferredOutput::default(),
-            parts_come_fast: false,
-            fields: Vec::new(),
-            chunks: Vec::new(),
             meter: Meter::default(),
-            phase: Phase::Serving,
-            queued: 0,
-            may_call: true,
-            is_full: false,
-            brief_in_a_row: 0,
-            round: 0,
             observer: None,
-            responder,
-            files,
+            load: Load { phase: Phase::Serving, queued: 0, may_call: true, is_full: false, brief_in_a_row: 0 },
+            scratch: Scratch { composers: Vec::new(), fields: Vec::new(), chunks: Vec::new() },
+            coalescing: Coalescing { deferred: DeferredOutput::default(), parts_come_fast: false },
+            responders: Responders { health, files },
+            websockets: WebSockets {
+                compression: Compression::new(COMPRESSION_LEVEL),
+                serial: 0,
+                overload_reported: None,
+                end: None,
+            },
             abandoned: Vec::new(),
-            compression: Compression::new(COMPRESSION_LEVEL),
-            websocket_serial: 0,
-            overload_reported: None,
-            websocket_end: None,
         }
     }
 
@@ -147,34 +102,19 @@ impl<A: App> EngineContext<A> {
     /// close with a few bytes.
     pub(crate) fn report_overload(&mut self, app: &mut A) {
         const INTERVAL: Millis = 60_000;
-        let is_new = self.overload_reported.is_none_or(|reported| self.now >= reported.saturating_add(INTERVAL));
+        let (now, reported) = (self.time.now, &mut self.websockets.overload_reported);
+        let is_new = reported.is_none_or(|reported| now >= reported.saturating_add(INTERVAL));
         if let Some(config) = &self.config.websocket
             && is_new
         {
-            self.overload_reported = Some(self.now);
+            *reported = Some(now);
             app.report(Report::MessageMemoryFull(config.memory.most()));
         }
     }
 
-    #[allow(clippy::unnecessary_box_returns, reason = "a connection keeps it so, since most have none")]
-    pub(crate) fn composer(&mut self) -> Box<Composer<A::Chunk>> {
-        self.spare.pop().unwrap_or_else(|| Box::new(Composer::new()))
-    }
-
     /// Returns true if each response is the last one of its connection.
     pub(crate) fn is_draining(&self) -> bool {
-        self.phase != Phase::Serving
-    }
-
-    /// Returns the state of the server while a thread polls it.
-    pub(crate) fn health(&self) -> Health {
-        if self.is_draining() {
-            Health::Draining
-        } else if !self.may_call && (self.queued > 0 || self.is_full) {
-            Health::Saturated
-        } else {
-            Health::Alive
-        }
+        self.load.phase != Phase::Serving
     }
 
     /// Returns the number of seconds after which the client may repeat a refused request.
@@ -186,3 +126,110 @@ impl<A: App> EngineContext<A> {
         (refusal.status == 503).then(|| timeout.map_or(1, |timeout| timeout.as_secs().max(1)))
     }
 }
+
+/// The time of the current poll.
+pub(crate) struct Time {
+    pub(crate) now: Millis,
+    /// The time in the stamp, in seconds since 1970.
+    pub(crate) wall: u64,
+    pub(crate) stamp: Stamp,
+    pub(crate) sweep: Sweep,
+    /// The number of times that the engine had nothing more to do.
+    pub(crate) round: u64,
+}
+
+/// The phase of the engine, and whether it can take more requests.
+pub(crate) struct Load {
+    pub(crate) phase: Phase,
+    /// The number of requests that wait for a thread that calls the application.
+    pub(crate) queued: usize,
+    /// True if the thread that polls the engine may call the application.
+    pub(crate) may_call: bool,
+    /// True if no thread can call the application now and the queue of requests is full. Then the engine reads no
+    /// further request.
+    pub(crate) is_full: bool,
+    /// The number of consecutive connections whose client asked with the first request to close the connection after
+    /// it.
+    pub(crate) brief_in_a_row: u32,
+}
+
+impl Load {
+    /// Returns the state of the server while a thread polls it.
+    pub(crate) fn health(&self) -> Health {
+        if self.phase != Phase::Serving {
+            Health::Draining
+        } else if !self.may_call && (self.queued > 0 || self.is_full) {
+            Health::Saturated
+        } else {
+            Health::Alive
+        }
+    }
+}
+
+/// Memory that connections use one after the other.
+pub(crate) struct Scratch<C> {
+    /// Composers that no connection needs now.
+    #[allow(clippy::vec_box, reason = "connections take them and give them back as they are")]
+    pub(crate) composers: Vec<Box<Composer<C>>>,
+    /// The fields of a head.
+    pub(crate) fields: Vec<Field>,
+    /// Chunks of a body that were received together, or frames.
+    pub(crate) chunks: Vec<u8>,
+}
+
+impl<C: AsRef<[u8]>> Scratch<C> {
+    #[allow(clippy::unnecessary_box_returns, reason = "a connection keeps it so, since most have none")]
+    pub(crate) fn composer(&mut self) -> Box<Composer<C>> {
+        self.composers.pop().unwrap_or_else(|| Box::new(Composer::new()))
+    }
+}
+
+/// The state that decides when small parts of responses are sent ([`crate::coalescing`]).
+pub(crate) struct Coalescing {
+    pub(crate) deferred: DeferredOutput,
+    /// True if the application produces the parts of a response without pauses, as far as the engine knows.
+    pub(crate) parts_come_fast: bool,
+}
+
+/// The responders, which answer requests without the application.
+pub(crate) struct Responders {
+    /// Answers health checks.
+    pub(crate) health: HealthResponder,
+    /// Answers requests for static files.
+    pub(crate) files: Option<Box<FileResponder>>,
+}
+
+impl Responders {
+    /// Returns true if any requests are answered because of their paths alone, which the first bytes of a request show.
+    pub(crate) fn answers_by_path(&self) -> bool {
+        self.health.path().is_some()
+    }
+
+    /// Returns true if a request may be for a responder, as far as `glance` can tell from the path; `None` if that
+    /// cannot be told yet.
+    pub(crate) fn may_answer(&self, glance: impl FnOnce(&[u8]) -> Option<bool>) -> Option<bool> {
+        self.health.path().map_or(Some(false), glance)
+    }
+}
+
+/// The state that all WebSockets of an engine share.
+pub(crate) struct WebSockets {
+    pub(crate) compression: Compression,
+    /// The serial number of the newest WebSocket.
+    serial: u64,
+    /// The time of the last report that a WebSocket was closed for lack of memory.
+    overload_reported: Option<Millis>,
+    /// The code with which the engine closes WebSockets, if it drains or stops.
+    pub(crate) end: Option<CloseCode>,
+}
+
+impl WebSockets {
+    /// Returns the serial number of a new WebSocket or hijacked connection.
+    pub(crate) fn next_serial(&mut self) -> u64 {
+        self.serial += 1;
+        self.serial
+    }
+}
+
+/// The compression level of messages, from 1 (fast) to 9 (small).
+const COMPRESSION_LEVEL: u8 = 6;

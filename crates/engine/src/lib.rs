@@ -83,7 +83,10 @@ pub use memory::BodyMemory;
 pub use net::{Accepted, Local, Net, Peer, Readiness};
 pub use observe::Stage;
 pub use os::{Bell, Os, Poller, Waker};
-pub use protocol::{AnyProtocol, Event, Http1, Protocol, ProtocolKind, Reset, ResponseSender, StreamId};
+pub use protocol::{
+    AllProtocols, Event, Http1, Kind, MultiplexedProtocol, OnlyMultiplexed, OnlySerial, ProtocolKind, Protocols, Reset,
+    ResponseSender, ResponseTerms, SerialProtocol, StreamEvent, StreamId,
+};
 pub use reply::Reply;
 pub use responder::{StaticFiles, StaticOptions};
 pub use spool::Body;

@@ -1,15 +1,14 @@
 //! The interface through which the application writes a response.
 
-use crate::app::{App, RequestOf, SenderOf};
+use crate::app::{App, MultiplexedOf, SenderOf, SerialOf, TermsOf, TransportOf};
 use crate::coalescing::DeferredOutput;
 use crate::compose::Composer;
 use crate::config::{COPY_AT_MOST, WRITE_BUFFER};
 use crate::deadline::Millis;
 use crate::exchange::Backlog;
 use crate::in_flight::{Ending, InFlight, Pace};
-use crate::net::Net;
 use crate::output::Output;
-use crate::protocol::{Protocol, ResponseSender, StreamId};
+use crate::protocol::{MultiplexedProtocol, ResponseSender, ResponseTerms, SerialProtocol, StreamId};
 use crate::statistics::Statistics;
 use crate::transport::Transport;
 use std::fs::File;
@@ -42,16 +41,14 @@ pub struct Reply<'a, A: App> {
     pub(crate) out: &'a mut Composer<A::Chunk>,
     pub(crate) output: &'a mut Output<A::Chunk>,
     pub(crate) deferred: &'a mut DeferredOutput,
-    pub(crate) protocol: &'a mut A::Protocol,
-    pub(crate) stream: StreamId,
+    pub(crate) channel: Channel<'a, A>,
     pub(crate) in_flight: &'a mut Option<InFlight<SenderOf<A>>>,
-    pub(crate) backlog: &'a mut Option<Box<Backlog<A::Chunk>>>,
     pub(crate) scratch: &'a mut Vec<u8>,
     pub(crate) statistics: &'a mut Statistics,
-    pub(crate) transport: &'a mut <A::Net as Net>::Transport,
+    pub(crate) transport: &'a mut TransportOf<A>,
     pub(crate) stamp: &'a Stamp,
     pub(crate) now: Millis,
-    pub(crate) request: RequestOf<A>,
+    pub(crate) terms: TermsOf<A>,
     /// The number of bytes sent on this response's connection.
     pub(crate) moved: &'a mut u64,
     pub(crate) loss: &'a mut Loss,
@@ -61,6 +58,41 @@ pub struct Reply<'a, A: App> {
     pub(crate) parts_come_fast: &'a mut bool,
     /// The ending of the previous response on the same connection.
     pub(crate) ending: &'a mut Ending,
+}
+
+/// The protocol by which a response is written.
+pub(crate) enum Channel<'a, A: App> {
+    /// The response is the only one under way: its bytes follow each other.
+    Serial(&'a mut SerialOf<A>),
+    /// The response is one of many: its parts are frames, as far as its client accepts them.
+    Stream {
+        protocol: &'a mut MultiplexedOf<A>,
+        stream: StreamId,
+        /// The output that the client does not accept yet.
+        backlog: &'a mut Option<Box<Backlog<A::Chunk>>>,
+    },
+}
+
+impl<A: App> Channel<'_, A> {
+    fn is_stream(&self) -> bool {
+        matches!(self, Self::Stream { .. })
+    }
+
+    /// Writes the head of a response.
+    #[inline]
+    fn begin(
+        &mut self,
+        draft: &Draft,
+        terms: TermsOf<A>,
+        length: Option<u64>,
+        stamp: &Stamp,
+        out: &mut Vec<u8>,
+    ) -> SenderOf<A> {
+        match self {
+            Self::Serial(protocol) => protocol.begin(draft, terms, length, stamp, out),
+            Self::Stream { protocol, stream, .. } => protocol.begin(*stream, draft, terms, length, stamp, out),
+        }
+    }
 }
 
 /// The part of a connection that is lost for a response.
@@ -84,9 +116,9 @@ impl<A: App> Reply<'_, A> {
         debug_assert!(self.in_flight.is_none(), "a response has one head");
         self.recall();
         // On a multiplexed connection, output of other exchanges may follow the head, so it cannot be withdrawn.
-        let can_be_unsaid = !self.protocol.is_multiplexed() && self.output.is_empty();
+        let can_be_unsaid = !self.channel.is_stream() && self.output.is_empty();
         let start = can_be_unsaid.then(|| (self.out.mark(), *self.moved));
-        let sender = self.protocol.begin(self.stream, draft, self.request, length, self.stamp, &mut self.out.bytes);
+        let sender = self.channel.begin(draft, self.terms, length, self.stamp, &mut self.out.bytes);
         let pace = if *self.parts_come_fast { Pace::Fast } else { Pace::First };
         *self.in_flight = Some(InFlight::new(sender, pace, start, draft.status()));
     }
@@ -97,7 +129,11 @@ impl<A: App> Reply<'_, A> {
             return;
         }
         self.recall();
-        self.protocol.write_early_hints(self.stream, fields, self.request, &mut self.out.bytes);
+        let out = &mut self.out.bytes;
+        match &mut self.channel {
+            Channel::Serial(protocol) => protocol.write_early_hints(fields, self.terms, out),
+            Channel::Stream { protocol, stream, .. } => protocol.write_early_hints(*stream, fields, self.terms, out),
+        }
         self.flush();
     }
 
@@ -106,7 +142,7 @@ impl<A: App> Reply<'_, A> {
     /// # Errors
     /// [`Misuse::BodyTooLong`], [`Misuse::BodyTooShort`].
     pub fn check_length(&self, draft: &Draft, length: u64) -> Result<(), Misuse> {
-        A::Protocol::check_length(draft, self.request, length)
+        self.terms.check_length(draft, length)
     }
 
     /// Withdraws a response of which only the head has been written and nothing has been sent. Returns false and
@@ -131,7 +167,9 @@ impl<A: App> Reply<'_, A> {
             return false;
         }
         let is_begun = self.is_begun();
-        self.protocol.write_errors(self.stream, text, is_begun, &mut self.out.bytes);
+        if let Channel::Stream { protocol, stream, .. } = &mut self.channel {
+            protocol.write_errors(*stream, text, is_begun, &mut self.out.bytes);
+        }
         if self.output.is_empty() && !self.out.is_empty() {
             defer(self.out, self.deferred, self.slot);
         }
@@ -155,7 +193,7 @@ impl<A: App> Reply<'_, A> {
         in_flight.produced += admitted;
         // At most the chunk's length is admitted, which is a usize.
         let end = usize::try_from(admitted).unwrap_or(length);
-        if self.protocol.is_multiplexed() {
+        if self.channel.is_stream() {
             self.push_part(chunk, end);
             return verdict;
         }
@@ -179,7 +217,7 @@ impl<A: App> Reply<'_, A> {
         in_flight.produced += admitted;
         let end = usize::try_from(admitted).unwrap_or(length);
         let is_whole = in_flight.sender.room() == Some(0);
-        if self.protocol.is_multiplexed() {
+        if self.channel.is_stream() {
             self.push_part(chunk, end);
             return is_whole;
         }
@@ -201,8 +239,8 @@ impl<A: App> Reply<'_, A> {
         let in_flight = self.in_flight.as_mut().expect("the head comes first");
         let (admitted, verdict) = in_flight.sender.open(length, &mut self.out.bytes);
         in_flight.produced += admitted;
-        if self.protocol.is_multiplexed() {
-            self.backlog().output.push_file(file.into(), offset, admitted);
+        if let Channel::Stream { backlog, .. } = &mut self.channel {
+            Backlog::of(backlog).output.push_file(file.into(), offset, admitted);
             self.pump();
             return verdict;
         }
@@ -247,34 +285,32 @@ impl<A: App> Reply<'_, A> {
             None => in_flight.sender.finish(out)?,
             Some(trailers) => in_flight.sender.finish_with(trailers, out)?,
         }
-        if self.protocol.is_multiplexed() {
-            if self.has_way() {
-                self.protocol.end_response(self.stream, &mut self.out.bytes);
+        let is_gone = self.is_gone();
+        if let Channel::Stream { protocol, stream, backlog } = &mut self.channel {
+            if backlog.is_none() && self.output.is_empty() && !is_gone {
+                protocol.end_response(*stream, &mut self.out.bytes);
                 self.flush_if_full();
             } else {
-                self.backlog().finish();
+                Backlog::of(backlog).finish();
                 self.pump();
             }
         }
         Ok(())
     }
 
-    /// Returns true if no output of this response or of other exchanges waits for the client. Then the next part can be
-    /// composed at once and needs no backlog.
-    fn has_way(&self) -> bool {
-        self.backlog.is_none() && self.output.is_empty() && !self.is_gone()
-    }
-
-    /// Frames as many of the first `end` bytes of `chunk` as the client accepts now. The rest waits in the backlog.
+    /// Frames as many of the first `end` bytes of `chunk` as the client accepts now. The rest waits in the backlog. If no
+    /// output of this response or of other exchanges waits for the client, a small part needs no backlog.
     fn push_part(&mut self, chunk: A::Chunk, end: usize) {
-        if end <= COPY_AT_MOST && self.has_way() && self.protocol.window(self.stream) >= end {
+        let has_way = self.output.is_empty() && !self.is_gone();
+        let Channel::Stream { protocol, stream, backlog } = &mut self.channel else { return };
+        if end <= COPY_AT_MOST && has_way && backlog.is_none() && protocol.window(*stream) >= end {
             if end > 0 {
-                self.protocol.frame(self.stream, &chunk.as_ref()[..end], &mut self.out.bytes);
+                protocol.frame(*stream, &chunk.as_ref()[..end], &mut self.out.bytes);
                 self.flush_if_full();
             }
             return;
         }
-        self.backlog().output.push_chunk(chunk, 0, end);
+        Backlog::of(backlog).output.push_chunk(chunk, 0, end);
         self.pump();
     }
 
@@ -284,22 +320,19 @@ impl<A: App> Reply<'_, A> {
         }
     }
 
-    /// Returns the backlog: the output that waits for the client if each exchange has its own window.
-    fn backlog(&mut self) -> &mut Backlog<A::Chunk> {
-        self.backlog.get_or_insert_with(|| Box::new(Backlog::new()))
-    }
-
     /// Frames as much of the backlog as the client accepts now.
     fn pump(&mut self) {
-        if self.is_gone() {
-            *self.backlog = None;
+        let is_gone = self.is_gone();
+        let Channel::Stream { protocol, stream, backlog } = &mut self.channel else { return };
+        if is_gone {
+            **backlog = None;
             return;
         }
-        let Some(backlog) = self.backlog else { return };
+        let Some(backlog) = backlog else { return };
         if !self.output.is_empty() {
             return;
         }
-        let pumped = backlog.pump(self.protocol, self.stream, WRITE_BUFFER, self.scratch, &mut self.out.bytes);
+        let pumped = backlog.pump(*protocol, *stream, WRITE_BUFFER, self.scratch, &mut self.out.bytes);
         if pumped.is_err() {
             *self.loss = Loss::Exchange;
         } else {
@@ -310,16 +343,16 @@ impl<A: App> Reply<'_, A> {
     /// Answers with an error page of the server and ends the response and the connection. Does nothing and returns
     /// false if a part of the response has been sent, or the exchange has become a WebSocket.
     pub fn refuse(&mut self, status: u16, explanation: &str) -> bool {
-        self.replace(status, explanation, A::Protocol::refusing(self.request))
+        self.replace(status, explanation, self.terms.refusing())
     }
 
     /// As [`refuse`](Self::refuse), for an application that has failed. The connection stays open if its client wants
     /// that and the request has been read completely.
     pub fn fail(&mut self, status: u16, explanation: &str) -> bool {
-        self.replace(status, explanation, self.request)
+        self.replace(status, explanation, self.terms)
     }
 
-    fn replace(&mut self, status: u16, explanation: &str, request: RequestOf<A>) -> bool {
+    fn replace(&mut self, status: u16, explanation: &str, terms: TermsOf<A>) -> bool {
         self.recall();
         if self.is_upgraded || self.is_begun() && !self.unsay() {
             return false;
@@ -328,11 +361,16 @@ impl<A: App> Reply<'_, A> {
         // A client that is refused because the server is busy may try again soon.
         let page = Page::error(status, &text, (status == 503).then_some(1));
         let out = &mut self.out.bytes;
-        let sender = write_page(self.protocol, self.stream, &page, request, self.stamp, out, self.backlog);
+        let sender = match &mut self.channel {
+            Channel::Serial(protocol) => write_page(*protocol, &page, terms, self.stamp, out),
+            Channel::Stream { protocol, stream, backlog } => {
+                let (sender, page) = write_stream_page(*protocol, *stream, &page, terms, self.stamp, out);
+                **backlog = Some(page);
+                sender
+            }
+        };
         *self.in_flight = Some(InFlight::new(sender, Pace::First, None, status));
-        if self.protocol.is_multiplexed() {
-            self.pump();
-        }
+        self.pump();
         true
     }
 
@@ -403,8 +441,10 @@ impl<A: App> Reply<'_, A> {
     /// Returns true if the peer has not accepted all flushed output, so that further output accumulates here.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        let has_backlog =
-            self.protocol.is_multiplexed() && self.backlog.as_ref().is_some_and(|backlog| !backlog.is_empty());
+        let has_backlog = match &self.channel {
+            Channel::Serial(_) => false,
+            Channel::Stream { backlog, .. } => backlog.as_ref().is_some_and(|backlog| !backlog.is_empty()),
+        };
         has_backlog || !self.output.is_empty() || self.transport.has_unsent()
     }
 
@@ -413,9 +453,9 @@ impl<A: App> Reply<'_, A> {
     /// # Errors
     /// If the file cannot be written. Then the caller should cut the response.
     pub fn relieve(&mut self) -> io::Result<()> {
-        let output = match self.backlog {
-            Some(backlog) => &mut backlog.output,
-            None => &mut *self.output,
+        let output = match &mut self.channel {
+            Channel::Stream { backlog: Some(backlog), .. } => &mut backlog.output,
+            Channel::Serial(_) | Channel::Stream { .. } => &mut *self.output,
         };
         if *self.loss != Loss::Nothing || output.length() <= OVERFULL { Ok(()) } else { output.spill() }
     }
@@ -504,25 +544,34 @@ pub(crate) fn flush_waiting<C: AsRef<[u8]>>(
 }
 
 /// Writes an error page or status report of the server as a complete response.
-pub(crate) fn write_page<P: Protocol, C: AsRef<[u8]>>(
+pub(crate) fn write_page<P: SerialProtocol>(
     protocol: &mut P,
-    stream: StreamId,
     page: &Page<'_>,
-    request: P::Request,
+    terms: P::Terms,
     stamp: &Stamp,
     out: &mut Vec<u8>,
-    backlog: &mut Option<Box<Backlog<C>>>,
 ) -> P::Sender {
-    let mut sender = protocol.begin(stream, &page.draft(), request, None, stamp, out);
-    let has_body = sender.open(page.body.len() as u64, out).0 > 0;
-    if protocol.is_multiplexed() {
-        let backlog = backlog.get_or_insert_with(|| Box::new(Backlog::new()));
-        if has_body {
-            backlog.output.push_bytes(page.body.as_bytes());
-        }
-        backlog.finish();
-    } else if has_body {
+    let mut sender = protocol.begin(&page.draft(), terms, None, stamp, out);
+    if sender.open(page.body.len() as u64, out).0 > 0 {
         out.extend_from_slice(page.body.as_bytes());
     }
     sender
+}
+
+/// As [`write_page`], on one of many exchanges. Also returns the body, which waits until the client accepts it.
+pub(crate) fn write_stream_page<P: MultiplexedProtocol, C: AsRef<[u8]>>(
+    protocol: &mut P,
+    stream: StreamId,
+    page: &Page<'_>,
+    terms: P::Terms,
+    stamp: &Stamp,
+    out: &mut Vec<u8>,
+) -> (P::Sender, Box<Backlog<C>>) {
+    let mut sender = protocol.begin(stream, &page.draft(), terms, None, stamp, out);
+    let mut backlog = Box::new(Backlog::new());
+    if sender.open(page.body.len() as u64, out).0 > 0 {
+        backlog.output.push_bytes(page.body.as_bytes());
+    }
+    backlog.finish();
+    (sender, backlog)
 }

@@ -2,7 +2,7 @@
 //! takes no further request, so the way to lose no request depends on the web server (docs/design/gateways.md).
 
 use crate::common::{Client, End, GRAIN, Kind, Plan, World, pattern, seconds, timeless};
-use engine::{AnyProtocol, Config, Expired, Os, Poller, ProtocolKind, Waker};
+use engine::{AllProtocols, Config, Expired, Os, Poller, ProtocolKind, Waker};
 use std::cell::RefCell;
 use std::io;
 
@@ -18,7 +18,7 @@ struct FastCgi;
 
 impl Kind for FastCgi {
     type Net = Os;
-    type Protocol = AnyProtocol;
+    type Protocols = AllProtocols;
 
     fn net() -> io::Result<(Os, Poller, Waker)> {
         Os::new()

@@ -4,7 +4,7 @@
 //! The file is long because each case has the plans of several exchanges.
 
 use crate::common::{Client, Event, GRAIN, Kind, Manner, Op, Plan, World, ms, pattern, seconds, timeless};
-use engine::{Config, Expired, Os, Poller, Waker};
+use engine::{Config, Expired, OnlyMultiplexed, Os, Poller, Waker};
 use sim::frames::{self, CREDIT, DATA, END, Frames, GOAWAY, HEAD, HEAD_ONLY, RESET, SETTINGS, WINDOW, frame};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ struct Framed;
 
 impl Kind for Framed {
     type Net = Os;
-    type Protocol = Frames;
+    type Protocols = OnlyMultiplexed<Frames>;
 
     fn net() -> io::Result<(Os, Poller, Waker)> {
         Os::new()
@@ -27,7 +27,7 @@ struct Mute;
 
 impl Kind for Mute {
     type Net = Os;
-    type Protocol = Frames<false>;
+    type Protocols = OnlyMultiplexed<Frames<false>>;
 
     fn net() -> io::Result<(Os, Poller, Waker)> {
         Os::new()

@@ -6,7 +6,8 @@
 
 use crate::common::{Client, Kind, Op, Plan, World, ms, pattern, seconds, timeless};
 use engine::{
-    Accepted, Config, EngineSocket, Http1, Local, Moved, Net, Os, Poller, Received, Socket, Tcp, Transport, Waker,
+    Accepted, Config, EngineSocket, Http1, Local, Moved, Net, OnlySerial, Os, Poller, Received, Socket, Tcp, Transport,
+    Waker,
 };
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -202,7 +203,7 @@ struct Sealed;
 
 impl Kind for Sealed {
     type Net = RecordNet;
-    type Protocol = Http1;
+    type Protocols = OnlySerial<Http1>;
 
     fn net() -> io::Result<(RecordNet, Poller, Waker)> {
         let (os, poller, waker) = Os::new()?;

@@ -2,7 +2,7 @@
 //! wake-up for each event, so the engine answers a connection that ends with its first request without it.
 
 use crate::common::{Client, Kind, Plan, World, timeless};
-use engine::{Accepted, AnyProtocol, Awaited, Config, EngineSocket, Local, Net, Os, Poller, ProtocolKind, Tcp, Waker};
+use engine::{Accepted, AllProtocols, Awaited, Config, EngineSocket, Local, Net, Os, Poller, ProtocolKind, Tcp, Waker};
 use std::cell::Cell;
 use std::io;
 
@@ -52,7 +52,7 @@ struct Counted;
 
 impl Kind for Counted {
     type Net = Counting;
-    type Protocol = AnyProtocol;
+    type Protocols = AllProtocols;
 
     fn net() -> io::Result<(Counting, Poller, Waker)> {
         Os::new().map(|(net, poller, waker)| (Counting(net), poller, waker))

@@ -3,10 +3,11 @@
 //! Nothing here takes time: the application handles its requests in [`crate::threads::driver`].
 
 use crate::clock::{Micros, SLACK, Shared, micros};
+use crate::frames::Simulated;
 use crate::net::{Network, Side, number_of};
 use crate::plan::{Plan, RequestPlan, upload};
 use crate::response::pattern;
-use engine::{AcceptPause, App, Body, Expired, Peer, Protocol, Refusal, Report, Ticket};
+use engine::{AcceptPause, App, Body, Expired, Peer, Refusal, Report, Ticket};
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::io::Read;
@@ -223,7 +224,7 @@ pub(crate) struct Records<P> {
     pub(crate) panics: u64,
 }
 
-impl<P: Protocol> Records<P> {
+impl<P: Simulated> Records<P> {
     pub(crate) fn new(shared: Rc<Shared>, plan: Rc<Plan>, network: Rc<RefCell<Network>>) -> Self {
         let count = plan.requests.len();
         Self {
@@ -312,9 +313,9 @@ impl<P: Protocol> Records<P> {
     }
 }
 
-impl<P: Protocol> App for Records<P> {
+impl<P: Simulated> App for Records<P> {
     type Net = Side;
-    type Protocol = P;
+    type Protocols = P;
     type Connection = ConnectionObject;
     type Request = QueuedRequest;
     type Response = SuspendedCall;

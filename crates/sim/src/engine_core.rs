@@ -3,9 +3,10 @@
 use crate::app::{Late, Record, Records, SuspendedCall};
 use crate::clock::{Event, IdlePolls, MILLI, Micros, SECOND, SLACK, Shared, micros};
 use crate::deadlines::{Deadlines, RunningCall};
+use crate::frames::Simulated;
 use crate::net::{Network, Side};
 use crate::plan::Plan;
-use engine::{CallId, Engine, Expired, Now, Protocol, Work};
+use engine::{CallId, Engine, Expired, Now, Work};
 use scheduler::{RouteKey, SLOW_TICK, WorkSource};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -22,7 +23,7 @@ const WRITE_OFF_AFTER: Micros = 10 * SECOND;
 /// Number of different route keys.
 const ROUTE_KEYS: usize = 3;
 
-pub(crate) struct EngineCore<P: Protocol> {
+pub(crate) struct EngineCore<P: Simulated> {
     pub(crate) engine: Engine<Records<P>>,
     pub(crate) records: Records<P>,
     pub(crate) shared: Rc<Shared>,
@@ -38,7 +39,7 @@ pub(crate) struct EngineCore<P: Protocol> {
     idle_polls: IdlePolls,
 }
 
-impl<P: Protocol> EngineCore<P> {
+impl<P: Simulated> EngineCore<P> {
     pub(crate) fn new(shared: &Rc<Shared>, plan: &Rc<Plan>, network: &Rc<RefCell<Network>>) -> Self {
         let listeners = (0..plan.listeners).map(|_| crate::net::Listening::new(network)).collect();
         let now = shared.engine_now(plan.grain);
@@ -97,7 +98,7 @@ impl<P: Protocol> EngineCore<P> {
     }
 }
 
-impl<P: Protocol> EngineCore<P> {
+impl<P: Simulated> EngineCore<P> {
     /// Records the deadline of a call of the application, if it has one.
     pub(crate) fn begin_deadline(&mut self, id: usize, call: CallId, limit: Option<Micros>) {
         let since = Some(micros(self.clock().monotonic));
@@ -219,7 +220,7 @@ impl<P: Protocol> EngineCore<P> {
     }
 }
 
-impl<P: Protocol> WorkSource for EngineCore<P> {
+impl<P: Simulated> WorkSource for EngineCore<P> {
     type Work = Work<Records<P>>;
     type Poller = ();
     type Token<'a> = ();

@@ -5,10 +5,13 @@
 //! larger than all before. Each exchange has a window in both directions, of [`WINDOW`] bytes at first: the receiver
 //! says with [`CREDIT`] how many more bytes it takes.
 
-use engine::{Event, Http1, Protocol, Reset, ResponseSender, StreamId};
+use engine::{
+    Http1, MultiplexedProtocol, OnlyMultiplexed, OnlySerial, Protocols, Reset, ResponseSender, ResponseTerms,
+    StreamEvent, StreamId,
+};
 use std::collections::BTreeMap;
 use wire::http1::Receiver;
-use wire::message::{BodyLength, Draft, Fault, Field, Limits, Misuse, PartialRequestLine, RequestHead, Stamp};
+use wire::message::{BodyLength, Draft, Fault, Field, Limits, Misuse, RequestHead, Stamp};
 
 /// Bytes of a body that may be sent before the first credit.
 pub const WINDOW: usize = 32 << 10;
@@ -92,19 +95,61 @@ struct Stream {
     is_unwanted: bool,
 }
 
-impl<const SAYS_GOODBYE: bool> Protocol for Frames<SAYS_GOODBYE> {
+/// The protocols of a simulated world.
+pub(crate) trait Simulated: Protocols {
+    /// True if a connection has many exchanges at a time.
+    const MULTIPLEXED: bool;
+}
+
+impl Simulated for OnlySerial<Http1> {
+    const MULTIPLEXED: bool = false;
+}
+
+impl<const SAYS_GOODBYE: bool> Simulated for OnlyMultiplexed<Frames<SAYS_GOODBYE>> {
     const MULTIPLEXED: bool = true;
-    /// True if the request's method is HEAD.
-    type Request = bool;
+}
+
+/// The properties of a request that its response depends on: true if its method is HEAD.
+#[derive(Clone, Copy, Debug)]
+pub struct IsHead(bool);
+
+impl ResponseTerms for IsHead {
+    fn is_last(self) -> bool {
+        false
+    }
+
+    fn ending(self) -> Self {
+        self
+    }
+
+    fn refusing(self) -> Self {
+        self
+    }
+
+    fn check_length(self, draft: &Draft, length: u64) -> Result<(), Misuse> {
+        match draft.content_length() {
+            Some(declared) if declared < length && !self.0 => Err(Misuse::BodyTooLong),
+            Some(declared) if declared > length && !self.0 => Err(Misuse::BodyTooShort),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl<const SAYS_GOODBYE: bool> MultiplexedProtocol for Frames<SAYS_GOODBYE> {
+    type Terms = IsHead;
     type Sender = FrameSender;
+
+    fn fresh(&self) -> Self {
+        Self::default()
+    }
 
     fn next<'s, 'i: 's>(
         &'s mut self,
         input: &'i [u8],
         fields: &'s mut Vec<Field>,
         limits: &Limits,
-    ) -> Result<(usize, Event<'s, 'i, bool>), Fault> {
-        let Some(Frame { kind, stream, payload, length }) = read(input) else { return Ok((0, Event::More)) };
+    ) -> Result<(usize, StreamEvent<'s, 'i, IsHead>), Fault> {
+        let Some(Frame { kind, stream, payload, length }) = read(input) else { return Ok((0, StreamEvent::More)) };
         let event = match kind {
             HEAD | HEAD_ONLY => {
                 if stream <= self.last {
@@ -122,87 +167,55 @@ impl<const SAYS_GOODBYE: bool> Protocol for Frames<SAYS_GOODBYE> {
                         let body = if has_body { BodyLength::Unknown } else { BodyLength::None };
                         let is_head = head.request.method == b"HEAD";
                         let head = RequestHead { body, ..head.request };
-                        Event::Head { stream, head, request: is_head, expects_continue: false }
+                        StreamEvent::Head { stream, head, terms: IsHead(is_head) }
                     }
-                    Ok(None) => Event::Broken { stream, fault: Fault::Truncated },
-                    Err(fault) => Event::Broken { stream, fault },
+                    Ok(None) => StreamEvent::Broken { stream, fault: Fault::Truncated },
+                    Err(fault) => StreamEvent::Broken { stream, fault },
                 }
             }
             DATA | END => match self.streams.get_mut(&stream) {
-                Some(known) if known.is_unwanted => Event::Nothing,
+                Some(known) if known.is_unwanted => StreamEvent::Nothing,
                 Some(known) if known.has_ended || payload.len() > known.credit => {
                     known.has_ended = true;
-                    Event::Broken { stream, fault: Fault::BodyTooLarge }
+                    StreamEvent::Broken { stream, fault: Fault::BodyTooLarge }
                 }
                 Some(known) => {
                     known.credit -= payload.len();
                     known.has_ended = kind == END;
                     match payload {
-                        [] if kind == END => Event::End { stream },
-                        [] => Event::Nothing,
-                        bytes => Event::Data { stream, bytes, is_last: kind == END },
+                        [] if kind == END => StreamEvent::End { stream },
+                        [] => StreamEvent::Nothing,
+                        bytes => StreamEvent::Data { stream, bytes, is_last: kind == END },
                     }
                 }
                 // The frame was on its way when the exchange ended.
-                None => Event::Nothing,
+                None => StreamEvent::Nothing,
             },
-            RESET => Event::Reset { stream },
+            RESET => StreamEvent::Reset { stream },
             CREDIT => {
                 let more = payload.try_into().map(u32::from_be_bytes).map_err(|_| Fault::ContentLengthInvalid)?;
                 let more = usize::try_from(more).map_err(|_| Fault::ContentLengthInvalid)?;
                 if let Some(known) = self.streams.get_mut(&stream) {
                     known.window = known.window.saturating_add(more);
                 }
-                Event::Credit { stream }
+                StreamEvent::Credit { stream }
             }
             _ => return Err(Fault::MethodInvalid),
         };
         Ok((length, event))
     }
 
-    fn end_of_input(&self, rest: &[u8]) -> Result<(), Fault> {
-        if rest.is_empty() { Ok(()) } else { Err(Fault::Truncated) }
-    }
-
     fn forget(&mut self) {}
 
-    fn unread_request(&self) -> bool {
-        false
+    fn unread_terms(&self) -> IsHead {
+        IsHead(false)
     }
-
-    fn partial_line<'i>(&self, _input: &'i [u8]) -> Option<PartialRequestLine<'i>> {
-        None
-    }
-
-    fn glance(&self, mut input: &[u8], path: &[u8]) -> Option<bool> {
-        loop {
-            let Frame { kind, payload, length, .. } = read(input)?;
-            if matches!(kind, HEAD | HEAD_ONLY) {
-                return Http1::default().glance(payload, path);
-            }
-            input = &input[length..];
-        }
-    }
-
-    fn is_last(_request: bool) -> bool {
-        false
-    }
-
-    fn ending(request: bool) -> bool {
-        request
-    }
-
-    fn refusing(request: bool) -> bool {
-        request
-    }
-
-    fn tell_to_continue(&mut self, _stream: StreamId, _out: &mut Vec<u8>) {}
 
     fn begin(
         &mut self,
         stream: StreamId,
         draft: &Draft,
-        is_head: bool,
+        IsHead(is_head): IsHead,
         length: Option<u64>,
         _stamp: &Stamp,
         out: &mut Vec<u8>,
@@ -215,14 +228,6 @@ impl<const SAYS_GOODBYE: bool> Protocol for Frames<SAYS_GOODBYE> {
         let is_bodiless = is_head || matches!(draft.status(), 204 | 304);
         let declared = if is_bodiless { None } else { draft.content_length().or(length) };
         FrameSender { declared, is_bodiless, ..FrameSender::default() }
-    }
-
-    fn check_length(draft: &Draft, is_head: bool, length: u64) -> Result<(), Misuse> {
-        match draft.content_length() {
-            Some(declared) if declared < length && !is_head => Err(Misuse::BodyTooLong),
-            Some(declared) if declared > length && !is_head => Err(Misuse::BodyTooShort),
-            _ => Ok(()),
-        }
     }
 
     fn window(&self, stream: StreamId) -> usize {

@@ -62,9 +62,9 @@ pub use runner::Summary;
 pub fn run(seed: u64, on_sockets: bool, traces: bool) -> Result<Summary, String> {
     let (shared, plan) = runner::draw(seed, on_sockets, traces);
     if plan.is_multiplexed {
-        world::World::<frames::Frames>::new(shared, plan, seed).run()
+        world::World::<engine::OnlyMultiplexed<frames::Frames>>::new(shared, plan, seed).run()
     } else {
-        world::World::<engine::Http1>::new(shared, plan, seed).run()
+        world::World::<engine::OnlySerial<engine::Http1>>::new(shared, plan, seed).run()
     }
 }
 

@@ -3,10 +3,10 @@
 use crate::check::Checker;
 use crate::clock::{Event, MILLI, Micros, SECOND, Shared, micros};
 use crate::exchanges::{End, Exchange};
+use crate::frames::Simulated;
 use crate::plan::{Plan, Stop, Trigger};
 use crate::threads::driver::ThreadDriver;
 use crate::world::World;
-use engine::Protocol;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,7 +73,7 @@ pub(crate) fn draw(seed: u64, on_sockets: bool, traces: bool) -> (Rc<Shared>, Rc
     (shared, Rc::new(plan))
 }
 
-impl<P: Protocol> World<P> {
+impl<P: Simulated> World<P> {
     /// Processes all events.
     pub(crate) fn run(mut self) -> Result<Summary, String> {
         self.threads_mut().begin_work();

@@ -4,11 +4,12 @@ use crate::app::Records;
 use crate::clock::{Event, Micros, SECOND, Shared, moment};
 use crate::deadlines::Deadlines;
 use crate::engine_core::EngineCore;
+use crate::frames::Simulated;
 use crate::net::Network;
 use crate::peer::Peer;
 use crate::plan::Plan;
 use crate::threads::Threads;
-use engine::{Engine, Now, Protocol, StageClock};
+use engine::{Engine, Now, StageClock};
 use scheduler::Rules;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -28,7 +29,7 @@ impl StageClock for Readings {
     }
 }
 
-pub(crate) struct World<P: Protocol> {
+pub(crate) struct World<P: Simulated> {
     pub(crate) shared: Rc<Shared>,
     pub(crate) plan: Rc<Plan>,
     pub(crate) network: Rc<RefCell<Network>>,
@@ -45,7 +46,7 @@ pub(crate) struct World<P: Protocol> {
     pub(crate) is_unfinished: bool,
 }
 
-impl<P: Protocol> World<P> {
+impl<P: Simulated> World<P> {
     pub(crate) fn new(shared: Rc<Shared>, plan: Rc<Plan>, seed: u64) -> Self {
         shared.trace(|| format!("{:#?}", plan.config));
         shared.trace(|| {

@@ -96,8 +96,3 @@ fn is_believed(peer: &Client, config: &Config) -> bool {
     let is_here = peer.address.is_none_or(|address| address.to_canonical().is_loopback());
     is_here || config.trust.as_ref().is_none_or(|trust| trust.proxies.contains(peer.address))
 }
-
-/// Returns the client of a connection as a whole, if that is not the peer of the socket.
-pub(super) fn client(front: Option<&Front>) -> Option<&Client> {
-    front.map(|front| front.forwarding.peer())
-}

@@ -11,11 +11,11 @@
 //! writes, and the poller does not report the connection. The engine keeps its own descriptor to end the connection:
 //! when its stop does not wait any longer, or the application has forgotten the socket.
 
-use super::{Connection, Holder, Lifecycle, NextAction, known};
+use super::lifecycle::{Holder, LinkState};
+use super::link::Link;
 use crate::app::App;
 use crate::context::EngineContext;
-use crate::exchange::{Cause, Index, State};
-use crate::protocol::Protocol;
+use crate::exchange::{Cause, Exchange};
 use crate::transport::Transport;
 use crate::websocket::Upgrade;
 use std::io;
@@ -49,75 +49,44 @@ pub enum HijackRefusal {
     Failed(io::Error),
 }
 
-impl<A: App> Connection<A> {
-    /// Gives the application the connection of a request that asks for a WebSocket, which the application answers
-    /// itself. The poller has to forget the connection, which has to be driven then.
-    pub(crate) fn hijack(
-        &mut self,
-        index: Index,
-        context: &mut EngineContext<A>,
-        app: &mut A,
-    ) -> Result<Hijacked, HijackRefusal> {
-        let exchange = self.exchanges.at(index);
-        let is_asked = matches!(exchange.upgrade.as_deref(), Some(Upgrade::Asked(_)));
-        let is_unanswered = matches!(exchange.state, State::Running(_)) && exchange.in_flight.is_none();
-        if !is_asked || !is_unanswered || self.lifecycle != Lifecycle::Open || self.is_multiplexed() {
-            return Err(HijackRefusal::Over);
-        }
-        // Responses to requests before this one may have been held back.
-        if !self.flush(context) {
-            return Err(HijackRefusal::Over);
-        }
-        if self.has_output() || !self.input.is_empty() {
-            return Err(HijackRefusal::Pipelined);
-        }
-        let socket = self.transport.duplicate().map_err(HijackRefusal::Failed)?;
-        context.websocket_serial += 1;
-        let serial = context.websocket_serial;
-        self.lifecycle = Lifecycle::Hijacked { serial, holder: Holder::Call };
-        self.input.note_drained();
-        let exchange = self.exchanges.at(index);
-        exchange.upgrade = None;
-        // The response that the call writes is discarded.
-        exchange.detach(Cause::Hijacked);
-        self.is_upgraded = true;
-        context.statistics.websockets += 1;
-        context.statistics.count_status(101);
-        // No head follows on this connection.
-        self.protocol.forget();
-        app.idle(known(&mut self.app));
-        Ok(Hijacked { socket, id: HijackId { slot: self.slot, serial } })
+/// Gives the application the connection of a request that asks for a WebSocket, which the application answers itself.
+/// The poller has to forget the connection, which has to be driven then.
+pub(super) fn hijack<A: App>(
+    exchange: &mut Exchange<A>,
+    link: &mut Link<A>,
+    context: &mut EngineContext<A>,
+) -> Result<Hijacked, HijackRefusal> {
+    let is_asked = matches!(exchange.upgrade.as_deref(), Some(Upgrade::Asked(_)));
+    if !is_asked || !exchange.is_unanswered() || !link.lifecycle.is_open() {
+        return Err(HijackRefusal::Over);
     }
+    // Responses to requests before this one may have been held back.
+    if !link.flush(false, context) {
+        return Err(HijackRefusal::Over);
+    }
+    if link.has_output() || !link.input.is_empty() {
+        return Err(HijackRefusal::Pipelined);
+    }
+    let socket = link.transport.duplicate().map_err(HijackRefusal::Failed)?;
+    let serial = context.websockets.next_serial();
+    link.lifecycle.hijack(serial);
+    link.input.note_drained();
+    exchange.upgrade = None;
+    // The response that the call writes is discarded.
+    exchange.state.detach(Cause::Hijacked);
+    link.upgrade(&mut context.statistics);
+    Ok(Hijacked { socket, id: HijackId { slot: link.slot(), serial } })
+}
 
-    /// Records that the call of a hijacked connection is over; `is_cut`: it has failed. The connection has to be driven
-    /// then.
-    pub(super) fn return_hijacked(&mut self, is_cut: bool) {
-        let Lifecycle::Hijacked { holder, .. } = &mut self.lifecycle else { return };
-        *holder = Holder::Socket;
-        if is_cut {
-            self.transport.shut_down();
-            self.lifecycle = Lifecycle::Gone;
-        }
+/// Records that the application has closed its socket. The connection has to be driven then.
+pub(crate) fn end_hijack<A: App>(link: &mut Link<A>, id: HijackId) {
+    let LinkState::Hijacked { serial, holder } = link.lifecycle.state() else { return };
+    if serial != id.serial {
+        return;
     }
-
-    /// Records that the application has closed its socket. The connection has to be driven then.
-    pub(crate) fn end_hijack(&mut self, id: HijackId) {
-        let Lifecycle::Hijacked { serial, holder } = self.lifecycle else { return };
-        if serial != id.serial {
-            return;
-        }
-        if holder == Holder::Call {
-            // The client would not see the end before the call returns, because our descriptor is open until then.
-            self.transport.shut_down();
-        }
-        self.lifecycle = Lifecycle::Gone;
+    if holder == Holder::Call {
+        // The client would not see the end before the call returns, because our descriptor is open until then.
+        link.transport.shut_down();
     }
-
-    /// Ends a hijacked connection now, whatever the application does with it; `None`: the connection is not hijacked.
-    pub(super) fn abort_hijacked(&mut self, context: &mut EngineContext<A>, app: &mut A) -> Option<NextAction<A>> {
-        let Lifecycle::Hijacked { .. } = self.lifecycle else { return None };
-        // Threads of the application that wait for the client see the end of the connection.
-        self.transport.shut_down();
-        Some(self.leave(context, app))
-    }
+    link.lifecycle.lose();
 }

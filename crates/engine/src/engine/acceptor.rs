@@ -176,7 +176,7 @@ impl<N: Net> Acceptor<N> {
 
     /// Pauses accepting until a connection has closed, or for a while. Returns true if the pause has to be reported.
     pub(super) fn pause<A: App>(&mut self, context: &mut EngineContext<A>, connections: usize, told: Duration) -> bool {
-        self.paused_until = Some(context.now + millis(ACCEPT_PAUSE));
+        self.paused_until = Some(context.time.now + millis(ACCEPT_PAUSE));
         context.statistics.accept_pauses += 1;
         self.publish(context, connections, told);
         !self.note_pause(true)
@@ -210,7 +210,7 @@ impl<N: Net> Acceptor<N> {
     ) {
         let has_room = self.has_room_beside(connections) && self.paused_until.is_none();
         let has_others = self.membership.as_ref().is_none_or(Membership::has_others);
-        let takes_turns = is_free && has_room && has_others && !context.phase.is_stopping();
+        let takes_turns = is_free && has_room && has_others && !context.load.phase.is_stopping();
         for (index, listener) in self.listeners.iter_mut().enumerate() {
             let is_to_go_last = takes_turns && listener.had_turn;
             if listener.takes_turns == Some(takes_turns)
@@ -225,7 +225,7 @@ impl<N: Net> Acceptor<N> {
                 // then.
                 listener.takes_turns = None;
                 listener.is_ready = true;
-                self.paused_until = Some(context.now + millis(ACCEPT_PAUSE));
+                self.paused_until = Some(context.time.now + millis(ACCEPT_PAUSE));
             }
         }
     }
@@ -246,13 +246,13 @@ impl<N: Net> Acceptor<N> {
     /// Threads that suspended responses will need do not count as free.
     #[inline]
     pub(super) fn publish<A: App>(&mut self, context: &EngineContext<A>, connections: usize, told: Duration) {
-        let has_room = self.has_room_beside(connections) && !self.is_paused(context.now);
+        let has_room = self.has_room_beside(connections) && !self.is_paused(context.time.now);
         let Some(membership) = &mut self.membership else { return };
         let Statistics { requests, running, suspended, accepted, .. } = context.statistics;
         let state = PublishedState {
             calls: running + suspended,
             begun: requests,
-            queued: context.queued,
+            queued: context.load.queued,
             connections,
             accepted,
             is_accepting: has_room && !context.is_draining(),
@@ -270,7 +270,7 @@ impl<N: Net> Acceptor<N> {
         told: Duration,
     ) -> bool {
         let Some(membership) = &mut self.membership else { return false };
-        let Some(other) = membership.better(told, slack(context.brief_in_a_row)) else { return false };
+        let Some(other) = membership.better(told, slack(context.load.brief_in_a_row)) else { return false };
         if net.is_awaited(&self.listeners[index].socket) {
             let due = membership.notify(other, told);
             self.look_again_at = Some(self.look_again_at.map_or(due, |earlier| earlier.min(due)));

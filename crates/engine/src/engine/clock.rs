@@ -48,14 +48,14 @@ impl Clock {
     #[inline]
     pub(super) fn begin_poll<A: App>(&mut self, now: Now, context: &mut EngineContext<A>) {
         self.advance(now, context);
-        self.events_at.get_or_insert(context.now);
+        self.events_at.get_or_insert(context.time.now);
     }
 
     /// Sets the time for any other method, which begins at `now`. An application's call may have taken long since the
     /// last events were passed.
     #[inline]
     pub(super) fn set<A: App>(&mut self, now: Now, context: &mut EngineContext<A>) {
-        self.events_at.get_or_insert(context.now);
+        self.events_at.get_or_insert(context.time.now);
         self.advance(now, context);
     }
 
@@ -68,12 +68,12 @@ impl Clock {
 
     fn advance_to<A: App>(&mut self, now: Now, context: &mut EngineContext<A>) {
         self.latest = now.monotonic;
-        context.now = self.millis(now.monotonic).max(context.now);
+        context.time.now = self.millis(now.monotonic).max(context.time.now);
         let second = now.wall.as_secs();
         if second != self.second {
             self.second = second;
-            context.wall = second;
-            context.stamp.set_time(second);
+            context.time.wall = second;
+            context.time.stamp.set_time(second);
         }
     }
 

@@ -8,7 +8,7 @@ use slab::Slab;
 /// Connections for which a call has left output waiting. Setting a deadline needs the time, and a part of a response is
 /// written without one.
 ///
-/// Invariant: a slot is in this list if and only if its connection has recorded so (`Connection::note_stale_deadline`).
+/// Invariant: a slot is in this list if and only if its connection has recorded so (`Schedule::note_stale_deadline`).
 pub(super) struct StaleDeadlines {
     slots: Vec<usize>,
 }
@@ -23,7 +23,7 @@ impl StaleDeadlines {
     }
 
     pub(super) fn add<A: App>(&mut self, slot: usize, connection: &mut Connection<A>) {
-        if connection.note_stale_deadline() {
+        if connection.link_mut().schedule.note_stale_deadline() {
             self.slots.push(slot);
         }
     }

@@ -1,8 +1,10 @@
 //! The work that the watchdog has done while no thread polls the engine, and that the next poll has to finish.
 
 use crate::app::{App, Refusal};
+use crate::connection::Connection;
 use crate::deadline::Millis;
 use crate::net::Peer;
+use slab::Slab;
 use std::collections::VecDeque;
 
 /// A request that was refused without the application; the next poll reports it to the application.
@@ -68,8 +70,12 @@ impl<A: App> Pending<A> {
         self.awaited_since
     }
 
-    /// Returns true if the connections that the last polls accepted are still to be added, and marks them as added.
-    pub(super) fn begin_newcomers(&mut self) -> bool {
-        !std::mem::replace(&mut self.has_newcomers, true)
+    /// Adds the connections that the last polls accepted and that have sent nothing, unless they have been added.
+    pub(super) fn add_newcomers(&mut self, connections: &Slab<Connection<A>>) {
+        if std::mem::replace(&mut self.has_newcomers, true) {
+            return;
+        }
+        let newcomers = connections.iter().filter(|(_, connection)| connection.is_new());
+        self.connections.extend(newcomers.map(|(slot, _)| PendingConnection { slot, unknown: None }));
     }
 }

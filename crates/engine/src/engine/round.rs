@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 /// The stage of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum RoundStage {
     /// Events of the poller.
     Events,
     /// Connections that can continue after others have been driven.
@@ -32,9 +32,9 @@ pub(super) enum Stage {
 /// The stage of the round, and which connections are driven in it.
 ///
 /// A slot in one of the queues may belong to a connection that has ended, or that has been driven meanwhile. The
-/// connection knows whether it is queued (`Connection::take_turn`).
+/// connection knows whether it is queued (`Schedule::take_turn`).
 pub(super) struct Round {
-    stage: Stage,
+    stage: RoundStage,
     /// The events that the poller reported; the first `seen` of them have been handled.
     events: Vec<Readiness>,
     seen: usize,
@@ -53,7 +53,7 @@ pub(super) struct Round {
 impl Round {
     pub(super) fn new() -> Self {
         Self {
-            stage: Stage::Over,
+            stage: RoundStage::Over,
             events: Vec::new(),
             seen: 0,
             again: VecDeque::new(),
@@ -74,12 +74,12 @@ impl Round {
         }
     }
 
-    pub(super) fn stage(&self) -> Stage {
+    pub(super) fn stage(&self) -> RoundStage {
         self.stage
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.stage == Stage::Over
+        self.stage == RoundStage::Over
     }
 
     /// Returns true if the next poll has work even if the poller reports nothing.
@@ -106,24 +106,24 @@ impl Round {
             self.was_asked = false;
             // A connection that asks to be driven again in this round is driven in the next one.
             std::mem::swap(&mut self.again, &mut self.again_now);
-            self.begin(Stage::Events, meter);
+            self.begin(RoundStage::Events, meter);
         }
     }
 
     /// Begins a stage with a new allowance of work.
-    pub(super) fn begin(&mut self, stage: Stage, meter: &mut Meter) {
+    pub(super) fn begin(&mut self, stage: RoundStage, meter: &mut Meter) {
         self.stage = stage;
         meter.begin_stage();
     }
 
     /// Continues with another stage within the same allowance of work.
-    pub(super) fn set_stage(&mut self, stage: Stage) {
+    pub(super) fn set_stage(&mut self, stage: RoundStage) {
         self.stage = stage;
     }
 
     /// Ends the round before its time, because nothing is left to do in it.
     pub(super) fn end(&mut self, meter: &mut Meter) {
-        self.begin(Stage::Over, meter);
+        self.begin(RoundStage::Over, meter);
         self.clear_events();
     }
 

@@ -1,73 +1,161 @@
-//! The progress of an engine's stop.
+//! The progress of an engine's stop: its states, and all moves between them.
+//!
+//! Only the methods of [`Stopping`] move it. [`StopStage::TABLE`] has all moves, docs/design/engine.md the diagram that
+//! follows from it.
 
 use crate::deadline::Millis;
+use transitions::{Machine, Table};
 
-/// The progress of the engine's stop. `cut_at`: the time at which the remaining connections are cut; `Millis::MAX` for
-/// never.
-///
-/// ```text
-///   Running ─ stop ─▶ Requested ─ a round reaches the listeners ─▶ Emptying ─ its end ─▶ Finishing ─ cut_at ─▶ Cut
-/// ```
+/// The progress of the engine's stop.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stopping {
+    stage: StopStage,
+    /// The time at which the remaining connections are cut; `Millis::MAX` for never.
+    cut_at: Millis,
+    /// True if the deadlines of connections without a request have still to be shortened.
+    must_hurry: bool,
+}
+
+/// The state of the progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stopping {
+pub(super) enum StopStage {
     /// No stop was requested.
     Running,
     /// A stop was requested. Connections that the kernel has established are still to be accepted.
-    Requested { cut_at: Millis },
+    Requested,
     /// A round has begun to accept them.
-    Emptying { cut_at: Millis },
-    /// The listeners are closed; requests under way may finish. `must_hurry`: the deadlines of connections without a
-    /// request have still to be shortened.
-    Finishing { cut_at: Millis, must_hurry: bool },
+    Emptying,
+    /// The listeners are closed; requests under way may finish.
+    Finishing,
     /// The remaining connections have been cut. Only running calls are still waited for.
     Cut,
 }
 
+/// The event that moves the stop on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StopEvent {
+    /// A stop was requested, perhaps once more.
+    Request,
+    /// A round begins with the first listener.
+    Round,
+    /// That round is over.
+    RoundOver,
+    /// The time for requests under way is over.
+    TimeUp,
+}
+
+impl Machine for StopStage {
+    type Event = StopEvent;
+    const TABLE: Table<Self, StopEvent> = Table {
+        name: "stop",
+        initial: Self::Running,
+        rows: &[
+            (Self::Running, StopEvent::Request, Self::Requested),
+            (Self::Requested, StopEvent::Request, Self::Requested),
+            (Self::Requested, StopEvent::Round, Self::Emptying),
+            (Self::Emptying, StopEvent::Request, Self::Emptying),
+            (Self::Emptying, StopEvent::RoundOver, Self::Finishing),
+            (Self::Finishing, StopEvent::Request, Self::Finishing),
+            (Self::Finishing, StopEvent::TimeUp, Self::Cut),
+            (Self::Cut, StopEvent::Request, Self::Cut),
+        ],
+    };
+}
+
 impl Stopping {
+    pub(super) fn new() -> Self {
+        Self { stage: StopStage::TABLE.initial, cut_at: Millis::MAX, must_hurry: false }
+    }
+
+    fn go(&mut self, event: StopEvent, to: StopStage) {
+        StopStage::TABLE.assert(self.stage, event, to);
+        self.stage = to;
+    }
+
     /// Returns true if a stop was requested.
     pub(super) fn is_stopping(self) -> bool {
-        self != Self::Running
+        self.stage != StopStage::Running
     }
 
     pub(super) fn is_cut(self) -> bool {
-        self == Self::Cut
+        self.stage == StopStage::Cut
     }
 
     /// Returns true if the listeners are closed.
     pub(super) fn has_stopped_accepting(self) -> bool {
-        matches!(self, Self::Finishing { .. } | Self::Cut)
+        matches!(self.stage, StopStage::Finishing | StopStage::Cut)
     }
 
     /// Returns true if the next poll has work for the stop, whatever the time is.
     pub(super) fn needs_poll(self) -> bool {
-        matches!(self, Self::Requested { .. } | Self::Emptying { .. } | Self::Finishing { must_hurry: true, .. })
+        matches!(self.stage, StopStage::Requested | StopStage::Emptying) || self.must_hurry
     }
 
     /// Returns the time at which the remaining connections are cut; `Millis::MAX` for never.
     pub(super) fn cut_at(self) -> Millis {
-        match self {
-            Self::Requested { cut_at } | Self::Emptying { cut_at } | Self::Finishing { cut_at, .. } => cut_at,
-            Self::Running | Self::Cut => Millis::MAX,
-        }
+        if self.is_cut() { Millis::MAX } else { self.cut_at }
     }
 
     /// Requests a stop, perhaps once more. `is_hastier`: connections without a request have less time than before.
     pub(super) fn request(&mut self, cut_at: Millis, is_hastier: bool) {
-        *self = match *self {
-            Self::Running => Self::Requested { cut_at },
-            Self::Requested { cut_at: earlier } => Self::Requested { cut_at: earlier.min(cut_at) },
-            Self::Emptying { cut_at: earlier } => Self::Emptying { cut_at: earlier.min(cut_at) },
-            Self::Finishing { cut_at: earlier, must_hurry } => {
-                Self::Finishing { cut_at: earlier.min(cut_at), must_hurry: must_hurry || is_hastier }
-            }
-            Self::Cut => Self::Cut,
-        };
+        let to = if self.stage == StopStage::Running { StopStage::Requested } else { self.stage };
+        self.go(StopEvent::Request, to);
+        self.cut_at = self.cut_at.min(cut_at);
+        self.must_hurry |= is_hastier && self.stage == StopStage::Finishing;
     }
 
     /// Records that a round begins with the first listener.
     pub(super) fn begin_accepting(&mut self) {
-        if let Self::Requested { cut_at } = *self {
-            *self = Self::Emptying { cut_at };
+        if self.stage == StopStage::Requested {
+            self.go(StopEvent::Round, StopStage::Emptying);
         }
+    }
+
+    /// Records that a round is over. Returns true if the listeners are to be closed now.
+    pub(super) fn close(&mut self) -> bool {
+        let is_empty = self.stage == StopStage::Emptying;
+        if is_empty {
+            self.go(StopEvent::RoundOver, StopStage::Finishing);
+            self.must_hurry = true;
+        }
+        is_empty
+    }
+
+    /// Returns true if the deadlines of connections without a request are to be shortened now.
+    pub(super) fn hurry(&mut self) -> bool {
+        std::mem::take(&mut self.must_hurry)
+    }
+
+    /// Returns true, once, if the remaining connections are to be cut at `now`.
+    pub(super) fn cut(&mut self, now: Millis) -> bool {
+        let is_late = self.stage == StopStage::Finishing && now >= self.cut_at;
+        if is_late {
+            self.go(StopEvent::TimeUp, StopStage::Cut);
+        }
+        is_late
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn table_is_sound_and_drawn_in_the_docs() {
+        assert_eq!(StopStage::TABLE.validate(), Ok(()));
+        StopStage::TABLE.assert_page(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/design/engine.md"));
+    }
+
+    #[test]
+    fn second_request_can_only_shorten_the_time() {
+        let mut stopping = Stopping::new();
+        stopping.request(5_000, true);
+        stopping.request(Millis::MAX, false);
+        assert!(stopping.needs_poll());
+        stopping.begin_accepting();
+        assert!(stopping.close() && !stopping.close());
+        assert!(stopping.hurry() && !stopping.hurry());
+        assert!(!stopping.cut(4_999) && stopping.cut(5_000) && !stopping.cut(5_000));
+        assert!(stopping.is_cut() && stopping.has_stopped_accepting());
     }
 }

@@ -5,6 +5,7 @@
 
 use super::Engine;
 use super::acceptor::has_waited_in_vain;
+use super::connections::Connections;
 use super::pending::PendingConnection;
 use crate::app::{App, Report};
 use crate::config::WATCHDOG_ACCEPTS;
@@ -21,24 +22,27 @@ impl<A: App> Engine<A> {
     /// `is_awaited`: a thread is known to wait for a poll. Returns true if there is work for the next poll that is
     /// unknown to the thread that waits for the poller.
     pub fn service_pending(&mut self, now: Now, is_awaited: bool) -> bool {
-        self.clock.set(now, &mut self.context);
+        self.clock.set(now, &mut self.connections.context);
         if !self.pending.is_unpolled(self.polls) {
             self.pending.begin(self.polls);
-            self.acceptor.forget_waiting();
+            self.connections.acceptor.forget_waiting();
             return false;
         }
-        let time = self.context.now;
-        let is_at_listener = self.acceptor.note_waiting(&self.net, time);
+        let time = self.connections.context.time.now;
+        let is_at_listener = self.connections.acceptor.note_waiting(&self.connections.net, time);
         if is_awaited || is_at_listener || self.due().is_some_and(|due| due <= now.monotonic) {
             self.pending.note_awaited(time);
         }
-        if self.context.config.health_path.is_empty() {
+        if self.connections.context.config.health_path.is_empty() {
             return false;
         }
         let had = self.pending.is_any();
         // An accepted connection may get the slot of a connection that was queued.
-        self.tidy_queue();
-        self.add_newcomers();
+        self.connections.tidy_queue();
+        // The clients of connections that the last polls accepted may ask for the server's health too.
+        if has_waited_in_vain(self.pending.awaited_since(), time) {
+            self.pending.add_newcomers(&self.connections.slab);
+        }
         self.accept_pending();
         self.service_pending_connections();
         !had && self.pending.is_any()
@@ -49,9 +53,9 @@ impl<A: App> Engine<A> {
     /// polling the engine: nothing else would answer these requests before the process ends, and the application has
     /// not been called for any of them.
     pub fn refuse_waiting(&mut self, now: Now) {
-        self.clock.set(now, &mut self.context);
-        let Self { connections, context, buffer, round, pending, .. } = self;
-        for (_, connection) in &mut *connections {
+        self.clock.set(now, &mut self.connections.context);
+        let Self { connections: Connections { slab, context, buffer, round, .. }, pending, .. } = self;
+        for (slot, connection) in slab {
             let orphans = &mut pending.orphans;
             let refused = catch_unwind(AssertUnwindSafe(|| connection.refuse_waiting(context, buffer, orphans)));
             let is_to_be_driven = refused.unwrap_or_else(|panic| {
@@ -60,7 +64,7 @@ impl<A: App> Engine<A> {
                 false
             });
             if is_to_be_driven {
-                connection.come_back(&mut round.again);
+                connection.link_mut().schedule.come_back(slot, &mut round.again);
             }
         }
     }
@@ -68,33 +72,24 @@ impl<A: App> Engine<A> {
     /// Returns true if something has waited for a poll for so long that the engine is considered stuck.
     #[must_use]
     pub fn is_stalled(&self) -> bool {
-        let Some(limit) = self.context.config.stalled_after else { return false };
+        let Some(limit) = self.connections.context.config.stalled_after else { return false };
         let since = self.pending.awaited_since().filter(|_| self.pending.is_unpolled(self.polls));
-        since.is_some_and(|since| self.context.now >= since.saturating_add(millis(limit)))
-    }
-
-    /// Adds the connections that the last polls accepted and that have sent nothing: their clients may ask for the
-    /// server's health too.
-    fn add_newcomers(&mut self) {
-        if has_waited_in_vain(self.pending.awaited_since(), self.context.now) && self.pending.begin_newcomers() {
-            let newcomers = self.connections.iter().filter(|(_, connection)| connection.is_new());
-            self.pending.connections.extend(newcomers.map(|(slot, _)| PendingConnection { slot, unknown: None }));
-        }
+        since.is_some_and(|since| self.connections.context.time.now >= since.saturating_add(millis(limit)))
     }
 
     /// Accepts connections that have waited in vain. Their clients may ask for just the server's health, which only
     /// their input shows. Connections with other requests then wait in the engine instead of at the listener.
     fn accept_pending(&mut self) {
-        for index in self.acceptor.neglected(self.context.now) {
+        for index in self.connections.acceptor.neglected(self.connections.context.time.now) {
             for _ in 0..WATCHDOG_ACCEPTS {
-                let has_room = self.acceptor.has_room_beside(self.connections.len());
-                if !has_room || self.acceptor.is_paused(self.context.now) {
+                let has_room = self.connections.acceptor.has_room_beside(self.connections.slab.len());
+                if !has_room || self.connections.acceptor.is_paused(self.connections.context.time.now) {
                     return;
                 }
-                match self.net.accept(self.acceptor.socket(index)) {
+                match self.connections.net.accept(self.connections.acceptor.socket(index)) {
                     Ok(Accepted::Connection(transport, address)) => {
                         let peer = Peer { address, listener: index };
-                        let slot = self.admit(transport, &peer, None);
+                        let slot = self.connections.admit(transport, &peer);
                         let unknown = Some(peer);
                         self.pending.connections.push_back(PendingConnection { slot, unknown });
                     }
@@ -107,18 +102,18 @@ impl<A: App> Engine<A> {
     }
 
     fn service_pending_connections(&mut self) {
-        let health = if self.context.is_draining() {
+        let health = if self.connections.context.is_draining() {
             Health::Draining
         } else if self.is_stalled() {
             Health::Stalled
         } else {
             Health::Saturated
         };
-        let Self { pending, connections, context, buffer, queue, round, .. } = self;
+        let Self { connections: Connections { slab, context, buffer, queue, round, .. }, pending, .. } = self;
         let complaint = &mut pending.complaint;
         pending.connections.retain(|&PendingConnection { slot, ref unknown }| {
-            let connection = &mut connections[slot];
-            if connection.awaits_room() {
+            let connection = &mut slab[slot];
+            if connection.link().schedule.awaits_room() {
                 return true;
             }
             let serviced_at = catch_unwind(AssertUnwindSafe(|| connection.service_pending(health, context, buffer)));
@@ -133,13 +128,13 @@ impl<A: App> Engine<A> {
                     queue.push_awaiting_room(slot);
                 }
                 Serviced::Over if unknown.is_some() => {
-                    connections.remove(slot);
+                    slab.remove(slot);
                     context.statistics.connections -= 1;
                     return false;
                 }
                 // The thread that polls next drops the application's data of the connection.
                 Serviced::Over => {
-                    connection.come_back(&mut round.again);
+                    connection.link_mut().schedule.come_back(slot, &mut round.again);
                     return false;
                 }
             }
@@ -159,18 +154,18 @@ impl<A: App> Engine<A> {
         while let Some(PendingConnection { slot, unknown }) = self.pending.connections.pop_front() {
             if let Some(peer) = unknown {
                 self.guarded(app, |engine, app| {
-                    let connection = &mut engine.connections[slot];
-                    connection.app = Some(app.connect(&peer));
-                    connection.reject_if_forbidden(&mut engine.context, app);
+                    let data = app.connect(&peer);
+                    let (connection, context) = engine.connections.at(slot);
+                    connection.introduce(data, context, app);
                 });
             }
-            let connection = &mut self.connections[slot];
-            if connection.app.is_none() {
-                self.remove(slot);
-            } else if connection.awaits_room() {
-                self.watch_or_cut(slot, app);
+            let connection = &self.connections[slot];
+            if !connection.link().is_introduced() {
+                self.connections.remove(slot);
+            } else if connection.link().schedule.awaits_room() {
+                self.connections.watch_or_cut(slot, app);
             } else {
-                connection.come_back(&mut self.round.again);
+                self.connections.come_back(slot);
             }
         }
     }

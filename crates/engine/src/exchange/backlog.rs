@@ -1,7 +1,7 @@
 //! The output of an exchange of a multiplexed protocol that its client does not take yet.
 
 use crate::output::Output;
-use crate::protocol::{Protocol, StreamId};
+use crate::protocol::{MultiplexedProtocol, StreamId};
 use std::io;
 
 /// The maximum number of bytes in one frame, so that frames of other exchanges are sent in between.
@@ -33,6 +33,11 @@ impl<C: AsRef<[u8]>> Backlog<C> {
         Self { output: Output::new(), end: End::Open, taken: 0 }
     }
 
+    /// Returns the backlog in `place`, which is a new one if there was none.
+    pub(crate) fn of(place: &mut Option<Box<Self>>) -> &mut Self {
+        place.get_or_insert_with(|| Box::new(Self::new()))
+    }
+
     /// Marks the end: no output follows the bytes that wait.
     pub(crate) fn finish(&mut self) {
         if self.end == End::Open {
@@ -55,7 +60,7 @@ impl<C: AsRef<[u8]>> Backlog<C> {
     ///
     /// # Errors
     /// A file that could not be read, or is shorter than it was said to be.
-    pub(crate) fn pump<P: Protocol>(
+    pub(crate) fn pump<P: MultiplexedProtocol>(
         &mut self,
         protocol: &mut P,
         stream: StreamId,

@@ -8,7 +8,7 @@ use crate::config::{LEAST_AHEAD, READ_AHEAD};
 use crate::deadline::Millis;
 use crate::memory::{BodyMemory, Reservation};
 use crate::meter::{self, Meter};
-use crate::protocol::{Event, Protocol};
+use crate::protocol::{Event, SerialProtocol};
 use wire::message::{Field, Limits};
 
 /// The result of reading a body.
@@ -47,7 +47,7 @@ impl Incoming {
 
     /// Decodes the received part of the body, up to the bound, on a connection on which nothing else can arrive
     /// meanwhile. Returns the number of bytes used.
-    pub(crate) fn take<P: Protocol>(
+    pub(crate) fn take<P: SerialProtocol>(
         &mut self,
         protocol: &mut P,
         input: &[u8],
@@ -62,8 +62,8 @@ impl Incoming {
                 Ok((count, event)) => {
                     used += count;
                     match event {
-                        Event::Data { bytes, is_last, .. } => self.push(bytes, is_last),
-                        Event::End { .. } => self.finish(),
+                        Event::Data { bytes, is_last } => self.push(bytes, is_last),
+                        Event::End => self.finish(),
                         _ => break,
                     }
                 }

@@ -1,16 +1,13 @@
 //! uwsgi and SCGI: one request on a connection, by the state machines of [`wire::cgi`].
 
-use super::{Event, StreamId};
+use super::{Event, SerialProtocol};
 use wire::cgi::{self, Framing, Receiver, StatusLine};
 use wire::http1::{self, Request, Sender};
-use wire::message::{Draft, Fault, Field, Limits, Version};
-
-/// The only exchange.
-const STREAM: StreamId = 0;
+use wire::message::{Draft, Fault, Field, Limits, PartialRequestLine, Stamp, Version};
 
 /// The application's side of a connection.
 #[derive(Debug)]
-pub(super) struct Gateway {
+pub struct Gateway {
     receiver: Receiver,
 }
 
@@ -18,12 +15,17 @@ impl Gateway {
     pub(super) fn new(framing: Framing) -> Self {
         Self { receiver: Receiver::new(framing) }
     }
+}
 
-    pub(super) fn framing(&self) -> Framing {
-        self.receiver.framing()
+impl SerialProtocol for Gateway {
+    type Terms = Request;
+    type Sender = Sender;
+
+    fn fresh(&self) -> Self {
+        Self::new(self.receiver.framing())
     }
 
-    pub(super) fn next<'s, 'i: 's>(
+    fn next<'s, 'i: 's>(
         &'s mut self,
         input: &'i [u8],
         fields: &'s mut Vec<Field>,
@@ -31,28 +33,48 @@ impl Gateway {
     ) -> Result<(usize, Event<'s, 'i, Request>), Fault> {
         if self.receiver.is_in_body() {
             let (bytes, is_last) = self.receiver.body(input);
-            let event = if bytes.is_empty() { Event::More } else { Event::Data { stream: STREAM, bytes, is_last } };
+            let event = if bytes.is_empty() { Event::More } else { Event::Data { bytes, is_last } };
             return Ok((bytes.len(), event));
         }
         let Some((used, head)) = self.receiver.head(input, fields, limits)? else { return Ok((0, Event::More)) };
-        let request = Request { is_head: head.method == b"HEAD", ..http1::close_after(false) };
-        Ok((used, Event::Head { stream: STREAM, head, request, expects_continue: false }))
+        let terms = Request { is_head: head.method == b"HEAD", ..http1::close_after(false) };
+        Ok((used, Event::Head { head, terms, expects_continue: false }))
     }
 
-    pub(super) fn end_of_input(&self, rest: &[u8]) -> Result<(), Fault> {
+    fn end_of_input(&self, rest: &[u8]) -> Result<(), Fault> {
         self.receiver.end_of_input(rest)
     }
 
-    pub(super) fn begin(&self, draft: &Draft, request: Request, length: Option<u64>, out: &mut Vec<u8>) -> Sender {
+    fn forget(&mut self) {}
+
+    fn unread_terms(&self) -> Request {
+        Request { version: Version::Http11, is_head: false, keep_alive: false, takes_trailers: false }
+    }
+
+    fn partial_line<'i>(&self, _input: &'i [u8]) -> Option<PartialRequestLine<'i>> {
+        None
+    }
+
+    /// Variables may come in any order, so the first bytes do not show the path.
+    fn glance(&self, _input: &[u8], _path: &[u8]) -> Option<bool> {
+        Some(false)
+    }
+
+    /// Writes nothing: a web server informs its clients itself.
+    fn tell_to_continue(&mut self, _out: &mut Vec<u8>) {}
+
+    fn begin(
+        &mut self,
+        draft: &Draft,
+        terms: Request,
+        length: Option<u64>,
+        _stamp: &Stamp,
+        out: &mut Vec<u8>,
+    ) -> Sender {
         let line = match self.receiver.framing() {
             Framing::Uwsgi => StatusLine::Http,
             Framing::Scgi => StatusLine::Cgi,
         };
-        cgi::begin(draft, request, length, line, out)
+        cgi::begin(draft, terms, length, line, out)
     }
-}
-
-/// Returns the properties on which a response depends, for a request of which nothing is known.
-pub(super) fn request() -> Request {
-    Request { version: Version::Http11, is_head: false, keep_alive: false, takes_trailers: false }
 }

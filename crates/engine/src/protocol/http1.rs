@@ -1,11 +1,8 @@
 //! HTTP/1: one exchange at a time, by the state machines of [`wire::http1`].
 
-use super::{Event, Protocol, ResponseSender, StreamId};
+use super::{Event, ResponseSender, ResponseTerms, SerialProtocol};
 use wire::http1::{self, BodyStep, CONTINUE, Receiver, Request, Sender};
 use wire::message::{Draft, Fault, Field, FieldLines, Limits, Misuse, PartialRequestLine, Stamp, Version};
-
-/// The only exchange.
-const STREAM: StreamId = 0;
 
 /// HTTP/1.0 and HTTP/1.1.
 #[derive(Debug, Default)]
@@ -15,10 +12,13 @@ pub struct Http1 {
     in_body: bool,
 }
 
-impl Protocol for Http1 {
-    const MULTIPLEXED: bool = false;
-    type Request = Request;
+impl SerialProtocol for Http1 {
+    type Terms = Request;
     type Sender = Sender;
+
+    fn fresh(&self) -> Self {
+        Self::default()
+    }
 
     #[inline]
     fn next<'s, 'i: 's>(
@@ -33,14 +33,14 @@ impl Protocol for Http1 {
         let Some(head) = self.receiver.head(input, fields, limits)? else { return Ok((0, Event::More)) };
         self.in_body = !head.request.body.is_empty();
         let is_head = head.request.method == b"HEAD";
-        let request = Request {
+        let terms = Request {
             version: head.request.version,
             is_head,
             keep_alive: head.keep_alive,
             takes_trailers: head.takes_trailers,
         };
         let (head, length, expects_continue) = (head.request, head.length, head.expects_continue);
-        Ok((length, Event::Head { stream: STREAM, head, request, expects_continue }))
+        Ok((length, Event::Head { head, terms, expects_continue }))
     }
 
     fn end_of_input(&self, rest: &[u8]) -> Result<(), Fault> {
@@ -51,7 +51,7 @@ impl Protocol for Http1 {
         self.receiver.forget();
     }
 
-    fn unread_request(&self) -> Request {
+    fn unread_terms(&self) -> Request {
         http1::close_after(self.receiver.is_head())
     }
 
@@ -63,26 +63,12 @@ impl Protocol for Http1 {
         http1::glance(input, path)
     }
 
-    #[inline]
-    fn is_last(request: Request) -> bool {
-        !request.keep_alive
-    }
-
-    #[inline]
-    fn ending(request: Request) -> Request {
-        Request { keep_alive: false, ..request }
-    }
-
-    fn refusing(request: Request) -> Request {
-        http1::close_after(request.is_head)
-    }
-
-    fn tell_to_continue(&mut self, _stream: StreamId, out: &mut Vec<u8>) {
+    fn tell_to_continue(&mut self, out: &mut Vec<u8>) {
         out.extend_from_slice(CONTINUE);
     }
 
-    fn write_early_hints(&mut self, _: StreamId, fields: &FieldLines, request: Request, out: &mut Vec<u8>) {
-        if request.version == Version::Http11 {
+    fn write_early_hints(&mut self, fields: &FieldLines, terms: Request, out: &mut Vec<u8>) {
+        if terms.version == Version::Http11 {
             http1::write_early_hints(fields, out);
         }
     }
@@ -90,18 +76,13 @@ impl Protocol for Http1 {
     #[inline]
     fn begin(
         &mut self,
-        _stream: StreamId,
         draft: &Draft,
-        request: Request,
+        terms: Request,
         length: Option<u64>,
         stamp: &Stamp,
         out: &mut Vec<u8>,
     ) -> Sender {
-        Sender::begin(draft, request, length, stamp, out)
-    }
-
-    fn check_length(draft: &Draft, request: Request, length: u64) -> Result<(), Misuse> {
-        http1::check_length(draft, request, length)
+        Sender::begin(draft, terms, length, stamp, out)
     }
 }
 
@@ -115,18 +96,38 @@ impl Http1 {
                 BodyStep::Data(bytes) => {
                     let is_last = self.receiver.is_body_over();
                     self.in_body = !is_last;
-                    Event::Data { stream: STREAM, bytes, is_last }
+                    Event::Data { bytes, is_last }
                 }
                 // The application interface has no trailers; they are checked and dropped.
                 BodyStep::Trailer { .. } => continue,
                 BodyStep::More => Event::More,
                 BodyStep::End => {
                     self.in_body = false;
-                    Event::End { stream: STREAM }
+                    Event::End
                 }
             };
             return Ok((used, event));
         }
+    }
+}
+
+impl ResponseTerms for Request {
+    #[inline]
+    fn is_last(self) -> bool {
+        !self.keep_alive
+    }
+
+    #[inline]
+    fn ending(self) -> Self {
+        Self { keep_alive: false, ..self }
+    }
+
+    fn refusing(self) -> Self {
+        http1::close_after(self.is_head)
+    }
+
+    fn check_length(self, draft: &Draft, length: u64) -> Result<(), Misuse> {
+        http1::check_length(draft, self, length)
     }
 }
 

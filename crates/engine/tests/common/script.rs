@@ -2,8 +2,8 @@
 
 use super::PATIENCE;
 use engine::{
-    AcceptPause, App, Body, Engine, EngineSocket, Http1, Input, Net, Now, Os, Peer, Poller, Protocol, Refusal,
-    Rejection, Reply, Report, Ticket, Waker,
+    AcceptPause, App, Body, Engine, EngineSocket, Http1, Input, Net, Now, OnlySerial, Os, Peer, Poller, Protocols,
+    Refusal, Rejection, Reply, Report, Ticket, Waker,
 };
 use sim::response::{self, pattern};
 use std::borrow::Cow;
@@ -234,7 +234,7 @@ pub(crate) enum How {
 /// The network and the protocol of the connections of a world.
 pub(crate) trait Kind: 'static {
     type Net: Net<Listener = EngineSocket>;
-    type Protocol: Protocol;
+    type Protocols: Protocols;
 
     fn net() -> io::Result<(Self::Net, Poller, Waker)>;
 }
@@ -244,7 +244,7 @@ pub(crate) struct Plain;
 
 impl Kind for Plain {
     type Net = Os;
-    type Protocol = Http1;
+    type Protocols = OnlySerial<Http1>;
 
     fn net() -> io::Result<(Os, Poller, Waker)> {
         Os::new()
@@ -596,7 +596,7 @@ impl<K: Kind> Script<K> {
 
 impl<K: Kind> App for Script<K> {
     type Net = K::Net;
-    type Protocol = K::Protocol;
+    type Protocols = K::Protocols;
     /// The number of the connection.
     type Connection = usize;
     type Request = Asked;

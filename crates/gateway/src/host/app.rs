@@ -193,7 +193,7 @@ impl<I: Interface> AppState<I> {
 
 impl<I: Interface> App for WithGil<AppState<I>> {
     type Net = Os;
-    type Protocol = engine::AnyProtocol;
+    type Protocols = engine::AllProtocols;
     type Connection = Connection<<I::Requests as Requests>::Connection>;
     type Request = Request;
     // [`Resumable`] boxes its contents, which would otherwise be the largest data that a waiting connection moves.

@@ -6,13 +6,14 @@ use super::Checker;
 use crate::app::{CallEnd, Record};
 use crate::clock::{EARLY, LINGER, MILLI, Micros, micros};
 use crate::exchanges::{End, Exchange, Response, is_garbage, plan_of};
+use crate::frames::Simulated;
 use crate::net::History;
 use crate::peer::{Ending, Peer};
 use crate::plan::Act;
-use engine::{Expired, Protocol};
+use engine::Expired;
 use std::time::Duration;
 
-impl<P: Protocol> Checker<'_, P> {
+impl<P: Simulated> Checker<'_, P> {
     pub(super) fn check_exchanges(&self, peer: &Peer, is_free: bool) {
         let fail = |what: String| self.world.shared.fail(|| format!("peer {}: {what}", peer.index));
         let (Some(connection), Some(exchanges)) = (peer.connection, &peer.exchanges) else {

@@ -2,14 +2,15 @@
 
 use crate::app::Late;
 use crate::clock::SLACK;
+use crate::frames::Simulated;
 use crate::peer::{Answer, Ending, Peer};
 use crate::plan::Act;
 use crate::response::pattern;
 use crate::world::World;
-use engine::{Expired, Protocol};
+use engine::Expired;
 
 /// Checks the response to a request whose call was late.
-pub(crate) fn check_late_answer<P: Protocol>(
+pub(crate) fn check_late_answer<P: Simulated>(
     world: &World<P>,
     id: usize,
     late: Late,
@@ -55,7 +56,7 @@ pub(crate) fn check_late_answer<P: Protocol>(
 }
 
 /// Checks that the engine does not store the output of a late call.
-pub(crate) fn check_late_write<P: Protocol>(world: &World<P>, id: usize, deferred_before: i64) {
+pub(crate) fn check_late_write<P: Simulated>(world: &World<P>, id: usize, deferred_before: i64) {
     let record = &world.records().requests[id];
     if record.late.is_none() {
         return;

@@ -6,9 +6,10 @@ mod serial;
 
 use crate::app::Record;
 use crate::clock::Micros;
+use crate::frames::Simulated;
 use crate::peer::Peer;
 use crate::world::World;
-use engine::{Config, Protocol};
+use engine::Config;
 use std::sync::atomic::Ordering;
 
 /// Limits that the engine documents, in bytes: a write buffer and one part; the output that is kept in memory before it
@@ -20,11 +21,11 @@ const READ_AHEAD_AT_MOST: u64 = (64 << 10) + (64 << 10) + 16;
 const BODY_BEYOND_MEMORY: usize = 2 * ((64 << 10) + (64 << 10));
 
 /// The world, as its invariants see it.
-pub(crate) struct Checker<'a, P: Protocol> {
+pub(crate) struct Checker<'a, P: Simulated> {
     pub(crate) world: &'a World<P>,
 }
 
-impl<P: Protocol> Checker<'_, P> {
+impl<P: Simulated> Checker<'_, P> {
     // ------------------------------------------------------------------------------------------- after every step
 
     pub(crate) fn check_step(&self) {

@@ -4,14 +4,15 @@ use super::Checker;
 use super::late::{check_late_answer, check_late_time, excuse_late};
 use crate::app::{CallEnd, Record};
 use crate::clock::{EARLY, LINGER, Micros, SLACK, micros};
+use crate::frames::Simulated;
 use crate::net::{History, Medium};
 use crate::peer::{Answer, Ending, Peer};
 use crate::plan::{Act, Garbage};
 use crate::response::pattern;
-use engine::{Expired, Protocol};
+use engine::Expired;
 use std::time::Duration;
 
-impl<P: Protocol> Checker<'_, P> {
+impl<P: Simulated> Checker<'_, P> {
     pub(super) fn check_peer(&self, peer: &Peer, is_free: bool) {
         let fail = |what: String| self.world.shared.fail(|| format!("peer {}: {what}", peer.index));
         let Some(connection) = peer.connection else { return fail("it never connected".to_owned()) };

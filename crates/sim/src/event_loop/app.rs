@@ -6,7 +6,7 @@ use crate::clock::Shared;
 use crate::net::{Side, number_of};
 use crate::plan::upload;
 use crate::response::pattern;
-use engine::{App, Body, Http1, Peer, Refusal, Report};
+use engine::{App, Body, Http1, OnlySerial, Peer, Refusal, Report};
 use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -133,7 +133,7 @@ impl LoopApp {
 
 impl App for LoopApp {
     type Net = Side;
-    type Protocol = Http1;
+    type Protocols = OnlySerial<Http1>;
     type Connection = usize;
     type Request = Held;
     type Response = Held;

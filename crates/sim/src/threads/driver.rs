@@ -8,18 +8,19 @@ use crate::app::{CallEnd, Job, QueuedRequest, Records, SuspendedCall};
 use crate::check::Checker;
 use crate::clock::{Event, Micros, micros};
 use crate::engine_core::EngineCore;
+use crate::frames::Simulated;
 use crate::threads::{Activity, State, Step, Worker};
 use crate::world::World;
-use engine::{Protocol, Work};
+use engine::Work;
 use scheduler::{Action, Pace, SLOW_TICK, STEADY_TICK, TICK, WaitStep, Wanted};
 use std::time::Duration;
 
 /// The threads of a world, which run its calls.
-pub(crate) struct ThreadDriver<'a, P: Protocol> {
+pub(crate) struct ThreadDriver<'a, P: Simulated> {
     pub(crate) world: &'a mut World<P>,
 }
 
-impl<P: Protocol> ThreadDriver<'_, P> {
+impl<P: Simulated> ThreadDriver<'_, P> {
     pub(super) fn check(&self) -> Checker<'_, P> {
         Checker { world: self.world }
     }

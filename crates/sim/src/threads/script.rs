@@ -3,16 +3,17 @@
 use crate::app::{CallEnd, Chunk, Job, Returnable, SuspendedCall};
 use crate::check::late::check_late_write;
 use crate::clock::MILLI;
+use crate::frames::Simulated;
 use crate::plan::{Op, Script};
 use crate::response::{self, pattern};
 use crate::threads::driver::ThreadDriver;
 use crate::threads::{Activity, Step};
-use engine::{Input, Progress, Protocol, Refusal, Ticket};
+use engine::{Input, Progress, Refusal, Ticket};
 use std::fs::File;
 use std::rc::Rc;
 use wire::message::Draft;
 
-impl<P: Protocol> ThreadDriver<'_, P> {
+impl<P: Simulated> ThreadDriver<'_, P> {
     /// Checks the engine's report of the peer's presence.
     fn check_peer_left(&self, job: &Job, ticket: &Ticket) {
         let reported = self.world.engine().has_peer_left(ticket);

@@ -8,7 +8,7 @@ use super::gauges::MemoryWatch;
 use super::names::{Host, Protocol};
 use crate::response;
 use engine::{
-    Accepted, AnyProtocol, App, Body, BodyMemory, Config, Engine, Incoming, Local, Moved, Net, Now, Peer, Progress,
+    Accepted, AllProtocols, App, Body, BodyMemory, Config, Engine, Incoming, Local, Moved, Net, Now, Peer, Progress,
     ProtocolKind, Readiness, Refusal, Report, Socket, Tcp, Ticket, WebSocketConfig, WebSocketId, Work,
 };
 use std::borrow::Cow;
@@ -264,7 +264,7 @@ pub(super) struct Application {
 
 impl App for Application {
     type Net = Side;
-    type Protocol = AnyProtocol;
+    type Protocols = AllProtocols;
     type Connection = ();
     type Request = Request;
     type Response = WebSocketId;

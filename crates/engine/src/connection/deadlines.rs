@@ -1,0 +1,125 @@
+//! The wait of a connection as a whole, and its deadline. Each exchange has a wait of its own
+//! ([`Exchange::set_deadline`](crate::exchange::Exchange::set_deadline)).
+//!
+//! The connection waits for heads, for its peer to take output, and for the end. While output of the connection waits,
+//! only that wait counts: everything that has to follow the output is held up by it, and is not late.
+
+use super::front::HEADER_TIMEOUT_LEAST;
+use super::lifecycle::{Holder, LinkState};
+use super::link::{History, Link};
+use crate::app::App;
+use crate::config::{Config, HIJACK_LINGER, IDLE_AFTER, LINGER, UNUSED_GRACE};
+use crate::context::{EngineContext, Time};
+use crate::deadline::{Millis, Wait, millis};
+use std::time::Duration;
+
+impl<A: App> Link<A> {
+    /// Returns the wait of the connection, unless it is open and its session knows.
+    pub(super) fn awaits(&self) -> Option<Wait> {
+        match self.lifecycle.state() {
+            LinkState::Gone | LinkState::Hijacked { holder: Holder::Call, .. } => Some(Wait::App),
+            LinkState::Hijacked { holder: Holder::Socket, .. } => Some(Wait::Hijacker),
+            _ if self.has_output() => Some(Wait::Output),
+            LinkState::Linger(_) => Some(Wait::Linger),
+            LinkState::Closing(_) => Some(Wait::App),
+            LinkState::Open => None,
+        }
+    }
+
+    /// Returns the wait of an open connection for the queue or for a header of the PROXY protocol.
+    pub(super) fn awaits_before_request(&self) -> Option<Wait> {
+        if self.schedule.awaits_room() {
+            Some(Wait::Queue)
+        } else if self.awaits_proxy_header() {
+            Some(Wait::ProxyHeader)
+        } else {
+            None
+        }
+    }
+
+    /// Returns the wait of an open connection without a request.
+    pub(super) fn awaits_request(&self) -> Wait {
+        if self.input.is_empty() && self.history() != History::New { Wait::Idle } else { Wait::Head }
+    }
+
+    /// Sets the deadline of the wait that the connection has now. `is_unused`: nothing has ever arrived on it.
+    /// `websocket`: the deadline of its WebSocket, if it is one.
+    pub(super) fn set_deadline(
+        &mut self,
+        wait: Wait,
+        is_unused: bool,
+        websocket: Millis,
+        context: &mut EngineContext<A>,
+    ) {
+        let (now, config) = (context.time.now, &context.config);
+        let after =
+            |timeout: Option<Duration>| timeout.map_or(Millis::MAX, |timeout| now.saturating_add(millis(timeout)));
+        // Once the engine stops, a client that has not sent a complete head has less time.
+        let grace = context.load.phase.grace();
+        let graced = |timeout: Option<Duration>| after(timeout).min(after(grace));
+        let has_short_grace = self.history() == History::New && grace.is_some_and(|grace| grace > UNUSED_GRACE);
+        let before = self.timer.turn_to(wait, now);
+        if let Some((Wait::Output, passed)) = before {
+            self.sending.note_waited(passed);
+        }
+        let is_new = before.is_some();
+        let since = self.timer.since;
+        self.timer.deadline = match wait {
+            Wait::Idle => graced(config.keep_alive),
+            Wait::Head if is_new && is_unused => graced(config.header_timeout).min(unused_until(now, grace)),
+            Wait::Head if is_new => graced(config.header_timeout),
+            // Its first bytes have arrived: the grace of a connection that is not used ends.
+            Wait::Head if has_short_grace && !is_unused => {
+                let limit = config.header_timeout.map_or(Millis::MAX, |limit| since.saturating_add(millis(limit)));
+                limit.min(after(grace))
+            }
+            Wait::ProxyHeader if is_new => {
+                graced(config.header_timeout.map(|timeout| timeout.max(HEADER_TIMEOUT_LEAST)))
+            }
+            Wait::Queue if is_new => after(config.queue_timeout),
+            Wait::Linger if is_new => after(Some(LINGER)),
+            Wait::Hijacker if is_new => after(Some(HIJACK_LINGER)),
+            Wait::Head | Wait::ProxyHeader | Wait::Queue | Wait::Linger | Wait::Hijacker => self.timer.deadline,
+            Wait::Output => self.transfer_deadline(is_new, config, now),
+            Wait::WebSocket => websocket,
+            Wait::App | Wait::Body => Millis::MAX,
+        };
+        let has_nothing_to_note = wait == Wait::Idle && self.history() == History::Served;
+        let rests_at = if has_nothing_to_note { now + millis(IDLE_AFTER) } else { Millis::MAX };
+        context.time.sweep.note(self.timer.deadline.min(rests_at));
+    }
+
+    /// Returns the deadline of output that the peer has to take. An interrupted transfer continues where it was: the
+    /// earlier waiting time counts too.
+    fn transfer_deadline(&mut self, is_new: bool, config: &Config, now: Millis) -> Millis {
+        let (moved, waited) = self.sending.measured();
+        let begun = self.timer.since.saturating_sub(waited);
+        self.timer.transfer((config.write_timeout, config.min_rate), begun, moved, is_new, now)
+    }
+
+    /// Returns true if all exchanges are held up by the connection: output waits, or nothing more is served.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.awaits_output() || !self.lifecycle.is_open()
+    }
+
+    /// Returns true if the connection waited for its peer to take output when its wait was last determined.
+    pub(super) fn awaits_output(&self) -> bool {
+        self.timer.wait == Wait::Output
+    }
+
+    /// Returns the deadline of the connection's wait.
+    pub(crate) fn deadline(&self) -> Millis {
+        self.timer.deadline
+    }
+
+    /// Brings the deadline forward.
+    pub(super) fn hurry(&mut self, deadline: Millis, time: &mut Time) {
+        self.timer.deadline = self.timer.deadline.min(deadline);
+        time.sweep.note(self.timer.deadline);
+    }
+}
+
+/// Returns the time at which a connection is closed if nothing arrives on it, once the engine stops with this `grace`.
+pub(super) fn unused_until(now: Millis, grace: Option<Duration>) -> Millis {
+    grace.map_or(Millis::MAX, |grace| now.saturating_add(millis(grace.min(UNUSED_GRACE))))
+}

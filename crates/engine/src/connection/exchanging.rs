@@ -1,0 +1,247 @@
+//! The methods that sessions of both kinds have.
+
+use super::link::Link;
+use super::step::{Expired, NextAction, Serviced, Step};
+use crate::app::{App, CallId, Progress, Refusal, TermsOf};
+use crate::config::Config;
+use crate::context::{EngineContext, Time};
+use crate::deadline::{Millis, Sweep, Wait};
+use crate::exchange::{Awaited, Cause, Exchange, Index, Input};
+use crate::health::Health;
+use crate::reply::Reply;
+use crate::transport::{Received, Transport};
+use wire::message::Fault;
+
+/// A session of either kind.
+pub(super) trait Exchanging<A: App> {
+    // ------------------------------------------------------------------------------------------------------- exchanges
+
+    /// Returns the exchange at `index`, if there can be one.
+    fn exchange(&self, index: Index) -> Option<&Exchange<A>>;
+
+    /// Returns the exchange at `index`, which must be under way.
+    fn exchange_mut(&mut self, index: Index) -> &mut Exchange<A>;
+
+    /// Returns true if no exchange is under way.
+    fn is_empty(&self) -> bool;
+
+    /// Returns true if any of the exchanges under way is so.
+    fn any(&self, is: impl FnMut(&Exchange<A>) -> bool) -> bool;
+
+    /// Returns true if the application runs a call for any of the exchanges.
+    fn has_calls(&self) -> bool {
+        self.any(Exchange::is_out)
+    }
+
+    /// Returns the exchange whose head or body the next bytes belong to, if one is being received.
+    fn receiving(&self) -> Option<Index>;
+
+    /// Returns true if a body is being received, so that the connection may need much work.
+    fn is_receiving_body(&self) -> bool;
+
+    /// Returns true if a part of a head has been read that is not in the link's input.
+    fn is_in_head(&self) -> bool;
+
+    /// Removes and returns a request for which the application has not been called. Its exchange becomes free.
+    fn take_request(&mut self, index: Index, context: &mut EngineContext<A>) -> Option<(A::Request, TermsOf<A>)>;
+
+    /// Refuses a request that the application will not see: its body did not arrive as it should, or it waited too
+    /// long.
+    fn refuse_request(
+        &mut self,
+        index: Index,
+        refusal: Refusal,
+        link: &mut Link<A>,
+        context: &mut EngineContext<A>,
+        app: &mut A,
+    );
+
+    // ----------------------------------------------------------------------------------------------------------- steps
+
+    /// Does one step: sends output, then continues a response, or serves stored input, or receives.
+    fn step(&mut self, link: &mut Link<A>, context: &mut EngineContext<A>, buffer: &mut [u8], app: &mut A) -> Step<A>;
+
+    /// Serves the requests in `input` as far as they have arrived, until one is ready to be answered. Returns the
+    /// number of bytes of `input` used.
+    fn serve(
+        &mut self,
+        input: &[u8],
+        link: &mut Link<A>,
+        context: &mut EngineContext<A>,
+        app: &mut A,
+    ) -> (usize, Step<A>);
+
+    /// Handles the end of input: the peer has closed its side of an open connection.
+    fn end_of_input(&mut self, link: &mut Link<A>, context: &mut EngineContext<A>, app: &mut A) -> Step<A>;
+
+    /// Returns true if the link is to be ended although nothing has been received.
+    fn is_to_end(&self, link: &Link<A>) -> bool;
+
+    /// Sends the output of the link, and of the protocol itself. Returns false if the peer is gone.
+    fn flush(&mut self, link: &mut Link<A>, context: &mut EngineContext<A>) -> bool;
+
+    /// Serves the kept input.
+    fn serve_stored(&mut self, link: &mut Link<A>, context: &mut EngineContext<A>, app: &mut A) -> Step<A> {
+        let input = link.input.take();
+        let (used, step) = self.serve(input.unused(), link, context, app);
+        link.input.put_back(input, used);
+        step
+    }
+
+    /// Serves the received bytes, after the input that was left over.
+    fn serve_received(
+        &mut self,
+        received: &[u8],
+        link: &mut Link<A>,
+        context: &mut EngineContext<A>,
+        app: &mut A,
+    ) -> Step<A> {
+        if !link.input.is_empty() {
+            link.input.append(received);
+            return self.serve_stored(link, context, app);
+        }
+        let (used, step) = self.serve(received, link, context, app);
+        link.input.keep_rest(&received[used..]);
+        step
+    }
+
+    /// Receives input into `buffer`, and serves it.
+    fn receive(
+        &mut self,
+        link: &mut Link<A>,
+        context: &mut EngineContext<A>,
+        buffer: &mut [u8],
+        app: &mut A,
+    ) -> Step<A> {
+        let slot = link.slot();
+        let is_open = link.lifecycle.is_open();
+        let receiving = || self.receiving().filter(|_| is_open).map(|exchange| CallId { slot, exchange });
+        match link.receive(buffer, receiving, context) {
+            Ok(Received::Bytes { count, .. }) => self.serve_received(&buffer[..count], link, context, app),
+            Ok(Received::WouldBlock) => {
+                // The received bytes may have been for the transport alone, and may require an answer.
+                let goes_on = link.transport.has_unsent() || self.is_to_end(link);
+                if goes_on { Step::Next } else { Step::Stop(NextAction::Wait) }
+            }
+            Ok(Received::End) if !link.lifecycle.is_open() => Step::End,
+            Ok(Received::End) if link.awaits_proxy_header() => {
+                link.end_without_proxy_header(context, app);
+                Step::Stop(NextAction::Close)
+            }
+            Ok(Received::End) => self.end_of_input(link, context, app),
+            Err(_) => Step::Abort,
+        }
+    }
+
+    // ----------------------------------------------------------------------------------------------------------- calls
+
+    /// Calls `write` with a `Reply`, through which the response is written.
+    fn reply<R>(
+        &mut self,
+        index: Index,
+        link: &mut Link<A>,
+        context: &mut EngineContext<A>,
+        write: impl FnOnce(&mut Reply<'_, A>) -> R,
+    ) -> R;
+
+    /// Records how far the application got with a call. The connection has to be driven then.
+    fn complete(
+        &mut self,
+        index: Index,
+        progress: Progress<A::Response>,
+        link: &mut Link<A>,
+        context: &mut EngineContext<A>,
+    );
+
+    /// Reads the part of a body that has arrived. Afterwards there may be room for more: the connection has to be
+    /// driven.
+    fn read(&mut self, index: Index, buffer: &mut [u8], link: &mut Link<A>, context: &mut EngineContext<A>) -> Input;
+
+    /// Answers the client of a running call that has missed its deadline. Drops nothing that the application gave to the
+    /// engine, and calls no method of [`App`].
+    fn expire_call(&mut self, index: Index, link: &mut Link<A>, context: &mut EngineContext<A>) -> Expired;
+
+    // ------------------------------------------------------------------------------------------------------- deadlines
+
+    /// Returns the wait of an open connection that has no output.
+    fn awaits(&self, link: &Link<A>) -> Wait;
+
+    /// Returns the time at which the WebSocket has work to do, if the connection is one.
+    fn websocket_deadline(&mut self, config: &Config, now: Millis) -> Millis;
+
+    /// Sets the deadlines of the waits of the exchanges. `is_blocked`: the connection waits for something that has to
+    /// happen before.
+    fn set_deadlines(&mut self, is_blocked: bool, config: &Config, time: &mut Time);
+
+    /// Notes the time at which the sweep has to look at the exchanges again.
+    fn note_deadlines(&self, sweep: &mut Sweep);
+
+    /// Handles the deadline of the connection's wait, which it has missed while it was open. Only waits that a session
+    /// determines come here.
+    fn expire(&mut self, wait: Wait, link: &mut Link<A>, context: &mut EngineContext<A>, app: &mut A) -> Step<A>;
+
+    /// Handles the missed deadlines of exchanges' waits.
+    fn expire_exchanges(&mut self, now: Millis, link: &mut Link<A>, context: &mut EngineContext<A>, app: &mut A);
+
+    /// Frees the memory that is kept only for speed.
+    fn forget(&mut self);
+
+    // ------------------------------------------------------------------------------------------------------------- end
+
+    /// Gives up all exchanges that have no running call, and, if `has_left`, tells running calls that their client has
+    /// gone.
+    fn release(&mut self, has_left: bool, context: &mut EngineContext<A>, app: &mut A);
+
+    /// Discards the output of all running calls, for this cause.
+    fn detach(&mut self, cause: Cause);
+
+    // -------------------------------------------------------------------------------------------------------- watchdog
+
+    /// Answers the request in the kept input of a new connection, if it asks for the server's health. Returns `None` if
+    /// it has answered, or the input does not show yet what is asked for: then `true`.
+    fn service(&mut self, health: Health, link: &mut Link<A>, context: &mut EngineContext<A>) -> Service;
+
+    /// Answers waiting requests with 503, while no thread can poll the engine. Returns true if the connection has to be
+    /// driven, and adds the requests that must be reported to the application to `orphans`.
+    fn refuse_waiting(
+        &mut self,
+        link: &mut Link<A>,
+        context: &mut EngineContext<A>,
+        buffer: &mut [u8],
+        orphans: &mut Vec<(A::Request, Refusal)>,
+    ) -> bool;
+}
+
+/// The outcome of looking at the request in the input of a new connection, while no thread polls the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Service {
+    /// The input does not show the kind of request yet.
+    Unclear,
+    /// The request has been answered.
+    Answered,
+    /// The connection is serviced as far as it can be.
+    Done(Serviced),
+}
+
+/// Gives up one exchange that has no running call, or breaks off the body that its call reads; if `has_left`, tells the
+/// call that its client has gone. Returns true if the exchange is free then.
+pub(super) fn release_exchange<A: App>(
+    exchange: &mut Exchange<A>,
+    has_left: bool,
+    context: &mut EngineContext<A>,
+    app: &mut A,
+) -> bool {
+    if !exchange.is_out() {
+        exchange.give_up(context, app);
+        return true;
+    }
+    if has_left {
+        exchange.state.detach(Cause::Left);
+    }
+    exchange.break_body(Fault::Truncated.into(), app);
+    if let Some(backlog) = &mut exchange.backlog {
+        backlog.stop();
+    }
+    exchange.wake(Awaited::OUTPUT.or(Awaited::DEPARTURE), app);
+    false
+}

@@ -1,0 +1,410 @@
+//! The link of a connection: its transport, with everything that the protocol on it does not matter for.
+//!
+//! A session reads the requests that arrive by the link and writes responses to it. The link is made
+//! of parts, each with a state of its own: the [lifecycle](super::lifecycle), the [input](super::input), the
+//! [output](super::sending), the [schedule](super::schedule), and the [intermediaries](super::front) in front of the
+//! server.
+
+use super::front::Front;
+use super::input::InputBuffer;
+use super::lifecycle::{Closing, Lifecycle, LinkState};
+use super::schedule::Schedule;
+use super::sending::{Sending, ends_behind_output};
+use super::step::{NextAction, Step};
+use crate::app::{App, CallId, Rejection, TransportOf};
+use crate::compose::Composer;
+use crate::context::{EngineContext, Scratch};
+use crate::deadline::{Millis, Timer, Wait};
+use crate::exchange::Index;
+use crate::net::Peer;
+use crate::observe::Observer;
+use crate::stages::Stages;
+use crate::statistics::Statistics;
+use crate::transport::{Received, Transport};
+use std::io;
+use wire::message::Client;
+use wire::proxy::ProxyFault;
+
+/// The transport of a connection, and the state that belongs to it.
+pub(crate) struct Link<A: App> {
+    slot: usize,
+    pub(super) transport: TransportOf<A>,
+    pub(super) lifecycle: Lifecycle,
+    /// The proxies in front of the server, if there can be any.
+    pub(super) front: Option<Box<Front>>,
+    pub(super) input: InputBuffer,
+    pub(super) sending: Sending<A::Chunk>,
+    pub(crate) schedule: Schedule,
+    /// The application's data for the connection. `None` until the engine calls [`App::connect`], before it drives the
+    /// connection for the first time.
+    app: Option<A::Connection>,
+    /// The wait of the connection as a whole, and its deadline.
+    pub(super) timer: Timer,
+    /// The time when the connection was last driven.
+    touched: Millis,
+    turn: Turn,
+    history: History,
+    /// True if the connection has become a WebSocket, or the application has hijacked it.
+    is_upgraded: bool,
+    /// True if driving the connection took much work the last time.
+    was_busy: bool,
+}
+
+/// The number of requests that became ready in one round.
+#[derive(Debug)]
+struct Turn {
+    round: u64,
+    called: usize,
+}
+
+/// The history of the connection so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum History {
+    /// No request has arrived.
+    New,
+    /// A request has arrived. The memory that it left for speed is kept.
+    Served,
+    /// A request has arrived, and the memory kept for speed has been freed.
+    Rested,
+}
+
+impl<A: App> Link<A> {
+    pub(super) fn new(transport: TransportOf<A>, slot: usize, peer: &Peer, context: &EngineContext<A>) -> Self {
+        let now = context.time.now;
+        Self {
+            slot,
+            transport,
+            lifecycle: Lifecycle::new(),
+            front: Front::of(peer, &context.config),
+            input: InputBuffer::new(),
+            sending: Sending::new(),
+            schedule: Schedule::new(),
+            app: None,
+            timer: Timer::new(now),
+            touched: now,
+            turn: Turn { round: 0, called: 0 },
+            history: History::New,
+            is_upgraded: false,
+            was_busy: false,
+        }
+    }
+
+    pub(super) fn slot(&self) -> usize {
+        self.slot
+    }
+
+    pub(super) fn call(&self, exchange: Index) -> CallId {
+        CallId { slot: self.slot, exchange }
+    }
+
+    // ----------------------------------------------------------------------------------------------------- application
+
+    /// Returns true if the application has been informed of the connection.
+    pub(crate) fn is_introduced(&self) -> bool {
+        self.app.is_some()
+    }
+
+    /// Keeps the application's data for the connection.
+    pub(super) fn introduce(&mut self, app: A::Connection) {
+        self.app = Some(app);
+    }
+
+    /// Returns the application's data for the connection.
+    pub(super) fn app_data(&mut self) -> &mut A::Connection {
+        self.app.as_mut().expect("the application is told of a connection before it is driven")
+    }
+
+    /// Returns the client of the connection as a whole, if that is not the peer of the socket, and the application's data.
+    pub(super) fn client_and_data(&mut self) -> (Option<&Client>, &mut A::Connection) {
+        let client = self.front.as_ref().map(|front| front.forwarding.peer());
+        (client, self.app.as_mut().expect("the application is told of a connection before it is driven"))
+    }
+
+    /// Notes the readiness that the poller has reported.
+    pub(crate) fn note_readiness(&mut self, readable: bool, read_closed: bool) {
+        if readable {
+            self.input.note_readable();
+        }
+        if read_closed {
+            self.transport.note_read_closed();
+        }
+    }
+
+    // ---------------------------------------------------------------------------------------------------------- turns
+
+    /// Begins a turn of the connection. Returns false if it has begun so many calls in this round that others are served
+    /// first; `most_calls` is their maximum number.
+    #[inline]
+    pub(super) fn begin_turn(&mut self, now: Millis, round: u64, most_calls: usize) -> bool {
+        self.touched = now;
+        if self.turn.round != round {
+            self.turn = Turn { round, called: 0 };
+        }
+        self.turn.called < most_calls
+    }
+
+    /// Counts a call that begins, or a message that is handled like one.
+    #[inline]
+    pub(super) fn count_call(&mut self) {
+        self.turn.called += 1;
+    }
+
+    /// Ends a turn, in which the connection took much work or little.
+    #[inline]
+    pub(super) fn end_turn(&mut self, was_busy: bool) {
+        self.was_busy = was_busy;
+    }
+
+    /// Returns true if driving the connection took much work the last time.
+    pub(super) fn was_busy(&self) -> bool {
+        self.was_busy
+    }
+
+    // --------------------------------------------------------------------------------------------------------- history
+
+    pub(super) fn history(&self) -> History {
+        self.history
+    }
+
+    /// Returns true if nothing has ever arrived on the connection, apart from input that the protocol has taken.
+    pub(super) fn is_unused(&self) -> bool {
+        self.history == History::New && self.input.is_empty()
+    }
+
+    /// Returns true if a connection that has been idle since it was last driven may free memory, `after` that time.
+    pub(super) fn rests_at(&self, after: Millis) -> Option<Millis> {
+        let is_idle = self.timer.wait == Wait::Idle && self.history == History::Served;
+        is_idle.then(|| self.touched + after)
+    }
+
+    /// Records that the memory kept for speed has been freed.
+    pub(super) fn rest(&mut self) {
+        self.history = History::Rested;
+    }
+
+    /// Records that a head has been read: the next wait begins now. `is_brief`: the client opened the connection only
+    /// for this request.
+    #[inline]
+    pub(super) fn note_request(&mut self, is_brief: bool, brief_in_a_row: &mut u32) {
+        if self.history == History::New {
+            *brief_in_a_row = if is_brief { brief_in_a_row.saturating_add(1) } else { 0 };
+        }
+        self.history = History::Served;
+        self.timer.wait = Wait::App;
+        self.sending.begin_measuring();
+    }
+
+    /// Records that no head follows on this connection, because it is a WebSocket now, or hijacked.
+    pub(super) fn upgrade(&mut self, statistics: &mut Statistics) {
+        self.is_upgraded = true;
+        statistics.websockets += 1;
+        statistics.count_status(101);
+    }
+
+    /// Returns true if the connection has become a WebSocket, or the application has hijacked it.
+    pub(crate) fn is_upgraded(&self) -> bool {
+        self.is_upgraded
+    }
+
+    // ----------------------------------------------------------------------------------------------------------- bytes
+
+    /// Returns true if output waits that the peer has not taken.
+    #[inline]
+    pub(crate) fn has_output(&self) -> bool {
+        self.sending.is_waiting() || self.transport.has_unsent()
+    }
+
+    /// Returns the composer of this connection. None of its bytes has been sent.
+    #[inline]
+    pub(super) fn out(&mut self, scratch: &mut Scratch<A::Chunk>) -> &mut Composer<A::Chunk> {
+        self.sending.out(scratch)
+    }
+
+    /// Sends the output as far as the transport takes it. `ends`: the end of output follows directly. Returns false if
+    /// the peer is gone.
+    #[inline]
+    pub(super) fn flush(&mut self, ends: bool, context: &mut EngineContext<A>) -> bool {
+        let ends = ends || ends_behind_output(&self.lifecycle);
+        if context.observer.is_some() {
+            return self.flush_observed(ends, context);
+        }
+        self.sending.flush(&mut self.transport, ends, &mut context.statistics)
+    }
+
+    #[cold]
+    fn flush_observed(&mut self, ends: bool, context: &mut EngineContext<A>) -> bool {
+        context.observer.send(self.slot);
+        let flushed = self.sending.flush(&mut self.transport, ends, &mut context.statistics);
+        context.observer.sent(self.slot, !self.has_output());
+        flushed
+    }
+
+    /// Sends the composed bytes as far as the transport takes them, and drops nothing. Returns true if all have been
+    /// sent.
+    pub(super) fn send_composed(&mut self, statistics: &mut Statistics) -> bool {
+        self.sending.send_composed(&mut self.transport, statistics)
+    }
+
+    /// Sends, at a tick, output that is held back and was not changed since the previous tick. Returns true if it is
+    /// still held back. Drops nothing that belongs to the application.
+    pub(crate) fn tick(&mut self, tick: u64, statistics: &mut Statistics, observer: &mut Option<Box<Stages>>) -> bool {
+        self.sending.tick(&mut self.transport, (self.slot, tick), statistics, observer)
+    }
+
+    /// Receives into `buffer`, and counts the bytes. `receiving`: the call of the request that the bytes belong to, if a
+    /// request is being received.
+    #[inline]
+    pub(super) fn receive(
+        &mut self,
+        buffer: &mut [u8],
+        receiving: impl FnOnce() -> Option<CallId>,
+        context: &mut EngineContext<A>,
+    ) -> io::Result<Received> {
+        let received = if context.observer.is_some() {
+            self.receive_observed(buffer, receiving(), context)
+        } else {
+            self.transport.receive(buffer)
+        };
+        match received {
+            Ok(Received::Bytes { count, is_drained }) => {
+                context.statistics.bytes_in += count as u64;
+                context.meter.charge(count as u64);
+                if is_drained {
+                    self.input.note_drained();
+                }
+            }
+            Ok(Received::WouldBlock) => self.input.note_drained(),
+            Ok(Received::End) => self.input.end(),
+            Err(_) => {}
+        }
+        received
+    }
+
+    #[cold]
+    fn receive_observed(
+        &mut self,
+        buffer: &mut [u8],
+        receiving: Option<CallId>,
+        context: &mut EngineContext<A>,
+    ) -> io::Result<Received> {
+        let Some(call) = receiving else { return self.transport.receive(buffer) };
+        context.observer.receive(call);
+        let received = self.transport.receive(buffer);
+        context.observer.received(call, matches!(received, Ok(Received::Bytes { .. })));
+        received
+    }
+
+    /// Receives the input that has arrived, up to the length that a head may have, without using it.
+    pub(super) fn receive_unread(&mut self, context: &mut EngineContext<A>, buffer: &mut [u8]) {
+        while self.input.kept() < context.config.limits.head {
+            match self.transport.receive(buffer) {
+                Ok(Received::Bytes { count, .. }) => {
+                    context.statistics.bytes_in += count as u64;
+                    self.input.append_unseen(&buffer[..count]);
+                }
+                // The thread that polls the engine next finds the error.
+                Ok(Received::End | Received::WouldBlock) | Err(_) => break,
+            }
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------------------------- end
+
+    /// Ends the connection after a refusal has been written, which is the last output that the peer gets.
+    pub(super) fn close_refused(&mut self, status: u16, statistics: &mut Statistics) {
+        statistics.refused += 1;
+        statistics.count_status(status);
+        self.input.discard();
+        self.lifecycle.close(Closing::Linger);
+    }
+
+    /// Does a step of a connection that is not open, all of whose output has been sent. Returns `None` if the connection
+    /// lingers, so that its input has to be read and discarded.
+    pub(super) fn step_to_end(&mut self, has_calls: bool) -> Option<Step<A>> {
+        match self.lifecycle.state() {
+            LinkState::Hijacked { .. } => Some(Step::Stop(NextAction::Wait)),
+            LinkState::Gone => Some(Step::Leave),
+            LinkState::Closing(Closing::Reset) => {
+                self.transport.reset_on_drop();
+                Some(Step::End)
+            }
+            // If the socket is closed while it has unread bytes, the kernel sends a reset, which destroys output on its
+            // way.
+            LinkState::Closing(Closing::Orderly) if self.input.is_empty() && !self.input.is_readable() => {
+                Some(Step::End)
+            }
+            LinkState::Closing(_) => {
+                if self.input.has_ended() && !has_calls {
+                    return Some(Step::Stop(NextAction::Close));
+                }
+                self.transport.end_output();
+                if self.input.has_ended() {
+                    return Some(Step::End);
+                }
+                self.input.discard();
+                self.lifecycle.linger();
+                Some(Step::Next)
+            }
+            LinkState::Linger(_) | LinkState::Open => None,
+        }
+    }
+
+    /// Records that the peer is gone, or that nothing more is to be sent to it.
+    pub(super) fn lose(&mut self) {
+        self.lifecycle.lose();
+        self.input.note_drained();
+        self.sending.discard();
+    }
+
+    // ---------------------------------------------------------------------------------------- header of PROXY protocol
+
+    /// Returns true if a header of the PROXY protocol has to arrive before anything else.
+    #[inline]
+    pub(super) fn awaits_proxy_header(&self) -> bool {
+        self.front.as_ref().is_some_and(|front| front.awaits_header())
+    }
+
+    /// Reads the header at the beginning of `input`. Returns the number of bytes used, 0 until the header is complete.
+    /// A connection that does not begin with a header is over, and all of `input` is used.
+    pub(super) fn read_proxy_header(&mut self, input: &[u8], context: &mut EngineContext<A>, app: &mut A) -> usize {
+        match self.front.as_mut().map_or(Ok(0), |front| front.take_header(input, &context.config)) {
+            Ok(used) => used,
+            Err(rejection) => {
+                self.reject(rejection, context, app);
+                input.len()
+            }
+        }
+    }
+
+    /// Reads the header in the kept input, without the application. Returns true if the header is complete.
+    pub(super) fn take_stored_proxy_header(&mut self, context: &EngineContext<A>) -> Result<bool, Rejection> {
+        let Some(front) = &mut self.front else { return Ok(false) };
+        let used = front.take_header(self.input.unused(), &context.config)?;
+        self.input.advance(used);
+        Ok(used > 0)
+    }
+
+    /// Ends a connection whose peer may not connect here. The application has just been informed of the connection.
+    pub(super) fn reject_if_forbidden(&mut self, context: &mut EngineContext<A>, app: &mut A) {
+        if let Some(rejection) = self.front.as_ref().and_then(|front| front.forbidden()) {
+            self.reject(rejection, context, app);
+        }
+    }
+
+    /// Ends a connection whose client has closed its side before its header was complete. A client that has sent
+    /// nothing was only checking whether the server listens.
+    pub(super) fn end_without_proxy_header(&mut self, context: &mut EngineContext<A>, app: &mut A) {
+        if !self.input.is_empty() {
+            self.reject(Rejection::Header(ProxyFault::Truncated), context, app);
+        }
+    }
+
+    /// Ends the connection without an answer, because the protocol of its client is not known.
+    fn reject(&mut self, rejection: Rejection, context: &mut EngineContext<A>, app: &mut A) {
+        app.rejected(rejection, self.app_data());
+        context.statistics.refused += 1;
+        context.observer.give_up(self.call(0));
+        self.input.discard();
+        self.lifecycle.close(Closing::Linger);
+    }
+}

@@ -1,0 +1,643 @@
+//! The session of a multiplexed protocol: many exchanges at a time.
+//!
+//! Each exchange has a window for its response ([`MultiplexedProtocol::window`]): output that its client does not take
+//! yet is the exchange's backlog, and does not delay other exchanges. The engine reads the connection all the time,
+//! because that is how clients say that they take more. The memory that this may need is bounded by the number of
+//! exchanges ([`Config::exchanges`]) and by the window of each request's body.
+//!
+//! [`streams`] has what happens to one exchange.
+
+mod streams;
+
+use super::exchanging::{Exchanging, Service};
+use super::lifecycle::Closing;
+use super::link::{History, Link};
+use super::pausing::{Ended, keep_incomplete, look_for_departure, resume};
+use super::reception::Repeated;
+use super::replying;
+use super::step::{BUSY, Expired, MISSED, NextAction, SLOW, Serviced, Step};
+use crate::app::{App, MultiplexedOf, Progress, Refusal, TermsOf};
+use crate::config::Config;
+use crate::context::{EngineContext, Time};
+use crate::deadline::{Millis, Sweep, Wait};
+use crate::exchange::{Awaited, Cause, Detached, Exchange, Exchanges, Index, Input, State, Until};
+use crate::health::Health;
+use crate::observe::Observer;
+use crate::protocol::{MultiplexedProtocol, Reset, ResponseSender, ResponseTerms, StreamEvent};
+use crate::reply::{Channel, Loss, Reply};
+use crate::responder::Responder;
+use crate::transport::Transport;
+use wire::message::Fault;
+
+/// The session of a connection that has many exchanges at a time.
+pub(super) struct Multiplexed<A: App> {
+    protocol: MultiplexedOf<A>,
+    exchanges: Exchanges<A>,
+    repeated: Repeated,
+    /// True if the protocol has been told that no further exchange may begin.
+    has_announced_end: bool,
+}
+
+impl<A: App> Multiplexed<A> {
+    pub(super) fn new(mut protocol: MultiplexedOf<A>, exchanges: usize, now: Millis) -> Self {
+        protocol.open(exchanges);
+        Self { protocol, exchanges: Exchanges::new(now), repeated: Repeated::default(), has_announced_end: false }
+    }
+
+    // ------------------------------------------------------------------------------------------ the end of a connection
+
+    /// Begins the end of an open connection: tells the client that no further exchange is begun, if the protocol can do
+    /// so. Otherwise the protocol ends the connection after the next exchange ([`MultiplexedProtocol::is_ending`]).
+    fn announce_end(&mut self, link: &mut Link<A>, context: &mut EngineContext<A>) {
+        if !std::mem::replace(&mut self.has_announced_end, true) {
+            self.protocol.drain(&mut link.out(&mut context.scratch).bytes);
+        }
+    }
+
+    /// Returns true if requests may have arrived that must be answered before the last response is sent, because the
+    /// connection ends with that response.
+    fn must_look_before_end(&self, link: &Link<A>) -> bool {
+        let may_have_arrived = link.input.is_readable() && !link.has_output();
+        let is_between = link.lifecycle.is_open() && self.exchanges.is_empty();
+        self.has_announced_end && may_have_arrived && is_between && self.protocol.is_ending(false)
+    }
+
+    /// Returns true if the protocol wants the connection to end once no exchange is under way and all input is read.
+    fn may_end(&self, link: &Link<A>) -> bool {
+        self.protocol.is_ending(link.input.is_readable() || link.input.has_unseen())
+    }
+
+    /// Returns true if there is work beside the only exchange, whose call is running, before the poller reports an
+    /// event: input that may hold other requests, other exchanges, or answers of the protocol.
+    pub(super) fn has_more_beside(&self, link: &Link<A>) -> bool {
+        let has_input = link.input.has_unseen() || link.input.is_readable();
+        has_input || self.exchanges.len() != 1 || self.protocol.has_control()
+    }
+
+    /// Returns true if the poller need not report the connection before the only exchange, whose call is running, is
+    /// answered: the connection ends with it, and no further input matters. The connection is then like a short-lived
+    /// one of a serial protocol. A wait for the client to leave, or to take output, has the poller watch it all the
+    /// same.
+    pub(super) fn ends_with_call(&self, link: &Link<A>) -> bool {
+        self.protocol.has_read_all() && !self.has_more_beside(link)
+    }
+
+    /// Fails a connection whose peer broke a rule of the protocol itself: nothing more can be read.
+    fn fail(&mut self, fault: Fault, link: &mut Link<A>, context: &mut EngineContext<A>, app: &mut A) {
+        context.statistics.refused += 1;
+        let (client, data) = link.client_and_data();
+        app.refused(fault.into(), None, client, data);
+        link.input.discard();
+        self.release(true, context, app);
+        link.transport.reset_on_drop();
+        link.lifecycle.close(Closing::Reset);
+    }
+
+    // ----------------------------------------------------------------------------------------------------------- steps
+
+    /// Returns true if the connection is not read, because a call has still to read a full buffer of its request's
+    /// body, and the protocol has no windows to hold back this body alone.
+    fn is_held_up(&self, context: &EngineContext<A>) -> bool {
+        let is_full = |exchange: &Exchange<A>| exchange.incoming.as_ref().is_some_and(|incoming| incoming.is_full());
+        !context.config.buffer_bodies && !self.protocol.has_windows() && self.exchanges.any(is_full)
+    }
+
+    /// Returns true if another exchange may begin.
+    fn has_room(&self, context: &EngineContext<A>) -> bool {
+        let is_told = self.has_announced_end && self.protocol.announces_end();
+        self.exchanges.len() < context.config.exchanges && !context.load.is_full && !is_told
+    }
+
+    /// Continues all exchanges of an open connection that has nothing to send. Returns the resulting action, unless
+    /// there may be input to be served.
+    fn go_on_with_all(
+        &mut self,
+        link: &mut Link<A>,
+        context: &mut EngineContext<A>,
+        app: &mut A,
+    ) -> Option<NextAction<A>> {
+        // The engine answers the first request of a new connection even while it drains.
+        let may_announce = link.history() != History::New || !self.protocol.announces_end();
+        if context.is_draining() && may_announce {
+            self.announce_end(link, context);
+        }
+        let mut has_yielded = false;
+        for index in self.exchanges.indices() {
+            self.pump(index, link, context);
+            let Some(exchange) = self.exchanges.get(index) else { continue };
+            if exchange.is_free() || exchange.has_backlog() {
+                continue;
+            }
+            let exchange = self.exchanges.at(index);
+            match exchange.state.view() {
+                // A call whose response was cut meanwhile, because a file was too short, also waits in vain.
+                State::Running(_) | State::Detached(_) => {
+                    exchange.wake(Awaited::OUTPUT, app);
+                    look_for_departure(exchange, link, app);
+                }
+                State::Suspended(_) if exchange.state.until() == Some(Until::Turn) => {
+                    exchange.state.wait_until(Until::Output);
+                    has_yielded = true;
+                }
+                State::Suspended(_) => return Some(resume(exchange, link.call(index), context)),
+                _ => {}
+            }
+        }
+        if self.exchanges.is_empty() {
+            let is_announced = self.has_announced_end && self.protocol.announces_end() && link.input.is_empty();
+            let is_ending = self.may_end(link);
+            if is_announced || is_ending {
+                let may_be_sending = !is_ending || self.protocol.is_unread();
+                link.lifecycle.close(Closing::of(may_be_sending));
+                // The end follows in this turn: until then the client may consider the connection persistent.
+                return None;
+            }
+        } else if self.is_held_up(context) {
+            return Some(if has_yielded { NextAction::Again } else { NextAction::Wait });
+        }
+        has_yielded.then_some(NextAction::Again)
+    }
+}
+
+impl<A: App> Exchanging<A> for Multiplexed<A> {
+    fn exchange(&self, index: Index) -> Option<&Exchange<A>> {
+        self.exchanges.get(index)
+    }
+
+    fn exchange_mut(&mut self, index: Index) -> &mut Exchange<A> {
+        self.exchanges.at(index)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.exchanges.is_empty()
+    }
+
+    fn any(&self, is: impl FnMut(&Exchange<A>) -> bool) -> bool {
+        self.exchanges.any(is)
+    }
+
+    fn receiving(&self) -> Option<Index> {
+        let is_receiving = || self.exchanges.get(0).is_some_and(Exchange::is_receiving);
+        (self.exchanges.is_empty() || is_receiving()).then_some(0)
+    }
+
+    fn is_receiving_body(&self) -> bool {
+        false
+    }
+
+    fn is_in_head(&self) -> bool {
+        self.protocol.is_in_head()
+    }
+
+    fn take_request(&mut self, index: Index, context: &mut EngineContext<A>) -> Option<(A::Request, TermsOf<A>)> {
+        self.exchanges.at(index).take_request(&mut context.load)
+    }
+
+    fn refuse_request(
+        &mut self,
+        index: Index,
+        refusal: Refusal,
+        link: &mut Link<A>,
+        context: &mut EngineContext<A>,
+        app: &mut A,
+    ) {
+        let Some((request, terms)) = self.take_request(index, context) else { return };
+        app.abandon_request(request, Some(refusal));
+        context.observer.give_up(link.call(index));
+        self.refuse_exchange(index, refusal, terms, link, context);
+    }
+
+    fn step(&mut self, link: &mut Link<A>, context: &mut EngineContext<A>, buffer: &mut [u8], app: &mut A) -> Step<A> {
+        // Answers to pipelined requests are sent together.
+        let is_composing = !link.has_output() && link.sending.has_room_beside_composed() && !context.load.is_full;
+        let must_write = self.protocol.must_write_control();
+        if is_composing && link.lifecycle.is_open() && link.input.has_unseen() && !must_write {
+            return self.serve_stored(link, context, app);
+        }
+        if self.must_look_before_end(link) {
+            return self.receive(link, context, buffer, app);
+        }
+        if !self.flush(link, context) {
+            return Step::Abort;
+        }
+        if link.has_output() {
+            return Step::Stop(if link.sending.is_paused() { NextAction::Again } else { NextAction::Wait });
+        }
+        if link.lifecycle.is_open() {
+            if let Some(action) = self.go_on_with_all(link, context, app) {
+                return Step::Stop(action);
+            }
+            if !link.lifecycle.is_open() || link.sending.has_composed() {
+                // Send frames of exchanges whose clients accept more, or close the connection directly after the last
+                // frame.
+                return Step::Next;
+            }
+        } else if let Some(step) = link.step_to_end(self.has_calls()) {
+            return step;
+        }
+        if link.input.has_unseen() {
+            return self.serve_stored(link, context, app);
+        }
+        if !link.input.is_readable() {
+            return Step::Stop(NextAction::Wait);
+        }
+        self.receive(link, context, buffer, app)
+    }
+
+    fn serve(
+        &mut self,
+        input: &[u8],
+        link: &mut Link<A>,
+        context: &mut EngineContext<A>,
+        app: &mut A,
+    ) -> (usize, Step<A>) {
+        let mut used = 0;
+        link.input.set_exhausted(false);
+        // Output that the peer does not take ends the loop with input left, and so does the end of the turn.
+        while !link.has_output() && !context.meter.is_turn_over() {
+            let rest = &input[used..];
+            if rest.is_empty() {
+                link.input.set_exhausted(true);
+                break;
+            }
+            if self.is_held_up(context) {
+                break;
+            }
+            if !link.lifecycle.is_open() {
+                link.lifecycle.discard(rest.len() as u64);
+                used = input.len();
+                break;
+            }
+            let (count, ready) = if link.awaits_proxy_header() {
+                (link.read_proxy_header(rest, context, app), None)
+            } else {
+                self.message(rest, link, context, app)
+            };
+            used += count;
+            if let Some((index, request)) = ready {
+                return (used, Step::Stop(NextAction::Call(index, request)));
+            }
+            if count == 0 {
+                link.input.set_exhausted(true);
+                break;
+            }
+            if link.sending.is_full() || self.protocol.must_write_control() {
+                break;
+            }
+        }
+        (used, Step::Next)
+    }
+
+    fn end_of_input(&mut self, link: &mut Link<A>, context: &mut EngineContext<A>, _app: &mut A) -> Step<A> {
+        if self.receiving().is_some() {
+            context.observer.give_up(link.call(0));
+        }
+        // The peer can no longer announce how much output it takes.
+        if self.exchanges.is_empty() { Step::Stop(NextAction::Close) } else { Step::Abort }
+    }
+
+    /// Returns true if a connection whose client cannot be told of its end is to end now: no exchange is under way, and
+    /// none is to follow.
+    fn is_to_end(&self, link: &Link<A>) -> bool {
+        link.lifecycle.is_open() && self.exchanges.is_empty() && self.may_end(link)
+    }
+
+    fn flush(&mut self, link: &mut Link<A>, context: &mut EngineContext<A>) -> bool {
+        if self.protocol.has_control() {
+            self.write_control(link, context);
+        }
+        let ends = self.is_to_end(link);
+        link.flush(ends, context)
+    }
+
+    fn reply<R>(
+        &mut self,
+        index: Index,
+        link: &mut Link<A>,
+        context: &mut EngineContext<A>,
+        write: impl FnOnce(&mut Reply<'_, A>) -> R,
+    ) -> R {
+        let exchange = self.exchanges.at(index);
+        let stream = exchange.stream;
+        let terms = match *exchange.state.view() {
+            State::Running(terms) => terms,
+            State::Detached(Detached { terms, .. }) => {
+                let (mut protocol, mut backlog) = (self.protocol.fresh(), None);
+                let channel = Channel::Stream { protocol: &mut protocol, stream, backlog: &mut backlog };
+                let in_flight = (&mut exchange.in_flight, false);
+                return replying::reply_to_none(channel, in_flight, terms, link, context, write);
+            }
+            _ => unreachable!("a ticket is for an exchange whose call is out"),
+        };
+        let goes_on = exchange.is_body_here() && !context.is_draining();
+        let terms = if goes_on { terms } else { terms.ending() };
+        let Exchange { in_flight, backlog, .. } = exchange;
+        let channel = Channel::Stream { protocol: &mut self.protocol, stream, backlog };
+        let (result, loss) = replying::reply(channel, in_flight, (link.call(index), terms), link, context, write);
+        if loss != Loss::Nothing {
+            self.lose(index, loss, link, context);
+        }
+        link.sending.store(&mut context.scratch);
+        result
+    }
+
+    fn complete(
+        &mut self,
+        index: Index,
+        progress: Progress<A::Response>,
+        link: &mut Link<A>,
+        context: &mut EngineContext<A>,
+    ) {
+        let call = link.call(index);
+        let exchange = self.exchanges.at(index);
+        exchange.count_status(&mut context.statistics);
+        if !exchange.is_running() {
+            debug_assert!(exchange.is_out(), "a ticket is for an exchange whose call is out");
+            self.end_detached(index, link);
+            context.observer.give_up(call);
+            context.abandoned.extend(progress.into_response());
+            return;
+        }
+        match keep_incomplete(exchange, progress, call, context) {
+            None => {}
+            Some(Ended::Done) => {
+                context.observer.answered(call);
+                let is_body_left = exchange.incoming.take().is_some_and(|incoming| !incoming.has_ended());
+                self.complete_exchange(index, is_body_left, link, context);
+            }
+            Some(Ended::Cut) => {
+                context.observer.give_up(call);
+                context.statistics.cut += 1;
+                exchange.state.written();
+                self.cut_exchange(index, link, context);
+            }
+        }
+    }
+
+    fn read(&mut self, index: Index, buffer: &mut [u8], link: &mut Link<A>, context: &mut EngineContext<A>) -> Input {
+        let exchange = self.exchanges.at(index);
+        let (stream, input) = (exchange.stream, exchange.read(buffer));
+        if let Input::Bytes(count) = input {
+            self.grant(stream, count, link, context);
+        }
+        input
+    }
+
+    fn expire_call(&mut self, index: Index, link: &mut Link<A>, context: &mut EngineContext<A>) -> Expired {
+        let exchange = self.exchanges.at(index);
+        let State::Running(terms) = *exchange.state.view() else { return Expired::Left };
+        exchange.end_body(MISSED);
+        exchange.state.detach(Cause::Expired { is_written_off: false });
+        let expired = match &mut exchange.in_flight {
+            None => {
+                let body_bytes = self.answer_exchange(index, MISSED, terms, link, context);
+                Expired::Answered { body_bytes }
+            }
+            Some(in_flight) => {
+                in_flight.count_status(&mut context.statistics);
+                if in_flight.sender.is_whole() {
+                    Expired::Whole
+                } else {
+                    let body_bytes = in_flight.sender.body_bytes();
+                    let stream = exchange.stream;
+                    context.statistics.cut += 1;
+                    // The waiting output belongs to the application: it is dropped when the call returns.
+                    if let Some(backlog) = &mut exchange.backlog {
+                        backlog.stop();
+                    }
+                    self.reset(stream, Reset::Cut, link, context);
+                    Expired::Cut { body_bytes }
+                }
+            }
+        };
+        // Output that waits is sent first: a frame must not get into the middle of another one.
+        if !link.has_output() {
+            link.send_composed(&mut context.statistics);
+        }
+        expired
+    }
+
+    fn awaits(&self, link: &Link<A>) -> Wait {
+        let is_in_head = !link.input.is_empty() && link.input.is_exhausted() || self.protocol.is_in_head();
+        match link.awaits_before_request() {
+            Some(wait) => wait,
+            None if is_in_head => Wait::Head,
+            None if self.exchanges.is_empty() => link.awaits_request(),
+            None => Wait::App,
+        }
+    }
+
+    fn websocket_deadline(&mut self, _config: &Config, _now: Millis) -> Millis {
+        Millis::MAX
+    }
+
+    fn set_deadlines(&mut self, is_blocked: bool, config: &Config, time: &mut Time) {
+        for index in self.exchanges.indices() {
+            self.exchanges.at(index).set_deadline(is_blocked, config, time);
+        }
+    }
+
+    fn note_deadlines(&self, sweep: &mut Sweep) {
+        for (_, exchange) in self.exchanges.iter() {
+            sweep.note(exchange.timer.deadline);
+        }
+    }
+
+    fn expire(&mut self, wait: Wait, link: &mut Link<A>, context: &mut EngineContext<A>, _app: &mut A) -> Step<A> {
+        match wait {
+            Wait::Idle if self.protocol.announces_end() => {
+                self.announce_end(link, context);
+                link.lifecycle.close(Closing::Linger);
+                Step::Next
+            }
+            Wait::Head if !link.input.is_empty() || self.protocol.is_in_head() => {
+                context.statistics.timeouts += 1;
+                Step::Abort
+            }
+            Wait::Queue => {
+                // The connection is read now, and each of its requests is refused on its own exchange if there is no
+                // room.
+                link.schedule.await_event();
+                Step::Next
+            }
+            _ => Step::End,
+        }
+    }
+
+    fn expire_exchanges(&mut self, now: Millis, link: &mut Link<A>, context: &mut EngineContext<A>, app: &mut A) {
+        let late = self.exchanges.iter().filter(|(_, exchange)| exchange.timer.is_late(now));
+        let late: Vec<Index> = late.map(|(index, _)| index).collect();
+        for index in late {
+            let exchange = self.exchanges.at(index);
+            exchange.timer.deadline = Millis::MAX;
+            match exchange.timer.wait {
+                Wait::Body => {
+                    context.statistics.timeouts += 1;
+                    if exchange.is_out() {
+                        exchange.break_body(SLOW, app);
+                    } else {
+                        self.refuse_request(index, SLOW, link, context, app);
+                    }
+                }
+                Wait::Queue => {
+                    context.statistics.queue_timeouts += 1;
+                    self.refuse_request(index, BUSY, link, context, app);
+                }
+                Wait::Output => {
+                    context.statistics.timeouts += 1;
+                    self.abandon_exchange(index, link, context, app);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn forget(&mut self) {
+        self.protocol.forget();
+    }
+
+    fn release(&mut self, has_left: bool, context: &mut EngineContext<A>, app: &mut A) {
+        for index in self.exchanges.indices() {
+            self.release_one(index, has_left, context, app);
+        }
+    }
+
+    fn detach(&mut self, cause: Cause) {
+        for index in self.exchanges.indices() {
+            self.exchanges.at(index).state.detach(cause);
+        }
+    }
+
+    fn service(&mut self, health: Health, link: &mut Link<A>, context: &mut EngineContext<A>) -> Service {
+        if let Some(service) = self.asks_first(link, context) {
+            return service;
+        }
+        if self.answer_first(health, link, context) { Service::Answered } else { Service::Done(Serviced::Waits) }
+    }
+
+    fn refuse_waiting(
+        &mut self,
+        link: &mut Link<A>,
+        context: &mut EngineContext<A>,
+        buffer: &mut [u8],
+        orphans: &mut Vec<(A::Request, Refusal)>,
+    ) -> bool {
+        // If no exchange is under way, requests that have not been read are refused too. Otherwise they stay unread,
+        // because the input after them may concern running calls, and so the application.
+        let before = orphans.len();
+        let is_between_exchanges = self.exchanges.is_empty();
+        for index in self.exchanges.indices() {
+            if let Some((request, terms)) = self.take_request(index, context) {
+                orphans.push((request, BUSY));
+                self.refuse_exchange(index, BUSY, terms, link, context);
+            }
+        }
+        let has_read = is_between_exchanges && self.refuse_unread_exchanges(link, context, buffer);
+        link.send_composed(&mut context.statistics);
+        has_read || orphans.len() > before
+    }
+}
+
+// ------------------------------------------------------------------------------------------------------------- watchdog
+
+impl<A: App> Multiplexed<A> {
+    /// Looks at the first request in the kept input of a new connection, which is parsed with a separate protocol. Returns
+    /// `None` if it is a health check.
+    fn asks_first(&self, link: &Link<A>, context: &mut EngineContext<A>) -> Option<Service> {
+        let input = link.input.unused();
+        let mut protocol = self.protocol.fresh();
+        protocol.open(context.config.exchanges);
+        let EngineContext { scratch, config, responders, .. } = context;
+        let mut used = 0;
+        loop {
+            match protocol.next(&input[used..], &mut scratch.fields, &config.limits) {
+                Ok((_, StreamEvent::More)) => return Some(Service::Unclear),
+                Ok((_, StreamEvent::Head { head, .. })) if responders.health.answers(&head) => return None,
+                // Frames that concern the protocol alone, or no existing exchange, may come first.
+                Ok((count @ 1.., StreamEvent::Nothing | StreamEvent::Credit { .. } | StreamEvent::Reset { .. })) => {
+                    used += count;
+                }
+                _ => return Some(Service::Done(Serviced::Waits)),
+            }
+        }
+    }
+
+    /// Answers the health check at the beginning of the input of a new connection, while no thread polls the engine,
+    /// and ends the connection: only the first request of a connection can be read then. Returns true if the answer is
+    /// complete; otherwise a thread that polls the engine has to write the rest.
+    fn answer_first(&mut self, health: Health, link: &mut Link<A>, context: &mut EngineContext<A>) -> bool {
+        let (stream, terms) = loop {
+            let unused = link.input.unused();
+            match self.protocol.next(unused, &mut context.scratch.fields, &context.config.limits) {
+                Ok((count, StreamEvent::Head { stream, terms, .. })) => {
+                    link.input.advance(count);
+                    break (stream, terms);
+                }
+                Ok((count @ 1.., _)) => link.input.advance(count),
+                Ok((0, _)) | Err(_) => return false,
+            }
+        };
+        self.announce_end(link, context);
+        self.answer_health_check(stream, health, terms, link, context);
+        if !self.exchanges.is_empty() {
+            return false;
+        }
+        link.input.discard();
+        link.lifecycle.close(Closing::Linger);
+        true
+    }
+
+    /// Refuses the requests that have arrived on a connection without any under way. Returns true if input was read.
+    fn refuse_unread_exchanges(
+        &mut self,
+        link: &mut Link<A>,
+        context: &mut EngineContext<A>,
+        buffer: &mut [u8],
+    ) -> bool {
+        link.receive_unread(context, buffer);
+        if link.input.is_empty() {
+            return false;
+        }
+        if link.awaits_proxy_header() && !matches!(link.take_stored_proxy_header(context), Ok(true)) {
+            return true;
+        }
+        // The thread that polls the engine next finds out what is wrong with the rest.
+        let input = link.input.take();
+        let mut used = 0;
+        while let Ok((count @ 1.., event)) =
+            self.protocol.next(&input.unused()[used..], &mut context.scratch.fields, &context.config.limits)
+        {
+            used += count;
+            // All exchanges here are refused ones: they hold no values of the application.
+            match event {
+                StreamEvent::Head { stream, terms, .. } => {
+                    let index = self.exchanges.insert(stream, context.time.now);
+                    self.refuse_exchange(index, BUSY, terms, link, context);
+                }
+                StreamEvent::Data { stream, bytes, .. } => {
+                    let length = bytes.len();
+                    self.grant(stream, length, link, context);
+                }
+                StreamEvent::Reset { stream } => {
+                    self.protocol.forget_stream(stream);
+                    if let Some(index) = self.exchanges.find(stream) {
+                        self.exchanges.remove(index);
+                    }
+                }
+                StreamEvent::Credit { stream } => {
+                    if let Some(index) = self.exchanges.find(stream) {
+                        self.pump(index, link, context);
+                    }
+                }
+                StreamEvent::Broken { stream, fault } if self.exchanges.find(stream).is_none() => {
+                    let index = self.exchanges.insert(stream, context.time.now);
+                    let terms = self.protocol.unread_terms();
+                    self.refuse_exchange(index, fault.into(), terms, link, context);
+                }
+                StreamEvent::Broken { .. } | StreamEvent::End { .. } | StreamEvent::More | StreamEvent::Nothing => {}
+            }
+        }
+        link.input.keep(input, used);
+        true
+    }
+}

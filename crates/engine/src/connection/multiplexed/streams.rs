@@ -1,0 +1,538 @@
+//! One exchange of a multiplexed session: its request, its output, and its end.
+
+use super::Multiplexed;
+use crate::app::{App, Refusal, TermsOf};
+use crate::config::WRITE_BUFFER;
+use crate::connection::bodies::{body_ended, spool_refusal};
+use crate::connection::exchanging::{Exchanging, release_exchange};
+use crate::connection::files::push_body;
+use crate::connection::link::Link;
+use crate::connection::reception::{AcceptedRequest, Reception, Verdict};
+use crate::connection::step::BUSY;
+use crate::context::EngineContext;
+use crate::deadline::Wait;
+use crate::exchange::{Awaited, Backlog, Cause, Incoming, Index, State};
+use crate::health::Health;
+use crate::meter;
+use crate::observe::Observer;
+use crate::protocol::{MultiplexedProtocol, Reset, ResponseSender, ResponseTerms, StreamEvent, StreamId};
+use crate::reply::{self, Loss};
+use crate::responder::{Answer, Responder};
+use crate::transport::Transport;
+use std::io;
+use wire::message::{Fault, Page};
+
+/// An event that has been read, without what it borrows from the state of the protocol.
+enum Read<'i, A: App> {
+    More,
+    Nothing,
+    Head { stream: StreamId, verdict: Verdict<A>, terms: TermsOf<A> },
+    Data { stream: StreamId, bytes: &'i [u8], is_last: bool },
+    Reset { stream: StreamId },
+    Credit { stream: StreamId },
+    Broken { stream: StreamId, fault: Fault },
+}
+
+/// A request that is ready, with the index of its exchange.
+type Ready<A> = Option<(Index, <A as App>::Request)>;
+
+impl<A: App> Multiplexed<A> {
+    /// Reads the next event. Returns the number of bytes used, 0 until the event is complete, and a request that is
+    /// ready: because it has no body, or its body is complete, or the request does not wait for its body.
+    pub(super) fn message(
+        &mut self,
+        input: &[u8],
+        link: &mut Link<A>,
+        context: &mut EngineContext<A>,
+        app: &mut A,
+    ) -> (usize, Ready<A>) {
+        let call = link.call(self.exchanges.next_index());
+        context.observer.parse(call);
+        context.meter.charge(meter::HEAD);
+        let has_room = self.has_room(context);
+        // The head borrows from these two, until the verdict about it is there.
+        let (mut fields, mut front) = (std::mem::take(&mut context.scratch.fields), link.front.take());
+        let read = match self.protocol.next(input, &mut fields, &context.config.limits) {
+            Ok((used, event)) => {
+                let read = match event {
+                    StreamEvent::Head { stream, mut head, mut terms } => {
+                        let (repeated, front) = (&mut self.repeated, front.as_deref_mut());
+                        let reception = Reception { call, has_room, repeated, front };
+                        let verdict = reception.judge(&mut head, &mut terms, link, context, app);
+                        Read::Head { stream, verdict, terms }
+                    }
+                    StreamEvent::Data { stream, bytes, is_last } => Read::Data { stream, bytes, is_last },
+                    StreamEvent::End { stream } => Read::Data { stream, bytes: &[], is_last: true },
+                    StreamEvent::Reset { stream } => Read::Reset { stream },
+                    StreamEvent::Credit { stream } => Read::Credit { stream },
+                    StreamEvent::Broken { stream, fault } => Read::Broken { stream, fault },
+                    StreamEvent::More => Read::More,
+                    StreamEvent::Nothing => Read::Nothing,
+                };
+                Ok((used, read))
+            }
+            Err(fault) => Err(fault),
+        };
+        (context.scratch.fields, link.front) = (fields, front);
+        let (used, read) = match read {
+            Ok(read) => read,
+            Err(fault) => {
+                self.fail(fault, link, context, app);
+                return (input.len(), None);
+            }
+        };
+        if !matches!(read, Read::Head { .. } | Read::More) {
+            context.observer.give_up(call);
+        }
+        (used, self.follow(read, link, context, app))
+    }
+
+    /// Handles an event. Returns a request that has become ready.
+    fn follow(
+        &mut self,
+        read: Read<'_, A>,
+        link: &mut Link<A>,
+        context: &mut EngineContext<A>,
+        app: &mut A,
+    ) -> Ready<A> {
+        match read {
+            Read::More | Read::Nothing => {}
+            Read::Head { stream, verdict, terms } => return self.obey(verdict, stream, terms, link, context, app),
+            Read::Data { stream, bytes, is_last } => {
+                return self.take_data(stream, (bytes, is_last), link, context, app);
+            }
+            Read::Reset { stream } => {
+                if let Some(index) = self.exchanges.find(stream) {
+                    self.protocol.forget_stream(stream);
+                    context.observer.give_up(link.call(index));
+                    self.release_one(index, true, context, app);
+                }
+            }
+            Read::Credit { stream } => {
+                if let Some(index) = self.exchanges.find(stream) {
+                    self.pump(index, link, context);
+                }
+            }
+            Read::Broken { stream, fault } => self.take_broken(stream, fault, link, context, app),
+        }
+        None
+    }
+
+    /// Answers or refuses a request, or begins its exchange. Returns the request if it is ready.
+    fn obey(
+        &mut self,
+        verdict: Verdict<A>,
+        stream: StreamId,
+        terms: TermsOf<A>,
+        link: &mut Link<A>,
+        context: &mut EngineContext<A>,
+        app: &mut A,
+    ) -> Ready<A> {
+        match verdict {
+            Verdict::Accepted(accepted) => return self.begin(accepted, stream, terms, link, context, app),
+            Verdict::Broken(fault) => {
+                context.observer.give_up(link.call(self.exchanges.next_index()));
+                self.take_broken(stream, fault, link, context, app);
+            }
+            Verdict::HealthCheck => {
+                let health = context.load.health();
+                self.answer_health_check(stream, health, terms, link, context);
+            }
+            Verdict::NoRoom => self.refuse_stream(stream, terms, link, context, app),
+            Verdict::File { answer, .. } => self.send_file(stream, terms, &answer, link, context, app),
+            Verdict::BadHandshake(answer) => {
+                // No multiplexed protocol has such a handshake yet: this answers it like any page.
+                let refusal = Refusal::of_status(answer.0.status());
+                let index = self.note_begin(stream, link, context);
+                self.refuse_exchange(index, refusal, terms, link, context);
+            }
+            Verdict::Refused(refusal) => {
+                context.statistics.quarantined += 1;
+                context.observer.give_up(link.call(self.exchanges.next_index()));
+                let index = self.note_begin(stream, link, context);
+                self.refuse_exchange(index, refusal, terms, link, context);
+            }
+        }
+        None
+    }
+
+    /// Makes room for the exchange of a request whose head has been read.
+    fn note_begin(&mut self, stream: StreamId, link: &mut Link<A>, context: &mut EngineContext<A>) -> Index {
+        link.note_request(self.protocol.serves_one(), &mut context.load.brief_in_a_row);
+        self.exchanges.insert(stream, context.time.now)
+    }
+
+    /// Begins the exchange of a request. Returns the request if it is ready.
+    fn begin(
+        &mut self,
+        AcceptedRequest { request, length, upgrade }: AcceptedRequest<A>,
+        stream: StreamId,
+        terms: TermsOf<A>,
+        link: &mut Link<A>,
+        context: &mut EngineContext<A>,
+        app: &mut A,
+    ) -> Ready<A> {
+        let index = self.note_begin(stream, link, context);
+        let exchange = self.exchanges.at(index);
+        exchange.timer.wait = Wait::App;
+        exchange.upgrade = upgrade;
+        let memory = &context.config.body_memory_total;
+        if !length.is_empty() {
+            if context.config.buffer_bodies && app.buffers(&request) {
+                exchange.state.receive(request, terms, length, memory);
+                return None;
+            }
+            exchange.incoming = Some(Box::new(Incoming::new(false, memory.reservation())));
+        }
+        exchange.state.run(terms);
+        link.count_call();
+        Some((index, request))
+    }
+
+    // ------------------------------------------------------------------------------------------------------------ body
+
+    /// Takes a part of a request's body, and its end with the last one.
+    fn take_data(
+        &mut self,
+        stream: StreamId,
+        (bytes, is_last): (&[u8], bool),
+        link: &mut Link<A>,
+        context: &mut EngineContext<A>,
+        app: &mut A,
+    ) -> Ready<A> {
+        let Some(index) = self.exchanges.find(stream) else {
+            // The bytes were on their way when their exchange ended.
+            self.grant(stream, bytes.len(), link, context);
+            return None;
+        };
+        context.meter.charge(meter::CHUNK);
+        let exchange = self.exchanges.at(index);
+        if let Some(incoming) = &mut exchange.incoming {
+            if !bytes.is_empty() {
+                incoming.push(bytes, false);
+            }
+            if is_last {
+                incoming.finish();
+            }
+            exchange.wake(Awaited::INPUT, app);
+            return None;
+        }
+        if !exchange.is_receiving() {
+            self.grant(stream, bytes.len(), link, context);
+            return None;
+        }
+        if let Err(error) = exchange.keep(bytes, context.config.body_memory, &mut context.meter) {
+            self.spool_failed(index, error, link, context, app);
+            return None;
+        }
+        self.grant(stream, bytes.len(), link, context);
+        if !is_last {
+            return None;
+        }
+        match body_ended(self.exchanges.at(index), link.call(index), context, app) {
+            Ok(request) => {
+                link.count_call();
+                request.map(|request| (index, request))
+            }
+            Err(error) => {
+                self.spool_failed(index, error, link, context, app);
+                None
+            }
+        }
+    }
+
+    fn spool_failed(
+        &mut self,
+        index: Index,
+        error: io::Error,
+        link: &mut Link<A>,
+        context: &mut EngineContext<A>,
+        app: &mut A,
+    ) {
+        let refusal = spool_refusal(error, app);
+        self.refuse_request(index, refusal, link, context, app);
+    }
+
+    /// Refuses a request that breaks a rule. The other exchanges continue.
+    fn take_broken(
+        &mut self,
+        stream: StreamId,
+        fault: Fault,
+        link: &mut Link<A>,
+        context: &mut EngineContext<A>,
+        app: &mut A,
+    ) {
+        let Some(index) = self.exchanges.find(stream) else {
+            // Its head cannot be read: it never becomes a request.
+            let (client, data) = link.client_and_data();
+            app.refused(fault.into(), None, client, data);
+            let index = self.exchanges.insert(stream, context.time.now);
+            let terms = self.protocol.unread_terms();
+            return self.refuse_exchange(index, fault.into(), terms, link, context);
+        };
+        let exchange = self.exchanges.at(index);
+        if exchange.is_out() {
+            exchange.break_body(fault.into(), app);
+        } else {
+            self.refuse_request(index, fault.into(), link, context, app);
+        }
+    }
+
+    /// Allows the client to send `bytes` more bytes of a body.
+    pub(super) fn grant(&mut self, stream: StreamId, bytes: usize, link: &mut Link<A>, context: &mut EngineContext<A>) {
+        if bytes > 0 {
+            self.protocol.consumed(stream, bytes, &mut link.out(&mut context.scratch).bytes);
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------------ answer or refusal
+
+    /// Answers a health check.
+    pub(super) fn answer_health_check(
+        &mut self,
+        stream: StreamId,
+        health: Health,
+        terms: TermsOf<A>,
+        link: &mut Link<A>,
+        context: &mut EngineContext<A>,
+    ) {
+        let call = link.call(self.exchanges.next_index());
+        let out = &mut link.out(&mut context.scratch).bytes;
+        let (stamp, state) = (&context.time.stamp, (health, &context.statistics, context.load.queued));
+        let (_, backlog) = context.responders.health.answer(state, |page| {
+            reply::write_stream_page(&mut self.protocol, stream, page, terms.refusing(), stamp, out)
+        });
+        context.statistics.health_checks += 1;
+        context.observer.give_up(call);
+        let index = self.exchanges.insert(stream, context.time.now);
+        let exchange = self.exchanges.at(index);
+        exchange.state.answer(terms);
+        exchange.backlog = Some(backlog);
+        self.pump(index, link, context);
+    }
+
+    /// Sends the response to a request with a file. The engine does not read the request's body, if there is one.
+    fn send_file(
+        &mut self,
+        stream: StreamId,
+        terms: TermsOf<A>,
+        answer: &Answer,
+        link: &mut Link<A>,
+        context: &mut EngineContext<A>,
+        app: &mut A,
+    ) {
+        let call = link.call(self.exchanges.next_index());
+        context.note_file(answer, app);
+        let out = &mut link.out(&mut context.scratch).bytes;
+        let mut sender = self.protocol.begin(stream, answer.draft(), terms, None, &context.time.stamp, out);
+        let has_content = sender.open(answer.body_bytes(), out).0 > 0;
+        let written = sender.finish(out);
+        debug_assert_eq!(written, Ok(()), "a response with a file is as long as it says");
+        let mut backlog = Box::new(Backlog::new());
+        if has_content {
+            push_body(&answer.body, &mut backlog.output);
+        }
+        backlog.finish();
+        let index = self.note_begin(stream, link, context);
+        let exchange = self.exchanges.at(index);
+        exchange.state.answer(terms);
+        exchange.backlog = Some(backlog);
+        context.observer.give_up(call);
+        self.pump(index, link, context);
+    }
+
+    /// Refuses a request for which there is no room.
+    fn refuse_stream(
+        &mut self,
+        stream: StreamId,
+        terms: TermsOf<A>,
+        link: &mut Link<A>,
+        context: &mut EngineContext<A>,
+        app: &mut A,
+    ) {
+        let (client, data) = link.client_and_data();
+        app.refused(BUSY, None, client, data);
+        if !self.protocol.can_refuse() {
+            let index = self.exchanges.insert(stream, context.time.now);
+            return self.refuse_exchange(index, BUSY, terms, link, context);
+        }
+        context.statistics.refused += 1;
+        self.reset(stream, Reset::Refused, link, context);
+    }
+
+    /// Answers a request that the application will not see with a page, on the request's own exchange, which is free.
+    pub(super) fn refuse_exchange(
+        &mut self,
+        index: Index,
+        refusal: Refusal,
+        terms: TermsOf<A>,
+        link: &mut Link<A>,
+        context: &mut EngineContext<A>,
+    ) {
+        context.statistics.refused += 1;
+        self.answer_exchange(index, refusal, terms, link, context);
+        self.exchanges.at(index).state.answer(terms);
+        self.pump(index, link, context);
+    }
+
+    /// Writes the page of a refusal as the response of an exchange. Returns the length of its body.
+    pub(super) fn answer_exchange(
+        &mut self,
+        index: Index,
+        refusal: Refusal,
+        terms: TermsOf<A>,
+        link: &mut Link<A>,
+        context: &mut EngineContext<A>,
+    ) -> u64 {
+        context.statistics.count_status(refusal.status);
+        let text = Page::text(refusal.status, refusal.explanation());
+        let page = Page::error(refusal.status, &text, context.retry_after(refusal));
+        let exchange = self.exchanges.at(index);
+        let out = &mut link.out(&mut context.scratch).bytes;
+        let (sender, backlog) =
+            reply::write_stream_page(&mut self.protocol, exchange.stream, &page, terms, &context.time.stamp, out);
+        exchange.backlog = Some(backlog);
+        sender.body_bytes()
+    }
+
+    // ---------------------------------------------------------------------------------------------------------- output
+
+    /// Frames the part of the waiting output that the client of an exchange takes now.
+    pub(super) fn pump(&mut self, index: Index, link: &mut Link<A>, context: &mut EngineContext<A>) {
+        if link.has_output() || link.sending.is_full() {
+            return;
+        }
+        let exchange = self.exchanges.at(index);
+        let stream = exchange.stream;
+        let Some(backlog) = &mut exchange.backlog else { return };
+        let mut chunks = std::mem::take(&mut context.scratch.chunks);
+        let out = &mut link.out(&mut context.scratch).bytes;
+        let pumped = backlog.pump(&mut self.protocol, stream, WRITE_BUFFER, &mut chunks, out);
+        context.scratch.chunks = chunks;
+        let is_complete = backlog.is_complete();
+        if pumped.is_err() {
+            context.statistics.cut += 1;
+            self.cut_exchange(index, link, context);
+        } else if is_complete && matches!(exchange.state.view(), State::Finishing(_)) {
+            self.end_exchange(index, link);
+        } else if is_complete {
+            // The call of the exchange, which was late, is still running.
+            self.protocol.stay(&mut link.out(&mut context.scratch).bytes);
+        }
+    }
+
+    pub(super) fn reset(&mut self, stream: StreamId, reset: Reset, link: &mut Link<A>, context: &mut EngineContext<A>) {
+        self.protocol.reset(stream, reset, &mut link.out(&mut context.scratch).bytes);
+    }
+
+    /// Writes the answers of the protocol itself.
+    pub(super) fn write_control(&mut self, link: &mut Link<A>, context: &mut EngineContext<A>) {
+        let mut control = std::mem::take(&mut context.scratch.chunks);
+        control.clear();
+        self.protocol.write_control(&mut control);
+        if !control.is_empty() {
+            link.out(&mut context.scratch).bytes.extend_from_slice(&control);
+        }
+        context.scratch.chunks = control;
+    }
+
+    /// Handles a write that has shown that the client of a call is gone, or that the response cannot be sent.
+    #[cold]
+    pub(super) fn lose(&mut self, index: Index, loss: Loss, link: &mut Link<A>, context: &mut EngineContext<A>) {
+        self.exchanges.at(index).end_body(Fault::Truncated.into());
+        if loss == Loss::Exchange {
+            return self.cut_exchange(index, link, context);
+        }
+        link.transport.reset_on_drop();
+        link.lose();
+        self.detach(Cause::Left);
+    }
+
+    // ------------------------------------------------------------------------------------------------------------- end
+
+    /// Completes an exchange after the application has written the whole response.
+    pub(super) fn complete_exchange(
+        &mut self,
+        index: Index,
+        is_body_left: bool,
+        link: &mut Link<A>,
+        context: &mut EngineContext<A>,
+    ) {
+        let exchange = self.exchanges.at(index);
+        exchange.drop_all_but_backlog();
+        exchange.state.written();
+        if is_body_left {
+            let stream = exchange.stream;
+            self.reset(stream, Reset::Complete, link, context);
+        }
+        if self.exchanges.at(index).is_sent() {
+            self.end_exchange(index, link);
+        }
+    }
+
+    /// Ends an exchange that is complete on both sides.
+    fn end_exchange(&mut self, index: Index, link: &mut Link<A>) {
+        let stream = self.exchanges.at(index).stream;
+        self.protocol.forget_stream(stream);
+        self.exchanges.remove(index);
+        if self.has_announced_end && self.exchanges.is_empty() && !self.protocol.announces_end() {
+            // This may have been the last exchange: the transport is read again for input that arrived since the last
+            // poll.
+            link.input.note_readable();
+        }
+    }
+
+    /// Ends the exchange of a call that has returned after its client got its answer, or has gone.
+    pub(super) fn end_detached(&mut self, index: Index, link: &mut Link<A>) {
+        let exchange = self.exchanges.at(index);
+        if !exchange.is_sent() && exchange.is_expired() && link.lifecycle.is_open() {
+            exchange.drop_all_but_backlog();
+            exchange.state.written();
+        } else {
+            self.end_exchange(index, link);
+        }
+    }
+
+    /// Breaks off a response, and tells its client. The other exchanges continue. A running call continues without a
+    /// client.
+    pub(super) fn cut_exchange(&mut self, index: Index, link: &mut Link<A>, context: &mut EngineContext<A>) {
+        let exchange = self.exchanges.at(index);
+        let stream = exchange.stream;
+        exchange.backlog = None;
+        if exchange.is_out() {
+            exchange.state.detach(Cause::Left);
+        } else {
+            // A file can turn out to be too short while its response is suspended.
+            if let State::Suspended(suspended) = exchange.state.end() {
+                context.statistics.suspended -= 1;
+                context.abandoned.push(suspended.response);
+            }
+            self.exchanges.remove(index);
+        }
+        self.reset(stream, Reset::Cut, link, context);
+    }
+
+    /// Gives up an exchange whose client has taken nothing for too long.
+    pub(super) fn abandon_exchange(
+        &mut self,
+        index: Index,
+        link: &mut Link<A>,
+        context: &mut EngineContext<A>,
+        app: &mut A,
+    ) {
+        let exchange = self.exchanges.at(index);
+        let stream = exchange.stream;
+        exchange.backlog = None;
+        context.statistics.cut += 1;
+        context.observer.give_up(link.call(index));
+        self.release_one(index, true, context, app);
+        self.reset(stream, Reset::Cut, link, context);
+    }
+
+    /// Gives up an exchange, or tells its call that the client has gone, if `has_left`.
+    pub(super) fn release_one(&mut self, index: Index, has_left: bool, context: &mut EngineContext<A>, app: &mut A) {
+        if release_exchange(self.exchanges.at(index), has_left, context, app) {
+            self.exchanges.remove(index);
+        }
+    }
+}

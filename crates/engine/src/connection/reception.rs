@@ -1,0 +1,184 @@
+//! The reception of a request: from its head, the steps that decide who answers it.
+
+use super::front::Front;
+use super::link::Link;
+use crate::app::{App, CallId, Refusal, TermsOf};
+use crate::config::WebSocketConfig;
+use crate::context::EngineContext;
+use crate::observe::{Observer, Stage};
+use crate::protocol::ResponseTerms;
+use crate::responder::{Answer, Responder};
+use crate::websocket::Upgrade;
+use wire::message::{BodyLength, Draft, Fault, RequestHead};
+use wire::websocket::{Carrier, Opening, WebSocketRefusal, wants_websocket};
+
+/// The decision about a request.
+pub(super) enum Verdict<A: App> {
+    /// No proxy that is trusted can have sent the head.
+    Broken(Fault),
+    /// A health check.
+    HealthCheck,
+    /// The connection has no room for another exchange.
+    NoRoom,
+    /// A request for a static file, with the answer. `has_body`: the request has a body, which is not read.
+    File { answer: Box<Answer>, has_body: bool },
+    /// A handshake of a WebSocket that breaks a rule, with the answer.
+    BadHandshake(Box<(Draft, String)>),
+    /// The application refuses such requests for a while.
+    Refused(Refusal),
+    /// The application answers the request.
+    Accepted(AcceptedRequest<A>),
+}
+
+/// A request that the application answers.
+pub(super) struct AcceptedRequest<A: App> {
+    pub(super) request: A::Request,
+    pub(super) length: BodyLength,
+    pub(super) upgrade: Option<Box<Upgrade<A::Message>>>,
+}
+
+/// The memory of a session about the heads that its protocol repeats.
+#[derive(Debug, Default)]
+pub(super) struct Repeated {
+    /// True if the head that the protocol keeps ([`RequestHead::retained`]) has a field Upgrade. So the engine need not
+    /// search the fields of heads that resemble it.
+    has_upgrade: bool,
+}
+
+impl Repeated {
+    /// Looks at the fields of a head that the protocol keeps.
+    #[inline]
+    fn note(&mut self, head: &RequestHead<'_>) {
+        if head.retained {
+            self.has_upgrade = head.field(b"upgrade").is_some();
+        }
+    }
+
+    /// Returns true if the head may have a field Upgrade.
+    #[inline]
+    fn may_upgrade(&self, head: &RequestHead<'_>) -> bool {
+        self.has_upgrade || head.changed.is_none() && !head.retained
+    }
+}
+
+/// The state that the decision about a request depends on, besides its head.
+pub(super) struct Reception<'h> {
+    /// The call of the request, if the application is called.
+    pub(super) call: CallId,
+    /// True if another exchange may begin.
+    pub(super) has_room: bool,
+    pub(super) repeated: &'h mut Repeated,
+    /// The proxies in front of the server, if there can be any.
+    pub(super) front: Option<&'h mut Front>,
+}
+
+impl<'h> Reception<'h> {
+    /// Decides about a request. A handshake that must not be forwarded changes the `terms`.
+    #[inline]
+    pub(super) fn judge<A: App>(
+        self,
+        head: &mut RequestHead<'h>,
+        terms: &mut TermsOf<A>,
+        link: &mut Link<A>,
+        context: &mut EngineContext<A>,
+        app: &mut A,
+    ) -> Verdict<A> {
+        if let Some(front) = self.front
+            && let Err(fault) = front.forwarding.apply(head, context.config.trust.as_ref())
+        {
+            return Verdict::Broken(fault);
+        }
+        self.repeated.note(head);
+        if context.responders.health.answers(head) {
+            return Verdict::HealthCheck;
+        }
+        if !self.has_room {
+            return Verdict::NoRoom;
+        }
+        if context.responders.files.is_some()
+            && let Some(answer) = find_file(head, link, context, app)
+        {
+            return Verdict::File { answer: Box::new(answer), has_body: !head.body.is_empty() };
+        }
+        let config = context.config.websocket.as_ref();
+        match config.filter(|_| self.repeated.may_upgrade(head) && wants_websocket(head)) {
+            Some(config) => match ask_for_upgrade(head, terms, config) {
+                Ok(upgrade) => refuse_or_begin(head, upgrade, self.call, link, context, app),
+                Err(refusal) => {
+                    let text = refusal.text();
+                    let draft = refusal.draft(&text);
+                    let body_bytes = if head.method == b"HEAD" { 0 } else { text.len() as u64 };
+                    app.served(head, &draft, body_bytes, link.app_data());
+                    Verdict::BadHandshake(Box::new((draft, text)))
+                }
+            },
+            None => refuse_or_begin(head, None, self.call, link, context, app),
+        }
+    }
+}
+
+/// Has the file responder answer the request, if it does.
+fn find_file<A: App>(
+    head: &RequestHead<'_>,
+    link: &mut Link<A>,
+    context: &mut EngineContext<A>,
+    app: &mut A,
+) -> Option<Answer> {
+    let (now, wall) = (context.time.now, context.time.wall);
+    let answer = context.responders.files.as_mut()?.answer(head, now, wall)?;
+    let body_bytes = if head.method == b"HEAD" { 0 } else { answer.body_bytes() };
+    app.served(head, answer.draft(), body_bytes, link.app_data());
+    Some(answer)
+}
+
+/// The handshake of a WebSocket: what is kept of it until the application answers, and what the client offers.
+type Asked<'h, M> = (Box<Upgrade<M>>, Opening<'h>);
+
+/// Reads the handshake of a WebSocket. Returns `None` if the request is to be served as an ordinary one.
+///
+/// # Errors
+/// The rule that the handshake breaks, if such handshakes are refused.
+fn ask_for_upgrade<'h, T: ResponseTerms, M>(
+    head: &RequestHead<'h>,
+    terms: &mut T,
+    config: &WebSocketConfig,
+) -> Result<Option<Asked<'h, M>>, WebSocketRefusal> {
+    match Opening::read(head, Carrier::Http1) {
+        Ok(read) => Ok(Some((Box::new(Upgrade::Asked(read.keep(config.deflate))), read))),
+        Err(refusal) if config.refuses_broken => Err(refusal),
+        // No proxy considers the request an upgrade (RFC 9110 section 7.8).
+        Err(WebSocketRefusal::ConnectionMissing) => Ok(None),
+        // A proxy that does not look at the answer forwards all further bytes as frames: none of them is read as a
+        // request.
+        Err(_) => {
+            *terms = terms.ending();
+            Ok(None)
+        }
+    }
+}
+
+/// Has the application make its request from the head, unless it refuses such requests.
+#[inline]
+fn refuse_or_begin<A: App>(
+    head: &RequestHead<'_>,
+    upgrade: Option<Asked<'_, A::Message>>,
+    call: CallId,
+    link: &mut Link<A>,
+    context: &mut EngineContext<A>,
+    app: &mut A,
+) -> Verdict<A> {
+    if let Some(refusal) = app.refuses(head, upgrade.is_some()) {
+        let mut draft = Draft::default();
+        // It is a status.
+        draft.start_refusal(refusal.status).ok();
+        app.served(head, &draft, 0, link.app_data());
+        return Verdict::Refused(refusal);
+    }
+    context.observer.switch(call, Stage::Environ);
+    let (request, upgrade) = match upgrade {
+        None => (app.begin(head, link.app_data()), None),
+        Some((kept, opening)) => (app.begin_websocket(head, &opening, link.app_data()), Some(kept)),
+    };
+    context.observer.switch(call, Stage::Parse);
+    Verdict::Accepted(AcceptedRequest { request, length: head.body, upgrade })
+}

@@ -1,0 +1,86 @@
+//! Lending the writer of a response what it writes to.
+
+use super::link::Link;
+use super::sending::Lent;
+use crate::app::{App, CallId, SenderOf, TermsOf};
+use crate::coalescing::DeferredOutput;
+use crate::context::EngineContext;
+use crate::in_flight::{Ending, InFlight};
+use crate::observe::{Observer, Stage};
+use crate::output::Output;
+use crate::protocol::ResponseTerms;
+use crate::reply::{Channel, Loss, Reply};
+use crate::statistics::Statistics;
+
+/// Calls `write` with a `Reply` whose output goes to the link. Returns what of the connection is lost by that.
+#[inline]
+pub(super) fn reply<A: App, R>(
+    channel: Channel<'_, A>,
+    in_flight: &mut Option<InFlight<SenderOf<A>>>,
+    (call, terms): (CallId, TermsOf<A>),
+    link: &mut Link<A>,
+    context: &mut EngineContext<A>,
+    write: impl FnOnce(&mut Reply<'_, A>) -> R,
+) -> (R, Loss) {
+    let stage = context.observer.switch(call, Stage::Write);
+    let mut loss = Loss::Nothing;
+    let Lent { composer, waiting, moved, ending } = link.sending.lend(&mut context.scratch);
+    let result = write(&mut Reply {
+        slot: call.slot,
+        out: composer,
+        output: waiting,
+        deferred: &mut context.coalescing.deferred,
+        channel,
+        in_flight,
+        scratch: &mut context.scratch.chunks,
+        statistics: &mut context.statistics,
+        transport: &mut link.transport,
+        stamp: &context.time.stamp,
+        now: context.time.now,
+        terms,
+        moved,
+        loss: &mut loss,
+        is_upgraded: false,
+        parts_come_fast: &mut context.coalescing.parts_come_fast,
+        ending,
+    });
+    if let Some(stage) = stage {
+        context.observer.switch(call, stage);
+    }
+    (result, loss)
+}
+
+/// Calls `write` with a `Reply` whose output is discarded. The protocol in `channel` is one that no connection has, so
+/// that the output does not change the state of the connection's own. `is_upgraded`: see [`Reply`].
+pub(super) fn reply_to_none<A: App, R>(
+    channel: Channel<'_, A>,
+    (in_flight, is_upgraded): (&mut Option<InFlight<SenderOf<A>>>, bool),
+    terms: TermsOf<A>,
+    link: &mut Link<A>,
+    context: &mut EngineContext<A>,
+    write: impl FnOnce(&mut Reply<'_, A>) -> R,
+) -> R {
+    let mut out = context.scratch.composer();
+    let result = write(&mut Reply {
+        slot: link.slot(),
+        out: &mut out,
+        output: &mut Output::new(),
+        deferred: &mut DeferredOutput::default(),
+        channel,
+        in_flight,
+        scratch: &mut Vec::new(),
+        statistics: &mut Statistics::default(),
+        transport: &mut link.transport,
+        stamp: &context.time.stamp,
+        now: context.time.now,
+        terms: terms.ending(),
+        moved: &mut 0,
+        loss: &mut Loss::Connection,
+        is_upgraded,
+        parts_come_fast: &mut false,
+        ending: &mut Ending::default(),
+    });
+    out.clear();
+    context.scratch.composers.push(out);
+    result
+}

@@ -1,0 +1,235 @@
+//! The output of a connection: composing it, holding it back, and sending it.
+
+use super::lifecycle::{Closing, Lifecycle, LinkState};
+use crate::coalescing::DeferredOutput;
+use crate::compose::Composer;
+use crate::context::Scratch;
+use crate::deadline::Millis;
+use crate::in_flight::Ending;
+use crate::observe::Observer;
+use crate::output::Output;
+use crate::reply;
+use crate::stages::Stages;
+use crate::statistics::Statistics;
+use crate::transport::Transport;
+
+/// The output of a connection, and the measurements of how fast its peer takes it.
+pub(super) struct Sending<C> {
+    /// Output being composed; bytes that could not be sent are in `waiting`.
+    composer: Option<Box<Composer<C>>>,
+    waiting: Output<C>,
+    /// The number of bytes sent since the last head.
+    moved: u64,
+    /// The time for which these bytes had to wait, up to the wait that is under way, in milliseconds.
+    waited: Millis,
+    /// The way in which the last response in parts ended.
+    ending: Ending,
+}
+
+/// The output of a connection, lent to the writer of a response.
+pub(super) struct Lent<'a, C> {
+    pub(super) composer: &'a mut Composer<C>,
+    pub(super) waiting: &'a mut Output<C>,
+    pub(super) moved: &'a mut u64,
+    pub(super) ending: &'a mut Ending,
+}
+
+impl<C: AsRef<[u8]>> Sending<C> {
+    pub(super) fn new() -> Self {
+        Self { composer: None, waiting: Output::new(), moved: 0, waited: 0, ending: Ending::Unknown }
+    }
+
+    /// Returns true if output waits that the peer has not taken.
+    #[inline]
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Returns true if sending has paused in the middle, so that other connections are served.
+    pub(super) fn is_paused(&self) -> bool {
+        self.waiting.is_paused()
+    }
+
+    /// Returns true if a file that is being sent has become shorter.
+    pub(super) fn has_file_shrunk(&self) -> bool {
+        self.waiting.has_file_shrunk()
+    }
+
+    /// Returns true if there are composed bytes, and none of them needs to be sent before more are composed.
+    #[inline]
+    pub(super) fn has_room_beside_composed(&self) -> bool {
+        self.composer.as_ref().is_some_and(|out| !out.is_full())
+    }
+
+    /// Returns true if there are so many composed bytes that they are to be sent now.
+    pub(super) fn is_full(&self) -> bool {
+        self.composer.as_ref().is_some_and(|out| out.is_full())
+    }
+
+    /// Returns true if composed bytes have not been sent.
+    pub(super) fn has_composed(&self) -> bool {
+        self.composer.as_ref().is_some_and(|out| !out.is_sent())
+    }
+
+    /// Returns the number of bytes that wait in memory.
+    pub(super) fn backlog(&self) -> usize {
+        let composed = self.composer.as_ref().map_or(0, |out| out.unsent());
+        composed + self.waiting_bytes()
+    }
+
+    /// Returns the number of bytes that wait, without the composed ones.
+    pub(super) fn waiting_bytes(&self) -> usize {
+        usize::try_from(self.waiting.length()).unwrap_or(usize::MAX)
+    }
+
+    // ------------------------------------------------------------------------------------------------------- composing
+
+    /// Returns the composer of this connection. None of its bytes has been sent.
+    #[inline]
+    pub(super) fn out(&mut self, scratch: &mut Scratch<C>) -> &mut Composer<C> {
+        let out = self.composer.get_or_insert_with(|| scratch.composer());
+        // A tick has sent a part of the composed bytes: the rest is sent from `waiting`.
+        if out.is_begun() {
+            out.move_to(&mut self.waiting);
+        }
+        out
+    }
+
+    /// Returns the composed bytes, some of which may have been sent.
+    pub(super) fn raw_out(&mut self, scratch: &mut Scratch<C>) -> &mut Vec<u8> {
+        &mut self.composer.get_or_insert_with(|| scratch.composer()).bytes
+    }
+
+    /// Returns the output that waits, to add to it. All composed bytes are part of it then.
+    pub(super) fn waiting(&mut self) -> &mut Output<C> {
+        if let Some(composer) = &mut self.composer {
+            composer.move_to(&mut self.waiting);
+        }
+        &mut self.waiting
+    }
+
+    /// Lends the output to the writer of a response.
+    #[inline]
+    pub(super) fn lend(&mut self, scratch: &mut Scratch<C>) -> Lent<'_, C> {
+        Lent {
+            composer: self.composer.get_or_insert_with(|| scratch.composer()),
+            waiting: &mut self.waiting,
+            moved: &mut self.moved,
+            ending: &mut self.ending,
+        }
+    }
+
+    /// Returns the composer to the engine if it is empty.
+    #[inline]
+    pub(super) fn store(&mut self, scratch: &mut Scratch<C>) {
+        if let Some(out) = self.composer.take_if(|out| out.is_empty()) {
+            scratch.composers.push(out);
+        }
+    }
+
+    /// Returns the composer to the engine, without its bytes.
+    pub(super) fn drop_composed(&mut self, scratch: &mut Scratch<C>) {
+        if let Some(mut out) = self.composer.take() {
+            out.clear();
+            scratch.composers.push(out);
+        }
+    }
+
+    /// Drops all output.
+    pub(super) fn discard(&mut self) {
+        if let Some(composer) = &mut self.composer {
+            composer.clear();
+        }
+        self.waiting.clear();
+    }
+
+    /// Holds back the composed bytes, so that the next response is sent together with them.
+    #[inline]
+    pub(super) fn defer(&mut self, deferred: &mut DeferredOutput, slot: usize) {
+        if let Some(out) = &mut self.composer
+            && !out.is_empty()
+        {
+            reply::defer(out, deferred, slot);
+        }
+    }
+
+    // --------------------------------------------------------------------------------------------------------- sending
+
+    /// Sends, at a tick, output that is held back and was not changed since the previous tick. Returns true if it is
+    /// still held back. Drops nothing that belongs to the application.
+    pub(super) fn tick<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        (slot, tick): (usize, u64),
+        statistics: &mut Statistics,
+        observer: &mut Option<Box<Stages>>,
+    ) -> bool {
+        let has_output = self.is_waiting() || transport.has_unsent();
+        let Some(out) = &mut self.composer else { return false };
+        match out.deferred {
+            Some(at) if at < tick && !has_output && !out.failed && !out.is_sent() => {
+                observer.send(slot);
+                self.send_composed(transport, statistics);
+                let Some(out) = &self.composer else { return false };
+                observer.sent(slot, out.is_sent());
+                !out.failed && !out.is_sent()
+            }
+            Some(at) => at >= tick,
+            None => false,
+        }
+    }
+
+    /// Sends the composed bytes as far as the transport takes them, and drops nothing. Returns true if all have been
+    /// sent.
+    pub(super) fn send_composed<T: Transport>(&mut self, transport: &mut T, statistics: &mut Statistics) -> bool {
+        let Some(out) = &mut self.composer else { return true };
+        if !out.failed && !out.is_sent() {
+            let count = out.send(transport, false).unwrap_or(0) as u64;
+            statistics.bytes_out += count;
+            self.moved += count;
+        }
+        !out.failed && out.is_sent() && !transport.has_unsent()
+    }
+
+    /// Sends the output as far as the transport takes it. `ends`: the end of output follows directly. Returns false if
+    /// the peer is gone.
+    #[inline]
+    pub(super) fn flush<T: Transport>(&mut self, transport: &mut T, ends: bool, statistics: &mut Statistics) -> bool {
+        let mut count = 0;
+        let flushed = match &mut self.composer {
+            Some(out) => reply::flush(out, &mut self.waiting, transport, ends, &mut count),
+            None => reply::flush_waiting(&mut self.waiting, transport, &mut count),
+        };
+        statistics.bytes_out += count;
+        self.moved += count;
+        flushed.is_ok()
+    }
+
+    // ------------------------------------------------------------------------------------------------------- measuring
+
+    /// Begins to measure how fast the peer takes the output, because a request has arrived.
+    #[inline]
+    pub(super) fn begin_measuring(&mut self) {
+        self.moved = 0;
+        self.waited = 0;
+    }
+
+    /// Records that output has waited for `passed` milliseconds.
+    pub(super) fn note_waited(&mut self, passed: Millis) {
+        self.waited += passed;
+    }
+
+    /// Returns the number of bytes sent since the last head, and the time for which they had to wait before the current
+    /// wait.
+    pub(super) fn measured(&self) -> (u64, Millis) {
+        (self.moved, self.waited)
+    }
+}
+
+/// Returns true if the end of output directly follows what is composed, on a connection in this state. Over TCP both
+/// then leave in one packet. That is one packet less, and a client that has read the last byte knows that the connection
+/// has ended: it cannot send a further request on it in between.
+#[inline]
+pub(super) fn ends_behind_output(lifecycle: &Lifecycle) -> bool {
+    matches!(lifecycle.state(), LinkState::Closing(Closing::Orderly | Closing::Linger))
+}

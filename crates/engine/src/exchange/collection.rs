@@ -1,0 +1,96 @@
+//! The exchanges of one connection of a multiplexed protocol.
+
+use super::{Exchange, Index};
+use crate::app::App;
+use crate::deadline::Millis;
+use crate::protocol::StreamId;
+use slab::Slab;
+
+/// The exchanges of one connection. The first one is stored in place, so that a connection with one exchange at a time
+/// needs no memory for others.
+pub(crate) struct Exchanges<A: App> {
+    first: Exchange<A>,
+    /// The exchanges at index 1 and above.
+    others: Slab<Exchange<A>>,
+}
+
+impl<A: App> Exchanges<A> {
+    pub(crate) fn new(now: Millis) -> Self {
+        Self { first: Exchange::new(now), others: Slab::new() }
+    }
+
+    /// Returns the exchange at `index`, which must be under way.
+    pub(crate) fn at(&mut self, index: Index) -> &mut Exchange<A> {
+        if index == 0 { &mut self.first } else { &mut self.others[index as usize - 1] }
+    }
+
+    pub(crate) fn get(&self, index: Index) -> Option<&Exchange<A>> {
+        if index == 0 { Some(&self.first) } else { self.others.get(index as usize - 1) }
+    }
+
+    /// Returns the exchanges that are under way, with their indices.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Index, &Exchange<A>)> {
+        // The configuration limits the number of exchanges to far below 2^32.
+        let index = |at: usize| u32::try_from(at + 1).unwrap_or(u32::MAX);
+        let others = self.others.iter().map(move |(at, exchange)| (index(at), exchange));
+        std::iter::once((0, &self.first)).chain(others).filter(|(_, exchange)| !exchange.is_free())
+    }
+
+    /// Returns the indices of the exchanges that are under way now. Allocates no memory if only the first one is.
+    pub(crate) fn indices(&self) -> impl Iterator<Item = Index> + use<A> {
+        let first = (!self.first.is_free()).then_some(0);
+        let has_others = !self.others.is_empty();
+        let others =
+            has_others.then(|| self.iter().map(|(index, _)| index).filter(|&index| index > 0).collect::<Vec<_>>());
+        first.into_iter().chain(others.into_iter().flatten())
+    }
+
+    pub(crate) fn any(&self, mut is: impl FnMut(&Exchange<A>) -> bool) -> bool {
+        self.iter().any(|(_, exchange)| is(exchange))
+    }
+
+    /// Returns true if no exchange is under way.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.is_free() && self.others.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        usize::from(!self.first.is_free()) + self.others.len()
+    }
+
+    /// Returns the index that the next exchange will have.
+    pub(crate) fn next_index(&self) -> Index {
+        if self.first.is_free() { 0 } else { u32::try_from(self.others.vacant_key() + 1).unwrap_or(u32::MAX) }
+    }
+
+    /// Makes room for an exchange at [`next_index`](Self::next_index) and returns that index. Its state is still
+    /// `Free`.
+    pub(crate) fn insert(&mut self, stream: StreamId, now: Millis) -> Index {
+        let index = self.next_index();
+        if index == 0 {
+            self.first.stream = stream;
+        } else {
+            self.others.insert(Exchange { stream, ..Exchange::new(now) });
+        }
+        index
+    }
+
+    /// Removes the exchange at `index`.
+    pub(crate) fn remove(&mut self, index: Index) {
+        if index == 0 {
+            self.first.state.end();
+            self.first.clear();
+        } else {
+            self.others.try_remove(index as usize - 1);
+            if self.others.is_empty() {
+                // An idle connection keeps no memory for exchanges.
+                self.others = Slab::new();
+            }
+        }
+    }
+
+    /// Returns the index of the exchange with this stream number of the protocol.
+    pub(crate) fn find(&self, stream: StreamId) -> Option<Index> {
+        self.iter().find(|(_, exchange)| exchange.stream == stream).map(|(index, _)| index)
+    }
+}

@@ -1,0 +1,325 @@
+//! The states of an exchange, and all moves between them.
+//!
+//! [`ExchangeStage::TABLE`] has all moves; docs/design/engine.md has the diagram that follows from it. Only the methods of
+//! [`ExchangeState`] move an exchange to another state. A debug build asserts that each move is in the table.
+
+use crate::app::{App, TermsOf};
+use crate::memory::{BodyMemory, Reservation};
+use crate::spool::{Body, Spool};
+use std::io;
+use transitions::{Machine, Table};
+use wire::message::BodyLength;
+
+/// The state of an exchange, which other code may look at.
+pub(crate) enum State<A: App> {
+    /// There is no exchange.
+    Free,
+    /// The engine receives the request's body.
+    Receiving(Box<Receiving<A>>),
+    /// The request waits for a thread that calls the application.
+    Queued(Box<Queued<A>>),
+    /// The application works on it.
+    Running(TermsOf<A>),
+    /// The application works on the exchange, but its output is discarded.
+    Detached(Detached<TermsOf<A>>),
+    /// The response has begun and waits: see [`Until`].
+    Suspended(Box<Suspended<A>>),
+    /// The whole response has been written, but the client has not accepted all of it (multiplexed protocols only). Or
+    /// the call of a WebSocket has returned, but the closing handshake has not ended.
+    Finishing(TermsOf<A>),
+}
+
+/// A request whose body has not arrived yet.
+pub(crate) struct Receiving<A: App> {
+    pub(crate) request: A::Request,
+    terms: TermsOf<A>,
+    pub(crate) spool: Spool,
+}
+
+/// A request that waits for a thread.
+pub(crate) struct Queued<A: App> {
+    pub(crate) request: A::Request,
+    terms: TermsOf<A>,
+}
+
+/// An incomplete response that the application has returned.
+pub(crate) struct Suspended<A: App> {
+    pub(crate) response: A::Response,
+    terms: TermsOf<A>,
+    pub(super) until: Until,
+}
+
+/// The event that a suspended response waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// The client has accepted the output.
+    Output,
+    /// Other connections have been served.
+    Turn,
+    /// A message of the WebSocket has arrived, or its end.
+    Message,
+    /// A thread is free to handle a message. The response is in the queue of requests.
+    Thread,
+}
+
+/// A call whose output the engine discards, for one of the reasons in [`Cause`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Detached<T> {
+    pub(crate) terms: T,
+    pub(crate) cause: Cause,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// The client has left, or has reset the exchange.
+    Left,
+    /// The application has hijacked the connection and answers the client itself.
+    Hijacked,
+    /// The call has missed its deadline. The engine has answered, or has cut the response.
+    Expired {
+        /// True if the call is not expected to return. Then a server that stops does not wait for it.
+        is_written_off: bool,
+    },
+}
+
+/// A state without its contents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ExchangeStage {
+    Free,
+    Receiving,
+    Queued,
+    Running,
+    Detached,
+    Suspended,
+    Finishing,
+}
+
+/// The event that moves an exchange to another state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ExchangeEvent {
+    /// A head has arrived whose body is received as a whole.
+    Head,
+    /// The request is complete, or its body need not be: the application is to be called.
+    Ready,
+    /// The engine has answered the request instead of the application.
+    Answered,
+    /// No thread can call the application now.
+    NoThread,
+    /// A thread can call the application.
+    Thread,
+    /// The application returns an incomplete response.
+    Paused,
+    /// The application can continue the response.
+    Resumed,
+    /// The output of the call is discarded from now on.
+    Detached,
+    /// The response is complete, and its client has not taken all of it.
+    Written,
+    /// Nothing of the exchange is left to do, or it is given up.
+    Over,
+}
+
+impl Machine for ExchangeStage {
+    type Event = ExchangeEvent;
+    const TABLE: Table<Self, ExchangeEvent> = Table {
+        name: "exchange",
+        initial: Self::Free,
+        rows: &[
+            (Self::Free, ExchangeEvent::Head, Self::Receiving),
+            (Self::Free, ExchangeEvent::Ready, Self::Running),
+            (Self::Free, ExchangeEvent::Answered, Self::Finishing),
+            (Self::Receiving, ExchangeEvent::Ready, Self::Running),
+            (Self::Receiving, ExchangeEvent::Over, Self::Free),
+            (Self::Running, ExchangeEvent::NoThread, Self::Queued),
+            (Self::Running, ExchangeEvent::Paused, Self::Suspended),
+            (Self::Running, ExchangeEvent::Detached, Self::Detached),
+            (Self::Running, ExchangeEvent::Written, Self::Finishing),
+            (Self::Running, ExchangeEvent::Over, Self::Free),
+            (Self::Queued, ExchangeEvent::Thread, Self::Running),
+            (Self::Queued, ExchangeEvent::Over, Self::Free),
+            (Self::Suspended, ExchangeEvent::Resumed, Self::Running),
+            (Self::Suspended, ExchangeEvent::Over, Self::Free),
+            (Self::Detached, ExchangeEvent::Detached, Self::Detached),
+            (Self::Detached, ExchangeEvent::Written, Self::Finishing),
+            (Self::Detached, ExchangeEvent::Over, Self::Free),
+            (Self::Finishing, ExchangeEvent::Over, Self::Free),
+        ],
+    };
+}
+
+/// The state of one exchange. Only this type's methods change it.
+pub(crate) struct ExchangeState<A: App>(State<A>);
+
+impl<A: App> ExchangeState<A> {
+    pub(crate) fn new() -> Self {
+        Self(State::Free)
+    }
+
+    /// Returns the state, to look at it.
+    #[inline]
+    pub(crate) fn view(&self) -> &State<A> {
+        &self.0
+    }
+
+    fn stage(&self) -> ExchangeStage {
+        match self.0 {
+            State::Free => ExchangeStage::Free,
+            State::Receiving(_) => ExchangeStage::Receiving,
+            State::Queued(_) => ExchangeStage::Queued,
+            State::Running(_) => ExchangeStage::Running,
+            State::Detached(_) => ExchangeStage::Detached,
+            State::Suspended(_) => ExchangeStage::Suspended,
+            State::Finishing(_) => ExchangeStage::Finishing,
+        }
+    }
+
+    /// Moves to another state. Returns the previous one.
+    #[inline]
+    fn go(&mut self, event: ExchangeEvent, to: State<A>) -> State<A> {
+        let from = self.stage();
+        let before = std::mem::replace(&mut self.0, to);
+        let to = self.stage();
+        ExchangeStage::TABLE.assert(from, event, to);
+        before
+    }
+
+    /// Returns the properties of the request that the response depends on.
+    pub(crate) fn terms(&self) -> Option<TermsOf<A>> {
+        match &self.0 {
+            State::Free => None,
+            State::Receiving(receiving) => Some(receiving.terms),
+            State::Queued(queued) => Some(queued.terms),
+            State::Running(terms) | State::Finishing(terms) => Some(*terms),
+            State::Detached(detached) => Some(detached.terms),
+            State::Suspended(suspended) => Some(suspended.terms),
+        }
+    }
+
+    /// Begins to receive the body of a request as a whole.
+    pub(crate) fn receive(&mut self, request: A::Request, terms: TermsOf<A>, length: BodyLength, memory: &BodyMemory) {
+        let expected = if let BodyLength::Known(length) = length { Some(length) } else { None };
+        let spool = Spool::new(memory.reservation(), expected);
+        self.go(ExchangeEvent::Head, State::Receiving(Box::new(Receiving { request, terms, spool })));
+    }
+
+    /// Returns the body that is being received.
+    pub(crate) fn spool(&mut self) -> Option<&mut Spool> {
+        if let State::Receiving(receiving) = &mut self.0 { Some(&mut receiving.spool) } else { None }
+    }
+
+    /// Ends the body that is being received. Returns the request with its body, which is then ready; `None` if no body
+    /// is being received.
+    ///
+    /// # Errors
+    /// If the file of the body cannot be read. Then the request is still there, without a body.
+    pub(crate) fn end_body(
+        &mut self,
+        memory: &BodyMemory,
+    ) -> io::Result<Option<(A::Request, Body<'static>, Reservation)>> {
+        let State::Receiving(receiving) = &mut self.0 else { return Ok(None) };
+        let spool = std::mem::replace(&mut receiving.spool, Spool::new(memory.reservation(), None));
+        let (body, reserved) = spool.finish()?;
+        let terms = receiving.terms;
+        match self.go(ExchangeEvent::Ready, State::Running(terms)) {
+            State::Receiving(receiving) => Ok(Some((receiving.request, body, reserved))),
+            _ => Ok(None),
+        }
+    }
+
+    /// Begins the call of a request that is ready with its head.
+    #[inline]
+    pub(crate) fn run(&mut self, terms: TermsOf<A>) {
+        self.go(ExchangeEvent::Ready, State::Running(terms));
+    }
+
+    /// Records that the engine has answered the request itself.
+    pub(crate) fn answer(&mut self, terms: TermsOf<A>) {
+        self.go(ExchangeEvent::Answered, State::Finishing(terms));
+    }
+
+    /// Has a request that is ready wait for a thread.
+    pub(crate) fn enqueue(&mut self, request: A::Request) -> bool {
+        let State::Running(terms) = self.0 else { return false };
+        self.go(ExchangeEvent::NoThread, State::Queued(Box::new(Queued { request, terms })));
+        true
+    }
+
+    /// Returns the request that waits for a thread: there is one.
+    pub(crate) fn dequeue(&mut self) -> Option<A::Request> {
+        let State::Queued(queued) = &self.0 else { return None };
+        let terms = queued.terms;
+        match self.go(ExchangeEvent::Thread, State::Running(terms)) {
+            State::Queued(queued) => Some(queued.request),
+            _ => None,
+        }
+    }
+
+    /// Keeps a response that the application returns incomplete.
+    pub(crate) fn suspend(&mut self, response: A::Response, until: Until) {
+        let State::Running(terms) = self.0 else { unreachable!("only a running call returns a response") };
+        self.go(ExchangeEvent::Paused, State::Suspended(Box::new(Suspended { response, terms, until })));
+    }
+
+    /// Returns the event that the suspended response waits for; `None` if no response is suspended.
+    pub(crate) fn until(&self) -> Option<Until> {
+        if let State::Suspended(suspended) = &self.0 { Some(suspended.until) } else { None }
+    }
+
+    /// Changes the event that the suspended response waits for.
+    pub(crate) fn wait_until(&mut self, until: Until) {
+        if let State::Suspended(suspended) = &mut self.0 {
+            suspended.until = until;
+        }
+    }
+
+    /// Returns the suspended response, which the application continues; `None` if no response is suspended.
+    pub(crate) fn resume(&mut self) -> Option<A::Response> {
+        let State::Suspended(suspended) = &self.0 else { return None };
+        let terms = suspended.terms;
+        match self.go(ExchangeEvent::Resumed, State::Running(terms)) {
+            State::Suspended(suspended) => Some(suspended.response),
+            _ => None,
+        }
+    }
+
+    /// Discards the output of the running call from now on.
+    pub(crate) fn detach(&mut self, cause: Cause) {
+        if let State::Running(terms) = self.0 {
+            self.go(ExchangeEvent::Detached, State::Detached(Detached { terms, cause }));
+        }
+    }
+
+    /// Changes the cause for which the call's output is discarded. Returns false if it is not.
+    pub(crate) fn detach_again(&mut self, cause: Cause) -> bool {
+        let State::Detached(Detached { terms, .. }) = self.0 else { return false };
+        self.go(ExchangeEvent::Detached, State::Detached(Detached { terms, cause }));
+        true
+    }
+
+    /// Records that the response is complete, and that its client has not taken all of it.
+    pub(crate) fn written(&mut self) {
+        if let State::Running(terms) | State::Detached(Detached { terms, .. }) = self.0 {
+            self.go(ExchangeEvent::Written, State::Finishing(terms));
+        }
+    }
+
+    /// Ends the exchange, in whatever state it is. Returns that state.
+    #[inline]
+    pub(crate) fn end(&mut self) -> State<A> {
+        if let State::Free = self.0 {
+            return State::Free;
+        }
+        self.go(ExchangeEvent::Over, State::Free)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn table_is_sound_and_drawn_in_the_docs() {
+        assert_eq!(ExchangeStage::TABLE.validate(), Ok(()));
+        ExchangeStage::TABLE.assert_page(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/design/engine.md"));
+    }
+}

@@ -1,0 +1,143 @@
+//! Protocols, which convert received bytes to events and responses to bytes.
+//!
+//! A protocol does no input or output. There are two kinds of protocols, with a trait each:
+//!
+//! * A [*serial*](SerialProtocol) protocol, such as HTTP/1, has one exchange at a time. The engine reads the next
+//!   request when the previous response is complete, and the bytes of a response are contiguous on the connection. A
+//!   delay of one exchange delays the connection, and cutting a response ends the connection.
+//! * A [*multiplexed*](MultiplexedProtocol) protocol, such as HTTP/2 or FastCGI, has many exchanges at a time. The
+//!   engine reads the connection while they are under way. Each part of a response is a separate frame, and the client
+//!   announces for each exchange how many bytes it accepts ([`MultiplexedProtocol::window`]). Bytes beyond that wait in
+//!   the exchange and delay no other exchange. Each side can end one exchange early ([`StreamEvent::Reset`],
+//!   [`MultiplexedProtocol::reset`]).
+//!
+//! An application names the protocols of its connections by one type ([`Protocols`]), a type parameter of the engine,
+//! so that no call of a protocol is indirect. [`AllProtocols`] has all that Kirsch speaks. The kind is chosen once for
+//! each connection ([`Protocols::of_kind`]), and from then on the connection has a session of that kind.
+
+mod all;
+mod fastcgi;
+mod gateway;
+mod http1;
+mod multiplexed;
+mod only;
+mod serial;
+
+pub use all::AllProtocols;
+pub use http1::Http1;
+pub use multiplexed::{MultiplexedProtocol, Reset, StreamEvent, StreamId};
+pub use only::{OnlyMultiplexed, OnlySerial};
+pub use serial::{Event, SerialProtocol};
+
+use std::fmt::Debug;
+use wire::message::{Draft, FieldLines, Misuse};
+
+/// The protocol of a listener's connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProtocolKind {
+    /// HTTP/1.
+    #[default]
+    Http,
+    /// FastCGI, from a web server.
+    FastCgi,
+    /// uwsgi, from a web server.
+    Uwsgi,
+    /// SCGI, from a web server.
+    Scgi,
+}
+
+/// The protocols that an engine's connections may have.
+pub trait Protocols {
+    /// The properties of a request that its response depends on.
+    type Terms: ResponseTerms;
+    /// The type that writes one response.
+    type Sender: ResponseSender;
+    /// The protocols that have one exchange at a time.
+    type Serial: SerialProtocol<Terms = Self::Terms, Sender = Self::Sender>;
+    /// The protocols that have many.
+    type Multiplexed: MultiplexedProtocol<Terms = Self::Terms, Sender = Self::Sender>;
+
+    /// Returns the protocol of a new connection of a listener of this kind.
+    fn of_kind(kind: ProtocolKind) -> Kind<Self::Serial, Self::Multiplexed>;
+}
+
+/// A protocol of one of the two kinds.
+#[derive(Debug)]
+pub enum Kind<S, M> {
+    /// One exchange at a time.
+    Serial(S),
+    /// Many exchanges at a time.
+    Multiplexed(M),
+}
+
+/// The properties of a request that its response depends on.
+pub trait ResponseTerms: Copy + Debug {
+    /// Returns true if the client or this server ends the connection after this exchange. Always false for multiplexed
+    /// connections.
+    fn is_last(self) -> bool;
+
+    /// Returns the same terms, but with a response that is the last one of its connection.
+    #[must_use]
+    fn ending(self) -> Self;
+
+    /// Returns the same terms, for an error page of the server that closes the connection.
+    #[must_use]
+    fn refusing(self) -> Self;
+
+    /// Checks that a body of `length` bytes has the length that `draft` declares, if it declares one.
+    ///
+    /// # Errors
+    /// [`Misuse::BodyTooShort`], [`Misuse::BodyTooLong`].
+    fn check_length(self, draft: &Draft, length: u64) -> Result<(), Misuse>;
+}
+
+/// The writer of one response: frames its body and enforces the length that its head declares.
+///
+/// For each part the caller calls [`open`](Self::open), writes as many bytes as it admits, and calls
+/// [`close`](Self::close). After the last part it calls [`finish`](Self::finish). In a multiplexed protocol these
+/// methods write nothing: [`MultiplexedProtocol::frame`] writes the bytes.
+pub trait ResponseSender: Debug {
+    /// Opens a part of `length` bytes. Returns how many of them are admitted: none if the response has no body, and
+    /// none, with an error, if the body would be longer than declared.
+    fn open(&mut self, length: u64, out: &mut Vec<u8>) -> (u64, Result<(), Misuse>);
+
+    /// Closes the part of which `admitted` bytes were admitted.
+    fn close(&self, admitted: u64, out: &mut Vec<u8>);
+
+    /// Ends the response.
+    ///
+    /// # Errors
+    /// [`Misuse::BodyTooShort`] if the peer still waits for the rest of the body.
+    fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), Misuse>;
+
+    /// Ends the response with trailers, or without them if the client accepts none.
+    ///
+    /// # Errors
+    /// As [`finish`](Self::finish).
+    fn finish_with(&mut self, trailers: &FieldLines, out: &mut Vec<u8>) -> Result<(), Misuse> {
+        let _ = trailers;
+        self.finish(out)
+    }
+
+    /// Returns the number of bytes that may still be written, if it is known.
+    fn room(&self) -> Option<u64>;
+
+    /// Returns the number of body bytes that the application has written so far, including those that were not
+    /// admitted.
+    fn offered_bytes(&self) -> u64;
+
+    /// Returns the number of body bytes admitted so far, without framing.
+    fn body_bytes(&self) -> u64;
+
+    /// Returns true if the peer gets a complete response if nothing more is written.
+    fn is_whole(&self) -> bool;
+
+    /// Returns true if the connection stays open after the response.
+    fn keeps_alive(&self) -> bool;
+
+    /// Returns true if the response has no body on the wire.
+    fn is_bodiless(&self) -> bool;
+
+    /// Returns true if the peer can detect a cut only by a reset of the connection.
+    fn needs_reset(&self) -> bool;
+}

@@ -1,0 +1,221 @@
+//! Protocols with many exchanges at a time.
+
+use super::{ResponseSender, ResponseTerms};
+use wire::message::{Draft, Fault, Field, FieldLines, Limits, RequestHead, Stamp};
+
+/// The number that the protocol gives to an exchange on its connection.
+pub type StreamId = u32;
+
+/// The next event in the input. `'s` lasts as long as the protocol's state is unchanged, `'i` as long as the input.
+#[derive(Clone, Copy, Debug)]
+pub enum StreamEvent<'s, 'i, T> {
+    /// The input is incomplete: more bytes are needed.
+    More,
+    /// Bytes that concern only the protocol. More events may follow them.
+    Nothing,
+    /// A request.
+    Head {
+        /// The exchange of the request. No other exchange with this number is under way.
+        stream: StreamId,
+        /// The head of the request.
+        head: RequestHead<'s>,
+        /// The properties of the request that the response depends on.
+        terms: T,
+    },
+    /// A part of a request's body, never empty.
+    Data {
+        /// The exchange of the request, which may have ended already.
+        stream: StreamId,
+        /// The bytes of the part, without framing.
+        bytes: &'i [u8],
+        /// True if this part is known to be the last one. Then no [`End`](Self::End) follows.
+        is_last: bool,
+    },
+    /// The end of a request's body. This event is not reported if the head says that there is no body.
+    End {
+        /// The exchange.
+        stream: StreamId,
+    },
+    /// The client has reset an exchange.
+    Reset {
+        /// The exchange.
+        stream: StreamId,
+    },
+    /// The client accepts more bytes of a response than before.
+    Credit {
+        /// The exchange.
+        stream: StreamId,
+    },
+    /// A request breaks a rule, and the connection goes on.
+    Broken {
+        /// The exchange of the request, whose head may or may not have been reported.
+        stream: StreamId,
+        /// The rule that the request breaks.
+        fault: Fault,
+    },
+}
+
+/// The reason why the server ends an exchange early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reset {
+    /// The application has not begun to handle the request, so the client may repeat it.
+    Refused,
+    /// The response is complete, and the server does not need the rest of the request.
+    Complete,
+    /// The response is incomplete.
+    Cut,
+}
+
+/// A protocol that has many exchanges at a time: reads and writes the bytes of one connection.
+pub trait MultiplexedProtocol: Sized {
+    /// The properties of a request that its response depends on.
+    type Terms: ResponseTerms;
+    /// The type that writes one response.
+    type Sender: ResponseSender;
+
+    /// Returns a new protocol of the same kind, which has read nothing.
+    #[must_use]
+    fn fresh(&self) -> Self;
+
+    /// Begins the connection, on which `exchanges` exchanges may be under way at a time. A protocol that can tell its
+    /// client does so.
+    fn open(&mut self, exchanges: usize);
+
+    /// Returns the event at the start of `input` and the number of bytes that it uses. `fields` is scratch memory.
+    ///
+    /// After [`StreamEvent::More`] the caller must pass the input again with more bytes, from the first unused byte on.
+    ///
+    /// # Errors
+    /// Returns the rule that the peer broke. The connection cannot be read any further.
+    fn next<'s, 'i: 's>(
+        &'s mut self,
+        input: &'i [u8],
+        fields: &'s mut Vec<Field>,
+        limits: &Limits,
+    ) -> Result<(usize, StreamEvent<'s, 'i, Self::Terms>), Fault>;
+
+    /// Frees the memory that is kept only for speed. Called when the connection has been idle for a while.
+    fn forget(&mut self);
+
+    /// Returns the properties that the answer depends on if the request's head is invalid or incomplete.
+    fn unread_terms(&self) -> Self::Terms;
+
+    /// Returns true if the client opened the connection only for the request that was read last, as far as its head
+    /// shows.
+    fn serves_one(&self) -> bool {
+        false
+    }
+
+    /// Returns true if the server tells the client how much of each request's body it may send
+    /// ([`consumed`](Self::consumed)). Otherwise a body that the application does not read blocks the connection.
+    fn has_windows(&self) -> bool {
+        true
+    }
+
+    /// Returns true if the client repeats a refused request ([`Reset::Refused`]). Otherwise it gets a response that
+    /// says that the server is busy.
+    fn can_refuse(&self) -> bool {
+        true
+    }
+
+    /// Returns true if the server can tell the client that no further exchange may begin ([`drain`](Self::drain)).
+    /// Otherwise an idle connection stays open for as long as one of HTTP/1.
+    fn announces_end(&self) -> bool {
+        true
+    }
+
+    /// Returns true if the engine has to close the connection when no exchange is under way. `may_have_arrived`: some
+    /// of the client's bytes are unread. Requests among them have to be answered if the connection is reliable.
+    fn is_ending(&self, may_have_arrived: bool) -> bool {
+        let _ = may_have_arrived;
+        false
+    }
+
+    /// Returns true if the client of such a connection may still be sending bytes that the server will not read.
+    fn is_unread(&self) -> bool {
+        false
+    }
+
+    /// Returns true if the only request under way on the connection is its last and has been read as a whole. Then
+    /// further bytes of the client do not matter, so the engine need not watch the connection before the answer.
+    fn has_read_all(&self) -> bool {
+        false
+    }
+
+    /// Returns true if the connection has read a part of a head.
+    fn is_in_head(&self) -> bool {
+        false
+    }
+
+    /// Writes an interim response 103 with `fields` before the head of a response (RFC 8297), if the client can read
+    /// one.
+    fn write_early_hints(&mut self, stream: StreamId, fields: &FieldLines, terms: Self::Terms, out: &mut Vec<u8>) {
+        let _ = (stream, fields, terms, out);
+    }
+
+    /// Writes the head of a response. `length` is the length of the body, if it is known although the application did
+    /// not declare it.
+    fn begin(
+        &mut self,
+        stream: StreamId,
+        draft: &Draft,
+        terms: Self::Terms,
+        length: Option<u64>,
+        stamp: &Stamp,
+        out: &mut Vec<u8>,
+    ) -> Self::Sender;
+
+    /// Returns the number of bytes of a response's body that the client accepts now. Further bytes wait for
+    /// [`StreamEvent::Credit`].
+    fn window(&self, stream: StreamId) -> usize {
+        let _ = stream;
+        usize::MAX
+    }
+
+    /// Writes a part of a response's body, which fits into the window.
+    fn frame(&mut self, stream: StreamId, bytes: &[u8], out: &mut Vec<u8>);
+
+    /// Writes the error output of a request, which is not empty, besides its response, if the client accepts it
+    /// ([`RequestHead::takes_errors`]). `is_begun`: the head of the response has been written. A protocol may keep the
+    /// text until then.
+    fn write_errors(&mut self, stream: StreamId, text: &[u8], is_begun: bool, out: &mut Vec<u8>) {
+        let _ = (stream, text, is_begun, out);
+    }
+
+    /// Tells the client that a response is complete.
+    fn end_response(&mut self, stream: StreamId, out: &mut Vec<u8>);
+
+    /// Tells the client that the server has ended an exchange early, for the reason `reset`.
+    fn reset(&mut self, stream: StreamId, reset: Reset, out: &mut Vec<u8>);
+
+    /// Removes the state of an exchange that has ended or was reset by either side.
+    fn forget_stream(&mut self, stream: StreamId);
+
+    /// Lets the client send `bytes` more bytes of a request's body, because the application has read as many or the
+    /// engine has discarded them.
+    fn consumed(&mut self, stream: StreamId, bytes: usize, out: &mut Vec<u8>) {
+        let _ = (stream, bytes, out);
+    }
+
+    /// Tells the client, if the protocol can, that it must not begin further exchanges on this connection.
+    fn drain(&mut self, out: &mut Vec<u8>);
+
+    /// Keeps the connection open after the last response that its client gets, because a call has not returned.
+    fn stay(&mut self, out: &mut Vec<u8>) {
+        let _ = out;
+    }
+
+    /// Returns true if [`write_control`](Self::write_control) may have something to write.
+    fn has_control(&self) -> bool {
+        true
+    }
+
+    /// Returns true if the engine must call [`write_control`](Self::write_control) before it reads more, because so
+    /// much output waits there.
+    fn must_write_control(&self) -> bool {
+        false
+    }
+
+    /// Writes messages of the protocol itself, such as acknowledgements of received frames.
+    fn write_control(&mut self, out: &mut Vec<u8>);
+}
