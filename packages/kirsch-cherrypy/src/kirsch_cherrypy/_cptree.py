@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import re
 from typing import Any
 
 from kirsch_cherrypy import _cpconfig, _cplogging, _cprequest, _cpwsgi, _globals, _local
@@ -115,10 +115,6 @@ class Tree:
             app, name = root, root.script_name
         else:
             app = Application(root, name)
-            # A site gets an icon, unless it has one.
-            icon = os.path.join(os.path.dirname(__file__), "favicon.ico")
-            if not name and root is not None and not hasattr(root, "favicon_ico") and os.path.exists(icon):
-                root.favicon_ico = _globals.tools.staticfile.handler(icon)
         self.apps[name] = app
         if config:
             app.merge(config)
@@ -141,7 +137,8 @@ class Tree:
         return max((name for name in self.apps if below.startswith(name + "/")), key=len, default=None)
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
-        path = _collapsed(environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")) or "/"
+        # Without double slashes, so that ``//app`` cannot be another path to a proxy than it is here.
+        path = re.sub("//+", "/", environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")) or "/"
         # WSGI has the bytes of a path as Latin-1; mounts are text.
         text = path if path.isascii() else path.encode("latin-1").decode("utf-8", "surrogateescape")
         name = self._mount(text)
@@ -151,10 +148,3 @@ class Tree:
         script = name if name.isascii() else name.encode("utf-8", "surrogateescape").decode("latin-1")
         environ = {**environ, "SCRIPT_NAME": script, "PATH_INFO": path[len(script) :]}
         return self.apps[name](environ, start_response)
-
-
-def _collapsed(path: str) -> str:
-    """Without double slashes, so that ``//app`` cannot be another path to a proxy than it is here."""
-    while "//" in path:
-        path = path.replace("//", "/")
-    return path

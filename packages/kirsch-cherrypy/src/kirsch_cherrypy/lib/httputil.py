@@ -76,12 +76,6 @@ class AcceptElement(HeaderElement):
         except ValueError:
             raise HTTPError(400, f"Malformed HTTP header: `{self!s}`") from None
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, AcceptElement) and self.qvalue == other.qvalue and str(self) == str(other)
-
-    def __hash__(self) -> int:
-        return hash(str(self))
-
     def rank(self) -> Any:
         """Return the quality; of equals text/html;level=1 comes before text/html, text/* and */*."""
         parts = sum(part != "*" for part in self.value.split("/"))

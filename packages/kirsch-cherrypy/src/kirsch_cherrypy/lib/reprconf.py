@@ -13,11 +13,7 @@ from typing import Any
 def attributes(full_attribute_name: str) -> Any:
     """Return the object that a dotted name stands for; its module is imported."""
     module_name, _, name = full_attribute_name.rpartition(".")
-    module = importlib.import_module(module_name)
-    try:
-        return getattr(module, name)
-    except AttributeError:
-        raise AttributeError(f"'{module_name}' object has no attribute '{name}'") from None
+    return getattr(importlib.import_module(module_name), name)
 
 
 def modules(name: str) -> Any:
