@@ -1,4 +1,4 @@
-"""What tests of ``kirsch_bench`` share: the command as a real process, and servers that behave as they are told."""
+"""Helpers for tests of ``kirsch_bench``: the command as a real process, and servers with a chosen behaviour."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 BENCH = [sys.executable, "-m", "kirsch_bench"]
 
 RUN_SECONDS = 60.0
-"""What a run of a second or two has on a loaded machine."""
+"""The seconds that a run of a second or two may take on a loaded machine."""
 
 
 def bench(

@@ -1,4 +1,4 @@
-"""A server that behaves as it is told: ``survey_stub.py HOW HOST PORT``. Nothing of Kirsch is in it.
+"""A server with a chosen behaviour: ``survey_stub.py HOW HOST PORT``. Nothing of Kirsch is in it.
 
 ok          answers
 dies        answers ten requests and dies

@@ -71,7 +71,7 @@ def header(**changes: Any) -> Header:
 
 
 def rounds(of: Header, seed: int = 1, *, noise: float = 0.02) -> list[Round]:
-    """What each server does in each scenario: its cost, noise of its own, and a machine that drifts."""
+    """Return simulated rounds of each server in each scenario: its cost, its own noise, and a machine that drifts."""
     chance = random.Random(seed)
     found = []
     for number in range(of.rounds):

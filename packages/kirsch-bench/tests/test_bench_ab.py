@@ -125,7 +125,7 @@ def test_our_block_has_the_form_of_abs(program: Callable[[str], str]) -> None:
     for name in ("Server Software", "Document Length", "Complete requests", "Total transferred", "HTML transferred"):
         of = re.compile(rf"^{name}: .*$", re.MULTILINE)
         assert of.findall(done.stdout) == of.findall(theirs), name
-    # What another program's eyes see.
+    # ABSession parses the output as another program would.
     run = session()
     run.parse(done.stdout)
     assert run.complete_requests == "300"

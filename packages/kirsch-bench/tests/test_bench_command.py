@@ -231,7 +231,7 @@ def test_a_stall_is_in_the_latency_of_those_who_would_have_come_meanwhile() -> N
     # Exactly a stall's share, in as far as this machine lets a test be on time.
     assert found["latency"]["percentiles"]["99"] > 0.4
     assert found["latency"]["percentiles"]["90"] > 0.15
-    # What would have been said of those alone that were sent.
+    # The latencies from the moment of sending are smaller: they leave out the wait to be sent.
     assert found["service"]["percentiles"]["90"] < found["latency"]["percentiles"]["90"] / 2
 
 
@@ -452,7 +452,7 @@ def test_the_help_names_every_flag() -> None:
 
 
 class Page(HTMLParser):
-    """What a page needs of others, and the data in it."""
+    """The external resources of a page, and the data in it."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

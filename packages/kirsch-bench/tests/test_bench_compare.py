@@ -123,7 +123,7 @@ def test_a_server_is_not_called_different_from_itself() -> None:
 
 def test_several_runs_tell_servers_apart_with_processor_time_too(tmp_path: Path) -> None:
     def shaken(speed: float, seed: int) -> dict[str, Any]:
-        # What a process keeps for as long as it lives: no window of one run shows it.
+        # A bias that a process keeps for its lifetime: no window of one run shows it.
         return report(speed * math.exp(random.Random(seed).gauss(0, 0.01)), seed=seed)
 
     before = [shaken(1.0, seed) for seed in range(5)]

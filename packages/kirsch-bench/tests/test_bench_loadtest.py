@@ -118,7 +118,7 @@ def test_cycles_have_funkloads_figures(write: Write, tmp_path: Path) -> None:
         # One page each, and one request each.
         assert abs(cycle["pages"]["total"] - cycle["tests"]) <= cycle["users"]
         assert list(cycle["by_page"]) == ["front page"]
-    # What was done before and after the window was done, and is not counted.
+    # Requests before and after the window are sent, and not counted.
     assert len(server.asked) > sum(cycle["requests"]["total"] for cycle in found)
     assert "<svg" in (tmp_path / "out.html").read_text()
 

@@ -53,7 +53,7 @@ def browser() -> str:
 
 
 def looked_at(browser: str, page: Path, width: int) -> dict[str, Any]:
-    """What a window of that width shows."""
+    """Return the layout of the page in a window of that width."""
     page.write_text(page.read_text().replace(LOOK, "").replace("</body>", f"{LOOK}</body>"))
     done = subprocess.run(
         [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={page.parent}/profile",

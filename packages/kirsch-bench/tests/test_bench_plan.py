@@ -99,7 +99,7 @@ def interval(at: float, answered: int, **options: Any) -> dict[str, Any]:
 
 
 def part(**options: Any) -> dict[str, Any]:
-    """What a process tells, in as far as it matters here."""
+    """Return the report of a process, with the keys that matter here."""
     nothing = times([])
     plain: dict[str, Any] = {
         "ended": "complete", "started": 1000.0, "finished": 1012.0, "window": {"from": 2.0, "seconds": 10.0},

@@ -1,4 +1,4 @@
-"""Where load may go: what a URL means, and that no other machine is loaded by mistake."""
+"""Tests of targets: the parts of a URL, and that no other machine is loaded by mistake."""
 
 from __future__ import annotations
 

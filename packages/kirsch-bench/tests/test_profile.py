@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 RUN_SECONDS = 60.0
-"""What a run of a second or two has on a loaded machine."""
+"""The seconds that a run of a second or two may take on a loaded machine."""
 
 APP = """
     import os, sys, threading, time
@@ -106,7 +106,7 @@ APP = """
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where the application lies, as demo.py."""
+    """Return the folder of the application, demo.py."""
     (tmp_path / "demo.py").write_text(textwrap.dedent(APP), encoding="utf-8")
     return tmp_path
 
@@ -172,7 +172,7 @@ ASGI = """
 def test_stages_and_calls_of_an_asgi_application(tmp_path: Path) -> None:
     (tmp_path / "demo.py").write_text(textwrap.dedent(ASGI), encoding="utf-8")
     document = profiled(tmp_path, "-n", "3", "--warmup", "1", "--threshold", "0", "demo:app", "/")
-    # What the task waits for is the application's time, and in none of its calls.
+    # The wait of the task is the application's time, and part of none of its calls.
     assert document["stages"]["app"]["mean"] > 200_000
     assert found(document["calls"], "compute")["calls"] == 1
     assert found(document["calls"], "inner")["calls"] == 2

@@ -21,7 +21,7 @@ RUNNING = sorted(name for name, each in ADAPTERS.items() if not each.absent and 
 PYPY = Interpreter("/usr/bin/pypy3", "pypy", "PyPy 7.3.11 (3.9)", "/usr/lib/pypy")
 OTHER = Interpreter("/opt/python3.99", "cpython", "CPython 3.99.0", "/opt")
 
-# What a survey of application servers has at least.
+# The adapters that a survey of application servers has at least.
 NAMED = [
     "kirsch",
     "kirsch-gevent",
@@ -82,7 +82,7 @@ def test_every_server_of_the_survey_has_an_adapter(name: str) -> None:
 @pytest.mark.parametrize("name", RUNNING)
 def test_a_command_says_where_to_listen_and_what_to_serve(name: str, tmp_path: Path) -> None:
     words = ADAPTERS[name].command(launch(tmp_path, extra=("--extra",)))
-    # Web servers are told by a file.
+    # Web servers read the arguments from a file.
     told = " ".join([*words, *(path.read_text() for path in tmp_path.rglob("*") if path.is_file())])
     assert "4711" in told
     assert "127.0.0.1" in told
@@ -110,7 +110,7 @@ def test_children_are_for_those_that_have_some(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(name for name in ADAPTERS if "+" in name))
 def test_a_pair_names_the_programs_of_its_front(name: str) -> None:
-    """Their processor time is told apart from the application's."""
+    """Their processor time is reported apart from the application's."""
     front = {"apache": "apache2"}.get(name.partition("+")[2], name.partition("+")[2])
     assert front in ADAPTERS[name].front
 
@@ -184,7 +184,7 @@ def test_a_server_that_cannot_enter_the_interpreter_takes_the_systems(
     (candidate,) = subjects.candidates(of_file(tmp_path, 'adapter = "mod_wsgi"'), ["3.13"])
     assert candidate.interpreter == system
     assert not candidate.absent
-    # One that is not closed stays, and where the system has none the reason is told.
+    # An interpreter that this user can enter is kept; if the system has none, the reason is reported.
     monkeypatch.setattr(interpreters, "probe", lambda _: private)
     (candidate,) = subjects.candidates(of_file(tmp_path, 'adapter = "mod_wsgi"'), ["3.13"])
     assert f"www-data, the user that serves if root starts it, cannot enter {closed}" in candidate.absent

@@ -1,4 +1,4 @@
-"""``kirsch survey`` as a process, against servers that behave as they are told."""
+"""``kirsch survey`` as a process, against servers with a chosen behaviour."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ patience = 1.5
 """
 SCENARIO = '[[scenario]]\nname = "hello"\nload = "-c 4 --timeout 500ms"\n'
 
-# What a survey of stubs has on a loaded machine.
+# The seconds that a survey of stubs may take on a loaded machine.
 SECONDS = 100.0
 
 
@@ -93,7 +93,7 @@ class Folder:
         return {**os.environ, "SURVEY_TEST": str(self.path)}
 
     def living(self) -> list[str]:
-        """What the survey has started and left behind."""
+        """Return the processes that the survey has started and not ended."""
         mark = f"SURVEY_TEST={self.path}\0".encode()
         found = []
         for process in Path("/proc").glob("[0-9]*"):

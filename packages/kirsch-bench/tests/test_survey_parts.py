@@ -119,7 +119,7 @@ def test_turns_are_shuffled_by_the_seed_and_all_there(tmp_path: Path) -> None:
     assert len(set(keys)) == len(keys) == survey.rounds * (3 + 3 + 2)
     by_round = [[key[:3] for key in keys if key[3] == number] for number in range(survey.rounds)]
     assert len({tuple(each) for each in by_round}) > 1
-    # What cannot run and what is skipped has no turn; the null server begins each scenario.
+    # Servers that cannot run or are skipped take no part; the null server begins each scenario.
     assert not any(key[0] == "picows" or (key[0] == "other" and key[2] == "a") for key in keys)
     for before, after in itertools.pairwise(keys):
         assert before[2:] == after[2:] or after[0] == spec.NULL

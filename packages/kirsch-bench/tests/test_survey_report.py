@@ -1,4 +1,4 @@
-"""What a reader of a survey sees: in the text, on the page, in the JSON, and the warnings."""
+"""Reports of a survey: the text, the page, the JSON, and the warnings."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_scenario_is_a_table_with_the_best_first(header: Header, rounds: list[
     assert 200 < float(gunicorn[3].removesuffix(" us")) < 270
     assert gunicorn[5:7] == ["6", "60%"]
     assert gunicorn[-1] == "0"
-    # The generator was the limit of both, so that they are told apart by what they cost alone.
+    # The generator was the limit of both, so only their cost ranks them.
     assert table["kirsch"][0].startswith("≥ ")
     assert table["kirsch"][2] == table["bjoern"][2] == "1–2"
     assert (table["kirsch"][5], table["bjoern"][5]) == ("1", "2")

@@ -1,4 +1,4 @@
-"""What a survey's file may say, and what it is told where it says something else."""
+"""Tests of a survey's file: the values that it accepts, and the messages for all others."""
 
 from __future__ import annotations
 

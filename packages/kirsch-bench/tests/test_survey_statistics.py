@@ -1,4 +1,4 @@
-"""What a survey may say of servers: that two are different only if they are, and that it finds a difference that is.
+"""Tests of a survey's statistics: it calls two servers different only if they are, and finds a real difference.
 
 Surveys are simulated with noise as machines have it: skewed, with now and then a round that went wrong, and drifting
 from server to server within a round. Seeds are fixed and printed.

@@ -37,7 +37,7 @@ Clause = tuple[str, Any]
 
 @dataclass
 class Counts:
-    """What happened to the queries on one database."""
+    """The numbers of queries on one database, by their outcome."""
 
     compared: int = 0
     alone: int = 0
@@ -48,7 +48,7 @@ class Counts:
 
 @dataclass
 class Outcome:
-    """What a chunk found."""
+    """The result of a chunk."""
 
     seed: int
     cases: int = 0
@@ -172,7 +172,7 @@ class World:
         return [thing.id for thing in query.filter(self.things)]
 
     def raw(self, text: str) -> dict[int, bool]:
-        """What Python itself says, of the rows for which it does not raise."""
+        """Return Python's own result for each row for which the expression does not raise."""
         names = dict(generate.Predicates.names)
         function = eval(f"lambda x: {text}", names)
         found = {}
@@ -191,7 +191,7 @@ class World:
         return None if found == here else report(self, database, text)
 
     def judge_order(self, text: str) -> list[str]:
-        """Where the databases sort by a key in another order than memory."""
+        """Return the differences between the order of the databases and that of memory, by a key."""
         wrong = []
         for database in self.databases:
             try:
@@ -267,7 +267,7 @@ def run(seed: int, cases: int, urls: dict[str, str], alone: int) -> Outcome:
 
 
 def is_overflow(error: Exception) -> bool:
-    """Whether the database refused to calculate, and did not reject the SQL."""
+    """Return whether the database refused to calculate, and did not reject the SQL."""
     text = str(error).lower()
     return any(each in text for each in ("overflow", "out of range", "underflow"))
 

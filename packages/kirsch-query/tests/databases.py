@@ -148,7 +148,7 @@ VARIANTS = {
     "postgresql": ["", "TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE 'en-US' LOCALE 'C.UTF-8'"],
     "mariadb": ["", "COLLATE utf8mb4_nopad_bin", "COLLATE utf8mb4_unicode_ci"],
 }
-"""What a database is created with: its own collation, and others."""
+"""The options of CREATE DATABASE: none, for the database's own collation, and others."""
 
 
 def own_engine(name: str, url: str, variant: int = 0) -> Any:

@@ -343,7 +343,7 @@ class Predicates:
         return self.literal(values)
 
     def key(self) -> str:
-        """What rows are sorted by."""
+        """Return a random sort key."""
         kinds = [self.boolean, self.boolean, self.integer, self.text, self.real, self.decimal, self.day, self.at]
         return self.chance.choice(kinds)(2, "x")
 

@@ -40,7 +40,7 @@ def _empty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def same(session: orm.Session, query: Any, model: Any = Thing) -> list[int]:
-    """What the database gives, if it is what memory gives."""
+    """Return the rows that the database gives, after a check that memory gives the same."""
     rows = session.scalars(sa.select(model).order_by(model.id)).all()
     found = list(session.scalars(sa.select(model.id).where(query.clause(model)).order_by(model.id)))
     assert found == [each.id for each in query.filter(rows)]

@@ -1,4 +1,4 @@
-"""What learn_collations() learns, and that prefixes and orders of any text stay exact with it."""
+"""Tests of learn_collations(): what it learns, and that prefixes and orders of any text stay exact with it."""
 
 from __future__ import annotations
 

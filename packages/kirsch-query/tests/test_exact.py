@@ -1,4 +1,4 @@
-"""What a reader of the documentation may try next: each is exact on the three databases, or is refused in clear words."""
+"""Queries that a reader of the documentation may try next: the three databases are exact, or refuse in clear words."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def rows() -> list[Any]:
 
 
 def refused_by_type(kind: str, text: str, database: str) -> bool:
-    """Whether a query is refused whatever the values are."""
+    """Return whether a query is refused for any values."""
     exact = {"decimal": ("x.d",), "whole": ("x.d",)}
     return database == "sqlite" and any(each in text for each in exact.get(kind, ()))
 

@@ -1,4 +1,4 @@
-"""What docs/queries.md says translates does, and gives the rows that Python gives; what it says is refused is."""
+"""Queries that translate by docs/queries.md do, and give the rows that Python gives; the others are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where SQL and Python are known to differ, one by one: each query gives what Python gives, on each database."""
+"""The known differences of SQL and Python, one by one: each query gives Python's result on each database."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def dialect(name: str) -> Any:
 
 
 def cell(texts: Sequence[str], name: str) -> str:
-    """What a database does with the queries of one row."""
+    """Return the table's cell for the queries of one row on one database."""
     refused = []
     for text in texts:
         try:

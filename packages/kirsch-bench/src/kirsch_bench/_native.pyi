@@ -105,7 +105,7 @@ class Histogram:
 
     @staticmethod
     def log_head(start: float, comments: Sequence[str] | None = None) -> str:
-        """What a log in HdrHistogram's format 1.3 begins with; ``start`` is in seconds since 1970."""
+        """Return the first lines of a log in HdrHistogram's format 1.3; ``start`` is in seconds since 1970."""
 
     def log_line(self, at: float, seconds: float, tag: str | None = None) -> str:
         """A line of it: an interval that begins ``at`` seconds from the start."""

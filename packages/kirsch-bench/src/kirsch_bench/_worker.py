@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def main() -> int:
     """Do the one job that comes in on standard input."""
-    # Until there is something to interrupt, SIGINT has nothing to ask for.
+    # SIGINT is ignored until a job runs that it could interrupt.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     speech = _Speech()
     line = sys.stdin.buffer.readline()

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     Measure = Callable[[Load], Result]
 
 PORT = 8080
-"""Where a session asks whose path is no URL, on localhost. Read when a session runs."""
+"""The port on localhost that a session connects to if its path is no URL. Read when a session runs."""
 
 SAFE_THREADS = (25, 50, 100, 200, 400)
 """Numbers of clients of a thread report."""
@@ -190,7 +190,7 @@ class ABSession:
         self.concurrency = concurrency
         self.output = ""
         self.problem = ""
-        """What ab had to say on standard error."""
+        """The text that ab wrote to standard error."""
         self.document_length: int | None = None
         """Bytes of the first response's body."""
         self._command = (shutil.which("ab") or "") if command is None else command
@@ -200,7 +200,7 @@ class ABSession:
 
     @property
     def target(self) -> Target:
-        """What ``path`` names. Raises UsageError for what is no URL, UnreachableError for a host that is unknown."""
+        """Return the target of ``path``. Raises UsageError if it is no URL, UnreachableError if the host is unknown."""
         if not isinstance(self.path, str):
             return self.path
         url = f"http://localhost:{PORT}{self.path}" if self.path.startswith("/") else self.path
@@ -215,7 +215,7 @@ class ABSession:
 
     @property
     def uses_ab(self) -> bool:
-        """Whether the program does the work."""
+        """Return whether the program does the work."""
         return bool(self._command) and not self.target.unix
 
     def args(self) -> str:
@@ -325,8 +325,8 @@ def size_report(
 ) -> list[list[object]]:
     """Run a session for each number of bytes: rows for :func:`print_report`, the first of which is the header.
 
-    ``path`` is called with the number, or is what :func:`with_size` takes. A body of another length is told, and its
-    row has the length that came.
+    ``path`` is called with the number, or is what :func:`with_size` takes. A body of another length is reported, and
+    its row has the length that arrived.
     """
     session = session or ABSession()
     session.concurrency = concurrency

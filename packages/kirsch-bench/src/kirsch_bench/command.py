@@ -30,7 +30,7 @@ _COOL_DOWN_SECONDS = 0.5
 """Between the steps of a search, for a server to be done with what it had queued."""
 
 _SCRIPT = re.compile(r".+\.py(:.*)?|(?!unix:)[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
-"""What names a load test in Python; a URL's port begins with a digit."""
+"""The form of a target that is a load test in Python. It does not fit a URL, whose port begins with a digit."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -247,7 +247,7 @@ def _slo(given: dict[str, Any], load: Load, files: Files, display: Display) -> i
 
 
 def _document(load: Load, result: Result, environment: dict[str, Any]) -> dict[str, Any]:
-    """What ``--json`` writes; docs/bench.md describes it."""
+    """Return the document that ``--json`` writes; docs/bench.md describes it."""
     options = {
         name: value for name, value in dataclasses.asdict(load).items() if name not in ("target", "requests", "checks")
     }

@@ -46,7 +46,7 @@ class Run:
 
     @property
     def result(self) -> dict[str, Any]:
-        """What was measured."""
+        """Return the measured figures of the run."""
         found: dict[str, Any] = self.document["result"]
         return found
 
@@ -120,13 +120,13 @@ class Compared:
     second: tuple[Run, ...]
     rows: tuple[Row, ...]
     by_runs: bool
-    """Whether runs were compared, and not windows of one pair of runs."""
+    """True if runs were compared, false if windows of one pair of runs were."""
     pairs: int
     warnings: tuple[str, ...] = field(default=())
 
     @property
     def is_open(self) -> bool:
-        """Whether requests came at a rate, so that the rate says nothing of a server that keeps up."""
+        """Return whether requests were sent at a fixed rate: then the rate shows nothing of a server that keeps up."""
         return self.first[0].document["load"].get("rate") is not None
 
     def row(self, name: str) -> Row:
@@ -321,7 +321,7 @@ def _centred(value: float, ratio: statistics.Figure | None) -> statistics.Figure
 
 
 def _errors_tested(first: Sequence[Run], second: Sequence[Run]) -> statistics.Comparison | None:
-    """Whether the shares of failed requests differ: all requests of a side together, by the normal approximation."""
+    """Compare the shares of failed requests: all requests of a side together, by the normal approximation."""
     counts = [
         (
             sum(run.result["failed"] + run.result["dropped"] for run in runs),
@@ -341,7 +341,7 @@ def _errors_tested(first: Sequence[Run], second: Sequence[Run]) -> statistics.Co
 
 
 def _warnings(first: Sequence[Run], second: Sequence[Run]) -> list[str]:
-    """What speaks against the comparison, a sentence each."""
+    """Return the reasons to doubt the comparison, a sentence each."""
     found = []
     for runs, side in ((first, "A"), (second, "B")):
         for run in runs:

@@ -118,7 +118,7 @@ class Cycle:
 
     @property
     def failed(self) -> bool:
-        """Whether anything went wrong."""
+        """Return whether anything went wrong."""
         return bool(self.tests_error or self.pages.error or self.errors or self.troubles)
 
     def as_json(self) -> dict[str, Any]:
@@ -305,7 +305,7 @@ def tables(cycles: Sequence[Cycle]) -> list[tuple[str, list[Sequence[str]]]]:
 
 
 def errors(cycles: Sequence[Cycle]) -> list[str]:
-    """What went wrong, a line each."""
+    """Return the errors, a line each."""
     lines = [
         f"{cycle.users} users: {each['count']} × {each['class']}{' at ' + each['where'] if each['where'] else ''}: "
         f"{each['example']}"
@@ -316,7 +316,7 @@ def errors(cycles: Sequence[Cycle]) -> list[str]:
 
 
 def warnings(cycles: Sequence[Cycle]) -> str:
-    """What speaks against believing the figures; empty if nothing does."""
+    """Return the reasons to doubt the figures; empty if there are none."""
     busy = [cycle for cycle in cycles if cycle.processor > _GENERATOR_BUSY * cycle.processes]
     if not busy:
         return ""

@@ -1,4 +1,4 @@
-"""What a figure depends on beside what was measured: the machine, its load, the versions."""
+"""The environment that a figure depends on: the machine, its load, the versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ends the command with one line on stderr, and the exit statuses.
+"""The errors that end the command with one line on stderr, and the exit statuses.
 
 Failure(Exception)      any of them; ``status`` is what the command ends with
 ├── UsageError          2: the command line, a file that it names, or a target that is not the caller's

@@ -27,7 +27,7 @@ class Files:
     def __init__(self, paths: dict[str, str]) -> None:
         self._paths = paths
         self.failed = False
-        """Whether a report could not be written."""
+        """True if a report could not be written."""
         if sum(path == "-" for path in paths.values()) > 1:
             raise UsageError("only one report fits standard output")
         for flag, path in paths.items():
@@ -89,7 +89,7 @@ def _require_writable(flag: str, path: str) -> None:
 
 
 def _is_special(path: str) -> bool:
-    """Whether it is no regular file: a device, a pipe, a folder."""
+    """Return whether the path is no regular file: a device, a pipe, a folder."""
     try:
         return not stat.S_ISREG(os.stat(path).st_mode)
     except FileNotFoundError:

@@ -320,7 +320,7 @@ _FLAGS = (
 COMMON = frozenset({"target", "json", "html", "quiet", "i_own_this_host", "processes", "seed"})
 
 USERS = COMMON | {"connections", "duration", "warmup", "cycles", "url", "sleep", "startup_delay", "apdex"}
-"""What goes with a load test in Python."""
+"""The flags that a load test in Python accepts."""
 
 THREAD_REPORT = frozenset(
     {"target", "thread_report", "server_threads", "generator", "requests", "quiet", "i_own_this_host", "unix_socket"}
@@ -335,7 +335,7 @@ LOAD = frozenset(
     if name not in ("cycles", "url", "sleep", "startup_delay", "apdex")
     and name not in ("thread_report", "size_report", "server_threads", "generator")
 ) | {"target"}
-"""What goes with a URL."""
+"""The flags that a URL accepts."""
 
 
 def require_flags(given: dict[str, Any], allowed: frozenset[str], what: str) -> None:

@@ -60,7 +60,7 @@ class RequestFailure(AssertionError):
 
 
 class Response:
-    """What came: ``status``, ``headers`` (a mapping that does not mind case), ``body``, ``url``, ``seconds``."""
+    """The response: ``status``, ``headers`` (a mapping that ignores case), ``body``, ``url``, ``seconds``."""
 
     def __init__(self, status: int, headers: http.client.HTTPMessage, body: bytes, url: str) -> None:
         self.status = status
@@ -151,7 +151,7 @@ class Http:
             error = failure.kind
             raise
         finally:
-            # What records may also wait, as a person does between two pages.
+            # The recorder may also wait, as a person does between two pages.
             self._record(Sample("page", name, began, time.monotonic() - began, error))
         return response
 
@@ -343,7 +343,7 @@ class _Connection(http.client.HTTPConnection):
 
 
 class _Socket:
-    """What HTTPConnection and _Answer use of a socket, under the connection's deadline."""
+    """The part of a socket that HTTPConnection and _Answer use, under the connection's deadline."""
 
     def __init__(self, sock: socket.socket, connection: _Connection) -> None:
         self._sock = sock
@@ -381,7 +381,7 @@ class _Socket:
 
 
 def _failure(error: BaseException, url: str) -> RequestFailure | None:
-    """What an exception means, in the generator's words; None where it is none of the exchange's."""
+    """Return the failure that an exception means, in the generator's words; None if the exchange did not raise it."""
     if isinstance(error, RequestFailure):
         return error
     if isinstance(error, TimeoutError):

@@ -44,13 +44,13 @@ class LoadTest(unittest.TestCase):
     """Seconds that a page may take, all in all."""
 
     keep_alive = True
-    """Whether a connection is used for more than one request."""
+    """True if a connection is used for more than one request."""
 
     headers = "chrome"
     """Whose header fields are sent: one of kirsch_bench.profiles.PROFILES."""
 
     returning = False
-    """Whether a virtual user keeps cookies and connection from one run of its test to the next. Otherwise each run
+    """True if a virtual user keeps cookies and connection from one run of its test to the next. Otherwise each run
     is a new visitor."""
 
     def __init__(self, methodName: str = "runTest", *, http: Http | None = None) -> None:

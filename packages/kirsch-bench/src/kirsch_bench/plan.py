@@ -1,8 +1,8 @@
-"""What is to be measured, and how it is divided among processes.
+"""The plan of a measurement, and how it is divided among processes.
 
-The plan of one process is JSON, and what its keys mean stands at the beginning of ``crates/load/src/plan.rs``. Here is
-what a person asks for, for all processes together: a process gets its share of the connections, of the rate and of the
-count, such that the shares add up exactly, and arrivals at equal distances stay that way.
+The plan of one process is JSON, whose keys are described at the beginning of ``crates/load/src/plan.rs``. This module
+has the plan of the user, for all processes together: a process gets its share of the connections, of the rate and of
+the count, such that the shares add up exactly, and arrivals at equal distances stay that way.
 """
 
 from __future__ import annotations

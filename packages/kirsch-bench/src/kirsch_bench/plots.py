@@ -72,7 +72,7 @@ class Axis:
     logarithmic: bool = False
 
     def position(self, value: float) -> float:
-        """Where on the axis a value stands, from 0 to 1; outside values stand at the ends."""
+        """Return the position of a value on the axis, from 0 to 1; values outside the axis are put at its ends."""
         value = min(max(value, self.low), self.high)
         if self.logarithmic:
             return math.log(value / self.low) / math.log(self.high / self.low)

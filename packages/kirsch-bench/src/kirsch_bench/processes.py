@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 _END_SECONDS = 3.0
-"""What a server has to end by itself, for its own processes' sake, before it is killed."""
+"""The seconds that a server gets to end itself and its own processes, before it is killed."""
 
 _TAIL = 16384
 """Bytes of its last words that are kept."""
@@ -53,7 +53,7 @@ def held() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Usage:
-    """What all processes of a server have used so far, in seconds, and how often they let go of a processor."""
+    """The processor time that all processes of a server have used so far, in seconds, and their context switches."""
 
     at: float
     """time.time()."""
@@ -141,7 +141,7 @@ class Server:
         return self.usage_of(self.pids())
 
     def usage_of(self, pids: Sequence[int]) -> Usage:
-        """What some of its processes have used so far."""
+        """Return the usage of some of the server's processes so far."""
         return usage_of(pids, self._front)
 
     def pids(self) -> list[int]:
@@ -189,16 +189,16 @@ _SCAN_SECONDS = 1.0
 
 
 class Watched(Protocol):
-    """What a watch samples."""
+    """The processes that a watch samples."""
 
     def pids(self) -> list[int]:
         """Its processes."""
 
     def usage(self) -> Usage:
-        """What they have used so far."""
+        """Return their usage so far."""
 
     def usage_of(self, pids: Sequence[int]) -> Usage:
-        """What some of them have used so far."""
+        """Return the usage of some of them so far."""
 
 
 class Watch:
@@ -246,8 +246,8 @@ class Watch:
         return min(self._every, ahead - now)
 
     def between(self, start: float, end: float) -> Usage:
-        """What was used from ``start`` to ``end`` (time.time()). A server that dies meanwhile takes its account with
-        it: then it is what is known until then."""
+        """Return the usage from ``start`` to ``end`` (time.time()). The system forgets the usage of a server that
+        dies: then it is the usage until the last sample."""
         samples = [self.samples[0]]
         for sample in self.samples[1:]:
             if sample.user + sample.system >= samples[-1].user + samples[-1].system:
@@ -312,7 +312,7 @@ class _Tail:
 
 
 def usage_of(pids: Sequence[int], front: frozenset[str] = frozenset()) -> Usage:
-    """What processes have used so far, those of the programs ``front`` also apart."""
+    """Return the usage of processes so far, and apart from it that of the programs ``front``."""
     stats = [stat for stat in map(_stat, pids) if stat is not None]
     switches = [_switches(stat.pid) for stat in stats]
     return Usage(
@@ -421,7 +421,7 @@ def _pss(pid: int) -> int:
 
 
 def _lives(pid: int) -> bool:
-    """Whether it is there, and not only waited for."""
+    """Return whether the process exists and is no zombie."""
     stat = _stat(pid)
     return stat is not None and stat.threads > 0
 

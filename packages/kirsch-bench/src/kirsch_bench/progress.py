@@ -1,4 +1,4 @@
-"""What is going on, on standard error: one line that is written over on a terminal, else a plain line now and then."""
+"""The progress on standard error: one line that is overwritten on a terminal, else a plain line from time to time."""
 
 from __future__ import annotations
 

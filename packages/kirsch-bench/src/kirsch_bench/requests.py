@@ -36,7 +36,7 @@ def single(
 def from_file(
     path: str, target: Target, *, profile: str, headers: Sequence[tuple[str, str]] = ()
 ) -> tuple[dict[str, Any], ...]:
-    """Those of a file, as ``kirsch bench --help`` describes it. Raises UsageError, which names the line."""
+    """Read the requests of a file, as ``kirsch bench --help`` describes it. Raises UsageError, which names the line."""
     try:
         with open(path, encoding="utf-8") as file:
             lines = file.read(1 << 28).split("\n")

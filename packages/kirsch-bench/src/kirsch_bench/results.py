@@ -1,4 +1,4 @@
-"""What was measured, by all processes together.
+"""The results of a measurement, of all processes together.
 
 Each process reports JSON, whose keys are described at the beginning of ``crates/load/src/result.rs``. Counts are
 added up; of times the figures are exact (the standard deviation is pooled) and the histograms merged; intervals of the
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kirsch_bench.plan import Load
 
 PERCENTILES = (50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99)
-"""What reports show."""
+"""The percentiles that reports show."""
 
 _NANOSECONDS = 1e9
 
@@ -47,7 +47,7 @@ class Times:
 
     @classmethod
     def merged(cls, parts: Iterable[dict[str, Any]]) -> Times:
-        """Those of several processes in one."""
+        """Return the times of several processes, merged."""
         filled = [part for part in parts if part["count"]]
         if not filled:
             return cls()
@@ -170,7 +170,7 @@ class Result:
     interrupted: bool = False
     unreachable: bool = False
     troubles: list[str] = field(default_factory=list)
-    """What became of processes that gave no result."""
+    """The errors of processes that gave no result."""
 
     @property
     def rate(self) -> float:
@@ -189,12 +189,12 @@ class Result:
 
     @property
     def went_well(self) -> bool:
-        """Whether all requests were sent and answered as expected; errors of the warm-up count too."""
+        """Return whether all requests were sent and answered as expected; errors of the warm-up count too."""
         return not (self.failed or self.dropped or self.discarded["failed"] or self.troubles or self.unreachable)
 
     @property
     def generator_bound(self) -> bool:
-        """Whether the generator's own limit may be what was measured."""
+        """Return whether the generator may have limited the result."""
         return self._used > BUSY or self._came_late > _LATE
 
     @property

@@ -34,7 +34,7 @@ class ListeningServer:
         self._roots = frozenset(roots)
 
     def pids(self) -> list[int]:
-        """Those that live."""
+        """Return the processes that are alive."""
         return family(self._roots)
 
     def usage(self) -> Usage:
@@ -42,7 +42,7 @@ class ListeningServer:
         return usage_of(self.pids())
 
     def usage_of(self, pids: Sequence[int]) -> Usage:
-        """What some of its processes have used so far."""
+        """Return the usage of some of the server's processes so far."""
         return usage_of(pids)
 
 
@@ -83,7 +83,7 @@ def _rows(path: str) -> list[list[str]]:
 
 
 def _is_of_this_machine(ip: str) -> bool:
-    """Whether one can bind to it."""
+    """Return whether a socket can bind to the address."""
     try:
         with socket.socket(socket.AF_INET6 if ":" in ip else socket.AF_INET) as probe:
             probe.bind((ip.partition("%")[0], 0))

@@ -26,7 +26,7 @@ def show_seconds(seconds: float) -> str:
 
 def show_share_beyond(share: float, limit: float) -> str:
     """A share that is more than ``limit``, with as many digits as it takes to see that: ``2.1%`` and not ``2%`` for
-    0.0207 where the limit is told as 2%."""
+    0.0207 if the limit is shown as 2%."""
     for digits in range(9):
         text = f"{share:.{digits}%}"
         if share <= limit or float(text.removesuffix("%")) > 100 * limit * (1 + 1e-12):

@@ -1,4 +1,4 @@
-"""What a service promises (``p99<20ms,errors<0.1%``), and the highest rate at which it keeps it.
+"""The promises of a service (``p99<20ms,errors<0.1%``), and the highest rate at which it keeps them.
 
 A promise is about latency in the open model, counted from when each request was to be sent; at a rate that the server
 cannot keep up with, the queue and with it the latency grow, so each promise is broken there, and the rate that divides
@@ -69,7 +69,7 @@ class Promise:
     inclusive: bool
 
     def value(self, result: Result) -> float:
-        """What it is about, as measured. A latency that nothing was measured of is infinite."""
+        """Return the measured value of the promise's subject. A latency without measurements is infinite."""
         if self.what == "errors":
             return result.error_share
         if not result.latency.count:
@@ -79,7 +79,7 @@ class Promise:
         return result.latency.max if self.what == "max" else result.latency.percentile(self.percentile)
 
     def holds(self, result: Result) -> bool:
-        """Whether it is kept."""
+        """Return whether the promise is kept."""
         value = self.value(result)
         return value <= self.limit if self.inclusive else value < self.limit
 
@@ -91,7 +91,7 @@ class Objective:
     promises: tuple[Promise, ...]
 
     def broken(self, result: Result) -> list[str]:
-        """What is wrong with a result, a few words each; empty where it holds."""
+        """Return the promises that a result breaks, a few words each; empty if it keeps all."""
         wrong = []
         for promise in self.promises:
             if not promise.holds(result):
@@ -155,7 +155,7 @@ class Step:
     """``search``; ``repeat``, for a rate that failed once; ``bound``, for the lowest rate that failed; ``confirm``."""
 
     def as_json(self) -> dict[str, Any]:
-        """What a report keeps of it."""
+        """Return the part of the step that a report keeps."""
         latency = self.result.latency
         return {
             "rate": self.rate,
@@ -215,7 +215,7 @@ def line(step: Step) -> str:
 
 
 def verdict(found: Found, objective: str) -> str:
-    """What the search came to, in a sentence or two."""
+    """Return the result of the search, in a sentence or two."""
     if found.rate is None:
         return (
             f"{objective} does not hold"
@@ -309,8 +309,8 @@ class _Search:
         return low, high, why if high is None or self._broken() != high else ""
 
     def bound_holds(self, high: float) -> bool:
-        """Whether the rate that bounds the search holds after all, in two of at most three more steps: the trouble that
-        broke it may be over. False also where the generator set the bound."""
+        """Return whether the rate that bounds the search holds after all, in two of at most three more steps: the
+        trouble that broke it may be over. False also if the generator set the bound."""
         if self._broken() != high:
             return False
         failed = 0

@@ -57,7 +57,7 @@ def describe(load: Load) -> str:
 
 
 def warnings(result: Result) -> list[str]:
-    """What speaks against believing the figures, a sentence each."""
+    """Return the reasons to doubt the figures, a sentence each."""
     found = [
         f"The generator {trouble}: this may be its limit and not the server's." for trouble in result.generator_troubles
     ]

@@ -1,7 +1,7 @@
-"""Where the load goes: a URL or a Unix socket, resolved once, and only to machines that are the caller's own.
+"""The target of the load: a URL or a Unix socket, resolved once, and only to machines that are the caller's own.
 
-A name is resolved here and the addresses go into the plan, so that what was judged is what is connected to, and no
-process resolves again in the middle of a measurement.
+A name is resolved here and the plan has its addresses: the generator connects to the addresses that were checked, and
+no process resolves again in the middle of a measurement.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _OWN_NETWORKS = tuple(
 
 _CONNECT_SECONDS = 5.0
 
-# What may stand in a request target (RFC 3986, with RFC 9112 section 3.2): visible ASCII, and no fragment.
+# The characters of a request target (RFC 3986, with RFC 9112 section 3.2): visible ASCII, and no fragment.
 _TARGET = re.compile(r"/[!-\"$-~]*")
 
 
@@ -159,14 +159,14 @@ def where(target: Target) -> str:
 
 
 def reason(error: OSError) -> str:
-    """What the system says, without the number."""
+    """Return the system's text for an error, without the number."""
     if isinstance(error, TimeoutError):
         return "no answer in time"
     return error.strerror or str(error) or type(error).__name__
 
 
 def is_own(ip: str) -> bool:
-    """Whether an address is loopback, private or link-local."""
+    """Return whether an address is loopback, private or link-local."""
     address = ipaddress.ip_address(ip.partition("%")[0])
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         address = address.ipv4_mapped

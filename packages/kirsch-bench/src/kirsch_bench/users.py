@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _PROGRESS_SECONDS = 0.25
 
 _LEAVE_SECONDS = 2.0
-"""What a user has, beyond its page's timeout, to finish its last test in."""
+"""The seconds that a user gets, beyond its page's timeout, to finish its last test."""
 
 _EXAMPLES_MAX = 20
 
@@ -100,7 +100,7 @@ def _import(name: str) -> Any:
 
 
 class Users:
-    """Those of one process. ``job`` is what :func:`kirsch_bench.cycles.jobs` wrote."""
+    """The virtual users of one process. ``job`` is what :func:`kirsch_bench.cycles.jobs` wrote."""
 
     def __init__(self, job: dict[str, Any]) -> None:
         self._job = job
@@ -216,7 +216,7 @@ class Users:
 
 
 class _Outcome(unittest.TestResult):
-    """What became of one run of a test."""
+    """The outcome of one run of a test."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -246,7 +246,7 @@ class _Outcome(unittest.TestResult):
 
 
 def _is_test(filename: str) -> bool:
-    """Whether a frame is of the test's, or of what it calls."""
+    """Return whether a frame belongs to the test, or to code that the test calls."""
     own = os.path.dirname(__file__)
     return not filename.startswith((own, "<frozen ")) and f"{os.sep}unittest{os.sep}" not in filename
 

@@ -26,7 +26,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """What needs SQLAlchemy is imported when it is first asked for."""
+    """Import the names that need SQLAlchemy when they are first used."""
     if name in ("Recalled", "count", "desc", "exists", "recall", "total"):
         from kirsch_query import merging
 

@@ -31,7 +31,7 @@ _OPERATORS = (operators.eq, operators.is_)
 
 
 def advice(engine: Any, models: tuple[Any, ...], condition: Any, plan: list[str]) -> list[str]:
-    """What to do about the large tables that the plan of a query reads as a whole; empty if there are none."""
+    """Return advice about the large tables that the plan of a query reads as a whole; empty if there are none."""
     database = dialect_name(engine.dialect)
     names = {scan[1] for line in plan if (scan := re.search(_SCANS[database], line))}
     wanted = list(_wanted(condition))
@@ -70,7 +70,7 @@ def _about(
 
 
 def _is_known(database: str, operation: str) -> bool:
-    """Whether an index of the column serves an operation, as far as its collation matters."""
+    """Return whether an index of the column serves an operation, as far as its collation matters."""
     ordered = _ORDERED.match(operation)
     if not ordered or database == "sqlite":
         return True

@@ -55,7 +55,7 @@ _PLAIN = (bool, int, str, bytes, type(None), type(ABSENT), datetime.date)
 
 
 def _pin(value: Any) -> Any:
-    """What is equal for two values of one type only if no translation can tell them apart; else _UNKNOWN."""
+    """Return a key that is equal for two values of one type only if translations treat them alike; else _UNKNOWN."""
     kind = type(value)
     if kind in _PLAIN:
         return value
@@ -115,7 +115,7 @@ class _Expected:
         """The last value of a type that cannot change, and what the parameters have for it."""
 
     def values(self, value: Any) -> list[Any] | None:
-        """What the parameters have for another value; None where the clause would be another one."""
+        """Return the values of the parameters for another value; None if the clause would differ."""
         if type(value) is not self.type or (self.pin is not _FREE and _pin(value) != self.pin):
             return None
         found = []
@@ -181,12 +181,12 @@ class Template:
         self.models = models
         self.binds = [bind for read in reads for _, binds, _ in read.claims for bind in binds]
         self.keys = [bind.key for bind in self.binds]
-        # What all parameters that take the place of one have in common with it.
+        # The attributes that a parameter shares with all parameters that replace it.
         blank = [sa.BindParameter(None, None, bind.type, unique=True, expanding=bind.expanding) for bind in self.binds]
         self.states = [{name: each for name, each in bind.__dict__.items() if name not in _NAMES} for bind in blank]
 
     def values(self, leaves: Sequence[Leaf], scopes: list[Scope | None]) -> list[Any] | None:
-        """What the parameters have for the values that the names have now; None where the clause would be another one.
+        """Return the values of the parameters for the present values of the names; None if the clause would differ.
 
         ``scopes`` are those of the leaves; one that is needed is made there.
         """
@@ -213,7 +213,7 @@ class Template:
 
     @functools.cached_property
     def state(self) -> dict[str, Any]:
-        """What a SELECT of the clause's models consists of, beside its condition."""
+        """Return the attributes of a SELECT of the clause's models, except its condition."""
         return sa.select(*self.models).__dict__
 
 
@@ -315,8 +315,8 @@ _writing = threading.Lock()
 
 
 def _kept_for(query: Query, models: tuple[Any, ...], dialect: Any) -> tuple[Template, list[Any] | None] | Checked:
-    """The template of a query for some models, and other values for it; the clause itself where none is kept."""
-    # Whether Decimals are exact depends on how many digits the thread's context keeps.
+    """The template of a query for some models, and other values for it; the clause itself if none is kept."""
+    # The number of digits in the thread's context decides if Decimals are exact.
     key = (query.form(), models, dialect and dialect_name(dialect), decimal.getcontext().prec < 28)
     leaves = query.leaves()
     scopes: list[Scope | None] = [None] * len(leaves)

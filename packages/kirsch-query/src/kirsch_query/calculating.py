@@ -39,7 +39,7 @@ from kirsch_query.terms import (
 
 
 def _is_plain(rows: Any) -> bool:
-    """Whether rows have no NULL in columns that are NOT NULL, as those of an outer join or of a subquery may have."""
+    """Return whether rows have no NULL in columns that are NOT NULL. Rows of an outer join or of a subquery may."""
     if isinstance(rows, sa.Alias | FromGrouping):
         return _is_plain(rows.element)
     if isinstance(rows, sa.Join):

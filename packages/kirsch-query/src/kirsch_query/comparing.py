@@ -62,7 +62,7 @@ MOST_LOOPED = 500
 
 
 def _is_signal(constant: Constant) -> bool:
-    """Whether a constant is a Decimal that no operation accepts."""
+    """Return whether a constant is a Decimal that no operation accepts."""
     value = constant.peek()
     if type(value) is not decimal.Decimal or not value.is_nan():
         return False
@@ -200,7 +200,7 @@ class Comparing(Base):
             if other.value is not None or isinstance(value, Many):
                 return negate
             exists = value.exists()
-            # None where the whole path leads to no row; absent where it breaks off before its end.
+            # The value is None if the whole path leads to no row, and absent if the path ends earlier.
             before = (
                 Related(value.target, value.aliases[:-1], value.conditions[:-1]) if len(value.aliases) > 1 else None
             )
@@ -298,7 +298,7 @@ class Comparing(Base):
         return self._is_text(left, bound) if left.kind.name in TEXTS else left.sql == bound
 
     def _is_text(self, left: Value, bound: SQL) -> SQL:
-        """Whether text is a value, in a way that an index of the column serves."""
+        """Return the condition that a text equals a value, in a form that an index of the column serves."""
         if not left.column:
             return op("text_eq", left.sql, bound)
         return op("text_is_collated" if left.kind.collated else "text_is", left.sql, bound)

@@ -91,7 +91,7 @@ class Containing(Comparing):
         return self._negated_membership(negate, either(*parts), needle)
 
     def _among(self, needle: Value, items: SQL, letters: Sequence[SQL]) -> SQL:
-        """Whether a value is one of a list, in a way that an index of the column serves."""
+        """Return the condition that a value is one of a list, in a form that an index of the column serves."""
         if needle.kind.name == "lower":
             return op("among", op("text", self._lowered(needle, letters)), items)
         if needle.kind.name not in TEXTS:
@@ -161,7 +161,7 @@ class Containing(Comparing):
         return both(negated(found), solid(text, needle)) if negate else found
 
     def _part_of(self, needle: Value, text: Constant) -> Condition:
-        """Whether text of a row is a part of a constant."""
+        """Return the condition that the text of a row is a part of a constant."""
         bad, bounds = self._part_bounds(text.peek())
         self.claim(text, bad, bounds, lambda again, value: again._part_bounds(value))
         found = op("contains", bounds[0], needle.sql)

@@ -111,7 +111,7 @@ class Checked(Operation):
         """The mapped classes that it reads through relations."""
 
     def _negate(self) -> sa.ColumnElement[Any]:
-        """What SQLAlchemy's ``not_`` gives: true wherever the condition is not."""
+        """Return the negation for SQLAlchemy's ``not_``: true for each row for which the condition is not true."""
         return Checked(op("not_true", *self.clauses), self.refusals, self.read, self.classes)
 
 
@@ -128,13 +128,13 @@ def _print_checked(element: Checked, compiler: Any, **options: Any) -> str:
     return f"({compiler.process(clause, **options)})"
 
 
-# What is true of all three: a condition that may be NULL, and is to be true or false.
+# The same on all three databases: true if a condition is false or NULL, else false.
 _operation("not_true", sa.Boolean(), sqlite=lambda x: f"({x} IS NOT TRUE)")
 # MariaDB keeps the results of a subquery by the values that it reads of the outer row, and finds them by collation: for
 # 'A' it would give again what 'a' had. It keeps none of a subquery that calls rand().
 _operation("uncached", sa.Boolean(), sqlite=lambda x: x, mariadb=lambda x: f"({x} AND rand() >= 0)")
 _operation("not", sa.Boolean(), sqlite=lambda x: f"(NOT {x})")
-# Whether a value is one of those that a subquery gives, or that an expanding parameter has.
+# True if a value is one of those that a subquery gives, or that an expanding parameter has.
 _operation("among", sa.Boolean(), sqlite=lambda x, y: f"({x} IN {y})")
 # The same condition as IN and as EXISTS.
 _operation("semi_join", sa.Boolean(), sqlite=lambda _, exists: f"({exists})", postgresql=lambda among, _: among,

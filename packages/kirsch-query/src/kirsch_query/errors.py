@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 class Place:
-    """Where a syntax node stands: the file, and the line of it as it is written there."""
+    """The place of a syntax node: its file, and its line as it is written there."""
 
     __slots__ = ("column", "end_column", "filename", "line", "text")
 

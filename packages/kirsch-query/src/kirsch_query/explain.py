@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Explanation:
-    """What :meth:`Where.explain` found; ``print`` shows it."""
+    """The result of :meth:`Where.explain`; ``print`` shows it."""
 
     query: str
     sql: dict[str, str] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class Explanation:
     refused: dict[str, list[Refused]] = field(default_factory=dict)
     """Why it is not exact, on each database where it is not."""
     plan: list[str] = field(default_factory=list)
-    """What the engine's EXPLAIN says."""
+    """The lines of the engine's EXPLAIN."""
     indexes: list[str] = field(default_factory=list)
     """The indexes of the models' tables that the plan names."""
     advice: list[str] = field(default_factory=list)

@@ -112,7 +112,7 @@ class _Rule:
         self.number = 0
 
     def truth(self, node: ast.expr) -> str:
-        """What is true wherever the expression holds. An absent value is false."""
+        """Return source that is true if the expression holds. An absent value is false."""
         if isinstance(node, ast.BoolOp):
             return f"({(' and ' if isinstance(node.op, ast.And) else ' or ').join(map(self.truth, node.values))})"
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
@@ -192,12 +192,12 @@ class _Rule:
         return self.unless([test, other], found, "False")
 
     def strictly(self, nodes: list[ast.expr], write: Callable[..., str]) -> str:
-        """What is absent where one of the values is None or absent."""
+        """Return source whose value is absent if one of the values is None or absent."""
         tests, values = self.missing_of(nodes)
         return self.unless(tests, write(*values))
 
     def trying(self, owner: ast.expr, nodes: list[ast.expr], write: Callable[..., str]) -> str:
-        """What is absent where the owner is; where another value is, the tree finds out whether the owner takes it."""
+        """Return source whose value is absent if the owner's is. If another value is absent, the tree decides."""
         test, first = self.missing(owner)
         tests, values = self.missing_of(nodes)
         return self.unless([test], self.unless(tests, write(first, *values), f"{self.prefix}give_up()"))

@@ -1,4 +1,4 @@
-"""What kind of value a column or a constant has, and which kinds a database stores exactly."""
+"""The kinds of values of columns and constants, and the kinds that a database stores exactly."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Kind:
     """The Python type of a column's values, and how large they are."""
 
     name: str
-    """That of the Python type; ``lower`` for text of which ASCII letters alone are in lower case."""
+    """The name of the Python type; ``lower`` for text of which ASCII letters alone are in lower case."""
     type: Any
     """The SQLAlchemy type with which a value beside it is bound."""
     bound: int = 0
@@ -82,9 +82,9 @@ class Kind:
     members: Any = None
     """The class of an enum, or the strings of one that has no class."""
     collated: bool = False
-    """Whether a text column has a collation of its own."""
+    """True if a text column has a collation of its own."""
     order: str = ""
-    """Where the collation of a text column is known: the letters of :func:`order_of`."""
+    """The letters of :func:`order_of` for the collation of a text column; empty if it is not known."""
     refusals: tuple[tuple[str, str, str], ...] = ()
     """Databases on which it is not exact: the database, why, and what to do instead."""
 
@@ -286,7 +286,7 @@ _STORED: dict[str, tuple[type[Any], ...]] = {
 
 
 def stored(kind: Kind, value: Any) -> bool:
-    """Whether a column of this kind gives back an equal value for one that it is given."""
+    """Return whether a column of this kind stores the value such that an equal one is read back."""
     if isinstance(value, datetime.datetime):
         return kind.name == ("datetime" if value.utcoffset() is None else "aware")
     if kind.name not in NUMBERS:
@@ -301,7 +301,7 @@ def stored(kind: Kind, value: Any) -> bool:
 
 
 def is_finite(value: Any) -> bool:
-    """Whether a number is neither infinite nor NaN."""
+    """Return whether a number is neither infinite nor NaN."""
     if isinstance(value, int):
         return True  # of any size, and math.isfinite() makes a float of it
     return bool(value.is_finite() if isinstance(value, decimal.Decimal) else math.isfinite(value))

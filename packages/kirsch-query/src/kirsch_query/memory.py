@@ -66,7 +66,7 @@ def read(value: Any, name: str) -> Any:
 
 
 def truth(node: ast.expr, scope: Scope) -> bool:
-    """Whether an expression holds; false where it is None or cannot be evaluated because of one."""
+    """Return whether an expression holds; false where it is None or cannot be evaluated because of one."""
     if isinstance(node, ast.BoolOp):
         if isinstance(node.op, ast.And):
             return all(truth(each, scope) for each in node.values)
@@ -125,7 +125,7 @@ def _missing(*values: Any) -> bool:
 
 
 def _guarded(function: Callable[..., Any], *values: Any, **named: Any) -> Any:
-    """What a function gives: absent where a value is, where it cannot take a None, and where it divides by zero."""
+    """Call a function. The result is absent if a value is, if the function refuses a None, or if it divides by zero."""
     given = (*values, *named.values())
     if any(each is ABSENT for each in given):
         return ABSENT
@@ -262,7 +262,7 @@ def _elements(node: ast.GeneratorExp | ast.ListComp | ast.SetComp, scope: Scope)
 
 
 def unpack(target: ast.expr, item: Any) -> dict[str, Any]:
-    """What the target of a loop binds."""
+    """Return the names that the target of a loop binds, with their values."""
     if isinstance(target, ast.Name):
         return {target.id: Item(item)}
     if isinstance(target, ast.Tuple | ast.List) and not any(isinstance(each, ast.Starred) for each in target.elts):

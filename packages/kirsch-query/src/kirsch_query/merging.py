@@ -215,7 +215,8 @@ class _Query:
             _log.info("%d rows were read, since Python decides: %s", self.rows_read, self.left[0].problem)
 
     def added(self, some: list[tuple[Any, ...]], guarded: Callable[..., bool]) -> Iterator[tuple[Any, ...]]:
-        """What the database adds to some choices of changed objects, by one statement. A row has a flag for each."""
+        """Yield the rows that the database adds to choices of changed objects, by one statement. A row has a flag for
+        each choice."""
         made = [(held, *self.condition_beside(held)) for held in some]
         made = [each for each in made if each[1] is not False]
         if not made:
@@ -371,7 +372,7 @@ def count(session: Any, models: _Models, query: _Asked, *, finish: str | None = 
 
 @_asynchronous
 def exists(session: Any, models: _Models, query: _Asked, *, finish: str | None = None) -> bool:
-    """Whether :func:`recall` would give anything."""
+    """Return whether :func:`recall` would give anything."""
     return bool(recall(session, models, query, limit=1, finish=finish))
 
 

@@ -73,7 +73,7 @@ class Order:
         return key
 
     def key(self, rows: tuple[Any, ...]) -> list[Any]:
-        """What memory sorts by."""
+        """Return the keys by which memory sorts."""
         keys: list[Any] = []
         for node, descends in self.nodes:
             key = self._key(node, rows)
@@ -93,7 +93,8 @@ class Order:
         return (1, found)
 
     def _unset(self, node: ast.expr, rows: tuple[Any, ...]) -> int | None:
-        """Where the key is a new object's primary key, when that was added: it will be greater than all there are."""
+        """Return a new object's place among the inserts if its primary key is the sort key. The key
+        will be greater than all existing ones."""
         assert self.scope is not None
         if (
             isinstance(node, ast.Attribute)

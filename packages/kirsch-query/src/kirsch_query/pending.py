@@ -1,4 +1,4 @@
-"""What a session has changed and not flushed, and which of it memory cannot know before a flush."""
+"""The changes of a session that are not flushed, and those of them that memory cannot know before a flush."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Changes:
         dirty = [each for each in session.dirty if isinstance(each, cls)]
         deleted = [each for each in session.deleted if isinstance(each, cls)]
         self.live = [*sorted(self.new, key=inserted), *dirty]
-        """Those that memory judges."""
+        """The objects that memory judges."""
         self.identities = [sa.inspect(each).identity for each in (*dirty, *deleted)]
         """The primary keys of the rows that the database must leave out."""
 
@@ -218,7 +218,7 @@ def refuse_related(
 
 
 def _is_only_held(session: orm.Session, item: Any, classes: Collection[Any]) -> bool:
-    """Whether nothing of an object was changed but collections of objects of other classes than these.
+    """Return whether only collections of objects of other classes than these were changed in an object.
 
     Adding Entry(blog=blog) changes blog.entries, which a query that reads no entries of blogs does not see.
     """

@@ -31,7 +31,7 @@ else:
     T = "T"
 
     class Generic:
-        """What typing has of this name, which takes long to import: Where[Book] is an annotation."""
+        """The part of typing.Generic that the annotation Where[Book] needs: importing typing takes long."""
 
         __slots__ = ()
         __class_getitem__ = classmethod(GenericAlias)
@@ -46,7 +46,7 @@ class Where(Generic[T]):
     """How many rows it judges together: 1, or as many as a join has."""
 
     def __call__(self, *rows: Any) -> bool:
-        """Whether it holds for an object; for a join, for one object of each kind."""
+        """Return whether the query holds for an object; for a join, for one object of each kind."""
         if len(rows) != self.arity:
             raise QueryError(f"this query judges {self.arity} rows together, and was given {len(rows)}")
         return _ask(self.judge(), rows)
@@ -97,7 +97,7 @@ class Where(Generic[T]):
         return cache.select(self, self.models(models))
 
     def explain(self, *models: Any, engine: Any = None) -> Explanation:
-        """What the query becomes: SQL, bound values, what was added and why, and which index serves it.
+        """Return the translation of the query: SQL, bound values, additions and their reasons, and the index used.
 
         ``engine`` is an engine or a connection; it may follow the models.
         """
@@ -130,7 +130,7 @@ class Where(Generic[T]):
         raise NotImplementedError
 
     def form(self) -> Any:
-        """What two queries have in common if only the values of the names around them differ. Hashable."""
+        """Return a key that two queries share if they differ only in the values of the names around them. Hashable."""
         raise NotImplementedError
 
     def leaves(self) -> tuple[_Leaf[Any], ...]:

@@ -68,7 +68,7 @@ def _flat(parts: Sequence[Any]) -> Iterator[Any]:
 
 
 def _index_of(part: Any) -> int:
-    """Whether an index is declared for a condition that is ``==`` or ``in`` of values: 2 if unique, else 1, or 0."""
+    """Return 2 if a condition ``==`` or ``in`` of values has a unique index, 1 if it has another index, else 0."""
     if isinstance(part, sa.BinaryExpression) and part.operator is operators.eq:
         column, value = part.left, part.right
     elif getattr(part, "name", "") in _EQUALITIES and isinstance(part, Operation):

@@ -1,4 +1,4 @@
-"""What the names in a query mean, and which parts of it do not depend on a row."""
+"""The meaning of the names in a query, and the parts of it that do not depend on a row."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def inlined_with(
 
 
 def is_builtin(function: Any, *names: str) -> bool:
-    """Whether a function is the builtin of one of these names."""
+    """Return whether a function is the builtin of one of these names."""
     return any(function is getattr(builtins, name) for name in names)
 
 

@@ -2,7 +2,7 @@
 
 The lines come from ``linecache`` (files, zip archives, the REPL from 3.13 on, IPython, doctest). Among the functions
 that start on the line that the code object names, those are kept whose compilation gives the same code object. So two
-lambdas on one line are told apart without column numbers, which ``-X no_debug_ranges`` removes, and a file that was
+lambdas on one line are distinguished without column numbers, which ``-X no_debug_ranges`` removes, and a file that was
 edited since it was imported is noticed. The bytecode is compared as a whole and never interpreted.
 """
 
@@ -144,7 +144,7 @@ def _parsed(filename: str, lines: tuple[str, ...]) -> tuple[dict[int, list[_Cand
 
 
 def _compiles_to(node: _Definition, private: str, imported: frozenset[str], code: CodeType) -> bool:
-    """Whether a function's node compiles to ``code``, apart from line and column numbers."""
+    """Return whether a function's node compiles to ``code``, apart from line and column numbers."""
     function: Any = shallow(node)
     function.args = shallow(node.args)
     # Defaults, annotations, decorators and type parameters are evaluated outside of the function's own code.
@@ -238,7 +238,7 @@ def _same_constants(left: Any, right: Any) -> bool:
 
 
 def _are_names_of(code: Any, left: Any, right: Any) -> bool:
-    """Whether two constants are qualified names of the code before them, as up to 3.10; they name its place."""
+    """Return whether two constants are qualified names of the code before them, as up to 3.10; they name its place."""
     if not isinstance(code, CodeType) or not isinstance(left, str) or not isinstance(right, str):
         return False
     return left.endswith(f".{code.co_name}") and right.endswith(f".{code.co_name}")

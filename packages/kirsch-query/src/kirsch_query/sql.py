@@ -168,7 +168,7 @@ class Translator(Calculating):
             self.lenient = lenient
 
     def _truth(self, found: Found) -> Condition:
-        """Whether a value counts as true, by its kind."""
+        """Return the condition that a value is true, by its kind."""
         if isinstance(found, Constant):
             return found.value is not ABSENT and bool(found.value)
         if isinstance(found, Related):
@@ -204,7 +204,7 @@ class Translator(Calculating):
     # Values
 
     def value(self, node: ast.expr, scope: Scope) -> Found:
-        """What an expression is in SQL, or the constant that it is."""
+        """Return an expression in SQL, or the constant that it is."""
         if isinstance(node, ast.Name) and node.id in scope.names:
             binding = scope.names[node.id]
             if isinstance(binding, Late):
@@ -233,7 +233,7 @@ class Translator(Calculating):
         return Several(tuple if isinstance(node, ast.Tuple) else list, items)
 
     def items(self, node: ast.Tuple | ast.List | ast.Set, scope: Scope) -> tuple[Found, ...]:
-        """What is written out, with the items of constants behind a star."""
+        """Return the items that are written out, and those of constants behind a star."""
         found: list[Found] = []
         for each in node.elts:
             star = isinstance(each, ast.Starred) and not self._reads_rows(each, scope)
@@ -362,7 +362,7 @@ class Translator(Calculating):
         raise self.refuse(f"{name}() of a row is not translated: {why}", hint)
 
     def _inside(self, inner: Scope, as_condition: bool) -> Any:
-        """What a function gives, by its one expression."""
+        """Return the result of a function, by its one expression."""
         body = inner.source.body
         if as_condition and isinstance(body, ast.Compare | ast.BoolOp | ast.UnaryOp | ast.Call) and is_condition(body):
             return self._exact(body, inner)
@@ -504,12 +504,12 @@ class Translator(Calculating):
     def _quantifier(self, node: ast.GeneratorExp | ast.ListComp | ast.SetComp, every: bool, scope: Scope) -> Condition:
         if not every:
             return self._any(node, scope, lambda inner: self._exact(node.elt, inner))
-        # Where a relation cannot be reached, all() is false and not true of nothing.
+        # If a relation cannot be reached, all() is false, although it has no elements.
         unmet = self._any(node, scope, lambda inner: negated(self._exact(node.elt, inner)), unreachable=True)
         return negated(unmet)
 
     def _reachable(self, found: Many) -> Condition:
-        """Whether no None is on the way to the objects of a relation."""
+        """Return the condition that no None is on the way to the objects of a relation."""
         if len(found.aliases) == 1:
             return True
         return Related(found.target, found.aliases[:-1], found.conditions[:-1]).exists()
@@ -517,10 +517,10 @@ class Translator(Calculating):
     def _any(
         self, node: Any, scope: Scope, test: Callable[[Scope], Condition], depth: int = 0, unreachable: bool = False
     ) -> Condition:
-        """Whether the test holds for an element of a comprehension, from its loop number ``depth`` on.
+        """Return the condition that the test holds for an element of a comprehension, from its loop ``depth`` on.
 
-        What cannot be looped over, since a None is on the way to it, has no elements; or one for which the test holds,
-        where ``unreachable`` is true.
+        A relation that cannot be reached because a None is on the way has no elements. If ``unreachable`` is true, it
+        has one element for which the test holds.
         """
         if depth == len(node.generators):
             return test(scope)

@@ -45,7 +45,7 @@ class Entity:
 
 @dataclass(frozen=True, eq=False)
 class Related:
-    """What a reference to one other object leads to: at most one row, found by these conditions."""
+    """The target of a reference to one other object: at most one row, found by these conditions."""
 
     target: Any
     aliases: tuple[Any, ...]
@@ -64,7 +64,7 @@ class Related:
 
 @dataclass(frozen=True, eq=False)
 class Many:
-    """What a reference to several objects leads to."""
+    """The target of a reference to several objects."""
 
     target: Any
     aliases: tuple[Any, ...]
@@ -108,11 +108,11 @@ class Value:
     sql: SQL
     kind: Kind
     none: bool = False
-    """Whether it can be None, as a column that may be NULL can."""
+    """True if the value can be None, like a column that may be NULL."""
     present: SQL | None = None
-    """The condition that it is not absent, where that is another one than that it is not NULL."""
+    """The condition that the value is not absent, if it differs from the one that the value is not NULL."""
     column: bool = False
-    """Whether it is a plain column, so that an index may serve it."""
+    """True if the value is a plain column, so that an index may serve it."""
     of_related: tuple[Related, Value] | None = None
     """The related row of which it is a column, and the same as a column of that row, for :meth:`Related.where`.
     ``sql`` is a subquery then."""
@@ -272,7 +272,7 @@ def size_of(node: ast.AST) -> int:
 
 
 class Base:
-    """What all parts of a translation share; the parts above it fill in the methods that raise NotImplementedError."""
+    """The base of all parts of a translation; subclasses implement the methods that raise NotImplementedError."""
 
     def __init__(self, dialect: Any = None, *, lenient: bool = False) -> None:
         self.dialect = None if dialect is None else dialect_name(dialect)
@@ -281,7 +281,7 @@ class Base:
         self.lenient = lenient
         self.refusals: dict[str, Refused] = {}
         self.left: list[Refused] = []
-        """What a lenient translation has left for Python to decide."""
+        """The parts of the query that a lenient translation leaves for Python to decide."""
         self.notes: dict[Note, None] = {}
         self.classes: set[Any] = set()
         """The mapped classes that are read through relations."""
@@ -291,7 +291,7 @@ class Base:
         self.at: tuple[ast.AST, Scope] | None = None
         """The expression that is being translated, which refusals and notes name."""
         self.trace: Trace | None = None
-        """What the translation reads, where it is kept for later values."""
+        """The names that the translation reads, if it is kept for later values."""
 
     # Values that may change
 
@@ -352,13 +352,13 @@ class Base:
         self.notes.setdefault(Note(self.at[1].source.segment(self.at[0]), reason))
 
     def _reads_rows(self, node: ast.expr, scope: Scope) -> bool:
-        """Whether an expression reads a row of the database, and not only values that are known."""
+        """Return whether an expression reads a row of the database, and not only values that are known."""
         return any(is_row(scope.names[name]) for name in bound_names(node, scope))
 
-    # What later parts define
+    # Methods that subclasses define
 
     def value(self, node: ast.expr, scope: Scope) -> Found:
-        """What an expression is in SQL, or the constant that it is."""
+        """Return an expression in SQL, or the constant that it is."""
         raise NotImplementedError
 
     def items(self, node: ast.Tuple | ast.List | ast.Set, scope: Scope) -> tuple[Found, ...]:

@@ -70,7 +70,7 @@ BRIDGED = Text("bridged")
 
 
 def has_half(text: str) -> bool:
-    """Whether half of a surrogate pair is in a text."""
+    """Return whether half of a surrogate pair is in a text."""
     return _HALF.search(text) is not None
 
 
@@ -111,7 +111,7 @@ def _capitals() -> dict[str, list[str]]:
 
 
 def is_lower(text: str) -> bool:
-    """Whether ``.lower()`` can give a text that has this as a part."""
+    """Return whether ``.lower()`` can give a text that has this as a part."""
     return all(each.lower() == each for each in text)
 
 

@@ -1,4 +1,4 @@
-"""What a translation reads of the names around a query, so that its clause can be kept for other values."""
+"""The names around a query that a translation reads, so that its clause can be kept for other values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Leaf(Protocol):
 
 
 class Query(Protocol):
-    """What a translation needs of a :class:`query.Where`."""
+    """The part of :class:`query.Where` that a translation needs."""
 
     def form(self) -> Any: ...
     def leaves(self) -> Sequence[Leaf]: ...
@@ -47,13 +47,13 @@ class Read:
     """In which of the query's functions."""
     value: Any
     pinned: bool = False
-    """Whether the translation depends on the value, and not only on its type."""
+    """True if the translation depends on the value, and not only on its type."""
     claims: list[tuple[Any, tuple[Any, ...], Binder]] = field(default_factory=list)
-    """The parameters that have the value: their shape, themselves, and what makes them of another value."""
+    """The parameters that have the value: their shape, themselves, and the function that computes them anew."""
 
 
 class Trace:
-    """What one translation reads, in its order."""
+    """The values that one translation reads, in its order."""
 
     def __init__(self, spaces: list[Space]) -> None:
         self.spaces = spaces
@@ -66,7 +66,7 @@ class Trace:
         return next(self._next)
 
     def holds(self, space: Space) -> bool:
-        """Whether these are the names around one of the query's own functions."""
+        """Return whether these are the names around one of the query's own functions."""
         return any(each is space for each in self.spaces)
 
     def record(self, node: ast.expr, space: Space, value: Any) -> Read:

@@ -139,7 +139,7 @@ def _duration(nanoseconds: int) -> str:
 
 
 def document(profile: Profile) -> dict[str, Any]:
-    """What ``--json`` writes; docs/profiling.md describes it. Times in microseconds, but in ``calls``."""
+    """Return the document that ``--json`` writes; docs/profiling.md describes it. Times in µs, except in ``calls``."""
     stages = {
         name: {"mean": each.mean / 1e3, "p50": each.p50 / 1e3, "p99": each.p99 / 1e3, "share": each.share}
         for name, each in profile.stages.items()
@@ -184,7 +184,7 @@ def document(profile: Profile) -> dict[str, Any]:
 
 
 def page(profile: Profile) -> str:
-    """What ``--html`` writes."""
+    """Return the page that ``--html`` writes."""
     from kirsch_bench import page as pages
 
     what, *remarks = _answered(profile)

@@ -44,7 +44,7 @@ class Request:
     def ask(self, target: Target) -> Answer:
         """Send it once, on a connection of its own."""
         http = Http(target, timeout=self._patience, profile="curl")
-        # What is taken away by an empty value is none that this client would send.
+        # An empty Host in the plan removes the field, but this client cannot send a request without it.
         headers = {name: value for name, value in self.plan(target)[0]["fields"] if name.lower() != "host" or value}
         try:
             response = http.request(
@@ -109,7 +109,7 @@ class Measurement:
         if staged is not None:
             profile.spent = staged.spent[-len(profile.times) :] if profile.times else []
         if profile.driver == "threads" and (answered := result.answered + result.discarded["requests"]):
-            # What this thread does meanwhile, listening to the generator's process, is none of the server's.
+            # This thread listens to the generator's process meanwhile: its time is not the server's.
             profile.worked = (worked - worked_here) / answered * 1e9
 
 

@@ -1,4 +1,4 @@
-"""What a profile has found. Times in nanoseconds."""
+"""The results of a profile. Times in nanoseconds."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Profile:
 
     @property
     def went_well(self) -> bool:
-        """Whether it was answered, each time, with neither an error nor less than announced."""
+        """Return whether each request was answered, with no error and no less than the declared length."""
         return (
             200 <= self.answer.status < 400
             and not self.calls_trouble
@@ -111,8 +111,8 @@ class Profile:
 
     @property
     def server(self) -> float:
-        """What the server takes of a worker's time for a request: its processor time; or, where that cannot be told
-        apart, the time of its stages."""
+        """Return the server's part of a worker's time for a request: its processor time, or the time of its stages if
+        the processor time cannot be separated."""
         if self.worked is not None:
             return max(0.0, self.worked - self.worked_in_application)
         stages = self.stages

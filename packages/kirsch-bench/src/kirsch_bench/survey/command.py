@@ -345,7 +345,7 @@ def _take_turns(
 
 
 def _ceiling(key: tuple[str, str, str, int], rounds: Sequence[records.Round]) -> float | None:
-    """What the null server reached in the same round and scenario."""
+    """Return the rate of the null server in the same round and scenario."""
     if key[0] == spec.NULL:
         return None
     found = [each.rate for each in rounds if (each.server, each.scenario, each.round) == (spec.NULL, *key[2:])]

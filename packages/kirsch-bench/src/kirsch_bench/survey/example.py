@@ -1,4 +1,4 @@
-"""What ``kirsch survey --example`` prints: a file to begin with that names every key."""
+"""The output of ``kirsch survey --example``: a file to begin with that names every key."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def _report_title(results: Results, key: Key, report: str, about: str) -> str:
 
 
 def _ab_row(cell: Cell) -> list[str]:
-    """What ab would have printed, over all rounds."""
+    """Return the row that ab would have printed, over all rounds."""
     rate = cell.rate.value if cell.rate else 0.0
     return [
         str(cell.requests),
@@ -180,7 +180,7 @@ def _full_and_bare(scenes: Sequence[Scene], full: str, bare: str) -> list[Table]
 
 
 def _users(results: Results, old: dict[str, Any]) -> list[Table]:
-    """What users get, and why: a server that answers one after the other is a queue."""
+    """Return the tables of virtual users: a server that answers one request after the other is a queue."""
     rows = [["server", "scenario", "users", "a second", "failed", "p50", "max", "server CPU", "why"]]
     for scene in results.scenes:
         rows += [

@@ -38,11 +38,11 @@ class Interpreter:
     label: str
     """``CPython 3.13.0``, ``PyPy 7.3.11 (3.9)``."""
     prefix: str
-    """Where it is installed: two virtual environments of one interpreter have this in common."""
+    """The folder of the installation: two virtual environments of one interpreter have this in common."""
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is the one that runs the survey, and so has the Kirsch that does."""
+        """Return whether this interpreter runs the survey, and so has the Kirsch that runs it."""
         return os.path.realpath(self.prefix) == os.path.realpath(sys.base_prefix) and (
             self.label == probe(sys.executable).label
         )

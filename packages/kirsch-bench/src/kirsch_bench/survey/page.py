@@ -151,12 +151,12 @@ def _rate_bars(results: Results, scene: Scene) -> list[str]:
 
 
 def _near(limit: float, rows: Sequence[Bar]) -> bool:
-    """Whether a limit is shown: far beyond all bars it would only make these short."""
+    """Return whether a limit is shown: far beyond all bars it would only make these short."""
     return limit < 2 * max((bar.value for bar in rows), default=0.0)
 
 
 def _top(bar: Bar) -> float:
-    """Where its whisker ends; one that is very long is cut off."""
+    """Return the end of the bar's whisker; a very long one is cut off."""
     return min(bar.interval[1], 1.5 * bar.value) if bar.interval else bar.value
 
 

@@ -26,7 +26,7 @@ class Processors:
     server: tuple[int, ...] = ()
     generator: tuple[int, ...] = ()
     remark: str = ""
-    """What a reader of the results has to know of it."""
+    """A remark on the processors for readers of the results."""
 
     def as_json(self) -> dict[str, Any]:
         """For the environment of the results."""
@@ -34,7 +34,7 @@ class Processors:
 
     @contextlib.contextmanager
     def for_server(self) -> Iterator[None]:
-        """What this thread starts meanwhile runs on the servers' processors."""
+        """Run the processes that this thread starts meanwhile on the servers' processors."""
         with _pinned(self.server):
             yield
 

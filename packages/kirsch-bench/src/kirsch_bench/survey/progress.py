@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kirsch_bench.survey.spec import Survey
 
 _STARTING_SECONDS = 1.0
-"""What starting and ending a server is taken to cost before any has been seen."""
+"""The time to start and end a server, as estimated before the first one was started."""
 
 
 class Progress:

@@ -1,4 +1,4 @@
-"""What a survey measures, and keeps line by line.
+"""The records of a survey, which are written line by line.
 
 The file begins with a ``Header``; each round adds a ``Round`` as soon as it is over: nothing is lost when a survey is
 interrupted. Sizes in bytes, times in seconds, rates in requests a second.
@@ -16,7 +16,7 @@ CEILING = 0.8
 
 @dataclass(frozen=True)
 class Subject:
-    """What takes turns: a server under an interpreter. ``null`` is the bare loop that the generator is judged by."""
+    """A subject of the survey: a server under an interpreter. ``null`` is the loop that shows the generator's limit."""
 
     server: str
     """Its name in the survey's file: unique."""
@@ -26,10 +26,10 @@ class Subject:
     versions: dict[str, str] = field(default_factory=dict)
     """Of the packages that make it up."""
     options: str = ""
-    """What a reader must know of how it was started: threads, workers, logging."""
+    """The options of its start that a reader must know: threads, workers, logging."""
     command: str = ""
     threads: int = 0
-    """That the server was started with, where it has a number of them to choose."""
+    """The threads that the server was started with; 0 if their number cannot be chosen."""
     same_as: str = ""
     """Of an A/A survey: the server in the file that this is one of several equals of; every difference is an error."""
     absent: str = ""
@@ -61,7 +61,7 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Header:
-    """What all rounds have in common."""
+    """The conditions that all rounds have in common."""
 
     title: str
     about: str

@@ -1,6 +1,6 @@
-"""What the rounds of a survey come to: the figures that the text, the page and the JSON show.
+"""The results of a survey: the figures that the text, the page and the JSON show.
 
-Which rounds count: those with answers. A server that failed more than one request in a hundred of a scenario is shown
+Only rounds with answers count. A server that failed more than one request in a hundred of a scenario is shown
 and not ranked, since answering is what takes the time.
 """
 
@@ -37,7 +37,7 @@ _STEAL_MAX = 0.02
 PERCENTILES = ("50", "75", "90", "95", "99", "99.9", "max")
 
 SERIES_UNITS = {"headers": "header field", "size": "KiB", "bytes": "byte", "connections": "connection"}
-"""What ``x`` of a series counts."""
+"""The unit of ``x`` of each series."""
 
 _SLOPED = ("headers", "size")
 """Series along which the cost is a line."""
@@ -95,7 +95,7 @@ class Scene:
 
     @property
     def is_open(self) -> bool:
-        """Whether requests come at a rate, so that rates say nothing of servers that keep up."""
+        """Return whether requests are sent at a fixed rate: then rates show nothing of servers that keep up."""
         return is_open(self.scenario)
 
     @property
@@ -116,7 +116,7 @@ class Sweep:
 
     @property
     def unit(self) -> str:
-        """What x counts."""
+        """Return the unit of x."""
         return SERIES_UNITS.get(self.series, self.series)
 
     @property
@@ -127,19 +127,19 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Cost:
-    """What one more of a series' x costs a server: processor seconds."""
+    """The cost of one more of a series' x for a server, in processor seconds."""
 
     sweep: Sweep
     key: Key
     label: str
     each: Figure
     none: float
-    """What a request costs with an x of 0, by the line."""
+    """The cost of a request with an x of 0, by the fitted line."""
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What a server takes beside processor time. Bytes and seconds; None: not measured."""
+    """The needs of a server besides processor time. Bytes and seconds; None: not measured."""
 
     key: Key
     label: str
@@ -178,12 +178,12 @@ class Results:
     """A number for each server, that keeps its colour through all plots."""
     scenes: tuple[Scene, ...]
     sweeps: tuple[Sweep, ...]
-    """Those of the scenes that are of a series."""
+    """The sweeps: scenes that belong to a series."""
     costs: tuple[Cost, ...]
     needs: tuple[Needs, ...]
     answers: tuple[Answer, ...]
     absent: tuple[tuple[str, str], ...]
-    """What could not run at all, and why."""
+    """The servers that could not run at all, and why."""
     failures: tuple[tuple[str, str, str, int], ...]
     """Server, scenario, why, and in how many rounds."""
     warnings: tuple[str, ...]
@@ -219,7 +219,7 @@ def summarize(header: Header, rounds: Sequence[Round]) -> Results:
 
 
 def is_open(scenario: Scenario) -> bool:
-    """Whether its load is at a rate."""
+    """Return whether the scenario's load has a fixed rate."""
     return any(word == "--rate" or word.startswith("--rate=") for word in scenario.load.split())
 
 
@@ -229,12 +229,12 @@ def by_round(rounds: Iterable[Round], value: Callable[[Round], float]) -> dict[i
 
 
 def is_measured(each: Round) -> bool:
-    """Whether a round has figures."""
+    """Return whether a round has figures."""
     return not each.failure and each.rate > 0 and each.requests > 0
 
 
 def _subjects(header: Header, rounds: Sequence[Round]) -> list[Subject]:
-    """Those of the header, and any that only rounds know."""
+    """Return the subjects of the header, and those that only rounds name."""
     known = {(each.server, each.python): each for each in header.subjects}
     for each in rounds:
         known.setdefault((each.server, each.python), Subject(each.server, each.python, each.server))
@@ -365,7 +365,7 @@ def _bound(rounds: Sequence[Round], ceilings: Mapping[int, float], open_model: b
 
 
 def _generator_says_so(each: Round) -> bool:
-    """Whether a round was marked for another reason than one of the two figures above, which are judged over all
+    """Return whether a round was marked for another reason than one of the two figures above, which are judged over all
     rounds: the generator came late to arrivals."""
     ceiling, used = each.generator.get("ceiling"), each.generator.get("used") or 0.0
     return bool(each.generator.get("bound")) and used <= BUSY and not (ceiling and each.rate > CEILING * ceiling)
@@ -482,7 +482,7 @@ def _answers(
 
 
 def _warnings(header: Header, rounds: Sequence[Round], scenes: Sequence[Scene]) -> Iterable[str]:
-    """What speaks against believing the figures, a sentence or two each."""
+    """Return the reasons to doubt the figures, a sentence or two each."""
     fewest = min((len(cell.rounds) for scene in scenes for cell in scene.measured), default=0)
     if fewest < ROUNDS_ENOUGH:
         yield (
@@ -523,7 +523,7 @@ def _beyond(cell: Cell) -> str:
 
 
 def _works_hard(scene: Scene) -> bool:
-    """Whether the generator does so much that it may be near its limit."""
+    """Return whether the generator does so much that it may be near its limit."""
     used = [each.generator.get("used") or 0.0 for cell in scene.measured for each in cell.rounds]
     return not scene.is_open and max(used, default=0.0) > BUSY / 2
 

@@ -54,7 +54,7 @@ class Interrupted(KeyboardInterrupt):
 
 @dataclass(frozen=True)
 class Conditions:
-    """What all rounds have in common."""
+    """The conditions that all rounds have in common."""
 
     survey: Survey
     processors: Processors

@@ -1,7 +1,7 @@
 """The survey's file, ``survey.toml``: servers, scenarios, interpreters, rounds. ``docs/survey.md`` describes it.
 
-What it says is checked as a whole before anything is installed or started, the flags of each load too; every mistake
-is told with its line.
+The whole file is checked before anything is installed or started, the flags of each load too; every mistake is
+reported with its line.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Server:
     same_as: str = ""
 
     def takes_part(self, scenario: Scenario) -> bool:
-        """Whether the file has it measured there."""
+        """Return whether the file includes this server in a scenario."""
         names = {scenario.record.name, scenario.base}
         return not (self.only and not names & set(self.only)) and not names & set(self.skip)
 
@@ -81,7 +81,7 @@ class Scenario:
     base: str
     """The name in the file; of a series that of all."""
     directory: str = ""
-    """Where the application's modules are."""
+    """The folder of the application's modules."""
     asgi: str = ""
     """The same application for ASGI servers."""
 
@@ -151,7 +151,7 @@ class Survey:
 
 
 def uses_python(command: str) -> bool:
-    """Whether a command runs in an environment of the survey's."""
+    """Return whether a command runs in an environment of the survey's."""
     return "{python}" in command or "{bin}" in command
 
 
@@ -169,7 +169,7 @@ def read(path: str) -> Survey:
 
 
 class _WrongError(Exception):
-    """What a value is not."""
+    """A wrong value in the file; the message names the right type."""
 
 
 class _Reader:
@@ -363,7 +363,7 @@ def _copies(server: Server, copies: int) -> Iterator[Server]:
 
 
 def _of_series(form: str, number: int, values: dict[str, Any]) -> dict[str, Any]:
-    """What a short form stands for: one scenario with its number."""
+    """Return the values of one scenario of a short form, with its number."""
     load, title = values.get("load", ""), values.get("title") or values["name"]
     made: dict[str, Any] = {"name": f"{values['name']}-{number}", "base": values["name"], "x": float(number)}
     if form == "fields":

@@ -146,7 +146,7 @@ def ratio(first: Mapping[int, float], second: Mapping[int, float]) -> Figure | N
 
 
 def different(comparisons: Mapping[Key, Comparison]) -> set[Key]:
-    """Those that are called different, such that at most ``ERROR`` of the calls are chance."""
+    """Return the keys that are called different, such that at most ``ERROR`` of the calls are chance."""
     tested = sorted(
         ((each.p, key) for key, each in comparisons.items() if each.p is not None), key=lambda pair: pair[0]
     )
@@ -183,8 +183,9 @@ def ranks(measured: Mapping[Key, Mapping[int, float]], *, higher_is_better: bool
 
 
 def slope(rounds: Mapping[int, Sequence[tuple[float, float]]]) -> Figure | None:
-    """What one more of x costs: a line is fitted to the points of each round by least squares, as rounds differ by more
-    than points within one; the slopes' mean, with its interval. None where no round has two different x."""
+    """Return the cost of one more of x: the mean of the rounds' slopes, with its interval. Each round gets a line of
+    its own, by least squares, because rounds differ by more than the points of one round do. None if no round has two
+    different x."""
     slopes = [fitted for points in rounds.values() if (fitted := least_squares(points)) is not None]
     return mean(slopes) if slopes else None
 
@@ -258,7 +259,7 @@ def _resamples(count: int) -> tuple[tuple[int, ...], ...]:
 
 
 def _standard_error(values: Sequence[float], centre: float) -> float:
-    """Of their mean; 0 where they are equal but for the last digits of floating point."""
+    """Return the standard error of the mean; 0 if the values differ only in the last digits of floating point."""
     count = len(values)
     variance = math.fsum((value - centre) ** 2 for value in values) / (count - 1)
     error = math.sqrt(variance / count)

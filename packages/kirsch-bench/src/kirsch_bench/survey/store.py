@@ -30,7 +30,7 @@ class Store:
         self.folder = folder
         self.path = os.path.join(folder, NAME)
         self.remark = ""
-        """What was found amiss and mended."""
+        """The damage that was found in the file and repaired."""
         self._file: IO[bytes] | None = None
         try:
             os.makedirs(folder, exist_ok=True)
@@ -124,7 +124,7 @@ def _line(record: records.Header | records.Round) -> bytes:
 
 
 def _joined(before: records.Header, now: records.Header, folder: str) -> records.Header:
-    """What both have: the same conditions, and whatever servers and scenarios either names."""
+    """Return a header of both: the same conditions, and the servers and scenarios that either names."""
     for what, then, new in (
         *((name, getattr(before, name), getattr(now, name)) for name in ("seed", "seconds", "warmup")),
         *((name, _of(before, *path), _of(now, *path)) for name, path in _ENVIRONMENT.items()),
@@ -197,6 +197,6 @@ def _shown(value: Any) -> str:
 def missing(
     planned: Sequence[tuple[str, str, str, int]], rounds: Sequence[records.Round]
 ) -> list[tuple[str, str, str, int]]:
-    """Those of the planned (server, python, scenario, round) that were not measured yet."""
+    """Return the planned (server, python, scenario, round) that were not measured yet."""
     there = {(each.server, each.python, each.scenario, each.round) for each in rounds}
     return [each for each in planned if each not in there]

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from kirsch_bench.survey.spec import Scenario, Server, Survey
 
 OPEN_VENVS = "/var/cache/kirsch/survey"
-"""Where root puts the environment of a server that serves as another user, if that user cannot enter the usual
-place."""
+"""The folder in which root puts the environment of a server that serves as another user, if that user cannot enter
+the usual folder."""
 
 _SYSTEM_PYTHON = "/usr/bin/python3"
 
@@ -58,7 +58,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Ready:
-    """What can be started."""
+    """A subject that can be started."""
 
     subject: records.Subject
     candidate: Candidate | None
@@ -71,7 +71,7 @@ class Ready:
         return f"{self.subject.server}{f' ({self.subject.python})' if self.subject.python else ''}"
 
     def takes_part(self, scenario: Scenario) -> bool:
-        """Whether it takes part in a scenario: the file does not exclude it, and it can serve the request."""
+        """Return whether it takes part in a scenario: the file does not exclude it, and it can serve the request."""
         if self.candidate is None:
             return True
         adapter = self.candidate.adapter
@@ -146,7 +146,7 @@ def _candidate(server: Server, adapter: Adapter, interpreter: Interpreter, pages
             why = f"there is no Kirsch for {interpreter.label} at hand: name one by wheel = or requirements ="
             return Candidate(server, interpreter, absent=why)
         if not requirements or all(importlib.util.find_spec(name) for name in adapter.requirements):
-            # What runs the survey is what is surveyed.
+            # The survey's own installation is the one that is surveyed.
             return Candidate(server, interpreters.ours())
     if server.wheel:
         requirements = (server.wheel, *requirements)
@@ -249,7 +249,7 @@ def null() -> Ready:
 
 
 def _options(server: Server, adapter: Adapter) -> str:
-    """What a reader of the table has to know."""
+    """Return the remarks that a reader of the table needs."""
     words = [server.about or adapter.about or server.command]
     threads = server.threads or adapter.threads
     if server.adapter == "kirsch":
@@ -268,7 +268,7 @@ def _options(server: Server, adapter: Adapter) -> str:
 
 
 def _program_version(path: str) -> dict[str, str]:
-    """What a web server says to ``-v``; some say it on standard error."""
+    """Return the version that a web server prints for ``-v``; some print it on standard error."""
     name = os.path.basename(path)
     if name.startswith("apxs"):
         return {}

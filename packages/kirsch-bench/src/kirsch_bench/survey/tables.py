@@ -166,7 +166,7 @@ def spread(figure: Figure | None) -> str:
 
 
 def sweep_title(of: Sweep) -> str:
-    """What a sweep is about, for a heading."""
+    """Return the heading of a sweep."""
     return f"{of.title}, by {of.unit}" if of.title else f"By {of.unit}"
 
 
@@ -195,7 +195,7 @@ def sweep(of: Sweep, labels: Mapping[Key, str]) -> list[Table]:
 
 
 def costs(results: Results) -> Table | None:
-    """What one more header field, or one more KiB, costs."""
+    """Return the table of the cost of one more header field, or one more KiB."""
     if not results.costs:
         return None
     many = len({cost.sweep.base for cost in results.costs}) > len({cost.sweep.series for cost in results.costs})
@@ -250,7 +250,7 @@ def needs(results: Results) -> Table | None:
 
 
 def answers(results: Results) -> Table | None:
-    """What each sends, and how it was started."""
+    """Return the table of each server's answer and of how the server was started."""
     if not results.answers:
         return None
     rows = [["", "status", "head", "body", "fields", "started with"]]
@@ -305,7 +305,7 @@ def show_share(share: float) -> str:
 
 
 def absent(results: Results) -> Table | None:
-    """What could not run."""
+    """Return the table of the servers that could not run."""
     if not results.absent:
         return None
     return Table("What could not run", [["", "why"], *map(list, results.absent)], words=(1,))

@@ -44,17 +44,17 @@ class InstallError(Exception):
 
 
 class Venvs:
-    """Those in a folder."""
+    """The virtual environments in a folder."""
 
     def __init__(self, folder: str = "") -> None:
         self.folder = os.path.abspath(folder or _default_folder())
 
     def is_ready(self, interpreter: Interpreter, requirements: tuple[str, ...]) -> bool:
-        """Whether there is nothing to install."""
+        """Return whether the environment has all requirements."""
         return os.path.exists(os.path.join(self._place(interpreter, requirements), _MARK))
 
     def get(self, interpreter: Interpreter, requirements: tuple[str, ...], tell: Callable[[str], None]) -> str:
-        """The interpreter of an environment that has the requirements; ``tell`` is called where it has to be made.
+        """The interpreter of an environment that has the requirements; ``tell`` is called if it has to be made.
 
         Raises InstallError with pip's last word, UsageError if the folder cannot be written to.
         """

@@ -1,4 +1,4 @@
-"""What an adapter is, and the one for any command."""
+"""The interface of an adapter, and the adapter for any command."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ RUNTIME = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 """A folder that is on the path of every server that is measured: the applications and the launcher."""
 
 APPLICATIONS = ("hello", "large", "stream", "echo", "sizer", "slow")
-"""Those of ``runtime/survey_apps.py``."""
+"""The applications of ``runtime/survey_apps.py``."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """What a server is started with."""
+    """The arguments that a server is started with."""
 
     python: str
-    """An interpreter with the server's packages; empty for what is no Python."""
+    """An interpreter with the server's packages; empty for a server that is no Python."""
     host: str
     port: int
     target: str
@@ -31,7 +31,7 @@ class Launch:
     page: str
     """The application's name, where it is one of the survey's own."""
     path: str
-    """What will be asked for."""
+    """The path that will be requested."""
     directory: str
     """A fresh folder, for sockets and the like."""
     threads: int
@@ -39,7 +39,7 @@ class Launch:
     extra: tuple[str, ...] = ()
     """Arguments that the survey's file adds."""
     home: str = ""
-    """Where the application's modules are; the server is started there."""
+    """The folder of the application's modules; the server is started there."""
     children: int = 0
     """Processes of a web server, each of which serves one request at a time; 0: as many as it has by default."""
 
@@ -83,7 +83,7 @@ class Adapter:
     """For a reader of the table: how it serves."""
     command: Callable[[Launch], list[str]]
     requirements: tuple[str, ...] = ()
-    """What pip installs for it, without versions."""
+    """The packages that pip installs for it, without versions."""
     interpreters: frozenset[str] = frozenset({"cpython", "pypy"})
     """Implementations that it can run under; none: it is no Python."""
     why_not: str = ""
@@ -92,15 +92,15 @@ class Adapter:
     threads: int = 0
     """As many as it has unless the survey's file says otherwise; 0: the number means nothing to it."""
     workers: bool = False
-    """Whether it can have several processes."""
+    """True if the server can have several processes."""
     speaks: str = "wsgi"
-    """``asgi`` where it is given the application of that name and ``_asgi``."""
+    """``asgi`` if the server gets the application of that name and ``_asgi``."""
     pages: tuple[str, ...] | None = None
-    """Where it cannot serve every application: those of ours that it can. None: any that is WSGI."""
+    """Of our applications, those that the server can serve. None: any that is WSGI."""
     headers: tuple[str, ...] = ()
     """Files of libraries that building it needs, as ``ev.h libev-dev``."""
     becomes: Callable[[], str] | None = None
-    """The user that serves, where that is another one than we are; empty: it is not."""
+    """The user that serves, if the server switches to another user; empty if it does not."""
     absent: str = ""
     """Why it can run nowhere."""
     front: tuple[str, ...] = ()
@@ -110,7 +110,7 @@ class Adapter:
 
     @property
     def is_python(self) -> bool:
-        """Whether it takes part once for each interpreter."""
+        """Return whether the server takes part once for each interpreter."""
         return bool(self.interpreters)
 
 

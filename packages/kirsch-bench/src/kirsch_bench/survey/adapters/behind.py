@@ -1,4 +1,4 @@
-"""What stands behind a web server, or is one: mod_wsgi in Apache, FastCGI behind lighttpd, files as they are.
+"""Servers that are behind a web server, or are one: mod_wsgi in Apache, FastCGI behind lighttpd, files as they are.
 
 Nothing of the machine's own web servers is used but the programs: each is started with a configuration of its own, in
 a folder of its own, on a port of its own.
@@ -46,7 +46,7 @@ def _mod_wsgi(launch: Launch) -> list[str]:
     let_in(launch.directory)
     identity = ["--user", user, "--group", group] if user else []
     module = launch.target.partition(":")[0]
-    # Its daemon's callable is named "application" unless it is told.
+    # The callable of mod_wsgi's daemon is named "application" by default.
     name = launch.target.partition(":")[2] or "application"
     start = [launch.script("mod_wsgi-express"), "start-server", module, "--application-type", "module"]
     paths = [

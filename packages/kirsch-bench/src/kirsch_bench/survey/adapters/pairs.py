@@ -53,10 +53,10 @@ class Back:
     """From the path of the socket."""
     requirements: tuple[str, ...] = ()
     is_passed: bool = False
-    """Whether it gets the socket as descriptor 0."""
+    """True if the server gets the socket as descriptor 0."""
     programs: tuple[Program, ...] = ()
     fronts: tuple[str, ...] = ()
-    """Those that it is measured behind; none: all that speak the same."""
+    """The web servers that it is measured behind; none: all that speak its protocol."""
     is_python: bool = True
 
 
