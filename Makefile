@@ -20,7 +20,6 @@ SHELL := bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-builtin-rules --no-print-directory
-
 VENV ?= .venv
 PROFILE ?= release
 TEST_PROFILE ?= testing
@@ -39,7 +38,6 @@ PYTEST_TESTS ?= tests
 PYTEST_SLOW_ARGS ?= -n 2
 SLOW_SEEDS ?= 1000
 SECONDS ?= 60
-
 include scripts/environments.mk
 pytest = "$(abspath $(1))/bin/python" -m pytest $(PYTEST_RERUNS)
 cargo-test = $(RERUN) cargo test --profile $(TEST_PROFILE) --no-fail-fast
@@ -68,6 +66,7 @@ clean: ## Remove everything that these commands made
 check: check-rust check-pythons check-python check-module check-docs ## Check formats, lints, types, the stub against the module, generated docs, comments, and the structure
 check-rust: $(STAMPS)/venv
 	cargo fmt --all --check
+	cd fuzz && cargo fmt --check && cargo update --workspace --locked --offline --quiet
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 
 # PyO3 reads what such an interpreter would say from a file, so none is needed. Everything is built anew for it, in a
@@ -91,7 +90,7 @@ check-docs: $(STAMPS)/venv
 	$(BIN)/python scripts/prose.py
 	$(BIN)/python scripts/structure.py
 fix: $(STAMPS)/check ## Apply the formatters and the lints' safe fixes
-	cargo fmt --all
+	cargo fmt --all && cd fuzz && cargo fmt
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 docs: $(STAMPS)/venv ## Write the generated parts of the docs anew

@@ -14,7 +14,8 @@ fn read(data: &[u8], cuts: &[usize], heads: u64) -> (Vec<Answer>, End<ServerFaul
     let mut used = 0;
     for &end in cuts.iter().chain([&data.len()]) {
         while used < end {
-            let wanted = Wanted { answers_head: heads >> (found.len() % 64) & 1 == 1, hash: true, head: true, content: true };
+            let wanted =
+                Wanted { answers_head: heads >> (found.len() % 64) & 1 == 1, hash: true, head: true, content: true };
             let input = &data[used..end];
             match answers.next(input, wanted) {
                 Ok((taken, answer)) => {

@@ -9,9 +9,13 @@ use wire_fuzz::{Event, check_cuts, limit_sets, requests, version_text};
 
 /// The head in its canonical form.
 fn written(head: &Head) -> Vec<u8> {
-    let mut out = [head.request.method, b" ", head.request.target.raw, b" ", version_text(head.request.version), b"\r\n"].concat();
+    let mut out =
+        [head.request.method, b" ", head.request.target.raw, b" ", version_text(head.request.version), b"\r\n"]
+            .concat();
     for field in head.request.fields {
-        out.extend_from_slice(&[field.name(head.request.block), b": ", field.value(head.request.block), b"\r\n"].concat());
+        out.extend_from_slice(
+            &[field.name(head.request.block), b": ", field.value(head.request.block), b"\r\n"].concat(),
+        );
     }
     out.extend_from_slice(b"\r\n");
     out

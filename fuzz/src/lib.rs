@@ -129,11 +129,18 @@ pub fn requests(data: &[u8], cuts: &[usize], most: usize, limits: &Limits) -> Ou
                 Ok(Some(head)) => {
                     assert!(head.length <= input.len() && input[..head.length].ends_with(head.request.block));
                     assert!(head.request.block.ends_with(b"\r\n") && head.request.fields.len() <= limits.fields);
-                    let facts = (head.request.version, head.request.body, head.keep_alive, head.expects_continue, head.request.target.form);
+                    let facts = (
+                        head.request.version,
+                        head.request.body,
+                        head.keep_alive,
+                        head.expects_continue,
+                        head.request.target.form,
+                    );
                     let facts = format!("{facts:?}");
                     let target = head.request.target;
                     let query = target.query.unwrap_or(b"");
-                    let start = [head.request.method, target.raw, target.authority, target.path, query].map(<[u8]>::to_vec);
+                    let start =
+                        [head.request.method, target.raw, target.authority, target.path, query].map(<[u8]>::to_vec);
                     let fields = copies(head.request.fields, head.request.block);
                     events.push(Event::Head { start: start.to_vec(), facts, fields });
                     used += head.length;

@@ -9,8 +9,8 @@ use wire::proxy::{HEADER_MAX, Header, ProxyFault, read};
 /// A header is read with each number of its bytes up to here.
 const EACH_BYTE: usize = 300;
 
-/// Invariant: a header is the same whole and in any pieces; nothing that was decided changes with more input; the header
-/// does not depend on what stands behind it.
+/// Invariant: a header is the same whole and in any pieces; nothing that was decided changes with more input; the
+/// header does not depend on what stands behind it.
 pub fn check_proxy(data: &[u8]) {
     let whole = read(data);
     let mut decided: Option<Result<Header, ProxyFault>> = None;
@@ -42,8 +42,8 @@ pub fn check_proxy(data: &[u8]) {
 }
 
 /// Invariants, for the fields in `data`: a stranger's fields do not change the client and are all removed. Whatever
-/// stands left of the entry that a trusted proxy has added changes nothing, in both families. The result is the same for
-/// a head that comes again, and is kept.
+/// stands left of the entry that a trusted proxy has added changes nothing, in both families. The result is the same
+/// for a head that comes again, and is kept.
 pub fn check_forwarded(data: &[u8]) {
     let limits = Limits::default();
     let plain = [&b"GET / HTTP/1.1\r\nHost: a\r\n"[..], data].concat();

@@ -105,8 +105,8 @@ fn receive(mut connection: Connection, data: &[u8], cuts: &[usize], compression:
     Outcome { events, answer, code: connection.close_code(), wait: connection.waits_for() }
 }
 
-/// Any bytes are the same events and the same answer whole and in pieces, within the limits, for servers and clients with
-/// any agreement; the answer is what the other role can read.
+/// Any bytes are the same events and the same answer whole and in pieces, within the limits, for servers and clients
+/// with any agreement; the answer is what the other role can read.
 pub fn check_websocket(data: &[u8]) {
     // To allocate the compressors would take most of the time.
     COMPRESSION.with_borrow_mut(|compression| check_all(data, compression));
@@ -174,8 +174,8 @@ fn check_round_trip(data: &[u8], deflate: Option<Deflate>, random: &mut Random, 
     assert_eq!(receive_any(&stream, compression, receiver).events, expected);
 }
 
-/// Fields of a request, behind Host: whatever they offer, what is agreed on is written in well-formed fields, was offered,
-/// and is a connection that works. A client that offered as ours does accepts it.
+/// Fields of a request, behind Host: whatever they offer, what is agreed on is written in well-formed fields, was
+/// offered, and is a connection that works. A client that offered as ours does accepts it.
 pub fn check_handshake(fields: &[u8]) {
     for client_context_bits in [None, Some(12)] {
         let settings = DeflateSettings { window_bits: 13, client_context_bits };

@@ -1,13 +1,13 @@
-//! Replays the worst clients that were found and searches for worse ones: see `sim::worst_case`. `make worst-case` builds
-//! it twice: with `--cfg steps` and the compiler's coverage instrumentation, to count steps and hold the ceilings; and
+//! Replays the worst clients that were found and searches for worse ones: see `sim::worst_case`. `make worst-case`
+//! builds it twice: with `--cfg steps` and the compiler's coverage instrumentation, to count steps and hold the ceilings; and
 //! without, to print nanoseconds of processor time.
 //!
 //! ```text
 //! worst_case SECONDS [SEED [PROTOCOL [MEASURE [HOST]]]]      `all` is any of them
 //! ```
 
-use sim::worst_case::{Cost, Gauges, Host, Measure, Plan, Protocol, Search, ceiling, found};
 use peak_alloc::PeakAlloc;
+use sim::worst_case::{Cost, Gauges, Host, Measure, Plan, Protocol, Search, ceiling, found};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
