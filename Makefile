@@ -128,7 +128,6 @@ test-rust-slow: ## Run the other Rust tests: of the gateway, of the load generat
 	$(cargo-test) -p load
 	@$(MAKE) test-gateway
 	$(RERUN) $(MAKE) sim SEEDS=$(SLOW_SEEDS)
-	$(RERUN) $(MAKE) sim SEEDS=$(SLOW_SEEDS) LOOP=1
 
 test-gateway: $(STAMPS)/venv ## Run the Rust tests of the gateway, with the interpreter in VENV
 	@scripts/test_gateway.sh $(BIN)/python $(cargo-test)
@@ -136,7 +135,7 @@ test-gateway: $(STAMPS)/venv ## Run the Rust tests of the gateway, with the inte
 # Everything is built anew for it, in a place of its own: otherwise each would throw away what the other has built.
 loom: ## Try the orders in which threads can share the engine; LOOM_MAX_PREEMPTIONS=3 tries more
 	RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=target/loom CARGO_PROFILE_TEST_DEBUG=0 $(RERUN) cargo test -p scheduler --lib model::
-sim: ## Simulate the engine's world: SEEDS=5000 of them, or SEED=7 alone and traced; SOCKETS=1 over real sockets, LOOP=1 in an event loop
+sim: ## Simulate the engine's world: SEEDS=5000 of them, or SEED=7 alone and traced; SOCKETS=1 over real sockets, LOOP=1 in an event loop alone
 	@cargo run --quiet --profile $(TEST_PROFILE) --package sim -- $(if $(SOCKETS),--sockets) $(if $(LOOP),--loop) $(if $(SEED),$(SEED),1..$(or $(SEEDS),200))
 test-path: build $(STAMPS)/test ## Run the tests that look at paths in a clone with a space, an é and "kirsch" in its path
 	$(RERUN) .ci/test-path $(VENV)

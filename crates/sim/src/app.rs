@@ -5,7 +5,8 @@
 use crate::clock::{Micros, SLACK, Shared, micros};
 use crate::frames::Simulated;
 use crate::net::{Network, Side, number_of};
-use crate::plan::{Plan, RequestPlan, upload};
+use crate::plan::tasks::{label, message};
+use crate::plan::{Host, Plan, RequestPlan, upload};
 use crate::response::pattern;
 use engine::{AcceptPause, App, Body, Expired, Peer, Refusal, Report, Ticket};
 use std::borrow::Cow;
@@ -16,7 +17,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use wire::message::{Client, PartialRequestLine, RequestHead};
-use wire::websocket::Kind;
+use wire::websocket::{Kind, Opening};
 
 /// The message of a panic of the application that the plan has.
 const PLANNED_PANIC: &str = "as planned";
@@ -85,6 +86,9 @@ pub(crate) struct Record {
     pub(crate) is_suspended: bool,
     /// Set if its call has missed its deadline.
     pub(crate) late: Option<Late>,
+    /// Messages that the engine has made of frames, and those that the application has taken.
+    pub(crate) arrived: usize,
+    pub(crate) taken: usize,
 }
 
 /// The recorded history of a connection.
@@ -204,6 +208,28 @@ pub(crate) struct SuspendedCall {
     pub(crate) returnable: Returnable,
 }
 
+/// A message of a WebSocket that the application has not taken.
+#[derive(Debug)]
+pub(crate) struct Message {
+    pub(crate) kind: Kind,
+    pub(crate) bytes: Vec<u8>,
+    ledger: Arc<Ledger>,
+}
+
+impl Message {
+    fn new(kind: Kind, bytes: Vec<u8>, ledger: &Arc<Ledger>) -> Self {
+        ledger.alive.fetch_add(1, Ordering::Relaxed);
+        Self { kind, bytes, ledger: Arc::clone(ledger) }
+    }
+}
+
+impl Drop for Message {
+    // The engine drops the messages that no call takes any more.
+    fn drop(&mut self) {
+        self.ledger.alive.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// The application, with the records of all requests.
 pub(crate) struct Records<P> {
     protocol: PhantomData<P>,
@@ -213,7 +239,7 @@ pub(crate) struct Records<P> {
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) requests: Vec<Record>,
     pub(crate) connections: Vec<ConnectionRecord>,
-    /// Threads that were woken within a call.
+    /// Threads that were woken within a call; with an event loop, calls.
     pub(crate) woken: Vec<usize>,
     /// Requests that have become ready since they were taken last.
     pub(crate) ready: Vec<usize>,
@@ -284,10 +310,10 @@ impl<P: Simulated> Records<P> {
     }
 
     fn check_head(&self, id: usize, head: &RequestHead<'_>) {
-        let RequestPlan { is_head, is_old, asks_to_close, .. } = self.plan.requests[id];
+        let RequestPlan { is_head, is_old, asks_to_close, is_websocket, .. } = self.plan.requests[id];
         let is_right = (head.method == b"HEAD") == is_head
             && (head.version == wire::message::Version::Http10) == is_old
-            && asks_to_close == (head.field(b"connection") != is_old.then_some(&b"keep-alive"[..]))
+            && (asks_to_close || is_websocket) == (head.field(b"connection") != is_old.then_some(&b"keep-alive"[..]))
             && head.field(b"host") == Some(b"a.example");
         if !is_right {
             self.shared.fail(|| format!("the head of request {id} is not the one that was sent: {head:?}"));
@@ -301,6 +327,24 @@ impl<P: Simulated> Records<P> {
         record.read += part.len();
         if record.read > self.plan.requests[id].body || part != pattern(upload(id), at, part.len()) {
             self.shared.fail(|| format!("the body of request {id} is not the one that was sent, from {at} on"));
+        }
+    }
+
+    /// Checks a message that the application takes: whole, right, and the next one.
+    pub(crate) fn take_message(&mut self, id: usize, kind: Kind, bytes: &[u8]) {
+        let record = &mut self.requests[id];
+        let number = record.taken;
+        record.taken += 1;
+        if bytes != message(id, number, kind, bytes.len(), false) {
+            self.shared.fail(|| format!("call {id} takes {:?} as message {number}", label(bytes)));
+        }
+    }
+
+    /// Records how the call of a request ends.
+    pub(crate) fn end(&mut self, id: usize, how: CallEnd) {
+        self.shared.trace(|| format!("request {id} ends: {how:?}"));
+        if self.requests[id].ended.replace((self.shared.now(), how)).is_some() {
+            self.shared.fail(|| format!("request {id} ends twice"));
         }
     }
 
@@ -321,7 +365,7 @@ impl<P: Simulated> App for Records<P> {
     type Response = SuspendedCall;
     type Chunk = Chunk;
     type Waiter = usize;
-    type Message = (Kind, Vec<u8>);
+    type Message = Message;
 
     fn connect(&mut self, peer: &Peer) -> ConnectionObject {
         let number = peer.address.map(number_of).expect("the network reports addresses");
@@ -329,8 +373,38 @@ impl<P: Simulated> App for Records<P> {
         ConnectionObject { number, alive: Returnable::new(&self.ledger) }
     }
 
-    fn message(&mut self, kind: Kind, bytes: Cow<'_, [u8]>) -> (Kind, Vec<u8>) {
-        (kind, bytes.into_owned())
+    fn message(&mut self, kind: Kind, bytes: Cow<'_, [u8]>) -> Message {
+        self.shared.moved();
+        let Some((id, number, false)) = label(&bytes).filter(|&(id, ..)| id < self.requests.len()) else {
+            self.shared.fail(|| format!("a message arrives that no client has sent: {:?}", label(&bytes)));
+            return Message::new(kind, Vec::new(), &self.ledger);
+        };
+        let record = &mut self.requests[id];
+        if record.arrived != number {
+            let arrived = record.arrived;
+            self.shared.fail(|| format!("message {number} of call {id} arrives behind {arrived} others"));
+        }
+        record.arrived = number + 1;
+        // The one that the application is taking is not counted as taken yet.
+        let waiting = (record.arrived - record.taken).saturating_sub(1);
+        let queue = self.plan.config.websocket.as_ref().map_or(0, |config| config.queue);
+        if waiting > queue {
+            self.shared.fail(|| format!("{waiting} messages of call {id} wait, and {queue} may"));
+        }
+        Message::new(kind, bytes.into_owned(), &self.ledger)
+    }
+
+    fn begin_websocket(
+        &mut self,
+        head: &RequestHead<'_>,
+        _: &Opening<'_>,
+        connection: &mut ConnectionObject,
+    ) -> QueuedRequest {
+        let asked = self.begin(head, connection);
+        if !self.plan.requests[asked.id].is_websocket {
+            self.shared.fail(|| format!("request {} is taken for a WebSocket", asked.id));
+        }
+        asked
     }
 
     fn begin(&mut self, head: &RequestHead<'_>, connection: &mut ConnectionObject) -> QueuedRequest {
@@ -465,6 +539,9 @@ impl<P: Simulated> App for Records<P> {
                 {
                     self.shared.fail(|| format!("accepting pauses at {count} connections"));
                 }
+            }
+            report if self.plan.host == Host::EventLoop => {
+                self.shared.fail(|| format!("the engine reports {report:?}"));
             }
             Report::FileShrank | Report::StaticFileFailed(_) | Report::MessageMemoryFull(_) => {}
             Report::Panicked(message) if message == PLANNED_PANIC || message == EMPTY_RESPONSE => {}

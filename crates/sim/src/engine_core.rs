@@ -5,7 +5,7 @@ use crate::clock::{Event, IdlePolls, MILLI, Micros, SECOND, SLACK, Shared, micro
 use crate::deadlines::{Deadlines, RunningCall};
 use crate::frames::Simulated;
 use crate::net::{Network, Side};
-use crate::plan::Plan;
+use crate::plan::{Host, Plan};
 use engine::{CallId, Engine, Expired, Now, Work};
 use scheduler::{RouteKey, SLOW_TICK, WorkSource};
 use std::cell::RefCell;
@@ -227,7 +227,7 @@ impl<P: Simulated> WorkSource for EngineCore<P> {
 
     fn next(&mut self, (): (), may_call: bool) -> Option<Work<Records<P>>> {
         // Another thread may poll in the middle of a round.
-        if self.shared.one_in(8) {
+        if self.plan.host == Host::Threads && self.shared.one_in(8) {
             let is_woken = self.network.borrow().is_woken();
             self.poll(&mut ());
             // A wake is for the thread that waits for the poller.
@@ -291,7 +291,8 @@ impl<P: Simulated> WorkSource for EngineCore<P> {
     }
 
     fn due(&self) -> Option<Duration> {
-        self.engine.due()
+        let wakes_calls = self.plan.host == Host::EventLoop && !self.records.woken.is_empty();
+        if wakes_calls { Some(Duration::ZERO) } else { self.engine.due() }
     }
 
     fn now(&self) -> Duration {
@@ -307,6 +308,9 @@ impl<P: Simulated> WorkSource for EngineCore<P> {
     }
 
     fn woken(&mut self) -> Option<usize> {
+        if self.plan.host == Host::EventLoop {
+            return None;
+        }
         let worker = self.records.woken.pop()?;
         if !self.waiting[worker] {
             self.shared.fail(|| format!("thread {worker} is woken although it does not wait"));

@@ -3,7 +3,8 @@
 //! ```text
 //!   seed ──▶ plan ──▶ world: clock, calendar of events
 //!                       ├── peers ◀──▶ net ◀──▶ engine ◀──▶ records (engine::App)    engine_core: engine and records
-//!                       └── driver: threads that follow the scheduler's rules and run scripts
+//!                       └── a host: threads that follow the scheduler's rules and run scripts,
+//!                                   or an event loop, whose tasks wait for the engine
 //!                     check: after every step, and at the end
 //! ```
 //!
@@ -20,6 +21,11 @@
 //!   misses its deadline gets one whole 504 or a visible cut, and no output that the call writes later.
 //! * An engine with nothing to do is not polled. When nothing moves any more, nothing is left except calls that never
 //!   return. The counters add up, and the engine has given back every object that it was given.
+//! * Messages arrive once, whole and in their order, in both directions, and no message that was sent before a Close
+//!   frame is missing. Nothing follows an end. Cancelled tasks lose no message.
+//! * When an event loop waits, no call waits for something that is already there: a message, a part of a body, room for
+//!   output, the client's departure, the end. So no wake is lost. A call that waits is woken once.
+//! * Each move of a state machine is one of its table (`transitions`): another one panics, which fails the world.
 //!
 //! The same plans also run over real sockets (`on_sockets`): time, clients and application are those of the simulation,
 //! and Linux moves the bytes.
@@ -48,85 +54,9 @@ pub mod response;
 mod runner;
 pub mod sockets;
 mod threads;
+mod websocket;
 mod world;
 pub mod worst_case;
 
-pub use event_loop::LoopSummary;
-pub use runner::Summary;
-
-/// Runs the world of `seed`; `traces` prints each event with its virtual time. `on_sockets`: the engine's sockets are
-/// real ones.
-///
-/// # Errors
-/// Which condition did not hold, and when.
-pub fn run(seed: u64, on_sockets: bool, traces: bool) -> Result<Summary, String> {
-    let (shared, plan) = runner::draw(seed, on_sockets, traces);
-    if plan.is_multiplexed {
-        world::World::<engine::OnlyMultiplexed<frames::Frames>>::new(shared, plan, seed).run()
-    } else {
-        world::World::<engine::OnlySerial<engine::Http1>>::new(shared, plan, seed).run()
-    }
-}
-
-/// Threads that run worlds with real sockets, because these wait for the timers of the kernel.
-const THREADS: u64 = 8;
-
-/// Runs the worlds from seed `first` to seed `last`. Prints those that failed, with the command that replays each.
-/// Returns how many failed, and the sums of the others.
-///
-/// # Panics
-/// If a world panics.
-#[must_use]
-pub fn run_all(first: u64, last: u64, on_sockets: bool) -> (u64, Summary) {
-    let sockets = if on_sockets { " SOCKETS=1" } else { "" };
-    let threads = if on_sockets { THREADS } else { 1 };
-    let run_some = |thread: u64| {
-        let (mut failed, mut total) = (0, Summary::default());
-        for seed in (first..=last).filter(|seed| seed % threads == thread) {
-            match run(seed, on_sockets, false) {
-                Ok(summary) => total.add(summary),
-                Err(failure) => {
-                    println!("seed {seed} failed {failure}\n  replay it: make sim SEED={seed}{sockets}");
-                    failed += 1;
-                }
-            }
-        }
-        (failed, total)
-    };
-    let (mut failed, mut total) = (0, Summary::default());
-    std::thread::scope(|scope| {
-        let running: Vec<_> = (0..threads).map(|thread| scope.spawn(move || run_some(thread))).collect();
-        for thread in running {
-            let (more, sum) = thread.join().expect("a world fails without a panic");
-            failed += more;
-            total.add(sum);
-        }
-    });
-    println!("{} worlds{}, {failed} failed; {total:?}", last + 1 - first, if on_sockets { " on sockets" } else { "" });
-    (failed, total)
-}
-
-/// Runs the world of `seed` whose driver is an event loop; `traces` prints each event with its virtual time.
-///
-/// # Errors
-/// Which condition did not hold, and when.
-pub fn run_loop(seed: u64, traces: bool) -> Result<LoopSummary, String> {
-    event_loop::run(seed, traces)
-}
-
-/// Runs the worlds with an event loop from seed `first` to seed `last`, as [`run_all`] does.
-#[must_use]
-pub fn run_all_loops(first: u64, last: u64) -> (u64, LoopSummary) {
-    let (mut failed, mut total) = (0, LoopSummary::default());
-    for seed in first..=last {
-        match run_loop(seed, false) {
-            Ok(summary) => total.add(summary),
-            Err(failure) => {
-                println!("seed {seed} failed {failure}\n  replay it: make sim SEED={seed} LOOP=1");
-                failed += 1;
-            }
-        }
-    }
-    println!("{} worlds with an event loop, {failed} failed; {total:?}", last + 1 - first);
-    (failed, total)
-}
+pub use plan::Host;
+pub use runner::{Summary, run, run_all};

@@ -1,7 +1,8 @@
-//! `sim SEED` traces one world; `sim FIRST..LAST` runs many and prints those that failed. With `--sockets` the engine's
-//! sockets are real ones; with `--loop` the driver is an event loop.
+//! `sim SEED` traces one world; `sim FIRST..LAST` runs many, with each driver, and prints those that failed. With
+//! `--sockets` the engine's sockets are real ones; with `--loop` the driver is an event loop.
 #![forbid(unsafe_code)]
 
+use sim::Host;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -12,16 +13,12 @@ fn main() -> ExitCode {
         arguments.len() < count
     };
     let (on_sockets, has_loop) = (take("--sockets"), take("--loop"));
+    let host = if has_loop { Host::EventLoop } else { Host::Threads };
     let argument = arguments.pop().unwrap_or_default();
     if let Ok(seed) = argument.parse() {
-        let outcome = if has_loop {
-            sim::run_loop(seed, true).map(|summary| format!("{summary:#?}"))
-        } else {
-            sim::run(seed, on_sockets, true).map(|summary| format!("{summary:#?}"))
-        };
-        return match outcome {
+        return match sim::run(seed, host, on_sockets, true) {
             Ok(summary) => {
-                println!("seed {seed}: {summary}");
+                println!("seed {seed}: {summary:#?}");
                 ExitCode::SUCCESS
             }
             Err(failure) => {
@@ -35,6 +32,7 @@ fn main() -> ExitCode {
         eprintln!("usage: sim [--sockets | --loop] SEED | sim [--sockets | --loop] FIRST..LAST");
         return ExitCode::from(2);
     };
-    let failed = if has_loop { sim::run_all_loops(first, last).0 } else { sim::run_all(first, last, on_sockets).0 };
+    let hosts = if has_loop { &[Host::EventLoop][..] } else { &[Host::Threads, Host::EventLoop] };
+    let failed: u64 = hosts.iter().map(|&host| sim::run_all(first, last, host, on_sockets).0).sum();
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

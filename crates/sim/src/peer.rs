@@ -5,6 +5,7 @@ use crate::clock::{Micros, Shared};
 use crate::exchanges::Exchanges;
 use crate::net::{Got, Network, Route};
 use crate::plan::{Act, PeerPlan, Plan, Trigger};
+use crate::websocket::WebSocketClient;
 use std::rc::Rc;
 use wire::http1::BodyStep;
 use wire::http1::client::{Body, Receiver};
@@ -68,6 +69,8 @@ pub(crate) struct Peer {
     is_deaf: bool,
     /// Its exchanges, if there may be many at a time.
     pub(crate) exchanges: Option<Exchanges>,
+    /// Its WebSocket, if its request asks for one.
+    pub(crate) websocket: Option<WebSocketClient>,
 }
 
 /// The offsets of a request in all bytes that a peer sends: its start, the end of its head, and its end.
@@ -88,6 +91,8 @@ impl Peer {
             out.extend_from_slice(&request.bytes);
             places.push(Place { start, head: start + request.head, end: out.len() });
         }
+        let first = plan.requests[0];
+        let websocket = world.requests[first].is_websocket;
         Self {
             index,
             plan: plan.clone(),
@@ -115,6 +120,7 @@ impl Peer {
             is_broken: false,
             is_deaf: false,
             exchanges: world.is_multiplexed.then(|| Exchanges::new(index, plan, world, shared)),
+            websocket: websocket.then(|| WebSocketClient::new(index, first, plan, shared)),
         }
     }
 
@@ -203,12 +209,14 @@ impl Peer {
         if self.has_done(Act::HalfClose) || self.has_done(Act::StallSending) {
             return Micros::MAX;
         }
-        let (limit, next) = match &mut self.exchanges {
-            None => self.may_send(),
-            Some(exchanges) => {
-                let next = exchanges.write(connection, self.sent, &mut self.out, network);
-                (self.out.len(), next)
-            }
+        let (limit, next) = if let Some(exchanges) = &mut self.exchanges {
+            let next = exchanges.write(connection, self.sent, &mut self.out, network);
+            (self.out.len(), next)
+        } else if let Some(websocket) = &mut self.websocket {
+            let next = websocket.write(self.sent == self.out.len(), &mut self.out);
+            (self.out.len(), next)
+        } else {
+            self.may_send()
         };
         // If the trigger is a number of bytes, exactly that many are sent before.
         let limit = match self.plan.acts {
@@ -296,13 +304,15 @@ impl Peer {
                 self.parse();
                 self.may_read_at = now + self.plan.reads.pause;
                 // With frames there may be more to send now.
-                if self.exchanges.is_some() { now } else { self.may_read_at }
+                let has_frames = self.exchanges.is_some() || self.websocket.is_some();
+                if has_frames { now } else { self.may_read_at }
             }
             Got::End => {
                 self.shared.trace(|| format!("peer {} sees the end", self.index));
                 let is_whole = self.receiver.end_of_input(&self.input).is_ok();
                 self.parse();
-                self.is_broken |= if self.exchanges.is_some() { !self.input.is_empty() } else { !is_whole };
+                let has_frames = self.exchanges.is_some() || self.is_open();
+                self.is_broken |= if has_frames { !self.input.is_empty() } else { !is_whole };
                 self.ending = Some(Ending::End);
                 network.peer_closes(connection);
                 Micros::MAX
@@ -320,52 +330,23 @@ impl Peer {
         if let Some(exchanges) = &mut self.exchanges {
             return exchanges.read(&mut self.input);
         }
+        if let Some(websocket) = &mut self.websocket {
+            if !websocket.is_open && self.answers.is_empty() && self.partial.is_none() {
+                websocket.open(&mut self.input);
+            }
+            if websocket.is_open {
+                return websocket.read(&mut self.input, &mut self.out);
+            }
+        }
         let limits = Limits::default();
         let mut used = 0;
         while !self.is_deaf {
             if self.partial.is_none() {
-                let index = self.answers.len();
-                if used == self.input.len() {
-                    break;
+                match self.take_head(used, &limits) {
+                    Some(next) => used = next,
+                    None => break,
                 }
-                let Some(&id) = self.plan.requests.get(index) else {
-                    self.shared.fail(|| format!("peer {} gets more answers than it sent requests", self.index));
-                    return;
-                };
-                let is_head = self.world.requests[id].is_head;
-                match self.receiver.head(&self.input[used..], is_head, &mut self.fields, &limits) {
-                    Ok(None) => break,
-                    Ok(Some(head)) => {
-                        let number = |value: &[u8]| str::from_utf8(value).ok()?.parse().ok();
-                        used += head.length;
-                        if head.is_interim {
-                            let request = &self.world.requests[id];
-                            if !request.bytes.windows(7).any(|window| window == b"Expect:") {
-                                let status = head.status;
-                                self.shared.fail(|| format!("request {id} gets {status} without having sent Expect"));
-                            }
-                            self.is_told_to_continue = true;
-                            self.told_to_continue.push(id);
-                            continue;
-                        }
-                        self.partial = Some(Answer {
-                            status: head.status,
-                            id: head.field(b"x-id").and_then(number),
-                            body: Vec::new(),
-                            keep_alive: head.keep_alive && !self.world.requests[id].asks_to_close,
-                            has_retry_after: head.field(b"retry-after").is_some(),
-                            at: 0,
-                        });
-                        if head.body == Body::UntilClose && head.keep_alive {
-                            self.shared.fail(|| format!("the end of the answer to {id} is not delimited"));
-                        }
-                    }
-                    Err(fault) => {
-                        let partly = self.input[used..].escape_ascii().to_string();
-                        self.shared.fail(|| format!("peer {} cannot read {partly:.200}: {fault:?}", self.index));
-                        return;
-                    }
-                }
+                continue;
             }
             match self.receiver.body(&self.input[used..], &limits) {
                 Ok((count, step)) => {
@@ -393,7 +374,57 @@ impl Peer {
         if self.is_deaf {
             self.input.clear();
         } else {
-            self.input.drain(..used);
+            self.input.drain(..used.min(self.input.len()));
+        }
+    }
+
+    /// Reads the head of the next answer, which begins at the offset `used` of the input. Returns the offset behind it;
+    /// `None` if there is no whole one.
+    fn take_head(&mut self, used: usize, limits: &Limits) -> Option<usize> {
+        if used == self.input.len() {
+            return None;
+        }
+        let Some(&id) = self.plan.requests.get(self.answers.len()) else {
+            // The bytes that an eager client has sent after a denied handshake are no request.
+            if self.websocket.is_some() {
+                self.input.clear();
+            } else {
+                self.shared.fail(|| format!("peer {} gets more answers than it sent requests", self.index));
+            }
+            return None;
+        };
+        let request = &self.world.requests[id];
+        match self.receiver.head(&self.input[used..], request.is_head, &mut self.fields, limits) {
+            Ok(None) => None,
+            Ok(Some(head)) if head.is_interim => {
+                if !request.bytes.windows(7).any(|window| window == b"Expect:") {
+                    let status = head.status;
+                    self.shared.fail(|| format!("request {id} gets {status} without having sent Expect"));
+                }
+                self.is_told_to_continue = true;
+                self.told_to_continue.push(id);
+                Some(used + head.length)
+            }
+            Ok(Some(head)) => {
+                let number = |value: &[u8]| str::from_utf8(value).ok()?.parse().ok();
+                self.partial = Some(Answer {
+                    status: head.status,
+                    id: head.field(b"x-id").and_then(number),
+                    body: Vec::new(),
+                    keep_alive: head.keep_alive && !request.asks_to_close,
+                    has_retry_after: head.field(b"retry-after").is_some(),
+                    at: 0,
+                });
+                if head.body == Body::UntilClose && head.keep_alive {
+                    self.shared.fail(|| format!("the end of the answer to {id} is not delimited"));
+                }
+                Some(used + head.length)
+            }
+            Err(fault) => {
+                let partly = self.input[used..].escape_ascii().to_string();
+                self.shared.fail(|| format!("peer {} cannot read {partly:.200}: {fault:?}", self.index));
+                None
+            }
         }
     }
 
@@ -418,12 +449,24 @@ impl Peer {
         self.partial.is_some() || (!self.input.is_empty() && !self.is_deaf)
     }
 
+    /// Returns true if it has a WebSocket that the server has accepted.
+    pub(crate) fn is_open(&self) -> bool {
+        self.websocket.as_ref().is_some_and(|websocket| websocket.is_open)
+    }
+
+    /// Returns true if it does nothing that a server may punish.
+    pub(crate) fn is_honest(&self) -> bool {
+        self.plan.acts.is_none()
+    }
+
     /// Closes the connection when all answers have arrived.
     fn close_if_done(&mut self, connection: usize, network: &mut Network) {
         if self.ending.is_some() || self.plan.stays || self.has_done(Act::StallReading) {
             return;
         }
         let has_all = match &self.exchanges {
+            // The server closes a WebSocket (RFC 6455 section 7.1.1).
+            None if self.is_open() => false,
             None => self.answers.len() == self.places.len(),
             // Frames that were written, such as a reset, may still have to be sent.
             Some(exchanges) => exchanges.are_over() && self.sent == self.out.len(),

@@ -1,20 +1,28 @@
 //! The runner: draws a world, processes its events, and has it checked.
 
 use crate::check::Checker;
+use crate::check::event_loop::LoopChecker;
 use crate::clock::{Event, MILLI, Micros, SECOND, Shared, micros};
+use crate::event_loop::driver::LoopDriver;
 use crate::exchanges::{End, Exchange};
-use crate::frames::Simulated;
-use crate::plan::{Plan, Stop, Trigger};
+use crate::frames::{Frames, Simulated};
+use crate::plan::{Host, Plan, Stop, Trigger};
 use crate::threads::driver::ThreadDriver;
 use crate::world::World;
+use engine::{Http1, OnlyMultiplexed, OnlySerial};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Longer than any wait or slow operation of a peer.
 const QUIET: Micros = 24 * 3600 * SECOND;
 /// The time for which the world waits for calls that hang.
 const PATIENCE: Micros = 1200 * SECOND;
+
+/// Threads that run worlds with real sockets, because these wait for the timers of the kernel.
+const THREADS: u64 = 8;
 
 /// The counters of a world.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,6 +50,16 @@ pub struct Summary {
     pub exchanges: u64,
     /// See [`multiplexed`](Self::multiplexed).
     pub resets: u64,
+    /// WebSockets that the application has accepted.
+    pub websockets: u64,
+    /// Messages that the application has taken, and those that clients have received.
+    pub messages: (u64, u64),
+    /// Waits of tasks, and tasks that were cancelled.
+    pub waits: u64,
+    /// See [`waits`](Self::waits).
+    pub cancelled: u64,
+    /// Actions of a thread other than the loop's.
+    pub outside: u64,
     /// Elapsed virtual time.
     pub time: Duration,
 }
@@ -59,25 +77,95 @@ impl Summary {
         self.multiplexed += other.multiplexed;
         self.exchanges += other.exchanges;
         self.resets += other.resets;
+        self.websockets += other.websockets;
+        self.messages.0 += other.messages.0;
+        self.messages.1 += other.messages.1;
+        self.waits += other.waits;
+        self.cancelled += other.cancelled;
+        self.outside += other.outside;
         self.time += other.time;
     }
 }
 
-/// Draws the plan of a world, whose engine has real sockets if `on_sockets` says so.
-pub(crate) fn draw(seed: u64, on_sockets: bool, traces: bool) -> (Rc<Shared>, Rc<Plan>) {
+/// Draws the plan of a world with this driver, whose engine has real sockets if `on_sockets` says so.
+fn draw(seed: u64, host: Host, on_sockets: bool, traces: bool) -> (Rc<Shared>, Rc<Plan>) {
     let shared = Shared::new(seed, traces);
-    let mut plan = Plan::draw(&mut shared.fork());
+    let mut plan = Plan::draw(host, &mut shared.fork());
     if on_sockets {
         plan.put_on_sockets(&mut shared.fork());
     }
     (shared, Rc::new(plan))
 }
 
+/// Runs the world of `seed` with this driver; `traces` prints each event with its virtual time. `on_sockets`: the
+/// engine's sockets are real ones.
+///
+/// # Errors
+/// Which condition did not hold, and when. A panic is one, such as that of an illegal move.
+pub fn run(seed: u64, host: Host, on_sockets: bool, traces: bool) -> Result<Summary, String> {
+    contain(|| {
+        let (shared, plan) = draw(seed, host, on_sockets, traces);
+        if plan.is_multiplexed {
+            World::<OnlyMultiplexed<Frames>>::new(shared, plan, seed).run()
+        } else {
+            World::<OnlySerial<Http1>>::new(shared, plan, seed).run()
+        }
+    })
+}
+
+/// Runs a world, whose panic is a failure.
+fn contain(run: impl FnOnce() -> Result<Summary, String>) -> Result<Summary, String> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+        Err(format!("by a panic: {}", text.unwrap_or_default()))
+    })
+}
+
+/// Runs the worlds from seed `first` to seed `last`. Prints those that failed, with the command that replays each.
+/// Returns how many failed, and the sums of the others.
+///
+/// # Panics
+/// If the operating system refuses a thread.
+#[must_use]
+pub fn run_all(first: u64, last: u64, host: Host, on_sockets: bool) -> (u64, Summary) {
+    let mut variables = String::new();
+    variables.push_str(if on_sockets { " SOCKETS=1" } else { "" });
+    variables.push_str(if host == Host::EventLoop { " LOOP=1" } else { "" });
+    let threads = if on_sockets { THREADS } else { 1 };
+    let run_some = |thread: u64| {
+        let (mut failed, mut total) = (0, Summary::default());
+        for seed in (first..=last).filter(|seed| seed % threads == thread) {
+            match run(seed, host, on_sockets, false) {
+                Ok(summary) => total.add(summary),
+                Err(failure) => {
+                    println!("seed {seed} failed {failure}\n  replay it: make sim SEED={seed}{variables}");
+                    failed += 1;
+                }
+            }
+        }
+        (failed, total)
+    };
+    let (mut failed, mut total) = (0, Summary::default());
+    std::thread::scope(|scope| {
+        let running: Vec<_> = (0..threads).map(|thread| scope.spawn(move || run_some(thread))).collect();
+        for thread in running {
+            let (more, sum) = thread.join().expect("a world contains its panics");
+            failed += more;
+            total.add(sum);
+        }
+    });
+    println!("{} worlds ({host:?}{variables}), {failed} failed; {total:?}", last + 1 - first);
+    (failed, total)
+}
+
 impl<P: Simulated> World<P> {
     /// Processes all events.
     pub(crate) fn run(mut self) -> Result<Summary, String> {
-        self.threads_mut().begin_work();
-        self.threads_mut().wake_polling_thread();
+        match self.plan.host {
+            Host::Threads => self.threads_mut().begin_work(),
+            Host::EventLoop => self.shared.schedule(0, Event::Loop(0)),
+        }
+        self.wake_host();
         while !self.shared.has_failed()
             && let Some(event) = self.shared.advance()
         {
@@ -86,7 +174,7 @@ impl<P: Simulated> World<P> {
             if !matches!(event, Event::Tick(_)) {
                 self.network.borrow_mut().carry();
             }
-            self.threads_mut().wake_polling_thread();
+            self.wake_host();
             // Ticks go on forever for a queued request whose thread hangs.
             let is_hanging = || !self.threads.unfinished().0.is_empty();
             if self.shared.now() > PATIENCE && is_hanging() {
@@ -98,41 +186,62 @@ impl<P: Simulated> World<P> {
             }
         }
         if !self.shared.has_failed() {
-            Checker { world: &self }.check_end();
+            match self.plan.host {
+                Host::Threads => Checker { world: &self }.check_end(),
+                Host::EventLoop => LoopChecker { world: &self }.check_end(),
+            }
             self.check_times();
         }
+        let summary = self.summary();
+        let ledger = Arc::clone(&self.records().ledger);
+        // The work that is bound to a thread whose call hangs is dropped with the engine.
+        let hangs = !self.threads.unfinished().0.is_empty();
+        let Self { shared, network, rules, threads, event_loop, .. } = self;
+        // A call that hangs keeps its objects.
+        drop((rules, threads, event_loop));
+        if !shared.has_failed() {
+            let (alive, lost) = (ledger.alive.load(Ordering::Relaxed), ledger.lost.load(Ordering::Relaxed));
+            let open = network.borrow().open();
+            if (alive, open) != (0, 0) || lost != 0 && !hangs {
+                shared.fail(|| format!("{alive} objects and {open} sockets outlive the engine, {lost} were lost"));
+            }
+        }
+        match shared.failure() {
+            None => Ok(summary),
+            Some(failure) => Err(failure),
+        }
+    }
+
+    fn summary(&self) -> Summary {
         let statistics = self.engine().statistics();
         let exchanges: Vec<_> =
             self.connections.iter().filter_map(|peer| peer.exchanges.as_ref()).flat_map(|of| &of.all).collect();
         let count = |of: &dyn Fn(&Exchange) -> bool| exchanges.iter().filter(|exchange| of(exchange)).count() as u64;
-        let summary = Summary {
+        Summary {
             connections: statistics.accepted,
             called: statistics.requests,
             answers: self.connections.iter().map(|peer| peer.answers.len() as u64).sum::<u64>()
                 + count(&|exchange| matches!(exchange.end, Some((_, End::Whole)))),
             refused: statistics.refused,
-            resumed: self.threads.calls - statistics.requests,
+            resumed: match self.plan.host {
+                Host::Threads => self.threads.calls - statistics.requests,
+                Host::EventLoop => self.event_loop.resumed,
+            },
             timeouts: statistics.timeouts,
             late: self.records().requests.iter().filter(|record| record.late.is_some()).count() as u64,
             refused_waiting: self.deadlines().refused_waiting,
             multiplexed: u64::from(P::MULTIPLEXED),
             exchanges: count(&|exchange| exchange.begun.is_some()),
             resets: count(&|exchange| exchange.reset.is_some()),
+            websockets: self.event_loop.websockets,
+            messages: (
+                self.records().requests.iter().map(|record| record.taken as u64).sum(),
+                self.connections.iter().filter_map(|peer| peer.websocket.as_ref()).map(|own| own.received as u64).sum(),
+            ),
+            waits: self.event_loop.waits,
+            cancelled: self.event_loop.cancelled,
+            outside: self.event_loop.outside,
             time: Duration::from_micros(self.shared.now()),
-        };
-        let ledger = Arc::clone(&self.records().ledger);
-        let Self { shared, network, rules, threads, .. } = self;
-        // A call that hangs keeps its objects.
-        drop((rules, threads));
-        if !shared.has_failed() {
-            let (alive, open) = (ledger.alive.load(std::sync::atomic::Ordering::Relaxed), network.borrow().open());
-            if alive != 0 || open != 0 {
-                shared.fail(|| format!("{alive} objects and {open} sockets outlive the engine"));
-            }
-        }
-        match shared.failure() {
-            None => Ok(summary),
-            Some(failure) => Err(failure),
         }
     }
 
@@ -171,7 +280,8 @@ impl<P: Simulated> World<P> {
             Event::Stop(number) => self.stop(number),
             Event::Files => self.open_files(),
             Event::PatienceEnds(id) => self.end_patience(id),
-            Event::Loop(_) | Event::Outside(_) => unreachable!("this world has threads"),
+            Event::Loop(round) => self.loop_mut().resume(round),
+            Event::Outside(entry) => self.loop_mut().act_outside(entry),
         }
     }
 
@@ -188,7 +298,7 @@ impl<P: Simulated> World<P> {
         self.shared.trace(|| "drain".to_owned());
         self.draining_since.get_or_insert(self.shared.now());
         self.engine_mut().drain();
-        self.threads_mut().after_step();
+        self.after_step();
     }
 
     fn stop(&mut self, number: usize) {
@@ -204,7 +314,7 @@ impl<P: Simulated> World<P> {
         let at = self.now();
         self.engine_mut().stop(at, limit, grace);
         self.network.borrow_mut().wake();
-        self.threads_mut().after_step();
+        self.after_step();
     }
 
     /// Opens files for the rest of the process, or closes them, for some seconds.
@@ -235,7 +345,44 @@ impl<P: Simulated> World<P> {
         }
     }
 
+    /// Has the driver notice a change of the engine.
+    fn after_step(&mut self) {
+        match self.plan.host {
+            Host::Threads => self.threads_mut().after_step(),
+            Host::EventLoop => self.rules.step(),
+        }
+    }
+
+    /// Ends the driver's wait for events if one is ready.
+    fn wake_host(&mut self) {
+        match self.plan.host {
+            Host::Threads => self.threads_mut().wake_polling_thread(),
+            Host::EventLoop => self.loop_mut().wake(),
+        }
+    }
+
+    fn loop_mut(&mut self) -> LoopDriver<'_, P> {
+        LoopDriver { world: self }
+    }
+
     fn threads_mut(&mut self) -> ThreadDriver<'_, P> {
         ThreadDriver { world: self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn illegal_move_of_a_thread_is_found() {
+        let failure = contain(|| {
+            let (shared, plan) = draw(1, Host::Threads, false, false);
+            let mut world = World::<OnlySerial<Http1>>::new(shared, plan, 1);
+            // The first thread has arrived already.
+            world.rules.arrive(0);
+            world.run()
+        });
+        assert!(failure.unwrap_err().contains("illegal move of a thread: Active, Arrive, Active"));
     }
 }

@@ -4,6 +4,7 @@ use crate::app::Records;
 use crate::clock::{Event, Micros, SECOND, Shared, moment};
 use crate::deadlines::Deadlines;
 use crate::engine_core::EngineCore;
+use crate::event_loop::EventLoop;
 use crate::frames::Simulated;
 use crate::net::Network;
 use crate::peer::Peer;
@@ -35,6 +36,7 @@ pub(crate) struct World<P: Simulated> {
     pub(crate) network: Rc<RefCell<Network>>,
     pub(crate) rules: Rules<EngineCore<P>>,
     pub(crate) threads: Threads,
+    pub(crate) event_loop: EventLoop,
     pub(crate) connections: Vec<Peer>,
     /// The peer of each request.
     pub(crate) owners: Vec<usize>,
@@ -91,19 +93,23 @@ impl<P: Simulated> World<P> {
         if plan.has_files {
             shared.schedule(shared.below(SECOND), Event::Files);
         }
+        for (entry, (at, ..)) in plan.outside.iter().enumerate() {
+            shared.schedule(*at, Event::Outside(entry));
+        }
         let rules = Rules::new(engine_core, (), plan.most_calls);
         let threads = Threads::new(rules.thread_count());
         Self {
             shared,
-            plan,
             network,
             rules,
             threads,
+            event_loop: EventLoop::new(plan.requests.len()),
             connections,
             owners,
             stopped: None,
             draining_since: None,
             is_unfinished: false,
+            plan,
         }
     }
 

@@ -219,18 +219,15 @@ impl<P: Simulated> Checker<'_, P> {
         if hangs || self.world.stopped.is_some_and(|(_, until)| until <= late) {
             return Ok(());
         }
-        // The whole connection takes no output, or too little.
         let accepted = history.accepted.unwrap_or_default();
         let has_stalled =
             history.full_since.is_some_and(|since| since.saturating_add(limit(config.write_timeout)) <= late);
         let by_rate = config.min_rate > 0 && accepted.saturating_add(limit(config.write_timeout)) <= late;
-        if has_stalled || by_rate {
-            return Ok(());
-        }
-        // Only a part of a frame arrived, for too long.
+        // The whole connection takes no output, or too little. Or only a part of a frame arrived, for too long.
         let is_slow_path = peer.plan.capacity < 8000 * (1 + usize::from(peer.plan.latency >= 100 * MILLI) * 4);
         let is_slow_sender = peer.plan.sends.pause > 0 || is_slow_path || peer.acted.is_some();
-        if is_slow_sender && accepted.saturating_add(limit(config.header_timeout)) <= late {
+        let is_partial = is_slow_sender && accepted.saturating_add(limit(config.header_timeout)) <= late;
+        if has_stalled || by_rate || is_partial {
             return Ok(());
         }
         // The connection has less time after the order to stop.

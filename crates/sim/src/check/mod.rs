@@ -1,5 +1,6 @@
 //! The invariants of a world: after every step, and at the end.
 
+pub(crate) mod event_loop;
 mod exchanges;
 pub(crate) mod late;
 mod serial;

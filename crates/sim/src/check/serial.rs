@@ -193,8 +193,8 @@ impl<P: Simulated> Checker<'_, P> {
         at + EARLY >= earliest && (self.world.plan.most_calls == 1 || at <= latest + EARLY)
     }
 
-    /// Checks that there is a reason why a request has no whole answer. Longer than other functions: it is the list of
-    /// these reasons, each a line or two, in the order in which they have to be asked.
+    /// Checks that there is a reason why a request has no whole answer: the reasons of the connection first, in the order
+    /// in which they have to be asked, then those of the request.
     fn excuse(&self, peer: &Peer, index: usize, history: &History, is_free: bool) -> Result<(), String> {
         let id = peer.plan.requests[index];
         let record = &self.world.records().requests[id];
@@ -238,22 +238,7 @@ impl<P: Simulated> Checker<'_, P> {
         if has_stalled || is_too_slow {
             return Ok(());
         }
-        // The rest of the answer was destroyed because the peer went on sending for longer than the server lingers.
-        let answered =
-            record.late.map(|late| late.at).or(record.ended.map(|(at, _)| at)).or(record.dismissed.map(|(at, _)| at));
-        let answered = answered
-            .or(self.world.records().connections[peer.connection.unwrap_or_default()].refused.map(|(at, _)| at));
-        if ending == Ending::Reset && answered.is_some_and(|at| at + LINGER <= late) {
-            return Ok(());
-        }
-        let refused = self.world.deadlines().refused_at.first().is_some_and(|&at| at + LINGER <= late);
-        if ending == Ending::Reset && record.called.is_none() && refused {
-            return Ok(());
-        }
-        // The answer is unread at a peer that then sends a request on a connection that was idle for too long.
-        let idle = limit(config.keep_alive).min(if is_stopping { self.grace() } else { Micros::MAX });
-        let was_idle = history.last_send.saturating_add(idle) <= late && history.last_arrival > dropped;
-        if ending == Ending::Reset && answered.is_some() && was_idle {
+        if ending == Ending::Reset && self.is_destroyed(peer, record, history, dropped, is_stopping) {
             return Ok(());
         }
         // A reset that makes a cut visible destroys earlier answers that were not read yet.
@@ -282,6 +267,51 @@ impl<P: Simulated> Checker<'_, P> {
         {
             return excuse;
         }
+        self.judge_request(index, record, history, place.start, dropped)
+    }
+
+    /// Returns true if a reset may have destroyed the answer to a request before its peer read it.
+    fn is_destroyed(
+        &self,
+        peer: &Peer,
+        record: &Record,
+        history: &History,
+        dropped: Micros,
+        is_stopping: bool,
+    ) -> bool {
+        let late = dropped + EARLY;
+        // The rest of the answer was destroyed because the peer went on sending for longer than the server lingers.
+        let answered =
+            record.late.map(|late| late.at).or(record.ended.map(|(at, _)| at)).or(record.dismissed.map(|(at, _)| at));
+        let answered = answered
+            .or(self.world.records().connections[peer.connection.unwrap_or_default()].refused.map(|(at, _)| at));
+        if answered.is_some_and(|at| at + LINGER <= late) {
+            return true;
+        }
+        let refused = self.world.deadlines().refused_at.first().is_some_and(|&at| at + LINGER <= late);
+        if record.called.is_none() && refused {
+            return true;
+        }
+        // The answer is unread at a peer that then sends a request on a connection that was idle for too long.
+        let keep_alive = self.world.plan.config.keep_alive.map_or(Micros::MAX, micros);
+        let idle = keep_alive.min(if is_stopping { self.grace() } else { Micros::MAX });
+        let was_idle = history.last_send.saturating_add(idle) <= late && history.last_arrival > dropped;
+        answered.is_some() && was_idle
+    }
+
+    /// Checks that a request itself is a reason for the missing answer. `start`: the offset of its first byte.
+    fn judge_request(
+        &self,
+        index: usize,
+        record: &Record,
+        history: &History,
+        start: usize,
+        dropped: Micros,
+    ) -> Result<(), String> {
+        let config = &self.world.plan.config;
+        let limit = |time: Option<Duration>| time.map_or(Micros::MAX, micros);
+        let late = dropped + EARLY;
+        let is_stopping = self.world.stopped.is_some_and(|(at, _)| at <= dropped);
         match (record.begun, record.ended.map(|(_, how)| how), record.dismissed) {
             // The application cut the response, or panicked when no error page could follow.
             (_, Some(CallEnd::Cut | CallEnd::Panicked), _) => Ok(()),
@@ -289,7 +319,7 @@ impl<P: Simulated> Checker<'_, P> {
             (Some(_), None, Some((_, status))) => Err(format!("it was dropped: {status:?}")),
             (Some(_), None, None) => Err("it was neither called nor refused".to_owned()),
             // The request arrived when the idle connection had been closed, or was about to be.
-            (None, None, _) if history.taken <= place.start as u64 => {
+            (None, None, _) if history.taken <= start as u64 => {
                 let since = if index == 0 { history.accepted.unwrap_or_default() } else { history.last_send };
                 let idle = limit(if index == 0 { config.header_timeout } else { config.keep_alive });
                 let was_there =

@@ -1,20 +1,9 @@
 //! A call of the application: its tasks, and the state of its response or WebSocket.
 
-use super::plan::{Op, Script};
 use crate::clock::Micros;
+use crate::plan::tasks::{Handling, TaskOp};
 use engine::{Awaited, Ticket, WebSocketEnd, WebSocketId};
 use wire::websocket::Kind;
-
-/// How a call has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// The whole response was written, of so many bytes; or the WebSocket was closed.
-    Whole(usize),
-    /// The WebSocket was denied, or the server's own page sent.
-    Refused(u16),
-    Cut,
-    Abandoned,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TaskState {
@@ -29,7 +18,7 @@ pub(crate) enum TaskState {
 
 #[derive(Debug)]
 pub(crate) struct Task {
-    pub(crate) ops: Vec<Op>,
+    pub(crate) ops: Vec<TaskOp>,
     pub(crate) at: usize,
     pub(crate) state: TaskState,
     /// A message that is to be sent: its kind and length.
@@ -61,7 +50,6 @@ pub(crate) struct Call {
     pub(crate) composed: u64,
     /// The end of its WebSocket, as the engine reported it to the application.
     pub(crate) end: Option<WebSocketEnd>,
-    pub(crate) outcome: Option<Outcome>,
     /// True once the response and the tasks are over.
     pub(crate) is_over: bool,
     /// When the application's part of its WebSocket was over.
@@ -69,9 +57,10 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    pub(crate) fn new(ticket: Ticket, script: &Script) -> Self {
-        let ops = if let Script::Tasks(tasks) = script { &tasks[..] } else { &[] };
-        let task = |ops: &Vec<Op>| Task { ops: ops.clone(), at: 0, state: TaskState::Ready, pending: None, count: 0 };
+    pub(crate) fn new(ticket: Ticket, handling: &Handling) -> Self {
+        let ops = if let Handling::Tasks(tasks) = handling { &tasks[..] } else { &[] };
+        let task =
+            |ops: &Vec<TaskOp>| Task { ops: ops.clone(), at: 0, state: TaskState::Ready, pending: None, count: 0 };
         Self {
             ticket: Some(ticket),
             websocket: None,
@@ -83,7 +72,6 @@ impl Call {
             messages_sent: 0,
             composed: 0,
             end: None,
-            outcome: None,
             is_over: false,
             over_at: Micros::MAX,
         }

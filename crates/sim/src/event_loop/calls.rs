@@ -1,10 +1,11 @@
 //! Calls of the application: tasks that wait beside each other, and handlers that are given back between messages.
 
-use super::app::{Held, LoopApp};
-use super::call::{Call, Outcome, TaskState, Until};
-use super::core::Core;
-use super::plan::{Op, Outside, Script, message};
-use super::world::World;
+use super::call::{Call, TaskState, Until};
+use super::driver::LoopDriver;
+use crate::app::{CallEnd, Chunk, Job, Records, Returnable, SuspendedCall};
+use crate::engine_core::EngineCore;
+use crate::frames::Simulated;
+use crate::plan::tasks::{Handling, Outside, TaskOp, message};
 use crate::response::pattern;
 use engine::{Incoming, Input, Progress, Room, WebSocketEnd};
 use wire::message::Draft;
@@ -31,14 +32,14 @@ enum Sent {
     Closed,
 }
 
-impl World {
+impl<P: Simulated> LoopDriver<'_, P> {
     fn call(&mut self, id: usize) -> &mut Call {
-        self.calls[id].as_mut().expect("it was called")
+        self.world.event_loop.calls[id].as_mut().expect("it was called")
     }
 
     /// Runs a task until it waits or ends.
     pub(super) fn run_task(&mut self, id: usize, task: usize) {
-        while !self.shared.has_failed() && !self.call(id).is_over {
+        while !self.world.shared.has_failed() && !self.call(id).is_over {
             let own = &self.call(id).tasks[task];
             if own.state != TaskState::Ready {
                 return;
@@ -54,8 +55,8 @@ impl World {
                     own.at += 1;
                     own.count = 0;
                     // The application gives others a turn.
-                    if self.shared.one_in(8) {
-                        return self.ready.push((id, task));
+                    if self.world.shared.one_in(8) {
+                        return self.world.event_loop.ready.push((id, task));
                     }
                 }
                 Next::Wait(state) => return self.wait(id, task, state),
@@ -76,11 +77,11 @@ impl World {
     }
 
     fn wait(&mut self, id: usize, task: usize, state: TaskState) {
-        self.waits += 1;
-        self.shared.trace(|| format!("task {task} of call {id} waits: {state:?}"));
+        self.world.event_loop.waits += 1;
+        self.world.shared.trace(|| format!("task {task} of call {id} waits: {state:?}"));
         self.call(id).tasks[task].state = state;
         match state {
-            TaskState::Ready => self.ready.push((id, task)),
+            TaskState::Ready => self.world.event_loop.ready.push((id, task)),
             TaskState::Sleeping(_) => {}
             _ => self.arm(id),
         }
@@ -88,51 +89,51 @@ impl World {
 
     /// Has the engine wake the call when any of its tasks can go on.
     pub(super) fn arm(&mut self, id: usize) {
-        let call = self.calls[id].as_mut().expect("it was called");
+        let call = self.world.event_loop.calls[id].as_mut().expect("it was called");
         let (Some(awaited), Some(ticket)) = (call.awaited(), &call.ticket) else { return };
         call.armed += 1;
-        let core = self.rules.source_mut();
+        let core = self.world.rules.source_mut();
         let now = core.clock();
-        core.engine.wait_for_any(ticket, awaited, id, now, &mut core.app);
-        self.rules.step_of_host();
+        core.engine.wait_for_any(ticket, awaited, id, now, &mut core.records);
+        self.world.rules.step_of_host();
     }
 
     /// Handles a wake of a call: the event that it waits for may have happened, and its tasks look again.
-    pub(super) fn wake(&mut self, id: usize) {
-        let Some(call) = &mut self.calls[id] else {
-            return self.shared.fail(|| format!("call {id} is woken, which was not called"));
+    pub(super) fn wake_call(&mut self, id: usize) {
+        let Some(call) = &mut self.world.event_loop.calls[id] else {
+            return self.world.shared.fail(|| format!("call {id} is woken, which was not called"));
         };
         let Some(armed) = call.armed.checked_sub(1) else {
-            return self.shared.fail(|| format!("call {id} is woken more often than it has waited"));
+            return self.world.shared.fail(|| format!("call {id} is woken more often than it has waited"));
         };
         call.armed = armed;
-        self.shared.trace(|| format!("call {id} is woken"));
+        self.world.shared.trace(|| format!("call {id} is woken"));
         self.look_again(id);
     }
 
     fn look_again(&mut self, id: usize) {
-        let call = self.calls[id].as_mut().expect("it was called");
+        let call = self.world.event_loop.calls[id].as_mut().expect("it was called");
         for (index, task) in call.tasks.iter_mut().enumerate() {
             if matches!(task.state, TaskState::Receiving | TaskState::Sending | TaskState::Departing) {
                 task.state = TaskState::Ready;
-                self.ready.push((id, index));
+                self.world.event_loop.ready.push((id, index));
             }
         }
     }
 
     /// Cancels a task of a call.
     pub(super) fn cancel(&mut self, id: usize, index: usize, is_swallowed: bool) {
-        let Some(call) = self.calls[id].as_mut().filter(|call| !call.is_over) else { return };
+        let Some(call) = self.world.event_loop.calls[id].as_mut().filter(|call| !call.is_over) else { return };
         let index = index.min(call.tasks.len().saturating_sub(1));
         let Some(task) = call.tasks.get_mut(index) else { return };
         if matches!(task.state, TaskState::Over | TaskState::Ready) {
             return;
         }
-        self.cancelled += 1;
-        self.shared.trace(|| format!("task {index} of call {id} is cancelled"));
+        self.world.event_loop.cancelled += 1;
+        self.world.shared.trace(|| format!("task {index} of call {id} is cancelled"));
         if is_swallowed {
             task.state = TaskState::Ready;
-            self.ready.push((id, index));
+            self.world.event_loop.ready.push((id, index));
         } else {
             task.state = TaskState::Over;
             if index == 0 {
@@ -141,52 +142,54 @@ impl World {
         }
     }
 
-    fn operate(&mut self, id: usize, task: usize, op: Op) -> Next {
+    fn operate(&mut self, id: usize, task: usize, op: TaskOp) -> Next {
         match op {
-            Op::Sleep(time) => Next::WaitAndGoOn(TaskState::Sleeping(self.shared.now() + time)),
-            Op::Receive | Op::ReceiveAll if !self.plan.calls[id].is_websocket => self.read(id, op == Op::ReceiveAll),
-            Op::Receive => self.take(id, task, 1, false),
-            Op::ReceiveAll => self.take(id, task, usize::MAX, false),
-            Op::Echo(most) => self.take(id, task, most, true),
-            Op::AwaitDeparture => {
-                let call = self.calls[id].as_mut().expect("it was called");
-                let engine = &self.rules.source().engine;
+            TaskOp::Sleep(time) => Next::WaitAndGoOn(TaskState::Sleeping(self.world.shared.now() + time)),
+            TaskOp::Receive | TaskOp::ReceiveAll if !self.world.plan.requests[id].is_websocket => {
+                self.read(id, op == TaskOp::ReceiveAll)
+            }
+            TaskOp::Receive => self.take(id, task, 1, false),
+            TaskOp::ReceiveAll => self.take(id, task, usize::MAX, false),
+            TaskOp::Echo(most) => self.take(id, task, most, true),
+            TaskOp::AwaitDeparture => {
+                let call = self.world.event_loop.calls[id].as_mut().expect("it was called");
+                let engine = &self.world.rules.source().engine;
                 match &call.ticket {
                     Some(ticket) if !engine.has_peer_left(ticket) => Next::Wait(TaskState::Departing),
                     _ => Next::GoOn,
                 }
             }
-            Op::Head(_) => Next::GoOn,
-            Op::Part(length) => self.write(id, length),
-            Op::End => self.end_response(id),
-            Op::Accept => self.accept(id),
-            Op::Deny(status) => self.deny(id, status),
-            Op::Send(length) => {
+            TaskOp::Head(_) => Next::GoOn,
+            TaskOp::Part(length) => self.write(id, length),
+            TaskOp::End => self.end_response(id),
+            TaskOp::Accept => self.accept(id),
+            TaskOp::Deny(status) => self.deny(id, status),
+            TaskOp::Send(length) => {
                 let own = &mut self.call(id).tasks[task];
                 own.pending.get_or_insert((Kind::Binary, length));
                 self.send_pending(id, task).unwrap_or(Next::GoOn)
             }
-            Op::Close(code) => {
+            TaskOp::Close(code) => {
                 self.close(id, code);
                 Next::GoOn
             }
-            Op::Raise => Next::Raise,
+            TaskOp::Raise => Next::Raise,
         }
     }
 
     // -------------------------------------------------------------------------------------------------------- HTTP
 
     fn read(&mut self, id: usize, is_all: bool) -> Next {
-        let mut buffer = vec![0; 1 + self.shared.index(64 << 10)];
+        let mut buffer = vec![0; 1 + self.world.shared.index(64 << 10)];
         loop {
-            let call = self.calls[id].as_ref().expect("it was called");
+            let call = self.world.event_loop.calls[id].as_ref().expect("it was called");
             let Some(ticket) = &call.ticket else { return Next::GoOn };
-            let core = self.rules.source_mut();
+            let core = self.world.rules.source_mut();
             let now = core.clock();
-            let input = core.engine.read(ticket, &mut buffer, now, &mut core.app);
+            let input = core.engine.read(ticket, &mut buffer, now, &mut core.records);
             match input {
                 Input::Bytes(count) => {
-                    core.app.note_read(id, &buffer[..count]);
+                    core.records.take_body(id, &buffer[..count]);
                     if !is_all {
                         return Next::GoOn;
                     }
@@ -194,9 +197,9 @@ impl World {
                 Input::Pending => return Next::Wait(TaskState::Receiving),
                 Input::Broken(_) => return Next::Raise,
                 Input::End => {
-                    let (read, length) = (core.app.records[id].read, self.plan.calls[id].body);
+                    let (read, length) = (core.records.requests[id].read, self.world.plan.requests[id].body);
                     if read != length {
-                        self.shared.fail(|| format!("the body of call {id} ends after {read} bytes of {length}"));
+                        self.world.shared.fail(|| format!("the body of call {id} ends after {read} bytes of {length}"));
                     }
                     return Next::GoOn;
                 }
@@ -204,23 +207,16 @@ impl World {
         }
     }
 
-    pub(super) fn declared(&self, id: usize) -> Option<u64> {
-        let Script::Tasks(tasks) = &self.plan.calls[id].script else { return None };
-        let declares = tasks[0].contains(&Op::Head(true));
-        let length = |op: &Op| if let Op::Part(length) = op { *length as u64 } else { 0 };
-        declares.then(|| tasks[0].iter().map(length).sum())
-    }
-
     /// Writes a part of the body, after the head, and sends it.
     fn write(&mut self, id: usize, length: usize) -> Next {
-        let declared = self.declared(id);
-        let call = self.calls[id].as_mut().expect("it was called");
+        let declared = self.world.plan.requests[id].handling.declared();
+        let call = self.world.event_loop.calls[id].as_mut().expect("it was called");
         let Some(ticket) = &call.ticket else { return Next::GoOn };
-        let core = self.rules.source_mut();
+        let core = self.world.rules.source_mut();
         if core.engine.is_gone(ticket) {
             return Next::Raise;
         }
-        let chunk = core.app.chunk(id, pattern(id, call.written, length));
+        let chunk = Chunk::new(id, pattern(id, call.written, length), &core.records.ledger);
         let is_full = core.engine.reply(ticket, |reply| {
             begin(id, &mut call.has_head, declared, reply);
             if length > 0 && reply.write(chunk).is_err() {
@@ -230,36 +226,36 @@ impl World {
             Ok(reply.is_full())
         });
         call.written += length;
-        self.rules.step_of_host();
+        self.world.rules.step_of_host();
         match is_full {
             Ok(true) => Next::WaitAndGoOn(TaskState::Sending),
             Ok(false) => Next::GoOn,
             Err(what) => {
-                self.shared.fail(|| format!("call {id}: {what}"));
+                self.world.shared.fail(|| format!("call {id}: {what}"));
                 Next::Raise
             }
         }
     }
 
     fn end_response(&mut self, id: usize) -> Next {
-        let declared = self.declared(id);
-        let call = self.calls[id].as_mut().expect("it was called");
+        let declared = self.world.plan.requests[id].handling.declared();
+        let call = self.world.event_loop.calls[id].as_mut().expect("it was called");
         let Some(ticket) = call.ticket.take() else { return Next::GoOn };
-        let core = self.rules.source_mut();
+        let core = self.world.rules.source_mut();
         let now = core.clock();
-        let outcome = if core.engine.is_gone(&ticket) {
-            Outcome::Cut
+        let how = if core.engine.is_gone(&ticket) {
+            CallEnd::Cut
         } else {
             let finished = core.engine.reply(&ticket, |reply| {
                 begin(id, &mut call.has_head, declared, reply);
                 reply.finish()
             });
-            if finished.is_err() { Outcome::Cut } else { Outcome::Whole(call.written) }
+            if finished.is_err() { CallEnd::Cut } else { CallEnd::Whole }
         };
-        call.outcome = Some(outcome);
-        let progress = if outcome == Outcome::Cut { Progress::Cut } else { Progress::Done };
-        core.engine.complete(ticket, progress, now, &mut core.app);
-        self.rules.step_of_host();
+        core.records.end(id, how);
+        let progress = if how == CallEnd::Cut { Progress::Cut } else { Progress::Done };
+        core.engine.complete(ticket, progress, now, &mut core.records);
+        self.world.rules.step_of_host();
         // `receive` says so to those that wait.
         self.look_again(id);
         Next::GoOn
@@ -268,29 +264,29 @@ impl World {
     // --------------------------------------------------------------------------------------------------- WebSocket
 
     fn accept(&mut self, id: usize) -> Next {
-        let call = self.calls[id].as_mut().expect("it was called");
+        let call = self.world.event_loop.calls[id].as_mut().expect("it was called");
         let Some(ticket) = &call.ticket else { return Next::Raise };
-        let core = self.rules.source_mut();
+        let core = self.world.rules.source_mut();
         let now = core.clock();
-        match core.engine.accept_websocket(ticket, None, [], now, &mut core.app) {
+        match core.engine.accept_websocket(ticket, None, [], now, &mut core.records) {
             Ok(Some(websocket)) => {
                 call.websocket = Some(websocket);
-                self.websockets += 1;
-                self.rules.step_of_host();
+                self.world.event_loop.websockets += 1;
+                self.world.rules.step_of_host();
                 Next::GoOn
             }
             Ok(None) => Next::Raise,
             Err(misuse) => {
-                self.shared.fail(|| format!("call {id} may not accept: {misuse}"));
+                self.world.shared.fail(|| format!("call {id} may not accept: {misuse}"));
                 Next::Raise
             }
         }
     }
 
     fn deny(&mut self, id: usize, status: u16) -> Next {
-        let call = self.calls[id].as_mut().expect("it was called");
+        let call = self.world.event_loop.calls[id].as_mut().expect("it was called");
         let Some(ticket) = call.ticket.take() else { return Next::GoOn };
-        let core = self.rules.source_mut();
+        let core = self.world.rules.source_mut();
         let now = core.clock();
         let is_gone = core.engine.is_gone(&ticket);
         if !is_gone {
@@ -302,38 +298,38 @@ impl World {
                 reply.finish().expect("it is whole");
             });
         }
-        call.outcome = Some(if is_gone { Outcome::Cut } else { Outcome::Refused(status) });
-        core.engine.complete(ticket, if is_gone { Progress::Cut } else { Progress::Done }, now, &mut core.app);
-        self.rules.step_of_host();
+        core.records.end(id, if is_gone { CallEnd::Cut } else { CallEnd::Refused(status) });
+        core.engine.complete(ticket, if is_gone { Progress::Cut } else { Progress::Done }, now, &mut core.records);
+        self.world.rules.step_of_host();
         Next::GoOn
     }
 
     fn receive(&mut self, id: usize) -> Incoming<(Kind, Vec<u8>)> {
         let Some(websocket) = self.call(id).websocket else { return Incoming::End(WebSocketEnd::abnormal()) };
-        let core = self.rules.source_mut();
+        let core = self.world.rules.source_mut();
         let now = core.clock();
-        let incoming = core.engine.receive_message(websocket, now, &mut core.app);
+        let incoming = core.engine.receive_message(websocket, now, &mut core.records);
         let incoming = match incoming {
             Incoming::Message(mut message) => {
                 let (kind, bytes) = (message.kind, std::mem::take(&mut message.bytes));
-                core.app.note_taken(id, kind, &bytes);
+                core.records.take_message(id, kind, &bytes);
                 Incoming::Message((kind, bytes))
             }
             Incoming::Pending => Incoming::Pending,
             Incoming::End(end) => {
-                let record = &core.app.records[id];
+                let record = &core.records.requests[id];
                 let (arrived, taken) = (record.arrived, record.taken);
                 if arrived != taken {
-                    self.shared.fail(|| format!("call {id} is told the end after {taken} of {arrived} messages"));
+                    self.world.shared.fail(|| format!("call {id} is told the end after {taken} of {arrived} messages"));
                 }
                 Incoming::End(end)
             }
         };
-        self.rules.step_of_host();
+        self.world.rules.step_of_host();
         if let Incoming::End(end) = &incoming {
             let call = self.call(id);
             if call.end.get_or_insert_with(|| end.clone()) != end {
-                self.shared.fail(|| format!("call {id} is told another end than before: {end:?}"));
+                self.world.shared.fail(|| format!("call {id} is told another end than before: {end:?}"));
             }
         }
         incoming
@@ -371,7 +367,7 @@ impl World {
         match sent {
             Sent::Done => None,
             // The message was all of the operation.
-            Sent::Full if matches!(own.ops[own.at], Op::Send(_)) => Some(Next::WaitAndGoOn(TaskState::Sending)),
+            Sent::Full if matches!(own.ops[own.at], TaskOp::Send(_)) => Some(Next::WaitAndGoOn(TaskState::Sending)),
             Sent::Full | Sent::Refused => Some(Next::Wait(TaskState::Sending)),
             Sent::Closed => Some(Next::Raise),
         }
@@ -379,22 +375,22 @@ impl World {
 
     /// Sends a message, from the loop's thread or from another one.
     fn send(&mut self, id: usize, kind: Kind, length: usize, is_host: bool) -> Sent {
-        let call = self.calls[id].as_mut().expect("it was called");
+        let call = self.world.event_loop.calls[id].as_mut().expect("it was called");
         let Some(websocket) = call.websocket else { return Sent::Closed };
         let bytes = message(id, call.messages_sent, kind, length, true);
         let outgoing = match kind {
             Kind::Text => Outgoing::Text(str::from_utf8(&bytes).expect("ASCII")),
             Kind::Binary => Outgoing::Binary(&bytes),
         };
-        let core = self.rules.source_mut();
-        let connection = core.app.records[id].connection.unwrap_or_default();
-        let backlog = call.composed.saturating_sub(self.network.borrow().sent_on(connection));
+        let core = self.world.rules.source_mut();
+        let connection = core.records.requests[id].connection.unwrap_or_default();
+        let backlog = call.composed.saturating_sub(self.world.network.borrow().sent_on(connection));
         let now = core.clock();
-        let sent = core.engine.send_message(websocket, outgoing, now, &mut core.app);
+        let sent = core.engine.send_message(websocket, outgoing, now, &mut core.records);
         if is_host {
-            self.rules.step_of_host();
+            self.world.rules.step_of_host();
         } else {
-            self.rules.step();
+            self.world.rules.step();
         }
         if sent.is_ok() {
             let header = match bytes.len() {
@@ -405,7 +401,7 @@ impl World {
             call.messages_sent += 1;
             call.composed += header + bytes.len() as u64;
             if backlog > HIGH_WATER {
-                self.shared.fail(|| format!("a message of call {id} is taken while {backlog} bytes wait"));
+                self.world.shared.fail(|| format!("a message of call {id} is taken while {backlog} bytes wait"));
             }
         }
         match sent {
@@ -418,106 +414,111 @@ impl World {
 
     fn close(&mut self, id: usize, code: u16) {
         let Some(websocket) = self.call(id).websocket else { return };
-        let core = self.rules.source_mut();
+        let core = self.world.rules.source_mut();
         let (now, code) = (core.clock(), CloseCode::new(code).expect("a code for frames"));
-        core.engine.close_websocket(websocket, code, "", now, &mut core.app);
+        core.engine.close_websocket(websocket, code, "", now, &mut core.records);
     }
 
     /// Sends a message or closes, as a thread other than the loop's.
-    pub(super) fn act_outside(&mut self, entry: usize) {
-        let (_, id, act) = self.plan.outside[entry];
-        let is_open = self.calls[id].as_ref().is_some_and(|call| call.websocket.is_some() && !call.is_over);
+    pub(crate) fn act_outside(&mut self, entry: usize) {
+        self.world.event_loop.outside += 1;
+        let (_, id, act) = self.world.plan.outside[entry];
+        let is_open =
+            self.world.event_loop.calls[id].as_ref().is_some_and(|call| call.websocket.is_some() && !call.is_over);
         if !is_open {
             return;
         }
-        self.shared.trace(|| format!("another thread acts on call {id}: {act:?}"));
+        self.world.shared.trace(|| format!("another thread acts on call {id}: {act:?}"));
         match act {
             Outside::Send(length) => drop(self.send(id, Kind::Text, length, false)),
             Outside::Close(code) => {
                 self.close(id, code);
-                self.rules.step();
+                self.world.rules.step();
             }
         }
     }
 
     /// Ends a call, and with it the WebSocket or response that the call has left open.
     fn conclude(&mut self, id: usize, has_raised: bool) {
-        let now = self.shared.now();
-        let call = self.calls[id].as_mut().expect("it was called");
+        let now = self.world.shared.now();
+        let call = self.world.event_loop.calls[id].as_mut().expect("it was called");
         call.is_over = true;
         call.over_at = now;
         for task in &mut call.tasks {
             task.state = TaskState::Over;
         }
-        self.shared.trace(|| format!("call {id} is over{}", if has_raised { ", by an exception" } else { "" }));
+        self.world.shared.trace(|| format!("call {id} is over{}", if has_raised { ", by an exception" } else { "" }));
         let Some(ticket) = call.ticket.take() else { return };
         let websocket = call.websocket;
-        let core = self.rules.source_mut();
+        let core = self.world.rules.source_mut();
         let now = core.clock();
-        let Core { engine, app, .. } = core;
-        let (progress, outcome) = match websocket {
+        let EngineCore { engine, records, .. } = core;
+        let (progress, how) = match websocket {
             Some(websocket) => {
                 if has_raised {
                     let code = CloseCode::INTERNAL_ERROR;
-                    engine.close_websocket(websocket, code, "", now, app);
+                    engine.close_websocket(websocket, code, "", now, records);
                 }
-                (Progress::Done, Outcome::Whole(0))
+                (Progress::Done, CallEnd::Whole)
             }
-            None if engine.is_gone(&ticket) => (Progress::Cut, Outcome::Cut),
+            None if engine.is_gone(&ticket) => (Progress::Cut, CallEnd::Cut),
             None => {
                 if engine.reply(&ticket, |reply| reply.fail(500, "The application has failed.")) {
-                    (Progress::Done, Outcome::Refused(500))
+                    (Progress::Done, CallEnd::Refused(500))
                 } else {
-                    (Progress::Cut, Outcome::Cut)
+                    (Progress::Cut, CallEnd::Cut)
                 }
             }
         };
-        engine.complete(ticket, progress, now, app);
-        self.call(id).outcome = Some(outcome);
-        self.rules.step_of_host();
+        records.end(id, how);
+        engine.complete(ticket, progress, now, records);
+        self.world.rules.step_of_host();
     }
 
     // ----------------------------------------------------------------------------------------------------- handlers
 
     /// Runs a handler until no message is left.
     pub(super) fn run_handler(&mut self, id: usize, resumed: Option<Until>) {
-        let Script::Handler { answers, closes_after } = self.plan.calls[id].script else { return };
+        let Handling::Handler { answers, closes_after } = self.world.plan.requests[id].handling else { return };
         if resumed.is_none() && !matches!(self.accept(id), Next::GoOn) {
-            return self.complete_handler(id, Progress::Cut, Outcome::Cut);
+            return self.complete_handler(id, Progress::Cut, CallEnd::Cut);
         }
         let mut is_first = true;
-        let mut pending = self.handler_owes[id].take();
+        let mut pending = self.world.event_loop.handler_owes[id].take();
         loop {
             if let Some((kind, length)) = pending.take() {
                 match self.send(id, kind, length, true) {
                     Sent::Done | Sent::Closed => {}
                     Sent::Full => return self.give_back(id, Until::Output),
                     Sent::Refused => {
-                        self.handler_owes[id] = Some((kind, length));
+                        self.world.event_loop.handler_owes[id] = Some((kind, length));
                         return self.give_back(id, Until::Output);
                     }
                 }
             }
-            let taken = self.rules.source().app.records[id].taken;
+            let taken = self.world.records().requests[id].taken;
             if closes_after.is_some_and(|most| taken >= most) {
                 self.close(id, 4002);
-                return self.complete_handler(id, Progress::Done, Outcome::Whole(0));
+                return self.complete_handler(id, Progress::Done, CallEnd::Whole);
             }
             match self.receive(id) {
                 Incoming::Message((kind, bytes)) => pending = answers.then_some((kind, bytes.len())),
                 Incoming::Pending if is_first && resumed == Some(Until::Message) => {
-                    return self.shared.fail(|| format!("call {id} is resumed, and there is no message"));
+                    return self.world.shared.fail(|| format!("call {id} is resumed, and there is no message"));
                 }
                 Incoming::Pending => return self.give_back(id, Until::Message),
-                Incoming::End(_) => return self.complete_handler(id, Progress::Done, Outcome::Whole(0)),
+                Incoming::End(_) => return self.complete_handler(id, Progress::Done, CallEnd::Whole),
             }
             is_first = false;
         }
     }
 
     fn give_back(&mut self, id: usize, until: Until) {
-        let core = self.rules.source_mut();
-        let held = core.app.held(id);
+        let core = self.world.rules.source_mut();
+        let connection = core.records.requests[id].connection.unwrap_or_default();
+        let job = Job { id, connection, worker: 0, ticket: None, at: 0, written: 0, read: 0 };
+        let held = SuspendedCall { job, returnable: Returnable::new(&core.records.ledger) };
+        core.bind(0);
         let progress = match until {
             Until::Message => Progress::Listening(held),
             Until::Output => Progress::Blocked(held),
@@ -526,36 +527,36 @@ impl World {
         self.complete_with(id, progress);
     }
 
-    fn complete_handler(&mut self, id: usize, progress: Progress<Held>, outcome: Outcome) {
-        let now = self.shared.now();
+    fn complete_handler(&mut self, id: usize, progress: Progress<SuspendedCall>, how: CallEnd) {
+        let now = self.world.shared.now();
         let call = self.call(id);
         call.is_over = true;
         call.over_at = now;
-        call.outcome = Some(outcome);
+        self.world.records_mut().end(id, how);
         self.complete_with(id, progress);
     }
 
-    fn complete_with(&mut self, id: usize, progress: Progress<Held>) {
+    fn complete_with(&mut self, id: usize, progress: Progress<SuspendedCall>) {
         let Some(ticket) = self.call(id).ticket.take() else {
-            return self.shared.fail(|| format!("call {id} has no ticket to give back"));
+            return self.world.shared.fail(|| format!("call {id} has no ticket to give back"));
         };
-        let core = self.rules.source_mut();
+        let core = self.world.rules.source_mut();
         let now = core.clock();
-        core.engine.complete(ticket, progress, now, &mut core.app);
-        self.rules.step_of_host();
+        core.engine.complete(ticket, progress, now, &mut core.records);
+        self.world.rules.step_of_host();
     }
 
     // ------------------------------------------------------------------------------------------------------- checks
 
     /// Checks, when the loop is about to wait, that no call waits for something that is already there.
     pub(super) fn check_waiting(&mut self) {
-        for id in 0..self.calls.len() {
-            let Some(call) = self.calls[id].as_ref().filter(|call| !call.is_over) else { continue };
-            let core = self.rules.source_mut();
-            let record = &core.app.records[id];
+        for id in 0..self.world.event_loop.calls.len() {
+            let Some(call) = self.world.event_loop.calls[id].as_ref().filter(|call| !call.is_over) else { continue };
+            let core = self.world.rules.source_mut();
+            let record = &core.records.requests[id];
             let (arrived, taken, read) = (record.arrived, record.taken, record.read);
             let connection = record.connection.unwrap_or_default();
-            let network = self.network.borrow();
+            let network = self.world.network.borrow();
             let is_stuck = network.history(connection).full_since.is_some();
             let has_ended = call.websocket.is_some_and(|websocket| core.engine.websocket_state(websocket).0.is_some());
             let is = |state: TaskState| call.tasks.iter().any(|task| task.state == state);
@@ -581,23 +582,28 @@ impl World {
             } else {
                 continue;
             };
-            self.shared.fail(|| format!("call {id} {wrong}: {call:?}"));
+            self.world.shared.fail(|| format!("call {id} {wrong}: {call:?}"));
         }
     }
 
     /// Returns true if the engine has received more of a body than the application has read.
     fn has_unread_body(&self, id: usize, read: usize, taken: u64) -> bool {
-        let plan = &self.plan.calls[id];
-        let client = &self.clients[self.owners[id]];
-        let index = client.plan.calls.iter().position(|&call| call == id).unwrap_or_default();
-        let body = client.places[index].0 + plan.head;
+        let plan = &self.world.plan.requests[id];
+        let client = &self.world.connections[self.world.owners[id]];
+        let index = client.plan.requests.iter().position(|&call| call == id).unwrap_or_default();
+        let body = client.places[index].head;
         let received = usize::try_from(taken).unwrap_or(usize::MAX).saturating_sub(body).min(plan.body);
         !plan.is_chunked && received > read
     }
 }
 
 /// Writes the head, if that has not been done.
-fn begin(id: usize, has_head: &mut bool, declared: Option<u64>, reply: &mut engine::Reply<'_, LoopApp>) {
+fn begin<P: Simulated>(
+    id: usize,
+    has_head: &mut bool,
+    declared: Option<u64>,
+    reply: &mut engine::Reply<'_, Records<P>>,
+) {
     if std::mem::replace(has_head, true) {
         return;
     }

@@ -1,48 +1,61 @@
-//! Worlds whose driver is one event loop, as asyncio's: the engine is polled in the loop's selector, and the calls of the
-//! application go on beside each other in one thread.
-//!
-//! ```text
-//!   seed ──▶ plan ──▶ world: clock, calendar of events
-//!                       ├── clients ◀──▶ net ◀──▶ engine ◀──▶ records (engine::App)          core: engine and records
-//!                       ├── the loop: select, ready tasks in random order, timers            tasks wait for the engine
-//!                       └── another thread, which sends and closes at any time
-//!                     check: whenever the loop is about to wait, and at the end
-//! ```
+//! The event loop of a world, as asyncio's: the engine is polled in the loop's selector, and the calls of the application
+//! go on beside each other in one thread. The state is here; `driver` has the loop, `calls` what the calls do.
 //!
 //! A request is a call of tasks that receive, send and sleep; or, with a WebSocket, a handler that is given back until a
-//! message is there. The invariants of every world:
-//!
-//! * No call is lost or run twice. Every client that keeps the rules gets one whole and right answer for each request, or
-//!   sees a cut for which there was a reason.
-//! * Messages arrive once, whole and in their order, in both directions, and no message that was sent before a Close
-//!   frame is missing. Nothing follows an end.
-//! * When the loop waits, no call waits for something that is already there: a message, a part of a body, room for
-//!   output, the client's departure, the end. So no wake is lost. A call that waits is woken once.
-//! * Messages that wait for the application, and output that waits for the client, are bounded.
-//! * Cancelled tasks lose no message. Every wait ends, and at the end no connection, call or object is left.
+//! message is there.
 
-mod app;
 mod call;
 mod calls;
-mod check;
-mod client;
-mod core;
-mod plan;
-mod world;
+pub(crate) mod driver;
 
-use crate::clock::Shared;
-use plan::Plan;
-use std::rc::Rc;
-use world::World;
+use crate::clock::Micros;
+pub(crate) use call::Call;
+use wire::websocket::Kind;
 
-pub use world::LoopSummary;
+/// The state of an event loop.
+#[derive(Debug)]
+pub(crate) struct EventLoop {
+    /// The calls that have begun.
+    pub(crate) calls: Vec<Option<Call>>,
+    /// Messages that handlers could not send.
+    handler_owes: Vec<Option<(Kind, usize)>>,
+    /// Tasks that the loop runs in its next iteration.
+    ready: Vec<(usize, usize)>,
+    /// Cancellations that are still to come.
+    cancels: Vec<(Micros, usize, usize, bool)>,
+    /// Number of the loop's next event. Events with another number are void.
+    round: u64,
+    /// The loop waits, at the latest until then.
+    waits_until: Option<Micros>,
+    is_wake_scheduled: bool,
+    /// Number of waits of tasks.
+    pub(crate) waits: u64,
+    /// Tasks that were cancelled.
+    pub(crate) cancelled: u64,
+    /// WebSockets that the application has accepted.
+    pub(crate) websockets: u64,
+    /// Number of times that a handler was resumed.
+    pub(crate) resumed: u64,
+    /// Actions of a thread other than the loop's.
+    pub(crate) outside: u64,
+}
 
-/// Runs the world of `seed`; `traces` prints each event with its virtual time.
-///
-/// # Errors
-/// Which condition did not hold, and when.
-pub(crate) fn run(seed: u64, traces: bool) -> Result<LoopSummary, String> {
-    let shared = Shared::new(seed, traces);
-    let plan = Rc::new(Plan::draw(&mut shared.fork()));
-    World::new(shared, plan).run()
+impl EventLoop {
+    /// Creates a loop for `count` requests.
+    pub(crate) fn new(count: usize) -> Self {
+        Self {
+            calls: (0..count).map(|_| None).collect(),
+            handler_owes: vec![None; count],
+            ready: Vec::new(),
+            cancels: Vec::new(),
+            round: 0,
+            waits_until: Some(0),
+            is_wake_scheduled: false,
+            waits: 0,
+            cancelled: 0,
+            websockets: 0,
+            resumed: 0,
+            outside: 0,
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use crate::app::{CallEnd, Chunk, Job, Returnable, SuspendedCall};
 use crate::check::late::check_late_write;
-use crate::clock::MILLI;
+use crate::clock::{MILLI, Micros};
 use crate::frames::Simulated;
 use crate::plan::{Op, Script};
 use crate::response::{self, pattern};
@@ -29,7 +29,7 @@ impl<P: Simulated> ThreadDriver<'_, P> {
         }
     }
 
-    /// Performs one operation of a call. Longer than other functions: it is one match over the operations.
+    /// Performs one operation of a call.
     pub(crate) fn step(&mut self, worker: usize, mut job: Job) -> Step {
         let id = job.id;
         let script = &Rc::clone(&self.world.plan).requests[id].script;
@@ -41,20 +41,10 @@ impl<P: Simulated> ThreadDriver<'_, P> {
         }
         match op {
             Some(Op::Work(time) | Op::Block(time)) => {
-                // PEP 3333: the server sends a part before the application works on the next one.
-                self.world.engine_mut().reply(&ticket, |reply| {
-                    if reply.is_begun() {
-                        reply.send_soon();
-                    }
-                });
-                self.after_step();
                 if matches!(op, Some(Op::Block(_))) {
                     self.world.threads.workers[worker].blocked += time;
                 }
-                job.at += 1;
-                job.ticket = Some(ticket);
-                self.schedule_worker(worker, now + time);
-                return Step::Blocks(job, Activity::Busy);
+                return self.spend(worker, job, ticket, now + time);
             }
             Some(Op::Hang) => {
                 self.world.engine_mut().reply(&ticket, |reply| {
@@ -82,9 +72,7 @@ impl<P: Simulated> ThreadDriver<'_, P> {
                 self.complete(id, ticket, end, Progress::Done);
                 return Step::Returned;
             }
-            Some(Op::Look) => {
-                self.check_peer_left(&job, &ticket);
-            }
+            Some(Op::Look) => self.check_peer_left(&job, &ticket),
             Some(Op::Yield) => {
                 job.at += 1;
                 self.suspend(job, ticket, true);
@@ -112,17 +100,7 @@ impl<P: Simulated> ThreadDriver<'_, P> {
                 return self.write(worker, job, ticket, chunk, script);
             }
             None => {
-                let verdict = self.world.engine_mut().reply(&ticket, |reply| {
-                    if !reply.is_begun() {
-                        reply.begin(&draft(id, script), None);
-                    }
-                    reply.finish()
-                });
-                let (how, progress) = match verdict {
-                    Ok(()) => (CallEnd::Whole, Progress::Done),
-                    Err(_) => (CallEnd::Cut, Progress::Cut),
-                };
-                self.complete(id, ticket, how, progress);
+                self.conclude(id, ticket, script);
                 return Step::Returned;
             }
         }
@@ -130,6 +108,36 @@ impl<P: Simulated> ThreadDriver<'_, P> {
         job.at += 1;
         job.ticket = Some(ticket);
         Step::Next(job)
+    }
+
+    /// Lets the application work until this time. PEP 3333: the server sends a part before the application works on the
+    /// next one.
+    fn spend(&mut self, worker: usize, mut job: Job, ticket: Ticket, until: Micros) -> Step {
+        self.world.engine_mut().reply(&ticket, |reply| {
+            if reply.is_begun() {
+                reply.send_soon();
+            }
+        });
+        self.after_step();
+        job.at += 1;
+        job.ticket = Some(ticket);
+        self.schedule_worker(worker, until);
+        Step::Blocks(job, Activity::Busy)
+    }
+
+    /// Ends the response of a call whose script is over.
+    fn conclude(&mut self, id: usize, ticket: Ticket, script: &Script) {
+        let verdict = self.world.engine_mut().reply(&ticket, |reply| {
+            if !reply.is_begun() {
+                reply.begin(&draft(id, script), None);
+            }
+            reply.finish()
+        });
+        let (how, progress) = match verdict {
+            Ok(()) => (CallEnd::Whole, Progress::Done),
+            Err(_) => (CallEnd::Cut, Progress::Cut),
+        };
+        self.complete(id, ticket, how, progress);
     }
 
     fn write(&mut self, worker: usize, mut job: Job, ticket: Ticket, part: Option<Part>, script: &Script) -> Step {
@@ -302,12 +310,8 @@ impl<P: Simulated> ThreadDriver<'_, P> {
     }
 
     pub(crate) fn end(&mut self, id: usize, how: CallEnd) {
-        self.world.shared.trace(|| format!("request {id} ends: {how:?}"));
-        let now = self.world.shared.now();
         self.world.rules.source_mut().deadlines.end(id);
-        if self.world.records_mut().requests[id].ended.replace((now, how)).is_some() {
-            self.world.shared.fail(|| format!("request {id} ends twice"));
-        }
+        self.world.records_mut().end(id, how);
     }
 
     /// Returns true if a call's exchange may have ended without the application: its client reset it, a time limit

@@ -1,215 +1,15 @@
-//! The plan of a world, drawn from its seed before anything happens: limits, conditions, threads, the bytes and the
-//! behaviour of each peer, and the application's script for each request.
-//!
-//! The kinds of trouble of a world are drawn first (*swarm testing*): a world with all of them at once would hide
-//! faults that show only if most things go well.
-//!
-//! The file is long, because it is one sequence of draws: later draws depend on earlier ones.
+//! The draws of a world with threads. The file is one sequence of draws: later draws depend on earlier ones.
 
+use super::{
+    Act, ExchangePlan, Garbage, Host, Op, Pace, PeerPlan, Plan, RequestPlan, ResetTrigger, Script, Stop, Trigger, pick,
+    upload,
+};
 use crate::clock::{MILLI, Micros, SECOND};
 use crate::net::{Conditions, Medium};
 use crate::response::pattern;
 use engine::{BodyMemory, Config, STOP_GRACE};
 use fastrand::Rng;
 use std::time::Duration;
-
-/// Everything that is decided in advance.
-#[derive(Debug)]
-pub(crate) struct Plan {
-    /// True if connections speak the protocol of [`crate::frames`] instead of HTTP/1.
-    pub(crate) is_multiplexed: bool,
-    pub(crate) config: Config,
-    pub(crate) medium: Medium,
-    pub(crate) conditions: Conditions,
-    pub(crate) listeners: usize,
-    /// Calls of the application that may run at a time. With 1 there is one thread, otherwise one thread more than
-    /// calls.
-    pub(crate) most_calls: usize,
-    /// The step by which the engine's clock advances.
-    pub(crate) grain: Micros,
-    /// A notified thread arrives within this time.
-    pub(crate) wake_time: Micros,
-    /// True if the rest of the process opens and closes files.
-    pub(crate) has_files: bool,
-    pub(crate) connections: Vec<PeerPlan>,
-    pub(crate) requests: Vec<RequestPlan>,
-    /// When the server begins to drain.
-    pub(crate) drain: Option<Micros>,
-    /// The orders to stop that the server gets: none, one, or a second one later with less time.
-    pub(crate) stops: Vec<Stop>,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Stop {
-    pub(crate) at: Micros,
-    /// The time that the server has to stop.
-    pub(crate) limit: Option<Duration>,
-    /// The time for which idle connections may still send a request.
-    pub(crate) grace: Duration,
-}
-
-/// The number of bytes at a time, and the pauses between.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Pace {
-    pub(crate) burst: usize,
-    pub(crate) pause: Micros,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct PeerPlan {
-    pub(crate) connects_at: Micros,
-    pub(crate) listener: usize,
-    pub(crate) latency: Micros,
-    pub(crate) packet: usize,
-    pub(crate) capacity: usize,
-    /// Ids of its requests, in order.
-    pub(crate) requests: Vec<usize>,
-    /// Number of requests that may be unanswered at a time: pipelined, or with frames at the same time.
-    pub(crate) depth: usize,
-    pub(crate) sends: Pace,
-    pub(crate) reads: Pace,
-    /// Pause between an answer and the next request.
-    pub(crate) thinks: Micros,
-    /// Stays connected after the last answer, until the server closes.
-    pub(crate) stays: bool,
-    pub(crate) acts: Option<(Trigger, Act)>,
-}
-
-/// When a peer misbehaves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Trigger {
-    /// This long after it has connected.
-    After(Micros),
-    /// After it has sent this many bytes.
-    Sent(usize),
-    /// After it has received this many bytes.
-    Got(usize),
-    /// When one of its requests has waited this long to be called.
-    Waited(Micros),
-}
-
-/// How a peer misbehaves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Act {
-    Vanish,
-    Reset,
-    Close,
-    /// Stops sending, and closes its sending side.
-    HalfClose,
-    /// Stops sending without closing.
-    StallSending,
-    StallReading,
-}
-
-/// The client's behaviour in one exchange of a multiplexed connection.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ExchangePlan {
-    /// When the client resets it.
-    pub(crate) resets: Option<ResetTrigger>,
-    /// The bytes of the response that it takes beyond the window that each exchange has at first.
-    pub(crate) extra: u32,
-    /// The bytes that it lets the server send again at a time, after it has read as many; with 0 it takes no more.
-    pub(crate) grants: Pace,
-    /// Most bytes of the request's body in one frame.
-    pub(crate) part: usize,
-    /// The bytes of the request's body after which it stops sending. It never sends the body's end.
-    pub(crate) stalls_at: Option<usize>,
-    /// True if it sends more of the request's body than the server takes.
-    pub(crate) overruns: bool,
-}
-
-/// When a client resets an exchange.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ResetTrigger {
-    /// This long after it has begun.
-    After(Micros),
-    /// After so many bytes of the request's body were sent.
-    Sent(usize),
-    /// After so many bytes of the response's body were received.
-    Got(usize),
-}
-
-/// How a request is malformed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Garbage {
-    /// The head is malformed, which gets this status.
-    Head(u16),
-    /// A chunk size within the body is malformed.
-    Chunk,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct RequestPlan {
-    pub(crate) is_head: bool,
-    pub(crate) is_old: bool,
-    /// True if it asks for the close of the connection.
-    pub(crate) asks_to_close: bool,
-    /// The longest time for which it waits for `100 Continue` before it sends the body; `Micros::MAX`: forever.
-    pub(crate) waits_for_continue: Option<Micros>,
-    pub(crate) garbage: Option<Garbage>,
-    pub(crate) body: usize,
-    pub(crate) is_chunked: bool,
-    /// The bytes of the request; the head ends at `head`.
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) head: usize,
-    /// With frames, `bytes` is the head alone.
-    pub(crate) exchange: Option<ExchangePlan>,
-    /// True if the application panics when the head arrives.
-    pub(crate) panics: bool,
-    /// The deadline of its call.
-    pub(crate) deadline: Option<Micros>,
-    pub(crate) script: Script,
-}
-
-/// The application's script for a request.
-#[derive(Clone, Debug)]
-pub(crate) struct Script {
-    pub(crate) status: u16,
-    pub(crate) declared: Option<u64>,
-    pub(crate) closes: bool,
-    /// True if it writes within the call, and cannot be suspended while its peer is slow.
-    pub(crate) writes: bool,
-    /// True if it writes on although its peer does not read. Its output stays in memory.
-    pub(crate) ignores_room: bool,
-    /// True if output that its peer does not read goes to a file, instead of blocking the call.
-    pub(crate) relieves: bool,
-    /// The longest time for which it waits for its peer within the call; then the wait is ended.
-    pub(crate) patience: Option<Micros>,
-    pub(crate) ops: Vec<Op>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Op {
-    /// Takes time.
-    Work(Micros),
-    /// Takes time, and tells the scheduler before.
-    Block(Micros),
-    Begin,
-    Write(usize),
-    /// This many bytes from a file that lacks the last `missing` ones.
-    File {
-        length: usize,
-        missing: usize,
-    },
-    Flush,
-    SendSoon,
-    /// Reads this many bytes of the body, in parts of at most the second number.
-    Read(usize, usize),
-    /// Asks the engine whether the peer has left.
-    Look,
-    Yield,
-    /// Fails: with the error page of this status, if nothing was sent yet.
-    Raise(u16),
-    /// Completes the response without having written anything, which the engine answers with an error page.
-    Done,
-    /// Never returns.
-    Hang,
-}
-
-/// Returns the number of a request's own body.
-pub(crate) fn upload(id: usize) -> usize {
-    id + 100_000
-}
 
 /// The kinds of trouble of a world.
 #[derive(Clone, Copy, Debug)]
@@ -258,88 +58,67 @@ impl Swarm {
     }
 }
 
-impl Script {
-    /// Returns the number of body bytes that all operations write together.
-    pub(crate) fn length(&self) -> usize {
-        let of = |op: &Op| match op {
-            Op::Write(length) | Op::File { length, .. } => *length,
-            _ => 0,
-        };
-        self.ops.iter().map(of).sum()
+/// Draws the plan of a world with threads.
+pub(super) fn draw(rng: &mut Rng) -> Plan {
+    let most_calls = pick(&[1, 1, 2, 3, 5, 16], rng);
+    let swarm = Swarm::draw(rng);
+    // No other thread can poll while a single thread hangs.
+    let swarm = Swarm { hanging: swarm.hanging && most_calls > 1, ..swarm };
+    let config = config(&swarm, rng);
+    let mut requests = Vec::new();
+    // A single thread delays all clients for longer than the time limits.
+    let busy = match (swarm.long_calls, most_calls) {
+        (true, 1) => 10 * SECOND,
+        (true, _) => 3 * SECOND,
+        (false, _) => 300 * MILLI,
+    };
+    let connections: Vec<_> = (0..rng.usize(1..=24)).map(|_| peer(&swarm, busy, &config, &mut requests, rng)).collect();
+    let most = config.connections;
+    let descriptors = if rng.u8(0..5) == 0 { rng.usize(4..30) } else { 1000 };
+    let odds = |one_in: u8, from: u32, rng: &mut Rng| if rng.u8(0..one_in) == 0 { rng.u32(from..80) } else { 0 };
+    let drain = (rng.u8(0..4) == 0).then(|| rng.u64(0..8 * SECOND));
+    let mut stops = Vec::new();
+    if rng.u8(0..3) == 0 {
+        let limit = (rng.u8(0..4) > 0 || swarm.hanging).then(|| Duration::from_micros(rng.u64(0..20 * SECOND)));
+        stops.push(Stop { at: rng.u64(0..8 * SECOND), limit, grace: grace(rng) });
+        if rng.u8(0..4) == 0 {
+            let at = stops[0].at + rng.u64(0..5 * SECOND);
+            stops.push(Stop { at, limit: Some(Duration::from_micros(rng.u64(0..3 * SECOND))), grace: grace(rng) });
+        }
     }
-}
-
-impl RequestPlan {
-    /// Returns true if the application's answer has no body.
-    pub(crate) fn is_bodiless(&self) -> bool {
-        self.is_head || matches!(self.script.status, 204 | 304)
+    let mut plan = Plan {
+        host: Host::Threads,
+        is_multiplexed: swarm.multiplexed,
+        config: Config { connections: most, ..config },
+        medium: Medium::Simulated,
+        conditions: Conditions {
+            descriptors,
+            reserve: rng.usize(1..descriptors.min(4)),
+            failing_accepts: odds(6, 2, rng),
+            failing_watches: odds(8, 10, rng),
+            short_sends: odds(3, 2, rng),
+            cuts_at_once: rng.u8(0..4) > 0,
+            // A single thread that polls rarely would learn of events much too late.
+            events: if rng.bool() || most_calls == 1 { 256 } else { rng.usize(1..5) },
+        },
+        listeners: rng.usize(1..=2),
+        most_calls,
+        grain: pick(&[1, MILLI, 4 * MILLI], rng),
+        wake_time: pick(&[1, 50, 2 * MILLI], rng),
+        has_files: descriptors < 1000 && rng.bool(),
+        connections,
+        requests,
+        drain,
+        stops,
+        outside: Vec::new(),
+    };
+    if rng.u8(0..3) == 0 {
+        plan.set_deadlines(rng);
     }
-
-    /// Returns true if the answer ends with its connection.
-    pub(crate) fn is_until_close(&self) -> bool {
-        self.is_old && self.script.declared.is_none() && !self.is_bodiless()
-    }
+    plan
 }
 
 impl Plan {
-    pub(crate) fn draw(rng: &mut Rng) -> Self {
-        let most_calls = pick(&[1, 1, 2, 3, 5, 16], rng);
-        let swarm = Swarm::draw(rng);
-        // No other thread can poll while a single thread hangs.
-        let swarm = Swarm { hanging: swarm.hanging && most_calls > 1, ..swarm };
-        let config = config(&swarm, rng);
-        let mut requests = Vec::new();
-        // A single thread delays all clients for longer than the time limits.
-        let busy = match (swarm.long_calls, most_calls) {
-            (true, 1) => 10 * SECOND,
-            (true, _) => 3 * SECOND,
-            (false, _) => 300 * MILLI,
-        };
-        let connections: Vec<_> =
-            (0..rng.usize(1..=24)).map(|_| peer(&swarm, busy, &config, &mut requests, rng)).collect();
-        let most = config.connections;
-        let descriptors = if rng.u8(0..5) == 0 { rng.usize(4..30) } else { 1000 };
-        let odds = |one_in: u8, from: u32, rng: &mut Rng| if rng.u8(0..one_in) == 0 { rng.u32(from..80) } else { 0 };
-        let drain = (rng.u8(0..4) == 0).then(|| rng.u64(0..8 * SECOND));
-        let mut stops = Vec::new();
-        if rng.u8(0..3) == 0 {
-            let limit = (rng.u8(0..4) > 0 || swarm.hanging).then(|| Duration::from_micros(rng.u64(0..20 * SECOND)));
-            stops.push(Stop { at: rng.u64(0..8 * SECOND), limit, grace: grace(rng) });
-            if rng.u8(0..4) == 0 {
-                let at = stops[0].at + rng.u64(0..5 * SECOND);
-                stops.push(Stop { at, limit: Some(Duration::from_micros(rng.u64(0..3 * SECOND))), grace: grace(rng) });
-            }
-        }
-        let mut plan = Self {
-            is_multiplexed: swarm.multiplexed,
-            config: Config { connections: most, ..config },
-            medium: Medium::Simulated,
-            conditions: Conditions {
-                descriptors,
-                reserve: rng.usize(1..descriptors.min(4)),
-                failing_accepts: odds(6, 2, rng),
-                failing_watches: odds(8, 10, rng),
-                short_sends: odds(3, 2, rng),
-                cuts_at_once: rng.u8(0..4) > 0,
-                // A single thread that polls rarely would learn of events much too late.
-                events: if rng.bool() || most_calls == 1 { 256 } else { rng.usize(1..5) },
-            },
-            listeners: rng.usize(1..=2),
-            most_calls,
-            grain: pick(&[1, MILLI, 4 * MILLI], rng),
-            wake_time: pick(&[1, 50, 2 * MILLI], rng),
-            has_files: descriptors < 1000 && rng.bool(),
-            connections,
-            requests,
-            drain,
-            stops,
-        };
-        if rng.u8(0..3) == 0 {
-            plan.set_deadlines(rng);
-        }
-        plan
-    }
-
     /// Gives the engine real sockets, whose system calls fail only because of the clients' actions.
     pub(crate) fn put_on_sockets(&mut self, rng: &mut Rng) {
         let buffer = |rng: &mut Rng| rng.bool().then(|| rng.usize(8 << 10..64 << 10));
@@ -385,11 +164,6 @@ impl Plan {
             ops.insert(rng.usize(0..=ops.len()), op);
         }
     }
-
-    /// Returns true if ticks do more than send coalesced output.
-    pub(crate) fn is_serviced(&self) -> bool {
-        !self.config.health_path.is_empty() || self.requests.iter().any(|request| request.deadline.is_some())
-    }
 }
 
 fn grace(rng: &mut Rng) -> Duration {
@@ -416,10 +190,6 @@ fn config(swarm: &Swarm, rng: &mut Rng) -> Config {
         queue_timeout: (rng.u8(0..3) > 0).then(|| Duration::from_micros(rng.u64(20 * MILLI..20 * SECOND))),
         ..Config::default()
     }
-}
-
-fn pick<T: Copy>(from: &[T], rng: &mut Rng) -> T {
-    from[rng.usize(0..from.len())]
 }
 
 /// Draws a number of bytes, small or large with equal probability.
@@ -501,6 +271,8 @@ fn peer(swarm: &Swarm, busy: Micros, config: &Config, requests: &mut Vec<Request
         thinks: if rng.bool() { 0 } else { rng.u64(0..2 * SECOND) },
         stays: !swarm.timeless && rng.u8(0..4) == 0,
         acts,
+        ops: Vec::new(),
+        is_eager: false,
     }
 }
 
@@ -527,12 +299,9 @@ fn request(id: usize, swarm: &Swarm, busy: Micros, config: &Config, rng: &mut Rn
         garbage,
         body,
         is_chunked,
-        bytes: Vec::new(),
-        head: 0,
-        exchange: None,
         panics: swarm.raising && garbage.is_none() && rng.u8(0..30) == 0,
-        deadline: None,
         script: script(body, is_head, swarm, busy, config, rng),
+        ..RequestPlan::default()
     };
     write(&mut request, id, waits, rng);
     request
@@ -575,18 +344,12 @@ fn framed_request(id: usize, swarm: &Swarm, busy: Micros, config: &Config, rng: 
     }
     let mut request = RequestPlan {
         is_head,
-        is_old: false,
-        asks_to_close: false,
-        waits_for_continue: None,
         garbage,
         body,
-        is_chunked: false,
-        bytes: Vec::new(),
-        head: 0,
         exchange: Some(exchange),
         panics: swarm.raising && garbage.is_none() && rng.u8(0..30) == 0,
-        deadline: None,
         script,
+        ..RequestPlan::default()
     };
     let method = if is_head { "HEAD" } else { "POST" };
     let wrong = if garbage.is_some() { "\x01: \r\n" } else { "" };

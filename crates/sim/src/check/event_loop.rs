@@ -1,57 +1,72 @@
-//! The invariants at the end of a world.
+//! The invariants at the end of a world with an event loop.
 
-use super::call::Outcome;
-use super::client::{Client, Ending, WebSocketClient};
-use super::plan::{ClientOp, Op, Outside, Script};
-use super::world::World;
+use crate::app::CallEnd;
 use crate::clock::{EARLY, Micros, micros};
+use crate::frames::Simulated;
 use crate::net::History;
+use crate::peer::{Ending, Peer};
+use crate::plan::tasks::{ClientOp, Handling, Outside, TaskOp};
+use crate::response::pattern;
+use crate::websocket::WebSocketClient;
+use crate::world::World;
 
-impl World {
-    pub(super) fn check_end(&mut self) {
-        let core = self.rules.source();
-        let describe = || self.describe();
+/// A world with an event loop, as its invariants see it.
+pub(crate) struct LoopChecker<'a, P: Simulated> {
+    pub(crate) world: &'a World<P>,
+}
+
+impl<P: Simulated> LoopChecker<'_, P> {
+    pub(crate) fn check_end(&mut self) {
+        let core = self.world.rules.source();
+        let describe = || self.world.describe();
         if !core.engine.is_stopped() || core.engine.connections() > 0 {
-            return self.shared.fail(|| format!("the engine does not come to its end: {}", describe()));
+            return self.world.shared.fail(|| format!("the engine does not come to its end: {}", describe()));
         }
-        for (id, call) in self.calls.iter().enumerate() {
-            let record = &core.app.records[id];
+        for (id, call) in self.world.event_loop.calls.iter().enumerate() {
+            let record = &core.records.requests[id];
             if let Some(call) = call.as_ref().filter(|call| !call.is_over) {
-                return self.shared.fail(|| format!("call {id} never ends: {call:?}"));
+                return self.world.shared.fail(|| format!("call {id} never ends: {call:?}"));
             }
-            if record.has_begun && !record.is_called && !record.is_dismissed {
-                return self.shared.fail(|| format!("call {id} is lost"));
+            if record.begun.is_some() && record.called.is_none() && record.dismissed.is_none() {
+                return self.world.shared.fail(|| format!("call {id} is lost"));
             }
         }
         let statistics = core.engine.statistics();
         if (statistics.running, statistics.suspended, statistics.connections, statistics.websockets) != (0, 0, 0, 0) {
-            return self.shared.fail(|| format!("the counters do not add up: {}", describe()));
+            return self.world.shared.fail(|| format!("the counters do not add up: {}", describe()));
         }
-        for (index, client) in self.clients.iter().enumerate() {
+        for (index, client) in self.world.connections.iter().enumerate() {
             let Some(number) = client.connection else { continue };
-            let history = self.network.borrow().history(number);
+            let history = self.world.network.borrow().history(number);
             if let Err(what) = self.check_client(client, &history) {
-                return self.shared.fail(|| format!("client {index}: {what}; {history:?}"));
+                return self.world.shared.fail(|| format!("client {index}: {what}; {history:?}"));
             }
         }
     }
 
-    fn outcome(&self, id: usize) -> Option<Outcome> {
-        self.calls[id].as_ref().and_then(|call| call.outcome)
+    fn outcome(&self, id: usize) -> Option<CallEnd> {
+        self.world.records().requests[id].ended.map(|(_, how)| how)
     }
 
-    fn check_client(&self, client: &Client, history: &History) -> Result<(), String> {
+    fn check_client(&self, client: &Peer, history: &History) -> Result<(), String> {
         // A stop cuts requests that are under way, and accepts no connection that comes late.
-        let is_stopping = history.dropped.is_none_or(|(at, _)| at >= self.plan.stop.at);
+        let is_stopping = history.dropped.is_none_or(|(at, _)| at >= self.world.plan.stops[0].at);
         for (index, answer) in client.answers.iter().enumerate() {
-            let id = client.plan.calls[index];
+            let id = client.plan.requests[index];
+            let is_own = answer.id.is_some();
+            if is_own && (answer.id != Some(id) || answer.body != pattern(id, 0, answer.body.len())) {
+                return Err(format!("the answer to {id} is not the one that was written"));
+            }
+            let written = self.world.event_loop.calls[id].as_ref().map_or(0, |call| call.written);
             match self.outcome(id) {
-                Some(Outcome::Whole(length)) if answer.is_own && answer.body.len() == length => {}
-                Some(Outcome::Refused(status)) if answer.status == status => {}
+                Some(CallEnd::Whole) if is_own && answer.body.len() == written => {}
+                Some(CallEnd::Refused(status)) if answer.status == status => {}
                 // All that was declared had been sent when the application failed.
-                Some(Outcome::Cut) if answer.is_own && self.declared(id) == Some(answer.body.len() as u64) => {}
+                Some(CallEnd::Cut)
+                    if is_own && self.world.plan.requests[id].handling.declared() == Some(answer.body.len() as u64) => {
+                }
                 // The client of a request that never came to its end.
-                None if !answer.is_own && matches!(answer.status, 400 | 408 | 503) && !client.is_honest() => {}
+                None if !is_own && matches!(answer.status, 400 | 408 | 503) && !client.is_honest() => {}
                 None if answer.status == 408 && is_stopping => {}
                 outcome => {
                     let (status, length) = (answer.status, answer.body.len());
@@ -68,47 +83,49 @@ impl World {
         }
     }
 
-    fn check_answers(&self, client: &Client, is_stopping: bool, history: &History) -> Result<(), String> {
+    fn check_answers(&self, client: &Peer, is_stopping: bool, history: &History) -> Result<(), String> {
         let answered = client.answers.len();
-        let Some(&id) = client.plan.calls.get(answered) else { return Ok(()) };
+        let Some(&id) = client.plan.requests.get(answered) else { return Ok(()) };
         if is_stopping || client.answers.last().is_some_and(|last| !last.keep_alive) {
             return Ok(());
         }
         // The connection does not go on after a response that was cut, though all that it declared was sent, nor after
         // a body that the application has not taken. The server does not wait for long then for bytes that the client
         // sends.
-        let is_cut = |&id: &usize| self.outcome(id) == Some(Outcome::Cut);
+        let is_cut = |&id: &usize| self.outcome(id) == Some(CallEnd::Cut);
         let is_unread = |&id: &usize| self.outcome(id).is_some() && !self.is_body_read(id);
-        if client.plan.calls[..answered].iter().any(is_cut) || client.plan.calls[..=answered].iter().any(is_unread) {
+        if client.plan.requests[..answered].iter().any(is_cut)
+            || client.plan.requests[..=answered].iter().any(is_unread)
+        {
             return Ok(());
         }
         // If a slow client sends on a connection that was idle for too long, this destroys the bytes it has not read.
-        let idle = self.plan.config.keep_alive.map_or(Micros::MAX, micros);
+        let idle = self.world.plan.config.keep_alive.map_or(Micros::MAX, micros);
         let dropped = history.dropped.map_or(0, |(at, _)| at + EARLY);
         if history.last_send.saturating_add(idle) <= dropped && history.last_arrival > dropped {
             return Ok(());
         }
         match (self.outcome(id), client.ending) {
-            (Some(Outcome::Cut), Some(Ending::Reset)) => Ok(()),
-            (Some(Outcome::Cut), Some(Ending::End)) if self.is_cut_visible(client, id) => Ok(()),
+            (Some(CallEnd::Cut), Some(Ending::Reset)) => Ok(()),
+            (Some(CallEnd::Cut), Some(Ending::End)) if self.is_cut_visible(client, id) => Ok(()),
             (outcome, ending) => Err(format!("it has no answer to call {id}, which was {outcome:?}; {ending:?}")),
         }
     }
 
     fn is_body_read(&self, id: usize) -> bool {
-        self.rules.source().app.records[id].read == self.plan.calls[id].body
+        self.world.records().requests[id].read == self.world.plan.requests[id].body
     }
 
     /// Returns true if a client that sees an end knows that something is missing.
-    fn is_cut_visible(&self, client: &Client, id: usize) -> bool {
-        let has_head = self.calls[id].as_ref().is_some_and(|call| call.has_head);
+    fn is_cut_visible(&self, client: &Peer, id: usize) -> bool {
+        let has_head = self.world.event_loop.calls[id].as_ref().is_some_and(|call| call.has_head);
         !has_head || client.has_part()
     }
 
-    fn check_websocket(&self, client: &Client, websocket: &WebSocketClient, is_stopping: bool) -> Result<(), String> {
-        let id = client.plan.calls[0];
-        let Some(call) = &self.calls[id] else { return Err("it is open without a call".to_owned()) };
-        let record = &self.rules.source().app.records[id];
+    fn check_websocket(&self, client: &Peer, websocket: &WebSocketClient, is_stopping: bool) -> Result<(), String> {
+        let id = client.plan.requests[0];
+        let Some(call) = &self.world.event_loop.calls[id] else { return Err("it is open without a call".to_owned()) };
+        let record = &self.world.records().requests[id];
         if websocket.received > call.messages_sent {
             return Err(format!("it has {} messages of {}", websocket.received, call.messages_sent));
         }
@@ -138,7 +155,7 @@ impl World {
             return Err(format!("it is closed with {code}"));
         }
         // The end of a call closes, and does not leave that to the end of the server.
-        let ends_at = self.plan.drain.unwrap_or(Micros::MAX).min(self.plan.stop.at);
+        let ends_at = self.world.plan.drain.unwrap_or(Micros::MAX).min(self.world.plan.stops[0].at);
         if matches!(code, 1001 | 1012) && websocket.own_close != Some(code) && call.over_at < ends_at {
             return Err(format!("it is closed with {code}, and its call was over before"));
         }
@@ -157,31 +174,31 @@ impl World {
     fn server_codes(&self, id: usize) -> Vec<u16> {
         // The application's call is over without a close, or by an exception.
         let mut codes = vec![1000];
-        let plan = &self.plan.calls[id];
+        let plan = &self.world.plan.requests[id];
         let is_cancelled = plan.cancelled.is_some_and(|cancelled| !cancelled.is_swallowed);
-        match &plan.script {
-            Script::Tasks(tasks) => {
+        match &plan.handling {
+            Handling::Tasks(tasks) => {
                 for op in tasks.iter().flatten() {
                     match op {
-                        Op::Close(code) => codes.push(*code),
-                        Op::Raise => codes.push(1011),
+                        TaskOp::Close(code) => codes.push(*code),
+                        TaskOp::Raise => codes.push(1011),
                         _ => {}
                     }
                 }
             }
-            Script::Handler { .. } => codes.push(4002),
+            Handling::Handler { .. } => codes.push(4002),
         }
         // A message that cannot be sent raises.
         codes.extend(is_cancelled.then_some(1011));
-        for (_, of, act) in &self.plan.outside {
+        for (_, of, act) in &self.world.plan.outside {
             if let (true, Outside::Close(code)) = (*of == id, act) {
                 codes.push(*code);
             }
         }
-        if self.plan.clients[self.owners[id]].ops.contains(&ClientOp::Break) {
+        if self.world.plan.connections[self.world.owners[id]].ops.contains(&ClientOp::Break) {
             codes.push(1002);
         }
-        codes.extend(self.plan.drain.map(|_| 1012));
+        codes.extend(self.world.plan.drain.map(|_| 1012));
         codes.push(1001);
         codes
     }
