@@ -147,6 +147,17 @@ def test_interface_and_host_are_apart() -> None:
         assert not re.search(r"\b(engine|host)::|\bTicket\b|std::thread", code), module
 
 
+def test_messages_of_asgi_know_no_event_loop() -> None:
+    """One file chooses the event loop, which knows the trait and nothing else of ASGI."""
+    gateway = structure.crate(CRATES / "gateway").imports
+    of_loop = {module for module in gateway if module.startswith("asgi::asyncio")}
+    of_asgi = {module for module in gateway if module.startswith("asgi::")} - of_loop
+    assert len(of_loop) >= 4
+    assert {module for module in of_asgi if gateway[module] & of_loop} == {"asgi::shared"}
+    named = set().union(*(gateway[module] for module in of_loop))
+    assert {module for module in named - of_loop if module.startswith("asgi")} == {"asgi::concurrency"}
+
+
 def test_every_unsafe_block_is_listed_with_tests_that_run_it() -> None:
     """docs/design/unsafe.md has a row for each file with unsafe code: its notes are counted, and the tests exist."""
     page = (PROJECT / "docs" / "design" / "unsafe.md").read_text(encoding="utf-8")

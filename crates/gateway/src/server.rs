@@ -1,5 +1,6 @@
 //! The server that Python sees: engines, their application, and the threads or the loop that poll them.
 
+use crate::asgi::concurrency::EventLoop as _;
 use crate::asgi::{self, Asgi};
 use crate::config::NativeConfig;
 use crate::host::{AnyEngines, Call, HostedJob, Iteration, RunJob, RunsIn, Stop};
@@ -70,7 +71,7 @@ fn of_mounts(py: Python<'_>, mut resources: Resources, facts: &ServerFacts<'_>) 
     Ok((built, of_asgi.map(|(event_loop, _)| event_loop).collect()))
 }
 
-/// Where the thread that called `run` waits while others serve: signals, and the last thread, write to it.
+/// The pipe at which the thread that called `run` waits while others serve: signals, and the last thread, write to it.
 struct Monitor {
     reader: Mutex<PipeReader>,
     writer: PipeWriter,
@@ -158,7 +159,7 @@ impl Server {
         }
         self.begun.store(true, Ordering::Relaxed);
         let beside: Option<RawFd> = lent.first().map_or(Ok(None), |lent| lent.getattr("beside")?.extract())?;
-        self.event_loops.iter().zip(&lent).try_for_each(|(shared, lent)| shared.attach(asgi::EventLoop::new(lent)?))?;
+        self.event_loops.iter().zip(&lent).try_for_each(|(shared, lent)| shared.attach(lent))?;
         let Some((descriptor, lent)) = beside.zip(lent.first()) else { return Ok(()) };
         self.engines.watch_beside(lent.py(), duplicate("beside", descriptor)?)
     }
@@ -379,5 +380,5 @@ impl Monitor {
 /// Said where the loop of an ASGI application is wanted.
 const NO_ASGI: &str = "a loop is attached to the server of an ASGI application";
 
-/// How long calls whose peers were cut off may take to come back before the server ends without them.
+/// The time that calls whose peers were cut off have to come back before the server ends without them.
 const FAREWELL: Duration = Duration::from_secs(1);

@@ -1,11 +1,12 @@
 //! One call of an ASGI application: the progress of its response and of its request's body, and the futures that wait
 //! for its events.
 
-use super::event_loop::Shared;
-use super::future::LoopFuture;
+use super::concurrency::{EventLoop as _, Waiter as _};
+use super::shared::{LoopWaiter, Shared};
 use crate::guarded::Guarded;
 use crate::interface::{Awaited, Exchange, Incoming, Message};
 use crate::object::Object;
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use std::sync::Arc;
 use wire::message::FieldLines;
@@ -37,8 +38,8 @@ struct CallState {
     /// The number of messages in a row for which the application did not have to wait.
     without_wait: u8,
     /// The futures of tasks that wait for a message, and of tasks that wait until the client has read output.
-    receivers: Vec<LoopFuture>,
-    senders: Vec<LoopFuture>,
+    receivers: Vec<LoopWaiter>,
+    senders: Vec<LoopWaiter>,
 }
 
 /// The event for which a task waits.
@@ -241,13 +242,24 @@ impl HttpCall {
         self.state.with(py, |state| state.body = body);
     }
 
+    /// Returns the result of a call whose Task has ended with `result`. A WebSocket that was not answered is an error.
+    pub(super) fn checked(&self, py: Python<'_>, result: PyResult<()>) -> PyResult<()> {
+        result?;
+        if self.phase(py) == Some(Phase::Asked) && !self.exchange().is_disconnected(py)? {
+            return Err(PyRuntimeError::new_err(
+                "the application returned without answering the WebSocket: send websocket.accept, or websocket.close",
+            ));
+        }
+        Ok(())
+    }
+
     /// Returns a future that is done when `what` may have happened.
     ///
     /// # Errors
     /// `RuntimeError` if no loop runs.
-    pub(super) fn wait_for(call: &Py<Self>, py: Python<'_>, what: WaitFor) -> PyResult<LoopFuture> {
+    pub(super) fn wait_for(call: &Py<Self>, py: Python<'_>, what: WaitFor) -> PyResult<LoopWaiter> {
         let this = call.get();
-        let future = this.shared.event_loop()?.future(py)?;
+        let future = this.shared.event_loop()?.waiter(py)?;
         let kept = future.clone_ref(py);
         this.state.with(py, |state| match what {
             WaitFor::Message => state.receivers.push(kept),
@@ -266,14 +278,14 @@ impl HttpCall {
     ///
     /// # Errors
     /// `MemoryError`.
-    pub(super) fn take_or_wait(call: &Py<Self>, py: Python<'_>) -> PyResult<Result<Incoming<Message>, LoopFuture>> {
+    pub(super) fn take_or_wait(call: &Py<Self>, py: Python<'_>) -> PyResult<Result<Incoming<Message>, LoopWaiter>> {
         let this = call.get();
         let is_sending = this.state.with(py, |state| !state.senders.is_empty());
         let awaited = Awaited::INPUT.or(Awaited::DEPARTURE);
         let awaited = if is_sending { awaited.or(Awaited::OUTPUT) } else { awaited };
         match this.exchange.take_message_or_wait(py, awaited, call.as_any())? {
             Incoming::Pending => {
-                let future = this.shared.event_loop()?.future(py)?;
+                let future = this.shared.event_loop()?.waiter(py)?;
                 let kept = future.clone_ref(py);
                 this.state.with(py, |state| state.receivers.push(kept));
                 this.shared.note_step(py);
@@ -284,7 +296,7 @@ impl HttpCall {
     }
 
     /// Removes `future`, for which no one waits any longer.
-    pub(super) fn forget(&self, py: Python<'_>, future: &LoopFuture) {
+    pub(super) fn forget(&self, py: Python<'_>, future: &LoopWaiter) {
         let forgotten = self.state.with(py, |state| {
             let CallState { receivers, senders, .. } = state;
             [receivers, senders].into_iter().find_map(|futures| {
@@ -308,12 +320,12 @@ impl HttpCall {
     /// # Errors
     /// The exceptions that a Task passes on: `SystemExit`, `KeyboardInterrupt`.
     pub(super) fn wake_now(&self, py: Python<'_>) -> PyResult<()> {
-        let futures = &self.shared.event_loop()?.tasks.futures;
-        self.wake_each(py, |future| futures.wake(py, future))
+        let event_loop = self.shared.event_loop()?;
+        self.wake_each(py, |waiter| event_loop.wake(py, waiter))
     }
 
     /// Wakes all waiting tasks. Returns the first error.
-    fn wake_each(&self, py: Python<'_>, wake: impl Fn(&LoopFuture) -> PyResult<()>) -> PyResult<()> {
+    fn wake_each(&self, py: Python<'_>, wake: impl Fn(&LoopWaiter) -> PyResult<()>) -> PyResult<()> {
         // All futures are taken first: a task that is woken may wait again at once, and a task that sends gives way to
         // those that wait.
         let (first, others) = self.state.with(py, |state| {

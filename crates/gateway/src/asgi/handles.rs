@@ -2,9 +2,10 @@
 //! request. Both, and the call, are used again for another request if nothing else refers to them: an object that the
 //! application has kept still belongs to its old response.
 
-use super::awaitable::{AwaitableTypes, awaitable};
 use super::call::HttpCall;
-use super::event_loop::Shared;
+use super::concurrency::{Awaitable as _, EventLoop};
+use super::operation::MessageOperation;
+use super::shared::{Loop, Shared};
 use crate::callable::{CallableHead, answer, callable_type, caught, free, only_argument};
 use crate::guarded::Guarded;
 use crate::interface::{self, Exchange, ExchangeHost};
@@ -16,20 +17,23 @@ use std::ffi::{CStr, c_void};
 use std::ptr;
 use std::sync::{Arc, Weak};
 
+type MessageAwaitable = <Loop as EventLoop>::Awaitable<MessageOperation>;
+
 /// A `Receive` or a `Send`.
 #[repr(C)]
 struct Channel {
     callable: CallableHead,
     call: Py<HttpCall>,
     /// The type of the awaitable that it returns.
-    awaitable: Object,
+    awaitable: MessageAwaitable,
 }
 
 /// A maker of handles, which keeps some of those that are returned.
 pub(super) struct HandleTypes {
     receive: Object,
     send: Object,
-    awaitables: AwaitableTypes,
+    receiving: MessageAwaitable,
+    sending: MessageAwaitable,
     spare: Guarded<Vec<Handles>>,
 }
 
@@ -48,7 +52,8 @@ impl HandleTypes {
         Ok(Self {
             receive: channel_type(py, c"kirsch._native.Receive")?,
             send: channel_type(py, c"kirsch._native.Send")?,
-            awaitables: AwaitableTypes::new(py)?,
+            receiving: MessageAwaitable::new(py, c"kirsch._native.Receiving")?,
+            sending: MessageAwaitable::new(py, c"kirsch._native.Sending")?,
             spare: Guarded::new(Vec::new()),
         })
     }
@@ -87,7 +92,7 @@ impl HandleTypes {
 
     fn make(&self, py: Python<'_>, host: &Weak<dyn ExchangeHost>, shared: &Arc<Shared>) -> PyResult<Handles> {
         let call = Py::new(py, HttpCall::new(Exchange::new(Weak::clone(host)), Arc::clone(shared)))?;
-        let channel = |kind: &Object, vectorcall: ffi::vectorcallfunc, awaitable: &Object| {
+        let channel = |kind: &Object, vectorcall: ffi::vectorcallfunc, awaitable: &MessageAwaitable| {
             // SAFETY: the types were made from the structure that is initialised here, all fields of it before anything
             // else refers to the object, or drops it; the thread is attached.
             unsafe {
@@ -99,8 +104,8 @@ impl HandleTypes {
                 PyResult::Ok(object)
             }
         };
-        let receive = channel(&self.receive, call_receive, self.awaitables.receiving())?;
-        let send = channel(&self.send, call_send, self.awaitables.sending())?;
+        let receive = channel(&self.receive, call_receive, &self.receiving)?;
+        let send = channel(&self.send, call_send, &self.sending)?;
         Ok(Handles { call, receive, send })
     }
 }
@@ -127,8 +132,8 @@ impl interface::Handles for Handles {
     /// Without a GIL this cannot be known: a reference count consists of two counts, and another thread may move a
     /// reference between them meanwhile. So handles are used only once there.
     fn is_shared(&self) -> bool {
-        // SAFETY: all are live, and a count is read as a whole. Under the GIL it is exact, because a thread that is about to
-        // return handles is attached. The two others hold the call; so does each awaitable of theirs.
+        // SAFETY: all are live, and a count is read as a whole. Under the GIL it is exact, because a thread that is
+        // about to return handles is attached. The two others hold the call; so does each awaitable of theirs.
         cfg!(Py_GIL_DISABLED)
             || unsafe {
                 ffi::Py_REFCNT(self.call.as_ptr()) != 3
@@ -200,7 +205,7 @@ unsafe extern "C" fn call_receive(
             if is_given {
                 return Err(PyTypeError::new_err("receive takes no arguments"));
             }
-            awaitable(py, &it.awaitable, &it.call, None)
+            it.awaitable.make(py, MessageOperation::new(it.call.clone_ref(py), None))
         }),
     )
 }
@@ -212,8 +217,8 @@ unsafe extern "C" fn call_send(
     count: usize,
     keywords: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
-    // SAFETY: the interpreter calls this attached, with an object of `HandleTypes::make` and arguments that live as long as
-    // the call.
+    // SAFETY: the interpreter calls this attached, with an object of `HandleTypes::make` and arguments that live as
+    // long as the call.
     let (py, it, message) = unsafe {
         let message = only_argument(arguments, count, keywords, b"message");
         let message = message.map(|message| Object::from_borrowed(message));
@@ -222,7 +227,7 @@ unsafe extern "C" fn call_send(
     answer(
         py,
         caught(|| match message {
-            Some(message) => awaitable(py, &it.awaitable, &it.call, Some(message)),
+            Some(message) => it.awaitable.make(py, MessageOperation::new(it.call.clone_ref(py), Some(message))),
             None => Err(PyTypeError::new_err("send takes one argument, the message")),
         }),
     )

@@ -9,30 +9,29 @@
 //! ```
 //!
 //! The loop that hosts the engine calls the application in its own thread, while it waits for events: no other Task is
-//! current then. Every request is a Task of its own ([`tasks`]), in a copy of the context in which the application's lifespan
-//! began.
+//! current then. Every request is a Task of its own ([`asyncio`]), in a copy of the context in which the application's
+//! lifespan began.
 
-mod awaitable;
+mod asyncio;
 mod call;
 mod complaint;
+pub(crate) mod concurrency;
 mod entries;
-mod event_loop;
 mod file;
-mod future;
 mod handles;
-mod parking;
+mod operation;
 mod receive;
 mod scope;
 mod send;
 mod sending;
-mod tasks;
+mod shared;
 mod template;
 mod websocket;
 
 use crate::interface::{Answer, ExchangeHost, Input, Interface, Local, RequestBody, ResponseBody, Route, Summary};
 use crate::object::{Chunk, Object};
-use call::{HttpCall, Phase};
-pub(crate) use event_loop::{EventLoop, Shared};
+use call::HttpCall;
+use concurrency::{EventLoop, FirstStep};
 use handles::{HandleTypes, Handles};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
@@ -40,11 +39,12 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use scope::Scopes;
+use shared::Loop;
+pub(crate) use shared::Shared;
 use std::fs::File;
 use std::path::PathBuf;
 use std::ptr;
 use std::sync::{Arc, Weak};
-use tasks::{FirstStep, result_of};
 
 /// Calls an ASGI application.
 pub(crate) struct Asgi {
@@ -64,7 +64,13 @@ impl Asgi {
     }
 
     /// Begins a call, in a Task of its own.
-    fn start(&self, py: Python<'_>, event_loop: &EventLoop, scope: &Object, handles: &Handles) -> PyResult<FirstStep> {
+    fn start(
+        &self,
+        py: Python<'_>,
+        event_loop: &impl EventLoop,
+        scope: &Object,
+        handles: &Handles,
+    ) -> PyResult<FirstStep> {
         let arguments = [ptr::null_mut(), scope.as_ptr(), handles.receive().as_ptr(), handles.send().as_ptr()];
         // The application is a coroutine function, so this does not run its body.
         // SAFETY: all are live; the slot before the arguments is ours to lend (PY_VECTORCALL_ARGUMENTS_OFFSET).
@@ -75,7 +81,7 @@ impl Asgi {
             Object::from_new_or_error(py, result)
         }?;
         // A WebSocket waits for its client's messages.
-        event_loop.tasks.begin(py, &coroutine, handles.call().get().phase(py).is_some())
+        event_loop.begin(py, &coroutine, handles.call().get().phase(py).is_some())
     }
 }
 
@@ -101,7 +107,7 @@ impl Interface for Asgi {
         handles: &Handles,
         Input { body, .. }: Input,
     ) -> PyResult<Option<Object>> {
-        if let Some(state) = &self.shared.event_loop()?.state {
+        if let Some(state) = self.shared.state()? {
             let state = state.copy_dict(py).ok_or_else(|| PyErr::fetch(py))?;
             scope.bind(py).set_item(intern!(py, "state"), state.bind(py))?;
         }
@@ -131,7 +137,7 @@ impl Interface for Asgi {
             Err(error) => return Ok(Answer::Returned(Err(error))),
         };
         let conclusion = Py::new(py, Conclusion { call: call.clone_ref(py) })?;
-        task.call_method1(intern!(py, "add_done_callback"), (conclusion,))?;
+        event_loop.call_at_end(&task, conclusion.into_bound(py).into_any())?;
         Ok(Answer::Suspended(task.unbind()))
     }
 
@@ -149,7 +155,7 @@ impl Interface for Asgi {
 
     fn end(&self, py: Python<'_>) {
         if let Ok(event_loop) = self.shared.event_loop() {
-            event_loop.tasks.end(py);
+            event_loop.end(py);
         }
     }
 
@@ -194,19 +200,6 @@ pub(crate) fn wake(py: Python<'_>, waiter: &Py<PyAny>, is_waiting: bool) -> Opti
     Some(Ok(()))
 }
 
-impl HttpCall {
-    /// Returns the result of a call whose Task has ended with `result`. A WebSocket that was not answered is an error.
-    fn checked(&self, py: Python<'_>, result: PyResult<()>) -> PyResult<()> {
-        result?;
-        if self.phase(py) == Some(Phase::Asked) && !self.exchange().is_disconnected(py)? {
-            return Err(PyRuntimeError::new_err(
-                "the application returned without answering the WebSocket: send websocket.accept, or websocket.close",
-            ));
-        }
-        Ok(())
-    }
-}
-
 /// Called when the Task of a call that was suspended is done.
 #[pyclass(frozen, module = "kirsch._native")]
 struct Conclusion {
@@ -217,7 +210,7 @@ struct Conclusion {
 impl Conclusion {
     fn __call__(&self, task: &Bound<'_, PyAny>) {
         let call = self.call.get();
-        call.exchange().conclude(task.py(), call.checked(task.py(), result_of(task)));
+        call.exchange().conclude(task.py(), call.checked(task.py(), Loop::result_of(task)));
         call.shared.note_step(task.py());
     }
 }

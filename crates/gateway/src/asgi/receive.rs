@@ -1,8 +1,9 @@
 //! The messages that `receive` returns.
 
 use super::call::{Body, HttpCall, WaitFor};
-use super::future::LoopFuture;
-use super::websocket::incoming_event;
+use super::concurrency::EventLoop as _;
+use super::shared::LoopWaiter;
+use super::websocket::{incoming_event, take_event};
 use crate::interface::Received;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -16,7 +17,7 @@ impl HttpCall {
     ///
     /// # Errors
     /// `RuntimeError` if no loop runs; `MemoryError`.
-    pub(super) fn receive(call: &Py<Self>, py: Python<'_>) -> PyResult<Result<Py<PyAny>, LoopFuture>> {
+    pub(super) fn receive(call: &Py<Self>, py: Python<'_>) -> PyResult<Result<Py<PyAny>, LoopWaiter>> {
         let this = call.get();
         if this.has_messages(py) && this.shared.event_loop()?.is_here() {
             return match Self::take_or_wait(call, py)? {
@@ -33,7 +34,7 @@ impl HttpCall {
     /// Returns the next message; `None` if there is none yet.
     fn take_message(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         if let Some(phase) = self.phase(py) {
-            return self.take_event(py, phase);
+            return take_event(py, self, phase);
         }
         if self.is_finished(py) {
             return disconnect(py).map(Some);

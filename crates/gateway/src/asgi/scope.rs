@@ -139,8 +139,8 @@ impl Scopes {
 
     fn headers<'py>(&mut self, py: Python<'py>, head: &RequestHead<'_>) -> PyResult<Bound<'py, PyList>> {
         let headers = PyList::empty(py);
-        // The host of an absolute target takes the place of the field (RFC 9112 section 3.2.2), and so does the one that a
-        // trusted proxy names.
+        // The host of an absolute target takes the place of the field (RFC 9112 section 3.2.2), and so does the one
+        // that a trusted proxy names.
         let host = match (head.client.and_then(|client| client.host.as_deref()), head.target.form) {
             (Some(host), _) => Some(host),
             (None, Form::Absolute) => Some(head.target.authority),

@@ -2,6 +2,7 @@
 
 use super::call::{HttpCall, Response};
 use super::complaint::{shown, wrong_type};
+use super::concurrency::EventLoop as _;
 use super::entries::entries;
 use super::file;
 use crate::interface::{End, Part, Sent, StartRefusal};
@@ -148,9 +149,9 @@ fn fill(
     }
     let Some(headers) = headers else { return Ok(()) };
     each_header(headers, |name, value| match draft.field(name, value) {
-        // "The server must ignore" Transfer-Encoding (ASGI, HTTP, Response Start), and no other server refuses the others
-        // of its kind: an application that passes on the response of another server passes on Keep-Alive and Upgrade, which
-        // were not meant for this connection (RFC 9110 section 7.6.1).
+        // "The server must ignore" Transfer-Encoding (ASGI, HTTP, Response Start), and no other server refuses the
+        // others of its kind: an application that passes on the response of another server passes on Keep-Alive and
+        // Upgrade, which were not meant for this connection (RFC 9110 section 7.6.1).
         Err(Misuse::HopByHop) => Ok(()),
         added => added,
     })
@@ -308,8 +309,6 @@ pub(super) fn chunk(py: Python<'_>, part: Bound<'_, PyAny>, rule: &str) -> PyRes
 /// Returns the exception that `send` raises when the client has left, or already has an answer (since version 2.4 of
 /// the specification).
 pub(super) fn disconnected(py: Python<'_>, call: &HttpCall) -> PyErr {
-    let made = call.shared.event_loop().and_then(|event_loop| {
-        event_loop.disconnected.bind(py).call1(("the client has left, or the response was ended at its deadline",))
-    });
+    let made = call.shared.disconnected(py, "the client has left, or the response was ended at its deadline");
     made.map_or_else(|error| error, PyErr::from_value)
 }

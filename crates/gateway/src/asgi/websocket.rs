@@ -28,20 +28,18 @@ pub(super) enum Outcome {
     Again,
 }
 
-impl HttpCall {
-    /// Returns the next message for `receive` of a WebSocket; `None` if there is none yet.
-    pub(super) fn take_event(&self, py: Python<'_>, phase: Phase) -> PyResult<Option<Py<PyAny>>> {
-        if self.take_connect(py) {
-            return event(py, intern!(py, "websocket.connect")).map(|connect| Some(connect.into_any().unbind()));
-        }
-        if !self.exchange().is_websocket(py) {
-            let is_over = phase == Phase::Closed || self.exchange().is_disconnected(py)?;
-            return if is_over { disconnect(py, &WebSocketEnd::abnormal()).map(Some) } else { Ok(None) };
-        }
-        match self.exchange().take_message(py)? {
-            Incoming::Pending => Ok(None),
-            incoming => incoming_event(py, incoming).map(Some),
-        }
+/// Returns the next message for `receive` of a WebSocket; `None` if there is none yet.
+pub(super) fn take_event(py: Python<'_>, call: &HttpCall, phase: Phase) -> PyResult<Option<Py<PyAny>>> {
+    if call.take_connect(py) {
+        return event(py, intern!(py, "websocket.connect")).map(|connect| Some(connect.into_any().unbind()));
+    }
+    if !call.exchange().is_websocket(py) {
+        let is_over = phase == Phase::Closed || call.exchange().is_disconnected(py)?;
+        return if is_over { disconnect(py, &WebSocketEnd::abnormal()).map(Some) } else { Ok(None) };
+    }
+    match call.exchange().take_message(py)? {
+        Incoming::Pending => Ok(None),
+        incoming => incoming_event(py, incoming).map(Some),
     }
 }
 

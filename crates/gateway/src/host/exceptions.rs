@@ -1,6 +1,6 @@
-//! The exceptions of an application that mean that its client has left, or that a greenlet or a Task ends; and those that
-//! it gets for a request body that is broken. The former are known by
-//! the names of their classes, because the packages that define them may not be imported.
+//! The exceptions of an application that mean that its client has left, or that a greenlet or a Task ends; and those
+//! that it gets for a request body that is broken. The former are known by the names of their classes, because the
+//! packages that define them may not be imported.
 
 use engine::Refusal;
 use pyo3::exceptions::{PyBaseException, PyConnectionResetError, PyOSError, PyTimeoutError};
@@ -25,14 +25,17 @@ pub(super) fn says_client_left(error: &Bound<'_, PyBaseException>) -> bool {
     {
         return parts.iter().all(says_client_left);
     }
-    has_class(error, |name| name.contains("Disconnect") || name == "CancelledError")
+    has_class(error, |name| name.contains("Disconnect") || is_name_of_cancellation(name))
 }
 
-/// Returns true if `error` is `asyncio.CancelledError`, with which a cancelled Task ends.
+/// Returns true if `error` is the exception with which a cancelled task ends: `CancelledError` of asyncio, `Cancelled`
+/// of trio.
 pub(super) fn is_cancellation(py: Python<'_>, error: &PyErr) -> bool {
-    py.import("asyncio")
-        .and_then(|asyncio| asyncio.getattr("CancelledError"))
-        .is_ok_and(|cancelled| error.is_instance(py, &cancelled))
+    has_class(error.value(py), is_name_of_cancellation)
+}
+
+fn is_name_of_cancellation(name: &str) -> bool {
+    matches!(name, "CancelledError" | "Cancelled")
 }
 
 /// Returns true if `error` is `GreenletExit`, which ends a greenlet silently.

@@ -18,6 +18,7 @@
 
 use super::future::{Futures, LoopFuture};
 use super::parking::RequestCoroutine;
+use crate::asgi::concurrency::{FirstStep, Waiter as _};
 use crate::guarded::Guarded;
 use crate::object::Object;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
@@ -37,7 +38,7 @@ const NAME: &[u8] = b"Request-";
 pub(super) struct Tasks {
     event_loop: Object,
     /// A maker of the futures for which Tasks wait.
-    pub(super) futures: Futures,
+    futures: Futures,
     /// The context of which each Task has a copy.
     context: Object,
     maker: Maker,
@@ -97,14 +98,6 @@ struct ParkedTask {
     references: [isize; 4],
 }
 
-/// The result of the first step of a request.
-pub(super) enum FirstStep {
-    /// The Task is done.
-    Over(PyResult<()>),
-    /// The Task waits for something.
-    Waiting(Py<PyAny>),
-}
-
 impl Tasks {
     /// Takes its parts from an object with attributes `event_loop`, `context`, `task_class` and `make_task`.
     ///
@@ -128,6 +121,10 @@ impl Tasks {
         let futures = Futures::new(&event_loop)?;
         let (event_loop, context) = (event_loop.unbind().into(), context.unbind().into());
         Ok(Self { event_loop, futures, context, maker, number: Guarded::new(1) })
+    }
+
+    pub(super) fn futures(&self) -> &Futures {
+        &self.futures
     }
 
     /// Begins a request: the first step of `coroutine`, in a Task. `will_wait`: the Task is not worth parking.
@@ -247,8 +244,8 @@ impl Functions {
     /// Returns true if the Task has done callbacks, or if that cannot be determined.
     fn has_callbacks(&self, _py: Python<'_>, task: &Object) -> bool {
         let (descriptor, get) = &self.callbacks;
-        // SAFETY: the function is that of the descriptor's type; both objects are live, as is the type of one of them, and the
-        // thread is attached. The result is a new reference, or null with an exception set.
+        // SAFETY: the function is that of the descriptor's type; both objects are live, as is the type of one of them,
+        // and the thread is attached. The result is a new reference, or null with an exception set.
         unsafe {
             let kind = ffi::Py_TYPE(task.as_ptr()).cast();
             let callbacks = Object::from_new(get(descriptor.as_ptr(), task.as_ptr(), kind));
@@ -375,8 +372,8 @@ impl Reuse {
         parked.future.hold(py, true);
         parked.coroutine.get().begin(coroutine.bind(py).unbind());
         let mut result = ptr::null_mut();
-        // SAFETY: the thread is attached and all objects are live; a result is a new reference, and with PYGEN_ERROR the
-        // exception is set.
+        // SAFETY: the thread is attached and all objects are live; a result is a new reference, and with PYGEN_ERROR
+        // the exception is set.
         let (status, result) = unsafe {
             let entered = ffi::PyContext_Enter(parked.context.as_ptr());
             is_sound &= entered == 0;

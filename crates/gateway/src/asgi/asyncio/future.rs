@@ -13,6 +13,7 @@
 //!
 //! It is a C-level type, because an application that waits for each message makes one for each.
 
+use crate::asgi::concurrency::Waiter;
 use crate::callable::{answer, caught, free_tracked, make_type};
 use crate::guarded::Guarded;
 use crate::object::Object;
@@ -40,7 +41,7 @@ pub(super) struct Futures {
 }
 
 /// A reference to a future.
-pub(super) struct LoopFuture(Object);
+pub(crate) struct LoopFuture(Object);
 
 #[repr(C)]
 struct FutureObject {
@@ -140,22 +141,13 @@ impl LoopFuture {
         &self.0
     }
 
-    pub(super) fn clone_ref(&self, py: Python<'_>) -> Self {
-        Self(self.0.clone_ref(py))
-    }
-
-    pub(super) fn is(&self, other: &Self) -> bool {
-        self.0.as_ptr() == other.0.as_ptr()
+    pub(super) fn into_object(self) -> Object {
+        self.0
     }
 
     /// Returns true if a Task waits for the future.
     pub(super) fn is_awaited(&self, py: Python<'_>) -> bool {
         self.of().state.with(py, |state| state.callback.is_some())
-    }
-
-    /// Returns true if there is nothing to wait for any more.
-    pub(super) fn is_done(&self, py: Python<'_>) -> bool {
-        self.of().state.with(py, |state| state.is_done)
     }
 
     pub(super) fn is_cancelled(&self, py: Python<'_>) -> bool {
@@ -177,11 +169,34 @@ impl LoopFuture {
         self.finish(py).map_or(Ok(()), |callback| callback.call(py, &self.0))
     }
 
-    /// Wakes the Task that waits, in the next iteration of its loop. May be called from any thread.
-    ///
-    /// # Errors
-    /// `MemoryError`.
-    pub(super) fn wake_soon(&self, py: Python<'_>) -> PyResult<()> {
+    /// Marks the future as done. Returns the callback, if there is one, which is to be called.
+    fn finish(&self, py: Python<'_>) -> Option<Callback> {
+        self.of().state.with(py, |state| {
+            state.is_done = true;
+            state.callback.take()
+        })
+    }
+
+    fn of(&self) -> &FutureObject {
+        // SAFETY: it was made by `Futures`, and this reference keeps it alive.
+        unsafe { FutureObject::of(self.0.as_ptr()) }
+    }
+}
+
+impl Waiter for LoopFuture {
+    fn clone_ref(&self, py: Python<'_>) -> Self {
+        Self(self.0.clone_ref(py))
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        self.0.as_ptr() == other.0.as_ptr()
+    }
+
+    fn is_done(&self, py: Python<'_>) -> bool {
+        self.of().state.with(py, |state| state.is_done)
+    }
+
+    fn wake_soon(&self, py: Python<'_>) -> PyResult<()> {
         let Some(callback) = self.finish(py) else { return Ok(()) };
         let this = self.of();
         let running = py.import(intern!(py, "asyncio"))?.call_method0(intern!(py, "_get_running_loop"))?;
@@ -194,19 +209,6 @@ impl LoopFuture {
             Err(error) if error.is_instance_of::<PyRuntimeError>(py) => Ok(()),
             scheduled => scheduled,
         }
-    }
-
-    /// Marks the future as done. Returns the callback, if there is one, which is to be called.
-    fn finish(&self, py: Python<'_>) -> Option<Callback> {
-        self.of().state.with(py, |state| {
-            state.is_done = true;
-            state.callback.take()
-        })
-    }
-
-    fn of(&self) -> &FutureObject {
-        // SAFETY: it was made by `Futures`, and this reference keeps it alive.
-        unsafe { FutureObject::of(self.0.as_ptr()) }
     }
 }
 
@@ -406,8 +408,8 @@ unsafe extern "C" fn add_done_callback(
     count: ffi::Py_ssize_t,
     keywords: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
-    // SAFETY: the interpreter calls this attached, with an object of `Futures`, so many live arguments, and a tuple of the
-    // names of those that follow, or null.
+    // SAFETY: the interpreter calls this attached, with an object of `Futures`, so many live arguments, and a tuple of
+    // the names of those that follow, or null.
     let (py, it, myself, function, context) = unsafe {
         let named = if keywords.is_null() { 0 } else { ffi::Py_SIZE(keywords) };
         let function = (count == 1 && named <= 1).then(|| Object::from_borrowed(*arguments));

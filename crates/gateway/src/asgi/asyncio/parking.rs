@@ -7,10 +7,10 @@
 //!     └────────── the wake-up callback that asyncio gives it ◀─────────────┘
 //! ```
 //!
-//! The Task waits for the future. A request's first step runs with this Task as the current one, without a step of its own.
-//! When the request waits for something, or is over and the Task cannot be used again, the callback is called: the Task
-//! steps its coroutine, which yields what the request waits for, or ends as the request did. From there on it is a Task
-//! like any other.
+//! The Task waits for the future. A request's first step runs with this Task as the current one, without a step of its
+//! own. When the request waits for something, or is over and the Task cannot be used again, the callback is called: the
+//! Task steps its coroutine, which yields what the request waits for, or ends as the request did. From there on it is a
+//! Task like any other.
 
 use super::future::{LoopFuture, cancelled_error};
 use pyo3::PyTraverseError;
@@ -148,8 +148,8 @@ impl RequestCoroutine {
         let error = PyErr::from_value(value.filter(|value| !value.is_none()).unwrap_or(kind).clone());
         let progress = std::mem::replace(&mut *self.lock(), Progress::Over);
         match progress {
-            // Cancelled in its only step: a Task whose coroutine returns then is cancelled, and one whose coroutine raises
-            // has that exception.
+            // Cancelled in its only step: a Task whose coroutine returns then is cancelled, and one whose coroutine
+            // raises has that exception.
             Progress::Ended(result) => Err(result.map_or_else(|raised| raised, |_| error)),
             // Cancelled in its first step: the object for which the Task waits now is cancelled, or else the Task's
             // next step raises.
