@@ -1,5 +1,5 @@
-//! Python types in C, for what an application calls in every request. PyO3's own classes make a tuple of the arguments of
-//! each call, and these do not (vectorcall).
+//! Python types in C, for what an application calls in every request. PyO3's own classes make a tuple of the arguments
+//! of each call, and these do not (vectorcall).
 
 use crate::object::Object;
 use pyo3::exceptions::PyRuntimeError;
@@ -10,15 +10,15 @@ use std::mem::offset_of;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
-/// What an object of a type with vectorcall begins with.
+/// The beginning of an object of a type with vectorcall.
 #[repr(C)]
 pub(crate) struct CallableHead {
     pub(crate) head: ffi::PyObject,
     pub(crate) vectorcall: Option<ffi::vectorcallfunc>,
 }
 
-/// Makes a type without methods whose objects are called. They have a `T`, which begins with a [`CallableHead`]; `dealloc`
-/// drops the rest of it and then [frees](free) the object. `more` is a further slot.
+/// Makes a type without methods whose objects are called. They have a `T`, which begins with a [`CallableHead`];
+/// `dealloc` drops the rest of it and then [frees](free) the object. `more` is a further slot.
 ///
 /// # Errors
 /// `MemoryError`.

@@ -64,7 +64,7 @@ impl StageClock for Fine {
     }
 }
 
-/// What a thread has used so far.
+/// The time that a thread has used so far.
 pub(crate) struct Usage {
     time: Duration,
     worked: Duration,

@@ -1,4 +1,4 @@
-//! What a server is configured with: the attributes of a `kirsch.config.native.NativeConfig`, each taken by its name.
+//! The configuration of a server: the attributes of a `kirsch.config.native.NativeConfig`, each taken by its name.
 //!
 //! Python declares each of them, with its default. There is none here: one that is missing is an error, and so is one
 //! that nothing takes. A new setting of the engine is one `take` where it is used.
@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::time::Duration;
 
-/// What is left to be taken of a configuration.
+/// The settings that have not been taken yet.
 pub(crate) struct NativeConfig<'py>(Bound<'py, PyDict>);
 
 impl<'py> NativeConfig<'py> {

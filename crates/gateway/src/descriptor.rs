@@ -10,7 +10,7 @@ use std::os::fd::BorrowedFd;
 /// A duplicate of the descriptor behind `object`: of a file with `fileno`, or of a descriptor as an `int`.
 ///
 /// # Errors
-/// What `fileno` raises; `TypeError` if it returns no `int`; `OSError` if the descriptor is not open.
+/// The exception of `fileno`; `TypeError` if it returns no `int`; `OSError` if the descriptor is not open.
 pub(crate) fn duplicate(object: &Bound<'_, PyAny>) -> PyResult<File> {
     let fileno = || -> PyResult<i32> {
         match object.extract() {
@@ -24,11 +24,11 @@ pub(crate) fn duplicate(object: &Bound<'_, PyAny>) -> PyResult<File> {
         return Err(closed());
     }
     // SAFETY: the object has just said that this is its descriptor, and it is alive and not closed while we hold the
-    // interpreter; the borrow ends before anything of Python runs again. Where another thread may close it at any time, the
-    // descriptor may be closed by now, and then duplicating it fails, or be another file's.
+    // interpreter; the borrow ends before anything of Python runs again. Where another thread may close it at any time,
+    // the descriptor may be closed by now, and then duplicating it fails, or be another file's.
     let file = File::from(unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned()?);
-    // A plain file forgets its descriptor before it closes it, and never gets another: if it still has it, the duplicate is
-    // of this file.
+    // A plain file forgets its descriptor before it closes it, and never gets another: if it still has it, the
+    // duplicate is of this file.
     if cfg!(Py_GIL_DISABLED) && fileno()? != descriptor {
         return Err(closed());
     }

@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// How many forks, each of a child of the one before, lie between the first process that had engines and this one.
+/// The number of forks between the first process that had engines and this one, each of a child of the one before.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
@@ -29,14 +29,14 @@ impl Origin {
         Self(GENERATION.load(Ordering::Relaxed))
     }
 
-    /// Whether it is this process, and not a parent of it.
+    /// Returns true if it is this process, and not a parent of it.
     #[inline]
     pub(crate) fn is_here(self) -> bool {
         self == Self::here()
     }
 
-    /// Returns the result that the application has returned. A child that the application has forked ends here, because it
-    /// must not serve.
+    /// Returns the result that the application has returned. A child that the application has forked ends here, because
+    /// it must not serve.
     #[inline]
     pub(crate) fn come_back<T>(self, py: Python<'_>, result: PyResult<T>) -> PyResult<T> {
         if !self.is_here() {

@@ -23,15 +23,15 @@ pub(crate) struct WithGil<T> {
 impl<T> WithGil<T> {
     /// Borrows `value`, by a thread that is attached.
     pub(crate) fn new<'a>(value: &'a mut T, _py: Python<'a>) -> &'a mut Self {
-        // SAFETY: the type is transparent, so both references mean the same; the one that is given is borrowed for as long
-        // as the other lives.
+        // SAFETY: the type is transparent, so both references mean the same; the one that is given is borrowed for as
+        // long as the other lives.
         unsafe { &mut *ptr::from_mut(value).cast::<Self>() }
     }
 
     /// The token, and the value.
     pub(crate) fn parts(&mut self) -> (Python<'_>, &mut T) {
-        // SAFETY: a reference to this is made by `new`, which was given a token, and lives no longer than that. The thread
-        // is detached meanwhile only in closures that are `Send`, which this is not.
+        // SAFETY: a reference to this is made by `new`, which was given a token, and lives no longer than that. The
+        // thread is detached meanwhile only in closures that are `Send`, which this is not.
         (unsafe { Python::assume_attached() }, &mut self.value)
     }
 }

@@ -18,8 +18,8 @@ pub(crate) struct Guarded<T> {
     is_used: std::cell::Cell<bool>,
 }
 
-// SAFETY: the value and the flag are used only by threads that are attached, which a GIL admits one at a time (PyO3 does
-// not let a second interpreter, with a GIL of its own, import the module).
+// SAFETY: the value and the flag are used only by threads that are attached, which a GIL admits one at a time (PyO3
+// does not let a second interpreter, with a GIL of its own, import the module).
 #[cfg(not(Py_GIL_DISABLED))]
 unsafe impl<T: Send> Sync for Guarded<T> {}
 
@@ -29,8 +29,8 @@ impl<T> Guarded<T> {
         Self { value: value.into(), is_used: false.into() }
     }
 
-    /// Does something with the value. `act` does not wait, does not detach, and runs nothing of Python's but the release
-    /// of `bytes` objects.
+    /// Does something with the value. `act` does not wait, does not detach, and runs nothing of Python's but the
+    /// release of `bytes` objects.
     ///
     /// # Panics
     /// If `act` uses the same value again, or lets another thread use it.
@@ -46,8 +46,8 @@ impl<T> Guarded<T> {
 
         assert!(!self.is_used.replace(true), "the value is in use: its user has run something that comes back to it");
         let _in_use = InUse(&self.is_used);
-        // SAFETY: the flag was not set, so no other reference to the value exists, and it is set until this one is gone.
-        // Only attached threads read and write the flag, as `_py` shows: one at a time, because of the GIL.
+        // SAFETY: the flag was not set, so no other reference to the value exists, and it is set until this one is
+        // gone. Only attached threads read and write the flag, as `_py` shows: one at a time, because of the GIL.
         act(unsafe { &mut *self.value.get() })
     }
 
@@ -73,8 +73,8 @@ impl<T: Send> Guarded<T> {
             match self.value.try_lock() {
                 Ok(mut value) => return act(&mut value),
                 Err(TryLockError::Poisoned(poisoned)) => return act(&mut poisoned.into_inner()),
-                // The thread that uses the value may be stopped by the interpreter, which waits for all attached threads
-                // to stop: a thread that waits here while it is attached would keep both waiting for ever.
+                // The thread that uses the value may be stopped by the interpreter, which waits for all attached
+                // threads to stop: a thread that waits here while it is attached would keep both waiting for ever.
                 Err(TryLockError::WouldBlock) => py.detach(|| {
                     drop(self.value.lock().unwrap_or_else(PoisonError::into_inner));
                 }),

@@ -1,8 +1,8 @@
-//! How an application is called: what the host asks of an interface such as WSGI.
+//! The interface between the host and the ways to call an application, such as WSGI.
 //!
-//! The host has the engine, the threads or the loop, the deadlines and the logs, and is generic over an [`Interface`]. An
-//! interface knows Python and the heads of requests and responses. It knows no thread, no engine and no protocol: what it
-//! needs of them are the methods of its [`Exchange`].
+//! The host has the engine, the threads or the loop, the deadlines and the logs, and is generic over an [`Interface`].
+//! An interface knows Python and the heads of requests and responses. It knows no thread, no engine and no protocol:
+//! what it needs of them are the methods of its [`Exchange`].
 //!
 //! ```text
 //!   engine locked      Requests::begin: request head ──▶ what the application is given, a dict
@@ -45,7 +45,7 @@ pub(crate) struct Route {
 pub(crate) trait Interface: Send + Sync + Sized + 'static {
     /// Makes requests of heads.
     type Requests: Requests;
-    /// What an application answers with.
+    /// The objects with which an application answers.
     type Handles: Handles;
     /// A response body that the application produces part by part.
     type Body: ResponseBody;
@@ -65,8 +65,8 @@ pub(crate) trait Interface: Send + Sync + Sized + 'static {
     /// The response is over: handles that nothing else refers to may be used again.
     fn return_handles(&self, py: Python<'_>, handles: Self::Handles);
 
-    /// Completes a request with what belongs to this call alone. Returns a file-like object that the host closes when the
-    /// response is over.
+    /// Completes a request with what belongs to this call alone. Returns a file-like object that the host closes when
+    /// the response is over.
     ///
     /// # Errors
     /// `MemoryError`, `OSError`.
@@ -81,14 +81,14 @@ pub(crate) trait Interface: Send + Sync + Sized + 'static {
     /// Calls the application.
     ///
     /// # Errors
-    /// What it has raised, and what is wrong with what it has returned.
+    /// The exception that it has raised, or one that says why the object that it has returned is wrong.
     fn call(&self, py: Python<'_>, request: &Object, handles: &Self::Handles) -> PyResult<Answer<Self::Body>>;
 
-    /// What waited for an event of the engine ([`Exchange::wake_when`]) is woken. `is_waiting`: the loop that hosts the
-    /// engine waits for it here, so that no Task is current, and one that waited can make its step.
+    /// Wakes a waiter for an event of the engine ([`Exchange::wake_when`]). `is_waiting`: the loop that hosts the
+    /// engine waits for it here, so that no task is current, and a task that waited can make its step.
     ///
     /// # Errors
-    /// What such a step raises to end the program.
+    /// An exception of such a step that ends the program.
     fn wake(&self, py: Python<'_>, waiter: &Py<PyAny>, is_waiting: bool) -> PyResult<()> {
         let _ = (py, waiter, is_waiting);
         Ok(())
@@ -104,28 +104,29 @@ pub(crate) trait Interface: Send + Sync + Sized + 'static {
         let _ = py;
     }
 
-    /// What is wrong with a body whose response has no head.
+    /// Returns the exception for a body whose response has no head.
     fn unstarted() -> PyErr;
 
-    /// What is wrong with a call that has ended before its response has.
+    /// Returns the exception for a call that has ended before its response.
     fn incomplete() -> PyErr {
         Self::unstarted()
     }
 
-    /// Whether `error` is what an application is told that uses a WebSocket which is closed. It need not catch it.
+    /// Returns true if `error` is the exception for the use of a WebSocket that is closed. The application need not
+    /// catch it.
     fn says_websocket_is_closed(py: Python<'_>, error: &PyErr) -> bool {
         let _ = (py, error);
         false
     }
 
-    /// What a report says of a request. It runs nothing of the application's.
+    /// Returns the data of a request for a report. Runs no code of the application.
     fn summary(py: Python<'_>, request: &Object) -> Summary;
 }
 
-/// Makes what an application is given of the heads of requests. It is used while the engine is locked, so it runs nothing
-/// of the application's.
+/// Makes what an application is given of the heads of requests. It is used while the engine is locked, so it runs
+/// nothing of the application's.
 pub(crate) trait Requests: Send + 'static {
-    /// What is kept with a connection, so that its next request is cheaper to make.
+    /// The data that are kept with a connection, so that its next request is cheaper to make.
     type Connection: Default + Send;
 
     /// Returns the application of the request, and how it is called.
@@ -134,8 +135,8 @@ pub(crate) trait Requests: Send + 'static {
         Route::default()
     }
 
-    /// Returns the request without its body: a dict. `route` is what [`route`](Self::route) has returned for it. Returns
-    /// `None` with an exception set if memory is short.
+    /// Returns the request without its body: a dict. `route` is what [`route`](Self::route) has returned for it.
+    /// Returns `None` with an exception set if memory is short.
     fn begin(
         &mut self,
         py: Python<'_>,
@@ -160,7 +161,7 @@ pub(crate) trait Requests: Send + 'static {
     }
 }
 
-/// What the application is given of a request: a dict.
+/// The dict of a request that the application is called with.
 pub(crate) struct RequestObject {
     object: Object,
     /// Takes it back, if it may be used again.
@@ -195,15 +196,15 @@ impl Deref for RequestObject {
     }
 }
 
-/// What an application answers with: the Python objects of one exchange.
+/// The Python objects of one exchange, with which an application answers.
 pub(crate) trait Handles: Send {
     /// The exchange, which lives as long as these.
     fn exchange(&self) -> &Exchange;
 
-    /// Whether the application may still hold one of them, and would meet the next response with it.
+    /// Returns true if the application may still hold one of them, and would reach the next response with it.
     fn is_shared(&self) -> bool;
 
-    /// Whether the call may wait in the middle, in its thread or greenlet.
+    /// Returns true if the call may wait in the middle, in its thread or greenlet.
     fn may_block(&self) -> bool {
         true
     }
@@ -214,30 +215,30 @@ pub(crate) trait ResponseBody: Send {
     /// Begins to produce. The application may give the response its head only now.
     ///
     /// # Errors
-    /// What the application has raised.
+    /// The exception that the application has raised.
     fn start(&mut self, py: Python<'_>) -> PyResult<()>;
 
     /// The next part; `None`: the body has come to its end.
     ///
     /// # Errors
-    /// What the application has raised; `TypeError` if it is not `bytes`.
+    /// The exception that the application has raised; `TypeError` if it is not `bytes`.
     fn next(&mut self, py: Python<'_>) -> PyResult<Option<Chunk>>;
 
-    /// Whether a body that is longer than the response declares ends there, instead of being wrong.
+    /// Returns true if a body that is longer than the response declares ends there, instead of being wrong.
     fn ends_at_length(&self) -> bool;
 
-    /// The file that the body is, if it need not be read here: a descriptor of our own, the offset, and how many bytes are
-    /// left.
+    /// The file that the body is, if it need not be read here: a descriptor of our own, the offset, and how many bytes
+    /// are left.
     fn regular_file(&self, py: Python<'_>) -> Option<(File, u64, u64)>;
 
     /// Tells the application that nothing more is wanted: once, whatever happened before.
     ///
     /// # Errors
-    /// What the application has raised.
+    /// The exception that the application has raised.
     fn close(self, py: Python<'_>) -> PyResult<()>;
 }
 
-/// What an application has returned.
+/// The answer of an application.
 pub(crate) enum Answer<B> {
     /// The body as a whole; the response has its head.
     Whole(Chunk),
@@ -260,7 +261,7 @@ pub(crate) struct Input {
     pub(crate) takes_errors: bool,
 }
 
-/// What a request's body has become.
+/// The body of a request.
 pub(crate) enum RequestBody {
     /// There is none.
     Empty,
@@ -274,7 +275,7 @@ pub(crate) enum RequestBody {
     WebSocket,
 }
 
-/// What a report says of a request, as far as that is known.
+/// The data of a request in a report, as far as they are known.
 #[derive(Debug, Default)]
 pub(crate) struct Summary {
     pub(crate) method: Option<String>,

@@ -10,8 +10,8 @@ pub(crate) fn raise_here(py: Python<'_>, exception: Option<&Py<PyAny>>) {
     raise_in(py, unsafe { libc::pthread_self() }, exception);
 }
 
-/// Takes back an exception that was to be raised in a call of this thread that has ended: it must not reach the code that
-/// runs here next.
+/// Takes back an exception that was to be raised in a call of this thread that has ended: it must not reach the code
+/// that runs here next.
 pub(crate) fn take_back(py: Python<'_>) {
     raise_here(py, None);
 }

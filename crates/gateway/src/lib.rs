@@ -16,8 +16,8 @@
 //!   group, inotify, thread_name, clock, text, table        the operating system, and text
 //! ```
 //!
-//! Two rules hold everywhere: the GIL is taken first and the engine's lock second, and nothing of the application's runs
-//! while that lock is held ([`host`]).
+//! Two rules hold everywhere: the GIL is taken first and the engine's lock second, and nothing of the application's
+//! runs while that lock is held ([`host`]).
 //!
 //! Ordinary PyO3 is used where a connection or a server begins and ends. What happens for every request is written
 //! against the C API ([`object`], [`wsgi`]), because there the price of one call shows.

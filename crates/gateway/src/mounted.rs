@@ -6,8 +6,8 @@
 //!   Mounted                  passes each call on to the interface of its application
 //! ```
 //!
-//! If one of them is an ASGI application, a loop hosts the engine and calls the ASGI applications. It would stand still in a
-//! WSGI application, so the host has these called in threads beside it ([`Route::is_threaded`]).
+//! If one of them is an ASGI application, a loop hosts the engine and calls the ASGI applications. It would stand still
+//! in a WSGI application, so the host has these called in threads beside it ([`Route::is_threaded`]).
 
 use crate::asgi::{self, Asgi};
 use crate::interface::{
@@ -48,7 +48,7 @@ pub(crate) enum MountedHandles {
     Asgi(usize, <Asgi as Interface>::Handles),
 }
 
-/// What a connection keeps for both.
+/// The data that both interfaces keep with a connection.
 #[derive(Default)]
 pub(crate) struct ConnectionState {
     environs: <<Wsgi as Interface>::Requests as Requests>::Connection,
@@ -288,8 +288,8 @@ impl Requests for MountedRequests {
     }
 }
 
-/// Moves the mount's path from `PATH_INFO` to the end of `SCRIPT_NAME` (PEP 3333). If a web server has moved it there by
-/// itself ([`Mounts::of_cgi`]), both are divided anew. Both are bytes of UTF-8, each as a character of Latin-1.
+/// Moves the mount's path from `PATH_INFO` to the end of `SCRIPT_NAME` (PEP 3333). If a web server has moved it there
+/// by itself ([`Mounts::of_cgi`]), both are divided anew. Both are bytes of UTF-8, each as a character of Latin-1.
 fn mount_environ(py: Python<'_>, environ: &Object, path: &str) -> PyResult<()> {
     let environ = environ.bind(py);
     let environ = environ.cast::<PyDict>()?;

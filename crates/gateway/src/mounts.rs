@@ -1,9 +1,9 @@
 //! The places of several applications: the host of a request and the beginning of its path select the application. No
 //! Python here: the engine is locked, and has to know who serves a request before any Python runs.
 //!
-//! A request goes to the place that fits best: one for its host before one for `*.host`, and that before one for any host;
-//! among those, the one with the longest prefix of whole segments. The path is compared as it is, percent-decoded: `//`
-//! differs from `/`.
+//! A request goes to the place that fits best: one for its host before one for `*.host`, and that before one for any
+//! host; among those, the one with the longest prefix of whole segments. The path is compared as it is,
+//! percent-decoded: `//` differs from `/`.
 
 use crate::text::percent_decoded;
 use memchr::memrchr;
@@ -30,8 +30,8 @@ pub(crate) struct Mounts {
 }
 
 impl Mounts {
-    /// `places` are host (empty: any) and prefix of each application. A prefix is empty or begins with a slash, and does not
-    /// end with one.
+    /// `places` are host (empty: any) and prefix of each application. A prefix is empty or begins with a slash, and
+    /// does not end with one.
     pub(crate) fn new<'a>(places: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut mounts = Self::default();
         for (index, (host, prefix)) in places.into_iter().enumerate() {
@@ -60,8 +60,8 @@ impl Mounts {
     /// Returns the index of the application of a request with CGI variables, whose `SCRIPT_NAME` and `PATH_INFO` are
     /// these; `None` if no place fits.
     ///
-    /// The web server may have moved the prefix of a place to `SCRIPT_NAME` by itself. So if no place with a prefix fits
-    /// `PATH_INFO`, both together are looked up, if they are the path that the client has asked for.
+    /// The web server may have moved the prefix of a place to `SCRIPT_NAME` by itself. So if no place with a prefix
+    /// fits `PATH_INFO`, both together are looked up, if they are the path that the client has asked for.
     pub(crate) fn of_cgi(&self, head: &RequestHead<'_>, script_name: &[u8], path_info: &[u8]) -> Option<usize> {
         let host = host(head);
         let place = self.find(&host, path_info);
@@ -79,8 +79,8 @@ impl Mounts {
         self.find(host.as_bytes(), path.as_bytes()).map(|place| place.index)
     }
 
-    /// Finds the place of a path. A host outweighs a path: first the host's own name, then `*.` and the rest behind one of
-    /// its dots, the longest first, then any host.
+    /// Finds the place of a path. A host outweighs a path: first the host's own name, then `*.` and the rest behind one
+    /// of its dots, the longest first, then any host.
     fn find(&self, host: &[u8], path: &[u8]) -> Option<&MountPoint> {
         let name = without_port(host).to_ascii_lowercase();
         let name = name.strip_suffix(b".").unwrap_or(&name);
@@ -104,7 +104,8 @@ pub(crate) fn is_at(prefix: &[u8], path: &[u8]) -> bool {
     prefix.is_empty() || path.strip_prefix(prefix).is_some_and(|rest| matches!(rest, [] | [b'/', ..]))
 }
 
-/// Returns the host of a request: the one that a trusted proxy names, the one of the request line, or that of the field.
+/// Returns the host of a request: the one that a trusted proxy names, the one of the request line, or that of the
+/// field.
 fn host<'a>(head: &'a RequestHead<'_>) -> Cow<'a, [u8]> {
     if let Some(host) = head.client.and_then(|client| client.host.as_deref()) {
         return Cow::Borrowed(host);

@@ -103,14 +103,14 @@ impl Object {
         (unsafe { ffi::PyDict_DelItem(self.as_ptr(), key.as_ptr()) } == 0).then_some(())
     }
 
-    /// How many items this dict has; -1 with an exception set if it is none.
+    /// Returns the number of entries of this dict; -1 with an exception set if it is no dict.
     pub(crate) fn dict_size(&self, _py: Python<'_>) -> isize {
         // SAFETY: as above.
         unsafe { ffi::PyDict_Size(self.as_ptr()) }
     }
 
-    /// Whether this is a dict of `count` entries, each of which `is_right`: it is given the place of an entry, its key and
-    /// its value, and runs nothing of Python's. Without the GIL the dict may change meanwhile, so the answer is no.
+    /// Whether this is a dict of `count` entries, each of which `is_right`: it is given the place of an entry, its key
+    /// and its value, and runs nothing of Python's. Without the GIL the dict may change meanwhile, so the answer is no.
     pub(crate) fn has_entries(
         &self,
         py: Python<'_>,
@@ -131,11 +131,11 @@ impl Object {
         right == count
     }
 
-    /// Whether this is a list with the very items of `other`, a list of ours.
+    /// Returns true if this is a list with the very items of `other`, a list of ours.
     pub(crate) fn is_list_like(&self, _py: Python<'_>, other: &Self) -> bool {
         let (list, other) = (self.as_ptr(), other.as_ptr());
-        // SAFETY: both are live, the thread is attached, and where there is a GIL nothing changes a list meanwhile. Both
-        // are lists where items are read, within their lengths.
+        // SAFETY: both are live, the thread is attached, and where there is a GIL nothing changes a list meanwhile.
+        // Both are lists where items are read, within their lengths.
         unsafe {
             if cfg!(Py_GIL_DISABLED) || ffi::PyList_CheckExact(list) == 0 || ffi::PyList_Check(other) == 0 {
                 return false;
@@ -146,7 +146,7 @@ impl Object {
         }
     }
 
-    /// How many references to the object there are. Where there is no GIL it means little.
+    /// Returns the number of references to the object. Without a GIL the number means little.
     pub(crate) fn reference_count(&self, _py: Python<'_>) -> isize {
         // SAFETY: the object is live.
         unsafe { ffi::Py_REFCNT(self.as_ptr()) }
@@ -156,8 +156,8 @@ impl Object {
         self.0 == other.0
     }
 
-    /// An item of this mapping as text, if it is there. It runs nothing of the application's: what is neither text nor a
-    /// number is shown as the name of its class.
+    /// An item of this mapping as text, if it is there. It runs nothing of the application's: what is neither text nor
+    /// a number is shown as the name of its class.
     pub(crate) fn item_text(&self, py: Python<'_>, name: &str) -> Option<String> {
         self.bind(py).get_item(name).ok().as_ref().map(text)
     }
@@ -165,7 +165,7 @@ impl Object {
     /// An attribute.
     ///
     /// # Errors
-    /// What the look-up raises.
+    /// The exception that the look-up raises.
     pub(crate) fn attribute(&self, py: Python<'_>, name: &Self) -> PyResult<Self> {
         // SAFETY: both are live and the thread is attached.
         unsafe { Self::from_new_or_error(py, ffi::PyObject_GetAttr(self.as_ptr(), name.as_ptr())) }
@@ -197,8 +197,8 @@ impl Drop for Object {
 }
 
 impl Object {
-    /// The last use of a reference that a thread drops which is not attached. Where there is no interpreter any more, the
-    /// object is gone with it.
+    /// The last use of a reference that a thread drops which is not attached. Where there is no interpreter any more,
+    /// the object is gone with it.
     #[cold]
     fn drop_detached(&mut self) {
         // SAFETY: the reference is owned, and the closure runs attached.
@@ -206,9 +206,9 @@ impl Object {
     }
 }
 
-/// Calls `act` with the key and the value of each entry, in their order, for as long as it returns true. Whether it has been
-/// called for all: where there is no GIL, which keeps the dict as it is meanwhile, it is called for none. It runs nothing of
-/// Python's but to make references.
+/// Calls `act` with the key and the value of each entry, in their order, for as long as it returns true. Whether it has
+/// been called for all: where there is no GIL, which keeps the dict as it is meanwhile, it is called for none. It runs
+/// nothing of Python's but to make references.
 pub(crate) fn walk_dict(dict: &Bound<'_, PyDict>, mut act: impl FnMut(&Object, &Object) -> bool) -> bool {
     if cfg!(Py_GIL_DISABLED) {
         return false;
@@ -216,7 +216,8 @@ pub(crate) fn walk_dict(dict: &Bound<'_, PyDict>, mut act: impl FnMut(&Object, &
     let (mut position, mut key, mut value) = (0, std::ptr::null_mut(), std::ptr::null_mut());
     // SAFETY: a live dict, which nothing changes meanwhile: this thread has the GIL, and nothing of Python's runs.
     while unsafe { ffi::PyDict_Next(dict.as_ptr(), &raw mut position, &raw mut key, &raw mut value) } != 0 {
-        // SAFETY: the dict keeps what it has said, so both are live until the next round, and no reference is dropped here.
+        // SAFETY: the dict keeps what it has said, so both are live until the next round, and no reference is dropped
+        // here.
         let (key, value) = unsafe {
             (
                 ManuallyDrop::new(Object(NonNull::new_unchecked(key))),

@@ -1,5 +1,5 @@
-//! What is reported of requests that the server refuses by itself: the first of a kind in full, and of those that follow
-//! within the interval only how many. So a client that sends bad requests can fill the log with no more than a line for
+//! Reports of requests that the server refuses by itself: the first of a kind in full, and of those that follow within
+//! the interval only their number. So a client that sends bad requests can fill the log with no more than a line for
 //! each rule in that time. No Python here.
 
 use crate::text::escaped;
@@ -19,11 +19,11 @@ struct Kind {
     what: What,
     /// When it was reported last.
     reported: Instant,
-    /// How many came since then.
+    /// The number of those that came since then.
     more: u64,
 }
 
-/// What the engine did by itself.
+/// An act of the engine by itself.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum What {
     /// It refused a request. The seconds of a quarantine are left out.
@@ -32,7 +32,7 @@ enum What {
     Rejected(Rejection),
 }
 
-/// Who was refused, and what was asked for as far as that is known.
+/// The client that was refused, and its request as far as it is known.
 pub(crate) struct Refused<'a> {
     pub(crate) client: String,
     pub(crate) method: &'a [u8],
@@ -68,7 +68,7 @@ impl Refusals {
         is_first.then(|| format!("closed a connection without an answer: client {}: {rejection}", client()))
     }
 
-    /// Whether this is to be reported in full. Otherwise it is counted.
+    /// Returns true if this is to be reported in full. Otherwise counts it.
     fn is_first(&mut self, what: What) -> bool {
         match self.kinds.iter_mut().find(|kind| kind.what == what) {
             // Those that were counted are reported first.
@@ -83,12 +83,12 @@ impl Refusals {
         true
     }
 
-    /// Whether any were counted since they were reported last.
+    /// Returns true if any were counted since they were reported last.
     pub(crate) fn has_counts(&self) -> bool {
         self.has_more
     }
 
-    /// How many were refused since they were reported last, where the interval has passed or this is the end.
+    /// Returns the numbers of refusals since the last report, if the interval has passed or this is the end.
     pub(crate) fn take_counts(&mut self, is_last: bool) -> Vec<String> {
         if !self.has_more {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! What a server is made of, from its configuration to its engines, whichever interface calls the application.
+//! The parts of a server, from its configuration to its engines, whichever interface calls the application.
 
 use crate::access_log::AccessLog;
 use crate::clock;
@@ -41,7 +41,7 @@ pub(crate) struct Mount {
 /// Engines, and the descriptors of the first one's poller and of its waker.
 pub(crate) type Built = (Box<dyn AnyEngines>, (RawFd, RawFd));
 
-/// What the engines of a server are made of.
+/// The parts of the engines of a server.
 pub(crate) struct Resources {
     listeners: Vec<RawFd>,
     config: Config,
@@ -99,8 +99,8 @@ impl Resources {
             // An application that knows nothing of WebSockets is asked what it makes of such a request.
             websocket.refuses_broken = false;
         }
-        // Each has threads of its own, so that a long call keeps no other connection of its engine waiting, and a share of
-        // each bound.
+        // Each has threads of its own, so that a long call keeps no other connection of its engine waiting, and a share
+        // of each bound.
         let engines = given.take::<usize>("engines")?.min(calls_at_most.unwrap_or(usize::MAX));
         let engines = if is_hosted { 1 } else { engines.min(threads / 2).min(config.connections).min(config.queue) };
         config.engines = engines.clamp(1, ENGINES_MAX);
@@ -230,7 +230,7 @@ impl Resources {
     }
 }
 
-/// Whether an interface is WSGI.
+/// Returns true if an interface is WSGI.
 fn is_wsgi(interface: &str) -> PyResult<bool> {
     match interface {
         "wsgi" => Ok(true),
@@ -248,7 +248,7 @@ fn mounts(given: &NativeConfig<'_>) -> PyResult<Vec<Mount>> {
     mounts.into_iter().map(mount).collect()
 }
 
-/// What the host calls in Python.
+/// Takes the functions that the host calls in Python.
 fn hooks(given: &NativeConfig<'_>, threads: usize) -> PyResult<Hooks> {
     let hooks = Hooks {
         spawn: given.take("spawn")?,
@@ -357,7 +357,7 @@ fn engine_config(given: &NativeConfig<'_>) -> PyResult<Config> {
     })
 }
 
-/// What a listener's connections speak.
+/// Returns the protocol of a listener's connections.
 fn protocol(name: &str) -> PyResult<ProtocolKind> {
     Ok(match name {
         "http" => ProtocolKind::Http,

@@ -1,8 +1,9 @@
 //! Dicts that are used again: what the application was given of a request, where no code can tell it from a new one.
 //!
-//! That is so if nothing else refers to the dict, or to what belongs to one request alone in it, and each of its entries is
-//! the very object that it was made with, in its place. Anything else is freed at once, with what the application has left
-//! in it. Without the GIL another thread may refer to an object at any time, so none is used again.
+//! That is so if nothing else refers to the dict, or to what belongs to one request alone in it, and each of its
+//! entries is the very object that it was made with, in its place. Anything else is freed at once, with what the
+//! application has left in it. Without the GIL another thread may refer to an object at any time, so none is used
+//! again.
 
 use crate::guarded::Guarded;
 use crate::object::Object;
@@ -11,12 +12,12 @@ use std::sync::Arc;
 
 /// Takes back the dicts of equal requests.
 pub(crate) struct Reused {
-    /// What a dict has when it is made, in this order.
+    /// The entries of a dict when it is made, in this order.
     entries: Box<[(Object, Expected)]>,
     spare: Guarded<Option<Object>>,
 }
 
-/// What an entry has to be.
+/// The condition of an entry.
 pub(crate) enum Expected {
     /// This object, which cannot change.
     Value(Object),
@@ -47,7 +48,7 @@ impl Reused {
         drop(surplus);
     }
 
-    /// Whether no code can tell `dict` from a new one.
+    /// Returns true if no code can tell `dict` from a new one.
     fn is_untouched(&self, py: Python<'_>, dict: &Object) -> bool {
         dict.reference_count(py) == 1
             && dict.has_entries(py, self.entries.len(), |place, key, value| {

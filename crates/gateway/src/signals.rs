@@ -15,9 +15,9 @@ use std::ptr;
 
 /// A signal handler in which no `RequestTimeout` is raised.
 ///
-/// Where the thread that handles signals calls the application too, an exception that is to be raised in the call could be
-/// raised in the first instruction of a handler that is a Python function: the signal would be lost. So the exception is
-/// taken back before, and raised behind the handler.
+/// Where the thread that handles signals calls the application too, an exception that is to be raised in the call could
+/// be raised in the first instruction of a handler that is a Python function: the signal would be lost. So the
+/// exception is taken back before, and raised behind the handler.
 #[pyclass(frozen, module = "kirsch._native")]
 pub(crate) struct SignalHandler {
     handler: Py<PyAny>,
@@ -42,10 +42,11 @@ impl SignalHandler {
     }
 }
 
-/// How many signals can be within each other: each blocks itself while its handler runs. The kernel knows 64.
+/// The maximum number of signals within each other: each blocks itself while its handler runs. The kernel has 64.
 const SIGNALS: usize = 64;
 
-/// What a handler uses beyond its frame. CPython's notes the number and writes a byte; it needs a few hundred bytes.
+/// The number of bytes that a handler uses beyond its frame. CPython's notes the number and writes a byte; it needs a
+/// few hundred bytes.
 const HANDLER: usize = 4096;
 
 /// faulthandler's writes the stacks of all threads.

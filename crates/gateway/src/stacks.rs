@@ -29,8 +29,8 @@ pub(crate) fn follow_frames<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Vec<Fram
         while let Some(frame) = frames.get(next) {
             next += 1;
             let frame = frame.as_ptr().cast::<ffi::PyFrameObject>();
-            // SAFETY: the frame is live, the thread is attached, and no other changes the frame meanwhile. The calls return
-            // new references, the last one null at the outermost frame.
+            // SAFETY: the frame is live, the thread is attached, and no other changes the frame meanwhile. The calls
+            // return new references, the last one null at the outermost frame.
             unsafe {
                 let code = Bound::from_owned_ptr(py, ffi::PyFrame_GetCode(frame).cast());
                 let globals = Bound::from_owned_ptr(py, globals(frame));
@@ -56,17 +56,17 @@ unsafe fn globals(frame: *mut ffi::PyFrameObject) -> *mut ffi::PyObject {
     return unsafe { ffi::PyObject_GetAttrString(frame.cast(), c"f_globals".as_ptr()) };
 }
 
-/// Whether stacks of other threads can be shown.
+/// Returns true if stacks of other threads can be shown.
 pub(crate) fn are_shown() -> bool {
     cfg!(not(Py_GIL_DISABLED)) || control(c"_PyEval_StopTheWorld").is_some()
 }
 
-/// What stops all other threads of an interpreter, or lets them go on.
+/// A function that stops all other threads of an interpreter, or lets them go on.
 type Control = unsafe extern "C" fn(*mut ffi::PyInterpreterState);
 
 fn control(name: &CStr) -> Option<Control> {
-    // SAFETY: the call takes a C string; a symbol of this name is, in CPython 3.13 and later, a function of this type, and the
-    // interpreter is never unloaded. A null pointer is `None`.
+    // SAFETY: the call takes a C string; a symbol of this name is, in CPython 3.13 and later, a function of this type,
+    // and the interpreter is never unloaded. A null pointer is `None`.
     unsafe { std::mem::transmute::<*mut libc::c_void, Option<Control>>(libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr())) }
 }
 

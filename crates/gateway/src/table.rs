@@ -40,7 +40,7 @@ impl<V> Table<V> {
         Self { slots, hasher: RandomState::default() }
     }
 
-    /// What `key` became, or where to [`offer`](Self::offer) it.
+    /// Returns the value of `key`, or the place to [`offer`](Self::offer) one.
     pub(crate) fn get(&self, key: &[u8]) -> Result<&V, Vacancy> {
         let hash = self.hasher.hash_one(key);
         let first = self.pair(hash);

@@ -1,4 +1,4 @@
-//! What a line of the access log says. No Python here.
+//! The content of a line of the access log. No Python here.
 
 use crate::text::{common_log_time, escaped, push_escaped, rfc3339};
 use base64::Engine as _;
@@ -19,13 +19,13 @@ const REQUEST_ID_MAX: usize = 128;
 /// Of the target of a request that was refused no more is shown.
 const TARGET_MAX: usize = 1024;
 
-/// What is remembered of a request until its line is written.
+/// The data of a request that are kept until its line is written.
 pub(crate) struct Entry {
     pub(super) begun: Instant,
     at: SystemTime,
     /// The client's address; `None` on a Unix socket.
     address: Option<IpAddr>,
-    /// Whether the client has used https, where a proxy can say so.
+    /// True if the client has used https; `None` if no proxy can say so.
     is_https: Option<bool>,
     /// The host that a proxy names in place of the field.
     host: Option<Box<[u8]>>,
@@ -166,7 +166,7 @@ impl Format {
     /// The format `combined`, `json` or of gunicorn's atoms.
     ///
     /// # Errors
-    /// What is wrong with it: the end of a sentence that begins with the format.
+    /// The end of a sentence that begins with the format, and says why the format is wrong.
     pub(super) fn compile(format: &str) -> Result<Self, String> {
         match format {
             "json" => Ok(Self::Json),
@@ -176,11 +176,11 @@ impl Format {
     }
 }
 
-/// What became of a request.
+/// The response to a request.
 pub(crate) struct Response<'a> {
     pub(crate) status: u16,
     pub(crate) body_bytes: u64,
-    /// What the application said; `None` if it did not come to that.
+    /// The head that the application has given; `None` if there is none.
     pub(crate) draft: Option<&'a Draft>,
     /// The close code of the WebSocket that the exchange had become.
     pub(crate) close_code: Option<u16>,
@@ -193,7 +193,7 @@ impl Response<'_> {
     }
 }
 
-/// What an access log line is made of.
+/// The parts of an access log line.
 pub(super) struct Line<'a> {
     pub(super) entry: &'a Entry,
     pub(super) response: Response<'a>,
@@ -367,8 +367,8 @@ impl Line<'_> {
         self.response_fields().find(|(name, _)| name == wanted).map(|(_, value)| value)
     }
 
-    /// What the client or a proxy has called the request, or else the number of the call, as in reports; `None` for what
-    /// the application was not called for.
+    /// Returns the id that the client or a proxy has given the request, or else the number of the call, as in reports;
+    /// `None` if the application was not called.
     fn request_id(&self) -> Option<String> {
         let given = self.entry.field(b"x-request-id").filter(|given| is_request_id(given));
         let given = given.map(|given| String::from_utf8_lossy(given).into_owned());
@@ -434,7 +434,7 @@ impl Line<'_> {
     }
 }
 
-/// Whether a request id that a client or a proxy has made is short and plain: then it can do no harm in a log.
+/// Returns true if a request id that a client or a proxy has made is short and plain: then it can do no harm in a log.
 pub(crate) fn is_request_id(given: &[u8]) -> bool {
     let is_plain = |&byte: &u8| byte.is_ascii_alphanumeric() || b"-._~:/+=@".contains(&byte);
     !given.is_empty() && given.len() <= REQUEST_ID_MAX && given.iter().all(is_plain)

@@ -1,8 +1,8 @@
 //! The access log: one line a request, written without the help of the interpreter.
 //!
 //! A format is compiled once into pieces ([`format`]). Lines collect in a buffer that goes to the writer thread
-//! ([`log_writer`](crate::log_writer)) when the engine is about to wait, or when it is full. By choice lines go to a Python
-//! callable instead (`logging`), which costs what `logging` costs.
+//! ([`log_writer`](crate::log_writer)) when the engine is about to wait, or when it is full. By choice lines go to a
+//! Python callable instead (`logging`), which costs what `logging` costs.
 
 mod format;
 
@@ -43,7 +43,8 @@ pub(crate) struct AccessLog {
 }
 
 impl AccessLog {
-    /// Writes to `log` or to `logger`, in the format `combined`, `json` or of gunicorn's atoms; none if there is neither.
+    /// Writes to `log` or to `logger`, in the format `combined`, `json` or of gunicorn's atoms; none if there is
+    /// neither.
     ///
     /// # Errors
     /// `ValueError` for an unknown atom.
@@ -87,7 +88,7 @@ impl AccessLog {
         }
     }
 
-    /// What there is to tell of lines that were dropped.
+    /// Returns the notices of lines that were dropped.
     pub(crate) fn take_notices(&self, is_last: bool) -> Vec<String> {
         match &self.sink {
             Sink::Log(log) => log.take_notices(is_last),

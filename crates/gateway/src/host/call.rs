@@ -200,8 +200,8 @@ impl<I: Interface> InFlight<I> {
                 state.take_up(key);
                 state.calls.has_expired(key)
             })?;
-            // Another call of the same poll has held up the loop. The client has been answered, and nothing would interrupt
-            // this call.
+            // Another call of the same poll has held up the loop. The client has been answered, and nothing would
+            // interrupt this call.
             if has_expired && let Some(exception) = &host.hooks.timeout_exception {
                 return Err(PyErr::from_value(exception.bind(py).call0()?));
             }

@@ -21,8 +21,8 @@
 //!   exceptions, index, limits, sleepers                          ┘
 //! ```
 //!
-//! Each imports those below it only. A call ([`job::InFlight`]) belongs to one of these at a time: the thread that runs it,
-//! a [`job::Stream`] or [`job::Listening`] that the engine keeps, or [`suspended`].
+//! Each imports those below it only. A call ([`job::InFlight`]) belongs to one of these at a time: the thread that runs
+//! it, a [`job::Stream`] or [`job::Listening`] that the engine keeps, or [`suspended`].
 
 mod app;
 mod call;

@@ -1,7 +1,7 @@
 //! The operations on responses and request bodies that exchanges request, with the engine locked.
 //!
-//! Each finds the ticket of its exchange, or reports that the response is over: an operation never reaches the connection
-//! of another response.
+//! Each finds the ticket of its exchange, or reports that the response is over: an operation never reaches the
+//! connection of another response.
 
 use super::calls::Ended;
 use super::exchange::{End, Exchange, Part, Received, Sent};

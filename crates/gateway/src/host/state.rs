@@ -132,7 +132,8 @@ impl<I: Interface> EngineState<I> {
         std::mem::take(&mut self.is_beside_ready)
     }
 
-    /// Notes that a wait in the middle of a call begins or ends. `counts` is false for a wait until a slow client reads.
+    /// Notes that a wait in the middle of a call begins or ends. `counts` is false for a wait until a slow client
+    /// reads.
     pub(super) fn note_wait(&mut self, begins: bool, counts: bool) {
         match (begins, counts) {
             (_, true) => {}

@@ -7,8 +7,8 @@
 //!     conclude            the call is over: what it held is released
 //! ```
 //!
-//! A call is never here while code runs for it on behalf of the host, and leaves once: either it is concluded, or the end
-//! of the server takes all that are left.
+//! A call is never here while code runs for it on behalf of the host, and leaves once: either it is concluded, or the
+//! end of the server takes all that are left.
 
 use super::job::InFlight;
 use crate::guarded::Guarded;

@@ -50,7 +50,8 @@ impl<I: Interface> ExchangeHost for Host<I> {
         })?;
         let Some((written, is_full)) = written else { return Ok(false) };
         written.map_err(|misuse| PyValueError::new_err(misuse.to_string()))?;
-        // The caller cannot be suspended as a response body can: it waits here for its client, if others can go on meanwhile.
+        // The caller cannot be suspended as a response body can: it waits here for its client, if others can go on
+        // meanwhile.
         if is_full {
             self.wait_for_output(py, exchange)?;
         }

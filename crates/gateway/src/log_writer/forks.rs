@@ -1,5 +1,5 @@
-//! Logs over a fork: the locks of all logs are held meanwhile, so that the child finds whole data behind them. The child
-//! has none of the writer threads and begins with empty queues.
+//! Logs over a fork: the locks of all logs are held meanwhile, so that the child finds whole data behind them. The
+//! child has none of the writer threads and begins with empty queues.
 
 use super::log::{ALL, DROPPED, Log, State};
 use std::cell::RefCell;

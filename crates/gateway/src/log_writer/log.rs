@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Bytes of lines that wait at most. It is some ten thousand lines: what a reader that was away for a moment has missed.
+/// Bytes of lines that wait at most. It is some ten thousand lines: what a reader that was away for a moment has
+/// missed.
 const CAPACITY: usize = 1 << 20;
 /// The writer thread collects lines for so long between two writes, which saves system calls on a busy server.
 const COLLECT: Duration = Duration::from_millis(5);
@@ -42,7 +43,8 @@ pub(crate) fn dropped() -> u64 {
 struct Segment {
     target: Arc<Target>,
     bytes: Vec<u8>,
-    /// Where in `bytes` each append ends. A pipe gets what was appended at once in one piece, if that is small enough.
+    /// The positions in `bytes` at which appends end. A pipe gets what was appended at once in one piece, if that is
+    /// small enough.
     ends: VecDeque<usize>,
 }
 
@@ -52,9 +54,9 @@ struct Loss {
     lines: u64,
     /// When the first of this time was dropped.
     since: Option<Instant>,
-    /// What the system says; `None` where it only lets us wait.
+    /// The error of the system; `None` if the system only lets us wait.
     error: Option<io::Error>,
-    /// When a notice was last made while lines were dropped, and after that.
+    /// The time of the last notice, while lines were dropped or after that.
     reported: Option<Instant>,
     recovered: Option<Instant>,
 }
@@ -81,14 +83,15 @@ pub(super) struct State {
     writing: Option<Instant>,
     /// A thread has waited in vain. Until something is written, none waits.
     stalled: bool,
-    /// How many wait for their lines, or for the thread's end.
+    /// The number of threads that wait for their lines, or for the writer thread's end.
     waiters: usize,
     /// The thread is to end as soon as the queue is empty.
     settling: bool,
 }
 
 impl State {
-    /// Begins anew in the child of a fork: what is queued belongs to the parent, whose thread writes it and is not here.
+    /// Begins anew in the child of a fork: what is queued belongs to the parent, whose thread writes it and is not
+    /// here.
     pub(super) fn begin_in_child(&mut self) {
         self.queue.clear();
         self.done = self.appended;
@@ -126,8 +129,8 @@ impl State {
         Some(format!("{lines} dropped: {name}: {why}; lines are dropped and counted until it accepts them again"))
     }
 
-    /// Lines are accepted again. Returns the message about those that were dropped before: only now and then for a log that
-    /// is too slow and drops some again and again, and now if `at_once`.
+    /// Lines are accepted again. Returns the message about those that were dropped before: only now and then for a log
+    /// that is too slow and drops some again and again, and now if `at_once`.
     fn recover(&mut self, name: &str, at_once: bool) -> Option<String> {
         let loss = &mut self.loss;
         let since = loss.since?;
@@ -177,7 +180,7 @@ pub(super) fn system_text(error: &io::Error) -> String {
     text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
-/// How a log reports lines that it has dropped.
+/// The way in which a log reports lines that it has dropped.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Manner {
     /// It leaves a notice ([`Log::take_notices`]), because a line of another kind would not fit into it.
@@ -194,7 +197,7 @@ pub(crate) struct Log {
     path: Option<PathBuf>,
     manner: Manner,
     state: Mutex<State>,
-    /// Whether there are `notices`.
+    /// True if there are `notices`.
     has_notices: AtomicBool,
     waker: OnceLock<Waker>,
     /// For the writer thread: there is a line, or another thread waits for its lines.
@@ -246,8 +249,8 @@ impl Log {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends whole lines, and waits for no more than `patience` until they are written; not at all where another thread
-    /// has waited in vain.
+    /// Appends whole lines, and waits for no more than `patience` until they are written; not at all where another
+    /// thread has waited in vain.
     pub(crate) fn append(self: &Arc<Self>, lines: &[u8], patience: Duration) {
         let mut state = self.lock();
         let queued = state.queued();

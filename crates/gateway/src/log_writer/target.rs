@@ -1,4 +1,4 @@
-//! What a log is written to.
+//! The files and descriptors that logs are written to.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -6,12 +6,12 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Where lines go.
+/// The target of the lines of a log.
 pub(super) enum Target {
-    /// A descriptor that the process was started with, such as standard error: a program that redirects it redirects the
-    /// log.
+    /// A descriptor that the process was started with, such as standard error: a program that redirects it redirects
+    /// the log.
     Lent(RawFd),
-    /// What was opened for the log.
+    /// A file that was opened for the log.
     Owned(OwnedFd),
 }
 

@@ -39,9 +39,9 @@ pub(crate) const LIST_SIZE: usize = size_of::<ListWords>();
 /// Bytes of a table.
 pub(crate) const TABLE_SIZE: usize = size_of::<TableWords>();
 
-// The head of the list. `CONTROL` is 0 while nothing is to be done: no worker looks at anything else then. Otherwise bit
-// 0 is set while routes are recorded, the next seven bits are the number of routes in quarantine, and the rest is the
-// number of the recording.
+// The head of the list. `CONTROL` is 0 while nothing is to be done: no worker looks at anything else then. Otherwise
+// bit 0 is set while routes are recorded, the next seven bits are the number of routes in quarantine, and the rest is
+// the number of the recording.
 const CONTROL: usize = 0;
 // The key of the hash function, 16 random bytes.
 const HASH_KEY: usize = 1;
@@ -55,8 +55,8 @@ const RECORDING: usize = 0;
 const UNRECORDED: usize = 1;
 
 // An entry of the table: a route (0: none); the family that the route belongs to (0: it is a family, or has none); how
-// many of its calls run; how many have ended; when the last one began; whether it is a family; and since when calls of it
-// have run without a break. Times are nanoseconds of CLOCK_MONOTONIC.
+// many of its calls run; how many have ended; when the last one began; whether it is a family; and since when calls of
+// it have run without a break. Times are nanoseconds of CLOCK_MONOTONIC.
 const KEY: usize = 0;
 const FAMILY: usize = 1;
 const RUNNING: usize = 2;
@@ -65,7 +65,7 @@ const BEGAN: usize = 4;
 const IS_FAMILY: usize = 5;
 const BUSY_SINCE: usize = 6;
 
-/// What a request is for: application, method and path without the query.
+/// The route of a request: its application, method and path without the query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Route {
     /// A keyed hash of all of it. It decides whether two routes are the same: the name may be cut.
@@ -82,8 +82,8 @@ impl Route {
     pub(super) fn new(hash_key: [u64; 2], application: usize, method: &[u8], path: &[u8]) -> Self {
         let path = percent_decoded(path);
         let hasher = || {
-            // SipHash, which a client cannot make collide. That of the standard library is deprecated because a map has a
-            // better default; nothing else there takes a key, and workers have to share one.
+            // SipHash, which a client cannot make collide. That of the standard library is deprecated because a map has
+            // a better default; nothing else there takes a key, and workers have to share one.
             #[allow(deprecated, reason = "see above")]
             let mut hasher = std::hash::SipHasher::new_with_keys(hash_key[0], hash_key[1]);
             hasher.write_usize(application);

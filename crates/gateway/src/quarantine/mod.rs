@@ -30,8 +30,8 @@ impl Quarantine {
     pub(crate) fn new(list: &Bound<'_, PyAny>, table: &Bound<'_, PyAny>) -> PyResult<Self> {
         let (list_view, list) = lend::<ListWords>(list)?;
         let (table_view, table) = lend::<TableWords>(table)?;
-        // SAFETY: `lend` has checked size and alignment. The memory is writable and stays where it is until the views are
-        // released, which is when the references go. All that is done with it here is atomic.
+        // SAFETY: `lend` has checked size and alignment. The memory is writable and stays where it is until the views
+        // are released, which is when the references go. All that is done with it here is atomic.
         let (list, table) = unsafe { (&*list, &*table) };
         Ok(Self { list, table: Mutex::new(table), _views: [list_view, table_view] })
     }
@@ -100,7 +100,7 @@ impl Recorder {
         self.publish_unrecorded(table, running);
     }
 
-    /// Whether any of the calls that run is recorded.
+    /// Returns true if any of the calls that run is recorded.
     #[inline]
     pub(crate) fn is_recording(&self) -> bool {
         self.recorded > 0

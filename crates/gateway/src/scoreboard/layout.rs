@@ -1,13 +1,13 @@
-//! What lies where in a scoreboard, and how it is counted there. No Python here.
+//! The layout of a scoreboard, and how values are counted in it. No Python here.
 
 use engine::Statistics;
 use scheduler::PoolStatistics;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How things are now.
+/// The counters and gauges of an engine at one time.
 pub(crate) struct Snapshot {
-    /// When it was taken; as coarse as the clock is.
+    /// The time at which it was taken, as coarse as the clock.
     pub(crate) at: Duration,
     pub(crate) engine: Statistics,
     pub(crate) is_draining: bool,
@@ -77,7 +77,7 @@ fields! { snapshot =>
 /// The values of [`FIELDS`], each a word.
 pub(super) type Values = [u64; VALUES];
 
-/// How many there are.
+/// The number of fields.
 pub(super) const VALUES: usize = FIELDS.len();
 
 /// The memory of a scoreboard.
@@ -100,20 +100,20 @@ impl Snapshot {
     }
 }
 
-/// What is counted by how long it took.
+/// A time that is counted by its length.
 #[derive(Clone, Copy)]
 pub(crate) enum Histogram {
     /// From the moment at which a request is whole until the application is called; 0 if it did not have to wait.
     QueueWait,
     /// From the call of the application to the end of its response.
     ServiceTime,
-    /// How long a thread that has waited for the engine waits for the interpreter.
+    /// The time for which a thread that has waited for the engine waits for the interpreter.
     InterpreterWait,
 }
 
 const HISTOGRAMS: [&str; 3] = ["queue_wait", "service_time", "interpreter_wait"];
 
-/// What the buckets hold at most, in nanoseconds. One more has no bound.
+/// The upper bounds of the buckets, in nanoseconds. One more bucket has no bound.
 const BOUNDS: [u64; 17] = {
     const MICRO: u64 = 1_000;
     const MILLI: u64 = 1_000 * MICRO;
@@ -187,8 +187,8 @@ pub(super) fn count_alone(words: &Words, histogram: Histogram, nanos: u64) {
     }
 }
 
-/// Stores how an engine is. Where it is one of several, `published` is what it has published last: it adds to each word by
-/// how much its own value has changed, so that the word is the sum of all, and no engine waits for another.
+/// Stores how an engine is. Where it is one of several, `published` is what it has published last: it adds to each word
+/// by how much its own value has changed, so that the word is the sum of all, and no engine waits for another.
 pub(super) fn publish(words: &Words, snapshot: &Snapshot, published: Option<&mut Values>) {
     let words = words.iter().zip(snapshot.values());
     let Some(published) = published else {

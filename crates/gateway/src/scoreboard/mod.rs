@@ -1,9 +1,9 @@
-//! What others can see of a server while it works: its counters, gauges and histograms, in memory that another process
-//! has lent.
+//! The state of a server that others can see while it works: its counters, gauges and histograms, in memory that
+//! another process has lent.
 //!
-//! The memory is read at any time, by any process, without a lock and without the server noticing. So each number is a word
-//! of its own, stored as a whole (relaxed), and what is read is not of one moment. Counters and gauges are stored now and
-//! then ([`Publisher::publish`]): when a thread is about to wait, when time has moved on, and by the ticker.
+//! The memory is read at any time, by any process, without a lock and without the server noticing. So each number is a
+//! word of its own, stored as a whole (relaxed), and what is read is not of one moment. Counters and gauges are stored
+//! now and then ([`Publisher::publish`]): when a thread is about to wait, when time has moved on, and by the ticker.
 //! Histograms are counted where they lie.
 //!
 //! ```text
@@ -78,7 +78,7 @@ impl Scoreboard {
 /// Stores on a scoreboard how an engine is.
 pub(crate) struct Publisher {
     scoreboard: Arc<Scoreboard>,
-    /// What this engine has published last, if it is one of several.
+    /// The values that this engine has published last, if it is one of several.
     published: Option<Box<Values>>,
 }
 
@@ -115,7 +115,7 @@ impl View {
         Ok(Self(view))
     }
 
-    /// Where it begins, and how many bytes it has.
+    /// Returns the address and the number of bytes of the memory.
     pub(crate) fn memory(&self) -> (*mut std::ffi::c_void, usize) {
         (self.0.buf, self.0.len.cast_unsigned())
     }
@@ -174,8 +174,8 @@ impl Stopwatch {
         self.begin(key, Some(dispatched));
     }
 
-    /// Its response has come to its end, or the request has become a WebSocket, which may be open for days. Only the first
-    /// end counts.
+    /// Its response has come to its end, or the request has become a WebSocket, which may be open for days. Only the
+    /// first end counts.
     pub(crate) fn end(&mut self, key: usize) {
         let began = std::mem::take(&mut self.began[key]);
         if began != 0 {

@@ -18,7 +18,7 @@ pub(crate) struct Iterable {
 }
 
 impl Iterable {
-    /// What the application has returned.
+    /// Makes a body of the object that the application has returned.
     pub(super) fn new(py: Python<'_>, returned: Object) -> Self {
         let is_file = returned.bind(py).is_exact_instance_of::<FileWrapper>();
         Self { returned, iterator: None, is_file }

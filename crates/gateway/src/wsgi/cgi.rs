@@ -1,7 +1,8 @@
 //! The environ of a request that a web server passes on with CGI variables (RFC 3875): FastCGI, uwsgi and SCGI.
 //!
-//! The variables are the environ, but for those that the server answers for itself (`wsgi.*`, `SERVER_SOFTWARE`), those that
-//! could mislead an application, and `SCRIPT_NAME` and `PATH_INFO`, which web servers fill in differently ([`ScriptName`](super::path::ScriptName)).
+//! The variables are the environ, except those that the server sets itself (`wsgi.*`, `SERVER_SOFTWARE`), those that
+//! could mislead an application, and `SCRIPT_NAME` and `PATH_INFO`, which web servers fill in differently
+//! ([`ScriptName`](super::path::ScriptName)).
 
 use super::cgi_template::{CgiTemplate, Use, is_of_path, use_of};
 use super::environ::Environs;
@@ -17,7 +18,7 @@ fn is_secret(name: &[u8]) -> bool {
         || name.starts_with(b"SSL_")
 }
 
-/// Whether a variable such as HTTPS says yes.
+/// Returns true if a variable such as HTTPS says yes.
 fn is_on(value: &[u8]) -> bool {
     [&b"on"[..], b"1", b"true", b"yes"].iter().any(|word| value.eq_ignore_ascii_case(word))
 }
@@ -44,7 +45,7 @@ impl Environs {
         Some(environ)
     }
 
-    /// A copy of `environ`, which was made of the same variables but for those at `changes`.
+    /// Returns a copy of `environ`, which was made of the same variables except those at `changes`.
     fn copy_cgi(
         &mut self,
         py: Python<'_>,
@@ -158,7 +159,8 @@ impl Environs {
         self.script_name.split(&PathVariables::of(head))
     }
 
-    /// Sets `SERVER_NAME`. nginx says `_` where its server has no name; `HAProxy` says a port too, which is no part of it.
+    /// Sets `SERVER_NAME`. nginx says `_` where its server has no name; `HAProxy` says a port too, which is no part of
+    /// it.
     fn set_server_name(&self, py: Python<'_>, environ: &Object, name: &[u8]) -> Option<()> {
         if name == b"_" {
             return Some(());

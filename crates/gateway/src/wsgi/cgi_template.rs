@@ -1,14 +1,15 @@
-//! The environ of a connection's last request with CGI variables, of which the next one is a copy but for what differs.
+//! The environ of a connection's last request with CGI variables. The next environ is a copy of it in which only the
+//! variables that differ are set.
 
 use crate::object::Object;
 use wire::forwarded::is_canonical_variable;
 use wire::message::RequestHead;
 
 /// The environ that the variables of a request became, before the application saw it. Web servers repeat most variables
-/// on a connection, so that the next environ is a copy but for a few values.
+/// on a connection, so that the next environ is a copy with a few other values.
 pub(super) struct CgiTemplate {
     pub(super) environ: Object,
-    /// Which of the heads that the reader has kept it was made of ([`RequestHead::kept`]).
+    /// The number of the head that the reader has kept, of which it was made ([`RequestHead::kept`]).
     kept: u32,
     /// `REQUEST_URI` was there and not empty.
     has_uri: bool,
@@ -39,12 +40,12 @@ impl CgiTemplate {
     }
 }
 
-/// Whether the path or the query of a request is made of this variable.
+/// Returns true if the path or the query of a request is made of this variable.
 pub(super) fn is_of_path(name: &[u8]) -> bool {
     matches!(name, b"REQUEST_URI" | b"SCRIPT_NAME" | b"PATH_INFO" | b"DOCUMENT_URI" | b"QUERY_STRING")
 }
 
-/// What a variable is for.
+/// The use of a variable.
 pub(super) enum Use {
     /// It is a variable of the environ.
     Plain,
@@ -58,8 +59,8 @@ pub(super) fn use_of(name: &[u8]) -> Use {
     match name {
         b"CONTENT_LENGTH" | b"CONTENT_TYPE" | b"SERVER_NAME" | b"SERVER_PORT" | b"SERVER_PROTOCOL" | b"HTTPS"
         | b"HTTP_HOST" | b"REQUEST_URI" => Use::UnlessEmpty,
-        // They are set from the path; it is this server that calls the application; `HTTP_PROXY` is a variable that libraries take
-        // for their own (CVE-2016-5385); the coding is undone; the other two stand without `HTTP_`.
+        // They are set from the path; it is this server that calls the application; `HTTP_PROXY` is a variable that
+        // libraries take for their own (CVE-2016-5385); the coding is undone; the other two stand without `HTTP_`.
         b"SCRIPT_NAME"
         | b"PATH_INFO"
         | b"RAW_URI"

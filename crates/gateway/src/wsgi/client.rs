@@ -17,13 +17,13 @@ pub(super) struct ClientKeys {
     script_name: Object,
     /// The address of the socket's peer, which is the proxy.
     peer: Object,
-    /// What the header of the PROXY protocol says besides the client's address.
+    /// The key of the data in a PROXY protocol header besides the client's address.
     proxy: Object,
     http: Object,
     https: Object,
 }
 
-/// What is the same for all requests of a connection.
+/// The values that are the same for all requests of a connection.
 pub(super) struct ConnectionStrings {
     peer: Object,
     proxy: Option<Object>,
@@ -100,7 +100,7 @@ impl ClientKeys {
     }
 }
 
-/// Whether the variables of one client can be made those of the other by [`ClientKeys::set`].
+/// Returns true if the variables of one client can be made those of the other by [`ClientKeys::set`].
 pub(super) fn are_alike(one: Option<&Client>, other: Option<&Client>) -> bool {
     match (one, other) {
         (None, None) => true,
@@ -109,7 +109,7 @@ pub(super) fn are_alike(one: Option<&Client>, other: Option<&Client>) -> bool {
     }
 }
 
-/// What a PROXY protocol header says, as a mapping that no request can change for the next.
+/// Returns the data of a PROXY protocol header, as a mapping that no request can change for the next.
 fn mapping<'py>(py: Python<'py>, info: &ConnectionInfo) -> PyResult<Bound<'py, PyAny>> {
     let ConnectionInfo { destination, alpn, authority, unique_id, tls, namespace, custom } = info;
     let items = PyDict::new(py);

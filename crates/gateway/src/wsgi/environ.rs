@@ -5,7 +5,8 @@
 //! * Everything that does not depend on the request stands in a *base* for each listener, and an environ begins as
 //!   its copy, which CPython makes in one piece. The base has an entry for every variable that each request sets, so
 //!   that the copy has room and setting them moves nothing.
-//! * A header block that repeats on a connection but for a few values ([`RequestHead::changed`]) copies the *template* that was
+//! * A header block that repeats on a connection with a few other values ([`RequestHead::changed`]) copies the
+//!   *template* that was
 //!   made from the block that was kept.
 //! * A single line that repeats, on any connection, is found in a table together with its key and value.
 //!
@@ -29,12 +30,12 @@ const LINES: usize = 1024;
 const TARGETS: usize = 1024;
 const NAMES: usize = 256;
 
-/// What a connection keeps so that its next request is cheaper.
+/// The data that a connection keeps so that its next request is cheaper.
 #[derive(Default)]
 pub(crate) struct ConnectionState {
     /// `REMOTE_ADDR` and `REMOTE_PORT`.
     address: Option<(Object, Object)>,
-    /// What a connection has that proxies stand in front of.
+    /// The data of a connection that proxies pass on.
     proxied: Option<ConnectionStrings>,
     template: Option<Box<Template>>,
     /// The same for CGI variables.
@@ -44,7 +45,7 @@ pub(crate) struct ConnectionState {
 /// The environ that a header block became, before the application saw it.
 struct Template {
     environ: Object,
-    /// Which of the blocks that the reader has kept ([`RequestHead::kept`]). Heads that were answered without the
+    /// The number of the block that the reader has kept ([`RequestHead::kept`]). Heads that were answered without the
     /// application are not seen here, and the reader may have kept one of them since.
     kept: u32,
     method: Box<[u8]>,
@@ -77,7 +78,7 @@ struct TargetStrings {
     query: Object,
 }
 
-/// What a field becomes.
+/// The use of a field.
 enum Variable {
     /// A variable of this name.
     Named(Object),
@@ -94,7 +95,7 @@ impl Variable {
     }
 }
 
-/// What one field has set.
+/// The kind of variable that one field has set.
 enum Set {
     Nothing,
     /// `HTTP_HOST`.
@@ -138,7 +139,7 @@ pub(crate) struct Keys {
     pub(super) https_port: Object,
 }
 
-/// What is the same for every request of a server.
+/// The values that are the same for every request of a server.
 pub(crate) struct Constants<'py> {
     pub(crate) errors: Bound<'py, PyAny>,
     pub(crate) file_wrapper: Bound<'py, PyAny>,
@@ -288,7 +289,7 @@ impl Environs {
         Some(if is_host { Set::Host } else { Set::Variable })
     }
 
-    /// What a field of this name becomes; `None` if memory is short.
+    /// Returns the use of a field of this name; `None` if memory is short.
     fn variable(&mut self, py: Python<'_>, name: &[u8]) -> Option<Variable> {
         let vacancy = match self.names.get(name) {
             Ok(variable) => return Some(variable.clone_ref(py)),

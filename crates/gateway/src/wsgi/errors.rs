@@ -1,8 +1,8 @@
 //! `wsgi.errors` of a request whose web server takes what the application reports (FastCGI's STDERR).
 //!
-//! Everything goes to the log that other requests have as their `wsgi.errors`; each line also goes to the web server, with
-//! the response or before it. What the web server gets is bounded, so that an application that reports much neither holds
-//! up its response nor fills memory; the log has all of it.
+//! Everything goes to the log that other requests have as their `wsgi.errors`; each line also goes to the web server,
+//! with the response or before it. What the web server gets is bounded, so that an application that reports much
+//! neither holds up its response nor fills memory; the log has all of it.
 
 use super::start_response::{Handles, StartResponseRef};
 use crate::object::Object;
@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Bytes that a web server gets of one request.
 const MOST: usize = 64 << 10;
-/// What it gets last of a request that reports more.
+/// The last text that the web server gets of a request that reports more.
 const REST: &[u8] = b"kirsch: the rest is in the log of Kirsch alone\n";
 /// A line without an end is passed on in parts of this size.
 const PARTIAL: usize = 8 << 10;
@@ -27,7 +27,7 @@ pub(crate) struct RequestErrors {
     text: Mutex<Text>,
 }
 
-/// What is reported of a request, on its way to the web server.
+/// The reports of a request, on their way to the web server.
 struct Text {
     /// The beginning of a line.
     partial: Vec<u8>,

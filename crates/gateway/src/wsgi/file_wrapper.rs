@@ -56,8 +56,8 @@ impl FileWrapper {
         if !is_plain {
             return None;
         }
-        // Whatever stands in the way of the short cut, the long way reports it if it is a fault. The descriptor is asked for
-        // last: `tell` releases the GIL, and another thread may close the file meanwhile.
+        // Whatever stands in the way of the short cut, the long way reports it if it is a fault. The descriptor is
+        // asked for last: `tell` releases the GIL, and another thread may close the file meanwhile.
         let offset: u64 = object.call_method0(intern!(py, "tell")).ok()?.extract().ok()?;
         let file = descriptor::duplicate(object).ok()?;
         let metadata = file.metadata().ok()?;

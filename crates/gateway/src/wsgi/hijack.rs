@@ -1,6 +1,6 @@
-//! What stands behind `environ["werkzeug.socket"]`: it gives the connection of a request that asks for a WebSocket to the
-//! application, which then speaks to the client itself. The socket is Python's (`kirsch.net.client_socket`), so that it
-//! cooperates with whatever has patched Python's sockets.
+//! The object behind `environ["werkzeug.socket"]`: it gives the connection of a request that asks for a WebSocket to
+//! the application, which then speaks to the client itself. The socket is Python's (`kirsch.net.client_socket`), so
+//! that it cooperates with whatever has patched Python's sockets.
 
 use super::start_response::StartResponseRef;
 use crate::interface::{HijackId, HijackRefusal, Hijacked};

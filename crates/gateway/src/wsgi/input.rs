@@ -129,8 +129,8 @@ impl Inputs {
         assign(py, environ, &self.errors, RequestErrors::of(py, handles, log)?)
     }
 
-    /// Sets `wsgi.websocket`, and `werkzeug.socket` for applications that speak WebSocket themselves. Either costs little
-    /// until it is used.
+    /// Sets `wsgi.websocket`, and `werkzeug.socket` for applications that speak WebSocket themselves. Either costs
+    /// little until it is used.
     pub(crate) fn set_websocket(&self, py: Python<'_>, environ: &Object, handles: &Handles) -> PyResult<()> {
         let hijack = Py::new(py, Hijack::new(handles.keep(py)))?;
         // Imported when the process is as its driver wants it, and only where it is needed.
@@ -176,7 +176,7 @@ fn assign(py: Python<'_>, environ: &Object, key: &Object, value: &Object) -> PyR
     environ.set_item(py, key, value).ok_or_else(|| PyErr::fetch(py))
 }
 
-/// What one read asks the engine for at most; it has about as much ready.
+/// The maximum number of bytes that one read asks the engine for; about as many are ready.
 const READ_SIZE: usize = 64 << 10;
 
 /// A body as it arrives: what `io.BufferedReader` makes a whole stream of. It is no `io.RawIOBase`, which a class of

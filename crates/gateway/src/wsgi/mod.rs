@@ -42,20 +42,20 @@ pub(crate) struct Wsgi {
     application: Object,
     inputs: Inputs,
     handles: HandleTypes,
-    /// What `wsgi.errors` is, where the web server in front gets a copy of it.
+    /// The object behind `wsgi.errors`, if the web server in front gets a copy of what is written there.
     shared_errors: Option<Object>,
 }
 
-/// What an application learns of its server.
+/// The data of its server that an application gets.
 #[derive(Clone)]
 pub(crate) struct ServerFacts<'py> {
     pub(crate) multithread: bool,
     pub(crate) multiprocess: bool,
-    /// What an application is given as `wsgi.errors`.
+    /// The object that an application gets as `wsgi.errors`.
     pub(crate) errors: Bound<'py, PyAny>,
     /// A web server that takes what is written there gets it too.
     pub(crate) passes_errors_on: bool,
-    /// Where the application is, for requests that a web server passes on with CGI variables.
+    /// The place of the application, for requests that a web server passes on with CGI variables.
     pub(crate) script_name: ScriptName,
 }
 
@@ -166,8 +166,8 @@ impl Interface for Wsgi {
 
 /// The item of a list or a tuple that has one.
 fn only_item(_py: Python<'_>, returned: &Object) -> Option<Object> {
-    // SAFETY: `returned` is live, an exact tuple has `Py_SIZE` items and never changes, and nothing of Python runs between
-    // looking at the item of a list and taking a reference to it.
+    // SAFETY: `returned` is live, an exact tuple has `Py_SIZE` items and never changes, and nothing of Python runs
+    // between looking at the item of a list and taking a reference to it.
     unsafe {
         let object = returned.as_ptr();
         if ffi::PyList_CheckExact(object) != 0 && ffi::PyList_GET_SIZE(object) == 1 {

@@ -3,11 +3,11 @@
 use crate::text::percent_decoded;
 use wire::message::RequestHead;
 
-/// Which part of a request's path is the application's `SCRIPT_NAME`; the rest is `PATH_INFO`.
+/// The rule for the part of a request's path that is the application's `SCRIPT_NAME`; the rest is `PATH_INFO`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ScriptName {
-    /// As the web server says, if it gives a `PATH_INFO` that is not empty. Most give the whole path as `SCRIPT_NAME` unless
-    /// they are configured otherwise; then the application is at the root.
+    /// As the web server says, if it gives a `PATH_INFO` that is not empty. Most give the whole path as `SCRIPT_NAME`
+    /// unless they are configured otherwise; then the application is at the root.
     FromServer,
     /// This one, without a slash at its end; empty for the root.
     At(Vec<u8>),
@@ -28,8 +28,8 @@ impl ScriptName {
             [b'/', ..] => variables.path_info.to_vec(),
             _ => [b"/", variables.path_info].concat(),
         };
-        // `uwsgi_param SCRIPT_NAME /app` beside nginx's own `PATH_INFO $document_uri`: the whole path is in PATH_INFO, and
-        // its beginning in SCRIPT_NAME too. RFC 3875 section 4.1.5 wants the rest alone.
+        // `uwsgi_param SCRIPT_NAME /app` beside nginx's own `PATH_INFO $document_uri`: the whole path is in PATH_INFO,
+        // and its beginning in SCRIPT_NAME too. RFC 3875 section 4.1.5 wants the rest alone.
         let requested = percent_decoded(variables.target_path);
         let rest = path_info.strip_prefix(script_name).filter(|rest| matches!(rest, [] | [b'/', ..]));
         let path_info = match rest {
@@ -38,7 +38,8 @@ impl ScriptName {
         };
         match self {
             Self::FromServer if !variables.path_info.is_empty() => return (script_name.to_vec(), path_info),
-            // The web server has led the request to a script, `/shop/index.fcgi`, which the client's path does not name.
+            // The web server has led the request to a script, `/shop/index.fcgi`, which the client's path does not
+            // name.
             Self::At(mount) if !path_info.is_empty() && *requested == [&mount[..], &path_info].concat() => {
                 return (mount.clone(), path_info);
             }
@@ -99,10 +100,11 @@ impl<'a> PathVariables<'a> {
 mod tests {
     use super::*;
 
-    /// What web servers have been seen to say (`tests/test_fronts.py`), and where the application finds itself.
+    /// Each case has the variables of a web server (`tests/test_fronts.py`), and the place of the application.
     #[test]
     fn script_name_and_path_are_those_of_the_web_server() {
-        // SCRIPT_NAME, PATH_INFO, DOCUMENT_URI, the target's path; SCRIPT_NAME and PATH_INFO by themselves, and at /app.
+        // SCRIPT_NAME, PATH_INFO, DOCUMENT_URI, the target's path; SCRIPT_NAME and PATH_INFO by themselves, and at
+        // /app.
         let cases = [
             ("/app/a b", "", "/app/a b", "/app/a%20b", ("", "/app/a b"), ("/app", "/a b")),
             ("/app", "/x", "", "/app/x", ("/app", "/x"), ("/app", "/x")),

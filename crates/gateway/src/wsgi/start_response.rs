@@ -1,4 +1,4 @@
-//! What an application is given to answer with: `start_response`, the `write` that it returns (PEP 3333, "The
+//! The objects with which an application answers: `start_response`, the `write` that it returns (PEP 3333, "The
 //! `start_response()` Callable"), and `kirsch.disconnected`.
 //!
 //! They are C-level types with vectorcall, because the application calls one of them in every request. All three share
@@ -147,8 +147,8 @@ impl interface::Handles for Handles {
     /// Where there is no GIL that cannot be known: a count of references is made up of two, and another thread may move
     /// one between them meanwhile. There handles are used once.
     fn is_shared(&self) -> bool {
-        // SAFETY: all are live, and a count is read as a whole. Under the GIL it is exact, because a thread that is about
-        // to return or to keep handles is attached. The others hold the first.
+        // SAFETY: all are live, and a count is read as a whole. Under the GIL it is exact, because a thread that is
+        // about to return or to keep handles is attached. The others hold the first.
         cfg!(Py_GIL_DISABLED)
             || unsafe {
                 let errors = self.errors.get();
@@ -171,7 +171,7 @@ impl StartResponse {
     /// # Safety
     /// `object` was made by [`HandleTypes::make`] and outlives the result.
     unsafe fn of<'a>(object: *mut ffi::PyObject) -> &'a Self {
-        // SAFETY: as the caller promises; but for the exchange, which is guarded, none of it ever changes.
+        // SAFETY: as the caller promises; none of it ever changes except the exchange, which is guarded.
         unsafe { &*object.cast::<Self>() }
     }
 
@@ -186,8 +186,8 @@ impl StartResponse {
 }
 
 unsafe extern "C" fn drop_start_response(object: *mut ffi::PyObject) {
-    // SAFETY: the interpreter calls this once, for an object of `HandleTypes::make` to which nothing refers any more. An
-    // instance of a heap type holds a reference to it.
+    // SAFETY: the interpreter calls this once, for an object of `HandleTypes::make` to which nothing refers any more.
+    // An instance of a heap type holds a reference to it.
     unsafe {
         ptr::drop_in_place(&raw mut (*object.cast::<StartResponse>()).exchange);
         free(object);
@@ -209,8 +209,8 @@ unsafe extern "C" fn call_start_response(
     count: usize,
     keywords: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
-    // SAFETY: the interpreter calls this attached, with an object of `HandleTypes::make` and arguments that live as long as
-    // the call.
+    // SAFETY: the interpreter calls this attached, with an object of `HandleTypes::make` and arguments that live as
+    // long as the call.
     unsafe {
         let py = Python::assume_attached();
         answer(py, start_response(py, callable, arguments, count, keywords))
@@ -256,8 +256,8 @@ unsafe fn start_response(
             return Err(PyTypeError::new_err("start_response needs a status and a list of headers"));
         }
         let replaces = !exc_info.is_null() && exc_info != ffi::Py_None();
-        // Filled outside of the exchange: making an error message runs Python code, which could call us again, and other
-        // threads may.
+        // Filled outside of the exchange: making an error message runs Python code, which could call us again, and
+        // other threads may.
         let taken = it.exchange.take_draft(py, replaces);
         let mut new = taken.map_err(|refusal| start_error(py, refusal, exc_info))?;
         let drafted = draft(py, &mut new, status, headers);

@@ -1,5 +1,5 @@
-//! `environ["wsgi.websocket"]`: the WebSocket that a request asks for. Python calls it `kirsch.websocket.WebSocket`, where
-//! the stub describes it.
+//! `environ["wsgi.websocket"]`: the WebSocket that a request asks for. Python calls it `kirsch.websocket.WebSocket`,
+//! where the stub describes it.
 //!
 //! ```text
 //!   Asked ─ accept, or the first use ─▶ open ─┬─ receive, iteration: the call has the messages, and holds its thread
@@ -29,7 +29,7 @@ const REASON_MAX: usize = 123;
 pub(crate) struct WebSocket {
     /// Whose exchange it is.
     start_response: StartResponseRef,
-    /// What the client offers.
+    /// The subprotocols that the client offers.
     subprotocols: Box<[String]>,
     state: Mutex<State>,
 }
@@ -289,8 +289,8 @@ impl WebSocket {
     }
 }
 
-/// Sends a message, framed and compressed once, to all of these WebSockets, without waiting. Returns those that are closed,
-/// and those whose clients have too much to read and have got nothing.
+/// Sends a message, framed and compressed once, to all of these WebSockets, without waiting. Returns those that are
+/// closed, and those whose clients have too much to read and have got nothing.
 #[pyfunction]
 #[pyo3(signature = (websockets, data, /))]
 pub(crate) fn send_to_all(
@@ -355,7 +355,7 @@ fn characters<'a>(text: &'a Bound<'_, PyString>) -> PyResult<&'a str> {
     })
 }
 
-/// What the application has given to take messages.
+/// An object of the application that takes messages.
 struct PythonHandler {
     websocket: Py<WebSocket>,
     kind: HandlerKind,
@@ -364,7 +364,7 @@ struct PythonHandler {
 enum HandlerKind {
     /// It has methods.
     Object(Py<PyAny>),
-    /// What it yields is sent, and messages are what a yield gives.
+    /// A generator: the values that it yields are sent, and its yields return messages.
     Generator(Py<PyAny>),
 }
 
@@ -468,7 +468,7 @@ fn closed(end: &WebSocketEnd) -> PyErr {
     Closed::new_err((end.code, end.reason.to_string(), end.is_own))
 }
 
-/// Whether `error` says that a WebSocket is closed.
+/// Returns true if `error` says that a WebSocket is closed.
 pub(super) fn says_closed(py: Python<'_>, error: &PyErr) -> bool {
     error.is_instance_of::<Closed>(py)
 }
