@@ -36,7 +36,6 @@ LINES_OF_A_FILE = 700
 CEILINGS: dict[str, int] = {
     "engine: files of more than 700 lines": 3,
     "engine: names with several types": 2,
-    "gateway: names with several types": 11,
     "load: files with methods of Generator": 4,
     "load: names with several types": 5,
     "sim: names with several types": 4,

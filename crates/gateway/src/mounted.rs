@@ -50,7 +50,7 @@ pub(crate) enum MountedHandles {
 
 /// The data that both interfaces keep with a connection.
 #[derive(Default)]
-pub(crate) struct ConnectionState {
+pub(crate) struct MountedConnection {
     environs: <<Wsgi as Interface>::Requests as Requests>::Connection,
     scopes: <<Asgi as Interface>::Requests as Requests>::Connection,
 }
@@ -233,7 +233,7 @@ impl MountedRequests {
 }
 
 impl Requests for MountedRequests {
-    type Connection = ConnectionState;
+    type Connection = MountedConnection;
 
     fn route(&self, head: &RequestHead<'_>) -> Route {
         let found = if head.is_cgi {
@@ -258,9 +258,9 @@ impl Requests for MountedRequests {
         head: &RequestHead<'_>,
         route: Route,
         peer: &Peer,
-        connection: &mut ConnectionState,
+        connection: &mut MountedConnection,
     ) -> Option<RequestObject> {
-        let ConnectionState { environs: of_environs, scopes: of_scopes } = connection;
+        let MountedConnection { environs: of_environs, scopes: of_scopes } = connection;
         self.begin_there(
             py,
             route,
@@ -276,9 +276,9 @@ impl Requests for MountedRequests {
         route: Route,
         opening: &Opening<'_>,
         peer: &Peer,
-        connection: &mut ConnectionState,
+        connection: &mut MountedConnection,
     ) -> Option<RequestObject> {
-        let ConnectionState { environs: of_environs, scopes: of_scopes } = connection;
+        let MountedConnection { environs: of_environs, scopes: of_scopes } = connection;
         self.begin_there(
             py,
             route,

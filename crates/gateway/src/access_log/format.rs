@@ -177,7 +177,7 @@ impl Format {
 }
 
 /// The response to a request.
-pub(crate) struct Response<'a> {
+pub(crate) struct LoggedResponse<'a> {
     pub(crate) status: u16,
     pub(crate) body_bytes: u64,
     /// The head that the application has given; `None` if there is none.
@@ -186,7 +186,7 @@ pub(crate) struct Response<'a> {
     pub(crate) close_code: Option<u16>,
 }
 
-impl Response<'_> {
+impl LoggedResponse<'_> {
     /// The server has answered by itself.
     pub(crate) fn refused(refusal: Refusal) -> Self {
         Self { status: refusal.status, body_bytes: 0, draft: None, close_code: None }
@@ -196,7 +196,7 @@ impl Response<'_> {
 /// The parts of an access log line.
 pub(super) struct Line<'a> {
     pub(super) entry: &'a Entry,
-    pub(super) response: Response<'a>,
+    pub(super) response: LoggedResponse<'a>,
     /// A variable of the request as the application had it, by its name.
     pub(super) variable: &'a dyn Fn(&str) -> Option<String>,
     /// The number of the call, if it came to one.
@@ -463,7 +463,7 @@ mod tests {
     fn line(format: &str, variable: &dyn Fn(&str) -> Option<String>) -> String {
         let entry = entry();
         let format = Format::compile(format).unwrap();
-        let response = Response { status: 200, body_bytes: 0, draft: None, close_code: None };
+        let response = LoggedResponse { status: 200, body_bytes: 0, draft: None, close_code: None };
         let line = Line { entry: &entry, response, variable, call: Some(7), took: Duration::from_micros(1_500_250) };
         let (mut time, mut out) = (LineTime::default(), String::new());
         line.push(&format, time.of(&entry), &mut out);

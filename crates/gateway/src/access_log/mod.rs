@@ -6,7 +6,7 @@
 
 mod format;
 
-pub(crate) use format::{Entry, Response, is_request_id};
+pub(crate) use format::{Entry, LoggedResponse, is_request_id};
 
 use crate::log_writer::{self, Log};
 use crate::object::Object;
@@ -115,7 +115,7 @@ impl AccessLog {
         &mut self,
         py: Python<'_>,
         entry: &'a Entry,
-        response: Response<'a>,
+        response: LoggedResponse<'a>,
         request: Option<&'a Object>,
         call: Option<u64>,
     ) {

@@ -1,7 +1,7 @@
 //! One call of an ASGI application: the progress of its response and of its request's body, and the futures that wait
 //! for its events.
 
-use super::concurrency::{EventLoop as _, Waiter as _};
+use super::concurrency::{EventLoop as _, TaskWaiter as _};
 use super::shared::{LoopWaiter, Shared};
 use crate::guarded::Guarded;
 use crate::interface::{Awaited, Exchange, Incoming, Message};
@@ -16,15 +16,15 @@ use wire::message::FieldLines;
 pub(crate) struct HttpCall {
     exchange: Exchange,
     pub(super) shared: Arc<Shared>,
-    state: Guarded<CallState>,
+    state: Guarded<HttpCallState>,
 }
 
 /// The number of messages without a wait after which other tasks run. A usual request needs three, so it is done at
 /// once.
 const MESSAGES_IN_A_ROW: u8 = 16;
 
-struct CallState {
-    response: Response,
+struct HttpCallState {
+    response: ResponseProgress,
     body: Body,
     /// The `bytes` object of a body that came as a whole.
     whole: Option<Object>,
@@ -53,7 +53,7 @@ pub(super) enum WaitFor {
 
 /// The progress of the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Response {
+pub(super) enum ResponseProgress {
     /// `http.response.start` is expected.
     Unstarted,
     /// The body is expected.
@@ -92,10 +92,10 @@ pub(super) enum Phase {
     Closed,
 }
 
-impl CallState {
+impl HttpCallState {
     fn new() -> Self {
         Self {
-            response: Response::Unstarted,
+            response: ResponseProgress::Unstarted,
             body: Body::Empty,
             whole: None,
             trailers: None,
@@ -110,12 +110,12 @@ impl CallState {
 
 impl HttpCall {
     pub(super) fn new(exchange: Exchange, shared: Arc<Shared>) -> Self {
-        Self { exchange, shared, state: Guarded::new(CallState::new()) }
+        Self { exchange, shared, state: Guarded::new(HttpCallState::new()) }
     }
 
     /// Resets the state for a new call.
     pub(super) fn reset(&self, py: Python<'_>) {
-        let before = self.state.with(py, |state| std::mem::replace(state, CallState::new()));
+        let before = self.state.with(py, |state| std::mem::replace(state, HttpCallState::new()));
         // Dropped outside of the guard, because the objects may be the application's.
         drop(before);
     }
@@ -203,14 +203,14 @@ impl HttpCall {
     }
 
     pub(super) fn is_finished(&self, py: Python<'_>) -> bool {
-        self.response(py) == Response::Finished
+        self.response(py) == ResponseProgress::Finished
     }
 
-    pub(super) fn response(&self, py: Python<'_>) -> Response {
+    pub(super) fn response(&self, py: Python<'_>) -> ResponseProgress {
         self.state.with(py, |state| state.response)
     }
 
-    pub(super) fn set_response(&self, py: Python<'_>, response: Response) {
+    pub(super) fn set_response(&self, py: Python<'_>, response: ResponseProgress) {
         let is_first_step = self.state.with(py, |state| {
             state.response = response;
             state.is_first_step
@@ -298,7 +298,7 @@ impl HttpCall {
     /// Removes `future`, for which no one waits any longer.
     pub(super) fn forget(&self, py: Python<'_>, future: &LoopWaiter) {
         let forgotten = self.state.with(py, |state| {
-            let CallState { receivers, senders, .. } = state;
+            let HttpCallState { receivers, senders, .. } = state;
             [receivers, senders].into_iter().find_map(|futures| {
                 let at = futures.iter().position(|other| other.is(future))?;
                 Some(futures.remove(at))
@@ -329,7 +329,7 @@ impl HttpCall {
         // All futures are taken first: a task that is woken may wait again at once, and a task that sends gives way to
         // those that wait.
         let (first, others) = self.state.with(py, |state| {
-            let CallState { receivers, senders, .. } = state;
+            let HttpCallState { receivers, senders, .. } = state;
             if receivers.is_empty() && senders.is_empty() {
                 return (None, Vec::new());
             }

@@ -2,8 +2,8 @@
 //! folder in it, such as [`asyncio`](super::asyncio), knows tasks, futures and the loop.
 //!
 //! ```text
-//!   messages ──▶ Operation ──▶ Awaitable: Operation::step ──▶ Step: done, or wait for a Waiter
-//!   engine ──▶ HttpCall ──▶ EventLoop::wake, Waiter::wake_soon ──▶ the task steps its coroutine again
+//!   messages ──▶ Operation ──▶ Awaitable: Operation::step ──▶ Step: done, or wait for a TaskWaiter
+//!   engine ──▶ HttpCall ──▶ EventLoop::wake, TaskWaiter::wake_soon ──▶ the task steps its coroutine again
 //! ```
 //!
 //! Everything is resolved when it is compiled: a call through this trait costs what a direct call does.
@@ -15,7 +15,7 @@ use std::ffi::CStr;
 /// An event loop that hosts the engine.
 pub(crate) trait EventLoop: Sized + Send + Sync {
     /// A wait of one task.
-    type Waiter: Waiter;
+    type Waiter: TaskWaiter;
     /// The type of the objects that the application awaits for an operation.
     type Awaitable<O: Operation<Waiter = Self::Waiter>>: Awaitable<O>;
     /// The timers of the loop in one of its iterations.
@@ -74,7 +74,7 @@ pub(crate) trait EventLoop: Sized + Send + Sync {
 }
 
 /// A wait of one task, which is over when it is woken or cancelled.
-pub(crate) trait Waiter: Sized + Send {
+pub(crate) trait TaskWaiter: Sized + Send {
     fn clone_ref(&self, py: Python<'_>) -> Self;
 
     /// Returns true if both are the same wait.
@@ -100,7 +100,7 @@ pub(crate) enum FirstStep {
 
 /// The work of an object that the application awaits.
 pub(crate) trait Operation: Sized + Send + 'static {
-    type Waiter: Waiter;
+    type Waiter: TaskWaiter;
 
     /// Runs one step.
     ///

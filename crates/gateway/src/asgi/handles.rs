@@ -29,16 +29,16 @@ struct Channel {
 }
 
 /// A maker of handles, which keeps some of those that are returned.
-pub(super) struct HandleTypes {
+pub(super) struct AsgiHandleTypes {
     receive: Object,
     send: Object,
     receiving: MessageAwaitable,
     sending: MessageAwaitable,
-    spare: Guarded<Vec<Handles>>,
+    spare: Guarded<Vec<AsgiHandles>>,
 }
 
 /// The objects of one call.
-pub(crate) struct Handles {
+pub(crate) struct AsgiHandles {
     call: Py<HttpCall>,
     receive: Object,
     send: Object,
@@ -47,7 +47,7 @@ pub(crate) struct Handles {
 /// The maximum number of handles that are kept. More are returned at once only after many calls ran at once.
 const SPARE: usize = 64;
 
-impl HandleTypes {
+impl AsgiHandleTypes {
     pub(super) fn new(py: Python<'_>) -> PyResult<Self> {
         Ok(Self {
             receive: channel_type(py, c"kirsch._native.Receive")?,
@@ -67,7 +67,7 @@ impl HandleTypes {
         py: Python<'_>,
         host: &Weak<dyn ExchangeHost>,
         shared: &Arc<Shared>,
-    ) -> PyResult<Handles> {
+    ) -> PyResult<AsgiHandles> {
         match self.spare.with(py, Vec::pop) {
             Some(handles) => Ok(handles),
             None => self.make(py, host, shared),
@@ -75,7 +75,7 @@ impl HandleTypes {
     }
 
     /// Keeps handles of a call that is over, if nothing else refers to them.
-    pub(super) fn keep(&self, py: Python<'_>, handles: Handles) {
+    pub(super) fn keep(&self, py: Python<'_>, handles: AsgiHandles) {
         if interface::Handles::is_shared(&handles) {
             return;
         }
@@ -90,7 +90,7 @@ impl HandleTypes {
         drop(surplus);
     }
 
-    fn make(&self, py: Python<'_>, host: &Weak<dyn ExchangeHost>, shared: &Arc<Shared>) -> PyResult<Handles> {
+    fn make(&self, py: Python<'_>, host: &Weak<dyn ExchangeHost>, shared: &Arc<Shared>) -> PyResult<AsgiHandles> {
         let call = Py::new(py, HttpCall::new(Exchange::new(Weak::clone(host)), Arc::clone(shared)))?;
         let channel = |kind: &Object, vectorcall: ffi::vectorcallfunc, awaitable: &MessageAwaitable| {
             // SAFETY: the types were made from the structure that is initialised here, all fields of it before anything
@@ -106,11 +106,11 @@ impl HandleTypes {
         };
         let receive = channel(&self.receive, call_receive, &self.receiving)?;
         let send = channel(&self.send, call_send, &self.sending)?;
-        Ok(Handles { call, receive, send })
+        Ok(AsgiHandles { call, receive, send })
     }
 }
 
-impl Handles {
+impl AsgiHandles {
     pub(super) fn call(&self) -> &Py<HttpCall> {
         &self.call
     }
@@ -124,7 +124,7 @@ impl Handles {
     }
 }
 
-impl interface::Handles for Handles {
+impl interface::Handles for AsgiHandles {
     fn exchange(&self) -> &Exchange {
         self.call.get().exchange()
     }
@@ -179,7 +179,8 @@ unsafe extern "C" fn asyncio_mark(_: *mut ffi::PyObject, _: *mut c_void) -> *mut
 }
 
 unsafe extern "C" fn drop_channel(object: *mut ffi::PyObject) {
-    // SAFETY: the interpreter calls this once, for an object of `HandleTypes::make` to which nothing refers any more.
+    // SAFETY: the interpreter calls this once, for an object of `AsgiHandleTypes::make` to which nothing refers any
+    // more.
     unsafe {
         let it = object.cast::<Channel>();
         ptr::drop_in_place(&raw mut (*it).call);
@@ -195,7 +196,7 @@ unsafe extern "C" fn call_receive(
     count: usize,
     keywords: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
-    // SAFETY: the interpreter calls this attached, with an object of `HandleTypes::make`.
+    // SAFETY: the interpreter calls this attached, with an object of `AsgiHandleTypes::make`.
     let (py, it) = unsafe { (Python::assume_attached(), &*callable.cast::<Channel>()) };
     // SAFETY: the names of keyword arguments are a tuple.
     let is_given = unsafe { ffi::PyVectorcall_NARGS(count) != 0 || !keywords.is_null() && ffi::Py_SIZE(keywords) != 0 };
@@ -217,7 +218,7 @@ unsafe extern "C" fn call_send(
     count: usize,
     keywords: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
-    // SAFETY: the interpreter calls this attached, with an object of `HandleTypes::make` and arguments that live as
+    // SAFETY: the interpreter calls this attached, with an object of `AsgiHandleTypes::make` and arguments that live as
     // long as the call.
     let (py, it, message) = unsafe {
         let message = only_argument(arguments, count, keywords, b"message");

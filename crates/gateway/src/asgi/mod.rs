@@ -32,7 +32,7 @@ use crate::interface::{Answer, ExchangeHost, Input, Interface, Local, RequestBod
 use crate::object::{Chunk, Object};
 use call::HttpCall;
 use concurrency::{EventLoop, FirstStep};
-use handles::{HandleTypes, Handles};
+use handles::{AsgiHandleTypes, AsgiHandles};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::intern;
@@ -50,12 +50,12 @@ use std::sync::{Arc, Weak};
 pub(crate) struct Asgi {
     application: Object,
     shared: Arc<Shared>,
-    handles: HandleTypes,
+    handles: AsgiHandleTypes,
 }
 
 impl Asgi {
     pub(crate) fn new(py: Python<'_>, application: Object, shared: Arc<Shared>) -> PyResult<Self> {
-        Ok(Self { application, shared, handles: HandleTypes::new(py)? })
+        Ok(Self { application, shared, handles: AsgiHandleTypes::new(py)? })
     }
 
     /// Makes scopes for requests that arrive at these addresses; `paths` are the paths of Unix sockets.
@@ -69,7 +69,7 @@ impl Asgi {
         py: Python<'_>,
         event_loop: &impl EventLoop,
         scope: &Object,
-        handles: &Handles,
+        handles: &AsgiHandles,
     ) -> PyResult<FirstStep> {
         let arguments = [ptr::null_mut(), scope.as_ptr(), handles.receive().as_ptr(), handles.send().as_ptr()];
         // The application is a coroutine function, so this does not run its body.
@@ -87,14 +87,14 @@ impl Asgi {
 
 impl Interface for Asgi {
     type Requests = Scopes;
-    type Handles = Handles;
+    type Handles = AsgiHandles;
     type Body = NoBody;
 
-    fn take_handles(&self, py: Python<'_>, _: Route, host: &Weak<dyn ExchangeHost>) -> PyResult<Handles> {
+    fn take_handles(&self, py: Python<'_>, _: Route, host: &Weak<dyn ExchangeHost>) -> PyResult<AsgiHandles> {
         self.handles.take(py, host, &self.shared)
     }
 
-    fn return_handles(&self, py: Python<'_>, handles: Handles) {
+    fn return_handles(&self, py: Python<'_>, handles: AsgiHandles) {
         // Wakes everything that waits for this call: its response is over.
         HttpCall::wake_all(handles.call(), py);
         self.handles.keep(py, handles);
@@ -104,7 +104,7 @@ impl Interface for Asgi {
         &self,
         py: Python<'_>,
         scope: &Object,
-        handles: &Handles,
+        handles: &AsgiHandles,
         Input { body, .. }: Input,
     ) -> PyResult<Option<Object>> {
         if let Some(state) = self.shared.state()? {
@@ -125,7 +125,7 @@ impl Interface for Asgi {
         Ok(None)
     }
 
-    fn call(&self, py: Python<'_>, scope: &Object, handles: &Handles) -> PyResult<Answer<NoBody>> {
+    fn call(&self, py: Python<'_>, scope: &Object, handles: &AsgiHandles) -> PyResult<Answer<NoBody>> {
         let event_loop = self.shared.event_loop()?;
         let call = handles.call();
         let begun = self.start(py, event_loop, scope, handles);

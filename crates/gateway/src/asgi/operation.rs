@@ -2,7 +2,7 @@
 //! operation that is cancelled before has taken no message, and has sent none.
 
 use super::call::{HttpCall, WaitFor};
-use super::concurrency::{Operation, Step, Waiter as _};
+use super::concurrency::{Operation, Step, TaskWaiter as _};
 use super::sending::send_any;
 use super::shared::LoopWaiter;
 use super::websocket::Outcome;

@@ -6,7 +6,7 @@
 //! `Authorization` and the like never enter the table. If a whole block repeats on its connection, except for a few
 //! lines ([`RequestHead::changed`]), the scope is a copy of the *template* that was made from the block that was kept.
 
-use super::template::{Common, Template, copy_dict, set_item};
+use super::template::{Common, ScopeTemplate, copy_dict, set_item};
 use crate::interface::{Local, Peer, RequestObject, Requests, Route};
 use crate::object::Object;
 use crate::table::Table;
@@ -23,10 +23,10 @@ const LINES: usize = 1024;
 
 /// The data that a connection keeps to make its next request cheaper.
 #[derive(Default)]
-pub(crate) struct ConnectionState {
+pub(crate) struct ConnectionScopes {
     /// The entry `client`.
     client: Option<Object>,
-    template: Option<Box<Template>>,
+    template: Option<Box<ScopeTemplate>>,
 }
 
 /// A maker of scopes.
@@ -57,7 +57,7 @@ impl Scopes {
         py: Python<'_>,
         head: &RequestHead<'_>,
         peer: &Peer,
-        connection: &mut ConnectionState,
+        connection: &mut ConnectionScopes,
     ) -> PyResult<RequestObject> {
         if let Some(template) = &connection.template
             && let Some(changed) = template.changed(head)
@@ -95,7 +95,7 @@ impl Scopes {
         // The host of an absolute target is an entry, which another head of the same lines may not have.
         if head.retained && head.target.form != Form::Absolute {
             let headers = headers.get_slice(0, headers.len()).into_any().unbind().into();
-            connection.template = Some(Box::new(Template::new(py, &self.common, &scope, headers, head)?));
+            connection.template = Some(Box::new(ScopeTemplate::new(py, &self.common, &scope, headers, head)?));
         }
         self.common.set_own(py, &scope, &headers.into_any().unbind().into(), head.version)?;
         Ok(scope.into())
@@ -105,7 +105,7 @@ impl Scopes {
     fn copy(
         &mut self,
         py: Python<'_>,
-        template: &Template,
+        template: &ScopeTemplate,
         changed: &[u16],
         head: &RequestHead<'_>,
     ) -> PyResult<RequestObject> {
@@ -188,7 +188,7 @@ fn turn_to_websocket(scope: &Bound<'_, PyDict>, opening: &Opening<'_>) -> PyResu
 }
 
 impl Requests for Scopes {
-    type Connection = ConnectionState;
+    type Connection = ConnectionScopes;
 
     fn begin_websocket(
         &mut self,
@@ -197,7 +197,7 @@ impl Requests for Scopes {
         _: Route,
         opening: &Opening<'_>,
         peer: &Peer,
-        connection: &mut ConnectionState,
+        connection: &mut ConnectionScopes,
     ) -> Option<RequestObject> {
         let scope = self.scope(py, head, peer, connection).and_then(|scope| {
             turn_to_websocket(scope.bind(py).cast::<PyDict>()?, opening)?;
@@ -213,7 +213,7 @@ impl Requests for Scopes {
         head: &RequestHead<'_>,
         _: Route,
         peer: &Peer,
-        connection: &mut ConnectionState,
+        connection: &mut ConnectionScopes,
     ) -> Option<RequestObject> {
         self.scope(py, head, peer, connection).map_err(|error| error.restore(py)).ok()
     }

@@ -1,6 +1,6 @@
 //! The messages of a response, and functions that all messages share.
 
-use super::call::{HttpCall, Response};
+use super::call::{HttpCall, ResponseProgress};
 use super::complaint::{shown, wrong_type};
 use super::concurrency::EventLoop as _;
 use super::entries::entries;
@@ -19,29 +19,30 @@ pub(super) fn send(py: Python<'_>, call: &Py<HttpCall>, kind: &str, message: &Bo
     let this = call.get();
     let response = this.response(py);
     match (kind, response) {
-        ("http.response.start", Response::Unstarted) => start(py, call, message).map(|()| false),
-        ("http.response.body", Response::Started | Response::InBody) => body(py, this, message),
-        ("http.response.pathsend", Response::Started) => {
+        ("http.response.start", ResponseProgress::Unstarted) => start(py, call, message).map(|()| false),
+        ("http.response.body", ResponseProgress::Started | ResponseProgress::InBody) => body(py, this, message),
+        ("http.response.pathsend", ResponseProgress::Started) => {
             let file = file::of_path(py, message)?;
             send_part(py, this, Some(file), false)
         }
-        ("http.response.zerocopysend", Response::Started | Response::InBody) => {
+        ("http.response.zerocopysend", ResponseProgress::Started | ResponseProgress::InBody) => {
             let has_more = is_true(message.get_item(intern!(py, "more_body"))?.as_ref())?;
             let file = file::of_descriptor(py, message)?;
             send_part(py, this, Some(file), has_more)
         }
-        ("http.response.trailers", Response::Trailing) => trailers(py, this, message).map(|()| false),
+        ("http.response.trailers", ResponseProgress::Trailing) => trailers(py, this, message).map(|()| false),
         // The specification has hints after the start. Before the start they are of more use: the status is not known
         // yet.
-        ("http.response.early_hint", Response::Unstarted | Response::Started | Response::InBody) => {
-            early_hint(py, this, message).map(|()| false)
-        }
+        (
+            "http.response.early_hint",
+            ResponseProgress::Unstarted | ResponseProgress::Started | ResponseProgress::InBody,
+        ) => early_hint(py, this, message).map(|()| false),
         _ => Err(misplaced(kind, response, this.expects_trailers(py))),
     }
 }
 
 /// Returns the exception for a message that cannot be sent now.
-fn misplaced(kind: &str, response: Response, expects_trailers: bool) -> PyErr {
+fn misplaced(kind: &str, response: ResponseProgress, expects_trailers: bool) -> PyErr {
     const KINDS: [&str; 6] = [
         "http.response.start",
         "http.response.body",
@@ -58,16 +59,16 @@ fn misplaced(kind: &str, response: Response, expects_trailers: bool) -> PyErr {
         ));
     }
     PyRuntimeError::new_err(match (kind, response) {
-        (_, Response::Unstarted) => {
+        (_, ResponseProgress::Unstarted) => {
             format!("{kind} was sent before http.response.start: send the status and the headers first")
         }
         ("http.response.trailers", _) if !expects_trailers => {
             format!("{kind} was not announced: send 'trailers': True in http.response.start")
         }
-        (_, Response::Finished) => format!(
+        (_, ResponseProgress::Finished) => format!(
             "{kind} was sent after the response was complete: send more_body=True in each http.response.body but the last"
         ),
-        (_, Response::Trailing) => format!(
+        (_, ResponseProgress::Trailing) => format!(
             "{kind} was sent after the body was complete: send http.response.trailers, as http.response.start has announced"
         ),
         ("http.response.trailers", _) => {
@@ -102,13 +103,13 @@ pub(super) fn start(py: Python<'_>, call: &Py<HttpCall>, message: &Bound<'_, PyD
         Ok(()) => {}
         Err(StartRefusal::Over) => return Err(disconnected(py, this)),
         Err(StartRefusal::Begun | StartRefusal::Again) => {
-            return Err(misplaced("http.response.start", Response::Started, false));
+            return Err(misplaced("http.response.start", ResponseProgress::Started, false));
         }
     }
     if has_trailers {
         this.expect_trailers(py);
     }
-    this.set_response(py, Response::Started);
+    this.set_response(py, ResponseProgress::Started);
     // The head is sent with the first part of the body, or when the application gives up its thread.
     if !this.is_first_step(py) {
         let event_loop = this.shared.event_loop()?;
@@ -199,7 +200,7 @@ fn trailers(py: Python<'_>, call: &HttpCall, message: &Bound<'_, PyDict>) -> PyR
     let Some(fields) = fields else { return Ok(()) };
     match call.exchange().send(py, None, End::Trailers(&fields))? {
         Sent::Done | Sent::Full => {
-            call.set_response(py, Response::Finished);
+            call.set_response(py, ResponseProgress::Finished);
             Ok(())
         }
         Sent::Gone | Sent::Over => Err(disconnected(py, call)),
@@ -282,9 +283,9 @@ fn send_part(py: Python<'_>, call: &HttpCall, part: Option<Part>, has_more: bool
             call.set_response(
                 py,
                 match (has_more, has_trailers) {
-                    (true, _) => Response::InBody,
-                    (false, true) => Response::Trailing,
-                    (false, false) => Response::Finished,
+                    (true, _) => ResponseProgress::InBody,
+                    (false, true) => ResponseProgress::Trailing,
+                    (false, false) => ResponseProgress::Finished,
                 },
             );
             // After the end of a response there is nothing to wait for.

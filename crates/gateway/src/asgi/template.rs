@@ -13,7 +13,7 @@ use std::sync::Arc;
 use wire::message::{Client, Form, RequestHead, Version};
 
 /// See the module.
-pub(super) struct Template {
+pub(super) struct ScopeTemplate {
     /// The scope as it was before the application saw it, with None for the entries that are each request's own.
     scope: Object,
     headers: Object,
@@ -30,7 +30,7 @@ pub(super) struct Template {
     reused: Arc<Reused>,
 }
 
-impl Template {
+impl ScopeTemplate {
     /// Makes a template. `scope` is complete except for the entries that are each request's own; `headers` is a list
     /// that the template takes over.
     pub(super) fn new(
@@ -41,7 +41,7 @@ impl Template {
         head: &RequestHead<'_>,
     ) -> PyResult<Self> {
         let scope = copy_dict(py, scope)?;
-        let Keys { asgi, extensions, headers: headers_key, .. } = &common.keys;
+        let ScopeKeys { asgi, extensions, headers: headers_key, .. } = &common.keys;
         let dict = scope.bind(py);
         let entries = dict.cast::<PyDict>()?.iter().map(|(key, value)| {
             let is = |name: &Object| key.eq(name.bind(py)).unwrap_or(false);
@@ -109,11 +109,11 @@ pub(super) struct Common {
     /// The dict of versions of which each request gets a copy, and the entries of this dict.
     versions: Object,
     version_items: Arc<[(Object, Object)]>,
-    pub(super) keys: Keys,
+    pub(super) keys: ScopeKeys,
 }
 
 /// The keys that are set for every request.
-pub(super) struct Keys {
+pub(super) struct ScopeKeys {
     asgi: Object,
     extensions: Object,
     headers: Object,
@@ -123,7 +123,7 @@ pub(super) struct Keys {
     old_extension_names: Arc<[Object]>,
 }
 
-impl Keys {
+impl ScopeKeys {
     fn new(py: Python<'_>) -> PyResult<Self> {
         let (pathsend, zerocopysend) = (c"http.response.pathsend", c"http.response.zerocopysend");
         let old = [Object::interned(py, pathsend)?, Object::interned(py, zerocopysend)?];
@@ -159,12 +159,12 @@ impl Common {
         for (name, value) in version_items.iter() {
             set_item(py, &versions, name, value)?;
         }
-        Ok(Self { versions, version_items, keys: Keys::new(py)? })
+        Ok(Self { versions, version_items, keys: ScopeKeys::new(py)? })
     }
 
     /// Sets the dictionaries and the list that are each request's own.
     pub(super) fn set_own(&self, py: Python<'_>, scope: &Object, headers: &Object, version: Version) -> PyResult<()> {
-        let Keys { asgi, extensions, headers: headers_key, .. } = &self.keys;
+        let ScopeKeys { asgi, extensions, headers: headers_key, .. } = &self.keys;
         set_item(py, scope, headers_key, headers)?;
         // Applications have been seen to change this dict.
         set_item(py, scope, asgi, &copy_dict(py, &self.versions)?)?;

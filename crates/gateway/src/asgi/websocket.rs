@@ -6,7 +6,7 @@
 //!     └── websocket.http.response.start ──▶ Denying ── websocket.http.response.body ──▶ Closed
 //! ```
 
-use super::call::{Body, HttpCall, Phase, Response};
+use super::call::{Body, HttpCall, Phase, ResponseProgress};
 use super::complaint::{shown, wrong_type};
 use super::entries::entries;
 use super::send::{body, chunk, disconnected, each_header, start};
@@ -87,7 +87,7 @@ pub(super) fn send(
         }
         ("websocket.http.response.body", Phase::Denying) => {
             let must_wait = body(py, this, message)?;
-            if this.response(py) == Response::Finished {
+            if this.response(py) == ResponseProgress::Finished {
                 this.set_phase(py, Phase::Closed);
             }
             Ok(if must_wait { Outcome::Wait } else { Outcome::Done })
@@ -184,7 +184,7 @@ fn deny(py: Python<'_>, call: &HttpCall, message: &Bound<'_, PyDict>) -> PyResul
     match exchange.send(py, None, End::Here)? {
         Sent::Done | Sent::Full => {
             call.set_phase(py, Phase::Closed);
-            call.set_response(py, Response::Finished);
+            call.set_response(py, ResponseProgress::Finished);
             Ok(())
         }
         Sent::Gone | Sent::Over => Err(disconnected(py, call)),

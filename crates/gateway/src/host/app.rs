@@ -7,7 +7,7 @@ use super::job::{Request, Resumable};
 use super::limits::Limits;
 use super::shared::{Reason, Replacement, Waiter};
 use super::sleepers::Sleepers;
-use crate::access_log::{AccessLog, Entry, LoggerLines, Response};
+use crate::access_log::{AccessLog, Entry, LoggedResponse, LoggerLines};
 use crate::gil::WithGil;
 use crate::interface::{Interface, Message, RequestBody, Requests};
 use crate::object::{Chunk, Object};
@@ -310,7 +310,7 @@ impl<I: Interface> App for WithGil<AppState<I>> {
         let Some(refusal) = refusal else { return };
         let (py, app) = self.parts();
         if let (Some(log), Some(entry)) = (&mut app.access_log, &request.entry) {
-            log.write(py, entry, Response::refused(refusal), request.object.as_deref(), None);
+            log.write(py, entry, LoggedResponse::refused(refusal), request.object.as_deref(), None);
         }
         app.note_refusal(py, refusal, request.object.as_deref());
     }
@@ -334,7 +334,7 @@ impl<I: Interface> App for WithGil<AppState<I>> {
         let (py, app) = self.parts();
         if let Some(log) = &mut app.access_log {
             let entry = Entry::unread(connection.peer, named, line.as_ref());
-            log.write(py, &entry, Response::refused(refusal), None, None);
+            log.write(py, &entry, LoggedResponse::refused(refusal), None, None);
         }
         let message = app.refusals.note(refusal, || Refused {
             client: client_text(named, connection.peer),
@@ -350,7 +350,8 @@ impl<I: Interface> App for WithGil<AppState<I>> {
         let (py, app) = self.parts();
         if let Some(log) = &mut app.access_log {
             let entry = Entry::new(head, connection.peer);
-            let response = Response { status: response.status(), body_bytes, draft: Some(response), close_code: None };
+            let response =
+                LoggedResponse { status: response.status(), body_bytes, draft: Some(response), close_code: None };
             log.write(py, &entry, response, None, None);
         }
     }

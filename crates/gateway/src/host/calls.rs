@@ -4,7 +4,7 @@ use super::index::EngineIndex;
 use super::limits::{Limit, NEVER, Nanos, nanos};
 use crate::access_log::Entry;
 use crate::object::Object;
-use crate::quarantine::{Recorder, Route};
+use crate::quarantine::{Recorder, QuarantineRoute};
 use engine::{CallId, Expired};
 use pyo3::prelude::*;
 use slab::Slab;
@@ -134,7 +134,7 @@ impl Calls {
 
     /// Records the route of a call that has begun. Returns true if requests of this route are refused by now.
     #[cold]
-    pub(crate) fn record(&mut self, key: usize, route: &Route) -> bool {
+    pub(crate) fn record(&mut self, key: usize, route: &QuarantineRoute) -> bool {
         let Some(recorder) = &mut self.recorder else { return false };
         if recorder.refuses(route) {
             return true;

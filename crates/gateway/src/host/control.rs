@@ -1,7 +1,7 @@
 //! Requests to a running engine, from any thread and from signal handlers, and the delivery of its reports.
 
 use super::app::ERROR;
-use super::shared::{Control, Stop};
+use super::shared::{ControlRequest, Stop};
 use super::threads::Host;
 use crate::access_log::AccessLog;
 use crate::clock;
@@ -16,7 +16,7 @@ impl<I: Interface> Host<I> {
     }
 
     /// Makes a request. May be called anywhere and does not wait.
-    pub(crate) fn request(&self, py: Python<'_>, control: Control) {
+    pub(crate) fn request(&self, py: Python<'_>, control: ControlRequest) {
         self.pending.put_down(control);
         self.wake(py);
     }
@@ -24,7 +24,7 @@ impl<I: Interface> Host<I> {
     /// Requests the end of each of the server's engines.
     pub(super) fn stop_all(&self, py: Python<'_>, stop: Stop) {
         for host in self.shared.hosts() {
-            host.request(py, Control::stop(stop));
+            host.request(py, ControlRequest::stop(stop));
         }
     }
 
@@ -34,7 +34,7 @@ impl<I: Interface> Host<I> {
             return result;
         }
         // This thread holds the lock. Another thread reopens the logs later.
-        self.pending.put_down(Control { reopen_logs: true, ..Control::default() });
+        self.pending.put_down(ControlRequest { reopen_logs: true, ..ControlRequest::default() });
         self.waker.wake();
         Ok(())
     }

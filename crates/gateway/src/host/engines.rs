@@ -9,7 +9,7 @@
 use super::calls::Call;
 use super::index::EngineIndex;
 use super::job::Job;
-use super::shared::{Control, Reentered, ServerShared, Stop};
+use super::shared::{ControlRequest, Reentered, ServerShared, Stop};
 use super::threads::{Host, Iteration, Polled};
 use crate::clock;
 use crate::interface::Interface;
@@ -215,11 +215,13 @@ impl<I: Interface> AnyEngines for Engines<I> {
     }
 
     fn stop(&self, py: Python<'_>, stop: Stop) {
-        self.hosts.iter().for_each(|host| host.request(py, Control::stop(stop)));
+        self.hosts.iter().for_each(|host| host.request(py, ControlRequest::stop(stop)));
     }
 
     fn drain(&self, py: Python<'_>) {
-        self.hosts.iter().for_each(|host| host.request(py, Control { drain: true, ..Control::default() }));
+        self.hosts
+            .iter()
+            .for_each(|host| host.request(py, ControlRequest { drain: true, ..ControlRequest::default() }));
     }
 
     fn wake(&self, py: Python<'_>) {

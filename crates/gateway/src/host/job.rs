@@ -28,7 +28,7 @@ pub(crate) struct Request {
     pub(super) limit: Limit,
     pub(super) route_key: Option<RouteKey>,
     /// The route to be recorded, while routes are recorded or refused.
-    pub(super) recorded: Option<Box<quarantine::Route>>,
+    pub(super) recorded: Option<Box<quarantine::QuarantineRoute>>,
     pub(super) entry: Option<Box<Entry>>,
     /// The time at which the request entered the queue, if it is measured.
     pub(super) queued_at: Option<Moment>,

@@ -8,7 +8,7 @@ use super::exchange::{End, Exchange, Part, Received, Sent};
 use super::job::Mismatch;
 use super::shared::Waiter;
 use super::state::EngineState;
-use crate::access_log::Response;
+use crate::access_log::LoggedResponse;
 use crate::clock;
 use crate::gil::WithGil;
 use crate::interface::Interface;
@@ -121,7 +121,7 @@ impl<I: Interface> EngineState<I> {
             // Writing a line calls Python, and the exchange must not be in use then. So the draft is taken out
             // meanwhile.
             let draft = exchange.with(py, |state| std::mem::take(&mut state.draft));
-            let response = Response { status: draft.status(), body_bytes, draft: Some(&draft), close_code: None };
+            let response = LoggedResponse { status: draft.status(), body_bytes, draft: Some(&draft), close_code: None };
             log.write(py, &entry, response, Some(&request), Some(number));
         }
         request.release(py);

@@ -120,13 +120,13 @@ impl Hooks {
 
 /// Requests of other threads and signal handlers.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Control {
+pub(crate) struct ControlRequest {
     pub(super) stop: Option<Stop>,
     pub(super) drain: bool,
     pub(super) reopen_logs: bool,
 }
 
-impl Control {
+impl ControlRequest {
     pub(super) fn stop(stop: Stop) -> Self {
         Self { stop: Some(stop), ..Self::default() }
     }
@@ -142,20 +142,20 @@ impl Control {
 /// The requests that no thread has carried out yet. Adding one never waits for the engine, so a signal handler may.
 #[derive(Default)]
 pub(super) struct PendingControl {
-    control: Mutex<Control>,
+    control: Mutex<ControlRequest>,
     is_any: AtomicBool,
 }
 
 impl PendingControl {
     /// Adds a request.
-    pub(super) fn put_down(&self, control: Control) {
+    pub(super) fn put_down(&self, control: ControlRequest) {
         lock(&self.control).add(control);
         self.is_any.store(true, Ordering::Relaxed);
     }
 
     /// Takes all requests, to be carried out now.
     #[inline]
-    pub(super) fn take(&self) -> Option<Control> {
+    pub(super) fn take(&self) -> Option<ControlRequest> {
         self.is_any.swap(false, Ordering::Relaxed).then(|| std::mem::take(&mut *lock(&self.control)))
     }
 }
@@ -289,10 +289,10 @@ mod tests {
 
     #[test]
     fn test_requests_that_could_not_be_carried_out_are_kept() {
-        let mut control = Control { stop: Some(stop(Some(3), 9)), ..Control::default() };
-        control.add(Control { stop: Some(stop(None, 5)), drain: true, reopen_logs: false });
+        let mut control = ControlRequest { stop: Some(stop(Some(3), 9)), ..ControlRequest::default() };
+        control.add(ControlRequest { stop: Some(stop(None, 5)), drain: true, reopen_logs: false });
         assert_eq!((control.stop, control.drain, control.reopen_logs), (Some(stop(Some(3), 5)), true, false));
-        control.add(Control { reopen_logs: true, ..Control::default() });
+        control.add(ControlRequest { reopen_logs: true, ..ControlRequest::default() });
         assert_eq!((control.stop, control.drain, control.reopen_logs), (Some(stop(Some(3), 5)), true, true));
     }
 
@@ -300,8 +300,8 @@ mod tests {
     fn test_pending_requests_are_taken_together_and_once() {
         let pending = PendingControl::default();
         assert!(pending.take().is_none());
-        pending.put_down(Control::stop(stop(None, 5)));
-        pending.put_down(Control { drain: true, ..Control::default() });
+        pending.put_down(ControlRequest::stop(stop(None, 5)));
+        pending.put_down(ControlRequest { drain: true, ..ControlRequest::default() });
         let taken = pending.take().unwrap();
         assert_eq!((taken.stop, taken.drain, taken.reopen_logs), (Some(stop(None, 5)), true, false));
         assert!(pending.take().is_none());

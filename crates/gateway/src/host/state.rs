@@ -5,7 +5,7 @@ use super::calls::{Calls, Ended, Late};
 use super::index::EngineIndex;
 use super::job::{Ending, Failure, InFlight, Job, Mismatch, Rest, Resumable};
 use super::shared::{Reason, Replacement};
-use crate::access_log::Response;
+use crate::access_log::LoggedResponse;
 use crate::clock::{self, Clock};
 use crate::gil::WithGil;
 use crate::interface::Interface;
@@ -210,7 +210,7 @@ impl<I: Interface> EngineState<I> {
                 // The client did not get the later response of the application.
                 draft = timeout_draft();
             }
-            let response = Response { status: draft.status(), body_bytes, draft: Some(&draft), close_code };
+            let response = LoggedResponse { status: draft.status(), body_bytes, draft: Some(&draft), close_code };
             log.write(py, &entry, response, Some(&ended.request), Some(number));
             exchange.with(py, |state| state.draft = draft);
         }
@@ -221,7 +221,8 @@ impl<I: Interface> EngineState<I> {
     pub(super) fn log_late(&mut self, py: Python<'_>, Late { number, entry, request, body_bytes }: &Late) {
         if let Some(log) = &mut self.app.access_log {
             let draft = timeout_draft();
-            let response = Response { status: 504, body_bytes: *body_bytes, draft: Some(&draft), close_code: None };
+            let response =
+                LoggedResponse { status: 504, body_bytes: *body_bytes, draft: Some(&draft), close_code: None };
             log.write(py, entry, response, Some(request), Some(*number));
         }
     }

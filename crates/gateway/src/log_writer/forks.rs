@@ -1,12 +1,12 @@
 //! Logs over a fork: the locks of all logs are held meanwhile, so that the child finds whole data behind them. The
 //! child has none of the writer threads and begins with empty queues.
 
-use super::log::{ALL, DROPPED, Log, State};
+use super::log::{ALL, DROPPED, Log, LogState};
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, Once, PoisonError, Weak};
 
-type DeferredOutput = (MutexGuard<'static, State>, Arc<Log>);
+type DeferredOutput = (MutexGuard<'static, LogState>, Arc<Log>);
 
 thread_local! {
     static HELD: RefCell<Vec<DeferredOutput>> = const { RefCell::new(Vec::new()) };
@@ -27,7 +27,8 @@ extern "C" fn before_fork() {
     let deferred = all.iter().filter_map(Weak::upgrade).map(|log| {
         // SAFETY: the guard is dropped before the `Arc` beside it, which keeps the mutex where it is: fields of a tuple
         // are dropped in order.
-        let guard = unsafe { std::mem::transmute::<MutexGuard<'_, State>, MutexGuard<'static, State>>(log.lock()) };
+        let guard =
+            unsafe { std::mem::transmute::<MutexGuard<'_, LogState>, MutexGuard<'static, LogState>>(log.lock()) };
         (guard, log)
     });
     HELD.with_borrow_mut(|place| place.extend(deferred));

@@ -65,7 +65,7 @@ fn is_due(last: Option<Instant>) -> bool {
     last.is_none_or(|last| last.elapsed() >= INTERVAL)
 }
 
-pub(super) struct State {
+pub(super) struct LogState {
     target: Arc<Target>,
     queue: VecDeque<Segment>,
     /// Bytes that were appended, and those of them that were written or dropped.
@@ -89,7 +89,7 @@ pub(super) struct State {
     settling: bool,
 }
 
-impl State {
+impl LogState {
     /// Begins anew in the child of a fork: what is queued belongs to the parent, whose thread writes it and is not
     /// here.
     pub(super) fn begin_in_child(&mut self) {
@@ -196,7 +196,7 @@ pub(crate) struct Log {
     name: String,
     path: Option<PathBuf>,
     manner: Manner,
-    state: Mutex<State>,
+    state: Mutex<LogState>,
     /// True if there are `notices`.
     has_notices: AtomicBool,
     waker: OnceLock<Waker>,
@@ -214,7 +214,7 @@ impl Log {
 
     /// `name` is for people. A log with a path is [reopened](Self::reopen) there.
     pub(super) fn new(name: &str, path: Option<&Path>, target: Target, manner: Manner) -> Arc<Self> {
-        let state = State {
+        let state = LogState {
             target: Arc::new(target),
             queue: VecDeque::new(),
             appended: 0,
@@ -245,7 +245,7 @@ impl Log {
         log
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, LogState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -286,7 +286,7 @@ impl Log {
             self.start_thread(&mut state);
         }
         state.settling |= settle;
-        let is_pending = |state: &State| state.done < mine || (settle && state.thread);
+        let is_pending = |state: &LogState| state.done < mine || (settle && state.thread);
         let (mut state, _) = self.wait(state, patience, is_pending);
         state.settling = false;
         !is_pending(&state)
@@ -295,10 +295,10 @@ impl Log {
     /// Waits while `is_pending`, for no more than `patience`; whether the time is up.
     fn wait<'a>(
         &'a self,
-        mut state: MutexGuard<'a, State>,
+        mut state: MutexGuard<'a, LogState>,
         patience: Duration,
-        is_pending: impl Fn(&State) -> bool,
-    ) -> (MutexGuard<'a, State>, bool) {
+        is_pending: impl Fn(&LogState) -> bool,
+    ) -> (MutexGuard<'a, LogState>, bool) {
         if !is_pending(&state) {
             return (state, false);
         }
@@ -340,7 +340,7 @@ impl Log {
         self.waker.set(waker).ok();
     }
 
-    fn lose(&self, state: &mut State, lines: u64, error: Option<io::Error>) {
+    fn lose(&self, state: &mut LogState, lines: u64, error: Option<io::Error>) {
         if self.manner == Manner::Notice {
             let message = state.lose(&self.name, lines, error);
             self.leave_notice(state, message);
@@ -351,7 +351,7 @@ impl Log {
         }
     }
 
-    fn report_recovery(&self, state: &mut State, at_once: bool) {
+    fn report_recovery(&self, state: &mut LogState, at_once: bool) {
         let message = state.recover(&self.name, at_once);
         match self.manner {
             Manner::Notice => self.leave_notice(state, message),
@@ -363,7 +363,7 @@ impl Log {
         }
     }
 
-    fn leave_notice(&self, state: &mut State, message: Option<String>) {
+    fn leave_notice(&self, state: &mut LogState, message: Option<String>) {
         if let Some(message) = message {
             // There are few in a time, but they may never be taken.
             state.notices.truncate(NOTICES - 1);
@@ -375,7 +375,7 @@ impl Log {
         }
     }
 
-    fn start_thread(self: &Arc<Self>, state: &mut State) {
+    fn start_thread(self: &Arc<Self>, state: &mut LogState) {
         if state.thread {
             if state.asleep {
                 self.work.notify_one();

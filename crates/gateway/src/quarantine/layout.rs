@@ -67,7 +67,7 @@ const BUSY_SINCE: usize = 6;
 
 /// The route of a request: its application, method and path without the query.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Route {
+pub(crate) struct QuarantineRoute {
     /// A keyed hash of all of it. It decides whether two routes are the same: the name may be cut.
     pub(super) key: u64,
     /// The same for all paths that differ in numbers alone; 0 where the path has none.
@@ -76,7 +76,7 @@ pub(crate) struct Route {
     name: String,
 }
 
-impl Route {
+impl QuarantineRoute {
     /// The route of a request with this path, as the client sent it. Escapes make no difference, because they make none
     /// to the application.
     pub(super) fn new(hash_key: [u64; 2], application: usize, method: &[u8], path: &[u8]) -> Self {
@@ -189,7 +189,7 @@ impl List<'_> {
     }
 
     /// For how many more seconds the route is in quarantine, rounded up; `None` if it is not.
-    pub(super) fn seconds_left(self, route: &Route, now: u64) -> Option<u32> {
+    pub(super) fn seconds_left(self, route: &QuarantineRoute, now: u64) -> Option<u32> {
         (0..self.len()).map(|index| entry(self.0, index)).find_map(|entry| {
             let (key, until) = (load(&entry[KEY]), load(&entry[UNTIL]));
             let is_here = (key == route.key || key == route.family) && key != 0 && until > now;
@@ -233,7 +233,7 @@ impl List<'_> {
 
 /// The table of a worker. One thread at a time writes it.
 #[derive(Clone, Copy)]
-pub(super) struct Table<'a>(pub(super) &'a TableWords);
+pub(super) struct RouteTable<'a>(pub(super) &'a TableWords);
 
 /// The entries of a call: of its route, and of the route's family.
 #[derive(Clone, Copy, Debug)]
@@ -254,9 +254,9 @@ pub(crate) struct Recorded {
     pub(crate) name: String,
 }
 
-impl Table<'_> {
+impl RouteTable<'_> {
     /// A call of this route begins. `None`: as many other routes are called now as the table holds.
-    pub(super) fn begin(self, recording: u64, route: &Route, now: u64) -> Option<Place> {
+    pub(super) fn begin(self, recording: u64, route: &QuarantineRoute, now: u64) -> Option<Place> {
         if load(&self.0[RECORDING]) != recording {
             self.restart(recording);
         }
@@ -364,8 +364,8 @@ mod tests {
 
     const HASH: [u64; 2] = [1, 2];
 
-    fn route(path: &str) -> Route {
-        Route::new(HASH, 0, b"GET", path.as_bytes())
+    fn route(path: &str) -> QuarantineRoute {
+        QuarantineRoute::new(HASH, 0, b"GET", path.as_bytes())
     }
 
     fn table() -> Box<TableWords> {
@@ -376,7 +376,7 @@ mod tests {
         Box::new(std::array::from_fn(|_| AtomicU64::new(0)))
     }
 
-    fn counts(table: Table<'_>) -> Vec<(String, u64, u64)> {
+    fn counts(table: RouteTable<'_>) -> Vec<(String, u64, u64)> {
         table.routes().into_iter().map(|each| (each.name, each.running, each.ended)).collect()
     }
 
@@ -393,9 +393,9 @@ mod tests {
     fn test_route_is_the_same_however_its_path_is_escaped() {
         assert_eq!(route("/b%6Fom"), route("/boom"));
         assert_ne!(route("/boom/").key, route("/boom").key);
-        assert_ne!(Route::new(HASH, 0, b"POST", b"/boom").key, route("/boom").key);
-        assert_ne!(Route::new(HASH, 1, b"GET", b"/boom").key, route("/boom").key);
-        assert_ne!(Route::new([1, 3], 0, b"GET", b"/boom").key, route("/boom").key);
+        assert_ne!(QuarantineRoute::new(HASH, 0, b"POST", b"/boom").key, route("/boom").key);
+        assert_ne!(QuarantineRoute::new(HASH, 1, b"GET", b"/boom").key, route("/boom").key);
+        assert_ne!(QuarantineRoute::new([1, 3], 0, b"GET", b"/boom").key, route("/boom").key);
         assert_eq!(route("/\u{1b}[2J").name, r"GET /\x1b[2J");
     }
 
@@ -411,7 +411,7 @@ mod tests {
     #[test]
     fn test_table_counts_calls_of_a_route_and_of_its_family() {
         let words = table();
-        let table = Table(&words);
+        let table = RouteTable(&words);
         let first = table.begin(1, &route("/item/1"), 5).unwrap();
         table.begin(1, &route("/item/2"), 6).unwrap();
         table.end(first);
@@ -423,7 +423,7 @@ mod tests {
     #[test]
     fn test_new_recording_forgets_what_does_not_run() {
         let words = table();
-        let table = Table(&words);
+        let table = RouteTable(&words);
         let ended = table.begin(1, &route("/a"), 5).unwrap();
         table.end(ended);
         let slow = table.begin(1, &route("/slow"), 6).unwrap();
@@ -436,7 +436,7 @@ mod tests {
     #[test]
     fn test_full_table_drops_the_route_that_was_called_least_recently_and_no_running_one() {
         let words = table();
-        let table = Table(&words);
+        let table = RouteTable(&words);
         let path = |index: usize| format!("/{}", "x".repeat(index + 1));
         for index in 0..ROUTES_MAX {
             let place = table.begin(1, &route(&path(index)), index as u64 + 1).unwrap();

@@ -4,12 +4,12 @@
 
 mod layout;
 
-pub(crate) use layout::{LIST_SIZE, QUARANTINED_MAX, Route, TABLE_SIZE};
+pub(crate) use layout::{LIST_SIZE, QUARANTINED_MAX, QuarantineRoute, TABLE_SIZE};
 
 use crate::clock;
 use crate::scoreboard::View;
 use engine::Refusal;
-use layout::{List, ListWords, Place, Quarantined, Table, TableWords};
+use layout::{List, ListWords, Place, Quarantined, RouteTable, TableWords};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::sync::atomic::AtomicU64;
@@ -48,20 +48,20 @@ impl Quarantine {
     }
 
     #[cold]
-    fn find(&self, route: &Route) -> Option<Refusal> {
+    fn find(&self, route: &QuarantineRoute) -> Option<Refusal> {
         let seconds = self.list().seconds_left(route, clock::fine())?;
         Some(Refusal { quarantine: Some(seconds), ..Refusal::of_status(503) })
     }
 
     /// Returns the route of a request, if it is to be recorded. One load while there is nothing to do.
     #[inline]
-    pub(crate) fn to_record(&self, application: usize, method: &[u8], path: &[u8]) -> Option<Box<Route>> {
+    pub(crate) fn to_record(&self, application: usize, method: &[u8], path: &[u8]) -> Option<Box<QuarantineRoute>> {
         if self.list().is_active() { Some(Box::new(self.route(application, method, path))) } else { None }
     }
 
     #[cold]
-    fn route(&self, application: usize, method: &[u8], path: &[u8]) -> Route {
-        Route::new(self.list().hash_key(), application, method, path)
+    fn route(&self, application: usize, method: &[u8], path: &[u8]) -> QuarantineRoute {
+        QuarantineRoute::new(self.list().hash_key(), application, method, path)
     }
 }
 
@@ -82,15 +82,15 @@ impl Recorder {
     }
 
     /// Whether requests of this route are refused now.
-    pub(crate) fn refuses(&self, route: &Route) -> bool {
+    pub(crate) fn refuses(&self, route: &QuarantineRoute) -> bool {
         self.quarantine.find(route).is_some()
     }
 
     /// The call `key` begins; `running`: the number of calls, with this one.
     #[cold]
-    pub(crate) fn begin(&mut self, key: usize, route: &Route, running: usize) {
+    pub(crate) fn begin(&mut self, key: usize, route: &QuarantineRoute, running: usize) {
         let quarantine = Arc::clone(&self.quarantine);
-        let table = Table(*quarantine.table.lock().unwrap_or_else(PoisonError::into_inner));
+        let table = RouteTable(*quarantine.table.lock().unwrap_or_else(PoisonError::into_inner));
         let Some(recording) = quarantine.list().recording() else { return };
         if self.places.len() <= key {
             self.places.resize(key + 1, None);
@@ -110,7 +110,7 @@ impl Recorder {
     #[cold]
     pub(crate) fn end(&mut self, key: usize, running: usize) {
         let quarantine = Arc::clone(&self.quarantine);
-        let table = Table(*quarantine.table.lock().unwrap_or_else(PoisonError::into_inner));
+        let table = RouteTable(*quarantine.table.lock().unwrap_or_else(PoisonError::into_inner));
         if let Some(place) = self.places.get_mut(key).and_then(Option::take) {
             table.end(place);
             self.recorded -= 1;
@@ -118,7 +118,7 @@ impl Recorder {
         self.publish_unrecorded(table, running);
     }
 
-    fn publish_unrecorded(&mut self, table: Table<'_>, running: usize) {
+    fn publish_unrecorded(&mut self, table: RouteTable<'_>, running: usize) {
         let unrecorded = running.saturating_sub(self.recorded) as u64;
         table.add_unrecorded(unrecorded.wrapping_sub(std::mem::replace(&mut self.unrecorded, unrecorded)));
     }
@@ -172,7 +172,9 @@ pub(crate) fn listed(buffer: &Bound<'_, PyAny>) -> PyResult<Vec<ListedRoute>> {
 
 /// See the stub of the module.
 pub(crate) fn recorded(buffer: &Bound<'_, PyAny>) -> PyResult<(u64, u64, Vec<RecordedRoute>)> {
-    let read = |words: &TableWords| (Table(words).recording(), Table(words).unrecorded(), Table(words).routes());
+    let read = |words: &TableWords| {
+        (RouteTable(words).recording(), RouteTable(words).unrecorded(), RouteTable(words).routes())
+    };
     let (recording, unrecorded, routes) = with_words(buffer, read)?;
     let routes = routes
         .into_iter()

@@ -32,18 +32,18 @@ const NAMES: usize = 256;
 
 /// The data that a connection keeps so that its next request is cheaper.
 #[derive(Default)]
-pub(crate) struct ConnectionState {
+pub(crate) struct ConnectionEnvirons {
     /// `REMOTE_ADDR` and `REMOTE_PORT`.
     address: Option<(Object, Object)>,
     /// The data of a connection that proxies pass on.
     proxied: Option<ConnectionStrings>,
-    template: Option<Box<Template>>,
+    template: Option<Box<EnvironTemplate>>,
     /// The same for CGI variables.
     cgi: Option<Box<CgiTemplate>>,
 }
 
 /// The environ that a header block became, before the application saw it.
-struct Template {
+struct EnvironTemplate {
     environ: Object,
     /// The number of the block that the reader has kept ([`RequestHead::kept`]). Heads that were answered without the
     /// application are not seen here, and the reader may have kept one of them since.
@@ -56,7 +56,7 @@ struct Template {
     client: Option<Client>,
 }
 
-impl Template {
+impl EnvironTemplate {
     /// A copy of `environ`, which was made for `head`; `None` with an exception set if memory is short.
     fn new(py: Python<'_>, environ: &Object, head: &RequestHead<'_>, has_joined: bool) -> Option<Box<Self>> {
         let environ = environ.copy_dict(py)?;
@@ -107,7 +107,7 @@ enum Set {
 /// Makes environs.
 pub(crate) struct Environs {
     pub(super) bases: Vec<Object>,
-    pub(super) keys: Keys,
+    pub(super) keys: EnvironKeys,
     pub(super) script_name: ScriptName,
     client_keys: ClientKeys,
     methods: Vec<(&'static [u8], Object)>,
@@ -119,7 +119,7 @@ pub(crate) struct Environs {
 }
 
 /// The keys that are set for every request.
-pub(crate) struct Keys {
+pub(crate) struct EnvironKeys {
     request_method: Object,
     pub(super) path_info: Object,
     pub(super) query_string: Object,
@@ -151,7 +151,7 @@ pub(crate) struct Constants<'py> {
 
 impl Environs {
     pub(crate) fn new(py: Python<'_>, locals: &[Local], constants: &Constants<'_>) -> PyResult<Self> {
-        let keys = Keys::new(py)?;
+        let keys = EnvironKeys::new(py)?;
         let empty: Object = PyString::new(py, "").into_any().unbind().into();
         let http11 = Object::interned(py, c"HTTP/1.1")?;
         let mut bases = Vec::new();
@@ -188,7 +188,7 @@ impl Environs {
         py: Python<'_>,
         environ: &Object,
         peer: &Peer,
-        connection: &mut ConnectionState,
+        connection: &mut ConnectionEnvirons,
     ) -> Option<()> {
         if connection.address.is_none() {
             let (ip, port) = match peer.address {
@@ -327,7 +327,7 @@ impl Environs {
 }
 
 impl Requests for Environs {
-    type Connection = ConnectionState;
+    type Connection = ConnectionEnvirons;
 
     fn route(&self, _: &RequestHead<'_>) -> Route {
         Route { limits_handshakes: true, ..Route::default() }
@@ -339,7 +339,7 @@ impl Requests for Environs {
         head: &RequestHead<'_>,
         _: Route,
         peer: &Peer,
-        connection: &mut ConnectionState,
+        connection: &mut ConnectionEnvirons,
     ) -> Option<RequestObject> {
         if head.is_cgi {
             let environ = self.begin_cgi(py, head, peer, &mut connection.cgi)?;
@@ -388,7 +388,7 @@ impl Requests for Environs {
             self.client_keys.set_connection(py, &environ, peer, client, &mut connection.proxied)?;
         }
         if head.retained && is_origin_form {
-            connection.template = Some(Template::new(py, &environ, head, has_joined)?);
+            connection.template = Some(EnvironTemplate::new(py, &environ, head, has_joined)?);
         } else if head.retained {
             connection.template = None;
         }
@@ -396,7 +396,7 @@ impl Requests for Environs {
     }
 }
 
-impl Keys {
+impl EnvironKeys {
     fn new(py: Python<'_>) -> PyResult<Self> {
         Ok(Self {
             request_method: Object::interned(py, c"REQUEST_METHOD")?,
@@ -458,7 +458,7 @@ fn base<'py>(py: Python<'py>, local: &Local, constants: &Constants<'py>) -> PyRe
 }
 
 impl TargetStrings {
-    fn set(&self, py: Python<'_>, environ: &Object, keys: &Keys) -> Option<()> {
+    fn set(&self, py: Python<'_>, environ: &Object, keys: &EnvironKeys) -> Option<()> {
         environ.set_item(py, &keys.path_info, &self.path)?;
         environ.set_item(py, &keys.query_string, &self.query)?;
         environ.set_item(py, &keys.raw_uri, &self.raw)?;

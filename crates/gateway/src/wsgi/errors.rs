@@ -4,7 +4,7 @@
 //! with the response or before it. What the web server gets is bounded, so that an application that reports much
 //! neither holds up its response nor fills memory; the log has all of it.
 
-use super::start_response::{Handles, StartResponseRef};
+use super::start_response::{StartResponseRef, WsgiHandles};
 use crate::object::Object;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -93,7 +93,7 @@ impl RequestErrors {
     ///
     /// # Errors
     /// `MemoryError`.
-    pub(super) fn of<'a>(py: Python<'_>, handles: &'a Handles, log: &Object) -> PyResult<&'a Object> {
+    pub(super) fn of<'a>(py: Python<'_>, handles: &'a WsgiHandles, log: &Object) -> PyResult<&'a Object> {
         if let Some(errors) = handles.errors().get() {
             // Another request's, to which nothing refers any more.
             if let Ok(errors) = errors.bind(py).cast::<Self>() {

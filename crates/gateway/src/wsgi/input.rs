@@ -2,7 +2,7 @@
 
 use super::errors::RequestErrors;
 use super::hijack::Hijack;
-use super::start_response::{Handles, StartResponseRef};
+use super::start_response::{StartResponseRef, WsgiHandles};
 use super::websocket::WebSocket;
 use crate::object::{Object, bytes_of};
 use pyo3::buffer::PyBuffer;
@@ -120,18 +120,24 @@ impl Inputs {
     }
 
     /// Sets `kirsch.disconnected`.
-    pub(crate) fn set_disconnected(&self, py: Python<'_>, environ: &Object, handles: &Handles) -> PyResult<()> {
+    pub(crate) fn set_disconnected(&self, py: Python<'_>, environ: &Object, handles: &WsgiHandles) -> PyResult<()> {
         assign(py, environ, &self.disconnected, handles.disconnected())
     }
 
     /// Sets `wsgi.errors` to one that writes to `log` and to the web server.
-    pub(crate) fn set_errors(&self, py: Python<'_>, environ: &Object, handles: &Handles, log: &Object) -> PyResult<()> {
+    pub(crate) fn set_errors(
+        &self,
+        py: Python<'_>,
+        environ: &Object,
+        handles: &WsgiHandles,
+        log: &Object,
+    ) -> PyResult<()> {
         assign(py, environ, &self.errors, RequestErrors::of(py, handles, log)?)
     }
 
     /// Sets `wsgi.websocket`, and `werkzeug.socket` for applications that speak WebSocket themselves. Either costs
     /// little until it is used.
-    pub(crate) fn set_websocket(&self, py: Python<'_>, environ: &Object, handles: &Handles) -> PyResult<()> {
+    pub(crate) fn set_websocket(&self, py: Python<'_>, environ: &Object, handles: &WsgiHandles) -> PyResult<()> {
         let hijack = Py::new(py, Hijack::new(handles.keep(py)))?;
         // Imported when the process is as its driver wants it, and only where it is needed.
         let module = py.import(intern!(py, "kirsch.net.client_socket"))?;
@@ -165,7 +171,7 @@ impl Inputs {
     }
 
     /// Sets the input to one that hands the body on as it arrives.
-    pub(crate) fn set_arriving(&self, py: Python<'_>, environ: &Object, handles: &Handles) -> PyResult<()> {
+    pub(crate) fn set_arriving(&self, py: Python<'_>, environ: &Object, handles: &WsgiHandles) -> PyResult<()> {
         let reader = BodyReader { start_response: handles.keep(py), closed: AtomicBool::new(false) };
         let stream: Object = self.buffered_reader.call1(py, (reader, READ_SIZE))?.into();
         assign(py, environ, &self.wsgi_input, &stream)

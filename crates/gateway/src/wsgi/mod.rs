@@ -33,7 +33,7 @@ pub(crate) use path::ScriptName;
 use pyo3::exceptions::PyAssertionError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use start_response::{HandleTypes, Handles};
+use start_response::{WsgiHandleTypes, WsgiHandles};
 use std::ptr;
 use std::sync::Weak;
 
@@ -41,7 +41,7 @@ use std::sync::Weak;
 pub(crate) struct Wsgi {
     application: Object,
     inputs: Inputs,
-    handles: HandleTypes,
+    handles: WsgiHandleTypes,
     /// The object behind `wsgi.errors`, if the web server in front gets a copy of what is written there.
     shared_errors: Option<Object>,
 }
@@ -62,7 +62,7 @@ pub(crate) struct ServerFacts<'py> {
 impl Wsgi {
     pub(crate) fn new(py: Python<'_>, application: Object, facts: &ServerFacts<'_>) -> PyResult<Self> {
         let shared_errors = facts.passes_errors_on.then(|| facts.errors.clone().unbind().into());
-        Ok(Self { application, inputs: Inputs::new(py)?, handles: HandleTypes::new(py)?, shared_errors })
+        Ok(Self { application, inputs: Inputs::new(py)?, handles: WsgiHandleTypes::new(py)?, shared_errors })
     }
 
     /// Makes environs for requests that come in at these addresses.
@@ -81,14 +81,14 @@ impl Wsgi {
 
 impl Interface for Wsgi {
     type Requests = Environs;
-    type Handles = Handles;
+    type Handles = WsgiHandles;
     type Body = Iterable;
 
-    fn take_handles(&self, py: Python<'_>, _: Route, host: &Weak<dyn ExchangeHost>) -> PyResult<Handles> {
+    fn take_handles(&self, py: Python<'_>, _: Route, host: &Weak<dyn ExchangeHost>) -> PyResult<WsgiHandles> {
         self.handles.take(py, host)
     }
 
-    fn return_handles(&self, py: Python<'_>, handles: Handles) {
+    fn return_handles(&self, py: Python<'_>, handles: WsgiHandles) {
         self.handles.keep(py, handles);
     }
 
@@ -96,7 +96,7 @@ impl Interface for Wsgi {
         &self,
         py: Python<'_>,
         environ: &Object,
-        handles: &Handles,
+        handles: &WsgiHandles,
         Input { body, is_chunked, takes_errors }: Input,
     ) -> PyResult<Option<Object>> {
         self.inputs.set_disconnected(py, environ, handles)?;
@@ -127,7 +127,7 @@ impl Interface for Wsgi {
         Ok(file_input)
     }
 
-    fn call(&self, py: Python<'_>, environ: &Object, handles: &Handles) -> PyResult<Answer<Iterable>> {
+    fn call(&self, py: Python<'_>, environ: &Object, handles: &WsgiHandles) -> PyResult<Answer<Iterable>> {
         let arguments = [ptr::null_mut(), environ.as_ptr(), handles.start_response().as_ptr()];
         // SAFETY: all are live; the slot before the arguments is ours to lend (PY_VECTORCALL_ARGUMENTS_OFFSET).
         let returned = unsafe {

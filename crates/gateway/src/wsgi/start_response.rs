@@ -34,15 +34,15 @@ struct Companion {
 }
 
 /// Makes handles and keeps some that have come back.
-pub(crate) struct HandleTypes {
+pub(crate) struct WsgiHandleTypes {
     start_response: Object,
     write: Object,
     disconnected: Object,
-    spare: Mutex<Vec<Handles>>,
+    spare: Mutex<Vec<WsgiHandles>>,
 }
 
 /// The three callables of one response, and its `wsgi.errors` where the web server takes what is written to it.
-pub(crate) struct Handles {
+pub(crate) struct WsgiHandles {
     start_response: Object,
     write: Object,
     disconnected: Object,
@@ -55,7 +55,7 @@ pub(crate) struct StartResponseRef(Object);
 /// Handles that are kept: more come back at once only after many calls were out at once.
 const SPARE: usize = 16;
 
-impl HandleTypes {
+impl WsgiHandleTypes {
     pub(crate) fn new(py: Python<'_>) -> PyResult<Self> {
         Ok(Self {
             start_response: callable_type::<StartResponse>(
@@ -74,13 +74,13 @@ impl HandleTypes {
     ///
     /// # Errors
     /// `MemoryError`.
-    pub(crate) fn take(&self, py: Python<'_>, host: &Weak<dyn ExchangeHost>) -> PyResult<Handles> {
+    pub(crate) fn take(&self, py: Python<'_>, host: &Weak<dyn ExchangeHost>) -> PyResult<WsgiHandles> {
         let spare = self.spare().pop();
         spare.or_else(|| self.make(py, host)).ok_or_else(|| PyErr::fetch(py))
     }
 
     /// Keeps closed handles, if nothing else refers to them.
-    pub(crate) fn keep(&self, _py: Python<'_>, handles: Handles) {
+    pub(crate) fn keep(&self, _py: Python<'_>, handles: WsgiHandles) {
         let is_shared = interface::Handles::is_shared(&handles);
         let mut spare = self.spare();
         if !is_shared && spare.len() < SPARE {
@@ -88,12 +88,12 @@ impl HandleTypes {
         }
     }
 
-    fn spare(&self) -> MutexGuard<'_, Vec<Handles>> {
+    fn spare(&self) -> MutexGuard<'_, Vec<WsgiHandles>> {
         // Nothing panics while it is held.
         self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn make(&self, _py: Python<'_>, host: &Weak<dyn ExchangeHost>) -> Option<Handles> {
+    fn make(&self, _py: Python<'_>, host: &Weak<dyn ExchangeHost>) -> Option<WsgiHandles> {
         // SAFETY: the types were made from the structures that are initialised here, all fields of them before anything
         // else refers to the objects, or drops them; the thread is attached.
         unsafe {
@@ -113,12 +113,12 @@ impl HandleTypes {
             let write = companion(&self.write, call_write)?;
             let disconnected = companion(&self.disconnected, call_disconnected)?;
             (&raw mut (*it).write).write(write.as_ptr());
-            Some(Handles { start_response, write, disconnected, errors: OnceLock::new() })
+            Some(WsgiHandles { start_response, write, disconnected, errors: OnceLock::new() })
         }
     }
 }
 
-impl Handles {
+impl WsgiHandles {
     pub(super) fn start_response(&self) -> &Object {
         &self.start_response
     }
@@ -138,9 +138,9 @@ impl Handles {
     }
 }
 
-impl interface::Handles for Handles {
+impl interface::Handles for WsgiHandles {
     fn exchange(&self) -> &Exchange {
-        // SAFETY: the object was made by `HandleTypes::make`, and lives as long as the handles.
+        // SAFETY: the object was made by `WsgiHandleTypes::make`, and lives as long as the handles.
         &unsafe { StartResponse::of(self.start_response.as_ptr()) }.exchange
     }
 
@@ -162,14 +162,14 @@ impl interface::Handles for Handles {
 
 impl StartResponseRef {
     pub(super) fn exchange(&self) -> &Exchange {
-        // SAFETY: it is one, made by `HandleTypes::make`, and lives as long as this.
+        // SAFETY: it is one, made by `WsgiHandleTypes::make`, and lives as long as this.
         &unsafe { StartResponse::of(self.0.as_ptr()) }.exchange
     }
 }
 
 impl StartResponse {
     /// # Safety
-    /// `object` was made by [`HandleTypes::make`] and outlives the result.
+    /// `object` was made by [`WsgiHandleTypes::make`] and outlives the result.
     unsafe fn of<'a>(object: *mut ffi::PyObject) -> &'a Self {
         // SAFETY: as the caller promises; none of it ever changes except the exchange, which is guarded.
         unsafe { &*object.cast::<Self>() }
@@ -178,7 +178,7 @@ impl StartResponse {
     /// That of a `Write` or a `Disconnected`.
     ///
     /// # Safety
-    /// `companion` is one, made by [`HandleTypes::make`], and outlives the result.
+    /// `companion` is one, made by [`WsgiHandleTypes::make`], and outlives the result.
     unsafe fn of_companion<'a>(companion: *mut ffi::PyObject) -> &'a Self {
         // SAFETY: as the caller promises; a companion keeps its `StartResponse` alive.
         unsafe { Self::of((*companion.cast::<Companion>()).start_response) }
@@ -186,8 +186,8 @@ impl StartResponse {
 }
 
 unsafe extern "C" fn drop_start_response(object: *mut ffi::PyObject) {
-    // SAFETY: the interpreter calls this once, for an object of `HandleTypes::make` to which nothing refers any more.
-    // An instance of a heap type holds a reference to it.
+    // SAFETY: the interpreter calls this once, for an object of `WsgiHandleTypes::make` to which nothing refers any
+    // more. An instance of a heap type holds a reference to it.
     unsafe {
         ptr::drop_in_place(&raw mut (*object.cast::<StartResponse>()).exchange);
         free(object);
@@ -195,7 +195,7 @@ unsafe extern "C" fn drop_start_response(object: *mut ffi::PyObject) {
 }
 
 unsafe extern "C" fn drop_companion(object: *mut ffi::PyObject) {
-    // SAFETY: as above; the reference was taken by `HandleTypes::make`.
+    // SAFETY: as above; the reference was taken by `WsgiHandleTypes::make`.
     unsafe {
         ffi::Py_XDECREF((*object.cast::<Companion>()).start_response);
         free(object);
@@ -209,7 +209,7 @@ unsafe extern "C" fn call_start_response(
     count: usize,
     keywords: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
-    // SAFETY: the interpreter calls this attached, with an object of `HandleTypes::make` and arguments that live as
+    // SAFETY: the interpreter calls this attached, with an object of `WsgiHandleTypes::make` and arguments that live as
     // long as the call.
     unsafe {
         let py = Python::assume_attached();
@@ -375,7 +375,7 @@ unsafe extern "C" fn call_write(
     count: usize,
     keywords: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
-    // SAFETY: the interpreter calls this attached, with an object of `HandleTypes::make` and arguments that live as
+    // SAFETY: the interpreter calls this attached, with an object of `WsgiHandleTypes::make` and arguments that live as
     // long as the call.
     unsafe {
         let py = Python::assume_attached();
@@ -412,7 +412,7 @@ unsafe extern "C" fn call_disconnected(
     count: usize,
     keywords: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
-    // SAFETY: the interpreter calls this attached, with an object of `HandleTypes::make`.
+    // SAFETY: the interpreter calls this attached, with an object of `WsgiHandleTypes::make`.
     unsafe {
         let py = Python::assume_attached();
         let result = if ffi::PyVectorcall_NARGS(count) == 0 && keywords.is_null() {

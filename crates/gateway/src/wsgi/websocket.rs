@@ -31,11 +31,11 @@ pub(crate) struct WebSocket {
     start_response: StartResponseRef,
     /// The subprotocols that the client offers.
     subprotocols: Box<[String]>,
-    state: Mutex<State>,
+    state: Mutex<SocketState>,
 }
 
 #[derive(Default)]
-struct State {
+struct SocketState {
     /// The one that the application has chosen.
     subprotocol: Option<String>,
     /// A handler has the messages.
@@ -54,7 +54,7 @@ impl WebSocket {
     }
 
     /// Nothing of Python runs, and nothing panics, while it is held.
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SocketState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -13,7 +13,7 @@
 //!
 //! It is a C-level type, because an application that waits for each message makes one for each.
 
-use crate::asgi::concurrency::Waiter;
+use crate::asgi::concurrency::TaskWaiter;
 use crate::callable::{answer, caught, free_tracked, make_type};
 use crate::guarded::Guarded;
 use crate::object::Object;
@@ -50,11 +50,11 @@ struct FutureObject {
     /// clears it.
     is_blocking: UnsafeCell<c_char>,
     event_loop: Object,
-    state: Guarded<State>,
+    state: Guarded<FutureState>,
 }
 
 #[derive(Default)]
-struct State {
+struct FutureState {
     callback: Option<Callback>,
     /// True once the callback has been called, or is about to be.
     is_done: bool,
@@ -103,7 +103,7 @@ impl Futures {
             let object = Object::from_new_or_error(py, it.cast())?;
             (&raw mut (*it).is_blocking).write(UnsafeCell::new(1));
             (&raw mut (*it).event_loop).write(event_loop);
-            (&raw mut (*it).state).write(Guarded::new(State::default()));
+            (&raw mut (*it).state).write(Guarded::new(FutureState::default()));
             ffi::PyObject_GC_Track(it.cast());
             Ok(LoopFuture(object))
         }
@@ -183,7 +183,7 @@ impl LoopFuture {
     }
 }
 
-impl Waiter for LoopFuture {
+impl TaskWaiter for LoopFuture {
     fn clone_ref(&self, py: Python<'_>) -> Self {
         Self(self.0.clone_ref(py))
     }

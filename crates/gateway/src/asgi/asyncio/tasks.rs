@@ -18,7 +18,7 @@
 
 use super::future::{Futures, LoopFuture};
 use super::parking::RequestCoroutine;
-use crate::asgi::concurrency::{FirstStep, Waiter as _};
+use crate::asgi::concurrency::{FirstStep, TaskWaiter as _};
 use crate::guarded::Guarded;
 use crate::object::Object;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
