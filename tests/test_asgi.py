@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -502,6 +503,20 @@ def test_request_that_misses_its_deadline_gets_504_and_ends(serve: Serve, target
     site.wait_for(rf"GET {target} \(id \d+\) has passed its deadline of 0.3 s")
     site.wait_for(rf"GET {target} was ended by kirsch.RequestTimeout", timeout=20)
     assert site.page() == "hello"
+
+
+def test_deadline_counts_the_time_in_which_a_body_arrives_slowly(serve: Serve) -> None:
+    site = serve_asgi(serve, "--timeout", "0.5s")
+    with connect(site) as peer:
+        peer.send(build_request("POST", "/echo", headers={"Content-Length": "1000"}))
+        # The application waits for each byte anew, and no single wait is long.
+        for _ in range(200):
+            peer.send(b"x")
+            if select.select([peer.sock], [], [], 0.05)[0]:
+                break
+        else:
+            pytest.fail("the deadline passes while the body arrives")
+        assert peer.read_response("POST").status == 504
 
 
 def test_lifespan_shutdown_comes_after_the_last_request(serve: Serve) -> None:

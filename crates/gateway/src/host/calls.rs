@@ -1,14 +1,16 @@
 //! The application's calls that have begun and not ended, each with its thread, its start and its deadline.
 
+use super::call_state::{CallEvent, CallState};
 use super::index::EngineIndex;
 use super::limits::{Limit, NEVER, Nanos, nanos};
 use crate::access_log::Entry;
 use crate::object::Object;
-use crate::quarantine::{Recorder, QuarantineRoute};
+use crate::quarantine::{QuarantineRoute, Recorder};
 use engine::{CallId, Expired};
 use pyo3::prelude::*;
 use slab::Slab;
 use std::time::Duration;
+use transitions::State;
 
 /// A call that has not ended.
 struct Current {
@@ -26,9 +28,9 @@ struct Current {
     worker: Option<u32>,
     /// The object with which the call waits, such as a Task or a greenlet, if a loop hosts the engine.
     waiter: Option<Py<PyAny>>,
-    /// True while the call waits in the middle, for its request body or for its client.
-    waiting: bool,
-    websocket: Option<WebSocketState>,
+    state: State<CallState>,
+    /// True while a call that has accepted a WebSocket takes the messages itself. It lasts as long as both sides want.
+    is_receiving: bool,
     /// True once [`Calls::overdue`] has returned the call.
     reported: bool,
     interrupted: bool,
@@ -40,32 +42,31 @@ struct Current {
     entry: Option<Box<Entry>>,
 }
 
-/// The state of a call that has accepted a WebSocket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WebSocketState {
-    /// The call takes the messages itself, and lasts as long as both sides want.
-    Receiving,
-    /// The call waits for a message, without a thread.
-    Listening,
-    /// A thread handles a message like a request.
-    Handling,
-}
-
 impl Current {
     fn worker(&self) -> Option<usize> {
         self.worker.map(|worker| worker as usize)
     }
 
     fn is_running(&self) -> bool {
+        debug_assert_eq!(self.since != NEVER, self.state.get().counts(), "time counts while the call runs");
         self.since != NEVER
     }
 
-    /// Stops counting the time of the call.
-    fn pause(&mut self, now: Nanos) {
+    /// Moves the call to another state, in which its time does not count.
+    fn stop(&mut self, event: CallEvent, state: CallState, now: Nanos) {
         if self.is_running() {
             self.spent += now.saturating_sub(self.since);
-            self.since = NEVER;
         }
+        self.since = NEVER;
+        self.state.apply(event, state);
+    }
+
+    /// Moves the call to another state, in which its time counts.
+    fn go_on(&mut self, event: CallEvent, state: CallState, now: Nanos) {
+        if !self.is_running() {
+            self.since = now;
+        }
+        self.state.apply(event, state);
     }
 
     /// Returns the deadline; [`NEVER`] if the call has no limit, or does not run.
@@ -170,8 +171,8 @@ impl Calls {
             thread: this_thread(),
             worker: worker.and_then(|worker| u32::try_from(worker).ok()),
             waiter: None,
-            waiting: false,
-            websocket: None,
+            state: State::new(),
+            is_receiving: false,
             reported: false,
             interrupted: false,
             id: Some(id),
@@ -200,7 +201,7 @@ impl Calls {
     /// Removes the deadline of a call that has accepted a WebSocket. Returns the limit that it had.
     pub(crate) fn upgrade(&mut self, key: usize) -> Limit {
         let call = &mut self.current[key];
-        call.websocket = Some(WebSocketState::Receiving);
+        call.is_receiving = true;
         std::mem::replace(&mut call.limit, Limit(NEVER))
     }
 
@@ -208,8 +209,8 @@ impl Calls {
     /// be raised in it, and its waiter, which is to be dropped when the engine is unlocked.
     pub(crate) fn listen(&mut self, key: usize) -> (bool, Option<Py<PyAny>>) {
         let call = &mut self.current[key];
-        call.websocket = Some(WebSocketState::Listening);
-        call.since = NEVER;
+        call.is_receiving = false;
+        call.stop(CallEvent::Listen, CallState::Listening, 0);
         call.spent = 0;
         call.worker = None;
         (std::mem::take(&mut call.interrupted), call.waiter.take())
@@ -230,8 +231,9 @@ impl Calls {
         let number = self.engine.number(self.count);
         let call = &mut self.current[key];
         call.number = number;
-        call.websocket = Some(WebSocketState::Handling);
+        call.is_receiving = false;
         call.began = nanos(now);
+        call.state.apply(CallEvent::HandleMessage, CallState::Running);
         call.since = call.began;
         call.spent = 0;
         call.limit = limit;
@@ -279,7 +281,7 @@ impl Calls {
     /// Suspends the call until its client has caught up. It does not run meanwhile, and no thread waits in it.
     pub(crate) fn suspend(&mut self, key: usize, now: Duration) {
         let call = &mut self.current[key];
-        call.pause(nanos(now));
+        call.stop(CallEvent::Suspend, CallState::Suspended, nanos(now));
         if let Some(worker) = call.worker() {
             if self.suspended.len() <= worker {
                 self.suspended.resize(worker + 1, 0);
@@ -290,7 +292,7 @@ impl Calls {
 
     /// Pauses a call that was dispatched to the loop that hosts the engine, until a thread beside the loop takes it.
     pub(crate) fn set_aside(&mut self, key: usize, now: Duration) {
-        self.current[key].pause(nanos(now));
+        self.current[key].stop(CallEvent::SetAside, CallState::SetAside, nanos(now));
     }
 
     /// Begins the call in this thread, number `worker` of the threads beside the loop.
@@ -299,14 +301,14 @@ impl Calls {
         call.thread = this_thread();
         call.worker = u32::try_from(worker).ok();
         call.spent = 0;
-        call.since = nanos(now);
+        call.go_on(CallEvent::TakeOver, CallState::Running, nanos(now));
         self.next_look = self.next_look.min(call.due());
     }
 
     /// Resumes the call. `is_gone`: its connection is gone, and its response ends.
     pub(crate) fn resume(&mut self, key: usize, is_gone: bool, now: Duration) {
         let call = &mut self.current[key];
-        call.since = nanos(now);
+        call.go_on(CallEvent::Resume, CallState::Running, nanos(now));
         if is_gone {
             call.id = None;
         }
@@ -321,23 +323,29 @@ impl Calls {
         self.suspended.get(worker).copied().unwrap_or(0)
     }
 
-    /// Begins or ends a wait in the middle of the call. `counts` is false for a wait until a slow client reads: it does
-    /// not count towards the deadline.
-    pub(crate) fn set_waiting(&mut self, key: usize, waiting: bool, counts: bool, now: Duration) {
+    /// Begins a wait in the middle of the call. `counts` is false for a wait until a slow client reads: it does not
+    /// count towards the deadline.
+    pub(crate) fn begin_wait(&mut self, key: usize, counts: bool, now: Duration) {
         let call = &mut self.current[key];
-        call.waiting = waiting;
-        if !counts {
-            if waiting {
-                call.pause(nanos(now));
-            } else {
-                call.since = nanos(now);
-                self.next_look = self.next_look.min(call.due());
-            }
+        if counts {
+            call.go_on(CallEvent::WaitForInput, CallState::WaitingForInput, nanos(now));
+            self.next_look = self.next_look.min(call.due());
+        } else {
+            call.stop(CallEvent::WaitForClient, CallState::WaitingForClient, nanos(now));
+        }
+    }
+
+    /// Ends a wait in the middle of the call, unless another one has ended it.
+    pub(crate) fn end_wait(&mut self, key: usize, now: Duration) {
+        let call = &mut self.current[key];
+        if call.state.get().is_waiting() {
+            call.go_on(CallEvent::GoOn, CallState::Running, nanos(now));
+            self.next_look = self.next_look.min(call.due());
         }
     }
 
     pub(crate) fn is_waiting(&self, key: usize) -> bool {
-        self.current[key].waiting
+        self.current[key].state.get().is_waiting()
     }
 
     pub(crate) fn is_interrupted(&self, key: usize) -> bool {
@@ -418,7 +426,7 @@ impl Calls {
     /// Returns the calls that have not ended. `first_step` is the key of the call that the loop begins now.
     pub(crate) fn all(&self, py: Python<'_>, first_step: Option<usize>, now: Duration) -> Vec<Call> {
         // A call that waits for a message without a thread is as idle as an idle connection, and is not shown.
-        let is_shown = |call: &Current| call.websocket != Some(WebSocketState::Listening);
+        let is_shown = |call: &Current| call.state.get() != CallState::Listening;
         let shown = self.current.iter().filter(|(_, call)| is_shown(call));
         shown.map(|(key, call)| Call::of(py, call, first_step == Some(key), now, &self.engine)).collect()
     }
@@ -436,7 +444,7 @@ impl Calls {
         call.interrupted = true;
         let worker = call.worker();
         let is_sheltered = worker.is_some_and(|worker| self.sheltered.contains(&worker));
-        (worker.filter(|_| call.waiting), !is_sheltered)
+        (worker.filter(|_| call.state.get().is_waiting()), !is_sheltered)
     }
 
     /// Keeps exceptions from being raised in the thread `worker` from now on. Returns true if one was to be raised in
@@ -454,7 +462,8 @@ impl Calls {
     }
 
     fn is_worker_interrupted(&self, worker: usize) -> bool {
-        let is_here = |call: &Current| call.worker() == Some(worker) && (call.is_running() || call.waiting);
+        let is_here =
+            |call: &Current| call.worker() == Some(worker) && (call.is_running() || call.state.get().is_waiting());
         self.current.iter().any(|(_, call)| call.interrupted && is_here(call))
     }
 }
@@ -484,21 +493,22 @@ impl Call {
         // A loop begins the calls of one poll one after another, in one thread: most of them have no stack yet.
         let is_queued = call.waiter.is_none() && call.worker.is_none() && !is_first_step;
         let is_running = call.is_running() && !is_queued;
+        let is_waiting = call.state.get().is_waiting();
         Self {
             number: call.number,
             environ: call.request.bind(py).clone().unbind(),
             age: now.saturating_sub(Duration::from_nanos(call.began)).as_secs_f64(),
             limit: (call.limit.0 != NEVER).then(|| Duration::from_nanos(call.limit.0).as_secs_f64()),
-            thread: (is_running || call.waiting).then_some(call.thread),
+            thread: (is_running || is_waiting).then_some(call.thread),
             waiter: call.waiter.as_ref().map(|waiter| waiter.clone_ref(py)),
-            state: match (is_running, call.waiting) {
+            state: match (is_running, is_waiting) {
                 _ if is_queued => "queued",
                 (true, true) => "waiting",
                 (true, false) => "running",
                 (false, _) => "suspended",
             },
             worker: call.worker().map(|worker| engine.number_of_worker(worker)),
-            websocket: call.websocket == Some(WebSocketState::Receiving),
+            websocket: call.is_receiving,
             outcome: call.expired.map(|expired| match expired {
                 Expired::Answered { .. } => "504",
                 Expired::Cut { .. } => "cut",

@@ -15,7 +15,7 @@
 //!   state      the state that the engine's lock guards           ├ what is locked
 //!   app        the host's state that the engine calls            ┘
 //!   job        the jobs to be run, and the calls in them
-//!   calls      the calls that have not ended                     ┐
+//!   calls      the calls that have not ended; call_state: their states ┐
 //!   exchange   one request and its response                      ├ on their own
 //!   shared     data shared by a server's engines                 │
 //!   exceptions, index, limits, sleepers                          ┘
@@ -26,6 +26,7 @@
 
 mod app;
 mod call;
+mod call_state;
 mod calls;
 mod control;
 mod engines;

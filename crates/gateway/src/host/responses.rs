@@ -173,8 +173,11 @@ impl<I: Interface> EngineState<I> {
             let (now, app) = (self.clock.now(), WithGil::new(&mut self.app, py));
             self.engine.wait_for_any(ticket, awaited, Waiter::Hosted(waiter), now, app);
             // The time in which a slow client delays the response does not count towards the call's deadline.
-            let waits_for_client = awaited.has(Awaited::OUTPUT);
-            self.calls.set_waiting(exchange.key, waits_for_client, false, now.monotonic);
+            if awaited.has(Awaited::OUTPUT) {
+                self.calls.begin_wait(exchange.key, false, now.monotonic);
+            } else {
+                self.calls.end_wait(exchange.key, now.monotonic);
+            }
             true
         })
     }
@@ -194,7 +197,7 @@ impl<I: Interface> EngineState<I> {
             let counts = what == Blocking::Input;
             let stage = self.engine.switch_stage(ticket, Stage::Peer);
             self.note_wait(true, counts);
-            self.calls.set_waiting(exchange.key, true, counts, now.monotonic);
+            self.calls.begin_wait(exchange.key, counts, now.monotonic);
             let app = WithGil::new(&mut self.app, py);
             match what {
                 Blocking::Input => self.engine.wait_for_input(ticket, waiter, now, app),
@@ -226,7 +229,7 @@ impl<I: Interface> EngineState<I> {
             if exchange.is_over() {
                 return false;
             }
-            self.calls.set_waiting(key, false, counts, clock::now().monotonic);
+            self.calls.end_wait(key, clock::now().monotonic);
             self.calls.is_interrupted(key)
         })
     }

@@ -111,7 +111,7 @@ impl<I: Interface> EngineState<I> {
         let counts = !awaited.has(Awaited::OUTPUT);
         if let Some(call) = call {
             self.note_wait(true, counts);
-            self.calls.set_waiting(call, true, counts, now.monotonic);
+            self.calls.begin_wait(call, counts, now.monotonic);
         }
         let (key, all) = self.app.sleepers.add(id.serial(), awaited, until, waiter);
         let app = WithGil::new(&mut self.app, py);
@@ -125,7 +125,7 @@ impl<I: Interface> EngineState<I> {
         let waiter = self.app.sleepers.remove(key);
         let is_interrupted = call.is_some_and(|call| {
             self.note_wait(false, counts);
-            self.calls.set_waiting(call, false, counts, clock::now().monotonic);
+            self.calls.end_wait(call, clock::now().monotonic);
             self.calls.is_interrupted(call)
         });
         (is_interrupted, waiter)
