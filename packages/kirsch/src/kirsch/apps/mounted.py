@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Any, TypeAlias
 
-    # What a server serves.
+    # One application, or several at their places.
     Application: TypeAlias = "Callable[..., Any] | Mounted"
 
 

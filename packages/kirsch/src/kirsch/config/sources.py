@@ -311,6 +311,6 @@ def _unknown_flags(arguments: Arguments) -> Iterator[str]:
 
 
 def positionals(argv: Sequence[str]) -> list[int]:
-    """Where in ``argv`` words stand that are neither flags nor their values, for a subcommand that takes more than the
-    application."""
+    """Return the positions in ``argv`` of words that are neither flags nor values, for a subcommand that takes
+    more than the application."""
     return [index for index, _ in Arguments(argv).words]

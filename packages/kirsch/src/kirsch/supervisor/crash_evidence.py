@@ -38,7 +38,7 @@ _ENDED_PER_CRASH = 100
 """One more crash is needed for each of so many calls that have ended."""
 
 _CLEAR_SECONDS = 0.01
-"""Of two calls that began within this time, neither is the newest: which one ran first is chance. CPython lets a thread
+"""If two calls began within this time, neither is the newest: which one ran first is chance. CPython lets a thread
 keep the GIL for 5 ms while others wait."""
 
 
