@@ -315,6 +315,7 @@ def test_no_hostile_request_is_an_error_of_the_server(asgi: bool) -> None:
             assert "X-Frame-Options" in reply.headers, about
             assert len(reply.body) < 100_000 or reply.status < 300, about
             statuses[reply.status] = statuses.get(reply.status, 0) + 1
-    # The search reaches handlers, and each kind of refusal.
-    assert statuses.get(200, 0) > REQUESTS / 20, statuses
+    # The search reaches handlers, and each kind of refusal. One request in 16 succeeds; few requests scatter more.
+    least = REQUESTS / 20
+    assert statuses.get(200, 0) > least - 4 * least**0.5, statuses
     assert {400, 404, 405, 415, 422} <= set(statuses), statuses
