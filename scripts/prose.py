@@ -15,10 +15,10 @@ FOLDERS = ("crates", "fuzz/src", "fuzz/fuzz_targets", "packages", "scripts", "te
 
 # Phrase -> (the pattern of a comment that contains it, the number that may be left).
 PHRASES = {
-    "begins with What": (r"^(What|Whom?) ", 69),
+    "begins with What": (r"^(What|Whom?) ", 2),
     "begins with Until it, None where, Those that": (r"^(Until it|None where|Those (that|who|which))\b", 1),
-    "is told": (r"\b(is|are|was|were) told\b", 2),
-    "but for": (r"\bbut for\b", 6),
+    "is told": (r"\b(is|are|was|were) told\b", 1),
+    "but for": (r"\bbut for\b", 0),
     "has its turn": (r"\b(has|have|had) (its|their) turn\b", 0),
 }
 

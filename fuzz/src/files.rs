@@ -1,4 +1,4 @@
-//! The invariants of static files: the name that a path gives lies beneath its directory, and no two paths that are
+//! The invariants of static files: the name that a path gives is beneath its directory, and no two paths that are
 //! written differently after decoding give one name; ranges lie in the representation.
 
 use wire::files::{Beneath, ByteRange, DecodedPath, Ranges};
@@ -33,7 +33,7 @@ pub fn check_path(data: &[u8]) {
     }
 }
 
-/// The hexadecimal digit of a number below 16.
+/// Returns the hexadecimal digit of a number below 16.
 fn digit(number: u8) -> u8 {
     b"0123456789abcdef"[usize::from(number)]
 }

@@ -36,7 +36,7 @@ fn head(head: &RequestHead<'_>) -> Vec<u8> {
     noted
 }
 
-/// `framing`: `None` for FastCGI.
+/// Checks one protocol: FastCGI if `framing` is `None`.
 fn check(framing: Option<Framing>, data: &[u8]) {
     let tight = Limits { request_line: 40, fields: 3, field_line: 32, head: 80, body: 24 };
     // The limits follow from the input, as its cuts do: more inputs in the same time show more than either of both.

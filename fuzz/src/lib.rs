@@ -58,7 +58,7 @@ impl Random {
     }
 }
 
-/// The default limits, and limits so tight that short inputs exceed each of them.
+/// Returns the default limits, and limits so tight that short inputs exceed each of them.
 pub fn limit_sets() -> [Limits; 2] {
     [Limits::default(), Limits { request_line: 40, fields: 3, field_line: 32, head: 80, body: 24 }]
 }
@@ -194,9 +194,9 @@ pub fn responses(data: &[u8], cuts: &[usize], heads: u64, limits: &Limits) -> Ou
     (events, End::Waiting { used, complete })
 }
 
-/// Invariant: `read` returns the same for `data` as a whole and in any pieces, with one exception. An unfinished line
-/// that is read as a whole shows its faults early; read in pieces, it is awaited to its end. So where the whole is
-/// faulty and the pieces still wait, one more line feed must show the same fault.
+/// Checks that `read` returns the same for `data` as a whole and in any pieces, with one exception. An unfinished line
+/// that is read as a whole shows its faults early; read in pieces, it is awaited to its end. So if the whole is faulty
+/// and the pieces still wait, one more line feed must show the same fault.
 pub fn check_cuts<E: PartialEq + std::fmt::Debug, F: PartialEq + std::fmt::Debug>(
     data: &[u8],
     read: impl Fn(&[u8], &[usize]) -> (E, End<F>),
@@ -229,7 +229,7 @@ pub fn check_cuts<E: PartialEq + std::fmt::Debug, F: PartialEq + std::fmt::Debug
     whole
 }
 
-/// The spelling of a version in HTTP.
+/// Returns the spelling of a version in HTTP.
 pub fn version_text(version: Version) -> &'static [u8] {
     match version {
         Version::Http10 => b"HTTP/1.0",

@@ -50,7 +50,7 @@ pub fn check_forwarded(data: &[u8]) {
     let proxy = || Client::at(Some(([10, 0, 0, 1], 4000).into()));
     let stranger = || Client::at(Some(([192, 0, 2, 1], 4000).into()));
     let proxies = Trusted::read("10.0.0.0/8,unix").expect("valid");
-    // Which family is read follows from the input: more inputs in the same time show more than both for each.
+    // The input decides which family is read: more inputs in the same time show more than both for each.
     let choice = Random::of(data, 0).next();
     let family = if choice % 2 == 0 { Family::X } else { Family::Rfc7239 };
     let (host, prefix) = (data.len() % 2 == 0, data.len() % 3 == 0);

@@ -48,7 +48,7 @@ struct Outcome {
     wait: Wait,
 }
 
-/// The outcome of `data`, which is the same whole and in pieces that end at random places.
+/// Returns the outcome of `data`, which is the same whole and in pieces that end at random places.
 fn receive_any(data: &[u8], compression: &mut Compression, connection: impl Fn() -> Connection) -> Outcome {
     let whole = receive(connection(), data, &[], compression);
     let mut random = Random::of(data, 0);
@@ -143,7 +143,7 @@ fn check_all(data: &[u8], compression: &mut Compression) {
     }
 }
 
-/// The bytes, cut into messages, arrive as they were sent.
+/// Checks that the bytes, cut into messages, arrive as they were sent.
 fn check_round_trip(data: &[u8], deflate: Option<Deflate>, random: &mut Random, compression: &mut Compression) {
     let is_client = random.below(2) == 0;
     let role = |is_client| if is_client { Role::Client(Keys::new(data.len() as u64)) } else { Role::Server };

@@ -99,7 +99,7 @@ impl Failure {
     }
 }
 
-/// Names of the errors of connect(2); other errors are given by number.
+/// Returns the name of an error of connect(2); the number of any other error.
 fn error_name(number: i32) -> String {
     let name = match Errno::from_raw_os_error(number) {
         Errno::ACCESS => "EACCES",

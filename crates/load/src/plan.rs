@@ -80,7 +80,7 @@ pub struct Plan {
     /// The version of HTTP.
     #[serde(default)]
     pub version: Version,
-    /// How long a connection is used.
+    /// The number of requests for which a connection is used.
     #[serde(default)]
     pub keep_alive: KeepAlive,
     /// Seconds for a request, from when it is put on a connection.
@@ -92,7 +92,7 @@ pub struct Plan {
     /// Seed of the order, the arrivals and the think times.
     #[serde(default)]
     pub seed: u64,
-    /// How the next request is chosen.
+    /// The rule that chooses the next request.
     #[serde(default)]
     pub order: Order,
     /// The requests.
@@ -232,7 +232,7 @@ pub enum Version {
     Http11,
 }
 
-/// How long a connection is used.
+/// The number of requests for which a connection is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(untagged)]
 pub enum KeepAlive {
@@ -260,7 +260,7 @@ impl KeepAlive {
     }
 }
 
-/// How the next request is chosen.
+/// The rule that chooses the next request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
@@ -517,7 +517,7 @@ impl Plan {
     }
 }
 
-/// Seconds as nanoseconds.
+/// Converts seconds to nanoseconds.
 #[must_use]
 pub(crate) fn nanos(seconds: f64) -> u64 {
     u64::try_from(Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX).as_nanos()).unwrap_or(u64::MAX)

@@ -69,7 +69,7 @@ use std::collections::BTreeMap;
 /// The result of a run.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Measured {
-    /// Why the run ended.
+    /// The reason why the run ended.
     pub ended: Ended,
     /// Seconds since 1970.
     pub started: f64,
@@ -77,7 +77,7 @@ pub struct Measured {
     pub finished: f64,
     /// When the measurement took place.
     pub window: Window,
-    /// Whole and well-formed responses within the window, whatever their status.
+    /// The number of whole and well-formed responses within the window, with any status.
     pub answered: u64,
     /// `answered` per second.
     pub rate: f64,
@@ -127,7 +127,7 @@ pub struct Measured {
     pub samples: Vec<Sample>,
 }
 
-/// Why a run ended.
+/// The reason why a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ended {

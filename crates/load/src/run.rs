@@ -28,7 +28,7 @@ pub enum Answer {
     Interrupt,
 }
 
-/// Why nothing could be measured.
+/// The reason why nothing could be measured.
 #[derive(Debug)]
 pub enum RunError {
     /// The plan cannot be carried out.
@@ -163,7 +163,7 @@ fn whole(duration: Duration) -> Nanos {
     u64::try_from(duration.as_nanos()).unwrap_or(Nanos::MAX)
 }
 
-/// Seconds since 1970.
+/// Returns the time in seconds since 1970.
 fn wall() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }

@@ -30,7 +30,7 @@ pub(crate) fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty() && bytes.iter().all(|&b| is_token_byte(b))
 }
 
-/// Index of the first byte at or after `at` that is not allowed in a token, or the length.
+/// Returns the index of the first byte at or after `at` that is not allowed in a token, or the length.
 pub(crate) fn token_end(bytes: &[u8], at: usize) -> usize {
     scan(bytes, at, |b| !is_token_byte(b))
 }
@@ -39,12 +39,13 @@ pub(crate) fn is_reg_name_byte(byte: u8) -> bool {
     REG_NAME[usize::from(byte)]
 }
 
-/// A byte that is not allowed in a field value: a control character other than HTAB (RFC 9110 section 5.5).
+/// Returns true for a byte that is not allowed in a field value: a control character other than HTAB (RFC 9110 section
+/// 5.5).
 fn breaks_value(byte: u8) -> bool {
     ((byte < 0x20) & (byte != b'\t')) | (byte == 0x7f)
 }
 
-/// Index of the first byte at or after `at` that is not allowed in a field value, or the length.
+/// Returns the index of the first byte at or after `at` that is not allowed in a field value, or the length.
 pub(crate) fn value_end(bytes: &[u8], at: usize) -> usize {
     scan_wide(bytes, at, breaks_value)
 }
@@ -77,18 +78,19 @@ fn has_control(bytes: [u8; 8]) -> bool {
     (below_space | is_delete) & TOPS != 0
 }
 
-/// A byte that ends a request target: space, control, DEL, or `#`, which would introduce a fragment (not allowed in
-/// requests, RFC 9112 section 3.2). Characters that browsers send raw although RFC 3986 demands an escape are accepted.
+/// Returns true for a byte that ends a request target: space, control, DEL, or `#`, which would introduce a fragment
+/// (not allowed in requests, RFC 9112 section 3.2). Characters that browsers send raw although RFC 3986 demands an
+/// escape are accepted.
 fn breaks_target(byte: u8) -> bool {
     (byte <= 0x20) | (byte == 0x7f) | (byte == b'#')
 }
 
-/// Index of the first byte at or after `at` that is not allowed in a request target, or the length.
+/// Returns the index of the first byte at or after `at` that is not allowed in a request target, or the length.
 pub(crate) fn target_end(bytes: &[u8], at: usize) -> usize {
     scan_wide(bytes, at, breaks_target)
 }
 
-/// Index of the first line feed.
+/// Returns the index of the first line feed.
 pub(crate) fn line_feed(bytes: &[u8]) -> Option<usize> {
     let found = memchr::memchr(b'\n', bytes);
     #[cfg(test)]
@@ -128,12 +130,12 @@ pub(crate) fn trim(bytes: &[u8]) -> &[u8] {
     &bytes[start..end]
 }
 
-/// The members of a comma-separated list, trimmed; empty ones are skipped (RFC 9110 section 5.6.1.2).
+/// Returns the members of a comma-separated list, trimmed; empty ones are skipped (RFC 9110 section 5.6.1.2).
 pub(crate) fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&b| b == b',').map(trim).filter(|member| !member.is_empty())
 }
 
-/// 1*DIGIT that fits a signed 64-bit number, as file offsets must.
+/// Reads 1*DIGIT that fits a signed 64-bit number, as file offsets must.
 pub(crate) fn decimal(bytes: &[u8]) -> Option<u64> {
     if bytes.is_empty() {
         return None;
@@ -157,7 +159,7 @@ pub(crate) mod examined {
         COUNT.set(COUNT.get() + bytes as u64);
     }
 
-    /// The count since it was taken last.
+    /// Returns the count since it was taken last.
     pub(crate) fn take() -> u64 {
         COUNT.take()
     }

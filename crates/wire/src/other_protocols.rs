@@ -19,7 +19,7 @@ const FASTCGI: [&[u8]; 2] = [&[1, 1], &[1, 9, 0, 0]];
 /// The largest number of digits in the length of an SCGI request's header block: 999,999 bytes are more than web servers
 /// send. The bound limits how much input is awaited before other bytes are called malformed.
 const SCGI_LENGTH_DIGITS: usize = 6;
-/// How the requests of the common methods begin, and an HTTP/2 preface.
+/// The first bytes of requests of the common methods, and of an HTTP/2 preface.
 const HTTP: [&[u8; 4]; 8] = [b"GET ", b"HEAD", b"POST", b"PUT ", b"PATC", b"DELE", b"OPTI", b"PRI "];
 
 /// Returns the fault that best describes `input` on a listener for HTTP, given that `fault` showed that it is no request

@@ -1,5 +1,5 @@
-//! Requests that come as CGI variables (RFC 3875), as web servers pass them on: the variables that FastCGI, uwsgi and SCGI
-//! have in common, and how their responses begin.
+//! Requests in the form of CGI variables (RFC 3875), as web servers forward them: the variables that FastCGI, uwsgi and
+//! SCGI have in common, and how their responses begin.
 //!
 //! ```text
 //!   fastcgi::Receiver ─┐

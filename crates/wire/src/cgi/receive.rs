@@ -4,7 +4,7 @@ use super::variables::Variables;
 use super::{scgi, uwsgi};
 use crate::message::{BodyLength, Fault, Field, Limits, RequestHead};
 
-/// How the variables of a request are written.
+/// The encoding of a request's variables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
     /// As uwsgi does.
@@ -26,13 +26,13 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// A receiver that has read nothing.
+    /// Creates a receiver that has read nothing.
     #[must_use]
     pub fn new(framing: Framing) -> Self {
         Self { framing, variables: Variables::default(), has_begun: false, left: 0 }
     }
 
-    /// How it reads variables.
+    /// Returns the encoding of variables that the receiver reads.
     #[must_use]
     pub fn framing(&self) -> Framing {
         self.framing
@@ -85,7 +85,7 @@ impl Receiver {
         Ok(Some((used, head)))
     }
 
-    /// The part of the body that `input` begins with, and whether it is the last one.
+    /// Returns the part of the body at the front of `input`, and whether it is the last one.
     pub fn body<'a>(&mut self, input: &'a [u8]) -> (&'a [u8], bool) {
         let count = usize::try_from(self.left).unwrap_or(usize::MAX).min(input.len());
         self.left -= count as u64;

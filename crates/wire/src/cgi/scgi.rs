@@ -31,7 +31,7 @@ pub(super) fn frame(input: &[u8], limits: &Limits) -> Result<Option<(usize, usiz
     }
 }
 
-/// The name or the value that a block begins with, and what follows it.
+/// Returns the name or the value at the front of a block, and the bytes after it.
 pub(super) fn text(block: &[u8]) -> Result<(&[u8], &[u8]), Fault> {
     let end = memchr::memchr(0, block).ok_or(Fault::VariablesMalformed)?;
     Ok((&block[..end], &block[end + 1..]))

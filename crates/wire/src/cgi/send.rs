@@ -1,9 +1,9 @@
-//! How a response begins that a web server passes on (RFC 3875 section 6).
+//! The head of a response that a web server forwards (RFC 3875 section 6).
 
 use crate::http1::{Request, Sender};
 use crate::message::Draft;
 
-/// How the status is written.
+/// The form of the status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatusLine {
     /// `Status: 200 OK` (RFC 3875 section 6.3.3).

@@ -19,14 +19,15 @@ pub(super) fn frame(input: &[u8]) -> Result<Option<(usize, usize, usize)>, Fault
     Ok((input.len() >= end).then_some((4, end, end)))
 }
 
-/// The name or the value that a block begins with, and what follows it.
+/// Returns the name or the value at the front of a block, and the bytes after it.
 pub(super) fn text(block: &[u8]) -> Result<(&[u8], &[u8]), Fault> {
     let (length, rest) = block.split_first_chunk::<2>().ok_or(Fault::VariablesMalformed)?;
     rest.split_at_checked(usize::from(u16::from_le_bytes(*length))).ok_or(Fault::VariablesMalformed)
 }
 
-/// Variables that make uWSGI load code, choose another application or interpreter, or change the environment. Here the
-/// command line says what is served, so they are dropped; `UWSGI_SCHEME` alone says something of the request.
+/// Returns true for variables that make uWSGI load code, choose another application or interpreter, or change the
+/// environment. Here the command line chooses the application, so these variables are dropped; only `UWSGI_SCHEME`
+/// describes the request.
 pub(super) fn is_ignored(name: &[u8]) -> bool {
     name.starts_with(b"UWSGI_") && name != b"UWSGI_SCHEME"
 }

@@ -45,7 +45,7 @@ impl Clone for Variables {
     }
 }
 
-/// How many bytes of names and values a request may have.
+/// Returns the limit of a request's names and values, in bytes.
 pub(crate) fn most_bytes(limits: &Limits) -> usize {
     limits.head.saturating_add(OWN_BYTES)
 }
@@ -60,7 +60,7 @@ impl Variables {
         self.known = None;
     }
 
-    /// The name of a variable.
+    /// Returns the name of a variable.
     pub(crate) fn name(&self, field: &Field) -> &[u8] {
         field.name(&self.block)
     }
@@ -127,7 +127,7 @@ impl Variables {
         Ok(())
     }
 
-    /// `CONTENT_LENGTH`, and whether a transfer coding is named.
+    /// Returns `CONTENT_LENGTH`, and whether a transfer coding is named.
     ///
     /// # Errors
     /// A length that cannot be read, that contradicts another one, or is beyond the limit.
@@ -158,7 +158,7 @@ impl Variables {
         }
     }
 
-    /// The head that the variables make, which are `fields`.
+    /// Returns the head that the variables `fields` make.
     ///
     /// # Errors
     /// The rule that they break.
@@ -305,7 +305,7 @@ fn escape(text: &[u8], also: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// An offset in a block, which is bounded far below 4 GiB by [`most_bytes`] and by the number of variables.
+/// Returns an offset in a block, which [`most_bytes`] and the number of variables bound far below 4 GiB.
 fn offset(at: usize) -> u32 {
     u32::try_from(at).expect("a block of variables is bounded")
 }

@@ -67,7 +67,7 @@ pub struct Receiver {
     keeping: Keeping,
     /// Answers to records that are no request's, until they are [taken](Self::take_answers).
     answers: Vec<u8>,
-    /// How many requests may be under way.
+    /// The number of requests that may be under way.
     most: usize,
     serial: u32,
     is_ending: bool,
@@ -104,7 +104,7 @@ struct Incoming {
     phase: Phase,
 }
 
-/// How far a request has been read.
+/// The part of a request that is read next.
 #[derive(Debug)]
 enum Phase {
     /// PARAMS, as far as they are here.
@@ -115,7 +115,7 @@ enum Phase {
     Body { declared: Option<u64>, received: u64 },
     /// There is no body: nothing but the end of STDIN may come.
     Bodiless,
-    /// STDIN has come to its end.
+    /// STDIN has ended.
     Over,
     /// Whatever comes is discarded.
     Unwanted,
@@ -139,7 +139,7 @@ impl Default for Stage {
 }
 
 impl Receiver {
-    /// A receiver that takes `most` requests at a time.
+    /// Creates a receiver that takes `most` requests at a time.
     #[must_use]
     pub fn new(most: usize) -> Self {
         Self { most, ..Self::default() }
@@ -174,7 +174,7 @@ impl Receiver {
         Ok((used, Event::More))
     }
 
-    /// One step: a header, a part of the content, or padding. `input` is not empty.
+    /// Reads one step: a header, a part of the content, or padding. `input` is not empty.
     fn advance<'i>(&mut self, input: &'i [u8], limits: &Limits) -> Result<(usize, Step<'i>), Fault> {
         debug_assert!(
             matches!(self.stage, Stage::Header(0..HEADER) | Stage::Content(1..) | Stage::Padding(1..)),
@@ -273,7 +273,7 @@ impl Receiver {
         self.is_unread
     }
 
-    /// The connection is to be closed when no request is under way.
+    /// Closes the connection once no request is under way.
     pub fn end(&mut self) {
         self.is_ending = true;
     }
@@ -316,7 +316,7 @@ impl Receiver {
         }
     }
 
-    /// How a request is called on the wire that is under way.
+    /// Returns the id on the wire of a request that is under way.
     #[must_use]
     pub fn id(&self, serial: u32) -> Option<RequestId> {
         self.requests.iter().find(|request| request.id.serial == serial).map(|request| request.id)
@@ -329,7 +329,7 @@ impl Receiver {
         }
     }
 
-    /// A request is over. If its connection was to be kept for it alone, that ends too.
+    /// Forgets a request that has ended. If the connection was kept for it alone, the connection ends too.
     pub fn forget(&mut self, serial: u32) {
         if let Some(at) = self.requests.iter().position(|request| request.id.serial == serial) {
             self.remove(at);
@@ -342,12 +342,12 @@ impl Receiver {
         self.is_unread |= !matches!(request.phase, Phase::Over);
     }
 
-    /// The place of the request that the peer calls so.
+    /// Returns the place of the request with this number of the peer's.
     fn find(&self, number: u16) -> Option<usize> {
         self.requests.iter().position(|request| request.id.number == number)
     }
 
-    /// A header has been read. What has no content is dealt with now.
+    /// Handles a header. A record without content is handled as a whole now.
     fn opened(&mut self, header: Header, limits: &Limits) -> Result<Step<'static>, Fault> {
         let is_empty = header.content == 0;
         match header.kind {
@@ -374,7 +374,7 @@ impl Receiver {
         }
     }
 
-    /// The content of a record is whole that is no stream's.
+    /// Handles the whole content of a record that belongs to no stream.
     fn closed(&mut self, header: Header) -> Result<(), Fault> {
         if header.kind == GET_VALUES {
             return self.answer_values();
@@ -426,7 +426,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// A record that is neither a stream's nor the beginning of a request has come as a whole.
+    /// Handles a whole record that neither belongs to a stream nor begins a request.
     fn other(&mut self, header: Header) -> Step<'static> {
         if header.kind == ABORT_REQUEST {
             let Some(at) = self.find(header.id) else { return Step::Nothing };
@@ -451,7 +451,7 @@ impl Receiver {
         Step::Event(Event::Broken { id: self.requests[at].id, fault })
     }
 
-    /// A part of PARAMS.
+    /// Handles a part of PARAMS.
     fn params(&mut self, number: u16, part: &[u8], limits: &Limits) -> Step<'static> {
         let Some(at) = self.find(number) else { return Step::Nothing };
         match &mut self.requests[at].phase {
@@ -465,7 +465,7 @@ impl Receiver {
         }
     }
 
-    /// PARAMS are complete.
+    /// Handles the end of PARAMS.
     fn params_ended(&mut self, at: usize, pairs: Vec<u8>, limits: &Limits) -> Step<'static> {
         match self.prepare(at, &pairs, limits) {
             Err(fault) => self.broken(at, fault),
@@ -478,7 +478,7 @@ impl Receiver {
         }
     }
 
-    /// STDIN has begun of a request whose head does not say whether it has a body.
+    /// Decides about the body of a request whose head declares none, now that STDIN has begun.
     fn decide(&mut self, at: usize, has_body: bool, limits: &Limits) -> Step<'static> {
         let Phase::Undecided(pairs) = std::mem::replace(&mut self.requests[at].phase, Phase::Unwanted) else {
             return Step::Nothing;
@@ -557,7 +557,7 @@ impl Receiver {
         }
     }
 
-    /// A part of STDIN.
+    /// Handles a part of STDIN.
     fn stdin<'i>(&mut self, number: u16, part: &'i [u8], limits: &Limits) -> Step<'i> {
         let Some(at) = self.find(number) else { return Step::Nothing };
         let id = self.requests[at].id;
@@ -578,15 +578,15 @@ impl Receiver {
         }
     }
 
-    /// How many bytes of `input` are the end of STDIN of a request without a body, if it follows the head at once. The
-    /// connection can be closed with the response then: nothing of the request is left unread.
+    /// Returns the number of bytes of `input` that end STDIN of a request without a body, if that end follows the head
+    /// at once. Then the connection can be closed with the response: no part of the request is unread.
     fn end_of_stdin(&self, at: usize, input: &[u8]) -> usize {
         let [id1, id0] = self.requests[at].id.number.to_be_bytes();
         let is_end = input.starts_with(&[record::VERSION, STDIN, id1, id0, 0, 0, 0]) && input.len() >= HEADER;
         if is_end && matches!(self.stage, Stage::Header(0)) { HEADER } else { 0 }
     }
 
-    /// The end of STDIN.
+    /// Handles the end of STDIN.
     fn stdin_ended(&mut self, at: usize) -> Step<'static> {
         let request = &mut self.requests[at];
         match request.phase {

@@ -41,7 +41,7 @@ pub struct RequestId {
     pub(super) number: u16,
 }
 
-/// Why a request is over (`protocolStatus` of `END_REQUEST`).
+/// The reason why a request has ended (`protocolStatus` of `END_REQUEST`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolStatus {
     /// It has been answered.
@@ -83,7 +83,7 @@ pub(super) fn write(kind: u8, id: u16, content: &[u8], out: &mut Vec<u8>) {
 /// A name, its value, and what follows them.
 type Pair<'a> = (&'a [u8], &'a [u8], &'a [u8]);
 
-/// The next pair of a block, and what follows it; `None` at its end.
+/// Returns the next pair of a block, and the bytes after it; `None` at its end.
 pub(super) fn pair(block: &[u8]) -> Result<Option<Pair<'_>>, Fault> {
     if block.is_empty() {
         return Ok(None);
@@ -103,7 +103,7 @@ pub(super) fn write_pair(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(value);
 }
 
-/// A length: one byte, or four with the highest bit set.
+/// Reads a length: one byte, or four with the highest bit set.
 fn length(block: &[u8]) -> Option<(usize, &[u8])> {
     match block {
         [short @ 0..=127, rest @ ..] => Some((usize::from(*short), rest)),

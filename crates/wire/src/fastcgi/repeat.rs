@@ -1,6 +1,6 @@
 //! The variables of a request that a connection keeps, to recognise those of the next ones by them.
 //!
-//! A web server sends nearly the same pairs with every request of a connection. Where a request has the same names in the
+//! A web server sends nearly the same pairs with every request of a connection. If a request has the same names in the
 //! same order, only the pairs that differ are read.
 
 use super::record;
@@ -36,12 +36,13 @@ impl Repeat {
         Self { pairs, ends, variables: variables.clone(), fields: fields.to_vec(), length, changed: Vec::new() }
     }
 
-    /// The variables that differ, as places among the fields, after [`compare`](Self::compare) has returned true.
+    /// Returns the variables that differ, as places among the fields, after [`compare`](Self::compare) has returned
+    /// true.
     pub(super) fn changed(&self) -> &[u16] {
         &self.changed
     }
 
-    /// The length of the body that the variables declare.
+    /// Returns the length of the body that the variables declare.
     pub(super) fn length(&self) -> Option<u64> {
         self.length
     }
@@ -91,14 +92,14 @@ impl Repeat {
     }
 }
 
-/// How many bytes both begin with. Nearly all of them, as a rule: so they are compared by the block.
+/// Returns the length of the common prefix. Usually nearly all bytes are equal, so they are compared by the block.
 fn common_prefix(one: &[u8], other: &[u8]) -> usize {
     let mut same = equal_blocks::<64>(one, other);
     same += equal_blocks::<8>(&one[same..], &other[same..]);
     same + equal_blocks::<1>(&one[same..], &other[same..])
 }
 
-/// How many bytes the blocks of `SIZE` bytes have that both begin with.
+/// Returns the number of bytes in the equal blocks of `SIZE` bytes at the front of both.
 fn equal_blocks<const SIZE: usize>(one: &[u8], other: &[u8]) -> usize {
     let blocks = one.as_chunks::<SIZE>().0.iter().zip(other.as_chunks::<SIZE>().0);
     blocks.take_while(|(one, other)| one == other).count() * SIZE

@@ -45,8 +45,8 @@ pub fn end_request(id: RequestId, status: ProtocolStatus, out: &mut Vec<u8>) {
     end(id.number, status, out);
 }
 
-/// As [`end_request`], for a connection that ends behind it: the record announces a byte of padding, and the end of the
-/// connection comes in its place.
+/// Writes the record of [`end_request`] for a connection that ends after it: the record announces a byte of padding,
+/// and the end of the connection takes its place.
 ///
 /// Apache has passed the whole response on by then. It is done with the request only when it has read the padding or
 /// the end, and so cannot send a further request on the connection in between. It reports the record as cut in its log.

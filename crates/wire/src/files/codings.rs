@@ -2,7 +2,7 @@
 
 use crate::grammar::{list, trim};
 
-/// How the content of a file is encoded.
+/// The encoding of a file's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Coding {
@@ -76,9 +76,9 @@ impl AcceptedCodings {
         self.weights[coding as usize].or(self.any).unwrap_or(0)
     }
 
-    /// Which of `available` to send, each with its length in bytes: the one of the highest weight, of several the
-    /// shortest. What is not encoded is acceptable unless it is excluded, and comes behind what is asked for by name; it
-    /// is also what a client gets that accepts nothing of what there is (RFC 9110 section 12.5.3).
+    /// Chooses one of `available`, each with its length in bytes: the one of the highest weight, of several the
+    /// shortest. The plain file is acceptable unless the client excludes it, and ranks behind codings that the client
+    /// names. A client that accepts nothing of `available` gets the plain file too (RFC 9110 section 12.5.3).
     #[must_use]
     pub fn choose(&self, available: impl Iterator<Item = (Coding, u64)>) -> Coding {
         let mut best = (0, u64::MAX);
@@ -97,7 +97,7 @@ impl AcceptedCodings {
     }
 }
 
-/// `q=` and a qvalue, in thousandths (RFC 9110 section 12.4.2).
+/// Reads `q=` and a qvalue, in thousandths (RFC 9110 section 12.4.2).
 fn weight(parameter: &[u8]) -> Option<u16> {
     let [b'q' | b'Q', b'=', value @ ..] = trim(parameter) else { return None };
     let (whole, decimals) = match value {

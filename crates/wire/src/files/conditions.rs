@@ -42,7 +42,7 @@ pub struct Conditions<'a> {
     range: Single<'a>,
 }
 
-/// A field that a message has once. Where it is repeated it says nothing.
+/// A field that a message has once. A repeated one is ignored.
 #[derive(Clone, Copy, Debug, Default)]
 enum Single<'a> {
     #[default]
@@ -97,7 +97,7 @@ impl<'a> Conditions<'a> {
         found
     }
 
-    /// The content codings that the client takes; `None` if it says nothing of them.
+    /// Returns the content codings that the client accepts; `None` if it names none.
     #[must_use]
     pub fn accepted_codings(&self) -> Option<AcceptedCodings> {
         self.has_accept_encoding.then(|| AcceptedCodings::read(self.values(b"accept-encoding")))
@@ -162,14 +162,14 @@ fn is_named(field: &Field, head: &RequestHead<'_>, name: &[u8]) -> bool {
     if head.is_cgi { field.is_variable_of(head.block, name) } else { field.is(head.block, name) }
 }
 
-/// How entity tags are compared (RFC 9110 section 8.8.3.2).
+/// The comparison of entity tags (RFC 9110 section 8.8.3.2).
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Comparison {
     Strong,
     Weak,
 }
 
-/// The entity tags of a list, each with whether it is weak, up to the first thing that is none.
+/// Returns the entity tags of a list, each with true if it is weak, up to the first malformed one.
 fn tags(value: &[u8]) -> impl Iterator<Item = (bool, &[u8])> {
     let mut rest = value;
     std::iter::from_fn(move || {
@@ -189,7 +189,7 @@ fn tags(value: &[u8]) -> impl Iterator<Item = (bool, &[u8])> {
     })
 }
 
-/// A date in one of the three formats of RFC 9110 section 5.6.7, in seconds since 1970.
+/// Reads a date in one of the three formats of RFC 9110 section 5.6.7, as seconds since 1970.
 fn date(value: &[u8]) -> Option<u64> {
     let date: SystemTime = httpdate::parse_http_date(std::str::from_utf8(value).ok()?).ok()?;
     date.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs())

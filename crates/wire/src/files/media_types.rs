@@ -96,7 +96,7 @@ const LONGEST: usize = 11;
 /// The media type of a file with an unknown extension.
 const UNKNOWN: &str = "application/octet-stream";
 
-/// The media type of the file called `name`, which may have directories before it. Letter case does not count.
+/// Returns the media type of the file called `name`, which may have directories before it. Letter case does not count.
 #[must_use]
 pub fn media_type(name: &[u8]) -> &'static str {
     let Some(dot) = memchr::memrchr2(b'.', b'/', name).filter(|&at| name[at] == b'.') else { return UNKNOWN };

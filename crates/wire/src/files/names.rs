@@ -7,8 +7,8 @@ const HASH_MIN: usize = 8;
 /// `app.55e7cbb9ba48.css`: eight or more hexadecimal digits, of which one is a letter and one is not. A date or a
 /// number is none.
 ///
-/// A hash of other letters (`index-BZxK3d2a.js`) cannot be told from a word, and a word that is taken for a hash is a file
-/// that no browser asks for again in a year. Such names are for a pattern ([`matches`]).
+/// A hash of other letters (`index-BZxK3d2a.js`) cannot be distinguished from a word, and a word that is taken for a
+/// hash is a file that no browser asks for again in a year. Such names are for a pattern ([`matches`]).
 #[must_use]
 pub fn has_content_hash(name: &[u8]) -> bool {
     let file = &name[memchr::memrchr(b'/', name).map_or(0, |slash| slash + 1)..];

@@ -16,7 +16,7 @@ pub struct ByteRange {
 }
 
 impl ByteRange {
-    /// How many bytes it has, at least one.
+    /// Returns the number of its bytes, at least one.
     #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "it is never empty")]
     pub fn len(&self) -> u64 {
@@ -110,7 +110,7 @@ impl Spec {
     }
 }
 
-/// 1*DIGIT; a number that is too large for a file is as large as can be.
+/// Reads 1*DIGIT; a number that is too large for a file becomes the largest one.
 fn position(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;

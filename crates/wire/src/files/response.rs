@@ -15,7 +15,7 @@ pub struct Representation<'a> {
     pub length: u64,
     /// The media type of what is encoded.
     pub media_type: &'a str,
-    /// How it is encoded.
+    /// Its encoding.
     pub coding: Coding,
     /// The client could have got it encoded in another way, had it asked otherwise.
     pub varies: bool,
@@ -27,7 +27,7 @@ pub struct Representation<'a> {
 const METHODS: &[u8] = b"GET, HEAD, OPTIONS";
 
 impl Representation<'_> {
-    /// 200: all of it.
+    /// Returns the head of a 200 with the whole file.
     #[must_use]
     pub fn whole(&self) -> Draft {
         let mut draft = self.begin(200);
@@ -36,7 +36,7 @@ impl Representation<'_> {
         draft
     }
 
-    /// 206: one part of it.
+    /// Returns the head of a 206 with one part of the file.
     #[must_use]
     pub fn part(&self, range: ByteRange) -> Draft {
         let mut draft = self.begin(206);
@@ -45,7 +45,7 @@ impl Representation<'_> {
         draft
     }
 
-    /// 206: several parts, which `multipart` separates.
+    /// Returns the head of a 206 with several parts, which `multipart` separates.
     #[must_use]
     pub fn parts(&self, multipart: &Multipart) -> Draft {
         let mut draft = self.begin(206);
@@ -54,19 +54,19 @@ impl Representation<'_> {
         draft
     }
 
-    /// 304, with the fields that a cache updates (RFC 9110 section 15.4.5).
+    /// Returns a 304, with the fields that a cache updates (RFC 9110 section 15.4.5).
     #[must_use]
     pub fn not_modified(&self) -> Draft {
         self.begin(304)
     }
 
-    /// 412: a precondition does not hold.
+    /// Returns a 412: a precondition does not hold.
     #[must_use]
     pub fn failed(&self) -> (Draft, String) {
         text_response(412, "The file is not the one that the request means.")
     }
 
-    /// 416: no byte of what was asked for exists.
+    /// Returns a 416: no byte of the requested ranges exists.
     #[must_use]
     pub fn unsatisfiable(&self) -> (Draft, String) {
         let (mut draft, body) = text_response(416, "The file has no bytes in this range.");
@@ -74,7 +74,7 @@ impl Representation<'_> {
         (draft, body)
     }
 
-    /// The status line and what 200, 206 and 304 have in common.
+    /// Returns a draft with the status line and the fields that 200, 206 and 304 share.
     fn begin(&self, status: u16) -> Draft {
         let mut draft = start(status);
         add(&mut draft, b"ETag", self.validators.etag);
@@ -106,7 +106,7 @@ impl Representation<'_> {
 /// 9999-12-31 23:59:59: there is no later date in HTTP.
 const LAST_DATE: u64 = 253_402_300_799;
 
-/// A body of several byte ranges (RFC 9110 section 14.6): what stands before each of them, and behind the last.
+/// The delimiters and part heads of a body of several byte ranges (RFC 9110 section 14.6).
 #[derive(Debug)]
 pub struct Multipart {
     boundary: String,
@@ -115,8 +115,8 @@ pub struct Multipart {
 }
 
 impl Multipart {
-    /// The parts of `representation` in `ranges`. `boundary` must be a number that cannot be predicted, so that no file has
-    /// it in its content by intention.
+    /// Makes the parts of `representation` in `ranges`. `boundary` must be a number that cannot be predicted, so that
+    /// no file has it in its content by intention.
     #[must_use]
     pub fn new(representation: &Representation<'_>, ranges: &[ByteRange], boundary: u128) -> Self {
         let boundary = format!("{boundary:032x}");
@@ -141,7 +141,7 @@ impl Multipart {
         self.end.as_bytes()
     }
 
-    /// Bytes of the whole body.
+    /// Returns the length of the whole body.
     fn length(&self) -> u64 {
         let parts: u64 = self.parts.iter().map(|(head, range)| head.len() as u64 + range.len()).sum();
         parts + self.end.len() as u64
@@ -158,7 +158,7 @@ pub fn method_response(method: &[u8]) -> (Draft, String) {
     (draft, body)
 }
 
-/// 301 to `path`, which is checked: it begins with one slash and has no control character.
+/// Returns a 301 to `path`, which must begin with one slash and have no control character.
 #[must_use]
 pub fn redirect(path: &[u8], query: Option<&[u8]>) -> (Draft, String) {
     let (mut draft, body) = text_response(301, "The directory has a slash at its end.");
@@ -171,7 +171,7 @@ pub fn redirect(path: &[u8], query: Option<&[u8]>) -> (Draft, String) {
     (draft, body)
 }
 
-/// A page of text for people. The sentence must not repeat anything that the client sent.
+/// Returns a page of text for people. The sentence must not repeat anything that the client sent.
 #[must_use]
 pub fn text_response(status: u16, explanation: &str) -> (Draft, String) {
     let body = Page::text(status, explanation);

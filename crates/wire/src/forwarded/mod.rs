@@ -1,6 +1,6 @@
 //! The client of a request behind proxies that are trusted: `X-Forwarded-*` and `Forwarded` (RFC 7239).
 //!
-//! Each proxy adds the address of its client at the right end of a list. What stands further left was written by the
+//! Each proxy adds the address of its client at the right end of a list. The entries further left were written by the
 //! proxy before, or by the client itself, who can write anything. So the list is read *from the right*: as long as an
 //! address is that of a trusted proxy, the entry before it was written by that proxy. The first address that is not
 //! trusted is the client. Nothing to the left of it is read at all.
@@ -24,7 +24,7 @@ pub use trusted::{AddressListError, Trusted};
 use crate::http1::Receiver;
 use crate::message::{Client, Fault, Field, Limits, RequestHead};
 
-/// Which fields the trusted proxies write.
+/// The fields that the trusted proxies write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Family {
     /// `X-Forwarded-For`, `X-Forwarded-Proto` and their like.
@@ -34,7 +34,7 @@ pub enum Family {
     Rfc7239,
 }
 
-/// Which proxies are trusted, and with what.
+/// The proxies that are trusted, and the facts that they are trusted with.
 #[derive(Clone, Debug, Default)]
 pub struct Trust {
     /// The proxies.
@@ -57,7 +57,7 @@ struct Found<'a> {
     prefix: Option<&'a [u8]>,
 }
 
-/// The proxies of one connection: who its requests come from.
+/// The state of one connection that finds the clients of its requests.
 ///
 /// The result for the head that the reader keeps ([`RequestHead::retained`]) is kept too, so that a head which repeats it
 /// costs one look.
@@ -66,8 +66,8 @@ pub struct Forwarding {
     /// The peer itself.
     peer: Client,
     is_trusted: bool,
-    /// The client of the head for which `retained` was set last, and which of them that was ([`RequestHead::kept`]);
-    /// `None` where that head had fields to be removed.
+    /// The client of the head for which `retained` was set last, and the number of that head ([`RequestHead::kept`]);
+    /// `None` if that head had fields to be removed.
     kept: Option<(u32, Client)>,
     current: Client,
     /// Scratch for heads from which fields are removed.
@@ -75,14 +75,15 @@ pub struct Forwarding {
 }
 
 impl Forwarding {
-    /// For a connection of this peer. Without `trust` each request is the peer's, and no field is removed.
+    /// Creates the state for a connection of this peer. Without `trust` each request is the peer's, and no field is
+    /// removed.
     #[must_use]
     pub fn new(peer: Client, trust: Option<&Trust>) -> Self {
         let is_trusted = trust.is_some_and(|trust| trust.proxies.contains(peer.address));
         Self { current: peer.clone(), peer, is_trusted, kept: None, fields: Vec::new() }
     }
 
-    /// The peer itself.
+    /// Returns the peer itself.
     #[must_use]
     pub fn peer(&self) -> &Client {
         &self.peer
@@ -154,7 +155,7 @@ impl Forwarding {
 }
 
 impl Trust {
-    /// The client of a request that a trusted `peer` has sent with these fields.
+    /// Returns the client of a request that a trusted `peer` has sent with these fields.
     fn client(&self, peer: Client, lines: Lines<'_>) -> Result<Client, Fault> {
         let found = match self.family {
             Family::X => x_forwarded::read(self, lines)?,
@@ -172,7 +173,7 @@ impl Trust {
         Ok(client)
     }
 
-    /// The client of a sample request with these field lines (without line ends) from `peer`.
+    /// Returns the client of a sample request with these field lines (without line ends) from `peer`.
     ///
     /// # Errors
     /// The rule that the lines break.
@@ -231,7 +232,7 @@ impl<'a> Lines<'a> {
         self.fields.iter().any(|field| self.is(field, name))
     }
 
-    /// The values of all fields called `name`, from the last to the first.
+    /// Returns the values of all fields called `name`, from the last to the first.
     fn values_from_the_right(self, name: &'static [u8]) -> impl Iterator<Item = &'a [u8]> {
         self.fields.iter().rev().filter(move |field| self.is(field, name)).map(move |field| field.value(self.block))
     }
@@ -251,8 +252,8 @@ impl<'a> Lines<'a> {
         if self.is_cgi { is_canonical_variable(name) } else { !name.contains(&b'_') }
     }
 
-    /// The lengths of the names that have dashes, as bits; 0 if no name has underscores. A client that sends many fields
-    /// would otherwise have each compared with each.
+    /// Returns the lengths of the names that have dashes, as bits; 0 if no name has underscores. Without this filter,
+    /// many fields of a client would all be compared with each other.
     fn dashed_lengths(self) -> u64 {
         let has = |byte: u8| move |field: &&Field| memchr::memchr(byte, field.name(self.block)).is_some();
         if self.is_cgi || !self.fields.iter().any(|field| has(b'_')(&field)) {
@@ -273,7 +274,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// The bit for names of this length.
+/// Returns the bit for names of this length.
 fn length_bit(name: &[u8]) -> u64 {
     1 << (name.len() % 64)
 }
@@ -285,7 +286,8 @@ pub fn is_canonical_variable(name: &[u8]) -> bool {
     !name.iter().any(|byte| byte.is_ascii_lowercase() || *byte == b'-')
 }
 
-/// The byte of a name by which names are compared: small letters and capitals are the same, and so are `_` and `-`.
+/// Returns the byte of a name by which names are compared: small letters and capitals are the same, and so are `_` and
+/// `-`.
 fn folded(byte: u8) -> u8 {
     if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() }
 }
@@ -293,8 +295,8 @@ fn folded(byte: u8) -> u8 {
 /// The variables with which a web server names its client.
 const CLIENT_VARIABLES: [&[u8]; 5] = [b"REMOTE_ADDR", b"REMOTE_PORT", b"HTTPS", b"REQUEST_SCHEME", b"UWSGI_SCHEME"];
 
-/// The client of a web server that passes a request on, as its variables say (RFC 3875 section 4.1), and whether that
-/// client is itself a proxy that is trusted. `peer` is the web server.
+/// Returns the client of a web server that passes a request on, as its variables say (RFC 3875 section 4.1), and
+/// whether that client is itself a proxy that is trusted. `peer` is the web server.
 fn client_of_web_server(head: &RequestHead<'_>, peer: &Client, trust: &Trust) -> (Client, bool) {
     let says = |name, words: &[&[u8]]| {
         head.variable(name).is_some_and(|value| words.iter().any(|word| value.eq_ignore_ascii_case(word)))
@@ -342,7 +344,7 @@ pub fn is_forwarding(name: &[u8]) -> bool {
     }
 }
 
-/// http or https, by name.
+/// Returns true for https, false for http.
 fn is_https(scheme: &[u8]) -> Result<bool, Fault> {
     let is = |name: &[u8]| scheme.eq_ignore_ascii_case(name);
     // A WebSocket handshake is a request of HTTP, and some proxies name its scheme.

@@ -58,14 +58,14 @@ impl Node {
 /// Bytes of a zone with its percent sign: names of interfaces have at most 15 in Linux, and an escaped sign two more.
 const ZONE_MAX: usize = 18;
 
-/// An IPv6 address, if it is a link-local one with or without its zone (RFC 4007 section 11).
+/// Reads an IPv6 address. Only a link-local one may have a zone (RFC 4007 section 11).
 fn ipv6(text: &str) -> Option<Ipv6Addr> {
     let Some((address, zone)) = text.split_once('%') else { return text.parse().ok() };
     let is_zone = !zone.is_empty() && zone.len() < ZONE_MAX && zone.bytes().all(|byte| byte.is_ascii_graphic());
     address.parse().ok().filter(|address: &Ipv6Addr| is_zone && address.is_unicast_link_local())
 }
 
-/// `Some(None)` for an obfuscated port (RFC 7239 section 6.3); `None` if it is neither that nor a number of a port.
+/// Reads a port: `Some(None)` for an obfuscated one (RFC 7239 section 6.3), `None` if it is neither that nor a number.
 #[allow(clippy::option_option, reason = "the two kinds of nothing differ")]
 fn port(text: &str) -> Option<Option<u16>> {
     if let Some(name) = text.strip_prefix('_') {

@@ -54,7 +54,7 @@ fn checked<'a>(found: Found<'a>, trust: &Trust) -> Result<Found<'a>, Fault> {
     }
 }
 
-/// The last element of a list, and what stands before its comma.
+/// Returns the last element of a list, and the bytes before its comma.
 fn last_element(value: &[u8]) -> Result<(Option<&[u8]>, &[u8]), Fault> {
     let mut at = value.len();
     while at > 0 {
@@ -81,7 +81,7 @@ fn opening_quote(text: &[u8]) -> Option<usize> {
     }
 }
 
-/// forwarded-element = [ forwarded-pair ] *( ";" [ forwarded-pair ] )
+/// Reads forwarded-element = [ forwarded-pair ] *( ";" [ forwarded-pair ] )
 fn element(text: &[u8]) -> Result<Element<'_>, Fault> {
     let mut element = Element::default();
     let (mut has_for, mut has_proto, mut has_host) = (false, false, false);
@@ -120,7 +120,7 @@ fn element(text: &[u8]) -> Result<Element<'_>, Fault> {
 
 type Pair<'a> = (&'a [u8], &'a [u8]);
 
-/// The first pair of an element, if there is one before its semicolon, and what follows that.
+/// Returns the first pair of an element, if there is one before its semicolon, and the bytes after that semicolon.
 fn first_pair(text: &[u8]) -> Result<(Option<Pair<'_>>, Option<&[u8]>), Fault> {
     let mut is_quoted = false;
     let mut at = 0;
@@ -144,8 +144,8 @@ fn first_pair(text: &[u8]) -> Result<(Option<Pair<'_>>, Option<&[u8]>), Fault> {
     if is_token(name) { Ok((Some((name, value)), after)) } else { Err(Fault::ForwardedInvalid) }
 }
 
-/// The text of a token or a quoted string. A value with a colon or brackets that should be quoted, and is not, is taken
-/// as it is: it can mean one thing only.
+/// Returns the text of a token or a quoted string. A value with a colon or brackets that should be quoted, and is not,
+/// is taken as it is: it can mean one thing only.
 fn unquoted(value: &[u8]) -> Result<Cow<'_, [u8]>, Fault> {
     let Some(inner) = value.strip_prefix(b"\"") else {
         let is_plain = |&byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\' | b'=');

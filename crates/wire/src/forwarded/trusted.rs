@@ -118,7 +118,7 @@ impl Network {
         Ok(network)
     }
 
-    /// The first of its addresses.
+    /// Returns the first of its addresses.
     fn first(&self) -> IpAddr {
         match self.address {
             IpAddr::V4(address) => {

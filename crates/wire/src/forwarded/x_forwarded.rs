@@ -4,7 +4,7 @@ use super::{Found, Lines, Node, Trust, is_https};
 use crate::grammar::trim;
 use crate::message::{Fault, is_host};
 
-/// The members of all fields called `name` (in lower case), which are one list, from the last to the first.
+/// Returns the members of all fields called `name` (in lower case), which are one list, from the last to the first.
 fn from_the_right<'a>(lines: Lines<'a>, name: &'static [u8]) -> impl Iterator<Item = &'a [u8]> {
     let members = |value: &'a [u8]| value.rsplit(|&byte| byte == b',').map(trim);
     lines.values_from_the_right(name).flat_map(members).filter(|member| !member.is_empty())
@@ -39,7 +39,8 @@ pub(super) fn read<'a>(trust: &Trust, lines: Lines<'a>) -> Result<Found<'a>, Fau
     Ok(found)
 }
 
-/// The entry of a list that belongs to the hop `hop` of `hops`, counted from the right; `None` if the list is empty.
+/// Returns the entry of a list that belongs to the hop `hop` of `hops`, counted from the right; `None` if the list is
+/// empty.
 ///
 /// A proxy adds one entry to each list, or replaces the list by one entry. So a list of one entry is for all hops, and
 /// one that is as long as that of the addresses, or shorter, has an entry for each hop from the right. In any other list
@@ -91,7 +92,7 @@ fn scheme(lines: Lines<'_>, hop: usize, hops: usize) -> Result<Option<bool>, Fau
     Ok(scheme)
 }
 
-/// The prefix of the application's paths. Several fields have to say the same.
+/// Returns the prefix of the application's paths. Several fields have to say the same.
 fn prefix<'a>(mut entries: impl Iterator<Item = &'a [u8]>) -> Result<Option<&'a [u8]>, Fault> {
     let Some(prefix) = entries.next() else { return Ok(None) };
     if entries.any(|other| other != prefix) {

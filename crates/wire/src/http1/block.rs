@@ -21,7 +21,7 @@ pub(super) trait Own: Copy + Default {
     fn learn(&mut self, name: &[u8], value: &[u8]) -> Result<(), Fault>;
 }
 
-/// How far an incomplete head has been examined.
+/// The progress of reading an incomplete head.
 ///
 /// Lines before `line` are whole and valid; `block <= line <= seen`.
 #[derive(Debug, Default)]
@@ -44,12 +44,12 @@ impl<O: Own> Progress<O> {
         self.seen == 0
     }
 
-    /// The head is whole; the next one begins.
+    /// Starts the next head, after a whole one.
     pub(super) fn reset(&mut self) {
         self.seen = 0;
     }
 
-    /// The first line was examined and is not whole yet.
+    /// Records that the first line was examined and is not whole yet.
     pub(super) fn wait_for_first_line(&mut self, input: &[u8]) {
         *self = Self { seen: input.len(), ..Self::default() };
     }
@@ -189,7 +189,7 @@ impl<O: Own> Facts<O> {
         if empty { Err(Fault::TransferEncodingInvalid) } else { Ok(()) }
     }
 
-    /// The rules of RFC 9112 section 6.1 that need the whole block.
+    /// Checks the rules of RFC 9112 section 6.1 that need the whole block.
     pub(super) fn check(&self, version: Version) -> Result<(), Fault> {
         if self.has_transfer_encoding {
             if version == Version::Http10 {
@@ -205,7 +205,7 @@ impl<O: Own> Facts<O> {
         Ok(())
     }
 
-    /// RFC 9112 section 9.3.
+    /// Returns true if the connection persists by RFC 9112 section 9.3.
     pub(super) fn keeps_alive(&self, version: Version) -> bool {
         !self.close && (version == Version::Http11 || self.keep_alive)
     }

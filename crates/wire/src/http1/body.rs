@@ -74,7 +74,7 @@ impl BodyReader {
         self.state == State::Over
     }
 
-    /// The connection has ended; returns whether the body is whole.
+    /// Handles the end of the connection; returns true if the body is whole.
     pub(super) fn end_of_input(&mut self) -> bool {
         if self.state == State::UntilClose {
             self.state = State::Over;
@@ -143,7 +143,7 @@ impl BodyReader {
         waits
     }
 
-    /// chunk-size [ chunk-ext ] CRLF: returns the size, and the length of the line, once it is whole.
+    /// Reads chunk-size [ chunk-ext ] CRLF: returns the size, and the length of the line, once it is whole.
     fn chunk_size(&mut self, input: &[u8], limits: &Limits) -> Result<Option<(u64, usize)>, Fault> {
         /// With its CRLF.
         const CHUNK_LINE: usize = limits::CHUNK_LINE + 2;
@@ -239,8 +239,8 @@ fn hex_value(digit: u8) -> u8 {
     }
 }
 
-/// *( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] ) (RFC 9112 section 7.1.1). The contents are ignored,
-/// as the RFC asks, but must be well-formed, because request smuggling uses malformed ones.
+/// Checks *( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] ) (RFC 9112 section 7.1.1). The contents are
+/// ignored, as the RFC asks, but must be well-formed, because request smuggling uses malformed ones.
 fn check_extensions(mut rest: &[u8]) -> Result<(), Fault> {
     while !rest.is_empty() {
         rest = skip_space(rest).strip_prefix(b";").ok_or(Fault::ChunkExtensionInvalid)?;

@@ -43,7 +43,7 @@ macro_rules! server_faults {
         /// A rule that a server broke: one variant a rule that only responses have, and one for all that they share
         /// with requests.
         ///
-        /// After a fault the connection cannot be read any further, because where the next response begins is not
+        /// After a fault the connection cannot be read any further, because the start of the next response is not
         /// known.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum ServerFault {
@@ -56,7 +56,7 @@ macro_rules! server_faults {
             /// Every variant except [`Message`](Self::Message), so that a test can demand that each is reached.
             pub const ALL: &[ServerFault] = &[$(ServerFault::$name,)*];
 
-            /// One sentence for the user. It never repeats what the server sent.
+            /// Returns one sentence for the user. It never repeats what the server sent.
             #[must_use]
             pub fn explanation(self) -> &'static str {
                 match self {
@@ -70,7 +70,7 @@ macro_rules! server_faults {
                 }
             }
 
-            /// The variant's name; for [`Message`](Self::Message) that of the shared rule.
+            /// Returns the variant's name; for [`Message`](Self::Message) that of the shared rule.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self {
@@ -116,7 +116,7 @@ impl fmt::Display for ServerFault {
 
 impl std::error::Error for ServerFault {}
 
-/// How the body of a response is delimited (RFC 9112 section 6.3).
+/// The framing of a response's body (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
     /// There is none, whatever the fields say.
@@ -142,7 +142,7 @@ pub struct Reply<'a> {
     pub block: &'a [u8],
     /// The field lines in order.
     pub fields: &'a [Field],
-    /// How the body is delimited.
+    /// The framing of the body.
     pub body: Body,
     /// The value of Content-Length, also for responses without a body: for HEAD and 304 it is the length of the body
     /// that GET would have received.
@@ -157,7 +157,7 @@ pub struct Reply<'a> {
 }
 
 impl<'a> Reply<'a> {
-    /// The value of the first field called `name`, which must be given in lower case.
+    /// Returns the value of the first field called `name`, which must be given in lower case.
     #[must_use]
     pub fn field(&self, name: &[u8]) -> Option<&'a [u8]> {
         self.fields.iter().find(|field| field.is(self.block, name)).map(|field| field.value(self.block))
@@ -279,7 +279,7 @@ struct StatusLine<'a> {
     length: usize,
 }
 
-/// HTTP-version SP status-code SP [ reason-phrase ] CRLF (RFC 9112 section 4): `None` until it is whole.
+/// Reads HTTP-version SP status-code SP [ reason-phrase ] CRLF (RFC 9112 section 4): `None` until it is whole.
 fn status_line(input: &[u8]) -> Result<Option<StatusLine<'_>>, ServerFault> {
     /// The parts before the reason phrase: `HTTP/1.1 200 `.
     const START: usize = 13;
@@ -312,7 +312,7 @@ fn status_line(input: &[u8]) -> Result<Option<StatusLine<'_>>, ServerFault> {
     }
 }
 
-/// The fault in the start of a status line that is not HTTP/1.1 or not well-formed.
+/// Returns the fault in the start of a status line that is not HTTP/1.1 or not well-formed.
 fn unusual_start(start: &[u8; 13]) -> Result<(Version, u16), ServerFault> {
     if line_feed(start).is_some() {
         return Err(ServerFault::StatusLineMalformed);
@@ -327,7 +327,7 @@ fn unusual_start(start: &[u8; 13]) -> Result<(Version, u16), ServerFault> {
     }
 }
 
-/// status-code = 3DIGIT (RFC 9112 section 4), of the five classes or beyond them.
+/// Reads status-code = 3DIGIT (RFC 9112 section 4), of the five classes or beyond them.
 fn status_code(digits: [u8; 3]) -> Option<u16> {
     let [b'1'..=b'9', b'0'..=b'9', b'0'..=b'9'] = digits else { return None };
     Some(digits.iter().fold(0, |code, digit| code * 10 + u16::from(digit - b'0')))

@@ -53,7 +53,7 @@ fn response_head(input: &[u8], step: usize) -> u64 {
     panic!("the response is not over");
 }
 
-/// Field lines of `length` bytes each, as many as a block of 64 KiB holds with its blank line.
+/// Returns field lines of `length` bytes each, as many as a block of 64 KiB holds with its blank line.
 fn block(length: usize) -> Vec<u8> {
     let mut block = b"Host: a\r\n".to_vec();
     for nth in 10..99 {

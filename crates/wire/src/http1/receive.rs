@@ -226,7 +226,8 @@ pub fn partial_request_line(input: &[u8]) -> Option<PartialRequestLine<'_>> {
     })
 }
 
-/// RFC 9112 section 2.2: a server ignores at least one empty line before a request line. `None`: more may follow.
+/// Skips empty lines before a request line: a server ignores at least one (RFC 9112 section 2.2). `None`: more may
+/// follow.
 fn skip_empty_lines(input: &[u8]) -> Result<Option<usize>, Fault> {
     let mut at = 0;
     for _ in 0..=limits::EMPTY_LINES {
@@ -248,7 +249,7 @@ struct RequestLine<'a> {
     length: usize,
 }
 
-/// method SP request-target SP HTTP-version CRLF (RFC 9112 section 3).
+/// Reads method SP request-target SP HTTP-version CRLF (RFC 9112 section 3).
 fn request_line<'a>(input: &'a [u8], limits: &Limits) -> Result<Option<RequestLine<'a>>, Fault> {
     let partial = || {
         if input.len() > limits.request_line + 1 { Err(Fault::RequestLineTooLong) } else { Ok(None) }
@@ -289,8 +290,8 @@ fn request_line<'a>(input: &'a [u8], limits: &Limits) -> Result<Option<RequestLi
     Ok(Some(RequestLine { method: &input[..method_end], target: &input[target_start..stop], version, length }))
 }
 
-/// The fault of what follows the target, if it is neither of the two usual versions; `None` until its line is whole.
-/// `most` is the maximum length of that part of the line; a longer one is never whole.
+/// Reads the text after the target if it is neither of the two usual versions; `None` until its line is whole. `most`
+/// is the maximum length of that part of the line; a longer one is never whole.
 fn unusual_version(rest: &[u8], most: usize) -> Result<Option<(Version, usize)>, Fault> {
     let rest = &rest[..rest.len().min(most)];
     let Some(feed) = line_feed(rest) else { return Ok(None) };
@@ -333,7 +334,7 @@ impl Own for RequestFacts {
     }
 }
 
-/// The rules that need the whole block.
+/// Checks the rules that need the whole block.
 fn check(facts: &Facts<RequestFacts>, version: Version) -> Result<(), Fault> {
     if version == Version::Http11 && !facts.own.has_host {
         return Err(Fault::HostMissing);
@@ -346,7 +347,7 @@ fn check(facts: &Facts<RequestFacts>, version: Version) -> Result<(), Fault> {
     Ok(())
 }
 
-/// RFC 9112 section 6.
+/// Returns the length of the body by RFC 9112 section 6.
 fn body_length(facts: &Facts<RequestFacts>, limits: &Limits) -> Result<BodyLength, Fault> {
     match facts.content_length {
         _ if facts.chunked => Ok(BodyLength::Unknown),

@@ -28,12 +28,13 @@ impl<O: Own> Repeat<O> {
         Self { block: block.into(), fields: fields.into(), facts, changed: Vec::new() }
     }
 
-    /// The fields of the block that was kept.
+    /// Returns the fields of the block that was kept.
     pub(super) fn fields(&self) -> &[Field] {
         &self.fields
     }
 
-    /// The fields that differ, as places in the block's fields, after [`compare`](Self::compare) has returned something.
+    /// Returns the fields that differ, as places in the block's fields, after [`compare`](Self::compare) has returned
+    /// something.
     pub(super) fn changed(&self) -> &[u16] {
         &self.changed
     }

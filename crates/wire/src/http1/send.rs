@@ -131,8 +131,8 @@ impl Sender {
         Self { body, keep_alive, is_finished: false, body_bytes: 0, rejected_bytes: 0 }
     }
 
-    /// Writes Content-Length to `out`, if there is one, for a body that has no framing of its own: what carries it says
-    /// where it ends.
+    /// Writes Content-Length to `out`, if there is one, for a body without framing of its own: the protocol that
+    /// carries it delimits it.
     pub(crate) fn unframed(draft: &Draft, request: Request, length: Option<u64>, out: &mut Vec<u8>) -> Self {
         let (declared, bodiless) = declare(draft, request, length, out);
         let body = match declared {
@@ -160,19 +160,19 @@ impl Sender {
         (admitted, verdict)
     }
 
-    /// Bytes that may still be written, if their number is known.
+    /// Returns the number of bytes that may still be written, if it is known.
     #[must_use]
     pub fn room(&self) -> Option<u64> {
         if let Body::Length(left) = self.body { Some(left) } else { None }
     }
 
-    /// Bytes that the application has offered as the body so far, including those not admitted.
+    /// Returns the number of body bytes that the application has offered so far, including those not admitted.
     #[must_use]
     pub fn offered_bytes(&self) -> u64 {
         self.body_bytes + self.rejected_bytes
     }
 
-    /// Body bytes admitted so far, without framing.
+    /// Returns the number of body bytes admitted so far, without framing.
     #[must_use]
     pub fn body_bytes(&self) -> u64 {
         self.body_bytes
@@ -300,8 +300,8 @@ pub fn write_page(page: &Page<'_>, request: Request, stamp: &Stamp, out: &mut Ve
     sender
 }
 
-/// A request whose connection ends with its answer, as it does behind one that could not be read. `is_head`: its method
-/// is HEAD.
+/// Returns a request whose connection ends with its answer, as after a request that could not be read. `is_head`: its
+/// method is HEAD.
 #[must_use]
 pub fn close_after(is_head: bool) -> Request {
     Request { version: Version::Http11, is_head, keep_alive: false, takes_trailers: false }

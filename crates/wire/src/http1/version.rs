@@ -2,7 +2,7 @@
 
 use crate::message::{Fault, Version};
 
-/// HTTP-version (RFC 9112 section 2.3), of a request line or a status line.
+/// Reads HTTP-version (RFC 9112 section 2.3) of a request line or a status line.
 pub(super) fn version(text: &[u8]) -> Result<Version, Fault> {
     match text {
         [b'H', b'T', b'T', b'P', b'/', major, b'.', minor] if major.is_ascii_digit() && minor.is_ascii_digit() => {

@@ -1,4 +1,4 @@
-//! The client of a request, where another source than the socket names it.
+//! The client of a request, if another source than the socket names it.
 
 use super::connection_info::ConnectionInfo;
 use core::net::IpAddr;
@@ -23,7 +23,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// The client that has connected from this address.
+    /// Returns the client that has connected from this address.
     #[must_use]
     pub fn at(address: Option<core::net::SocketAddr>) -> Self {
         Self {

@@ -65,7 +65,7 @@ pub struct Draft {
     content_length: Option<u64>,
     pub(crate) has_date: bool,
     pub(crate) has_server: bool,
-    /// The application asks for the connection to end, where it is for one response at a time.
+    /// The application asks to close the connection, if it carries one response at a time.
     pub(crate) close: bool,
     /// Set if trailers follow the body: the value of `Trailer`, which may be empty.
     pub(crate) trailer: Option<Vec<u8>>,
@@ -83,8 +83,8 @@ impl Draft {
         self.trailer = None;
     }
 
-    /// Trailers follow the body, and the head may announce them with the field `Trailer`. To be called behind `start`.
-    /// Head and trailers are written so where the client takes trailers; otherwise neither `Trailer` nor the trailers are.
+    /// Declares that trailers follow the body; the head may announce them with the field `Trailer`. Call it after
+    /// `start`. If the client does not accept trailers, neither `Trailer` nor the trailers are written.
     pub fn expect_trailers(&mut self) {
         self.trailer = Some(Vec::new());
     }
@@ -95,7 +95,7 @@ impl Draft {
         self.status == 0
     }
 
-    /// The status code; 0 if there is none yet.
+    /// Returns the status code; 0 if there is none yet.
     #[must_use]
     pub fn status(&self) -> u16 {
         self.status
@@ -107,7 +107,7 @@ impl Draft {
         self.content_length
     }
 
-    /// The fields so far, without Content-Length.
+    /// Returns the fields so far, without Content-Length.
     pub fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.bytes.split(|&b| b == b'\n').skip(1).filter_map(|line| {
             let line = line.strip_suffix(b"\r")?;
@@ -200,7 +200,7 @@ impl Draft {
             if self.content_length.replace(length).is_some() {
                 return Err(Misuse::ContentLengthRepeated);
             }
-            // The sender writes it, or leaves it out where the status has none.
+            // The sender writes it, or leaves it out if the status has none.
             return Ok(false);
         }
         if is(b"connection") {
@@ -250,7 +250,7 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// A stamp that names the server; an empty `server` leaves the field out.
+    /// Makes a stamp that names the server; an empty `server` leaves the field out.
     ///
     /// # Errors
     /// [`Misuse::ValueInvalid`] if `server` is no field value.
@@ -287,13 +287,14 @@ pub struct Page<'a> {
 }
 
 impl<'a> Page<'a> {
-    /// A page for people: the status and one sentence why. The sentence must not repeat anything that the peer sent.
+    /// Returns a page for people: the status and one sentence why. The sentence must not repeat anything that the peer
+    /// sent.
     #[must_use]
     pub fn text(status: u16, explanation: &str) -> String {
         format!("{status} {}\n{explanation}\n", reason(status))
     }
 
-    /// A page whose body is such a [`text`](Self::text).
+    /// Makes a page whose body is such a [`text`](Self::text).
     #[must_use]
     pub fn error(status: u16, text: &'a str, retry_after: Option<u64>) -> Self {
         Self { status, content_type: "text/plain; charset=utf-8", is_fleeting: false, retry_after, body: text }
@@ -305,7 +306,7 @@ impl<'a> Page<'a> {
         Self { status, content_type: "application/json", is_fleeting: true, retry_after, body: json }
     }
 
-    /// Its head.
+    /// Returns the head of the page.
     #[must_use]
     pub fn draft(&self) -> Draft {
         let mut draft = Draft::default();
@@ -323,7 +324,8 @@ impl<'a> Page<'a> {
     }
 }
 
-/// The reason phrase of a status in the registry of RFC 9110 section 16.2.1; `None` for a status that is not in it.
+/// Returns the reason phrase of a status in the registry of RFC 9110 section 16.2.1; `None` for a status that is not in
+/// it.
 fn phrase(status: u16) -> Option<&'static str> {
     Some(match status {
         200 => "OK",
@@ -388,7 +390,7 @@ fn phrase(status: u16) -> Option<&'static str> {
     })
 }
 
-/// The reason phrase of a status that the server answers with.
+/// Returns the reason phrase of a status that the server answers with.
 fn reason(status: u16) -> &'static str {
     phrase(status).unwrap_or("Error")
 }

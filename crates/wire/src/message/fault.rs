@@ -4,8 +4,8 @@ macro_rules! faults {
     ($($(#[doc = $doc:literal])* $name:ident $status:literal $explanation:literal,)*) => {
         /// A rule that the peer broke: one variant a rule, each with the status that answers it.
         ///
-        /// After a fault the connection cannot be read any further, because where the next message begins is not
-        /// known; the answer closes it.
+        /// After a fault the connection cannot be read any further, because the start of the next message is not known;
+        /// the answer closes it.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Fault {
             $($(#[doc = $doc])* $name,)*
@@ -26,13 +26,13 @@ macro_rules! faults {
             /// Every variant, so that a test can demand that each is reached.
             pub const ALL: &[Fault] = &[$(Fault::$name,)*];
 
-            /// The status code of the answer.
+            /// Returns the status code of the answer.
             #[must_use]
             pub fn status(self) -> u16 {
                 match self { $(Fault::$name => $status,)* }
             }
 
-            /// One sentence for the peer. It never repeats what the peer sent.
+            /// Returns one sentence for the peer. It never repeats what the peer sent.
             #[must_use]
             pub fn explanation(self) -> &'static str {
                 match self { $(Fault::$name => $explanation,)* }
@@ -47,7 +47,7 @@ macro_rules! faults {
                 Some(source[..end.unwrap_or(source.len())].trim_end_matches('.'))
             }
 
-            /// The variant's name, as the corpus spells it.
+            /// Returns the variant's name, as the corpus spells it.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self { $(Fault::$name => stringify!($name),)* }

@@ -10,19 +10,21 @@ pub struct Field {
 }
 
 impl Field {
-    /// The name as it came.
+    /// Returns the name as it was received.
     #[must_use]
     pub fn name<'a>(&self, block: &'a [u8]) -> &'a [u8] {
         &block[self.line as usize..self.name_end as usize]
     }
 
-    /// The value without white space around it. It may hold obs-text (bytes from 0x80), and no control but HTAB.
+    /// Returns the value without white space around it. It may hold obs-text (bytes from 0x80), and no control but
+    /// HTAB.
     #[must_use]
     pub fn value<'a>(&self, block: &'a [u8]) -> &'a [u8] {
         &block[self.value as usize..self.value_end as usize]
     }
 
-    /// Name, colon and value as they came, without white space at the end: what a table of repeated lines is keyed by.
+    /// Returns name, colon and value as received, without white space at the end: the key for a table of repeated
+    /// lines.
     #[must_use]
     pub fn line<'a>(&self, block: &'a [u8]) -> &'a [u8] {
         &block[self.line as usize..self.value_end as usize]
@@ -33,7 +35,7 @@ impl Field {
         self.line as usize
     }
 
-    /// The same line, where it begins at `start` of another block.
+    /// Returns the same line at `start` of another block.
     pub(crate) fn moved_to(&self, start: usize) -> Self {
         // Heads are bounded far below 4 GiB, so the offsets fit.
         #[allow(clippy::cast_possible_truncation)]

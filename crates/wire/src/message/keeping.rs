@@ -4,7 +4,7 @@
 /// request only; and ever more rarely where keeping did not pay.
 #[derive(Debug, Default)]
 pub(crate) struct Keeping {
-    /// How many heads have been kept, those that were forgotten included.
+    /// The number of heads that have been kept, those that were forgotten included.
     kept: u32,
     /// Heads until the next one is worth keeping; `patience` is reset to `backoff`. While heads do repeat, both are 0.
     /// If they never do, one in 64 is kept in case they begin to.
@@ -14,7 +14,7 @@ pub(crate) struct Keeping {
 }
 
 impl Keeping {
-    /// See [`RequestHead::kept`](super::RequestHead::kept).
+    /// Returns [`RequestHead::kept`](super::RequestHead::kept).
     pub(crate) fn kept(&self) -> u32 {
         self.kept
     }

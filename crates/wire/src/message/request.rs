@@ -14,7 +14,7 @@ pub enum Version {
     Http11,
 }
 
-/// How long the body of a request is, as far as its head says so.
+/// The length of a request's body, as its head declares it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyLength {
     /// There is none.
@@ -46,7 +46,7 @@ pub struct RequestHead<'a> {
     pub block: &'a [u8],
     /// The field lines in order.
     pub fields: &'a [Field],
-    /// How long the body is.
+    /// The length of the body.
     pub body: BodyLength,
     /// The fields are CGI variables (RFC 3875 section 4.1): those of the request's fields are called `HTTP_USER_AGENT`
     /// instead of `User-Agent`, and others such as `REMOTE_ADDR` are among them.
@@ -60,11 +60,10 @@ pub struct RequestHead<'a> {
     /// The reader keeps this block to compare the next one with. An application that builds something from a block
     /// should keep it now, with [`kept`](Self::kept), because [`changed`](Self::changed) of later heads refers to it.
     pub retained: bool,
-    /// How many blocks the reader has kept on this connection. The last of them is what [`changed`](Self::changed)
-    /// refers to, so a caller that has built something from another one, because it has not seen that head, must not
-    /// use it.
+    /// The number of blocks that the reader has kept on this connection. [`changed`](Self::changed) refers to the last
+    /// of them, so a caller that has built something from an earlier one must not use it.
     pub kept: u32,
-    /// The client, where a proxy names it ([`crate::forwarded`], [`crate::proxy`]); `None`: the peer of the socket. A
+    /// The client, if a proxy names it ([`crate::forwarded`], [`crate::proxy`]); `None`: the peer of the socket. A
     /// reader leaves it `None`, unless the protocol itself names the client.
     pub client: Option<&'a Client>,
 }
@@ -76,7 +75,7 @@ impl<'a> RequestHead<'a> {
         self.changed.is_some_and(<[u16]>::is_empty)
     }
 
-    /// The value of the first field called `name`, which must be given in lower case.
+    /// Returns the value of the first field called `name`, which must be given in lower case.
     #[must_use]
     pub fn field(&self, name: &[u8]) -> Option<&'a [u8]> {
         find(self.fields, self.block, self.is_cgi, name)
@@ -84,7 +83,8 @@ impl<'a> RequestHead<'a> {
 }
 
 impl<'a> RequestHead<'a> {
-    /// The value of the last CGI variable called `name`; `None` where the fields are none, or there is no such one.
+    /// Returns the value of the last CGI variable called `name`; `None` if the fields are no CGI variables, or there is
+    /// no such variable.
     #[must_use]
     pub fn variable(&self, name: &[u8]) -> Option<&'a [u8]> {
         let last = self.fields.iter().rfind(|field| field.name(self.block) == name);
@@ -92,7 +92,8 @@ impl<'a> RequestHead<'a> {
     }
 }
 
-/// The value of the first field called `name`, in lower case, among `fields` of `block`, which are CGI variables or not.
+/// Returns the value of the first field called `name`, in lower case, among `fields` of `block`, which are CGI
+/// variables or not.
 #[must_use]
 pub fn find<'a>(fields: &[Field], block: &'a [u8], is_cgi: bool, name: &[u8]) -> Option<&'a [u8]> {
     let is_named = |field: &&Field| if is_cgi { field.is_variable_of(block, name) } else { field.is(block, name) };

@@ -69,8 +69,9 @@ fn scheme_stripped(raw: &[u8]) -> Option<&[u8]> {
     })
 }
 
-/// uri-host [ ":" port ] (RFC 9110 section 7.2, RFC 3986 section 3.2.2). Empty is valid: reg-name may be. So is any number of
-/// digits: the grammar of a port ends there, and this server does not connect to it.
+/// Returns true for uri-host [ ":" port ] (RFC 9110 section 7.2, RFC 3986 section 3.2.2). An empty text is valid,
+/// because reg-name may be empty. So is a port of any number of digits: the grammar does not limit it, and this server
+/// does not connect to it.
 pub(crate) fn is_host(value: &[u8]) -> bool {
     let (host_valid, rest) = if value.first() == Some(&b'[') {
         let Some(end) = value.iter().position(|&b| b == b']') else { return false };
@@ -92,7 +93,7 @@ fn is_ip_literal(inside: &[u8]) -> bool {
     text.parse::<core::net::Ipv6Addr>().is_ok() || is_ip_future(inside)
 }
 
-/// "v" 1*HEXDIG "." 1*( unreserved / sub-delims / ":" )
+/// Returns true for "v" 1*HEXDIG "." 1*( unreserved / sub-delims / ":" )
 fn is_ip_future(inside: &[u8]) -> bool {
     let Some(dot) = inside.iter().position(|&b| b == b'.') else { return false };
     let (version, address) = (&inside[..dot], &inside[dot + 1..]);

@@ -24,7 +24,7 @@ const fn table() -> [u32; 256] {
     }
 }
 
-/// The checksum of `parts`, one after the other.
+/// Returns the checksum of `parts`, one after the other.
 pub(super) fn crc32c(parts: &[&[u8]]) -> u32 {
     let bytes = parts.iter().copied().flatten();
     !bytes.fold(u32::MAX, |crc, &byte| TABLE[usize::from(crc.to_le_bytes()[0] ^ byte)] ^ crc >> 8)

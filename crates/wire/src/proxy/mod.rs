@@ -22,7 +22,7 @@ pub const HEADER_MAX: usize = v2::FIXED + v2::VARIABLE_MAX;
 /// A header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// How many bytes it takes.
+    /// The length of the header in bytes.
     pub length: usize,
     /// Whose connection it is.
     pub source: Source,
@@ -42,7 +42,7 @@ pub enum Source {
     Unix,
 }
 
-/// Why a connection is closed that has to begin with a header.
+/// The reason for closing a connection that has to begin with a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProxyFault {
     /// The first bytes are of neither version.
@@ -107,7 +107,7 @@ impl fmt::Display for ProxyFault {
 /// the bytes are cut.
 ///
 /// # Errors
-/// Why there is no header, as soon as that is certain. The connection is to be closed without an answer.
+/// The reason why there is no header, as soon as that is certain. The connection is to be closed without an answer.
 pub fn read(input: &[u8]) -> Result<Option<Header>, ProxyFault> {
     match input.first() {
         None => Ok(None),
@@ -118,7 +118,7 @@ pub fn read(input: &[u8]) -> Result<Option<Header>, ProxyFault> {
 }
 
 impl Header {
-    /// The client of a connection with this header, whose socket has this peer.
+    /// Returns the client of a connection with this header, whose socket has this peer.
     #[must_use]
     pub fn client(self, peer: Option<SocketAddr>) -> Client {
         let address = match self.source {

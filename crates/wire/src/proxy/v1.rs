@@ -23,7 +23,7 @@ pub(super) fn read(input: &[u8]) -> Result<Option<Header>, ProxyFault> {
     Ok(Some(Header { length: feed + 1, source, info: ConnectionInfo { destination, ..ConnectionInfo::default() } }))
 }
 
-/// Family, source address, destination address, source port and destination port, with one space between.
+/// Reads family, source address, destination address, source port and destination port, with one space between.
 fn addresses(line: &[u8]) -> Option<(Source, Option<SocketAddr>)> {
     // Text after UNKNOWN has to be ignored.
     if line == b"UNKNOWN" || line.starts_with(b"UNKNOWN ") {
@@ -48,7 +48,7 @@ fn addresses(line: &[u8]) -> Option<(Source, Option<SocketAddr>)> {
     Some((Source::Address(source), Some(SocketAddr::new(destination, destination_port))))
 }
 
-/// A decimal number from 0 to 65535 without leading zeros.
+/// Reads a decimal number from 0 to 65535 without leading zeros.
 fn port(text: &str) -> Option<u16> {
     let has_leading_zero = text.len() > 1 && text.starts_with('0');
     (!has_leading_zero && text.bytes().all(|byte| byte.is_ascii_digit())).then(|| text.parse().ok()).flatten()

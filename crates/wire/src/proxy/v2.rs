@@ -63,7 +63,7 @@ pub(super) fn read(input: &[u8]) -> Result<Option<Header>, ProxyFault> {
 
 type Addresses = (Source, Option<SocketAddr>, usize);
 
-/// Source and destination, and how many bytes of `variable` they take.
+/// Returns source and destination, and the number of bytes of `variable` that they take.
 fn addresses(family: u8, variable: &[u8]) -> Result<Addresses, ProxyFault> {
     let length = match family >> 4 {
         0 => 0,
@@ -101,7 +101,7 @@ fn addresses(family: u8, variable: &[u8]) -> Result<Addresses, ProxyFault> {
     Ok((source, destination, length))
 }
 
-/// The fields of `bytes`: type, offset and value of each. Stops behind an error.
+/// Returns the fields of `bytes`: type, offset and value of each. Stops behind an error.
 fn fields(bytes: &[u8], start: usize) -> impl Iterator<Item = Result<(u8, usize, &[u8]), ProxyFault>> {
     let mut at = start;
     std::iter::from_fn(move || {
@@ -168,7 +168,7 @@ fn text(value: &[u8]) -> Result<Box<str>, ProxyFault> {
     std::str::from_utf8(value).map(Into::into).map_err(|_| ProxyFault::FieldInvalid)
 }
 
-/// `pp2_tlv_ssl`: flags, the result of the verification, and fields of its own.
+/// Reads `pp2_tlv_ssl`: flags, the result of the verification, and fields of its own.
 fn tls(value: &[u8]) -> Result<Option<TlsInfo>, ProxyFault> {
     const USED: u8 = 1;
     const CERTIFICATE: u8 = 2 | 4;

@@ -20,7 +20,7 @@ pub struct Offer<'a> {
     pub deflate: bool,
 }
 
-/// Why an answer opens no connection.
+/// The reason why an answer opens no connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerFault {
     /// The status is not 101.
@@ -55,7 +55,7 @@ impl std::error::Error for AnswerFault {}
 /// The settings that both sides have agreed on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// How messages are compressed, if they are.
+    /// The compression of messages, if there is one.
     pub deflate: Option<Deflate>,
     /// The subprotocol.
     pub subprotocol: Option<String>,

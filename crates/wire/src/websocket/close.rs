@@ -14,7 +14,7 @@ pub struct CloseFrame {
 }
 
 impl CloseFrame {
-    /// The code as it is reported to an application: [`CloseCode::NO_STATUS`] if there is none.
+    /// Returns the code that is reported to an application: [`CloseCode::NO_STATUS`] if there is none.
     #[must_use]
     pub fn number(&self) -> u16 {
         self.code.map_or(CloseCode::NO_STATUS, CloseCode::number)
@@ -35,7 +35,7 @@ impl CloseFrame {
     }
 }
 
-/// The payload of a Close frame. A reason beyond 123 bytes is cut where a character ends.
+/// Returns the payload of a Close frame. A reason beyond 123 bytes is cut where a character ends.
 pub(super) fn payload(code: Option<CloseCode>, reason: &str) -> ControlPayload {
     let mut payload = ControlPayload::default();
     if let Some(code) = code {

@@ -1,6 +1,6 @@
 //! Close codes (RFC 6455 section 7.4).
 
-/// Why a connection is closed: a code that may appear in a Close frame.
+/// The reason for closing a connection: a code that may appear in a Close frame.
 ///
 /// These codes are 1000 to 1003 and 1007 to 1014 (RFC 6455 section 7.4.1 and IANA's registry), 3000 to 3999 for
 /// frameworks and 4000 to 4999 for applications. 1005, 1006 and 1015 stand for a code that no frame has carried, so no
@@ -33,13 +33,13 @@ impl CloseCode {
     /// The code that is reported for a connection that ended without a Close frame. No frame carries it.
     pub const ABNORMAL: u16 = 1006;
 
-    /// The code `number`; `None` if no Close frame may carry it.
+    /// Returns the code `number`; `None` if no Close frame may carry it.
     #[must_use]
     pub fn new(number: u16) -> Option<Self> {
         matches!(number, 1000..=1003 | 1007..=1014 | 3000..=4999).then_some(Self(number))
     }
 
-    /// The number.
+    /// Returns the number.
     #[must_use]
     pub fn number(self) -> u16 {
         self.0

@@ -61,7 +61,7 @@ pub enum Wait {
     End,
 }
 
-/// How far the closing handshake has come.
+/// The state of the closing handshake.
 #[derive(Debug)]
 enum Phase {
     Open,
@@ -69,7 +69,7 @@ enum Phase {
     Closing,
     /// The peer broke a rule, and messages that came before may still be answered.
     Postponed(WebSocketFault),
-    /// A Close frame is owed: the peer's has come, or the peer broke a rule.
+    /// A Close frame is to be sent: the peer has sent one, or broke a rule.
     Owing {
         code: Option<CloseCode>,
         reason: &'static str,
@@ -101,7 +101,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// A connection whose opening handshake is done. `deflate` is what has been agreed on in it.
+    /// Creates a connection whose opening handshake is done, with the `deflate` that was agreed on.
     #[must_use]
     pub fn new(role: Role, deflate: Option<Deflate>, limits: WebSocketLimits) -> Self {
         let sender = Sender::new(role, deflate);
@@ -172,8 +172,8 @@ impl Connection {
         }
     }
 
-    /// Closes because the caller has no memory for what the peer sends. What has come of a message is dropped, and all
-    /// input is discarded from now on.
+    /// Closes because the caller has no memory for what the peer sends. The received part of a message is dropped, and
+    /// all input is discarded from now on.
     pub fn overload(&mut self, reason: &'static str, compression: &mut Compression) {
         self.receiver.stop(compression);
         self.pong = None;
@@ -205,8 +205,8 @@ impl Connection {
         self.sender.message(message, compression, out)
     }
 
-    /// The header of a message of `length` bytes which is sent behind it without being copied; `None` where it must be
-    /// [sent](Self::send) as a whole, because it is masked or may be compressed.
+    /// Returns the header of a message of `length` bytes that the caller sends after it without a copy; `None` if the
+    /// message must be [sent](Self::send) as a whole, because it is masked or may be compressed.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -232,7 +232,7 @@ impl Connection {
         self.sender.part(part, is_last, out)
     }
 
-    /// The bytes to send of a message that goes to many clients.
+    /// Returns the bytes to send for a message that goes to many clients.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -302,8 +302,8 @@ impl Connection {
         }
     }
 
-    /// The code that the peer's Close frame gave, as it is reported to an application: [`CloseCode::NO_STATUS`] if it
-    /// gave none, [`CloseCode::ABNORMAL`] if no such frame has come (RFC 6455 section 7.1.5).
+    /// Returns the code that the peer's Close frame gave, as it is reported to an application: [`CloseCode::NO_STATUS`]
+    /// if it gave none, [`CloseCode::ABNORMAL`] if no such frame has arrived (RFC 6455 section 7.1.5).
     #[must_use]
     pub fn close_code(&self) -> u16 {
         self.close_code
@@ -315,13 +315,13 @@ impl Connection {
         self.receiver.is_in_message()
     }
 
-    /// Bytes that have come of the message that has begun and not ended, after inflating.
+    /// Returns the number of bytes received of the unfinished message, after inflating.
     #[must_use]
     pub fn partial_bytes(&self) -> usize {
         self.receiver.partial_bytes()
     }
 
-    /// Bytes of memory on the heap that this connection has.
+    /// Returns the heap memory of this connection, in bytes.
     #[must_use]
     pub fn kept_bytes(&self) -> usize {
         self.receiver.kept_bytes() + self.pong.as_ref().map_or(0, |_| size_of::<ControlPayload>())

@@ -7,7 +7,7 @@ use zlib_rs::{DeflateConfig, DeflateFlush, Inflate, InflateFlush, Status};
 /// The end of a message's last block in zlib's output. WebSocket leaves it out (RFC 7692 section 7.2.1).
 const TAIL: [u8; 4] = [0, 0, 0xff, 0xff];
 
-/// An empty final block. Where it ends the stream, what stood before it was whole.
+/// An empty final block. If it ends the stream, the blocks before it were whole.
 const FINAL: [u8; 2] = [3, 0];
 
 /// Bytes that are compressed or inflated at a time. A message's limit is looked at after each such part.
@@ -28,8 +28,9 @@ pub(super) const INFLATER_BYTES: usize = 44 << 10;
 /// A message of up to this many bytes may be compressed however well.
 const RATIO_FROM: u64 = 1 << 20;
 
-/// How many bytes each byte of a compressed message may become beyond [`RATIO_FROM`]. JSON and logs become 5 to 50;
-/// DEFLATE reaches 1032 for a single byte that repeats, which is of no use for anything but to fill a server's memory.
+/// The number of bytes that each byte of a compressed message may become, beyond [`RATIO_FROM`]. JSON and logs become 5
+/// to 50; DEFLATE reaches 1032 for a single byte that repeats, which is of no use for anything but to fill a server's
+/// memory.
 const RATIO: u64 = 100;
 
 /// The compressors and decompressors that the connections of one thread share.
@@ -44,7 +45,7 @@ pub struct Compression {
 }
 
 impl Compression {
-    /// Compression at `level`, from 1 (quick) to 9 (small).
+    /// Creates a compressor at `level`, from 1 (quick) to 9 (small).
     ///
     /// # Panics
     /// If the level is none of these.
@@ -171,7 +172,7 @@ impl Inflating {
         inflating
     }
 
-    /// Bytes of the compressed message so far.
+    /// Returns the number of bytes of the compressed message so far.
     pub(super) fn received(&self) -> u64 {
         self.received
     }
@@ -330,7 +331,7 @@ fn prepare(part: &mut Box<[u8]>) {
     }
 }
 
-/// The difference of two counts, of which none exceeds a slice's length.
+/// Returns the difference of two counts, of which none exceeds a slice's length.
 fn moved(before: u64, after: u64) -> usize {
     usize::try_from(after - before).expect("no more than a slice holds")
 }

@@ -76,7 +76,7 @@ impl<'a> Text<'a> {
         Some(extension)
     }
 
-    /// A token, or a quoted string that is a token when its quotes are gone.
+    /// Reads a token, or a quoted string that is a token without its quotes.
     fn value(&mut self) -> Option<Cow<'a, [u8]>> {
         if self.peek() != Some(b'"') {
             return self.token().map(Cow::Borrowed);
@@ -105,8 +105,8 @@ pub struct DeflateSettings {
     /// The largest window with which messages are compressed, in bits, 9 to 15. The compressor is shared, so a large one
     /// costs no memory per connection.
     pub window_bits: u8,
-    /// Messages of the client may refer to those before them, within a window of at most so many bits, 9 to 15. So many
-    /// bytes are kept for each such connection. `None`: the client begins each message anew.
+    /// The window in bits, 9 to 15, within which the client's messages may refer to earlier ones. As many bytes as the
+    /// window has are kept for each such connection. `None`: the client begins each message anew.
     pub client_context_bits: Option<u8>,
 }
 
@@ -174,7 +174,7 @@ impl Parameters {
     }
 }
 
-/// 8 to 15, without leading zeros (RFC 7692 section 7.1.2).
+/// Reads 8 to 15, without leading zeros (RFC 7692 section 7.1.2).
 fn bits(value: &[u8]) -> Option<u8> {
     match value {
         [digit @ b'8'..=b'9'] => Some(digit - b'0'),

@@ -20,13 +20,13 @@ macro_rules! rules {
                 match self { $($type::$name => $value,)* }
             }
 
-            /// One sentence for the peer. It never repeats what the peer sent.
+            /// Returns one sentence for the peer. It never repeats what the peer sent.
             #[must_use]
             pub fn explanation(self) -> &'static str {
                 match self { $($type::$name => $explanation,)* }
             }
 
-            /// The variant's name, as the corpus spells it.
+            /// Returns the variant's name, as the corpus spells it.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self { $($type::$name => stringify!($name),)* }

@@ -68,7 +68,7 @@ pub(super) struct Header {
     pub(super) is_compressed: bool,
     pub(super) opcode: Opcode,
     pub(super) length: u64,
-    /// Zeros where there is no mask.
+    /// Zeros if there is no mask.
     pub(super) key: [u8; 4],
 }
 
@@ -182,7 +182,7 @@ impl ControlPayload {
     /// The longest payload of a control frame (RFC 6455 section 5.5).
     pub const MOST: usize = 125;
 
-    /// The payload `bytes`; `None` if they are more than 125.
+    /// Returns the payload `bytes`; `None` if they are more than 125.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Option<Self> {
         let mut payload = Self::default();

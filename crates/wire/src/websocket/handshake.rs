@@ -33,7 +33,7 @@ pub fn wants_websocket(head: &RequestHead<'_>) -> bool {
 /// A client's opening handshake, borrowed from the head of its request.
 #[derive(Clone, Debug)]
 pub struct Opening<'a> {
-    /// The client's key; `None` where the carrier has none.
+    /// The client's key; `None` if the carrier has none.
     key: Option<&'a [u8]>,
     subprotocols: Vec<&'a str>,
     extensions: Vec<Extension<'a>>,
@@ -42,7 +42,7 @@ pub struct Opening<'a> {
 /// The settings that both sides have agreed on, and the fields of the answer that declare them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agreement {
-    /// How messages are compressed, if they are.
+    /// The compression of messages, if there is one.
     pub deflate: Option<Deflate>,
     /// The fields of the answer that the handshake itself has, in lower case as HTTP/2 writes them. HTTP/1.1 has
     /// `connection` and `upgrade` besides.
@@ -108,20 +108,21 @@ impl<'a> Opening<'a> {
         Ok(Self { key, subprotocols, extensions })
     }
 
-    /// The subprotocols that the client offers, the one that it likes best first.
+    /// Returns the subprotocols that the client offers, the one that it likes best first.
     #[must_use]
     pub fn subprotocols(&self) -> &[&'a str] {
         &self.subprotocols
     }
 
-    /// The same, to be answered when the application has decided. `deflate` as in [`agree`](Self::agree).
+    /// Returns a copy of the opening, to be answered once the application has decided. `deflate` as in
+    /// [`agree`](Self::agree).
     #[must_use]
     pub fn keep(&self, deflate: Option<DeflateSettings>) -> PendingOpening {
         let agreement = self.agree(None, deflate).unwrap_or_else(|_| unreachable!("no subprotocol is offered always"));
         PendingOpening { agreement, subprotocols: self.subprotocols.iter().map(|&name| name.into()).collect() }
     }
 
-    /// Agrees. `deflate` is `None` where nothing is to be compressed.
+    /// Agrees. `deflate` is `None` if nothing is to be compressed.
     ///
     /// # Errors
     /// [`AcceptMisuse::SubprotocolNotOffered`].
@@ -157,7 +158,7 @@ pub struct PendingOpening {
 }
 
 impl PendingOpening {
-    /// As [`Opening::agree`].
+    /// Agrees, as [`Opening::agree`] does.
     ///
     /// # Errors
     /// [`AcceptMisuse::SubprotocolNotOffered`].
@@ -216,7 +217,7 @@ impl Agreement {
 }
 
 impl WebSocketRefusal {
-    /// The head of the answer, to be written with the body [`text`](Self::text).
+    /// Returns the head of the answer, to be written with the body [`text`](Self::text).
     #[must_use]
     pub fn draft(self, text: &str) -> Draft {
         let mut draft = Page::error(self.status(), text, None).draft();
@@ -235,14 +236,14 @@ impl WebSocketRefusal {
         draft
     }
 
-    /// The body of the answer.
+    /// Returns the body of the answer.
     #[must_use]
     pub fn text(self) -> String {
         Page::text(self.status(), self.explanation())
     }
 }
 
-/// The value of Sec-WebSocket-Accept (RFC 6455 section 4.2.2).
+/// Returns the value of Sec-WebSocket-Accept (RFC 6455 section 4.2.2).
 pub(super) fn accept_key(key: &[u8]) -> String {
     let mut hash = Sha1::new();
     hash.update(key);
@@ -282,7 +283,7 @@ fn values<'a>(head: &RequestHead<'a>, name: &'static [u8]) -> impl Iterator<Item
     fields.iter().filter(move |field| field.is(block, name)).map(move |field| field.value(block))
 }
 
-/// The value of the only field of a name; an error if there are several.
+/// Returns the value of the only field of a name; an error if there are several.
 fn only<'a>(
     head: &RequestHead<'a>,
     name: &'static [u8],

@@ -1,6 +1,6 @@
 //! Masking (RFC 6455 section 5.3), and the two roles, which it tells apart.
 
-/// Which end of a connection this is. The client masks what it sends, the server does not (RFC 6455 section 5.1).
+/// The end of a connection. The client masks what it sends, the server does not (RFC 6455 section 5.1).
 #[derive(Clone, Debug)]
 pub enum Role {
     /// The server.
@@ -10,7 +10,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// The key of the next frame that is sent; `None` where frames are not masked.
+    /// Returns the key of the next frame that is sent; `None` if frames are not masked.
     pub(super) fn next_key(&mut self) -> Option<[u8; 4]> {
         match self {
             Role::Server => None,
@@ -21,7 +21,7 @@ impl Role {
 
 /// The masking keys of a client, which follow from a seed (`SplitMix64`).
 ///
-/// RFC 6455 section 10.3 demands keys that the application cannot foresee where it runs code that is not trusted, as a
+/// RFC 6455 section 10.3 demands keys that the application cannot foresee if it runs code that is not trusted, as a
 /// browser does. A load generator or a test does not; it gives a seed.
 #[derive(Clone, Debug)]
 pub struct Keys(u64);

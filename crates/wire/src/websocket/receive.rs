@@ -19,7 +19,7 @@ pub enum Received<'i> {
     /// A part of a message: a frame that does not end it, or as much as is inflated in one step. It lets the caller
     /// measure the work, because empty fragments and compressed bytes cost far more than they take on the wire.
     Part,
-    /// A whole message. It lies in the input if it has come as a whole in one frame and is not compressed.
+    /// A whole message. It borrows from the input if it arrived as a whole in one frame and is not compressed.
     Message {
         /// The type of the message.
         kind: Kind,
@@ -61,8 +61,8 @@ struct Partial {
 
 /// Reads the frames of a peer.
 ///
-/// It takes all that it is offered and keeps what of a message has come. Text is validated as it arrives, and the message
-/// limit counts while a message is inflated.
+/// It takes all that it is offered and keeps the received part of a message. Text is validated as it arrives, and the
+/// message limit counts while a message is inflated.
 #[derive(Debug)]
 pub struct Receiver {
     is_masked: bool,
@@ -73,7 +73,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// The receiver of a server, or of a client.
+    /// Creates the receiver of a server, or of a client.
     #[must_use]
     pub fn new(is_server: bool, deflate: Option<Deflate>) -> Self {
         let context = deflate.map(|deflate| Context::new(deflate.context_bits));
@@ -86,7 +86,7 @@ impl Receiver {
         self.message.is_some() || !matches!(self.stage, Stage::Header { length: 0, .. } | Stage::Over)
     }
 
-    /// Bytes of memory that are kept for the message that arrives, and for the peer's context.
+    /// Returns the memory kept for the message that arrives and for the peer's context, in bytes.
     #[must_use]
     pub fn kept_bytes(&self) -> usize {
         let message = self.message.as_ref().map_or(0, |message| {
@@ -97,13 +97,13 @@ impl Receiver {
         message + context
     }
 
-    /// Bytes that have come of the message that has begun and not ended, after inflating.
+    /// Returns the number of bytes received of the unfinished message, after inflating.
     #[must_use]
     pub fn partial_bytes(&self) -> usize {
         self.message.as_ref().map_or(0, |message| message.bytes.len())
     }
 
-    /// Drops what has come of a message. From now on all input is discarded.
+    /// Drops the received part of a message. From now on all input is discarded.
     pub fn stop(&mut self, compression: &mut Compression) {
         self.stage = Stage::Over;
         if let Some(inflating) = self.message.take().and_then(|message| message.inflating) {
@@ -294,7 +294,7 @@ impl Receiver {
     }
 }
 
-/// A message in one frame that is here as a whole, behind `at` bytes of input.
+/// Returns a message in one frame that has arrived as a whole, after `at` bytes of input.
 fn whole(
     kind: Kind,
     header: Header,
@@ -315,7 +315,7 @@ fn whole(
     Ok((at + length, Received::Message { kind, bytes: Cow::Borrowed(bytes) }))
 }
 
-/// How many of `bytes` are whole characters of UTF-8. What follows them can still become one.
+/// Returns the number of bytes that are whole characters of UTF-8. The bytes after them can still become one.
 fn valid_text(bytes: &[u8]) -> Result<usize, WebSocketFault> {
     match str::from_utf8(bytes) {
         Ok(_) => Ok(bytes.len()),

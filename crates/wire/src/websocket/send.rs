@@ -32,7 +32,7 @@ impl<'a> Outgoing<'a> {
         }
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the message.
     #[must_use]
     pub fn bytes(self) -> &'a [u8] {
         match self {
@@ -110,7 +110,7 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// The sender of one end of a connection.
+    /// Creates the sender of one end of a connection.
     #[must_use]
     pub fn new(role: Role, deflate: Option<Deflate>) -> Self {
         let bits = deflate.and_then(|deflate| deflate.send_bits);
@@ -147,9 +147,10 @@ impl Sender {
         Ok(())
     }
 
-    /// The header of a message that is sent as one frame without being copied: `length` bytes follow it on the wire.
+    /// Returns the header of a message that is sent as one frame without being copied: `length` bytes follow it on the
+    /// wire.
     ///
-    /// `None` where the payload must be changed before it is sent: a client masks it, and a compressed one is shorter.
+    /// `None` if the payload must be changed before it is sent: a client masks it, and a compressed one is shorter.
     ///
     /// # Errors
     /// [`SendError::MessageOpen`].
@@ -243,13 +244,13 @@ impl Prepared {
         Self { head: head.length, plain: [&head, message.bytes()].concat().into(), compressed: Default::default() }
     }
 
-    /// The bytes of the message, without its header.
+    /// Returns the bytes of the message, without its header.
     #[must_use]
     pub fn payload(&self) -> &[u8] {
         &self.plain[usize::from(self.head)..]
     }
 
-    /// The frame for a client that has agreed on a window of `bits`, or on no compression.
+    /// Returns the frame for a client that has agreed on a window of `bits`, or on no compression.
     fn frame(&self, bits: Option<u8>, compression: &mut Compression) -> &[u8] {
         let Some(bits) = bits.filter(|_| self.payload().len() >= COMPRESS_FROM) else { return &self.plain };
         let compressed = self.compressed[usize::from(bits - WINDOW_BITS_LEAST)].get_or_init(|| {
