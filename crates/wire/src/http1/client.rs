@@ -250,9 +250,9 @@ impl Receiver {
         }))
     }
 
-    /// Takes the next step through the body of the head read last. Returns how many bytes of `input` it used, and what
-    /// they were. The caller takes steps until [`BodyStep::End`]; [`BodyStep::More`] asks for more input, or for its
-    /// end.
+    /// Takes the next step through the body of the head read last. Returns the number of bytes of `input` that it used,
+    /// and their meaning. The caller takes steps until [`BodyStep::End`]; [`BodyStep::More`] asks for more input, or
+    /// for its end.
     ///
     /// # Errors
     /// The rule that the server broke.

@@ -122,7 +122,7 @@ def _target(given: dict[str, Any]) -> targets.Target:
 
 
 def build_load(given: dict[str, Any], target: targets.Target) -> Load:
-    """The measurement that flags ask for. Raises UsageError for those that contradict each other."""
+    """Return the measurement that flags ask for. Raises UsageError for those that contradict each other."""
     from kirsch_bench.plan import Load
 
     for first, second in (

@@ -53,7 +53,7 @@ class CyclePlan:
     timeout: float = 30.0
 
     def jobs(self, users: int) -> list[dict[str, Any]]:
-        """The job of each process. User ``i`` starts at ``i`` times the delay, whichever process it is in."""
+        """Return the job of each process. User ``i`` starts at ``i`` times the delay, whichever process it is in."""
         processes = min(self.processes, users)
         return [
             {
@@ -173,7 +173,7 @@ def figure(
     troubles: Sequence[str] = (),
     interrupted: bool = False,
 ) -> Cycle:
-    """The figures of a cycle from what its processes saw."""
+    """Return the figures of a cycle from what its processes saw."""
     start, seconds = results[0]["window"][0], max(result["window"][1] for result in results)
     samples = [_Measured(*sample) for result in results for sample in result["samples"]]
     outcomes = Counter(outcome for result in results for _, _, outcome in result["tests"])
@@ -202,7 +202,7 @@ def figure(
 
 
 def rate_apdex(score: float | None) -> str:
-    """The word for a score."""
+    """Return the word for a score."""
     if score is None:
         return "no sample"
     return next(word for least, word in _RATINGS if round(score, 2) >= least)
@@ -243,12 +243,12 @@ def _figures(
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """The smallest value that so many per cent of the values do not exceed (nearest rank)."""
+    """Return the smallest value that so many per cent of the values do not exceed (nearest rank)."""
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
 
 
 def _errors(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The examples of all processes, the same ones together, the most frequent first."""
+    """Return the examples of all processes, the same ones together, the most frequent first."""
     merged: dict[tuple[str, str], dict[str, Any]] = {}
     for result in results:
         for example in result["examples"]:
@@ -279,7 +279,7 @@ _COLUMNS = (
 
 
 def text(plan: CyclePlan, cycles: Sequence[Cycle]) -> str:
-    """The report for a terminal: FunkLoad's tables, then what went wrong."""
+    """Return the report for a terminal: FunkLoad's tables, then what went wrong."""
     parts = [f"{plan.test}: {plan.seconds:g} s for each cycle; times in seconds; Apdex with T = {plan.apdex:g} s"]
     parts += [f"{title}\n{show_columns(rows)}" for title, rows in tables(cycles)]
     if wrong := errors(cycles):

@@ -11,7 +11,7 @@ from kirsch_bench._native import __version__
 
 
 def capture() -> dict[str, Any]:
-    """The machine and the software, as plain data; what the system does not tell is missing."""
+    """Return the machine and the software, as plain data; what the system does not tell is missing."""
     cpu: dict[str, Any] = {
         "model": _cpu_model(),
         "count": os.cpu_count(),
@@ -35,7 +35,7 @@ class Machine:
         self._before = _cpu_times()
 
     def as_json(self) -> dict[str, float]:
-        """Shares of all processors' time: ``busy`` and ``steal``; empty where the system does not tell."""
+        """Shares of all processors' time: ``busy`` and ``steal``; empty if the system does not tell."""
         after = _cpu_times()
         if self._before is None or after is None:
             return {}
@@ -48,7 +48,7 @@ class Machine:
 
 
 def _cpu_times() -> list[int] | None:
-    """The first eight columns of ``/proc/stat`` (proc(5)): user nice system idle iowait irq softirq steal."""
+    """Return the first eight columns of ``/proc/stat`` (proc(5)): user nice system idle iowait irq softirq steal."""
     line = _first_line("/proc/stat")
     fields = line.split()[1:9] if line else []
     return [int(value) for value in fields] if len(fields) == 8 else None

@@ -118,7 +118,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(argv: Sequence[str]) -> dict[str, Any]:
-    """The given flags, by name and as their type; flags that were not given are missing. Raises UsageError."""
+    """Return the given flags, by name and as their type; flags that were not given are missing. Raises UsageError."""
     parser = _Parser(prog="kirsch bench", add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
     for flags, options in _FLAGS:
         parser.add_argument(*flags, **options)

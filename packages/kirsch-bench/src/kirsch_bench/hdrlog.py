@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def write(result: Result) -> str:
-    """The latencies of the measured intervals."""
+    """Return the latencies of the measured intervals."""
     return Histogram.log_head(result.started, [f"Logged with kirsch bench {__version__}"]) + "".join(
         each.latency.log_line(each.at, each.seconds)
         for each in result.series

@@ -75,7 +75,7 @@ class Response:
         return self.body.decode(self.headers.get_content_charset() or "utf-8", "replace")
 
     def json(self) -> Any:
-        """The body as JSON. Raises ValueError."""
+        """Return the body as JSON. Raises ValueError."""
         return json_module.loads(self.body)
 
     def __repr__(self) -> str:
@@ -109,7 +109,7 @@ class Http:
         self._connection: _Connection | None = None
 
     def get(self, path: str, **options: Any) -> Response:
-        """The page at ``path``; the options are those of :meth:`request`."""
+        """Return the page at ``path``; the options are those of :meth:`request`."""
         return self.request("GET", path, **options)
 
     def post(self, path: str, data: Any = None, **options: Any) -> Response:
@@ -335,7 +335,7 @@ class _Connection(http.client.HTTPConnection):
         self.sock = _Socket(connected, self)
 
     def answer(self) -> _Answer:
-        """The response to what was sent, as a whole. Raises ResponseFault, OSError."""
+        """Return the response to what was sent, as a whole. Raises ResponseFault, OSError."""
         answer = self.getresponse()
         if not isinstance(answer, _Answer):
             raise TypeError(f"{type(answer).__name__} in place of our own response")

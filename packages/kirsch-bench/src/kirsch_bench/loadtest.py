@@ -98,5 +98,5 @@ def _with_http(method: Callable[..., object]) -> Callable[[LoadTest], object]:
 
 
 def resolve(test: type[LoadTest], url: str = "", *, own: bool = False) -> targets.Target:
-    """The server of a load test: ``url``, else the variable's, else the class's. Raises Failure."""
+    """Return the server of a load test: ``url``, else the variable's, else the class's. Raises Failure."""
     return targets.parse(url or os.environ.get(URL_VARIABLE) or test.url, own=own)

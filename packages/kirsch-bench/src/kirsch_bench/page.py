@@ -23,7 +23,7 @@ _SPECTRUM_STEPS = 20
 
 
 def write(result: Result, document: dict[str, Any], search: Found | None = None) -> str:
-    """The page of a result; ``search`` is what ``--slo`` did to find it."""
+    """Return the page of a result; ``search`` is what ``--slo`` did to find it."""
     load = result.load
     failed = result.failed + result.dropped
     tiles = [
@@ -97,7 +97,7 @@ def plot(drawing: str) -> str:
 
 
 def latency_table(result: Result) -> str:
-    """The percentiles of all sets of times."""
+    """Return the percentiles of all sets of times."""
     rows = [["", *(f"p{percent:g}" for percent in PERCENTILES), "max", "mean", "sd", "count"]]
     for name in ("latency", "service", "first_byte", "connect", "failed_latency"):
         times: Times = getattr(result, name)

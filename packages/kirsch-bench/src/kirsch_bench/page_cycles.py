@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def write(plan: CyclePlan, cycles: Sequence[Cycle], document: dict[str, Any]) -> str:
-    """The page: rates and times over users, then FunkLoad's tables."""
+    """Return the page: rates and times over users, then FunkLoad's tables."""
     parts = [f'<p class="warning">{escape(warning)}</p>' for warning in [load_cycles.warnings(cycles)] if warning]
     if len(cycles) > 1:
         parts += ["<h2>Over users</h2>", plot(_rates(cycles)), plot(_times(cycles))]

@@ -75,11 +75,11 @@ class Load:
         return None
 
     def at_rate(self, rate: float, duration: float | None = None) -> Load:
-        """The same in the open model at another rate."""
+        """Return the same in the open model at another rate."""
         return dataclasses.replace(self, rate=rate, duration=duration or self.duration, count=None)
 
     def plans(self) -> list[dict[str, Any]]:
-        """The plan of each process."""
+        """Return the plan of each process."""
         processes = self.processes_used
         counts = shares(self.count or 0, processes)
         warmups = shares(self.warmup_requests, processes)

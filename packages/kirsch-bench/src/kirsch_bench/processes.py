@@ -297,7 +297,7 @@ class _Tail:
         self._thread.join(0.5)
 
     def last_line(self) -> str:
-        """The last one that has a word in it."""
+        """Return the last one that has a word in it."""
         lines = [line.strip() for line in self._kept.decode(errors="replace").splitlines()]
         lines = [line for line in lines if sum(map(str.isalnum, line)) > 2]
         return "".join(c if c.isprintable() else " " for c in lines[-1])[:300] if lines else ""
@@ -332,7 +332,7 @@ def family(roots: frozenset[int]) -> list[int]:
 
 
 def _family(pid: int) -> list[_Stat]:
-    """The processes of a session and their descendants that live."""
+    """Return the processes of a session and their descendants that live."""
     stats = _all_processes()
     return _with_descendants({number for number, stat in stats.items() if stat.session == pid}, stats)
 
@@ -387,7 +387,7 @@ _CLOCK_OF_PROCESS = 2
 
 
 def _processor_clock(pid: int) -> float | None:
-    """The processor time of a process in seconds, without that of its children; None where the system has no such
+    """The processor time of a process in seconds, without that of its children; None if the system has no such
     clock. Linux makes the clock's number of the pid's complement and of the kind, as glibc does."""
     try:
         return time.clock_gettime((~pid << 3) | _CLOCK_OF_PROCESS)
@@ -412,7 +412,7 @@ def _switches(pid: int) -> tuple[int, int]:
 
 
 def _pss(pid: int) -> int:
-    """The process's part of what it shares with others, and all that it does not share."""
+    """Return the process's part of what it shares with others, and all that it does not share."""
     with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/smaps_rollup", "rb") as file:
         for line in file:
             if line.startswith(b"Pss:"):

@@ -88,7 +88,7 @@ PROFILES: dict[str, Fields] = {
 
 
 def fields(profile: str, host: str, extra: Fields = ()) -> list[tuple[str, str]]:
-    """The profile's fields for ``host``, with those of ``extra`` in place of their namesakes or behind.
+    """Return the profile's fields for ``host``, with those of ``extra`` in place of their namesakes or behind.
 
     A field of ``extra`` with an empty value takes its namesakes away, as curl's ``-H 'Accept:'`` does.
     """

@@ -68,7 +68,7 @@ class Times:
         )
 
     def percentile(self, percent: float) -> float:
-        """The time that so many per cent do not exceed, within 0.1 %; never more than the longest."""
+        """Return the time that so many per cent do not exceed, within 0.1 %; never more than the longest."""
         if not self.count:
             return 0.0
         return min(_seconds(self.histogram, percent), self.max)

@@ -47,7 +47,7 @@ class ListeningServer:
 
 
 def find(target: Target) -> ListeningServer | None:
-    """The server that listens there; None if it is not found."""
+    """Return the server that listens there; None if it is not found."""
     inodes = _unix_inodes(target.unix) if target.unix else _tcp_inodes(target)
     roots = _holders(inodes) - {os.getpid()} if inodes else set()
     return ListeningServer(roots) if roots else None

@@ -373,7 +373,7 @@ class _Search:
         return sum((step.kept is True) == kept for step in self._steps if step.rate == rate)
 
     def _broken(self) -> float | None:
-        """The lowest rate that failed twice, at least once by the server's fault, and did not hold twice."""
+        """Return the lowest rate that failed twice, at least once by the server's fault, and did not hold twice."""
         rates = {step.rate for step in self._steps if step.kept is False}
         return min(
             (

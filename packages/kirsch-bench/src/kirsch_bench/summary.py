@@ -26,7 +26,7 @@ _STALL = 10.0
 
 
 def text(result: Result) -> str:
-    """The whole summary, without a newline at its end."""
+    """Return the whole summary, without a newline at its end."""
     parts = [_title(result), _counts(result)]
     if result.latency.count:
         parts.append(_latencies(result))
@@ -35,7 +35,7 @@ def text(result: Result) -> str:
 
 
 def describe(load: Load) -> str:
-    """The load, in one line."""
+    """Return the load, in one line."""
     words = []
     if load.rate is None:
         words.append(f"closed model, {plural(load.connections, 'connection')}")

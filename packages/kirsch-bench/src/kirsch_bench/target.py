@@ -56,7 +56,7 @@ class Target:
     url: str = field(default="", compare=False)
 
     def plan(self) -> dict[str, object]:
-        """The target as the native generator's plan has it."""
+        """Return the target as the native generator's plan has it."""
         if self.unix:
             return {"host": self.authority, "unix": self.unix}
         addresses = [f"[{ip}]:{self.port}" if ":" in ip else f"{ip}:{self.port}" for ip in self.ips]

@@ -44,7 +44,7 @@ _EXAMPLES_MAX = 20
 
 
 def load(spec: str) -> tuple[type[LoadTest], str]:
-    """The class and the name of the test that ``FILE.py:Class[.test]`` or ``module:Class[.test]`` names.
+    """Return the class and the name of the test that ``FILE.py:Class[.test]`` or ``module:Class[.test]`` names.
 
     Where a class has one test, that is meant. Raises UsageError, which shows what there is, and Failure with the
     traceback of a module that cannot be imported.

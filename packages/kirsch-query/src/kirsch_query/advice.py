@@ -88,7 +88,7 @@ def _index(
 
 
 def _indexed(connection: sa.Connection, table: sa.Table) -> set[str | None]:
-    """The columns with which an index of a table begins."""
+    """Return the columns with which an index of a table begins."""
     inspector = sa.inspect(connection)
     found: list[Any] = [each["column_names"] for each in inspector.get_indexes(table.name, table.schema)]
     found += [each["column_names"] for each in inspector.get_unique_constraints(table.name, table.schema)]

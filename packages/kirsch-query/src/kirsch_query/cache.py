@@ -73,7 +73,7 @@ Getter: TypeAlias = "Callable[[Leaf], Any]"
 
 
 def _getter(node: ast.expr, leaf: Leaf) -> Getter:
-    """A function that gives the value of a name around a query; _UNKNOWN where reading it takes more than that.
+    """A function that gives the value of a name around a query; _UNKNOWN if reading it takes more than that.
 
     It skips the scope in which the expressions of a translation are evaluated: making one takes longer than all else
     that the second use of a query does. It serves each function that has the leaf's code.
@@ -315,7 +315,7 @@ _writing = threading.Lock()
 
 
 def _kept_for(query: Query, models: tuple[Any, ...], dialect: Any) -> tuple[Template, list[Any] | None] | Checked:
-    """The template of a query for some models, and other values for it; the clause itself if none is kept."""
+    """Return the template of a query for some models, and other values for it; the clause itself if none is kept."""
     # The number of digits in the thread's context decides if Decimals are exact.
     key = (query.form(), models, dialect and dialect_name(dialect), decimal.getcontext().prec < 28)
     leaves = query.leaves()
@@ -353,7 +353,7 @@ def forget() -> None:
 
 
 def clause(query: Query, models: tuple[Any, ...], dialect: Any) -> Checked:
-    """The condition of a query for some models, with the values that the names around it have now."""
+    """Return the condition of a query for some models, with the values that the names around it have now."""
     found = _kept_for(query, models, dialect)
     return Prepared(*found) if isinstance(found, tuple) else found
 

@@ -181,7 +181,7 @@ class Comparing(Base):
         return both(found, *there(left, right))
 
     def _plain_type(self, value: Any) -> type[Any]:
-        """The type of a constant beside a tuple; tuple, where its class only gives names to the items of one."""
+        """Return the type of a constant beside a tuple; tuple, where its class only gives names to the items of one."""
         own: Any = type(value)
         if isinstance(value, tuple) and own.__eq__ is tuple.__eq__ and own.__lt__ is tuple.__lt__:
             return tuple
@@ -321,7 +321,7 @@ class Comparing(Base):
         return (len(texts), len(letters)), [*(self.literal(each, SOUGHT) for each in texts), *letters]
 
     def _letter_bounds(self, texts: Sequence[str]) -> list[SQL]:
-        """The parameters for the letters that :meth:`_lowered` replaces beside these texts."""
+        """Return the parameters for the letters that :meth:`_lowered` replaces beside these texts."""
         if any(sigma in each for each in texts for sigma in SIGMAS):
             raise self.refuse(".lower() of a capital sigma depends on the letters around it")
         return [self.literal(each, SOUGHT) for pair in capitals(texts) for each in pair]
@@ -349,7 +349,7 @@ class Comparing(Base):
         return bound
 
     def _bound(self, kind: Kind, constant: Any) -> SQL | None:
-        """A constant as a parameter beside a value of this kind; None where Python finds no such value equal to it."""
+        """A constant as a parameter beside a value of this kind; None if Python finds no such value equal to it."""
         name = constant_kind(constant)
         if kind.name == "enum":
             return self._bound_enum(kind, constant)
@@ -496,7 +496,7 @@ class Comparing(Base):
         return op(f"{'number' if whole else 'float'}_{shape}", sql, *bounds)
 
     def _ordered_bounds(self, name: str, kind: Kind, constant: Any) -> tuple[str | None, list[SQL]]:
-        """The comparison and the parameter by which a number has an order.
+        """Return the comparison and the parameter by which a number has an order.
 
         None for the comparison if it holds for no number, ``all`` if it does for all numbers but NaN.
         """
@@ -524,7 +524,7 @@ class Comparing(Base):
         return name, [self._bound_decimal(number)]
 
     def _ordered_float(self, name: str, constant: Any) -> tuple[str | None, list[SQL]]:
-        """The same beside a float. An integer that is none is between two floats, of which one decides."""
+        """Return the same beside a float. An integer that is none is between two floats, of which one decides."""
         if isinstance(constant, float) and math.isinf(constant):
             if name == ("gt" if constant > 0 else "lt"):
                 return None, []

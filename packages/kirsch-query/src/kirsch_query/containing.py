@@ -101,7 +101,7 @@ class Containing(Comparing):
         return op("text_among_collated" if needle.kind.collated else "text_among", needle.sql, items)
 
     def _item_bounds(self, kind: Kind, items: Any) -> tuple[tuple[bool, int], list[SQL]]:
-        """The parameters for the items of a container, each a list; whether None is an item, and how many lists.
+        """Return the parameters for the items of a container, each a list; whether None is an item, and how many lists.
 
         Then the parameters of the letters that :meth:`_lowered` replaces.
         """

@@ -37,7 +37,7 @@ _CLASSES: dict[str, type[FunctionElement[Any]]] = {}
 
 
 def dialect_name(dialect: Any) -> str:
-    """The name of a dialect's database, which tells MariaDB from MySQL; of an engine's, or the name itself."""
+    """Return the name of a dialect's database, which tells MariaDB from MySQL; of an engine's, or the name itself."""
     dialect = getattr(dialect, "dialect", dialect)
     name = str(getattr(dialect, "name", dialect))
     return "mariadb" if name == "mysql" and getattr(dialect, "is_mariadb", False) else name
@@ -85,7 +85,7 @@ def _grouped(clause: Any, compiler: Any, options: dict[str, Any]) -> str:
 
 
 def unproven(dialect: str) -> Refused:
-    """The refusal of a database on which nothing was tested."""
+    """Return the refusal of a database on which nothing was tested."""
     hint = " Its LIKE, = and collations differ from MariaDB's." if dialect == "mysql" else ""
     return Refused(
         f"this query was not tested on {dialect}, so that its meaning there is not known",

@@ -38,7 +38,7 @@ class Place:
         )
 
     def shown(self) -> str:
-        """The lines that a traceback would show."""
+        """Return the lines that a traceback would show."""
         if not self.text.strip():
             return f'  File "{self.filename}", line {self.line}'
         code = self.text.lstrip()

@@ -117,7 +117,7 @@ def _indexes(engine: Any, models: tuple[Any, ...], plan: list[str]) -> list[str]
 
 
 def _plan(engine: Any, name: str, compiled: Any) -> list[str]:
-    """The lines of EXPLAIN for a statement, with its values bound as they are in the query."""
+    """Return the lines of EXPLAIN for a statement, with its values bound as they are in the query."""
     values = dict(compiled.params)
     for own, process in compiled._bind_processors.items():
         bind = compiled.binds[own]

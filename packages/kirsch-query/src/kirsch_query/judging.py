@@ -69,7 +69,7 @@ class _Hoisted(NamedTuple):
 
 @functools.lru_cache(maxsize=4096)
 def _hoisted(source: Source) -> _Hoisted | None:
-    """A query's expression with its parts; None where Python's scopes do not let it be taken apart."""
+    """A query's expression with its parts; None if Python's scopes do not let it be taken apart."""
     if source.private:
         return None
     prefix = "part_"
@@ -82,7 +82,7 @@ def _hoisted(source: Source) -> _Hoisted | None:
 
 @functools.lru_cache(maxsize=4096)
 def _fast_code(source: Source) -> CodeType:
-    """The code of a function of the hoisted parts that returns Python's own function of the rows."""
+    """Return the code of a function of the hoisted parts that returns Python's own function of the rows."""
     hoisted = _hoisted(source)
     assert hoisted is not None
 
@@ -125,7 +125,7 @@ class _Rule:
         return self.value(node)
 
     def value(self, node: ast.expr) -> str:
-        """The value of the expression; absent where a part that it needs is None."""
+        """Return the value of the expression; absent where a part that it needs is None."""
         if isinstance(node, ast.Name | ast.Constant):
             return ast.unparse(node)
         if isinstance(node, ast.Attribute):
@@ -207,7 +207,7 @@ class _Rule:
         return [test for test, _ in pairs], [text for _, text in pairs]
 
     def missing(self, node: ast.expr) -> tuple[str, str]:
-        """The test that a value is None or absent, which evaluates it, and how to write it after that."""
+        """Return the test that a value is None or absent, which evaluates it, and how to write it after that."""
         if isinstance(node, ast.Constant):
             return "True" if node.value is None else "", f"({ast.unparse(node)})"
         if isinstance(node, ast.Name):
@@ -216,7 +216,7 @@ class _Rule:
         return f"({name} := {value}) is None or {name} is {self.prefix}absent", name
 
     def absent(self, node: ast.expr) -> tuple[str, str]:
-        """The test that a value is absent, which evaluates it, and how to write it after that."""
+        """Return the test that a value is absent, which evaluates it, and how to write it after that."""
         if isinstance(node, ast.Constant):
             return "", f"({ast.unparse(node)})"
         if isinstance(node, ast.Name):
@@ -239,7 +239,7 @@ class _Rule:
 
 @functools.lru_cache(maxsize=4096)
 def _rule_code(source: Source) -> tuple[CodeType, frozenset[str]] | None:
-    """The code of a function of the hoisted parts and some helpers that returns the query by the rule for None.
+    """Return the code of a function of the hoisted parts and some helpers that returns the query by the rule for None.
 
     Then the names of the parts that must be builtin functions. None where the tree is to be evaluated.
     """
@@ -266,7 +266,7 @@ _HELPERS: dict[str, Any] = {"absent": ABSENT, "read": memory.attribute, "give_up
 
 
 def _by_rule(source: Source, parts: list[Any]) -> Callable[..., Any] | None:
-    """The query by the rule for None, with the parts that depend on no row."""
+    """Return the query by the rule for None, with the parts that depend on no row."""
     made = _rule_code(source)
     hoisted = _hoisted(source)
     if made is None or hoisted is None:

@@ -34,7 +34,7 @@ class _Real(sa.types.TypeDecorator[Any]):
     cache_ok = True
 
     def process_bind_param(self, value: Any, dialect: Any) -> Any:
-        """The number."""
+        """Return the number."""
         infinite = value is not None and not is_finite(value)
         return None if infinite and dialect.name in ("mysql", "mariadb") else value
 
@@ -53,7 +53,7 @@ class _Huge(sa.types.TypeDecorator[Any]):
     cache_ok = True
 
     def process_bind_param(self, value: Any, dialect: Any) -> Any:
-        """The number."""
+        """Return the number."""
         if dialect.name == "sqlite" and value is not None:
             return decimal.Decimal(2**64 if value > 0 else -(2**64))
         return value
@@ -78,7 +78,7 @@ class Kind:
     bound: int = 0
     """The largest absolute value of an int."""
     digits: tuple[int, int] | None = None
-    """The digits of a Decimal before and after its point; None where the column does not say."""
+    """The digits of a Decimal before and after its point; None if the column does not say."""
     members: Any = None
     """The class of an enum, or the strings of one that has no class."""
     collated: bool = False
@@ -109,7 +109,7 @@ _PLAIN_DATETIMES = (sa.DateTime, sa.DATETIME, sa.TIMESTAMP, mysql.DATETIME, post
 
 @functools.lru_cache(maxsize=1024)
 def kind_of(type_: Any) -> Kind:
-    """The kind of a column's type. Raises NotExact."""
+    """Return the kind of a column's type. Raises NotExact."""
     kind = _kind(type_)
     for dialect, variant in getattr(type_, "_variant_mapping", {}).items():
         database = "mariadb" if dialect == "mysql" else dialect
@@ -131,7 +131,7 @@ KNOWN = "kirsch_query.collation"
 
 
 def known_kind(column: Any) -> Kind:
-    """The kind of a column, by its type and by what is known of its collation. Raises NotExact."""
+    """Return the kind of a column, by its type and by what is known of its collation. Raises NotExact."""
     kind = kind_of(column.type)
     collations = column.info.get(KNOWN) if kind.name == "str" else None
     return replace(kind, order=order_of(collations)) if collations else kind
@@ -155,7 +155,7 @@ def order_of(collations: Mapping[str, str | None]) -> str:
 
 
 def _kind(type_: Any) -> Kind:
-    """The kind of a type, whatever variants of it there are."""
+    """Return the kind of a type, whatever variants of it there are."""
     refused: tuple[tuple[str, str, str], ...]
     if isinstance(type_, sa.TypeDecorator):
         raise NotExact(
@@ -265,7 +265,7 @@ _SIMPLE: dict[type[Any], str] = {
 
 
 def constant_kind(value: Any) -> str | None:
-    """The name of a constant's kind; None for a type that is not known here, a subclass among them."""
+    """Return the name of a constant's kind; None for a type that is not known here, a subclass among them."""
     if isinstance(value, enum.Enum):
         return "enum"
     if type(value) is datetime.datetime:

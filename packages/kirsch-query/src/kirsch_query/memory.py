@@ -79,7 +79,7 @@ def truth(node: ast.expr, scope: Scope) -> bool:
 
 
 def value(node: ast.expr, scope: Scope) -> Any:
-    """The value of an expression, ABSENT where it cannot be evaluated because a part of it is None."""
+    """Return the value of an expression, ABSENT where it cannot be evaluated because a part of it is None."""
     if isinstance(node, ast.Name) and node.id in scope.names:
         return resolve(scope.names[node.id])
     if not bound_names(node, scope):
@@ -89,7 +89,7 @@ def value(node: ast.expr, scope: Scope) -> Any:
 
 
 def resolve(binding: Any) -> Any:
-    """The value that a name stands for."""
+    """Return the value that a name stands for."""
     return value(binding.node, binding.scope) if isinstance(binding, Late) else binding.value
 
 
@@ -244,7 +244,7 @@ LOOPS = (ast.GeneratorExp, ast.ListComp, ast.SetComp)
 
 
 def _elements(node: ast.GeneratorExp | ast.ListComp | ast.SetComp, scope: Scope) -> list[Scope | None]:
-    """The scopes of a comprehension's elements. None stands for the elements of what is None or absent."""
+    """Return the scopes of a comprehension's elements. None stands for the elements of what is None or absent."""
     found: list[Scope | None] = [scope]
     for part in node.generators:
         scopes: list[Scope | None] = []

@@ -126,7 +126,7 @@ class _Query:
             yield
 
     def condition(self, rows: Sequence[Any]) -> tuple[sql.Condition, bool]:
-        """The condition for these rows, each an entity or an object in memory; and whether it is exact."""
+        """Return the condition for these rows, each an entity or an object in memory; and whether it is exact."""
         if self.finish is None and all(isinstance(each, sql.Entity) for each in rows):
             clause = cache.clause(self.query, tuple(self.targets), self.dialect)
             self.refuse_unsaved(clause.read, clause.classes)
@@ -182,7 +182,7 @@ class _Query:
         return statement
 
     def rows(self, statement: Any) -> Any:
-        """The database's rows, each once where a relation is loaded by a join."""
+        """Return the database's rows, each once where a relation is loaded by a join."""
         found = self.session.execute(statement).unique().all()
         self.rows_read += len(found)
         return found
@@ -318,7 +318,7 @@ def recall(
     finish: str | None = None,
     options: Sequence[Any] = (),
 ) -> Any:
-    """The objects for which a query holds, in the database and among the session's unsaved ones.
+    """Return the objects for which a query holds, in the database and among the session's unsaved ones.
 
     ``models`` is a mapped class, or a tuple of them for a function of as many arguments, which gives tuples. ``order``
     is a function of the same arguments that gives one key or a tuple; :func:`desc` turns a key around. None comes
@@ -378,7 +378,7 @@ def exists(session: Any, models: _Models, query: _Asked, *, finish: str | None =
 
 @_asynchronous
 def total(session: Any, models: _Models, query: _Asked, of: Callable[..., Any], *, finish: str | None = None) -> Any:
-    """The sum of a number over the objects that :func:`recall` would give; where it is None it counts nothing.
+    """Return the sum of a number over the objects that :func:`recall` would give; where it is None it counts nothing.
 
     Integers and Decimals are summed exactly. Floats are refused, because their sum depends on the order of the rows.
     """

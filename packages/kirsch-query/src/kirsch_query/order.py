@@ -57,7 +57,7 @@ class Order:
         self.last: list[Any] = []
 
     def applied(self, statement: Any) -> Any:
-        """The statement, in this order."""
+        """Return the statement, in this order."""
         for (_, descends), found in zip(self.nodes, self.columns, strict=True):
             if isinstance(found, Value):
                 statement = statement.order_by(self._arranged(found, descends))
@@ -131,14 +131,14 @@ class Order:
         return self
 
     def sum(self) -> Any:
-        """The sum in SQL."""
+        """Return the sum in SQL."""
         (found,) = self.columns
         if isinstance(found, Constant):
             raise QueryError("a sum is of a number that depends on the row")
         return sa.func.sum(op("whole", found.sql) if found.kind.name == "bool" else found.sql)
 
     def value(self, rows: tuple[Any, ...]) -> Any:
-        """The number of one object in memory; None where it has none."""
+        """Return the number of one object in memory; None if it has none."""
         found = self._value(self.nodes[0][0], rows)
         return None if found is ABSENT else found
 
@@ -170,7 +170,7 @@ def _comparable(key: Any) -> Any:
 def ordering(
     function: Callable[..., Any] | None, targets: Sequence[Any], dialect: Any, changes: Sequence[Changes]
 ) -> Order:
-    """The order by a function's keys. Raises :class:`Refused`."""
+    """Return the order by a function's keys. Raises :class:`Refused`."""
     order = Order(None, [], changes)
     if function is not None:
         if not isinstance(function, FunctionType):

@@ -58,7 +58,7 @@ class Changes:
                     del values[name]
 
     def _defaults(self, item: Any, state: Any) -> dict[str, Any]:
-        """The plain defaults that a flush gives a new object: of attributes that are None, set or not."""
+        """Return the plain defaults that a flush gives a new object: of attributes that are None, set or not."""
         if item not in self.session.new:
             return {}
         return {
@@ -68,7 +68,7 @@ class Changes:
         }
 
     def _keys(self, state: Any) -> dict[str, Any]:
-        """The foreign keys that follow relations which were changed, if the related objects have their keys."""
+        """Return the foreign keys that follow relations which were changed, if the related objects have their keys."""
         found: dict[str, Any] = {}
         for relation in self.mapper.relationships:
             if relation.direction is not orm.RelationshipDirection.MANYTOONE:
@@ -84,11 +84,11 @@ class Changes:
         return found
 
     def primary_key(self, target: Any) -> list[Any]:
-        """The attributes of the primary key."""
+        """Return the attributes of the primary key."""
         return [getattr(target, self.mapper.get_property_by_column(each).key) for each in self.mapper.primary_key]
 
     def excluded(self, target: Any) -> sa.ColumnElement[bool]:
-        """The condition that a row is not one that the session has changed or deleted."""
+        """Return the condition that a row is not one that the session has changed or deleted."""
         columns = self.primary_key(target)
         types = [each.type for each in self.mapper.primary_key]
         parts = []
@@ -265,5 +265,5 @@ def _refuse_following(item: Any, cls: Any, read: Collection[str] | None) -> None
 
 
 def inserted(item: Any) -> int:
-    """The place of a new object among those that a flush inserts."""
+    """Return the place of a new object among those that a flush inserts."""
     return int(sa.inspect(item).insert_order or 0)

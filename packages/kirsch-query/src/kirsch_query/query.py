@@ -76,7 +76,7 @@ class Where(Generic[T]):
                 yield row
 
     def clause(self, *models: Any, dialect: Any = None) -> sa.ColumnElement[bool]:
-        """The condition in SQL, for ``select().where()`` and whatever else takes one.
+        """Return the condition in SQL, for ``select().where()`` and whatever else takes one.
 
         ``models`` are mapped classes, aliases of them, or tables: one for each row that the query judges. Raises
         :class:`Refused` where it is not exact. What depends on the database is refused when SQL is compiled for it,
@@ -134,11 +134,11 @@ class Where(Generic[T]):
         raise NotImplementedError
 
     def leaves(self) -> tuple[_Leaf[Any], ...]:
-        """The functions of which the query is made, in the order in which they are translated."""
+        """Return the functions of which the query is made, in the order in which they are translated."""
         raise NotImplementedError
 
     def translate(self, translator: Any, rows: tuple[Any, ...], positive: bool) -> Any:
-        """The condition, by a :class:`sql.Translator`; ``rows`` are what the function's arguments stand for."""
+        """Return the condition, by a :class:`sql.Translator`; ``rows`` are what the function's arguments stand for."""
         raise NotImplementedError
 
 
@@ -158,7 +158,7 @@ class _Leaf(Where[T]):
         return Scope(self.source, self.space(), names)
 
     def space(self) -> Space:
-        """The names around the query, as they are now."""
+        """Return the names around the query, as they are now."""
         if self.function is not None:
             return space_of(self.function, self.given)
         return Space({"__builtins__": builtins}, self.given)
@@ -350,5 +350,5 @@ def comparison(attribute: str, operator: str, value: Any) -> Where[Any]:
 
 
 def filter(**values: Any) -> Where[Any]:  # noqa: A001 - the name that Dejavu gave it
-    """The query that compares attributes with values: all are to be equal."""
+    """Return the query that compares attributes with values: all are to be equal."""
     return _attributes(values)

@@ -107,7 +107,7 @@ def _exists(aliases: Sequence[Any], conditions: Sequence[Any], own: set[Any]) ->
 
 
 def _keys(condition: Any, own: set[Any]) -> tuple[Any, Any] | None:
-    """The columns of ``inner = outer``, a condition of this form; None for others."""
+    """Return the columns of ``inner = outer``, a condition of this form; None for others."""
     if not isinstance(condition, sa.BinaryExpression) or condition.operator is not operators.eq:
         return None
     for inner, outer in ((condition.left, condition.right), (condition.right, condition.left)):

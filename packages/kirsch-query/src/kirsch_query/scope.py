@@ -65,7 +65,7 @@ class Space:
 
 
 def space_of(function: FunctionType, given: Mapping[str, Any] | None = None) -> Space:
-    """The names that a function sees now; ``given`` go before its own."""
+    """Return the names that a function sees now; ``given`` go before its own."""
     code = function.__code__
     found: dict[str, Any] = {}
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
@@ -102,7 +102,7 @@ def bound_names(node: ast.expr, scope: Scope) -> frozenset[str]:
 
 @functools.lru_cache(maxsize=65536)
 def _compiled(node: ast.expr, names: tuple[str, ...], filename: str, private: str) -> CodeType:
-    """The code of a function of ``names`` that returns the value of ``node``."""
+    """Return the code of a function of ``names`` that returns the value of ``node``."""
     body = _Mangler(private).visit(_copy(node)) if private else node
     return code_of(function_of((mangled(name, private) for name in names), body), filename)
 
@@ -135,7 +135,7 @@ class _Mangler(ast.NodeTransformer):
 
 
 def attribute_name(node: ast.Attribute, scope: Scope) -> str:
-    """The attribute's name as the compiler has it."""
+    """Return the attribute's name as the compiler has it."""
     return mangled(node.attr, scope.source.private)
 
 
@@ -154,7 +154,7 @@ def _unmangled(outside: Mapping[str, Any], names: frozenset[str], private: str) 
 
 
 def constant(node: ast.expr, scope: Scope) -> Any:
-    """The value of an expression that reads no bound name: evaluated once in each use of the query."""
+    """Return the value of an expression that reads no bound name: evaluated once in each use of the query."""
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
@@ -172,14 +172,14 @@ def constant(node: ast.expr, scope: Scope) -> Any:
 
 
 def called(node: ast.Call, scope: Scope) -> Any:
-    """The function that a call names, where no row decides which; else None."""
+    """Return the function that a call names, where no row decides which; else None."""
     if bound_names(node.func, scope):
         return None
     return constant(node.func, scope)
 
 
 def inlined(function: Any, arguments: list[ast.expr], keywords: Mapping[str, ast.expr], scope: Scope) -> Scope | None:
-    """The scope in which a Python function's one expression means what the call means; None where it has no such.
+    """The scope in which a Python function's one expression means what the call means; None if it has no such.
 
     Each argument is read where the function reads its parameter, so that a None in it makes false the comparison that
     reads it, and no other.

@@ -54,7 +54,7 @@ class Source:
 
 
 def from_function(function: FunctionType) -> Source:
-    """The source of a function; the same object for the same code. Raises SourceError."""
+    """Return the source of a function; the same object for the same code. Raises SourceError."""
     return _from_code(function.__code__, function)
 
 
@@ -120,7 +120,7 @@ _Candidate: TypeAlias = "tuple[_Definition, str]"
 # A few files at a time: a tree is large, and a file's queries are mostly read one after the other.
 @functools.lru_cache(maxsize=16)
 def _parsed(filename: str, lines: tuple[str, ...]) -> tuple[dict[int, list[_Candidate]], frozenset[str]]:
-    """The functions of a file by the line that their code objects name, each with the class around it.
+    """Return the functions of a file by the line that their code objects name, each with the class around it.
 
     Then the names that the module itself imports: from 3.12 on, the compiler calls their attributes in another way.
     """
@@ -187,7 +187,7 @@ def compiled_quietly(tree: ast.Module | ast.Expression, filename: str, mode: str
 
 
 def function_of(names: Iterable[str], body: ast.expr) -> ast.Lambda:
-    """The function of some names that returns an expression."""
+    """Return the function of some names that returns an expression."""
     function: Any = ast.parse(f"lambda {', '.join(names)}: 0", mode="eval").body
     function.body = body
     for each in (function, *function.args.args):
@@ -203,7 +203,7 @@ def shallow(node: _Node) -> _Node:
 
 
 def code_of(function: ast.expr, filename: str) -> CodeType:
-    """The code of a lambda."""
+    """Return the code of a lambda."""
     compiled = compiled_quietly(ast.Expression(function), filename, "eval")
     return next(each for each in compiled.co_consts if isinstance(each, CodeType))
 
@@ -245,7 +245,7 @@ def _are_names_of(code: Any, left: Any, right: Any) -> bool:
 
 
 def _checked(node: ast.AST, private: str, filename: str, lines: list[str], defaults: int) -> Source:
-    """The source of a function that is one expression. Raises SourceError where it is more.
+    """Return the source of a function that is one expression. Raises SourceError where it is more.
 
     Its last ``defaults`` arguments have a default, and are no rows.
     """
@@ -302,7 +302,7 @@ def _expression(body: ast.expr, filename: str, lines: list[str]) -> ast.expr:
 
 @functools.lru_cache(maxsize=65536)
 def free_names(node: ast.AST) -> frozenset[str]:
-    """The names that an expression reads and does not bind itself."""
+    """Return the names that an expression reads and does not bind itself."""
     if isinstance(node, ast.Name):
         return frozenset([node.id])
     if isinstance(node, ast.Lambda):

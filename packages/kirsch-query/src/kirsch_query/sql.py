@@ -261,7 +261,7 @@ class Translator(Calculating):
         return Value(sql, Kind("bool", sa.Boolean(), bound=1), column=True)
 
     def _answer_value(self, found: Answer) -> Found:
-        """The boolean, NULL where it is absent."""
+        """Return the boolean, NULL where it is absent."""
         if found.present is True:
             return self._boolean_value(found.condition)
         if found.present is False:
@@ -437,7 +437,7 @@ class Translator(Calculating):
         return Answer(op("starts" if prefix else "ends", owner.sql, affix.sql), solid(owner, affix))
 
     def _affix_bounds(self, kind: Kind, prefix: bool, texts: Any) -> tuple[tuple[int, ...], list[SQL]]:
-        """The parameters for some prefixes or suffixes, and how many each has: the text, and what is behind it.
+        """Return the parameters for some prefixes or suffixes, and how many each has: the text, and what is behind it.
 
         Then those of the letters that :meth:`_lowered` replaces.
         """

@@ -52,11 +52,11 @@ class Related:
     conditions: tuple[SQL, ...]
 
     def exists(self) -> SQL:
-        """The condition that there is such a row."""
+        """Return the condition that there is such a row."""
         return semi_join(self.aliases, self.conditions)
 
     def where(self, found: Condition) -> Condition:
-        """The condition that there is such a row, and that ``found`` holds for it."""
+        """Return the condition that there is such a row, and that ``found`` holds for it."""
         if isinstance(found, bool):
             return found and self.exists()
         return semi_join(self.aliases, (*self.conditions, found))
@@ -91,7 +91,7 @@ class Constant:
         return self._value
 
     def peek(self) -> Any:
-        """The value, for decisions that another value of the same type does not change."""
+        """Return the value, for decisions that another value of the same type does not change."""
         return self._value
 
     def is_absent(self) -> bool:
@@ -118,7 +118,7 @@ class Value:
     ``sql`` is a subquery then."""
 
     def is_there(self) -> SQL | None:
-        """The condition that Python could evaluate it; None where it always could."""
+        """Return the condition that Python could evaluate it; None if it always could."""
         if self.present is not None:
             return self.present
         if self.none or (self.column and not self.none):
@@ -126,7 +126,7 @@ class Value:
         return self.sql.is_not(None)
 
     def is_solid(self) -> SQL | None:
-        """The condition that it is neither absent nor None; None where it is neither."""
+        """Return the condition that it is neither absent nor None; None if it is neither."""
         return self.sql.is_not(None) if self.none else self.is_there()
 
 
@@ -169,7 +169,7 @@ def negated(found: Condition) -> Condition:
 
 
 def there(*found: Found) -> list[SQL | None]:
-    """The conditions that Python could evaluate all of these."""
+    """Return the conditions that Python could evaluate all of these."""
     conditions: list[SQL | None] = []
     for each in found:
         if isinstance(each, Several):
@@ -185,7 +185,7 @@ def as_sql(found: Condition) -> SQL:
 
 
 def solid(*found: Found) -> Condition:
-    """The condition that all of these are neither absent nor None."""
+    """Return the condition that all of these are neither absent nor None."""
     return both(*(each.is_solid() for each in found if isinstance(each, Value)))
 
 
@@ -231,7 +231,7 @@ def is_row(binding: Any) -> bool:
 
 
 def known_of(scope: Scope) -> Scope:
-    """The scope without its rows of the database: what memory can evaluate."""
+    """Return the scope without its rows of the database: what memory can evaluate."""
     return Scope(scope.source, scope.space, {name: each for name, each in scope.names.items() if not is_row(each)})
 
 
@@ -315,7 +315,7 @@ class Base:
         return [self.literal(values, type_) for type_, values in found.values()]
 
     def known(self, node: ast.expr, scope: Scope) -> Constant:
-        """The value of an expression that reads no row."""
+        """Return the value of an expression that reads no row."""
         found = memory.value(node, known_of(scope))
         if self.trace is None or isinstance(node, ast.Constant):
             return Constant(found)
@@ -336,7 +336,7 @@ class Base:
     # Refusing
 
     def refuse(self, problem: str, hint: str = IN_MEMORY, node: ast.AST | None = None) -> Refused:
-        """The refusal of the expression that is being translated, or of a part of it."""
+        """Return the refusal of the expression that is being translated, or of a part of it."""
         return Refused(problem, self.at and self.at[1].source.place(node or self.at[0]), hint)
 
     def refuse_on(self, database: str, problem: str, hint: str) -> None:

@@ -50,7 +50,7 @@ class Text(sa.types.TypeDecorator[str]):
         self.role = role
 
     def process_bind_param(self, value: str | None, dialect: Any) -> str | None:
-        """The text, or what takes its place."""
+        """Return the text, or what takes its place."""
         if value is None or value.isprintable():
             return value
         bad = _HALF if dialect.name in ("mysql", "mariadb") else _HALF_OR_NUL
@@ -82,7 +82,7 @@ def bad_text(text: str) -> str:
 
 
 def next_prefix(prefix: str) -> str | None:
-    """The least text, by code points, that is greater than all which start with ``prefix``; None if none is."""
+    """Return the least text, by code points, that is greater than all which start with ``prefix``; None if none is."""
     for position in range(len(prefix) - 1, -1, -1):
         code = ord(prefix[position])
         if code < 0x10FFFF:
@@ -101,7 +101,7 @@ SIGMAS = "\u03c3\u03c2"
 
 @functools.cache
 def _capitals() -> dict[str, list[str]]:
-    """The other letters that become a letter in lower case. Both are not ASCII."""
+    """Return the other letters that become a letter in lower case. Both are not ASCII."""
     found: dict[str, list[str]] = {}
     for each in map(chr, range(0x80, 0x20000)):
         low = each.lower()
@@ -116,7 +116,7 @@ def is_lower(text: str) -> bool:
 
 
 def capitals(texts: Iterable[str]) -> Sequence[tuple[str, str]]:
-    """The letters that are not ASCII and become a letter of the texts in lower case, each with that letter.
+    """Return the letters that are not ASCII and become a letter of the texts in lower case, each with that letter.
 
     Their number is a power of two, so that few numbers of parameters are in use: the last one is there several times.
     """

@@ -19,7 +19,7 @@ class Leaf(Protocol):
 
     source: Source
     function: Any
-    """The Python function; None where the query is given as text."""
+    """The Python function; None if the query is given as text."""
     given: Mapping[str, Any]
 
     def space(self) -> Space: ...
@@ -62,7 +62,7 @@ class Trace:
         self._next = iter(spaces)
 
     def next_space(self) -> Space:
-        """The names around the query's next function."""
+        """Return the names around the query's next function."""
         return next(self._next)
 
     def holds(self, space: Space) -> bool:

@@ -61,7 +61,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(argv: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """The flags of the profile, and the other arguments, which are the server's. Raises UsageError."""
+    """Return the flags of the profile, and the other arguments, which are the server's. Raises UsageError."""
     own, rest = list(argv), []
     if "--" in own:
         own, rest = own[: own.index("--")], own[own.index("--") :]

@@ -130,7 +130,7 @@ class Profile:
         return self.server * self.rate / 1e9
 
     def marshalled(self) -> bytes:
-        """The calls as a ``.prof`` file."""
+        """Return the calls as a ``.prof`` file."""
         assert self.stats is not None
         about = {
             "method": self.method,
@@ -160,5 +160,5 @@ class Stage:
 
 
 def _quantile(ordered: Sequence[int], share: float) -> int:
-    """The smallest value that so many do not exceed."""
+    """Return the smallest value that so many do not exceed."""
     return ordered[min(len(ordered) - 1, max(0, -int(-share * len(ordered) // 1) - 1))]

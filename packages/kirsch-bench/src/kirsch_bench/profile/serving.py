@@ -70,7 +70,7 @@ def serve(
 
 
 def times(server: Server, expected: int) -> list[Times]:
-    """The times of ``expected`` requests, or of fewer if no more come; the last of them if there are more."""
+    """Return the times of ``expected`` requests, or of fewer if no more come; the last of them if there are more."""
     found: list[Times] = []
     until = time.monotonic() + _LATE_SECONDS
     while True:
@@ -114,7 +114,7 @@ class Followed:
         self._is_over.set()
 
     def last(self) -> Run | None:
-        """The last request that was traced. Waits for its end; None if it does not end in time."""
+        """Return the last request that was traced. Waits for its end; None if it does not end in time."""
         self._is_over.wait(_LATE_SECONDS)
         return self._runs[-1] if self._runs else None
 

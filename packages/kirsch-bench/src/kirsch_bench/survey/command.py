@@ -308,7 +308,7 @@ def _header(survey: Survey, ready: Sequence[Ready], processors: Processors) -> r
 
 
 def _historical(survey: Survey) -> dict[str, Any] | None:
-    """The tables of an earlier measurement, if the file names any. Raises UsageError."""
+    """Return the tables of an earlier measurement, if the file names any. Raises UsageError."""
     return historical.load(survey.historical) if survey.historical else None
 
 

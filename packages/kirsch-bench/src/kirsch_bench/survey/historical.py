@@ -71,7 +71,7 @@ def _is_table(table: Any) -> bool:
 
 
 def tables(results: Results) -> list[Table]:
-    """The earlier tables with their rig, and the new ones."""
+    """Return the earlier tables with their rig, and the new ones."""
     old = results.header.historical
     if old is None:
         return []
@@ -284,7 +284,7 @@ def _connections(scene: Scene) -> int:
 
 
 def _interpreters(results: Results, old: dict[str, Any]) -> list[Table]:
-    """The earlier rates in the same rows as the new ones, with ranks for each interpreter."""
+    """Return the earlier rates in the same rows as the new ones, with ranks for each interpreter."""
     earlier = {row[0]: row[1:] for row in old["table"][0]["rows"]}
     successors = {now: name for name, now in old.get("now", {}).items()}
     found = []

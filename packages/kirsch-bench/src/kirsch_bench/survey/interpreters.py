@@ -101,7 +101,7 @@ def find(name: str) -> Interpreter:
 
 
 def ours() -> Interpreter:
-    """The one that runs this."""
+    """Return the one that runs this."""
     return probe(sys.executable)
 
 

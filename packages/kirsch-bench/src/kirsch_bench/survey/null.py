@@ -29,7 +29,7 @@ def main() -> int:
 
 
 def answers(size: int) -> tuple[bytes, bytes]:
-    """The one for a connection that goes on, and the one for a connection that ends."""
+    """Return the one for a connection that goes on, and the one for a connection that ends."""
     head = f"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {size}\r\n"
     body = b"0" * size
     return f"{head}\r\n".encode() + body, f"{head}Connection: close\r\n\r\n".encode() + body

@@ -64,7 +64,7 @@ _SHARE_SCRIPT = """
 
 
 def write(results: Results, document: dict[str, Any]) -> str:
-    """The page; ``document`` are the data that it carries."""
+    """Return the page; ``document`` are the data that it carries."""
     sections = [
         ("overview", "At a glance", _tables([tables.overview(results)])),
         *(
@@ -188,7 +188,7 @@ def _number(value: float) -> str:
 
 
 def tuple_of(interval: tuple[float, float] | None, times: float) -> tuple[float, float] | None:
-    """The interval in another unit."""
+    """Return the interval in another unit."""
     return None if interval is None else (interval[0] * times, interval[1] * times)
 
 

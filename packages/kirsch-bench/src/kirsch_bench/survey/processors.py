@@ -21,7 +21,7 @@ _GENERATORS_MAX = 2
 
 @dataclass(frozen=True)
 class Processors:
-    """By their numbers; empty where the system does not pin."""
+    """By their numbers; empty if the system does not pin."""
 
     server: tuple[int, ...] = ()
     generator: tuple[int, ...] = ()
@@ -46,7 +46,7 @@ class Processors:
 
 
 def choose(chosen: Mapping[str, tuple[int, ...]] | None, workers: int) -> Processors:
-    """The ``chosen`` ones, or so many for the servers as the server with the most ``workers`` has.
+    """Return the ``chosen`` ones, or so many for the servers as the server with the most ``workers`` has.
 
     Raises UsageError for one that is not there or not ours.
     """

@@ -242,7 +242,7 @@ def _subjects(header: Header, rounds: Sequence[Round]) -> list[Subject]:
 
 
 def _labels(subjects: Sequence[Subject]) -> dict[Key, str]:
-    """The server's name, with its interpreter where there are several of the same name."""
+    """Return the server's name, with its interpreter where there are several of the same name."""
     pythons: dict[str, set[str]] = {}
     for each in subjects:
         pythons.setdefault(each.server, set()).add(each.python)

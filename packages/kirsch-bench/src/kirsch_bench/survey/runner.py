@@ -247,7 +247,7 @@ def _expected(got: bytearray) -> int:
 
 
 def _idle(server: Server, seconds: float) -> float:
-    """The share of a processor that it uses without requests."""
+    """Return the share of a processor that it uses without requests."""
     before, start = server.usage(), time.monotonic()
     time.sleep(seconds)
     after, spent = server.usage(), time.monotonic() - start

@@ -91,7 +91,7 @@ class Scenario:
         return self.record.application if self.record.application in APPLICATIONS else ""
 
     def target(self, speaks: str) -> str:
-        """``module:name`` for a server that speaks so; empty where there is none."""
+        """``module:name`` for a server that speaks so; empty if there is none."""
         if self.page:
             return f"survey_apps:{self.page}{'_asgi' if speaks == 'asgi' else ''}"
         return {"wsgi": self.record.application, "asgi": self.asgi}.get(speaks, "")

@@ -140,7 +140,7 @@ def compare(first: Mapping[int, float], second: Mapping[int, float]) -> Comparis
 
 
 def ratio(first: Mapping[int, float], second: Mapping[int, float]) -> Figure | None:
-    """The first as a multiple of the second, with its interval; None without a round that both have."""
+    """Return the first as a multiple of the second, with its interval; None without a round that both have."""
     differences = _differences(first, second)
     return figure([math.exp(each) for each in differences]) if differences else None
 
@@ -191,7 +191,7 @@ def slope(rounds: Mapping[int, Sequence[tuple[float, float]]]) -> Figure | None:
 
 
 def least_squares(points: Sequence[tuple[float, float]]) -> float | None:
-    """The slope of the line through points; None where all have the same x, which no line goes through."""
+    """Return the slope of the line through points; None if all have the same x, which no line goes through."""
     if len({x for x, _ in points}) < 2:
         return None
     middle_x = math.fsum(x for x, _ in points) / len(points)

@@ -51,7 +51,7 @@ class Store:
         self._lock.close()
 
     def begin(self, header: records.Header, *, again: bool) -> tuple[records.Header, list[records.Round]]:
-        """The header that holds and the rounds that are there. ``again`` throws these away.
+        """Return the header that holds and the rounds that are there. ``again`` throws these away.
 
         Raises UsageError where what is there is another survey's, Failure where it cannot be written.
         """

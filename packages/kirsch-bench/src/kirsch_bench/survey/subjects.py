@@ -100,7 +100,7 @@ class Ready:
         return fill(server.command, launch) if server.command else adapter.command(launch)
 
     def environment(self, scenario: Scenario) -> dict[str, str]:
-        """The survey's, without what would lead another interpreter astray."""
+        """Return the survey's, without what would lead another interpreter astray."""
         assert self.candidate is not None
         kept = {
             name: value
@@ -154,7 +154,7 @@ def _candidate(server: Server, adapter: Adapter, interpreter: Interpreter, pages
 
 
 def _requirements(server: Server, adapter: Adapter) -> tuple[str, ...]:
-    """The adapter's, of which the file may name the first one's version, and the file's own."""
+    """Return the adapter's, of which the file may name the first one's version, and the file's own."""
     named = list(adapter.requirements)
     if server.version and named:
         named[0] = f"{named[0]}=={server.version}"
@@ -188,7 +188,7 @@ def _closed(adapter: Adapter, interpreter: Interpreter, pages: set[str]) -> str:
 
 
 def closed_folder(folder: str) -> str:
-    """The folder, of ``folder`` and all above it, that only its owner may enter; empty: there is none."""
+    """Return the folder, of ``folder`` and all above it, that only its owner may enter; empty: there is none."""
     folder = os.path.realpath(folder)
     while folder != os.path.dirname(folder):
         with contextlib.suppress(OSError):
@@ -244,7 +244,7 @@ def prepare(candidate: Candidate, venvs: Venvs, tell: Callable[[str], None]) -> 
 
 
 def null() -> Ready:
-    """The bare loop."""
+    """Return the bare loop."""
     return Ready(records.Subject(NULL, "", NULL, options="a native loop that answers without looking"), None)
 
 

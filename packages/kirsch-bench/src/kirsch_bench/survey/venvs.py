@@ -54,7 +54,7 @@ class Venvs:
         return os.path.exists(os.path.join(self._place(interpreter, requirements), _MARK))
 
     def get(self, interpreter: Interpreter, requirements: tuple[str, ...], tell: Callable[[str], None]) -> str:
-        """The interpreter of an environment that has the requirements; ``tell`` is called if it has to be made.
+        """Return the interpreter of an environment that has the requirements; ``tell`` is called if it has to be made.
 
         Raises InstallError with pip's last word, UsageError if the folder cannot be written to.
         """
@@ -147,7 +147,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _last_error(output: str) -> str:
-    """The most useful line: the last one with an error that is not pip's summary of it, else the last one."""
+    """Return the most useful line: the last one with an error that is not pip's summary of it, else the last one."""
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in output.splitlines()]
     lines = [line for line in lines if line]
     missing = [line for line in lines if re.search(r"fatal error: \S+: No such file", line)]

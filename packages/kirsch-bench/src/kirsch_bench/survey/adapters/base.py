@@ -122,7 +122,7 @@ def launched(launch: Launch, server: str) -> list[str]:
 
 
 def fill(template: str, launch: Launch) -> list[str]:
-    """The words of ``adapter = "command"``, split as a shell does, with what stands in braces replaced. Raises
+    """Return the words of ``adapter = "command"``, split as a shell does, with what stands in braces replaced. Raises
     ValueError."""
     values = {
         "host": launch.host,

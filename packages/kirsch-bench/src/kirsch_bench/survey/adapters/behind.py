@@ -28,7 +28,7 @@ MODULES = ("/usr/lib/apache2/modules", "/usr/lib64/httpd/modules", "/usr/libexec
 
 
 def serving_user() -> tuple[str, str]:
-    """The user that serves if the survey runs as root, because web servers refuse to serve as root."""
+    """Return the user that serves if the survey runs as root, because web servers refuse to serve as root."""
     if os.geteuid() == 0:
         for name in ("www-data", "nobody"):
             try:
@@ -87,7 +87,7 @@ fastcgi.server = ("/" => ((
 
 
 def _write_page(launch: Launch) -> str:
-    """The page's bytes as a file; returns the folder that is served."""
+    """Return the page's bytes as a file; returns the folder that is served."""
     sys.path.insert(0, RUNTIME)
     try:
         import survey_apps  # type: ignore[import-not-found,unused-ignore]

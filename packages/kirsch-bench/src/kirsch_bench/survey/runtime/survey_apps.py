@@ -47,7 +47,7 @@ def stream(environ: Environ, start_response: Start) -> Iterator[bytes]:
 
 
 def echo(environ: Environ, start_response: Start) -> list[bytes]:
-    """The request's body."""
+    """Return the request's body."""
     return _whole(start_response, BINARY, environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0)))
 
 

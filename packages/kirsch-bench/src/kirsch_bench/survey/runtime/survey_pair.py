@@ -42,7 +42,7 @@ def main(path: str) -> int:
 
 
 def start_back(pair: dict[str, Any]) -> list[subprocess.Popen[bytes]]:
-    """The application's processes, once their socket takes connections."""
+    """Return the application's processes, once their socket takes connections."""
     address, command = pair["socket"], pair["back"]
     if pair["passed"]:
         with socket.socket(socket.AF_UNIX) as listener:
