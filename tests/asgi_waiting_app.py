@@ -51,7 +51,7 @@ async def steps(receive: Any, send: Any) -> None:
 
 
 async def looks_at(task: Any, receive: Any) -> bool:
-    """Whether what a task waits for is a future of this loop, as asyncio has it."""
+    """Return whether what a task waits for is a future of this loop, as asyncio has it."""
     waiting = asyncio.create_task(receive())
     await asyncio.sleep(0)
     await asyncio.sleep(0)

@@ -145,7 +145,7 @@ def get(url: str, path: str, method: str = "GET") -> tuple[int, dict[str, str], 
 
 
 def is_alive(pid: int) -> bool:
-    """Whether the process runs; one that has ended and waits to be reaped does not."""
+    """Return whether the process runs; one that has ended and waits to be reaped does not."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
             return stat.read().rpartition(")")[2].split()[0] != "Z"

@@ -162,7 +162,7 @@ class FastCgi:
 
     @property
     def has_more(self) -> bool:
-        """Whether bytes have come together with the response before, behind its end."""
+        """Return whether bytes have come together with the response before, behind its end."""
         return bool(self._have)
 
     def receive(self) -> Record:
@@ -208,7 +208,7 @@ class FastCgi:
         return response
 
     def is_closed(self) -> bool:
-        """Whether the application closes the connection, with nothing before."""
+        """Return whether the application closes the connection, with nothing before."""
         try:
             return not self._have and self.socket.recv(1) == b""
         except ConnectionError:

@@ -11,7 +11,7 @@ import pytest
 
 # A flag of the interpreter's own, because what a test imports may turn the lock of its own process on.
 HAS_LOCK = not sysconfig.get_config_var("Py_GIL_DISABLED") or getattr(sys.flags, "gil", None) == 1
-"""Whether it runs one thread at a time: all do but free-threaded ones, and those too if told to (``PYTHON_GIL=1``)."""
+"""True if it runs one thread at a time: all do but free-threaded ones, and those too if told to (``PYTHON_GIL=1``)."""
 
 ENGINES = 1 if HAS_LOCK else len(os.sched_getaffinity(0))
 """How many engines a process with threads has. Each keeps its log short by itself."""

@@ -101,7 +101,7 @@ class Network:
         self._made.clear()
 
     def address(self, machine: str, port: int) -> tuple[str, int]:
-        """Where ``machine`` listens if its documented port is ``port``."""
+        """Return the address at which ``machine`` listens if its documented port is ``port``."""
         if self.why_not:
             return LOOPBACK[machine], self.ports.setdefault(machine, free_port())
         return MACHINES[machine], port

@@ -20,7 +20,7 @@ def free_port() -> int:
     """
     first = int(_RANGE.read_text().split()[0])
     for _ in range(1000):
-        # Where the range begins so low that little is left below it, any port has to do.
+        # If the range begins so low that little is left below it, any port has to do.
         port = _CHOICE.randrange(first - _BELOW, first) if first > _BELOW + 1024 else 0
         with socket.socket() as sock:
             try:

@@ -326,7 +326,7 @@ def start(
 
 
 def foreign_server() -> bool:
-    """Whether another server stands in for Kirsch (see ``conftest.py``)."""
+    """Return whether another server stands in for Kirsch (see ``conftest.py``)."""
     return COMMAND_VARIABLE in os.environ
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from running import Running, Serve
 
-# Where uvloop has no release for an interpreter, CPython's own loop stands for loops that are not the driver's.
+# If uvloop has no release for an interpreter, CPython's own loop stands for loops that are not the driver's.
 LOOPS = ["asyncio", "uvloop"] if sys.version_info < (3, 15) else ["asyncio"]
 
 

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(
 
 asyncio_task: Any = asyncio.Task
 
-# Where tasks are used again.
+# True if the server uses tasks again under this interpreter.
 REUSES = (3, 12) <= sys.version_info < (3, 14) and getattr(sys, "_is_gil_enabled", lambda: True)()
 
 

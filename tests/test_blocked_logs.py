@@ -177,12 +177,12 @@ def test_dropped_errors_are_counted_when_reading_resumes(
     written = [line for line in lines if line.startswith("line ")]
     assert all(re.fullmatch(r"line \w+ y{2000}", line) for line in written), "lines are whole"
     first = [line for line in written if not line.startswith("line last")]
-    # Those of /errors?last may be among the dropped ones too.
+    # Lines of /errors?last may be among the dropped ones too.
     assert len(first) + sum(int(each[1]) for each in counts if each) >= ENOUGH
 
 
 def _queue_is_empty(fd: int) -> bool:
-    """Whether nothing waits in the pipe."""
+    """Return whether nothing waits in the pipe."""
     import array
     import termios
 

@@ -298,7 +298,7 @@ def test_a_request_id_is_repeated_only_if_it_is_plain(serve: Serve, write: Write
             dumped = running.wait_for(r"^kirsch, pid .*connections$", after=seen)[0]
         running.wait_for(r"(^GET /there \(id .*\n(  .*\n)+\n?){4}", after=seen)
         ids = re.findall(r"^GET (\S+) \(id (.*?)\): ", running.stderr[seen:], re.MULTILINE)
-        # Where one is not, the number of the request stands in for it.
+        # If one is not, the number of the request stands in for it.
         assert all(path == "/there" for path, _ in ids)
         assert len(ids) == len(set(ids)) == 4
         assert {name for _, name in ids} < {"f81d4fae-7dec-11d0_A.1", "1", "2", "3", "4", "5"}

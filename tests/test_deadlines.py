@@ -320,7 +320,7 @@ def assert_blocked(site: Running, calls: int = 1) -> None:
 
 
 def was_reset(peer: Peer) -> bool:
-    """Whether the connection ends with a reset; what comes before it is discarded."""
+    """Return whether the connection ends with a reset; what comes before it is discarded."""
     try:
         while peer.sock.recv(65536):
             pass

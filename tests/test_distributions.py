@@ -230,7 +230,7 @@ def test_each_distribution_has_readme_and_tests_of_its_own() -> None:
 
 
 def _has_histograms(package: ModuleType) -> bool:
-    """Whether the load generator is in a package's native module, by what the head of its logs says."""
+    """Return whether the load generator is in a package's native module, by what the head of its logs says."""
     (path,) = Path(str(package.__file__)).parent.glob("_native*.so")
     return b"Histogram log format" in path.read_bytes()
 

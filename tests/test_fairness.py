@@ -88,7 +88,7 @@ def most_received_during_a_request(site: Running, crowd: Crowd, path: str = "/")
         assert polite.read_response("GET").status == 200
         for _ in range(3):
             begin = crowd.sent
-            # Until the buffers are full, the kernel accepts more than the server receives.
+            # The kernel accepts more than the server receives, until its buffers are full.
             while crowd.sent < begin + 8 * MIB:
                 crowd.send()
             begin = crowd.sent

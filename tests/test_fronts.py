@@ -74,7 +74,7 @@ SEES_CUTS = {
     "http", "nginx-http", "nginx-short", "apache-http", "haproxy-http",
     "nginx-fastcgi-kept", "apache-fastcgi-kept", "apache-fastcgi-closed", "haproxy",
 }  # fmt: skip
-"""Those behind which a client sees that a response was cut; others may take it for whole (docs/design/gateways.md)."""
+"""The web servers behind which a client sees a cut; others may hide it (docs/design/gateways.md)."""
 
 
 @pytest.mark.slow

@@ -178,7 +178,7 @@ def ask_many(site: Running, number: int, target: str) -> list[Peer]:
     return [ask(site, target) for _ in range(number)]
 
 
-# Where requests run
+# The greenlets of requests
 
 
 def test_each_request_has_a_greenlet_in_the_main_thread(green: Running) -> None:

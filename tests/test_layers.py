@@ -115,7 +115,7 @@ HEAVY = frozenset(
 
 
 def _files(module: str) -> list[Path]:
-    """Those of a module, or of a package with all that is in it."""
+    """Return the files of a module, or of a package with all that is in it."""
     path = PACKAGE.joinpath(*module.split("."))
     return [path.with_suffix(".py")] if path.with_suffix(".py").exists() else sorted(path.rglob("*.py"))
 

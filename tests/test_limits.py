@@ -304,7 +304,7 @@ def test_a_client_that_does_not_read_is_cut(hasty: Running) -> None:
 
 
 def test_write_to_a_client_that_does_not_read_is_cut(serve: Serve, write_app: Callable[[str], str]) -> None:
-    """Where there is one thread, the call returns; what it wrote waits in a file for as long as the write timeout."""
+    """With one thread, the call returns; what it wrote waits in a file for as long as the write timeout."""
     site = serve(write_app(APP), *HASTY, "--threads=1")
     with connect_without_room(site) as peer:
         peer.send(build_request("GET", "/write"))

@@ -515,7 +515,7 @@ def test_a_default_may_be_given_by_a_program_and_changes_nothing(each: Setting) 
     assert each.default_value == getattr(read([], {}), each.name)
 
 
-# Where to listen, as platforms say it
+# The addresses to listen at, as platforms give them
 
 
 def test_port_is_listened_on_where_nothing_else_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ RUNNER = CORPUS / "run_corpus.py"
 pytestmark = pytest.mark.skipif(not RUNNER.is_file(), reason=f"there is no shared corpus at {CORPUS}")
 
 
-# Where silence is the right answer, the runner waits out a timeout of its own; there are many such cases.
+# If silence is the right answer, the runner waits out a timeout of its own; there are many such cases.
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("delivery", ["whole", "bytes", "split"])
 @pytest.mark.parametrize(("app", "more"), [("echo_app:app", []), ("echo_asgi:app", ["--asgi"])], ids=["wsgi", "asgi"])

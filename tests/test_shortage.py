@@ -1,4 +1,4 @@
-"""Where the system has no process to give: fork(2) fails with EAGAIN, at the start, for a crash, for a reload.
+"""Tests of a system without a process to give: fork(2) fails with EAGAIN, at the start, for a crash, for a reload.
 
 The limit itself (RLIMIT_NPROC) means nothing to root, whom tests may run as, and is shared with all else that a user
 runs. So forks fail where a file says so, in a process whose title it holds.

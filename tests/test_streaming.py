@@ -204,7 +204,7 @@ def test_the_client_is_not_asked_for_a_body_that_nobody_reads(serve: Serve, driv
         peer.send(head_of("/unread", "length", 1000, Expect="100-continue"))
         response = peer.read_response()
         assert (response.status, response.body) == (200, b"not read")
-        # Whether the body is still to come, only the client knows: no further request can be told from it (RFC 9110
+        # Only the client knows if the body is still to come: no further request can be told from it (RFC 9110
         # section 10.1.1).
         assert response.header("Connection") == "close"
         assert peer.read_until_closed() == b""

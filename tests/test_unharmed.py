@@ -192,7 +192,7 @@ def test_a_client_that_reads_one_byte_now_and_then(serve: Serve, driver: str, pa
 
 
 def _is_reset(peer: Peer) -> bool:
-    """Whether the server has cut it; what the kernel had received before is still there to be read."""
+    """Return whether the server has cut it; what the kernel had received before is still there to be read."""
     poll = select.poll()
     poll.register(peer.sock, select.POLLIN)
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))

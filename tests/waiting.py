@@ -32,7 +32,7 @@ FLAGS = {
 
 every_driver = parametrize_drivers(*FLAGS)
 every_concurrent_driver = parametrize_drivers("threads", "gevent")
-"""Those in which a call that waits lets others go on."""
+"""The drivers in which a waiting call lets others go on."""
 
 
 def flags(driver: str) -> tuple[str, ...]:
@@ -107,7 +107,7 @@ def await_turns(site: Running) -> None:
 
 
 def refuses(site: Running) -> bool:
-    """Whether the listener is closed."""
+    """Return whether the listener is closed."""
     try:
         connect(site).close()
     except OSError:

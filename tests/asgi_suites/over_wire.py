@@ -92,7 +92,7 @@ class Wire:
         return mark, call
 
     def is_called(self, mark: bytes) -> bool:
-        """Whether the request has reached the application; a bad one is the server's to refuse."""
+        """Return whether the request has reached the application; a bad one is the server's to refuse."""
         return mark not in self._calls
 
     async def _serve(self, scope: dict[str, Any], receive: Any, send: Any) -> None:

@@ -56,7 +56,7 @@ class Outcome:
     """The same of the slowest of several clients that asked afterwards."""
 
     named: bool | None = None
-    """Whether the log names the cause; None where there is nothing to name."""
+    """True if the log names the cause; None where there is nothing to name."""
 
     status: int | None = None
     """The exit status after SIGTERM, -9 after a signal 9; None where the server was not stopped behind this one."""
@@ -357,6 +357,6 @@ class Runner:
 
 
 def _names(behaviour: Behaviour, log: str) -> bool:
-    """Whether a line of ``log`` that is not the application's own mark has the behaviour's words."""
+    """Return whether a line of ``log`` that is not the application's own mark has the behaviour's words."""
     text = "\n".join(line for line in log.splitlines() if not line.startswith("matrix: "))
     return re.search(behaviour.cause or "", text) is not None

@@ -39,7 +39,7 @@ DJANGO = """\
 
 
 def ask(peer: Peer, *lines: str) -> tuple[bool, str, dict[str, str]]:
-    """Whether Django takes the request for one over https, its client, and its fields."""
+    """Return whether Django takes the request for one over https, its client, and its fields."""
     fields = "".join(f"{line}\r\n" for line in lines)
     peer.send(f"GET / HTTP/1.1\r\nHost: app.example\r\n{fields}\r\n".encode("latin-1"))
     response = peer.read_response()

@@ -74,7 +74,7 @@ def _is_nan(value: Any) -> bool:
 
 
 def _tamed(number: Any) -> Any:
-    """The number, or one with fewer digits if it is beyond all numbers of columns: int() of 1E+999999 takes long."""
+    """Return the number, with fewer digits if it is beyond all numbers of columns: int() of 1E+999999 is slow."""
     if isinstance(number, decimal.Decimal) and number.is_finite() and number.adjusted() > _BEYOND:
         return decimal.Decimal(10**_BEYOND).copy_sign(number)
     if isinstance(number, int) and number.bit_length() > 4 * _BEYOND:
@@ -306,7 +306,7 @@ class Comparing(Base):
     # .lower()
 
     def _lower_claimed(self, constant: Constant) -> tuple[tuple[int, int], list[SQL]]:
-        """As :meth:`_lower_bounds`, of one constant."""
+        """Return :meth:`_lower_bounds` of one constant."""
         shape, bounds = self._lower_bounds([constant.peek()])
         self.claim(constant, shape, bounds, lambda again, value: again._lower_bounds([value]))
         return shape, bounds

@@ -21,7 +21,7 @@ class Place:
 
     @classmethod
     def of(cls, node: ast.AST, filename: str, lines: list[str]) -> Place:
-        """The place of ``node`` in the source ``lines``; columns count characters, where ``ast`` counts bytes."""
+        """Return the place of ``node`` in the source ``lines``; columns count characters, but ``ast`` counts bytes."""
         number = getattr(node, "lineno", 0)
         text = lines[number - 1].rstrip("\r\n") if 0 < number <= len(lines) else ""
         raw = text.encode("utf-8", "surrogatepass")

@@ -102,7 +102,7 @@ def explain(query: Query, models: tuple[Any, ...], engine: Any) -> Explanation:
 
 
 def _indexes(engine: Any, models: tuple[Any, ...], plan: list[str]) -> list[str]:
-    """Which indexes of the models' tables a plan names, as the database has them."""
+    """Return the indexes of the models' tables that a plan names, as the database has them."""
     words = set(re.findall(r"\w+", " ".join(plan)))
     inspector = sa.inspect(engine)
     found = []

@@ -156,7 +156,7 @@ class _Query:
             each.refuse_unknown(names, but_key=but_key)
 
     def condition_beside(self, held: Sequence[Any]) -> tuple[sql.Condition, bool]:
-        """The condition for what the database adds to the objects ``held`` (None for each model that it gives)."""
+        """Return the condition for rows that the database adds to ``held``, with None for each model of these rows."""
         return self.condition(
             [
                 sql.Entity(target) if item is None else Item(item)
@@ -365,7 +365,7 @@ def _counted(asked: _Query, aggregate: Any, memory: Callable[..., Any]) -> list[
 
 @_asynchronous
 def count(session: Any, models: _Models, query: _Asked, *, finish: str | None = None) -> int:
-    """How many objects :func:`recall` would give, without reading those of the database."""
+    """Return the number of objects that :func:`recall` would give, without reading those of the database."""
     asked = _Query(session, models, query, finish)
     return int(sum(_counted(asked, sa.func.count(), lambda *_: 1)))
 

@@ -96,7 +96,7 @@ class Scope:
 
 
 def bound_names(node: ast.expr, scope: Scope) -> frozenset[str]:
-    """Which of the scope's bound names an expression reads."""
+    """Return the bound names of the scope that an expression reads."""
     return free_names(node) & scope.names.keys()
 
 

@@ -261,7 +261,7 @@ def is_double(number: float) -> bool:
 
 
 def digits_of(number: Any) -> tuple[int, int]:
-    """How many digits a number has before and after its point."""
+    """Return the numbers of digits of a number before and after its point."""
     _, digits, exponent = decimal.Decimal(number).as_tuple()
     assert isinstance(exponent, int)
     return max(len(digits) + exponent, 1), max(-exponent, 0)

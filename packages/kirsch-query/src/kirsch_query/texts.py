@@ -75,7 +75,7 @@ def has_half(text: str) -> bool:
 
 
 def bad_text(text: str) -> str:
-    """Why a string cannot be sent to a database exactly; empty if it can."""
+    """Return why a string cannot be sent to a database exactly; empty if it can."""
     if "\0" in text:
         return "a NUL character ends text in some databases and is refused by others"
     return "half of a surrogate pair is no text that a database can store" if has_half(text) else ""
