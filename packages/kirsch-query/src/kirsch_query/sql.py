@@ -96,7 +96,7 @@ class Translator(Calculating):
     # Conditions
 
     def condition(self, node: ast.expr, scope: Scope, positive: bool = True) -> Condition:
-        """Return the condition that an expression holds. A lenient one holds of more rows; of fewer if not positive."""
+        """Return the condition of an expression. If lenient, it may hold of more rows; of fewer if not positive."""
         try:
             return self._within(self._condition, node, scope, positive)
         except Refused as refused:
