@@ -224,10 +224,14 @@ impl<A: App> Link<A> {
     /// the peer is gone.
     #[inline]
     pub(super) fn flush(&mut self, ends: bool, context: &mut EngineContext<A>) -> bool {
-        let ends = ends || ends_behind_output(&self.lifecycle);
         if context.observer.is_some() {
-            return self.flush_observed(ends, context);
+            return self.flush_observed(ends || ends_behind_output(&self.lifecycle), context);
         }
+        // This is the usual case: most steps have nothing to send.
+        if self.sending.is_empty() && !self.transport.has_unsent() {
+            return true;
+        }
+        let ends = ends || ends_behind_output(&self.lifecycle);
         self.sending.flush(&mut self.transport, ends, &mut context.statistics)
     }
 

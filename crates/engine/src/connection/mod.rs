@@ -308,6 +308,12 @@ impl<A: App> Connection<A> {
     pub(crate) fn set_deadlines(&mut self, context: &mut EngineContext<A>) {
         let now = context.time.now;
         let Self { link, session } = self;
+        if let Session::Serial(session) = session
+            && session.awaits_call_alone(link)
+        {
+            link.timer.deadline = Millis::MAX;
+            return;
+        }
         with_session!(session, session => {
             let websocket = session.websocket_deadline(&context.config, now);
             let wait = link.awaits().unwrap_or_else(|| session.awaits(link));

@@ -45,6 +45,12 @@ impl<C: AsRef<[u8]>> Sending<C> {
         !self.waiting.is_empty()
     }
 
+    /// Returns true if there is no output, composed or waiting.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.composer.is_none() && self.waiting.is_empty()
+    }
+
     /// Returns true if sending has paused in the middle, so that other connections are served.
     pub(super) fn is_paused(&self) -> bool {
         self.waiting.is_paused()

@@ -295,6 +295,12 @@ impl<A: App> Exchange<A> {
         self.waiter = Some((awaited, waiter));
     }
 
+    /// Returns true if the call waits in the middle.
+    #[inline]
+    pub(crate) fn has_waiter(&self) -> bool {
+        self.waiter.is_some()
+    }
+
     /// Returns true if the call waits for any of these conditions.
     pub(crate) fn waits_for(&self, awaited: Awaited) -> bool {
         self.waiter.as_ref().is_some_and(|(what, _)| what.has(awaited))

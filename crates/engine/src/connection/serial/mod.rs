@@ -43,6 +43,20 @@ impl<A: App> Serial<A> {
         link.lifecycle.is_open() && self.exchange.is_free()
     }
 
+    /// Returns true if neither the connection nor the exchange waits for anything but a call that has just begun, and
+    /// both have noted that. This is the usual case when a request has been read.
+    #[inline]
+    pub(super) fn awaits_call_alone(&self, link: &Link<A>) -> bool {
+        let has_noted = link.timer.wait == Wait::App && self.exchange.timer.wait == Wait::App;
+        has_noted
+            && self.exchange.is_running()
+            && !self.exchange.has_waiter()
+            && self.exchange.upgrade.is_none()
+            && link.lifecycle.is_open()
+            && !link.has_output()
+            && !link.schedule.awaits_room()
+    }
+
     /// Continues the exchange of an open connection that has nothing to send. Returns the resulting action; `None` if
     /// there may be input to serve.
     fn go_on(&mut self, link: &mut Link<A>, context: &mut EngineContext<A>, app: &mut A) -> Option<NextAction<A>> {
