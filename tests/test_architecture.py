@@ -32,7 +32,7 @@ def sources(crate: str) -> dict[str, str]:
 
 
 def test_wire_can_reach_nothing() -> None:
-    assert dependencies("wire") == {"base64", "httpdate", "itoa", "memchr", "sha1_smol", "zlib-rs"}
+    assert dependencies("wire") == {"base64", "httpdate", "itoa", "memchr", "sha1_smol", "transitions", "zlib-rs"}
     for name, code in sources("wire").items():
         assert not re.search(r"std::(net|fs|io|thread|env|process|os)\b|Instant|SystemTime::now", code), name
 

@@ -6,8 +6,8 @@
 //! * the check of each move, wherever debug assertions are on: in tests, in the simulator and under loom. Release
 //!   builds only store the new state;
 //! * the test of the table itself ([`Table::validate`]);
-//! * the diagram in the documentation ([`Table::diagram`]), which a test compares with the page
-//!   ([`Table::assert_page`]).
+//! * the diagram in the documentation (`Table::diagram`), which a test compares with the page (`Table::assert_page`).
+//!   Both need the feature `docs`.
 //!
 //! ```
 //! use transitions::{Machine, State, Table};
@@ -51,8 +51,9 @@
 //! [`Table::assert`] with the names before and after.
 #![forbid(unsafe_code)]
 
-use std::fmt::{Debug, Write as _};
-use std::path::Path;
+use std::fmt::Debug;
+#[cfg(any(test, feature = "docs"))]
+use std::{fmt::Write as _, path::Path};
 
 /// The plain states of a machine: an enum without data.
 pub trait Machine: Copy + Eq + Debug + 'static {
@@ -119,7 +120,10 @@ impl<S: Copy + Eq + Debug, E: Copy + Eq + Debug> Table<S, E> {
             None => Ok(()),
         }
     }
+}
 
+#[cfg(any(test, feature = "docs"))]
+impl<S: Copy + Eq + Debug, E: Copy + Eq + Debug> Table<S, E> {
     /// Draws the table, one arrow per row, the rows of a state together.
     pub fn diagram(&self) -> String {
         let names = |row: &(S, E, S)| [words(row.0), words(row.1), words(row.2)];
@@ -206,6 +210,7 @@ impl<M: Machine> Default for State<M> {
 }
 
 /// Returns the words of a variant's name: `BodyPending` becomes "body pending".
+#[cfg(any(test, feature = "docs"))]
 fn words(name: impl Debug) -> String {
     let mut text = String::new();
     for (index, letter) in format!("{name:?}").chars().enumerate() {

@@ -3,6 +3,7 @@
 
 use super::close::CloseFrame;
 use super::close_code::CloseCode;
+use super::closing::{ClosingHandshake, HandshakeStage};
 use super::deflate::Compression;
 use super::extension::Deflate;
 use super::fault::WebSocketFault;
@@ -61,29 +62,6 @@ pub enum Wait {
     End,
 }
 
-/// The state of the closing handshake.
-#[derive(Debug)]
-enum Phase {
-    Open,
-    /// Our Close frame has been written, and the peer's has not come.
-    Closing,
-    /// The peer broke a rule, and messages that came before may still be answered.
-    Postponed(WebSocketFault),
-    /// A Close frame is to be sent: the peer has sent one, or broke a rule.
-    Owing {
-        code: Option<CloseCode>,
-        reason: &'static str,
-    },
-    /// Nothing more is written or read.
-    Closed,
-}
-
-impl Phase {
-    fn owing(fault: WebSocketFault) -> Self {
-        Phase::Owing { code: Some(fault.code()), reason: fault.explanation() }
-    }
-}
-
 /// One end of an open connection.
 ///
 /// [`next`](Self::next) is given what is received. [`flush`](Self::flush) writes the answers that are owed and is called
@@ -93,7 +71,7 @@ pub struct Connection {
     receiver: Receiver,
     sender: Sender,
     limits: WebSocketLimits,
-    phase: Phase,
+    handshake: ClosingHandshake,
     /// The answer to the last ping (RFC 6455 section 5.5.3 lets it stand for those before).
     pong: Option<Box<ControlPayload>>,
     /// The code of the peer's Close frame; [`CloseCode::ABNORMAL`] until it has arrived.
@@ -106,7 +84,14 @@ impl Connection {
     pub fn new(role: Role, deflate: Option<Deflate>, limits: WebSocketLimits) -> Self {
         let sender = Sender::new(role, deflate);
         let receiver = Receiver::new(sender.is_server(), deflate);
-        Self { receiver, sender, limits, phase: Phase::Open, pong: None, close_code: CloseCode::ABNORMAL }
+        Self {
+            receiver,
+            sender,
+            limits,
+            handshake: ClosingHandshake::new(),
+            pong: None,
+            close_code: CloseCode::ABNORMAL,
+        }
     }
 
     /// Reads on in `input`, which is changed. Returns how many bytes have been taken, and what they say. It is called again
@@ -119,10 +104,7 @@ impl Connection {
         let (used, received) = match self.receiver.next(input, self.limits.message, compression) {
             Ok(step) => step,
             Err(fault) => {
-                self.phase = match self.phase {
-                    Phase::Open => Phase::owing(fault),
-                    _ => Phase::Closed,
-                };
+                self.handshake.fail(fault);
                 return (length, Event::Fault(fault));
             }
         };
@@ -136,10 +118,7 @@ impl Connection {
             }
             Received::Close(frame) => {
                 self.close_code = frame.number();
-                self.phase = match self.phase {
-                    Phase::Open => Phase::Owing { code: frame.code, reason: "" },
-                    _ => Phase::Closed,
-                };
+                self.handshake.end_by_peer(frame.code);
                 Event::Close(frame)
             }
         };
@@ -149,17 +128,13 @@ impl Connection {
     /// Appends the answers that are owed to `out`: a Pong frame, or a Close frame. `backlog` is how many bytes wait to be
     /// sent. While they are more than the limit pings are not answered, and of those that come meanwhile the last one is.
     pub fn flush(&mut self, backlog: usize, out: &mut Vec<u8>) {
-        match self.phase {
-            Phase::Open | Phase::Postponed(_) => {
-                if let Some(payload) = self.pong.take_if(|_| backlog <= self.limits.backlog) {
-                    self.sender.pong(&payload, out);
-                }
-            }
-            Phase::Owing { code, reason } => {
-                self.sender.close(code, reason, out);
-                self.phase = Phase::Closed;
-            }
-            Phase::Closing | Phase::Closed => {}
+        if let Some((code, reason)) = self.handshake.owed() {
+            self.sender.close(code, reason, out);
+            self.handshake.answer();
+        } else if self.is_open()
+            && let Some(payload) = self.pong.take_if(|_| backlog <= self.limits.backlog)
+        {
+            self.sender.pong(&payload, out);
         }
     }
 
@@ -167,9 +142,7 @@ impl Connection {
     /// before it can still be answered. Nothing more is read. The caller bounds the time until
     /// [`take_up`](Self::take_up). (RFC 6455 section 7.1.7 forbids to process what follows a fault, and not what was before.)
     pub fn postpone(&mut self, fault: WebSocketFault) {
-        if matches!(self.phase, Phase::Owing { .. }) {
-            self.phase = Phase::Postponed(fault);
-        }
+        self.handshake.postpone(fault);
     }
 
     /// Closes because the caller has no memory for what the peer sends. The received part of a message is dropped, and
@@ -177,17 +150,12 @@ impl Connection {
     pub fn overload(&mut self, reason: &'static str, compression: &mut Compression) {
         self.receiver.stop(compression);
         self.pong = None;
-        self.phase = match self.phase {
-            Phase::Open | Phase::Postponed(_) => Phase::Owing { code: Some(CloseCode::TRY_AGAIN_LATER), reason },
-            _ => Phase::Closed,
-        };
+        self.handshake.overload(reason);
     }
 
     /// Takes up the answer that was put off, and returns what it answers: a Close frame is owed now.
     pub fn take_up(&mut self) -> Option<WebSocketFault> {
-        let Phase::Postponed(fault) = self.phase else { return None };
-        self.phase = Phase::owing(fault);
-        Some(fault)
+        self.handshake.take_up()
     }
 
     /// Appends a message to `out`, as one frame. `backlog` is how many bytes wait to be sent.
@@ -264,41 +232,38 @@ impl Connection {
     pub fn close(&mut self, code: CloseCode, reason: &str, out: &mut Vec<u8>) -> Result<(), SendError> {
         self.admit(0)?;
         self.sender.close(Some(code), reason, out);
-        // Behind a fault the peer's answer would not be read.
-        let is_failed = matches!(self.phase, Phase::Postponed(_));
-        self.phase = if is_failed { Phase::Closed } else { Phase::Closing };
+        self.handshake.close();
         self.pong = None;
         Ok(())
     }
 
     fn admit(&self, backlog: usize) -> Result<(), SendError> {
-        match self.phase {
-            Phase::Open | Phase::Postponed(_) if backlog <= self.limits.backlog => Ok(()),
-            Phase::Open | Phase::Postponed(_) => Err(SendError::QueueFull),
-            _ => Err(SendError::Closed),
+        if !self.is_open() {
+            return Err(SendError::Closed);
         }
+        if backlog <= self.limits.backlog { Ok(()) } else { Err(SendError::QueueFull) }
     }
 
     /// Returns true if messages may be sent.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        matches!(self.phase, Phase::Open | Phase::Postponed(_))
+        self.handshake.is_open()
     }
 
     /// Returns true if [`flush`](Self::flush) has anything to write.
     #[must_use]
     pub fn owes_answer(&self) -> bool {
-        matches!(self.phase, Phase::Owing { .. }) || self.is_open() && self.pong.is_some()
+        self.handshake.owed().is_some() || self.is_open() && self.pong.is_some()
     }
 
     /// Returns the action that the caller waits for.
     #[must_use]
     pub fn waits_for(&self) -> Wait {
-        match self.phase {
-            Phase::Open => Wait::Peer,
-            Phase::Postponed(_) => Wait::Caller,
-            Phase::Closing => Wait::Close,
-            Phase::Owing { .. } | Phase::Closed => Wait::End,
+        match self.handshake.stage() {
+            HandshakeStage::Open => Wait::Peer,
+            HandshakeStage::Postponed => Wait::Caller,
+            HandshakeStage::Closing => Wait::Close,
+            HandshakeStage::Owing | HandshakeStage::Closed => Wait::End,
         }
     }
 

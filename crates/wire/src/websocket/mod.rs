@@ -29,6 +29,7 @@ pub mod client;
 
 mod close;
 mod close_code;
+mod closing;
 mod connection;
 mod deflate;
 mod extension;
