@@ -126,7 +126,7 @@ impl<P: Simulated> EngineCore<P> {
         }
     }
 
-    /// Answers the clients of calls that have missed their deadlines; whether there were any.
+    /// Answers the clients of calls that have missed their deadlines. Returns true if there were any.
     pub(crate) fn expire_calls(&mut self, now: Now) -> bool {
         let at = micros(now.monotonic);
         let due: Vec<_> =

@@ -76,7 +76,7 @@ pub(crate) enum Op {
     Panic(&'static str),
     /// Ends the response; otherwise the end of the operations does.
     Finish,
-    /// Completes the response as done, whether or not it is.
+    /// Completes the response as done, even if it is not.
     Done,
     /// Cuts the response.
     Cut,

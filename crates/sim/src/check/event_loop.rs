@@ -141,7 +141,7 @@ impl<P: Simulated> LoopChecker<'_, P> {
                 code => websocket.own_close == Some(code) || self.server_codes(id).contains(&code),
             };
             if !is_right {
-                return Err(format!("the application is told {end:?}"));
+                return Err(format!("the application gets {end:?}"));
             }
             let is_clients = !end.is_own && websocket.own_close == Some(end.code);
             if is_clients && !self.server_codes(id).contains(&end.code) && record.taken != made {

@@ -71,6 +71,8 @@ impl<P: Simulated> Checker<'_, P> {
                 }
                 // The engine discards the bytes that the client of a late call still sends.
                 let is_read = record.late.is_none() && self.world.deadlines().refused_at.is_empty();
+                // The bytes behind a handshake are messages, which have bounds of their own.
+                let is_read = is_read && !request.is_websocket;
                 let (Some(_), None, None, true) = (record.ready, record.ended, record.dismissed, is_read) else {
                     continue;
                 };

@@ -320,7 +320,7 @@ impl<P: Simulated> LoopDriver<'_, P> {
                 let record = &core.records.requests[id];
                 let (arrived, taken) = (record.arrived, record.taken);
                 if arrived != taken {
-                    self.world.shared.fail(|| format!("call {id} is told the end after {taken} of {arrived} messages"));
+                    self.world.shared.fail(|| format!("call {id} gets the end after {taken} of {arrived} messages"));
                 }
                 Incoming::End(end)
             }
@@ -329,7 +329,7 @@ impl<P: Simulated> LoopDriver<'_, P> {
         if let Incoming::End(end) = &incoming {
             let call = self.call(id);
             if call.end.get_or_insert_with(|| end.clone()) != end {
-                self.world.shared.fail(|| format!("call {id} is told another end than before: {end:?}"));
+                self.world.shared.fail(|| format!("call {id} gets another end than before: {end:?}"));
             }
         }
         incoming

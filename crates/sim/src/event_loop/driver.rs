@@ -2,6 +2,7 @@
 
 use super::call::{Call, TaskState};
 use crate::app::{CallEnd, Job, Records, SuspendedCall};
+use crate::check::Checker;
 use crate::clock::{Event, Micros, micros};
 use crate::frames::Simulated;
 use crate::plan::tasks::Handling;
@@ -72,6 +73,7 @@ impl<P: Simulated> LoopDriver<'_, P> {
         let clock = self.world.rules.source().now();
         let due = due.map_or(Micros::MAX, |due| now + micros(due.saturating_sub(clock)));
         let until = due.min(self.next_timer());
+        Checker { world: self.world }.check_step();
         if until > now && !self.world.network.borrow().is_ready() {
             self.check_waiting();
         }

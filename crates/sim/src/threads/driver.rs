@@ -224,7 +224,7 @@ impl<P: Simulated> ThreadDriver<'_, P> {
 
     // ------------------------------------------------------------------------------------------------------- calls
 
-    /// Runs work; whether it is complete already.
+    /// Runs work. Returns true if it is complete already.
     fn run_work(&mut self, worker: usize, work: Work<Records<P>>) -> bool {
         let started_call = self.world.rules.begin(worker, &work);
         self.world.threads.calls += 1;
@@ -346,7 +346,7 @@ impl<P: Simulated> ThreadDriver<'_, P> {
         }
     }
 
-    /// Lets a thread that waits within a call do its next step; whether the call is complete.
+    /// Lets a thread that waits within a call do its next step. Returns true if the call is complete.
     fn continue_wait(&mut self, worker: usize, job: Job, activity: Activity) -> bool {
         while !self.world.shared.has_failed() {
             let step = self.world.rules.wait(worker, ());
@@ -402,7 +402,7 @@ impl<P: Simulated> ThreadDriver<'_, P> {
         });
     }
 
-    /// Runs a call until it is complete or blocks; whether it is complete.
+    /// Runs a call until it is complete or blocks. Returns true if it is complete.
     fn run_call(&mut self, worker: usize, mut job: Job) -> bool {
         while !self.world.shared.has_failed() {
             match self.step(worker, job) {
