@@ -70,6 +70,14 @@ def gateway(serve: Serve, tmp_path: Path) -> Gateway:
     return Gateway(serve, tmp_path)
 
 
+def test_the_names_of_protocols_are_those_of_the_engine() -> None:
+    from kirsch._native import PROTOCOLS
+    from kirsch.net import addresses
+
+    assert (addresses.HTTP, *addresses.GATEWAY_PROTOCOLS) == PROTOCOLS
+
+
+
 def environ(response: by_hand.Response) -> dict[str, Any]:
     assert response.status == 200
     content: dict[str, Any] = json.loads(response.body)

@@ -187,6 +187,7 @@ mod _native {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         let py = module.py();
         module.add("STAGES", PyTuple::new(py, engine::Stage::ALL.map(|(_, name)| name))?)?;
+        module.add("PROTOCOLS", PyTuple::new(py, engine::ProtocolKind::ALL.map(|(_, name)| name))?)?;
         module.add("SCOREBOARD_SIZE", scoreboard::SIZE)?;
         module.add("GROUP_RECORD_SIZE", group::SIZE)?;
         module.add("QUARANTINE_SIZE", quarantine::LIST_SIZE)?;

@@ -90,7 +90,7 @@ impl Resources {
                 // The application receives a body as it arrives, and its loop does something else meanwhile.
                 config.buffer_bodies = false;
             }
-            if config.protocols.iter().any(|protocol| *protocol != ProtocolKind::Http) {
+            if config.protocols.iter().any(|protocol| protocol.is_for_web_servers()) {
                 return Err(PyValueError::new_err(
                     "fastcgi:, uwsgi: and scgi: addresses serve WSGI applications; an ASGI application is served over HTTP",
                 ));
@@ -359,12 +359,9 @@ fn engine_config(given: &NativeConfig<'_>) -> PyResult<Config> {
 
 /// Returns the protocol of a listener's connections.
 fn protocol(name: &str) -> PyResult<ProtocolKind> {
-    Ok(match name {
-        "http" => ProtocolKind::Http,
-        "fastcgi" => ProtocolKind::FastCgi,
-        "uwsgi" => ProtocolKind::Uwsgi,
-        "scgi" => ProtocolKind::Scgi,
-        _ => return Err(PyValueError::new_err(format!("protocols: {name:?} is none of http, fastcgi, uwsgi, scgi"))),
+    ProtocolKind::named(name).ok_or_else(|| {
+        let names = ProtocolKind::ALL.map(|(_, name)| name).join(", ");
+        PyValueError::new_err(format!("protocols: {name:?} is none of {names}"))
     })
 }
 

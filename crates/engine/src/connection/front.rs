@@ -7,7 +7,6 @@
 use crate::app::Rejection;
 use crate::config::Config;
 use crate::net::Peer;
-use crate::protocol::ProtocolKind;
 use core::net::SocketAddr;
 use std::time::Duration;
 use wire::forwarded::Forwarding;
@@ -47,7 +46,7 @@ impl Front {
         }
         let client = Client::at(peer.address);
         let may_send = config.proxy_from.as_ref().is_none_or(|from| from.contains(client.address));
-        let is_for_web_servers = config.protocols.get(peer.listener).is_some_and(|kind| *kind != ProtocolKind::Http);
+        let is_for_web_servers = config.protocols.get(peer.listener).is_some_and(|kind| kind.is_for_web_servers());
         let header = match demands_header {
             true if may_send => Header::Awaited(peer.address),
             true => Header::Forbidden(Rejection::NotAllowed),

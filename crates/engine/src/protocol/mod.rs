@@ -46,6 +46,24 @@ pub enum ProtocolKind {
     Scgi,
 }
 
+impl ProtocolKind {
+    /// All protocols of listeners, with the names that stand before an address and in logs.
+    pub const ALL: [(Self, &str); 4] =
+        [(Self::Http, "http"), (Self::FastCgi, "fastcgi"), (Self::Uwsgi, "uwsgi"), (Self::Scgi, "scgi")];
+
+    /// Returns the protocol with this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(_, other)| *other == name).map(|(kind, _)| *kind)
+    }
+
+    /// Returns true if the peers are web servers, which name the clients of their requests.
+    #[must_use]
+    pub fn is_for_web_servers(self) -> bool {
+        self != Self::Http
+    }
+}
+
 /// The protocols that an engine's connections may have.
 pub trait Protocols {
     /// The properties of a request that its response depends on.

@@ -11,6 +11,7 @@ from kirsch.config.native import NativeConfig
 
 __all__ = [
     "GROUP_RECORD_SIZE",
+    "PROTOCOLS",
     "QUARANTINED_MAX",
     "QUARANTINE_SIZE",
     "ROUTE_TABLE_SIZE",
@@ -82,6 +83,9 @@ how long a thread of the server that comes back from waiting for the engine's wo
 
 SCOREBOARD_BOUNDS: tuple[float, ...]
 """The upper bounds of the histograms' buckets, in seconds. The last bucket has no bound."""
+
+PROTOCOLS: tuple[str, ...]
+"""The names of the protocols that a listener may have."""
 
 STAGES: tuple[str, ...]
 """The stages of a request, see :meth:`NativeServer.times`.

@@ -17,7 +17,8 @@ _PROXY = "proxy"
 
 HTTP = "http"
 GATEWAY_PROTOCOLS = ("fastcgi", "uwsgi", "scgi")
-"""The protocols that a web server in front may speak instead of HTTP: the word before the address, with a colon."""
+"""The protocols that a web server in front may speak instead of HTTP: the word before the address, with a colon. The
+engine has the same names (``_native.PROTOCOLS``); this module is used where there is no engine."""
 
 _PROTOCOLS_BY_OTHER_NAMES = {"fcgi": "fastcgi"}
 
