@@ -1,25 +1,23 @@
 //! Health checks: answered by the engine however busy it is, and by the ticker while no thread polls.
-//!
-//! The file is long because it has a case for each state of a connection or a stop.
 
-use crate::common::{Address, Client, End, Event, Plan, World, listen, ms, pattern, seconds, timeless};
+use crate::common::{Client, End, Event, Plan, World, listen, ms, pattern, seconds, timeless};
 use engine::Config;
 use std::time::Duration;
 
-const CHECK: &str = "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n";
+pub(crate) const CHECK: &str = "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n";
 /// The interval at which pending connections are serviced.
-const SERVICE_INTERVAL: Duration = Duration::from_millis(100);
+pub(crate) const SERVICE_INTERVAL: Duration = Duration::from_millis(100);
 
-fn get(id: usize) -> String {
+pub(crate) fn get(id: usize) -> String {
     format!("GET /{id} HTTP/1.1\r\nHost: a.example\r\n\r\n")
 }
 
-fn config() -> Config {
+pub(crate) fn config() -> Config {
     Config { health_path: "/healthz".into(), ..timeless() }
 }
 
 /// Returns status and state of the only answer, and checks its other parts.
-fn answer(client: &Client) -> (u16, String) {
+pub(crate) fn answer(client: &Client) -> (u16, String) {
     assert_eq!(client.answers.len(), 1, "{}", client.text());
     let answer = &client.answers[0];
     assert!(!answer.keep_alive);
@@ -31,7 +29,7 @@ fn answer(client: &Client) -> (u16, String) {
 }
 
 /// Makes a check, and returns its answer, while the engine is polled.
-fn check(world: &mut World) -> (u16, String) {
+pub(crate) fn check(world: &mut World) -> (u16, String) {
     let mut client = world.client();
     world.ask(&mut client, CHECK.as_bytes(), 1);
     assert_eq!(world.end(&mut client), End::Closed);
@@ -39,7 +37,7 @@ fn check(world: &mut World) -> (u16, String) {
 }
 
 /// Returns a client whose sent bytes are unread in the kernel.
-fn sent(world: &World, bytes: impl AsRef<[u8]>) -> Client {
+pub(crate) fn sent(world: &World, bytes: impl AsRef<[u8]>) -> Client {
     let mut client = world.client();
     client.send(bytes);
     client.pump();
@@ -48,14 +46,14 @@ fn sent(world: &World, bytes: impl AsRef<[u8]>) -> Client {
 }
 
 /// Services pending connections until new ones are accepted.
-fn service_pending(world: &mut World) {
+pub(crate) fn service_pending(world: &mut World) {
     for _ in 0..3 {
         world.service_pending(SERVICE_INTERVAL);
     }
 }
 
 /// Returns a world whose only call, of plan 0, is running. Plans 1 to `plans` are for further requests.
-fn stuck(config: Config, plans: usize) -> (World, Client) {
+pub(crate) fn stuck(config: Config, plans: usize) -> (World, Client) {
     let mut world = World::unix(config, (0..plans).map(|id| Plan::sized(&[5 + id])).collect());
     world.keeps = true;
     world.callers = 1;
@@ -68,11 +66,11 @@ fn stuck(config: Config, plans: usize) -> (World, Client) {
 }
 
 /// The scripted application panics at any path but numbers.
-fn quiet() {
+pub(crate) fn quiet() {
     crate::common::quiet(|text| text == "planned" || text.starts_with("the path names a plan"));
 }
 
-fn begun(world: &World) -> usize {
+pub(crate) fn begun(world: &World) -> usize {
     world.app.count(|event| matches!(event, Event::Begin { .. } | Event::Connect { .. }))
 }
 
@@ -588,129 +586,4 @@ fn engine_is_stalled_when_requests_wait_and_no_thread_polls_for_long() {
     assert_eq!((busy.answers.len(), check(&mut world)), (1, (200, "alive".into())));
     world.service_pending(seconds(100));
     assert!(!world.engine.is_stalled());
-}
-
-#[test]
-fn engine_is_stalled_when_a_connection_waits_at_its_listener() {
-    for stalled_after in [Some(seconds(5)), None] {
-        // The same without a health path.
-        let (mut world, _busy) = stuck(Config { stalled_after, ..timeless() }, 1);
-        for _ in 0..6 {
-            assert!(!world.engine.is_stalled());
-            world.service_pending(ms(999));
-            let now = world.now();
-            assert!(!world.engine.service_pending(now, true));
-        }
-        world.service_pending(ms(10));
-        assert_eq!(world.engine.is_stalled(), stalled_after.is_some());
-    }
-}
-
-#[test]
-fn pending_checks_are_told_that_the_engine_drains_or_stops() {
-    let (mut world, busy) = stuck(config(), 1);
-    world.engine.drain();
-    let mut client = sent(&world, CHECK);
-    service_pending(&mut world);
-    client.pump();
-    assert_eq!(answer(&client), (503, "draining".into()));
-    let mut mute = world.client();
-    service_pending(&mut world);
-    let now = world.now();
-    world.engine.stop(now, Some(seconds(5)), seconds(60));
-    mute.send(CHECK);
-    mute.pump();
-    world.service_pending(SERVICE_INTERVAL);
-    mute.pump();
-    assert_eq!(answer(&mute), (503, "draining".into()));
-    world.go_on_with(0);
-    world.settle();
-    drop((mute, client, busy));
-    world.until("it has stopped", &mut [], |world, _| world.engine.is_stopped());
-}
-
-#[test]
-fn pending_connection_that_is_cut_was_reported_to_the_application() {
-    let (mut world, busy) = stuck(config(), 2);
-    let mut clients = [sent(&world, get(1)), world.client(), sent(&world, "GET /heal")];
-    service_pending(&mut world);
-    assert_eq!(world.statistics().connections, 4);
-    let now = world.now();
-    world.engine.stop(now, Some(ms(0)), ms(0));
-    world.poll();
-    assert_eq!(world.app.count(|event| matches!(event, Event::Connect { .. })), 4);
-    world.go_on_with(0);
-    world.settle();
-    assert!(world.engine.is_stopped());
-    assert_eq!((world.statistics().connections, world.statistics().running), (0, 0));
-    for client in &mut clients {
-        world.end(client);
-    }
-    drop(busy);
-}
-
-#[test]
-fn panic_when_a_pending_connection_is_reported_closes_that_connection() {
-    quiet();
-    let (mut world, _busy) = stuck(config(), 2);
-    let mut first = sent(&world, get(1));
-    let mut second = sent(&world, get(1));
-    service_pending(&mut world);
-    world.app.panics_at_next = Some("planned");
-    world.callers = 3;
-    world.settle();
-    assert_eq!((world.statistics().panics, world.app.panics()), (1, vec!["planned"]));
-    world.end(&mut first);
-    assert!(first.received.is_empty());
-    world.go_on_with(1);
-    world.settle();
-    second.pump();
-    assert_eq!(second.answers.len(), 1);
-}
-
-#[test]
-fn pending_connection_does_not_inherit_a_place_in_the_queue() {
-    let (mut world, _busy) = stuck(Config { queue_timeout: Some(seconds(10)), ..config() }, 4);
-    let first = sent(&world, get(1));
-    world.settle();
-    assert_eq!(world.statistics().queued, 1);
-    world.sleep_until(seconds(10) + crate::common::GRAIN, |world| world.statistics().queue_timeouts == 1);
-    drop(first);
-    world.until("it is gone", &mut [], |world, _| world.statistics().connections == 1);
-    let mut queued = sent(&world, get(2));
-    // This connection gets another slot, and the next one gets the first one's slot.
-    world.settle();
-    world.service_pending(SERVICE_INTERVAL);
-    let mut pending = sent(&world, get(3));
-    service_pending(&mut world);
-    for (id, client) in [(0, None), (2, Some(&mut queued)), (3, Some(&mut pending))] {
-        assert_eq!(world.ids_out(), [id]);
-        world.go_on_with(id);
-        world.settle();
-        if let Some(client) = client {
-            client.pump();
-            assert_eq!(client.answers.len(), 1);
-        }
-    }
-}
-
-#[test]
-fn pending_connections_of_all_listeners_are_serviced() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("engine.sock");
-    let unix = std::os::unix::net::UnixListener::bind(&path).unwrap();
-    let (tcp, address) = listen(None);
-    let mut world = World::on(vec![tcp, unix.into()], vec![address, Address::Unix(path)], config(), vec![]);
-    world.settle();
-    world.service_pending(SERVICE_INTERVAL);
-    let mut clients: Vec<_> = world.addresses.iter().map(|address| Client::connect(address, None)).collect();
-    for client in &mut clients {
-        client.send(CHECK);
-        client.pump();
-    }
-    service_pending(&mut world);
-    for client in &mut clients {
-        client.pump();
-        assert_eq!(answer(client), (200, "saturated".into()));
-    }
 }

@@ -1,7 +1,5 @@
 //! Tests of many exchanges on one connection, with a protocol of frames: each exchange has its own state, window,
 //! deadline and end, and a delay of one exchange delays no other.
-//!
-//! The file is long because each case has the plans of several exchanges.
 
 use crate::common::{Client, Event, GRAIN, Kind, Manner, Op, Plan, World, ms, pattern, seconds, timeless};
 use engine::{Config, Expired, OnlyMultiplexed, Os, Poller, Waker};
@@ -9,9 +7,8 @@ use sim::frames::{self, CREDIT, DATA, END, Frames, GOAWAY, HEAD, HEAD_ONLY, RESE
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
-use std::time::Duration;
 
-struct Framed;
+pub(crate) struct Framed;
 
 impl Kind for Framed {
     type Net = Os;
@@ -23,7 +20,7 @@ impl Kind for Framed {
 }
 
 /// The kind of connections whose protocol cannot announce that no further exchange is begun, as FastCGI cannot.
-struct Mute;
+pub(crate) struct Mute;
 
 impl Kind for Mute {
     type Net = Os;
@@ -34,37 +31,37 @@ impl Kind for Mute {
     }
 }
 
-fn world(config: Config, plans: Vec<Plan>) -> World<Framed> {
+pub(crate) fn world(config: Config, plans: Vec<Plan>) -> World<Framed> {
     World::of_kind(config, plans)
 }
 
 /// The response that a client has received in one exchange.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Response {
-    head: String,
-    body: Vec<u8>,
-    is_whole: bool,
-    reset: Option<u8>,
+pub(crate) struct Response {
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+    pub(crate) is_whole: bool,
+    pub(crate) reset: Option<u8>,
     /// The number of further bytes of the request's body that the server takes.
-    credit: usize,
+    pub(crate) credit: usize,
 }
 
 impl Response {
-    fn status(&self) -> u16 {
+    pub(crate) fn status(&self) -> u16 {
         self.head.get(..3).and_then(|text| text.parse().ok()).unwrap_or_default()
     }
 }
 
 /// Everything that a client has received.
 #[derive(Debug, Default)]
-struct Received {
-    exchanges: BTreeMap<u32, Response>,
-    settings: Option<u16>,
-    is_going_away: bool,
+pub(crate) struct Received {
+    pub(crate) exchanges: BTreeMap<u32, Response>,
+    pub(crate) settings: Option<u16>,
+    pub(crate) is_going_away: bool,
 }
 
 impl Received {
-    fn of(client: &Client) -> Self {
+    pub(crate) fn of(client: &Client) -> Self {
         let (mut received, mut rest) = (Self::default(), &client.received[..]);
         while let Some(frame) = frames::read(rest) {
             rest = &rest[frame.length..];
@@ -89,38 +86,38 @@ impl Received {
         received
     }
 
-    fn at(&self, stream: u32) -> Response {
+    pub(crate) fn at(&self, stream: u32) -> Response {
         self.exchanges.get(&stream).cloned().unwrap_or_default()
     }
 }
 
-fn head(kind: u8, stream: u32, id: usize) -> Vec<u8> {
+pub(crate) fn head(kind: u8, stream: u32, id: usize) -> Vec<u8> {
     let mut out = Vec::new();
     frame(kind, stream, format!("GET /{id} HTTP/1.1\r\nHost: a.example\r\n\r\n").as_bytes(), &mut out);
     out
 }
 
 /// Returns a request without a body, for plan `id`.
-fn ask(stream: u32, id: usize) -> Vec<u8> {
+pub(crate) fn ask(stream: u32, id: usize) -> Vec<u8> {
     head(HEAD_ONLY, stream, id)
 }
 
-fn framed(kind: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn framed(kind: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     frame(kind, stream, payload, &mut out);
     out
 }
 
-fn credit(stream: u32, bytes: u32) -> Vec<u8> {
+pub(crate) fn credit(stream: u32, bytes: u32) -> Vec<u8> {
     framed(CREDIT, stream, &bytes.to_be_bytes())
 }
 
-fn until<K: Kind>(world: &mut World<K>, client: &mut Client, what: &str, done: impl Fn(&Received) -> bool) {
+pub(crate) fn until<K: Kind>(world: &mut World<K>, client: &mut Client, what: &str, done: impl Fn(&Received) -> bool) {
     world.until(what, &mut [client], |_, clients| done(&Received::of(clients[0])));
 }
 
 /// Sends bytes, and has the engine receive them.
-fn send<K: Kind>(world: &mut World<K>, client: &mut Client, bytes: impl AsRef<[u8]>) {
+pub(crate) fn send<K: Kind>(world: &mut World<K>, client: &mut Client, bytes: impl AsRef<[u8]>) {
     client.send(bytes);
     while client.unsent() > 0 {
         client.pump();
@@ -530,7 +527,7 @@ fn requests_that_the_queue_has_no_room_for_are_refused_on_their_own_exchanges() 
 // ------------------------------------------------------------------------------------------------------- drain, stop
 
 /// Drains the engine, or stops it with a grace that outlasts the test.
-fn drain<K: Kind>(world: &mut World<K>, stops: bool) {
+pub(crate) fn drain<K: Kind>(world: &mut World<K>, stops: bool) {
     let now = world.now();
     if stops { world.engine.stop(now, Some(seconds(60)), seconds(30)) } else { world.engine.drain() }
 }
@@ -633,95 +630,4 @@ fn client_is_told_when_its_connection_has_been_idle_for_too_long() {
     });
     assert!(passed >= seconds(5) && passed <= seconds(5) + 2 * GRAIN, "{passed:?}");
     world.end(&mut client.borrow_mut());
-}
-
-// -------------------------------------------------------------------------------------------- while no thread polls
-
-const SERVICE_INTERVAL: Duration = ms(100);
-
-fn check(stream: u32) -> Vec<u8> {
-    framed(HEAD_ONLY, stream, b"GET /healthz HTTP/1.1\r\nHost: a.example\r\n\r\n")
-}
-
-/// Returns a world with one thread, whose call of plan 0 does not return, and its client.
-fn stuck(plans: usize) -> (World<Framed>, Client) {
-    let config = Config { health_path: "/healthz".into(), ..timeless() };
-    let mut world = world(config, (0..plans).map(|id| Plan::sized(&[5 + id])).collect());
-    world.keeps = true;
-    world.callers = 1;
-    let mut busy = world.client();
-    send(&mut world, &mut busy, ask(1, 0));
-    assert_eq!(world.ids_out(), [0]);
-    world.service_pending(SERVICE_INTERVAL);
-    (world, busy)
-}
-
-/// Returns a client whose sent bytes are unread in the kernel.
-fn sent(world: &World<Framed>, bytes: impl AsRef<[u8]>) -> Client {
-    let mut client = world.client();
-    client.send(bytes);
-    client.pump();
-    assert_eq!(client.unsent(), 0);
-    client
-}
-
-#[test]
-fn health_check_is_answered_on_a_new_connection_while_no_thread_polls() {
-    let (mut world, mut busy) = stuck(2);
-    // Frames that concern the protocol alone may come first; the second one asks for the application.
-    let mut clients =
-        [sent(&world, check(1)), sent(&world, [credit(7, 1), check(9)].concat()), sent(&world, ask(1, 1))];
-    for _ in 0..3 {
-        world.service_pending(SERVICE_INTERVAL);
-    }
-    for client in &mut clients {
-        client.pump();
-    }
-    let [first, second, other] = &mut clients;
-    for (client, stream) in [(&*first, 1), (&*second, 9)] {
-        let received = Received::of(client);
-        assert_eq!((received.at(stream).status(), received.at(stream).is_whole), (200, true));
-        assert!(received.is_going_away && client.end.is_some());
-    }
-    assert_eq!(
-        (Received::of(other).at(1), other.end),
-        (Response::default(), None),
-        "its request is for the application"
-    );
-    assert_eq!(world.statistics().health_checks, 2);
-    // The application was called for none of them, and continues with its own requests.
-    assert_eq!(world.ids_out(), [0]);
-    world.keeps = false;
-    world.go_on_with(0);
-    until(&mut world, &mut busy, "the call is answered", |received| received.at(1).is_whole);
-    until(&mut world, other, "the request is answered", |received| received.at(1).is_whole);
-}
-
-#[test]
-fn requests_that_wait_are_refused_while_no_thread_polls() {
-    let (mut world, mut busy) = stuck(3);
-    // One request is queued on the connection of the call, one is unread on an idle connection, one on a new
-    // connection.
-    send(&mut world, &mut busy, ask(3, 1));
-    let mut idle = world.client();
-    world.settle();
-    idle.send([head(HEAD, 1, 2), framed(DATA, 1, b"half"), ask(3, 2), framed(RESET, 1, b"")].concat());
-    idle.pump();
-    let now = world.now();
-    let late = world.engine.expire(world.calls[0].ticket.call(), now);
-    assert!(matches!(late, Expired::Answered { .. }));
-    world.engine.refuse_waiting(now);
-    busy.pump();
-    idle.pump();
-    let (of_busy, of_idle) = (Received::of(&busy), Received::of(&idle));
-    assert_eq!((of_busy.at(1).status(), of_busy.at(3).status()), (504, 503));
-    assert!(of_busy.at(3).is_whole && of_idle.at(3).is_whole && of_idle.at(1).is_whole);
-    assert_eq!((of_idle.at(1).status(), of_idle.at(3).status()), (503, 503));
-    assert_eq!(world.statistics().refused, 3);
-    // The next poll reports to the application the request that it knew, and the connections continue.
-    world.keeps = false;
-    world.go_on_with(0);
-    send(&mut world, &mut idle, ask(5, 1));
-    until(&mut world, &mut idle, "it goes on", |received| received.at(5).is_whole);
-    assert_eq!((world.statistics().queued, world.statistics().running, world.app.alive()), (0, 0, 0));
 }

@@ -1,54 +1,51 @@
 //! Tests of the engine's part of WebSockets, beyond the frames of `wire::websocket`: the upgrade, the queue of
 //! messages, backpressure, pings, closing, and the end of the server.
-//!
-//! The file is long because it has a case for each way in which a WebSocket ends, from either side.
 
 use crate::common::{Client, End, Event, GRAIN, Op, Plan, World, seconds, timeless};
 use engine::{Awaited, Config, Incoming, Progress, Room, WebSocketConfig, WebSocketId};
 use std::time::Duration;
-use wire::message::Draft;
 use wire::websocket::{
     self as frames, CloseCode, Compression, ControlPayload, Keys, Kind, Outgoing, Role, SendError, WebSocketLimits,
 };
 
-const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
+pub(crate) const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 
-fn handshake(extra: &str) -> String {
+pub(crate) fn handshake(extra: &str) -> String {
     format!(
         "GET /0 HTTP/1.1\r\nHost: a.example\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: {KEY}\r\n\
          Sec-WebSocket-Version: 13\r\n{extra}\r\n"
     )
 }
 
-fn config(websocket: WebSocketConfig) -> Config {
+pub(crate) fn config(websocket: WebSocketConfig) -> Config {
     Config { websocket: Some(websocket), ..timeless() }
 }
 
-fn quiet() -> WebSocketConfig {
+pub(crate) fn quiet() -> WebSocketConfig {
     WebSocketConfig { ping_interval: None, ping_timeout: None, ..WebSocketConfig::default() }
 }
 
 /// A world with one client, whose WebSocket the test accepts and uses.
-struct Pair {
-    world: World,
-    client: Client,
+pub(crate) struct Pair {
+    pub(crate) world: World,
+    pub(crate) client: Client,
     /// The client's end.
-    end: frames::Connection,
-    compression: Compression,
+    pub(crate) end: frames::Connection,
+    pub(crate) compression: Compression,
     /// The number of received bytes that have been read.
-    at: usize,
+    pub(crate) at: usize,
 }
 
 /// A frame that a client has received.
 #[derive(Debug, PartialEq, Eq)]
-enum Got {
+pub(crate) enum Got {
     Message(Kind, Vec<u8>),
     Pinged,
     Closed(u16, String),
 }
 
 impl Pair {
-    fn new(config: Config) -> Self {
+    pub(crate) fn new(config: Config) -> Self {
         let mut world = World::unix(config, vec![Plan::of(vec![Op::Await(usize::MAX)]), Plan::sized(&[3])]);
         world.keeps = true;
         let client = world.client();
@@ -58,7 +55,7 @@ impl Pair {
     }
 
     /// Returns a pair with an open WebSocket. The client sends `behind` directly after the handshake.
-    fn open(config: Config, behind: &[u8]) -> (Self, WebSocketId) {
+    pub(crate) fn open(config: Config, behind: &[u8]) -> (Self, WebSocketId) {
         let mut pair = Self::new(config);
         pair.client.send([handshake("").as_bytes(), behind].concat());
         pair.world.until("the request is dispatched", &mut [&mut pair.client], |world, _| !world.calls.is_empty());
@@ -66,7 +63,7 @@ impl Pair {
         (pair, id)
     }
 
-    fn accept(&mut self) -> WebSocketId {
+    pub(crate) fn accept(&mut self) -> WebSocketId {
         let now = self.world.now();
         let World { engine, calls, app, .. } = &mut self.world;
         let id = engine.accept_websocket(&calls[0].ticket, None, [], now, app).expect("nothing is wrong with it");
@@ -80,26 +77,26 @@ impl Pair {
         id.expect("the client is there")
     }
 
-    fn send(&mut self, message: Outgoing<'_>) {
+    pub(crate) fn send(&mut self, message: Outgoing<'_>) {
         let mut out = Vec::new();
         self.end.send(message, &mut self.compression, 0, &mut out).expect("it is open");
         self.client.send(out);
     }
 
-    fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         for _ in 0..20 {
             self.client.pump();
             self.world.settle();
         }
     }
 
-    fn take(&mut self, id: WebSocketId) -> Incoming<(Kind, Vec<u8>)> {
+    pub(crate) fn take(&mut self, id: WebSocketId) -> Incoming<(Kind, Vec<u8>)> {
         let now = self.world.now();
         self.world.engine.receive_message(id, now, &mut self.world.app)
     }
 
     /// Returns the next message, or the end, once it has arrived.
-    fn next(&mut self, id: WebSocketId) -> Result<(Kind, Vec<u8>), (u16, String)> {
+    pub(crate) fn next(&mut self, id: WebSocketId) -> Result<(Kind, Vec<u8>), (u16, String)> {
         for _ in 0..10_000 {
             match self.take(id) {
                 Incoming::Message(message) => return Ok(message),
@@ -113,7 +110,7 @@ impl Pair {
         panic!("neither a message nor an end: {:?}", self.world.statistics());
     }
 
-    fn reply(&mut self, id: WebSocketId, message: Outgoing<'_>) -> Result<Room, SendError> {
+    pub(crate) fn reply(&mut self, id: WebSocketId, message: Outgoing<'_>) -> Result<Room, SendError> {
         let now = self.world.now();
         let World { engine, app, .. } = &mut self.world;
         match message {
@@ -123,17 +120,17 @@ impl Pair {
         }
     }
 
-    fn close(&mut self, id: WebSocketId, code: u16, reason: &str) {
+    pub(crate) fn close(&mut self, id: WebSocketId, code: u16, reason: &str) {
         let (now, code) = (self.world.now(), CloseCode::new(code).expect("a code for frames"));
         self.world.engine.close_websocket(id, code, reason, now, &mut self.world.app);
     }
 
-    fn complete(&mut self) {
+    pub(crate) fn complete(&mut self) {
         self.world.complete(0, |_| Progress::Done);
     }
 
     /// Returns the frames that have arrived since the last call.
-    fn got(&mut self) -> Vec<Got> {
+    pub(crate) fn got(&mut self) -> Vec<Got> {
         self.settle();
         let mut got = Vec::new();
         let mut bytes = self.client.received[self.at..].to_vec();
@@ -154,7 +151,7 @@ impl Pair {
     }
 
     /// Sends the frames that the client has to answer with.
-    fn answer(&mut self) {
+    pub(crate) fn answer(&mut self) {
         let mut out = Vec::new();
         self.end.flush(0, &mut out);
         self.client.send(out);
@@ -213,7 +210,7 @@ fn messages_come_and_go_whole_byte_by_byte_and_cut_anywhere() {
     }
 }
 
-fn echo(pair: &mut Pair, id: WebSocketId, kind: Kind, bytes: &[u8]) {
+pub(crate) fn echo(pair: &mut Pair, id: WebSocketId, kind: Kind, bytes: &[u8]) {
     let message = match kind {
         Kind::Text => Outgoing::Text(std::str::from_utf8(bytes).expect("text is UTF-8")),
         Kind::Binary => Outgoing::Binary(bytes),
@@ -317,7 +314,7 @@ fn broken_rules_close_with_their_codes() {
 }
 
 /// Returns a world whose client has sent two messages and, together with them, a frame of an unknown kind.
-fn broken_behind_two_messages() -> (Pair, WebSocketId) {
+pub(crate) fn broken_behind_two_messages() -> (Pair, WebSocketId) {
     let (mut pair, id) = Pair::open(config(quiet()), b"");
     let mut out = Vec::new();
     for text in ["one", "two"] {
@@ -574,173 +571,4 @@ fn drain_closes_with_1012_and_stop_with_1001() {
         pair.client.hang_up();
         pair.world.until("it has stopped", &mut [&mut pair.client], |world, _| world.engine.is_stopped());
     }
-}
-
-#[test]
-fn call_that_listens_is_given_back_and_resumed_for_each_message_and_the_end() {
-    let (mut pair, id) = Pair::open(config(quiet()), b"");
-    pair.world.complete(0, Progress::Listening);
-    pair.world.settle();
-    assert_eq!((pair.world.statistics().running, pair.world.statistics().suspended), (0, 1));
-    // While it listens, others can send.
-    assert_eq!(pair.reply(id, Outgoing::Text("news")), Ok(Room::Left));
-    assert_eq!(pair.got(), [Got::Message(Kind::Text, b"news".to_vec())]);
-    for number in 0..3 {
-        pair.send(Outgoing::Binary(&[number]));
-        pair.settle();
-        let Some(call) = pair.world.calls.first() else { panic!("it is resumed: {:?}", pair.world.app.log) };
-        assert_eq!(call.course.id, 0);
-        assert_eq!(pair.next(id), Ok((Kind::Binary, vec![number])));
-        pair.world.complete(0, Progress::Listening);
-        pair.settle();
-        assert!(pair.world.calls.is_empty());
-    }
-    pair.client.end_sending();
-    pair.settle();
-    assert_eq!(pair.world.calls.len(), 1, "it is resumed for the end");
-    assert_eq!(pair.next(id), Err((1006, String::new())));
-    pair.complete();
-    pair.world.until_empty(&mut [&mut pair.client]);
-    assert_eq!(pair.reply(id, Outgoing::Text("late")), Err(SendError::Closed));
-}
-
-#[test]
-fn message_waits_for_a_thread_as_a_request_does() {
-    let (mut pair, id) = Pair::open(config(quiet()), b"");
-    pair.world.complete(0, Progress::Listening);
-    pair.world.callers = 0;
-    pair.send(Outgoing::Text("one"));
-    pair.send(Outgoing::Text("two"));
-    pair.settle();
-    assert_eq!((pair.world.calls.len(), pair.world.statistics().queued), (0, 1));
-    // A request that arrives later is queued after it.
-    let mut other = pair.world.client();
-    other.send("GET /1 HTTP/1.1\r\nHost: a.example\r\n\r\n");
-    pair.settle();
-    other.pump();
-    pair.settle();
-    assert_eq!(pair.world.statistics().queued, 2);
-    pair.world.callers = 1;
-    pair.settle();
-    assert_eq!(pair.next(id), Ok((Kind::Text, b"one".to_vec())));
-    pair.world.complete(0, Progress::Listening);
-    pair.settle();
-    assert_eq!(pair.world.calls[0].course.id, 1);
-    pair.world.engine.reply(&pair.world.calls[0].ticket, |reply| reply.refuse(500, ""));
-    pair.world.complete(0, |_| Progress::Done);
-    pair.settle();
-    assert_eq!(pair.world.calls[0].course.id, 0);
-    assert_eq!(pair.next(id), Ok((Kind::Text, b"two".to_vec())));
-    assert_eq!(pair.world.statistics().queued, 0);
-    // The engine gives up a response that waits when its client leaves.
-    pair.world.complete(0, Progress::Listening);
-    pair.world.callers = 0;
-    pair.send(Outgoing::Text("three"));
-    pair.settle();
-    assert_eq!(pair.world.statistics().queued, 1);
-    let now = pair.world.now();
-    pair.world.engine.stop(now, Some(Duration::ZERO), Duration::ZERO);
-    pair.settle();
-    assert_eq!((pair.world.statistics().queued, pair.world.statistics().suspended), (0, 0));
-}
-
-#[test]
-fn call_for_a_message_that_misses_its_deadline_closes_with_1011() {
-    let (mut pair, id) = Pair::open(config(quiet()), b"");
-    pair.world.complete(0, Progress::Listening);
-    pair.send(Outgoing::Text("slow"));
-    pair.settle();
-    let (call, now) = (pair.world.calls[0].ticket.call(), pair.world.now());
-    let expired = pair.world.engine.expire(call, now);
-    assert!(matches!(expired, engine::Expired::Cut { body_bytes: 0 }), "{expired:?}");
-    assert_eq!(pair.got(), [Got::Closed(1011, "the application did not answer in time".to_owned())]);
-    assert_eq!(pair.reply(id, Outgoing::Text("late")), Err(SendError::Closed));
-    pair.client.hang_up();
-    pair.settle();
-    pair.world.complete(0, Progress::Listening);
-    pair.world.until_empty(&mut [&mut pair.client]);
-    assert_eq!(pair.world.statistics().suspended, 0);
-}
-
-#[test]
-fn response_of_a_call_that_has_accepted_goes_nowhere() {
-    let (mut pair, id) = Pair::open(config(quiet()), b"");
-    let mut draft = Draft::default();
-    draft.start(b"200 OK").expect("it is a status");
-    pair.world.engine.reply(&pair.world.calls[0].ticket, |reply| {
-        reply.begin(&draft, Some(0));
-        reply.flush();
-        assert!(reply.is_gone());
-    });
-    let written = pair.world.engine.reply(&pair.world.calls[0].ticket, |reply| reply.refuse(500, "It has failed."));
-    assert!(!written);
-    pair.reply(id, Outgoing::Text("goes on")).expect("it is open");
-    pair.world.complete(0, |_| Progress::Done);
-    pair.settle();
-    assert_eq!(pair.got(), [Got::Message(Kind::Text, b"goes on".to_vec()), Got::Closed(1000, String::new())]);
-    assert_eq!(pair.world.statistics().statuses, [1, 0, 0, 0, 0]);
-}
-
-#[test]
-fn call_that_does_not_come_to_its_end_closes_with_1011() {
-    let (mut pair, _) = Pair::open(config(quiet()), b"");
-    let now = pair.world.now();
-    let World { engine, calls, app, .. } = &mut pair.world;
-    engine.fail(calls.remove(0).ticket, now, app);
-    pair.settle();
-    assert_eq!(pair.got(), [Got::Closed(1011, String::new())]);
-    pair.client.hang_up();
-    pair.world.until_empty(&mut [&mut pair.client]);
-}
-
-#[test]
-fn broken_handshake_is_an_ordinary_request_where_the_application_is_to_judge() {
-    let lenient = WebSocketConfig { refuses_broken: false, ..quiet() };
-    let mut world = World::unix(config(lenient), vec![Plan::sized(&[3])]);
-    let mut client = world.client();
-    let broken = handshake("").replace("Version: 13", "Version: 8");
-    world.ask(&mut client, broken.as_bytes(), 1);
-    // The answer is the last one of its connection: a proxy may consider any answer an upgrade.
-    assert_eq!((client.answers[0].status, client.answers[0].keep_alive), (200, false));
-    assert_eq!(world.end(&mut client), End::Closed);
-}
-
-/// Such a head is compared with the one before; only the value of Upgrade differs.
-#[test]
-fn head_that_repeats_another_one_asks_for_a_websocket_nevertheless() {
-    let mut pair = Pair::new(config(quiet()));
-    pair.world.app.plans[0] = Plan::sized(&[5]);
-    pair.world.keeps = false;
-    let ordinary = handshake("").replace("Upgrade: websocket", "Upgrade: h2c-or-so");
-    pair.world.ask(&mut pair.client, ordinary.as_bytes(), 1);
-    pair.world.ask(&mut pair.client, ordinary.as_bytes(), 2);
-    pair.world.keeps = true;
-    pair.client.send(handshake(""));
-    pair.world.until("it is dispatched", &mut [&mut pair.client], |world, _| !world.calls.is_empty());
-    let now = pair.world.now();
-    let World { engine, calls, app, .. } = &mut pair.world;
-    assert!(matches!(engine.accept_websocket(&calls[0].ticket, None, [], now, app), Ok(Some(_))));
-    pair.complete();
-}
-
-#[test]
-fn waiter_of_a_websocket_is_woken_while_no_call_is_out() {
-    let (mut pair, id) = Pair::open(config(quiet()), b"");
-    pair.world.complete(0, Progress::Listening);
-    let wakes = |pair: &Pair| pair.world.app.log.iter().filter(|event| matches!(event, Event::Wake { .. })).count();
-    let wait = |pair: &mut Pair, awaited| {
-        let now = pair.world.now();
-        pair.world.engine.wait_for_websocket(id, awaited, 17, now, &mut pair.world.app);
-    };
-    wait(&mut pair, Awaited::OUTPUT);
-    assert_eq!(wakes(&pair), 1, "there is room at once");
-    wait(&mut pair, Awaited::INPUT);
-    assert_eq!(wakes(&pair), 1);
-    pair.client.hang_up();
-    pair.world.until("it is resumed for the end", &mut [], |world, _| !world.calls.is_empty());
-    assert_eq!(wakes(&pair), 2);
-    pair.complete();
-    pair.settle();
-    wait(&mut pair, Awaited::INPUT);
-    assert_eq!(wakes(&pair), 3, "it has gone");
 }
