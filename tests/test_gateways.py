@@ -77,7 +77,6 @@ def test_the_names_of_protocols_are_those_of_the_engine() -> None:
     assert (addresses.HTTP, *addresses.GATEWAY_PROTOCOLS) == PROTOCOLS
 
 
-
 def environ(response: by_hand.Response) -> dict[str, Any]:
     assert response.status == 200
     content: dict[str, Any] = json.loads(response.body)
