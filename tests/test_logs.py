@@ -313,6 +313,27 @@ def test_json_error_log_on_standard_error_has_the_start_too(write_app: Write) ->
     assert "nowhere" in record["message"]
 
 
+# Before a fork
+
+THREADS = """
+from kirsch._native import LogWriter, flush_logs
+
+log = LogWriter("/dev/null")
+for _ in range(500):
+    log.write(b"a line\\n", 0.0)
+    assert flush_logs(60.0, settle=True)
+    with open("/proc/self/stat", encoding="ascii") as status:
+        print(status.read().rpartition(")")[2].split()[17])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's number of threads is read in /proc")
+def test_the_kernel_counts_no_writing_thread_after_settling() -> None:
+    """CPython warns of a fork by that number."""
+    done = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) == {"1"}
+
+
 # In a program that embeds the server
 
 

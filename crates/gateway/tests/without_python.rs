@@ -27,6 +27,7 @@ mod host {
 
 #[path = "../src/log_writer"]
 mod log_writer {
+    mod ending;
     mod forks;
     mod log;
     mod target;

@@ -1,16 +1,18 @@
 //! Logs over a fork: the locks of all logs are held meanwhile, so that the child finds whole data behind them. The
 //! child has none of the writer threads and begins with empty queues.
 
+use super::ending;
 use super::log::{ALL, DROPPED, Log, LogState};
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, Once, PoisonError, Weak};
 
 type DeferredOutput = (MutexGuard<'static, LogState>, Arc<Log>);
+type HeldLists = (MutexGuard<'static, Vec<Weak<Log>>>, MutexGuard<'static, Vec<libc::pid_t>>);
 
 thread_local! {
     static HELD: RefCell<Vec<DeferredOutput>> = const { RefCell::new(Vec::new()) };
-    static HELD_ALL: RefCell<Option<MutexGuard<'static, Vec<Weak<Log>>>>> = const { RefCell::new(None) };
+    static HELD_LISTS: RefCell<Option<HeldLists>> = const { RefCell::new(None) };
 }
 
 /// Has every fork of this process from now on leave the logs of the child usable.
@@ -32,17 +34,19 @@ extern "C" fn before_fork() {
         (guard, log)
     });
     HELD.with_borrow_mut(|place| place.extend(deferred));
-    HELD_ALL.set(Some(all));
+    HELD_LISTS.set(Some((all, ending::lock())));
 }
 
 extern "C" fn after_fork_in_parent() {
-    HELD_ALL.take();
+    HELD_LISTS.take();
     drop(HELD.take());
 }
 
 extern "C" fn after_fork_in_child() {
     DROPPED.store(0, Ordering::Relaxed);
-    HELD_ALL.take();
+    if let Some((_all, mut ending)) = HELD_LISTS.take() {
+        ending.clear();
+    }
     for (mut state, _log) in HELD.take() {
         state.begin_in_child();
     }

@@ -1,5 +1,6 @@
 //! A log: a bounded queue of lines, and the thread that writes them. No Python here.
 
+use super::ending;
 use super::target::Target;
 use crate::text::rfc3339;
 use engine::Waker;
@@ -382,7 +383,7 @@ impl Log {
             }
             return;
         }
-        let log = Arc::downgrade(self);
+        let log = Arc::clone(self);
         // Signals are for threads that can handle them.
         let started = with_signals_blocked(|| {
             std::thread::Builder::new().name("kirsch-log".to_owned()).stack_size(256 << 10).spawn(move || run(&log))
@@ -431,8 +432,8 @@ impl Log {
 }
 
 /// The thread's work.
-fn run(log: &Weak<Log>) {
-    while let Some(log) = log.upgrade() {
+fn run(log: &Log) {
+    loop {
         let mut state = log.lock();
         if let Some(segment) = state.queue.pop_front() {
             state.writing = Some(Instant::now());
@@ -462,6 +463,7 @@ fn run(log: &Weak<Log>) {
                 }
             }
             state.thread = false;
+            ending::add_current();
             log.progress.notify_all();
             return;
         }
@@ -532,7 +534,7 @@ fn with_signals_blocked<R>(act: impl FnOnce() -> R) -> R {
 }
 
 /// Waits until every log of this process has written or dropped what was appended so far, for no more than `patience`
-/// in all; whether all have. With `settle` their threads have ended then, and the process may fork.
+/// in all; whether all have. With `settle` their threads have ended then, also for the kernel, and the process may fork.
 pub(super) fn flush_all(patience: Duration, settle: bool) -> bool {
     let logs: Vec<_> = {
         let all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
@@ -541,7 +543,8 @@ pub(super) fn flush_all(patience: Duration, settle: bool) -> bool {
     let until = Instant::now() + patience;
     // Each is asked, also when no time is left.
     let done = logs.iter().map(|log| log.flush(until.saturating_duration_since(Instant::now()), settle));
-    done.filter(|done| !done).count() == 0
+    let are_done = done.filter(|done| !done).count() == 0;
+    are_done && (!settle || ending::wait_until_gone(until))
 }
 
 #[cfg(test)]

@@ -18,9 +18,10 @@
 //! is taken back.
 //!
 //! The thread is started with the first line and ends when none has come for a while. A process that forks waits for
-//! that before ([`settle_all`]); should it not come in time, the child begins with an empty queue
+//! that before ([`flush_all`]); should it not come in time, the child begins with an empty queue
 //! (`after_fork_in_child`): what is queued belongs to the parent, whose thread writes it.
 
+mod ending;
 mod forks;
 mod log;
 mod target;

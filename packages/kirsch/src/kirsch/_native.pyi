@@ -115,7 +115,8 @@ class LogWriter:
 
 def flush_logs(patience: float, *, settle: bool = False) -> bool:
     """Wait up to ``patience`` seconds until all lines that were logged in this process are written or dropped, access
-    lines included; whether they are. With ``settle`` also until the threads that write have ended, as before a fork."""
+    lines included; whether they are. With ``settle`` also until the threads that write have ended and the kernel counts
+    them no longer, as before a fork."""
 
 def check_addresses(addresses: str, /) -> None:
     """Raise ValueError where ``addresses`` is not a list of addresses that a server can trust: what is wrong with which
