@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import re
 import socket
-from typing import TYPE_CHECKING
+import sys
+import threading
+from typing import TYPE_CHECKING, cast
 
 import pytest
+
+from kirsch.serving import Signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kirsch.server import Server
     from running import Running, Serve
 
 LEAVES = """
@@ -159,3 +164,23 @@ def test_endless_response_ends_when_the_server_begins_to_stop(
         while data := client.recv(4096):
             received += data
     assert b"ends" in received
+
+
+def test_threads_of_an_end_run_before_the_process_may_be_over() -> None:
+    """CPython's exit frees the state of a thread that has not begun, which then begins with it."""
+
+    class Ending:
+        def __init__(self) -> None:
+            self.ended = threading.Event()
+            self.running = 0
+
+        def begin_stop(self, _timeout: float, _idle_timeout: float | None) -> None:
+            self.running = len(sys._current_frames())
+            self.ended.set()
+
+        def wait(self, timeout: float) -> bool:
+            return self.ended.wait(timeout)
+
+    server, before = Ending(), len(sys._current_frames())
+    Signals(cast("Server", server), None, owns_process=True).end("a test", 1.0)
+    assert server.running == before + 1

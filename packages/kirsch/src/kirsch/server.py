@@ -496,9 +496,11 @@ class Server:
         if self.request_replacement is not None:
             self.request_replacement()
             return
-        self.begin_stop(self.graceful_timeout)
-        if self.owns_process:
-            start_thread("kirsch-signal", self._end_process, ())
+        try:
+            if self.owns_process:
+                start_thread("kirsch-signal", self._end_process)
+        finally:
+            self.begin_stop(self.graceful_timeout)
 
     def _end_process(self) -> None:
         if not self.wait(self.graceful_timeout + STUCK_AFTER) or self.calls_remaining:

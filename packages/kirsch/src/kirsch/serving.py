@@ -164,8 +164,10 @@ class Signals:
         ``why`` is for people. From any thread; returns at once."""
         patience = timeout + (_STUCK_AFTER_SECOND if self._ending else STUCK_AFTER)
         self._ending = True
-        self.server.begin_stop(timeout, idle_timeout)
-        _start_thread(self._watch_end, (why, timeout, patience))
+        try:
+            _start_thread(self._watch_end, (why, timeout, patience))
+        finally:
+            self.server.begin_stop(timeout, idle_timeout)  # the process may be over before this returns
 
     def _on_end(self, number: int, _frame: FrameType | None) -> None:
         name = signal.Signals(number).name

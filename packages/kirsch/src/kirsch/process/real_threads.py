@@ -12,14 +12,23 @@ if TYPE_CHECKING:
 
 
 def start_thread(name: str, target: Callable[..., object], arguments: tuple[object, ...] = ()) -> None:
-    """Start a real thread, even if gevent has replaced threads by greenlets. ``name`` is what ``ps -T`` shows."""
+    """Start a real thread, even if gevent has replaced threads by greenlets. ``name`` is what ``ps -T`` shows.
+
+    Returns when it runs. CPython's exit frees the state of every thread, and one that has not begun by then would begin
+    with freed memory (SIGSEGV). So a thread that may outlive the server is started before what lets the process end.
+    """
     from kirsch._native import name_thread  # here, because profiles need the locks alone
 
+    runs = original("allocate_lock")()
+    runs.acquire()
+
     def run() -> None:
+        runs.release()
         name_thread(name)
         target(*arguments)
 
     original("start_new_thread")(run, ())
+    runs.acquire()
 
 
 def has_gil() -> bool:

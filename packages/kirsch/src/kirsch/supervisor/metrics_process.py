@@ -34,7 +34,7 @@ def run(board: Scoreboard, listeners: list[Listener], report: Report) -> int:
 
     Return the exit status. Has to be called at the bottom of a child's stack.
     """
-    from kirsch.process.real_threads import original
+    from kirsch.process.real_threads import start_thread
     from kirsch.server import Server
     from kirsch.serving import serve_until_signal
 
@@ -45,7 +45,7 @@ def run(board: Scoreboard, listeners: list[Listener], report: Report) -> int:
     server.adopt(listeners)
 
     def ready() -> None:
-        original("start_new_thread")(_sample, (server, status, board.pid))
+        start_thread("kirsch-sample", _sample, (server, status, board.pid))
 
     return serve_until_signal(server, ready=ready, owns_process=True)
 

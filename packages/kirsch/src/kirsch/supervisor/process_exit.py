@@ -6,7 +6,7 @@ import os
 import sys
 
 from kirsch import reports
-from kirsch.process.real_threads import original
+from kirsch.process.real_threads import original, start_thread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ def limit_exit(server: Server, status: int, shutdown_timeout: float) -> None:
 
     # The process may also end because the application has stopped the server, or has broken it.
     stop_due = min(server.stop_due, time.monotonic() + server.graceful_timeout)
-    start_thread = original("start_new_thread")
     # Locks instead of time.sleep(), which gevent may have patched.
     never, reported, has_run = (original("allocate_lock")() for _ in range(3))
     for lock in (never, reported, has_run):
@@ -45,7 +44,7 @@ def limit_exit(server: Server, status: int, shutdown_timeout: float) -> None:
         left = _threads_left()
         if left or is_flushing:
             explain(f"threads of the application do not end: {left}" if left else _NO_FLUSH)
-            start_thread(run_exit_functions, ())
+            start_thread("kirsch-exit", run_exit_functions)
             has_run.acquire(timeout=exit_seconds)
         else:
             never.acquire(timeout=exit_seconds)
@@ -55,7 +54,7 @@ def limit_exit(server: Server, status: int, shutdown_timeout: float) -> None:
 
     def explain(text: str) -> None:
         text = f"{text}; the process ends without waiting longer"
-        start_thread(report, (text,))
+        start_thread("kirsch-exit", report, (text,))
         if not reported.acquire(timeout=3 * reports.PATIENCE):
             reports.write_stderr(text, reports.WARNING)  # a lock of logging is held
 
@@ -67,7 +66,7 @@ def limit_exit(server: Server, status: int, shutdown_timeout: float) -> None:
         atexit._run_exitfuncs()
         has_run.release()
 
-    start_thread(watch, ())
+    start_thread("kirsch-exit", watch)
     # Here, because no thread runs when the interpreter does it, which may wait for a lock.
     reports.flush_streams()
     is_flushing = False
@@ -127,7 +126,7 @@ def end_if_output_is_stuck(status: int) -> None:
         time.sleep(_EXIT_SECONDS)
         os._exit(status)
 
-    original("start_new_thread")(end, ())
+    start_thread("kirsch-exit", end)
     atexit._run_exitfuncs()  # the interpreter calls this too
     os._exit(status)
 
