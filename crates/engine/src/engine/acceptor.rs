@@ -246,6 +246,9 @@ impl<N: Net> Acceptor<N> {
     /// Threads that suspended responses will need do not count as free.
     #[inline]
     pub(super) fn publish<A: App>(&mut self, context: &EngineContext<A>, connections: usize, told: Duration) {
+        if self.membership.is_none() {
+            return;
+        }
         let has_room = self.has_room_beside(connections) && !self.is_paused(context.time.now);
         let Some(membership) = &mut self.membership else { return };
         let Statistics { requests, running, suspended, accepted, .. } = context.statistics;
