@@ -36,7 +36,7 @@ mod hosting;
 mod index;
 mod job;
 mod limits;
-mod listening;
+mod message_handlers;
 mod reports;
 mod responses;
 mod shared;
