@@ -75,6 +75,8 @@ enum Successor {
 }
 
 impl<C: WorkSource> Rules<C> {
+    /// Creates the rules of one engine's threads.
+    ///
     /// `max_calls` is the number of calls that may run at a time. Worker 0 counts as started. There is one thread more
     /// than calls, so that one is free to lead; with `max_calls` of 1 there is one thread.
     ///

@@ -32,7 +32,7 @@ impl<A: App> Connection<A> {
         self.exchange(index).is_none_or(|exchange| has_client_left(exchange, &self.link))
     }
 
-    /// Has a request wait for a thread that calls the application.
+    /// Queues a request until a thread can call the application.
     pub(crate) fn enqueue(&mut self, index: Index, request: A::Request, context: &mut EngineContext<A>) {
         if !self.exchange_mut(index).state.enqueue(request) {
             return;
@@ -69,7 +69,7 @@ impl<A: App> Connection<A> {
         context.load.queued += 1;
     }
 
-    /// Returns the response whose message has waited for a thread, which there is now; `None` if no message waits.
+    /// Returns the response whose message has waited, because a thread is free now; `None` if no message waits.
     pub(crate) fn dequeue_message(&mut self, index: Index, context: &mut EngineContext<A>) -> Option<A::Response> {
         if !self.exchange(index).is_some_and(Exchange::has_queued_message) {
             return None;

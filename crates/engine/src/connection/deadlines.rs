@@ -14,7 +14,7 @@ use crate::deadline::{Millis, Wait, millis};
 use std::time::Duration;
 
 impl<A: App> Link<A> {
-    /// Returns the wait of the connection, unless it is open and its session knows.
+    /// Returns the wait of the connection; `None` if the connection is open and its session determines the wait.
     pub(super) fn awaits(&self) -> Option<Wait> {
         match self.lifecycle.state() {
             LinkState::Gone | LinkState::Hijacked { holder: Holder::Call, .. } => Some(Wait::App),

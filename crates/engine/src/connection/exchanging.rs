@@ -25,7 +25,7 @@ pub(super) trait Exchanging<A: App> {
     /// Returns true if no exchange is under way.
     fn is_empty(&self) -> bool;
 
-    /// Returns true if any of the exchanges under way is so.
+    /// Returns true if `is` returns true for any exchange that is under way.
     fn any(&self, is: impl FnMut(&Exchange<A>) -> bool) -> bool;
 
     /// Returns true if the application runs a call for any of the exchanges.
@@ -197,8 +197,9 @@ pub(super) trait Exchanging<A: App> {
 
     // -------------------------------------------------------------------------------------------------------- watchdog
 
-    /// Answers the request in the kept input of a new connection, if it asks for the server's health. Returns `None` if
-    /// it has answered, or the input does not show yet what is asked for: then `true`.
+    /// Answers the request in the kept input of a new connection, if it asks for the server's health. Returns
+    /// [`Service::Answered`] if the session has answered, and [`Service::Unclear`] if the input does not show the
+    /// kind of request yet; in all other cases [`Service::Done`].
     fn service(&mut self, health: Health, link: &mut Link<A>, context: &mut EngineContext<A>) -> Service;
 
     /// Answers waiting requests with 503, while no thread can poll the engine. Returns true if the connection has to be

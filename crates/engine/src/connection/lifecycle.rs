@@ -39,7 +39,7 @@ pub(super) enum Closing {
 }
 
 impl Closing {
-    /// Returns how a connection ends whose peer may, or certainly does not, send more.
+    /// Returns the way in which a connection ends. `may_be_sending`: the peer may send more.
     pub(super) fn of(may_be_sending: bool) -> Self {
         if may_be_sending { Self::Linger } else { Self::Orderly }
     }

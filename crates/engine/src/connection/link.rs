@@ -1,4 +1,4 @@
-//! The link of a connection: its transport, with everything that the protocol on it does not matter for.
+//! The link of a connection: its transport, and all state that does not depend on the protocol.
 //!
 //! A session reads the requests that arrive by the link and writes responses to it. The link is made
 //! of parts, each with a state of its own: the [lifecycle](super::lifecycle), the [input](super::input), the

@@ -19,7 +19,7 @@ pub(super) enum Session<A: App> {
     Multiplexed(Box<Multiplexed<A>>),
 }
 
-/// Evaluates an expression for the session of whichever kind it is.
+/// Evaluates an expression for the session, serial or multiplexed.
 macro_rules! with_session {
     ($either:expr, $session:ident => $call:expr) => {
         match $either {

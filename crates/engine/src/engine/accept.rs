@@ -33,7 +33,7 @@ impl<A: App> Connections<A> {
             return RoundStage::Deadlines;
         }
         let next_listener = RoundStage::Accept { index: index + 1, attempt: 1 };
-        // A listener that is about to be closed is emptied, but not for as long as more connections keep coming.
+        // A stopping engine empties its listeners, up to a maximum number: new connections may keep arriving.
         let most = if is_stopping { ACCEPTS_AT_STOP } else { ACCEPTS_PER_POLL };
         // Many new connections at once may each cause much work: other connections are served in between. Before a
         // listener is closed, however, the engine accepts all connections that wait there.

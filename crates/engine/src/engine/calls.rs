@@ -74,7 +74,7 @@ impl<A: App> Engine<A> {
         expired
     }
 
-    /// Has the engine's stop not wait for a call that has [expired](Self::expire).
+    /// Excludes a call that has [expired](Self::expire) from the calls that the engine's stop waits for.
     pub fn write_off(&mut self, call: CallId) {
         self.connections[call.slot].exchange_mut(call.exchange).write_off();
     }

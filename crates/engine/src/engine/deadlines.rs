@@ -28,7 +28,7 @@ impl StaleDeadlines {
         }
     }
 
-    /// Sets all these deadlines.
+    /// Sets the deadlines of all connections in the list.
     pub(super) fn set<A: App>(&mut self, connections: &mut Slab<Connection<A>>, context: &mut EngineContext<A>) {
         for slot in self.slots.drain(..) {
             if let Some(connection) = connections.get_mut(slot) {

@@ -1,4 +1,4 @@
-//! Exchanges: a request and its response each.
+//! Exchanges: each is one request and its response.
 //!
 //! An exchange is `Running` while the application runs its call. It is `Detached` while the call runs but its output is
 //! discarded. In both states the connection keeps the exchange's index, because a [`Ticket`](crate::Ticket) refers to
@@ -262,7 +262,7 @@ impl<A: App> Exchange<A> {
         self.in_flight = None;
     }
 
-    /// Drops everything that the exchange holds, which is free now.
+    /// Drops everything that the exchange holds. The exchange is free now.
     pub(crate) fn clear(&mut self) {
         self.drop_all_but_backlog();
         self.backlog = None;

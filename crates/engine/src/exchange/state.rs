@@ -244,7 +244,7 @@ impl<A: App> ExchangeState<A> {
         true
     }
 
-    /// Returns the request that waits for a thread: there is one.
+    /// Returns the request that waits for a thread, because a thread is free now; `None` if the request does not wait.
     pub(crate) fn dequeue(&mut self) -> Option<A::Request> {
         let State::Queued(queued) = &self.0 else { return None };
         let terms = queued.terms;
@@ -289,7 +289,7 @@ impl<A: App> ExchangeState<A> {
         }
     }
 
-    /// Changes the cause for which the call's output is discarded. Returns false if it is not.
+    /// Changes the cause for which the call's output is discarded. Returns false if the output is not discarded.
     pub(crate) fn detach_again(&mut self, cause: Cause) -> bool {
         let State::Detached(Detached { terms, .. }) = self.0 else { return false };
         self.go(ExchangeEvent::Detached, State::Detached(Detached { terms, cause }));

@@ -50,7 +50,7 @@ impl<A: App> Multiplexed<A> {
         context.observer.parse(call);
         context.meter.charge(meter::HEAD);
         let has_room = self.has_room(context);
-        // The head borrows from these two, until the verdict about it is there.
+        // The head borrows from `fields` and `front` until the verdict about the head is known.
         let (mut fields, mut front) = (std::mem::take(&mut context.scratch.fields), link.front.take());
         let read = match self.protocol.next(input, &mut fields, &context.config.limits) {
             Ok((used, event)) => {

@@ -43,7 +43,7 @@ impl<A: App> Serial<A> {
         let call = link.call(0);
         context.observer.parse(call);
         context.meter.charge(meter::HEAD);
-        // The head borrows from these two, until the verdict about it is there.
+        // The head borrows from `fields` and `front` until the verdict about the head is known.
         let (mut fields, mut front) = (std::mem::take(&mut context.scratch.fields), link.front.take());
         match self.protocol.next(input, &mut fields, &context.config.limits) {
             Ok((used, Event::Head { mut head, mut terms, expects_continue })) => {
