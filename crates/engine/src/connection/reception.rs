@@ -117,7 +117,7 @@ impl<'h> Reception<'h> {
     }
 }
 
-/// Has the file responder answer the request, if it does.
+/// Returns the answer of the file responder, if it answers the request, and reports the answer to the application.
 fn find_file<A: App>(
     head: &RequestHead<'_>,
     link: &mut Link<A>,

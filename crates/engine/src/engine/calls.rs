@@ -11,7 +11,7 @@ use crate::reply::Reply;
 use crate::websocket::{Incoming, Room, WebSocketEnd, WebSocketId};
 use wire::websocket::{AcceptMisuse, CloseCode, Outgoing, Prepared, SendError};
 
-/// The text that a client sees if its call has not come to its end.
+/// The text of the page with status 500, which a client gets if the call of its request has failed.
 const FAILED: &str = "The server has failed.";
 
 impl<A: App> Engine<A> {

@@ -290,7 +290,8 @@ impl<A: App> Connections<A> {
         self.cut(slot, app)
     }
 
-    /// Notes if the queue has no room for a request that arrives now.
+    /// Notes whether the engine can take no further request now: no thread can call the application, and the queue of
+    /// requests has no room.
     pub(super) fn set_full(&mut self) {
         let context = &mut self.context;
         context.load.is_full = !context.load.may_call && context.load.queued >= context.config.queue;
