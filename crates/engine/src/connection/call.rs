@@ -45,7 +45,8 @@ impl<A: App> Connection<A> {
     }
 
     /// Returns the waiting request, which is to be answered now. `None` if it does not wait any longer, or if its client
-    /// has left meanwhile: the engine then tells the client to try again, in case it has only ended its side, and the connection has to be driven.
+    /// has left meanwhile: the engine then tells the client to try again, in case it has only ended its side, and the
+    /// connection has to be driven.
     pub(crate) fn dequeue(&mut self, index: Index, context: &mut EngineContext<A>, app: &mut A) -> Option<A::Request> {
         if !self.exchange(index).is_some_and(Exchange::is_queued) {
             return None;
