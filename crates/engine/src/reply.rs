@@ -298,8 +298,8 @@ impl<A: App> Reply<'_, A> {
         Ok(())
     }
 
-    /// Frames as many of the first `end` bytes of `chunk` as the client accepts now. The rest waits in the backlog. If no
-    /// output of this response or of other exchanges waits for the client, a small part needs no backlog.
+    /// Frames as many of the first `end` bytes of `chunk` as the client accepts now. The rest waits in the backlog. If
+    /// no output of this response or of other exchanges waits for the client, a small part needs no backlog.
     fn push_part(&mut self, chunk: A::Chunk, end: usize) {
         let has_way = self.output.is_empty() && !self.is_gone();
         let Channel::Stream { protocol, stream, backlog } = &mut self.channel else { return };

@@ -1,4 +1,5 @@
-//! Many exchanges on a connection while no thread polls: health checks are answered, and requests that wait are refused.
+//! Many exchanges on a connection while no thread polls: health checks are answered, and requests that wait are
+//! refused.
 
 use crate::common::{Client, Plan, World, ms, timeless};
 use crate::multiplexed::{Framed, Received, Response, ask, credit, framed, head, send, until, world};

@@ -28,7 +28,8 @@
 //!   "version": "1.1",                                 or "1.0"
 //!   "keep_alive": true,                               or false, or N: requests on one connection
 //!   "timeout": 30,                                    of a request, from when it is put on a connection
-//!   "patience": 5,                                    ends the run if no connection could be opened for so long; null: never
+//!   "patience": 5,                                    ends the run if no connection could be opened for so long; null:
+//! never
 //!   "seed": 0,                                        of all random choices
 //!   "order": "turn",                                  or "random": each drawn by its weight
 //!   "requests": [{"method": "GET", "path": "/",
@@ -50,10 +51,10 @@
 //! # Which latency
 //!
 //! Latency is counted from the time at which a request is *due*. In the open model that is its place in the schedule,
-//! whether or not a connection was free, and whether or not the generator was in time. So a server that stalls delays all
-//! requests that are due meanwhile, not only those that it has received ("coordinated omission"). In the closed model it
-//! is the end of the think time, before a connection is opened. Service time is counted from when the request is put on
-//! an open connection.
+//! whether or not a connection was free, and whether or not the generator was in time. So a server that stalls delays
+//! all requests that are due meanwhile, not only those that it has received ("coordinated omission"). In the closed
+//! model it is the end of the think time, before a connection is opened. Service time is counted from when the request
+//! is put on an open connection.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

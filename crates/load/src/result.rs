@@ -24,7 +24,8 @@
 //!   "discarded": {"requests": 1000, "failed": 0},    of the warm-up
 //!   "connections": {"opened": 64, "failed": 0, "closed_idle": 0},      of the whole run
 //!   "errors": [{"class": "malformed", "detail": "StatusLineMalformed", "count": 1, "at": 3.1, "request": 0,
-//!               "example": "The status line is malformed: GET /, after 0 answers on the connection; it came b\"...\""}],
+//!               "example": "The status line is malformed: GET /, after 0 answers on the connection; it came
+//! b\"...\""}],
 //!   "statuses": {"200": 99990, "500": 7},
 //!   "bytes": {"received": 1, "sent": 1,           through sockets, within the window
 //!             "heads": 1, "bodies": 1},           of measured responses; bodies decoded
@@ -33,7 +34,8 @@
 //!   "connect": {...},             of connections opened within the window
 //!   "lag": {...},                 how late the generator noticed an arrival (open)
 //!   "series": [{"at": 0.0, "seconds": 1.0, "warmup": false, "answered": 100, "failed": 0, "dropped": 0, "late": 0,
-//!               "received": 1, "p50": 0.001, "p99": 0.002, "max": 0.003, "latency": "HISTF..."}],   null if none was ok
+//!               "received": 1, "p50": 0.001, "p99": 0.002, "max": 0.003, "latency": "HISTF..."}],   null if none was
+//! ok
 //!   "processor": {"used": 1.2,          seconds of it, of the generator's thread, within the window
 //!                 "starved": 0.1,       runnable without a processor; null if the system does not report it
 //!                 "idle": 8.7},         for which it waited for sockets or the time
@@ -41,9 +43,9 @@
 //! }
 //! ```
 //!
-//! A set of times is `{"count": 1, "min": 0.1, "mean": 0.1, "sd": 0.0, "max": 0.1, "histogram": "HISTF..."}`: the values
-//! are exact (`sd` is the standard deviation of the population), and null if there are no times. The histogram is
-//! HdrHistogram's V2, compressed, in base64, up to 1 h with 3 digits.
+//! A set of times is `{"count": 1, "min": 0.1, "mean": 0.1, "sd": 0.0, "max": 0.1, "histogram": "HISTF..."}`: the
+//! values are exact (`sd` is the standard deviation of the population), and null if there are no times. The histogram
+//! is HdrHistogram's V2, compressed, in base64, up to 1 h with 3 digits.
 //!
 //! `latency` and `failed_latency` together are all requests that were sent or should have been.
 //!

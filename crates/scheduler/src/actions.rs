@@ -11,8 +11,8 @@ pub enum Action<W> {
     Exit,
     /// Release, without the lock, the remains of the last work.
     CleanUp,
-    /// Wait from [`follow`](crate::Rules::follow) on until [notified](crate::Rules::is_notified). A number names a thread to be
-    /// started before.
+    /// Wait from [`follow`](crate::Rules::follow) on until [notified](crate::Rules::is_notified). A number names a
+    /// thread to be started before.
     Follow(Option<usize>),
     /// Run this work between [`begin`](crate::Rules::begin) and [`end`](crate::Rules::end).
     Run(W),

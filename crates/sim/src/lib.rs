@@ -9,13 +9,15 @@
 //! ```
 //!
 //! Everything that happens is an event in one calendar, and every random choice comes from the seed. So a seed always
-//! gives the same run, and its number is enough to replay a failure. Only the calendar advances time: a day of slow peers
-//! takes as long as its events.
+//! gives the same run, and its number is enough to replay a failure. Only the calendar advances time: a day of slow
+//! peers takes as long as its events.
 //!
 //! The invariants of every world (see `check`):
 //!
-//! * Every request gets exactly one whole and right answer, or a visible cut or refusal for which there was a reason. No
-//!   request runs twice, and none runs whose peer left while it was queued. Answers come in the order of their requests.
+//! * Every request gets exactly one whole and right answer, or a visible cut or refusal for which there was a reason.
+//! No
+//!   request runs twice, and none runs whose peer left while it was queued. Answers come in the order of their
+//! requests.
 //! * Everything that can grow is bounded.
 //! * A time limit takes effect neither early nor late by more than the engine's clock allows. The client of a call that
 //!   misses its deadline gets one whole 504 or a visible cut, and no output that the call writes later.

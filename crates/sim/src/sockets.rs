@@ -16,8 +16,8 @@ pub enum Address {
     Unix(PathBuf),
 }
 
-/// A listening TCP socket on the loopback interface. Its connections inherit `send_buffer`, in bytes; the kernel buffers
-/// about twice as many.
+/// A listening TCP socket on the loopback interface. Its connections inherit `send_buffer`, in bytes; the kernel
+/// buffers about twice as many.
 ///
 /// # Panics
 /// If the loopback interface has no free port.
@@ -39,8 +39,8 @@ pub fn listen_at(path: &Path) -> (OwnedFd, Address) {
     (listener.into(), Address::Unix(path.to_owned()))
 }
 
-/// Connects. The kernel accepts the connection, so the engine need not be polled. Sends and receives of the socket do not
-/// block. `receive_buffer` limits how many unread bytes the kernel buffers.
+/// Connects. The kernel accepts the connection, so the engine need not be polled. Sends and receives of the socket do
+/// not block. `receive_buffer` limits how many unread bytes the kernel buffers.
 ///
 /// # Errors
 /// The listener is closed.

@@ -1,5 +1,5 @@
-//! Replays the worst clients that were found: none exceeds the ceilings of SECURITY.md. The memory of the whole process is
-//! counted, so this test binary has one test.
+//! Replays the worst clients that were found: none exceeds the ceilings of SECURITY.md. The memory of the whole process
+//! is counted, so this test binary has one test.
 
 use peak_alloc::PeakAlloc;
 use sim::worst_case::{Gauges, Host, Measure, Plan, Protocol, ceiling, found, measure};

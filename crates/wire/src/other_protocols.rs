@@ -16,15 +16,16 @@ const SSH: &[u8] = b"SSH-";
 const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n";
 /// The first bytes of a FastCGI record that begins a request or asks for values (version 1, types 1 and 9).
 const FASTCGI: [&[u8]; 2] = [&[1, 1], &[1, 9, 0, 0]];
-/// The largest number of digits in the length of an SCGI request's header block: 999,999 bytes are more than web servers
-/// send. The bound limits how much input is awaited before other bytes are called malformed.
+/// The largest number of digits in the length of an SCGI request's header block: 999,999 bytes are more than web
+/// servers send. The bound limits how much input is awaited before other bytes are called malformed.
 const SCGI_LENGTH_DIGITS: usize = 6;
 /// The first bytes of requests of the common methods, and of an HTTP/2 preface.
 const HTTP: [&[u8; 4]; 8] = [b"GET ", b"HEAD", b"POST", b"PUT ", b"PATC", b"DELE", b"OPTI", b"PRI "];
 
-/// Returns the fault that best describes `input` on a listener for HTTP, given that `fault` showed that it is no request
-/// line. Returns `None` if more input is needed to decide. The result does not depend on how the bytes are split: the
-/// signature of a text protocol is complete when a fault is found, and this function waits for that of a binary one.
+/// Returns the fault that best describes `input` on a listener for HTTP, given that `fault` showed that it is no
+/// request line. Returns `None` if more input is needed to decide. The result does not depend on how the bytes are
+/// split: the signature of a text protocol is complete when a fault is found, and this function waits for that of a
+/// binary one.
 pub(crate) fn on_http(input: &[u8], fault: Fault) -> Option<Fault> {
     let [begin, values] = FASTCGI;
     let signatures = [

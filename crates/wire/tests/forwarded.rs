@@ -1,5 +1,5 @@
-//! The corpus of `tests/corpus/forwarded`: the client of each request, read whole and byte by byte; and what is kept from
-//! one request of a connection to the next.
+//! The corpus of `tests/corpus/forwarded`: the client of each request, read whole and byte by byte; and what is kept
+//! from one request of a connection to the next.
 #![cfg(not(miri))]
 
 use serde::Deserialize;
@@ -155,8 +155,8 @@ fn client_is_that_of_each_case() {
     assert_eq!(reached, HashSet::from([Fault::ForwardedContradictory, Fault::ForwardedInvalid]));
 }
 
-/// The reader says which lines of a head differ from the one that it keeps. Heads with any change between them must give
-/// what each gives on a connection of its own.
+/// The reader says which lines of a head differ from the one that it keeps. Heads with any change between them must
+/// give what each gives on a connection of its own.
 #[test]
 fn client_of_a_head_does_not_depend_on_the_heads_before() {
     let trust = Trust { proxies: Trusted::read("10.0.0.0/8").unwrap(), host: true, prefix: true, ..Trust::default() };

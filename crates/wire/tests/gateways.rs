@@ -1,5 +1,5 @@
-//! The corpus of `tests/corpus/gateways` against the receivers of FastCGI, uwsgi and SCGI: every case whole, byte by byte,
-//! and at seeded random positions. The seed is `KIRSCH_SEED`, or a fixed one; a failure prints it.
+//! The corpus of `tests/corpus/gateways` against the receivers of FastCGI, uwsgi and SCGI: every case whole, byte by
+//! byte, and at seeded random positions. The seed is `KIRSCH_SEED`, or a fixed one; a failure prints it.
 #![cfg(not(miri))]
 
 mod reading;

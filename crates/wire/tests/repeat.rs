@@ -1,7 +1,7 @@
 //! A receiver that keeps a block reads the heads behind it as a receiver reads them that has seen nothing before.
 //!
-//! Each seed makes a row of heads, of which most differ from the one before in a few lines, valid or not, and gives them
-//! to one receiver that reads them all, and each to a fresh one. A failure prints its seed;
+//! Each seed makes a row of heads, of which most differ from the one before in a few lines, valid or not, and gives
+//! them to one receiver that reads them all, and each to a fresh one. A failure prints its seed;
 //! `KIRSCH_SEED=n cargo test -p wire repeat` runs that one alone.
 
 use wire::http1::{BodyStep, Head, Receiver};

@@ -220,8 +220,8 @@ fn every_misuse_of_a_draft_is_refused() {
         assert_eq!(draft(status, fields).err(), Some(*misuse), "{status:?} {fields:?}");
         assert!(!misuse.to_string().is_empty());
     }
-    // The misuses of a body are covered by the first test, that of a trailer by one of its own. Here every variant is named, so that a new one is not
-    // forgotten.
+    // The misuses of a body are covered by the first test, that of a trailer by one of its own. Here every variant is
+    // named, so that a new one is not forgotten.
     let reached = |misuse| table.iter().any(|(found, ..)| *found == misuse);
     for misuse in [
         Misuse::BodyTooLong,

@@ -97,8 +97,8 @@ fn text_that_repeats_itself_is_sent_compressed() {
     }
 }
 
-/// A compressor that looked back further than was agreed on would be read by a peer that keeps more, and not by one that
-/// keeps what was agreed on.
+/// A compressor that looked back further than was agreed on would be read by a peer that keeps more, and not by one
+/// that keeps what was agreed on.
 #[test]
 fn compressor_looks_back_no_further_than_the_window_that_is_agreed_on() {
     let mut random = Random::seeded();

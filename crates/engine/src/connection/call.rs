@@ -44,9 +44,9 @@ impl<A: App> Connection<A> {
         self.link.sending.store(&mut context.scratch);
     }
 
-    /// Returns the waiting request, which is to be answered now. `None` if it does not wait any longer, or if its client
-    /// has left meanwhile: the engine then tells the client to try again, in case it has only ended its side, and the
-    /// connection has to be driven.
+    /// Returns the waiting request, which is to be answered now. `None` if it does not wait any longer, or if its
+    /// client has left meanwhile: the engine then tells the client to try again, in case it has only ended its side,
+    /// and the connection has to be driven.
     pub(crate) fn dequeue(&mut self, index: Index, context: &mut EngineContext<A>, app: &mut A) -> Option<A::Request> {
         if !self.exchange(index).is_some_and(Exchange::is_queued) {
             return None;
@@ -114,8 +114,8 @@ impl<A: App> Connection<A> {
     /// The engine cannot end the call itself. Its ticket stays valid and its exchange is kept, `Detached`, until it
     /// returns. With a serial protocol the connection ends meanwhile, as after any last response; the slot stays taken.
     ///
-    /// This may run in the watchdog's thread, which does not hold the GIL. It drops nothing that the application gave to
-    /// the engine and calls no method of [`App`].
+    /// This may run in the watchdog's thread, which does not hold the GIL. It drops nothing that the application gave
+    /// to the engine and calls no method of [`App`].
     pub(crate) fn expire_call(&mut self, index: Index, context: &mut EngineContext<A>) -> Expired {
         let exchange = self.exchange_mut(index);
         if exchange.state.detach_again(Cause::Expired { is_written_off: false }) {

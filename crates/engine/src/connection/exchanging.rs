@@ -157,8 +157,8 @@ pub(super) trait Exchanging<A: App> {
     /// driven.
     fn read(&mut self, index: Index, buffer: &mut [u8], link: &mut Link<A>, context: &mut EngineContext<A>) -> Input;
 
-    /// Answers the client of a running call that has missed its deadline. Drops nothing that the application gave to the
-    /// engine, and calls no method of [`App`].
+    /// Answers the client of a running call that has missed its deadline. Drops nothing that the application gave to
+    /// the engine, and calls no method of [`App`].
     fn expire_call(&mut self, index: Index, link: &mut Link<A>, context: &mut EngineContext<A>) -> Expired;
 
     // ------------------------------------------------------------------------------------------------------- deadlines

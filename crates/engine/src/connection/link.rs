@@ -114,7 +114,8 @@ impl<A: App> Link<A> {
         self.app.as_mut().expect("the application is told of a connection before it is driven")
     }
 
-    /// Returns the client of the connection as a whole, if that is not the peer of the socket, and the application's data.
+    /// Returns the client of the connection as a whole, if that is not the peer of the socket, and the application's
+    /// data.
     pub(super) fn client_and_data(&mut self) -> (Option<&Client>, &mut A::Connection) {
         let client = self.front.as_ref().map(|front| front.forwarding.peer());
         (client, self.app.as_mut().expect("the application is told of a connection before it is driven"))
@@ -132,8 +133,8 @@ impl<A: App> Link<A> {
 
     // ---------------------------------------------------------------------------------------------------------- turns
 
-    /// Begins a turn of the connection. Returns false if it has begun so many calls in this round that others are served
-    /// first; `most_calls` is their maximum number.
+    /// Begins a turn of the connection. Returns false if it has begun so many calls in this round that others are
+    /// served first; `most_calls` is their maximum number.
     #[inline]
     pub(super) fn begin_turn(&mut self, now: Millis, round: u64, most_calls: usize) -> bool {
         self.touched = now;
@@ -255,8 +256,8 @@ impl<A: App> Link<A> {
         self.sending.tick(&mut self.transport, (self.slot, tick), statistics, observer)
     }
 
-    /// Receives into `buffer`, and counts the bytes. `receiving`: the call of the request that the bytes belong to, if a
-    /// request is being received.
+    /// Receives into `buffer`, and counts the bytes. `receiving`: the call of the request that the bytes belong to, if
+    /// a request is being received.
     #[inline]
     pub(super) fn receive(
         &mut self,
@@ -322,8 +323,8 @@ impl<A: App> Link<A> {
         self.lifecycle.close(Closing::Linger);
     }
 
-    /// Does a step of a connection that is not open, all of whose output has been sent. Returns `None` if the connection
-    /// lingers, so that its input has to be read and discarded.
+    /// Does a step of a connection that is not open, all of whose output has been sent. Returns `None` if the
+    /// connection lingers, so that its input has to be read and discarded.
     pub(super) fn step_to_end(&mut self, has_calls: bool) -> Option<Step<A>> {
         match self.lifecycle.state() {
             LinkState::Hijacked { .. } => Some(Step::Stop(NextAction::Wait)),

@@ -1,9 +1,9 @@
 //! A connection, which receives, serves and sends, and has its deadlines.
 //!
 //! A connection is made of a [link](link), which moves bytes, and a [session](session), which has the protocol and its
-//! exchanges. [`Connection::drive`] does everything that is possible without waiting, and sets the deadlines of the next
-//! waits. [`lifecycle`] has the states of a connection, [`crate::exchange`] those of an exchange. A connection that has
-//! ended while calls of the application still run is `Gone`: it keeps its slot until these calls return.
+//! exchanges. [`Connection::drive`] does everything that is possible without waiting, and sets the deadlines of the
+//! next waits. [`lifecycle`] has the states of a connection, [`crate::exchange`] those of an exchange. A connection
+//! that has ended while calls of the application still run is `Gone`: it keeps its slot until these calls return.
 //!
 //! While output waits for the peer, the engine reads, parses and produces nothing for this connection. This is
 //! backpressure in both directions. With a serial protocol the engine does not read the next request while an exchange
@@ -106,7 +106,8 @@ impl<A: App> Connection<A> {
         }
     }
 
-    /// Returns true if there is work beside the only exchange, whose call is running, before the poller reports an event.
+    /// Returns true if there is work beside the only exchange, whose call is running, before the poller reports an
+    /// event.
     pub(crate) fn has_more_beside(&self) -> bool {
         match &self.session {
             Session::Serial(_) => false,
@@ -329,8 +330,8 @@ impl<A: App> Connection<A> {
         self.set_deadlines(context);
     }
 
-    /// Returns true if the connection, or the client of the exchange at `index`, has output to take, or had when its wait
-    /// was last determined.
+    /// Returns true if the connection, or the client of the exchange at `index`, has output to take, or had when its
+    /// wait was last determined.
     #[inline]
     pub(crate) fn awaits_output(&self, index: Index) -> bool {
         let waits = |exchange: &Exchange<A>| exchange.has_backlog() || exchange.timer.wait == Wait::Output;

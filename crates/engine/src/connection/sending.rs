@@ -233,8 +233,8 @@ impl<C: AsRef<[u8]>> Sending<C> {
 }
 
 /// Returns true if the end of output directly follows what is composed, on a connection in this state. Over TCP both
-/// then leave in one packet. That is one packet less, and a client that has read the last byte knows that the connection
-/// has ended: it cannot send a further request on it in between.
+/// then leave in one packet. That is one packet less, and a client that has read the last byte knows that the
+/// connection has ended: it cannot send a further request on it in between.
 #[inline]
 pub(super) fn ends_behind_output(lifecycle: &Lifecycle) -> bool {
     matches!(lifecycle.state(), LinkState::Closing(Closing::Orderly | Closing::Linger))

@@ -1,9 +1,9 @@
 //! Sessions: a protocol and its exchanges, on the link of a connection.
 //!
 //! A connection has a session of one of two kinds, and asks which one only in [`Session::of_kind`] and in
-//! [`with_session`]: a [serial](super::serial) one has one exchange at a time, a [multiplexed](super::multiplexed) one has
-//! many. What one kind does differs from what the other does, so each has its own code for it; both have the methods of
-//! [`Exchanging`](super::exchanging::Exchanging).
+//! [`with_session`]: a [serial](super::serial) one has one exchange at a time, a [multiplexed](super::multiplexed) one
+//! has many. What one kind does differs from what the other does, so each has its own code for it; both have the
+//! methods of [`Exchanging`](super::exchanging::Exchanging).
 
 use super::multiplexed::Multiplexed;
 use super::serial::Serial;

@@ -15,8 +15,8 @@ impl<A: App> Connections<A> {
         self.acceptor.publish(&self.context, self.slab.len(), told);
     }
 
-    /// Accepts connection number `attempt` of this round from the listener at `index`. Returns the stage at which the round
-    /// continues. `told` is the time that was passed to the engine last.
+    /// Accepts connection number `attempt` of this round from the listener at `index`. Returns the stage at which the
+    /// round continues. `told` is the time that was passed to the engine last.
     pub(super) fn accept(
         &mut self,
         (index, attempt): (usize, usize),

@@ -148,8 +148,8 @@ impl<A: App> Engine<A> {
 
 /// The methods for an application that takes a connection over ([`connection/hijack.rs`](crate::connection)).
 ///
-/// The call continues, counts, and is completed as any other: with [`Progress::Done`] the application has some seconds left
-/// to close its socket, with [`Progress::Cut`] the connection ends at once.
+/// The call continues, counts, and is completed as any other: with [`Progress::Done`] the application has some seconds
+/// left to close its socket, with [`Progress::Cut`] the connection ends at once.
 impl<A: App> Engine<A> {
     /// Gives the application the connection of a call whose request asks for a WebSocket. From now on the engine
     /// discards the response that the call writes.

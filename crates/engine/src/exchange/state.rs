@@ -1,7 +1,7 @@
 //! The states of an exchange, and all moves between them.
 //!
-//! [`ExchangeStage::TABLE`] has all moves; docs/design/engine.md has the diagram that follows from it. Only the methods of
-//! [`ExchangeState`] move an exchange to another state. A debug build asserts that each move is in the table.
+//! [`ExchangeStage::TABLE`] has all moves; docs/design/engine.md has the diagram that follows from it. Only the methods
+//! of [`ExchangeState`] move an exchange to another state. A debug build asserts that each move is in the table.
 
 use crate::app::{App, TermsOf};
 use crate::memory::{BodyMemory, Reservation};

@@ -534,7 +534,8 @@ fn with_signals_blocked<R>(act: impl FnOnce() -> R) -> R {
 }
 
 /// Waits until every log of this process has written or dropped what was appended so far, for no more than `patience`
-/// in all; whether all have. With `settle` their threads have ended then, also for the kernel, and the process may fork.
+/// in all; whether all have. With `settle` their threads have ended then, also for the kernel, and the process may
+/// fork.
 pub(super) fn flush_all(patience: Duration, settle: bool) -> bool {
     let logs: Vec<_> = {
         let all = ALL.lock().unwrap_or_else(PoisonError::into_inner);

@@ -17,7 +17,8 @@
 //! answer adds one after the think time. Open model: a schedule creates requests. A request that is due takes a free
 //! connection, or, if pipelining is allowed, the one with the fewest unanswered requests, or opens a new one, or waits
 //! in a queue that is limited in number and time. Requests that cannot wait are dropped and counted. None of this
-//! depends on how fast the server is (see `demand.rs` and `beginning.rs`, and for connections `opening.rs` and `ending.rs`).
+//! depends on how fast the server is (see `demand.rs` and `beginning.rs`, and for connections `opening.rs` and
+//! `ending.rs`).
 //!
 //! When the window is over, no more requests begin. Unanswered ones are waited for, because otherwise the slow ones
 //! would be missing from the result.

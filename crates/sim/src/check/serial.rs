@@ -193,8 +193,8 @@ impl<P: Simulated> Checker<'_, P> {
         at + EARLY >= earliest && (self.world.plan.most_calls == 1 || at <= latest + EARLY)
     }
 
-    /// Checks that there is a reason why a request has no whole answer: the reasons of the connection first, in the order
-    /// in which they have to be asked, then those of the request.
+    /// Checks that there is a reason why a request has no whole answer: the reasons of the connection first, in the
+    /// order in which they have to be asked, then those of the request.
     fn excuse(&self, peer: &Peer, index: usize, history: &History, is_free: bool) -> Result<(), String> {
         let id = peer.plan.requests[index];
         let record = &self.world.records().requests[id];

@@ -1,8 +1,9 @@
-//! The event loop of a world, as asyncio's: the engine is polled in the loop's selector, and the calls of the application
-//! go on beside each other in one thread. The state is here; `driver` has the loop, `calls` what the calls do.
+//! The event loop of a world, as asyncio's: the engine is polled in the loop's selector, and the calls of the
+//! application go on beside each other in one thread. The state is here; `driver` has the loop, `calls` what the calls
+//! do.
 //!
-//! A request is a call of tasks that receive, send and sleep; or, with a WebSocket, a handler that is given back until a
-//! message is there.
+//! A request is a call of tasks that receive, send and sleep; or, with a WebSocket, a handler that is given back until
+//! a message is there.
 
 mod call;
 mod calls;

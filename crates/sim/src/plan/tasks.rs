@@ -1,5 +1,5 @@
-//! The operations in a world with an event loop: those of tasks and handlers, of clients with a WebSocket, and of another
-//! thread.
+//! The operations in a world with an event loop: those of tasks and handlers, of clients with a WebSocket, and of
+//! another thread.
 
 use crate::clock::Micros;
 use crate::response::pattern;

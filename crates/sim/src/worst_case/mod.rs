@@ -24,8 +24,8 @@
 //! A [`Plan`] has the attackers' input: elements of their protocol, the number of connections, and the size of the
 //! pieces.
 //! A search begins with an honest client and keeps the worst plans ([`Search`]). Each step changes one of them at a few
-//! places. All choices come from a seed. The plan runs on a [stage](stage): an engine in memory with attackers that are as
-//! fast as the engine allows, one innocent client, and an application that answers at once, driven as one of the
+//! places. All choices come from a seed. The plan runs on a [stage](stage): an engine in memory with attackers that are
+//! as fast as the engine allows, one innocent client, and an application that answers at once, driven as one of the
 //! [hosts](Host) does.
 
 #![allow(clippy::cast_precision_loss, reason = "costs are compared, and far below 2^52")]
@@ -55,8 +55,8 @@ pub const WORK_PER_ARRIVAL: u64 = 500;
 pub const KEPT_BY_ENGINE: u64 = 512 << 10;
 /// Bytes that it may keep for each connection beside those that are counted per byte.
 pub const KEPT_PER_CONNECTION: u64 = 4 << 10;
-/// The same for WebSocket: one compressed message at a time is inflated before it is known whether there is room for it, to
-/// 1 MiB and, beyond that, 100 times its own bytes; while its buffer grows there are two.
+/// The same for WebSocket: one compressed message at a time is inflated before it is known whether there is room for
+/// it, to 1 MiB and, beyond that, 100 times its own bytes; while its buffer grows there are two.
 pub const KEPT_WHILE_INFLATING: u64 = 4 << 20;
 
 /// Bytes that attackers send before work is measured, and while it is.

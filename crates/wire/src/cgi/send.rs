@@ -12,9 +12,9 @@ pub enum StatusLine {
     Http,
 }
 
-/// Writes the head of a response to `out`. `length` is that of the body, if it is known although the application did not
-/// declare it. The web server adds Date, Server and whatever belongs to its own connection. The body has no framing: its
-/// end is what the protocol says is the end.
+/// Writes the head of a response to `out`. `length` is that of the body, if it is known although the application did
+/// not declare it. The web server adds Date, Server and whatever belongs to its own connection. The body has no
+/// framing: its end is what the protocol says is the end.
 pub fn begin(draft: &Draft, request: Request, length: Option<u64>, line: StatusLine, out: &mut Vec<u8>) -> Sender {
     let head = match line {
         StatusLine::Http => &draft.bytes[..],

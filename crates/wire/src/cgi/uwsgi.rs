@@ -1,7 +1,8 @@
 //! The uwsgi protocol: a header of four bytes, a block of variables, and the body.
 //!
 //! <https://uwsgi-docs.readthedocs.io/en/latest/Protocol.html>: modifier1 (1 byte), the size of the block (2 bytes,
-//! little-endian), modifier2 (1 byte). In the block each name and each value follow their lengths (2 bytes, little-endian).
+//! little-endian), modifier2 (1 byte). In the block each name and each value follow their lengths (2 bytes,
+//! little-endian).
 
 use crate::message::Fault;
 use crate::other_protocols;

@@ -65,8 +65,8 @@ impl Variables {
         field.name(&self.block)
     }
 
-    /// Gives the variable at `index` another value. Returns false, and leaves variables that are of no use, if the value
-    /// breaks a rule or the body's length may depend on it.
+    /// Gives the variable at `index` another value. Returns false, and leaves variables that are of no use, if the
+    /// value breaks a rule or the body's length may depend on it.
     pub(crate) fn replace(&mut self, index: usize, value: &[u8], fields: &mut [Field], limits: &Limits) -> bool {
         let field = fields[index];
         let (name, old) = (field.name(&self.block), field.value(&self.block).len());

@@ -32,8 +32,8 @@ pub(super) const MAX_CONNS: &[u8] = b"FCGI_MAX_CONNS";
 pub(super) const MAX_REQS: &[u8] = b"FCGI_MAX_REQS";
 pub(super) const MPXS_CONNS: &[u8] = b"FCGI_MPXS_CONNS";
 
-/// Names a request: its number on the wire, which the peer uses again, and a serial number, which is never used again on
-/// this connection.
+/// Names a request: its number on the wire, which the peer uses again, and a serial number, which is never used again
+/// on this connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestId {
     /// The request's place in the order in which requests began.

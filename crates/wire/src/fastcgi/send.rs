@@ -7,8 +7,8 @@ use crate::cgi::{self, StatusLine};
 use crate::http1::{Request, Sender};
 use crate::message::Draft;
 
-/// Writes the head of a response as the first record of STDOUT. `length` is that of the body, if it is known although the
-/// application did not declare it.
+/// Writes the head of a response as the first record of STDOUT. `length` is that of the body, if it is known although
+/// the application did not declare it.
 pub fn begin(id: RequestId, draft: &Draft, request: Request, length: Option<u64>, out: &mut Vec<u8>) -> Sender {
     let start = out.len();
     record::write(STDOUT, id.number, b"", out);
@@ -29,8 +29,9 @@ pub fn stdout(id: RequestId, bytes: &[u8], out: &mut Vec<u8>) {
     bytes.chunks(MOST).for_each(|part| record::write(STDOUT, id.number, part, out));
 }
 
-/// Writes what the application reports of a request, which is not empty, for the web server's log. It may stand anywhere
-/// before [`end_request`]; a stream of errors that has begun need not be ended (FastCGI specification, section 6.2).
+/// Writes what the application reports of a request, which is not empty, for the web server's log. It may stand
+/// anywhere before [`end_request`]; a stream of errors that has begun need not be ended (FastCGI specification, section
+/// 6.2).
 pub fn stderr(id: RequestId, text: &[u8], out: &mut Vec<u8>) {
     text.chunks(MOST).for_each(|part| record::write(STDERR, id.number, part, out));
 }
@@ -57,8 +58,9 @@ pub fn end_request_and_connection(id: RequestId, status: ProtocolStatus, out: &m
     out[padding] = 1;
 }
 
-/// Writes that the application takes no further requests on this connection: the answer to `GET_VALUES` once more, with a
-/// limit of none. HAProxy obeys such an answer whenever it comes; requests that it has sent by then are to be answered.
+/// Writes that the application takes no further requests on this connection: the answer to `GET_VALUES` once more, with
+/// a limit of none. HAProxy obeys such an answer whenever it comes; requests that it has sent by then are to be
+/// answered.
 pub fn take_no_more(out: &mut Vec<u8>) {
     let mut values = Vec::with_capacity(34);
     record::write_pair(record::MAX_REQS, b"0", &mut values);
@@ -67,8 +69,8 @@ pub fn take_no_more(out: &mut Vec<u8>) {
     record::write(GET_VALUES_RESULT, 0, &values, out);
 }
 
-/// Writes a management record that says nothing. nginx does not keep a connection of which anything follows the end of a
-/// response, so this tells it to send no further request here.
+/// Writes a management record that says nothing. nginx does not keep a connection of which anything follows the end of
+/// a response, so this tells it to send no further request here.
 pub fn excess(out: &mut Vec<u8>) {
     record::write(GET_VALUES_RESULT, 0, b"", out);
 }

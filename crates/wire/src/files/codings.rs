@@ -54,8 +54,8 @@ pub struct AcceptedCodings {
 }
 
 impl AcceptedCodings {
-    /// Reads the values of all Accept-Encoding fields; none are a client that takes what is not encoded. A member that is
-    /// malformed counts for nothing; of a coding that is named twice the first counts.
+    /// Reads the values of all Accept-Encoding fields; none are a client that takes what is not encoded. A member that
+    /// is malformed counts for nothing; of a coding that is named twice the first counts.
     pub fn read<'a>(values: impl Iterator<Item = &'a [u8]>) -> Self {
         let mut accepted = Self { weights: [None; Coding::ALL.len()], any: None };
         for member in values.flat_map(list) {

@@ -1,6 +1,7 @@
 //! Names of files whose content never changes, because a build has put a hash of it into the name.
 
-/// The fewest digits of a hash. Vite, webpack, Parcel and Rollup write 8, Django 12, esbuild 8 (which are not hexadecimal).
+/// The fewest digits of a hash. Vite, webpack, Parcel and Rollup write 8, Django 12, esbuild 8 (which are not
+/// hexadecimal).
 const HASH_MIN: usize = 8;
 
 /// Returns true if the last part of `name` holds a hash between dots, dashes or underscores, as in

@@ -1,8 +1,8 @@
 //! From the path of a request to the name of a file beneath a directory.
 //!
-//! A path is percent-decoded exactly once. What could mean another file than it shows is refused instead of repaired: no
-//! dot segments are removed and no slashes merged, so that no two paths mean the same file and no order of steps can be
-//! got wrong.
+//! A path is percent-decoded exactly once. What could mean another file than it shows is refused instead of repaired:
+//! no dot segments are removed and no slashes merged, so that no two paths mean the same file and no order of steps can
+//! be got wrong.
 
 /// The path of a request, percent-decoded once.
 #[derive(Clone, Copy, Debug)]

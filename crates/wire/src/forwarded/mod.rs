@@ -5,12 +5,12 @@
 //! address is that of a trusted proxy, the entry before it was written by that proxy. The first address that is not
 //! trusted is the client. Nothing to the left of it is read at all.
 //!
-//! One family of fields is read, and never the other: a proxy that writes one passes the other through as the client has
-//! sent it. The family that is not read is removed from requests, and both are removed from requests of peers that are
-//! not trusted, because applications read these fields themselves.
+//! One family of fields is read, and never the other: a proxy that writes one passes the other through as the client
+//! has sent it. The family that is not read is removed from requests, and both are removed from requests of peers that
+//! are not trusted, because applications read these fields themselves.
 //!
-//! Django and others make one key of `X-Forwarded-Proto` and `X_Forwarded_Proto`. No proxy writes the second spelling, and
-//! many pass it on, so it is removed from every request, whoever sends it. A proxy that sets another field, such as
+//! Django and others make one key of `X-Forwarded-Proto` and `X_Forwarded_Proto`. No proxy writes the second spelling,
+//! and many pass it on, so it is removed from every request, whoever sends it. A proxy that sets another field, such as
 //! `X-Remote-User`, is protected too: a name with underscores is removed beside the same name with dashes.
 
 mod node;
@@ -59,8 +59,8 @@ struct Found<'a> {
 
 /// The state of one connection that finds the clients of its requests.
 ///
-/// The result for the head that the reader keeps ([`RequestHead::retained`]) is kept too, so that a head which repeats it
-/// costs one look.
+/// The result for the head that the reader keeps ([`RequestHead::retained`]) is kept too, so that a head which repeats
+/// it costs one look.
 #[derive(Debug)]
 pub struct Forwarding {
     /// The peer itself.
@@ -211,7 +211,8 @@ impl Family {
     }
 }
 
-/// The fields of a head, by the names that they have in HTTP: a web server in front may have made CGI variables of them.
+/// The fields of a head, by the names that they have in HTTP: a web server in front may have made CGI variables of
+/// them.
 #[derive(Clone, Copy)]
 struct Lines<'a> {
     block: &'a [u8],

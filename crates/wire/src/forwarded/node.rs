@@ -14,8 +14,8 @@ pub enum Node {
 }
 
 impl Node {
-    /// Reads a node of RFC 7239 section 6. Unlike in `X-Forwarded-For`, an IPv6 address has brackets around it: without them
-    /// its last part could be a port.
+    /// Reads a node of RFC 7239 section 6. Unlike in `X-Forwarded-For`, an IPv6 address has brackets around it: without
+    /// them its last part could be a port.
     #[must_use]
     pub fn read_rfc7239(text: &[u8]) -> Self {
         let has_brackets = text.first() == Some(&b'[');
@@ -26,8 +26,8 @@ impl Node {
     }
 
     /// Reads `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]` or `[2001:db8::1]:80` (RFC 7239 section 6, and
-    /// what proxies write into `X-Forwarded-For`). A link-local address may have a zone (`fe80::1%eth0`), as proxies in Go
-    /// write it; it is one of the proxy's interfaces, and is left out.
+    /// what proxies write into `X-Forwarded-For`). A link-local address may have a zone (`fe80::1%eth0`), as proxies in
+    /// Go write it; it is one of the proxy's interfaces, and is left out.
     #[must_use]
     pub fn read(text: &[u8]) -> Self {
         if text.len() >= 5 && text[..5].eq_ignore_ascii_case(b"unix:") {

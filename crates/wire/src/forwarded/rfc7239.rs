@@ -4,8 +4,8 @@
 //! Forwarded: for=192.0.2.60;proto=http, for="[2001:db8::1]:4711";host="example.org"
 //! ```
 //!
-//! The elements are found from the right, like the walk itself: a client that sends an open quotation mark would otherwise
-//! hide in it what the proxy adds behind.
+//! The elements are found from the right, like the walk itself: a client that sends an open quotation mark would
+//! otherwise hide in it what the proxy adds behind.
 
 use super::{Found, Lines, Node, Trust, is_https};
 use crate::grammar::{is_token, trim};

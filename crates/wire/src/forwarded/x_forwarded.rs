@@ -43,8 +43,8 @@ pub(super) fn read<'a>(trust: &Trust, lines: Lines<'a>) -> Result<Found<'a>, Fau
 /// empty.
 ///
 /// A proxy adds one entry to each list, or replaces the list by one entry. So a list of one entry is for all hops, and
-/// one that is as long as that of the addresses, or shorter, has an entry for each hop from the right. In any other list
-/// it is not known whose an entry is: then all must be the same.
+/// one that is as long as that of the addresses, or shorter, has an entry for each hop from the right. In any other
+/// list it is not known whose an entry is: then all must be the same.
 fn own_entry<'a, I: Iterator<Item = &'a [u8]>>(
     list: impl Fn() -> I,
     hop: usize,

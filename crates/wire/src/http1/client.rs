@@ -2,9 +2,9 @@
 //!
 //! # What is needed to read a response
 //!
-//! The end of a response does not follow from its bytes alone. Its framing depends on the request (a response to HEAD has
-//! no body, whatever its fields say), on its status (1xx, 204 and 304 have none either), on its fields, and if none of
-//! these decides, on the end of the connection. RFC 9112 section 6.3 defines the order, which the reader follows:
+//! The end of a response does not follow from its bytes alone. Its framing depends on the request (a response to HEAD
+//! has no body, whatever its fields say), on its status (1xx, 204 and 304 have none either), on its fields, and if none
+//! of these decides, on the end of the connection. RFC 9112 section 6.3 defines the order, which the reader follows:
 //!
 //! ```text
 //!   HEAD, 1xx, 204, 304 ──▶ Body::None        Transfer-Encoding: chunked ──▶ Body::Chunked
@@ -14,17 +14,17 @@
 //! So for each head the caller passes whether the method was HEAD, and keeps its pipelined requests in order. It also
 //! reports the end of the connection, which completes a response that lasts until the close and truncates any other.
 //!
-//! A request has one final response and may have interim ones (1xx) before it. An interim response is read as a head with
-//! [`Reply::is_interim`] set and no body; the final one follows and is read in the same way.
+//! A request has one final response and may have interim ones (1xx) before it. An interim response is read as a head
+//! with [`Reply::is_interim`] set and no body; the final one follows and is read in the same way.
 //!
 //! # Errors
 //!
 //! As in the server role, with the sides exchanged: a [`ServerFault`] is an error of the peer, a [`ClientMisuse`] is an
-//! error of the caller who writes the request. Rules that both roles share have one variant, [`ServerFault::Message`] or
-//! [`ClientMisuse::Message`].
+//! error of the caller who writes the request. Rules that both roles share have one variant, [`ServerFault::Message`]
+//! or [`ClientMisuse::Message`].
 //!
-//! Nothing here allocates for a response: the heads borrow from the input, the table of fields belongs to the caller, and
-//! so does the buffer that a request is written to.
+//! Nothing here allocates for a response: the heads borrow from the input, the table of fields belongs to the caller,
+//! and so does the buffer that a request is written to.
 //! a request is written to is the caller's too.
 
 use super::block::{Own, Progress};

@@ -13,7 +13,8 @@
 //! * [`Receiver`] is the server's reading half. It is asked for a head, then for body steps until
 //!   [`BodyStep::End`], then for the next head. It keeps no input: what it could not use yet stays with the caller,
 //!   who offers it again with more behind it. Work is linear in the bytes received however they are cut.
-//! * [`Draft`](crate::message::Draft) collects what the application wants to say, refusing what could become a second response;
+//! * [`Draft`](crate::message::Draft) collects what the application wants to say, refusing what could become a second
+//! response;
 //!   [`Sender`] decides the framing once and then holds the application to it.
 //! * [`client`] is the other role, for the pair tests and the load generator.
 //!
@@ -21,13 +22,15 @@
 //!
 //! A browser or a proxy sends nearly the same field lines with every request of a connection. The receiver keeps a
 //! block (the bytes behind the request line up to and with the blank line) and what it learned from it. Of the next
-//! request's block it reads only the lines that differ, and [`RequestHead::changed`](crate::message::RequestHead::changed) lets the application reuse what it built
-//! from the others.
+//! request's block it reads only the lines that differ, and
+//! [`RequestHead::changed`](crate::message::RequestHead::changed) lets the application reuse what it built from the
+//! others.
 //!
 //! # Errors
 //!
-//! Three families, so that each mistake is attributed to the side that made it: a [`Fault`](crate::message::Fault) is the peer's and carries the status
-//! that it is answered with; a [`Misuse`](crate::message::Misuse) is the application's and becomes an exception in it; a panic is ours.
+//! Three families, so that each mistake is attributed to the side that made it: a [`Fault`](crate::message::Fault) is
+//! the peer's and carries the status that it is answered with; a [`Misuse`](crate::message::Misuse) is the
+//! application's and becomes an exception in it; a panic is ours.
 
 pub mod client;
 

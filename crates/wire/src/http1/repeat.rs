@@ -1,9 +1,9 @@
 //! The field block that a receiver keeps, to recognise the next one by it.
 //!
-//! A client sends nearly the same field lines with every request of a connection. If the next block begins with the bytes
-//! of the one that was kept it *is* that block, because a block ends at its first blank line: one comparison replaces the
-//! parse. If it has the same field names in the same order, then only the lines that differ are read, and what the
-//! others say is known.
+//! A client sends nearly the same field lines with every request of a connection. If the next block begins with the
+//! bytes of the one that was kept it *is* that block, because a block ends at its first blank line: one comparison
+//! replaces the parse. If it has the same field names in the same order, then only the lines that differ are read, and
+//! what the others say is known.
 
 use super::block::{Facts, Own};
 use super::fields::{Line, field_line};

@@ -240,8 +240,8 @@ impl Sender {
 /// Writes the length that a response declares. Returns it, and whether the response has no body whatever it says.
 ///
 /// RFC 9110 sections 15.3.5, 15.4.5 and 9.3.2, RFC 9112 section 6.3: HEAD, 204 and 304 have no body. 204 has no
-/// Content-Length either; 304's and HEAD's say what GET would have got, so none is inferred for them. 205's body is empty
-/// and says so (RFC 9110 section 15.3.6).
+/// Content-Length either; 304's and HEAD's say what GET would have got, so none is inferred for them. 205's body is
+/// empty and says so (RFC 9110 section 15.3.6).
 #[inline]
 fn declare(draft: &Draft, request: Request, length: Option<u64>, out: &mut Vec<u8>) -> (Option<u64>, bool) {
     let bodiless = has_no_body(draft.status(), request);

@@ -58,8 +58,9 @@ impl fmt::Display for Misuse {
 /// they can still be replaced.
 #[derive(Debug, Default)]
 pub struct Draft {
-    /// As HTTP/1 writes them, because that is what is sent most: `HTTP/1.1`, the status and the reason phrase on a line,
-    /// and each field on one. Another protocol writes [`status`](Self::status) and [`fields`](Self::fields) its own way.
+    /// As HTTP/1 writes them, because that is what is sent most: `HTTP/1.1`, the status and the reason phrase on a
+    /// line, and each field on one. Another protocol writes [`status`](Self::status) and [`fields`](Self::fields) its
+    /// own way.
     pub(crate) bytes: Vec<u8>,
     status: u16,
     content_length: Option<u64>,
@@ -171,8 +172,8 @@ impl Draft {
     /// Adds a field. `Connection` is taken as a wish: `close` is fulfilled, `keep-alive` is the default anyway.
     ///
     /// # Errors
-    /// Any [`Misuse`] of a field; the draft is then to be started anew. Behind [`Misuse::HopByHop`] it can also be gone on
-    /// with: the field is left out.
+    /// Any [`Misuse`] of a field; the draft is then to be started anew. Behind [`Misuse::HopByHop`] it can also be gone
+    /// on with: the field is left out.
     pub fn field(&mut self, name: &[u8], value: &[u8]) -> Result<(), Misuse> {
         if !is_token(name) {
             return Err(Misuse::NameInvalid);

@@ -117,7 +117,8 @@ faults! {
     HostMissing 400 "Host is missing.",
     /// More than one Host line (RFC 9112 section 3.2).
     HostRepeated 400 "Host is given twice.",
-    /// A uwsgi or SCGI request with a chunked body and no `CONTENT_LENGTH`: its end cannot be known (RFC 9110 section 15.5.12).
+    /// A uwsgi or SCGI request with a chunked body and no `CONTENT_LENGTH`: its end cannot be known (RFC 9110 section
+    /// 15.5.12).
     LengthRequired 411 "The length of the body is missing.",
     /// A line that continues the one before (RFC 9112 section 5.2).
     LineFolded 400 "A header line is folded.",
@@ -159,7 +160,8 @@ faults! {
     TransferEncodingWithContentLength 400 "Both Transfer-Encoding and Content-Length are given.",
     /// The peer closed in the middle of a message.
     Truncated 400 "The request ended early.",
-    /// The variables of a FastCGI, uwsgi or SCGI request cannot be read, or `REQUEST_METHOD` is missing (RFC 3875 section 4.1).
+    /// The variables of a FastCGI, uwsgi or SCGI request cannot be read, or `REQUEST_METHOD` is missing (RFC 3875
+    /// section 4.1).
     VariablesMalformed 400 "The gateway's variables are malformed.",
     /// Not HTTP/ DIGIT . DIGIT (RFC 9112 section 2.3).
     VersionMalformed 400 "The HTTP version is malformed.",

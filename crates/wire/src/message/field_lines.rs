@@ -3,8 +3,8 @@
 use super::draft::Misuse;
 use crate::grammar::{is_token, is_value};
 
-/// Fields that no trailer section has (RFC 9110 section 6.5.1): they say where a message ends, where it goes, who may send
-/// it, or how its content is read, and a recipient has acted on them before it gets to the trailers.
+/// Fields that no trailer section has (RFC 9110 section 6.5.1): they say where a message ends, where it goes, who may
+/// send it, or how its content is read, and a recipient has acted on them before it gets to the trailers.
 const NO_TRAILERS: [&[u8]; 20] = [
     b"age",
     b"authorization",

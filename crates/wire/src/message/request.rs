@@ -54,8 +54,8 @@ pub struct RequestHead<'a> {
     /// The peer takes what the application reports of this request, besides its response (FastCGI's STDERR).
     pub takes_errors: bool,
     /// Set if the block has the same field names in the same order as the one for which `retained` was set last: the
-    /// places in [`fields`](Self::fields) of those whose values differ, in ascending order. All other lines are the same
-    /// byte for byte. Not set together with `retained`.
+    /// places in [`fields`](Self::fields) of those whose values differ, in ascending order. All other lines are the
+    /// same byte for byte. Not set together with `retained`.
     pub changed: Option<&'a [u16]>,
     /// The reader keeps this block to compare the next one with. An application that builds something from a block
     /// should keep it now, with [`kept`](Self::kept), because [`changed`](Self::changed) of later heads refers to it.

@@ -15,8 +15,8 @@ use core::net::SocketAddr;
 use std::fmt;
 use std::sync::Arc;
 
-/// The longest header that is read, in bytes. Version 1 has at most 107; version 2 may say up to 65,551, which no sender
-/// comes near.
+/// The longest header that is read, in bytes. Version 1 has at most 107; version 2 may say up to 65,551, which no
+/// sender comes near.
 pub const HEADER_MAX: usize = v2::FIXED + v2::VARIABLE_MAX;
 
 /// A header.
@@ -103,8 +103,8 @@ impl fmt::Display for ProxyFault {
 
 /// Reads the header that `input` begins with; `None` until it is whole.
 ///
-/// It has no state: `input` begins with the first byte of the connection at each call. The result does not depend on how
-/// the bytes are cut.
+/// It has no state: `input` begins with the first byte of the connection at each call. The result does not depend on
+/// how the bytes are cut.
 ///
 /// # Errors
 /// The reason why there is no header, as soon as that is certain. The connection is to be closed without an answer.

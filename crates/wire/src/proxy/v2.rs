@@ -118,8 +118,8 @@ fn fields(bytes: &[u8], start: usize) -> impl Iterator<Item = Result<(u8, usize,
     })
 }
 
-/// Fields of the sender's own kinds that are kept; there are so many kinds. An empty one takes 3 bytes in the header and 24
-/// in memory.
+/// Fields of the sender's own kinds that are kept; there are so many kinds. An empty one takes 3 bytes in the header
+/// and 24 in memory.
 const CUSTOM_MOST: usize = 16;
 
 fn read_fields(header: &[u8], start: usize, info: &mut ConnectionInfo) -> Result<(), ProxyFault> {

@@ -1,7 +1,7 @@
 //! The progress of the closing handshake of a WebSocket (RFC 6455 section 7): its states, and all moves between them.
 //!
-//! Only the methods of [`ClosingHandshake`] move it. [`HandshakeStage::TABLE`] has all moves; docs/design/websocket.md has the diagram
-//! that follows from it.
+//! Only the methods of [`ClosingHandshake`] move it. [`HandshakeStage::TABLE`] has all moves; docs/design/websocket.md
+//! has the diagram that follows from it.
 
 use super::close_code::CloseCode;
 use super::fault::WebSocketFault;

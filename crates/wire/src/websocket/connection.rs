@@ -18,7 +18,8 @@ use std::borrow::Cow;
 pub struct WebSocketLimits {
     /// The largest message, counted after inflating. 16 MiB is uvicorn's.
     pub message: usize,
-    /// While more than this waits to be sent, no message is accepted and no ping is answered. One message may exceed it.
+    /// While more than this waits to be sent, no message is accepted and no ping is answered. One message may exceed
+    /// it.
     pub backlog: usize,
 }
 
@@ -55,7 +56,8 @@ pub enum Wait {
     Peer,
     /// The caller itself, which has [put off](Connection::postpone) the answer to a fault.
     Caller,
-    /// The peer's answer to our Close frame (RFC 6455 section 7.1.2). When its deadline passes, the transport is closed.
+    /// The peer's answer to our Close frame (RFC 6455 section 7.1.2). When its deadline passes, the transport is
+    /// closed.
     Close,
     /// The end of the transport. A server closes it when all output is sent; a client waits until the server does
     /// (RFC 6455 section 7.1.1), and closes it itself when the deadline passes.
@@ -64,8 +66,8 @@ pub enum Wait {
 
 /// One end of an open connection.
 ///
-/// [`next`](Self::next) is given what is received. [`flush`](Self::flush) writes the answers that are owed and is called
-/// after it, and whenever the peer has taken output. The other methods write what the application sends.
+/// [`next`](Self::next) is given what is received. [`flush`](Self::flush) writes the answers that are owed and is
+/// called after it, and whenever the peer has taken output. The other methods write what the application sends.
 #[derive(Debug)]
 pub struct Connection {
     receiver: Receiver,
@@ -94,11 +96,11 @@ impl Connection {
         }
     }
 
-    /// Reads on in `input`, which is changed. Returns how many bytes have been taken, and what they say. It is called again
-    /// while input is left.
+    /// Reads on in `input`, which is changed. Returns how many bytes have been taken, and what they say. It is called
+    /// again while input is left.
     ///
-    /// When a Close frame has been written, messages of the peer are read and discarded until its own Close frame comes.
-    /// Behind that, and behind a fault, all input is discarded.
+    /// When a Close frame has been written, messages of the peer are read and discarded until its own Close frame
+    /// comes. Behind that, and behind a fault, all input is discarded.
     pub fn next<'i>(&mut self, input: &'i mut [u8], compression: &mut Compression) -> (usize, Event<'i>) {
         let length = input.len();
         let (used, received) = match self.receiver.next(input, self.limits.message, compression) {
@@ -125,8 +127,9 @@ impl Connection {
         (used, event)
     }
 
-    /// Appends the answers that are owed to `out`: a Pong frame, or a Close frame. `backlog` is how many bytes wait to be
-    /// sent. While they are more than the limit pings are not answered, and of those that come meanwhile the last one is.
+    /// Appends the answers that are owed to `out`: a Pong frame, or a Close frame. `backlog` is how many bytes wait to
+    /// be sent. While they are more than the limit pings are not answered, and of those that come meanwhile the last
+    /// one is.
     pub fn flush(&mut self, backlog: usize, out: &mut Vec<u8>) {
         if let Some((code, reason)) = self.handshake.owed() {
             self.sender.close(code, reason, out);
@@ -138,9 +141,10 @@ impl Connection {
         }
     }
 
-    /// Puts off the answer to a [fault](Event::Fault) that [`next`](Self::next) has just returned, so that messages which came
-    /// before it can still be answered. Nothing more is read. The caller bounds the time until
-    /// [`take_up`](Self::take_up). (RFC 6455 section 7.1.7 forbids to process what follows a fault, and not what was before.)
+    /// Puts off the answer to a [fault](Event::Fault) that [`next`](Self::next) has just returned, so that messages
+    /// which came before it can still be answered. Nothing more is read. The caller bounds the time until
+    /// [`take_up`](Self::take_up). (RFC 6455 section 7.1.7 forbids to process what follows a fault, and not what was
+    /// before.)
     pub fn postpone(&mut self, fault: WebSocketFault) {
         self.handshake.postpone(fault);
     }
@@ -183,7 +187,8 @@ impl Connection {
         self.sender.head(kind, length)
     }
 
-    /// Appends a part of a message to `out`. All parts of a message are of one kind; no other message is sent between them.
+    /// Appends a part of a message to `out`. All parts of a message are of one kind; no other message is sent between
+    /// them.
     ///
     /// A part of text ends where a character ends.
     ///
@@ -224,8 +229,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Appends a Close frame to `out` and begins the closing handshake. A message that is sent in parts stays without its
-    /// end. `reason` is cut at 123 bytes.
+    /// Appends a Close frame to `out` and begins the closing handshake. A message that is sent in parts stays without
+    /// its end. `reason` is cut at 123 bytes.
     ///
     /// # Errors
     /// [`SendError::Closed`] if the connection is closed or closing already.

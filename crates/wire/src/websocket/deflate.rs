@@ -35,8 +35,8 @@ const RATIO: u64 = 100;
 
 /// The compressors and decompressors that the connections of one thread share.
 ///
-/// A compressor begins each message anew, so one for each size of window suffices for all peers. A decompressor belongs to
-/// a connection while a compressed message arrives. Nothing is allocated before the first compressed message.
+/// A compressor begins each message anew, so one for each size of window suffices for all peers. A decompressor belongs
+/// to a connection while a compressed message arrives. Nothing is allocated before the first compressed message.
 pub struct Compression {
     level: i32,
     compressors: [Option<Box<zlib_rs::Deflate>>; (WINDOW_BITS_MOST - WINDOW_BITS_LEAST) as usize + 1],
@@ -180,8 +180,8 @@ impl Inflating {
     /// Inflates the next bytes of the message, to the end of `message`.
     ///
     /// # Errors
-    /// [`WebSocketFault::DeflateInvalid`]; [`WebSocketFault::MessageTooLarge`] as soon as `message` has more than `most`
-    /// bytes, or more than its compressed bytes may become.
+    /// [`WebSocketFault::DeflateInvalid`]; [`WebSocketFault::MessageTooLarge`] as soon as `message` has more than
+    /// `most` bytes, or more than its compressed bytes may become.
     pub(super) fn read(
         &mut self,
         input: &[u8],

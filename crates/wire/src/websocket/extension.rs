@@ -102,8 +102,8 @@ impl<'a> Text<'a> {
 /// The parameters of permessage-deflate that a server agrees to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeflateSettings {
-    /// The largest window with which messages are compressed, in bits, 9 to 15. The compressor is shared, so a large one
-    /// costs no memory per connection.
+    /// The largest window with which messages are compressed, in bits, 9 to 15. The compressor is shared, so a large
+    /// one costs no memory per connection.
     pub window_bits: u8,
     /// The window in bits, 9 to 15, within which the client's messages may refer to earlier ones. As many bytes as the
     /// window has are kept for each such connection. `None`: the client begins each message anew.

@@ -17,7 +17,8 @@ const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 pub enum Carrier {
     /// HTTP/1.1: GET with Upgrade, and a key (RFC 6455).
     Http1,
-    /// HTTP/2 or HTTP/3: CONNECT with `:protocol = websocket`, which the protocol has checked, without a key (RFC 8441).
+    /// HTTP/2 or HTTP/3: CONNECT with `:protocol = websocket`, which the protocol has checked, without a key (RFC
+    /// 8441).
     Connect,
 }
 

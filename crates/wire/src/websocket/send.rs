@@ -176,8 +176,8 @@ impl Sender {
         Ok(())
     }
 
-    /// Appends a message that has been framed before. A client's frames differ from each other by their masks, so a client
-    /// cannot send one.
+    /// Appends a message that has been framed before. A client's frames differ from each other by their masks, so a
+    /// client cannot send one.
     ///
     /// # Errors
     /// [`SendError::MessageOpen`].
@@ -201,8 +201,8 @@ impl Sender {
         self.frame(FIN | Opcode::Pong.bits(), payload, out);
     }
 
-    /// Appends a Close frame to `out`. A reason beyond 123 bytes is cut where a character ends; one without a code is left
-    /// out.
+    /// Appends a Close frame to `out`. A reason beyond 123 bytes is cut where a character ends; one without a code is
+    /// left out.
     pub fn close(&mut self, code: Option<CloseCode>, reason: &str, out: &mut Vec<u8>) {
         self.frame(FIN | Opcode::Close.bits(), &close::payload(code, reason), out);
     }
@@ -226,8 +226,8 @@ impl Sender {
 
 /// A message of a server that is framed once and sent to many clients.
 ///
-/// The frame that is not compressed is made at once; a compressed one when the first client needs it, one for each size of
-/// window that clients have agreed on.
+/// The frame that is not compressed is made at once; a compressed one when the first client needs it, one for each size
+/// of window that clients have agreed on.
 #[derive(Debug)]
 pub struct Prepared {
     head: u8,

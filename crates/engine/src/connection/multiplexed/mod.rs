@@ -44,7 +44,8 @@ impl<A: App> Multiplexed<A> {
         Self { protocol, exchanges: Exchanges::new(now), repeated: Repeated::default(), has_announced_end: false }
     }
 
-    // ------------------------------------------------------------------------------------------ the end of a connection
+    // ------------------------------------------------------------------------------------------ the end of a
+    // connection
 
     /// Begins the end of an open connection: tells the client that no further exchange is begun, if the protocol can do
     /// so. Otherwise the protocol ends the connection after the next exchange ([`MultiplexedProtocol::is_ending`]).
@@ -538,11 +539,12 @@ impl<A: App> Exchanging<A> for Multiplexed<A> {
     }
 }
 
-// ------------------------------------------------------------------------------------------------------------- watchdog
+// -------------------------------------------------------------------------------------------------------------
+// watchdog
 
 impl<A: App> Multiplexed<A> {
-    /// Looks at the first request in the kept input of a new connection, which is parsed with a separate protocol. Returns
-    /// `None` if it is a health check.
+    /// Looks at the first request in the kept input of a new connection, which is parsed with a separate protocol.
+    /// Returns `None` if it is a health check.
     fn asks_first(&self, link: &Link<A>, context: &mut EngineContext<A>) -> Option<Service> {
         let input = link.input.unused();
         let mut protocol = self.protocol.fresh();

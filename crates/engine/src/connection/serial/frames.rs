@@ -179,8 +179,8 @@ impl<A: App> Serial<A> {
         self.exchange.websocket().map(|websocket| websocket.sent_bytes)
     }
 
-    /// Records that the call of a WebSocket is over. Returns true if the exchange was a WebSocket; the connection has to
-    /// be driven then.
+    /// Records that the call of a WebSocket is over. Returns true if the exchange was a WebSocket; the connection has
+    /// to be driven then.
     pub(super) fn release_websocket(&mut self) -> bool {
         let Some(websocket) = self.exchange.websocket() else { return false };
         websocket.release();

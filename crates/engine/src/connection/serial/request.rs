@@ -30,9 +30,9 @@ enum Stop {
 }
 
 impl<A: App> Serial<A> {
-    /// Reads the head at the beginning of `input`. Returns the number of bytes used, 0 until the head is complete, and a
-    /// request that is ready: because it has no body, or its body has arrived with it, or the request does not wait for
-    /// its body.
+    /// Reads the head at the beginning of `input`. Returns the number of bytes used, 0 until the head is complete, and
+    /// a request that is ready: because it has no body, or its body has arrived with it, or the request does not wait
+    /// for its body.
     pub(super) fn message(
         &mut self,
         input: &[u8],
@@ -113,8 +113,8 @@ impl<A: App> Serial<A> {
         }
     }
 
-    /// Begins the exchange of a request. Returns the number of bytes of `input` used in all, `used` of them by the head,
-    /// and the request if it is ready.
+    /// Begins the exchange of a request. Returns the number of bytes of `input` used in all, `used` of them by the
+    /// head, and the request if it is ready.
     #[allow(clippy::too_many_arguments, reason = "it is the rest of `message`, which would be too long with it")]
     #[inline]
     fn begin(
@@ -283,7 +283,8 @@ impl<A: App> Serial<A> {
         self.protocol.tell_to_continue(&mut link.out(&mut context.scratch).bytes);
     }
 
-    // ------------------------------------------------------------------------------------------------ answer or refusal
+    // ------------------------------------------------------------------------------------------------ answer or
+    // refusal
 
     /// Answers a health check. The answer ends the connection, so that the next check arrives on a new connection: only
     /// checks on new connections can be answered while no thread polls the engine.
@@ -303,8 +304,8 @@ impl<A: App> Serial<A> {
         context.observer.give_up(link.call(0));
     }
 
-    /// Sends the response to the request that was read last with a file. The engine does not read the request's body, if
-    /// there is one: the connection then ends with the response.
+    /// Sends the response to the request that was read last with a file. The engine does not read the request's body,
+    /// if there is one: the connection then ends with the response.
     fn send_file(
         &mut self,
         terms: TermsOf<A>,
