@@ -15,9 +15,9 @@
 //! The invariants of every world (see `check`):
 //!
 //! * Every request gets exactly one whole and right answer, or a visible cut or refusal for which there was a reason.
-//! No
+//!   No
 //!   request runs twice, and none runs whose peer left while it was queued. Answers come in the order of their
-//! requests.
+//!   requests.
 //! * Everything that can grow is bounded.
 //! * A time limit takes effect neither early nor late by more than the engine's clock allows. The client of a call that
 //!   misses its deadline gets one whole 504 or a visible cut, and no output that the call writes later.

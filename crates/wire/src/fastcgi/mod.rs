@@ -6,7 +6,7 @@
 //! record without content. What the application reports of a request goes into STDERR (docs/design/gateways.md).
 //!
 //! * [`Receiver`] makes [`Event`]s of received bytes. It takes all that it is offered; what of a record has come is
-//! kept.
+//!   kept.
 //! * [`begin`], [`stdout`], [`stderr`] and [`end_request`] write what is sent.
 //!
 //! FastCGI has no flow control: a peer that is not read holds up all requests of its connection.

@@ -14,7 +14,7 @@
 //!   [`BodyStep::End`], then for the next head. It keeps no input: what it could not use yet stays with the caller,
 //!   who offers it again with more behind it. Work is linear in the bytes received however they are cut.
 //! * [`Draft`](crate::message::Draft) collects what the application wants to say, refusing what could become a second
-//! response;
+//!   response;
 //!   [`Sender`] decides the framing once and then holds the application to it.
 //! * [`client`] is the other role, for the pair tests and the load generator.
 //!

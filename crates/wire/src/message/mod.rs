@@ -1,7 +1,7 @@
 //! The parts of requests and responses that all protocols share: heads, fields, limits, and errors with their status.
 //!
 //! * [`RequestHead`] is what an application is called with. A protocol's reader lends it, with the fields where they
-//! lie.
+//!   lie.
 //! * [`Client`] is who has sent it, where that is not the peer of the socket.
 //! * [`Draft`] is the head of a response as the application gives it, checked field by field.
 //! * [`Fault`] is a rule that the peer broke; [`Misuse`] is one that the application broke.
