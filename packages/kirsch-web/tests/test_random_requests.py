@@ -24,7 +24,7 @@ import kirsch_web as web
 from kirsch_web.testing import Client
 
 SEED = int(os.environ.get("WEB_SEED") or random.SystemRandom().randrange(1 << 32))
-REQUESTS = int(os.environ.get("WEB_REQUESTS") or 1_000)
+REQUESTS = int(os.environ.get("WEB_REQUESTS") or 6_000)
 SECRET = "a secret of enough characters"
 
 
@@ -315,7 +315,6 @@ def test_no_hostile_request_is_an_error_of_the_server(asgi: bool) -> None:
             assert "X-Frame-Options" in reply.headers, about
             assert len(reply.body) < 100_000 or reply.status < 300, about
             statuses[reply.status] = statuses.get(reply.status, 0) + 1
-    # The search reaches handlers, and each kind of refusal. One request in 16 succeeds; few requests scatter more.
-    least = REQUESTS / 20
-    assert statuses.get(200, 0) > least - 4 * least**0.5, statuses
+    # The search reaches handlers, and each kind of refusal.
+    assert statuses.get(200, 0) > REQUESTS / 20, statuses
     assert {400, 404, 405, 415, 422} <= set(statuses), statuses
