@@ -47,8 +47,7 @@
 //! // door.apply(Event::Push, Door::Open) panics in a debug build: the table has no such row.
 //! ```
 //!
-//! A state with data is an enum of its own. It names its plain state, and the function that assigns it calls
-//! [`Table::assert`] with the names before and after.
+//! A state with data is an enum of its own. It names its plain state ([`WithData`]), and [`replace`] assigns it.
 #![forbid(unsafe_code)]
 
 use std::fmt::Debug;
@@ -201,6 +200,27 @@ impl<M: Machine> State<M> {
         M::TABLE.assert(self.0, event, to);
         self.0 = to;
     }
+}
+
+/// A state with data.
+pub trait WithData {
+    /// The plain states.
+    type Plain: Machine;
+
+    /// Returns the state without its data.
+    fn plain(&self) -> Self::Plain;
+}
+
+/// Moves `state` to `to` because of `event`. Returns the state before.
+///
+/// # Panics
+/// With debug assertions, if the table has no such row.
+#[inline]
+#[track_caller]
+pub fn replace<S: WithData>(state: &mut S, event: <S::Plain as Machine>::Event, to: S) -> S {
+    let before = std::mem::replace(state, to);
+    S::Plain::TABLE.assert(before.plain(), event, state.plain());
+    before
 }
 
 impl<M: Machine> Default for State<M> {

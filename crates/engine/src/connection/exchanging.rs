@@ -1,13 +1,14 @@
 //! The methods that sessions of both kinds have.
 
 use super::link::Link;
-use super::step::{Expired, NextAction, Serviced, Step};
+use super::step::{BUSY, Expired, NextAction, SLOW, Serviced, Step};
 use crate::app::{App, CallId, Progress, Refusal, TermsOf};
 use crate::config::Config;
 use crate::context::{EngineContext, Time};
 use crate::deadline::{Millis, Sweep, Wait};
 use crate::exchange::{Awaited, Cause, Exchange, Index, Input};
 use crate::health::Health;
+use crate::observe::Observer;
 use crate::reply::Reply;
 use crate::transport::{Received, Transport};
 use wire::message::Fault;
@@ -43,7 +44,19 @@ pub(super) trait Exchanging<A: App> {
     fn is_in_head(&self) -> bool;
 
     /// Removes and returns a request for which the application has not been called. Its exchange becomes free.
-    fn take_request(&mut self, index: Index, context: &mut EngineContext<A>) -> Option<(A::Request, TermsOf<A>)>;
+    fn take_request(&mut self, index: Index, context: &mut EngineContext<A>) -> Option<(A::Request, TermsOf<A>)> {
+        self.exchange_mut(index).take_request(&mut context.load)
+    }
+
+    /// Writes the answer to a request that is refused, whose exchange is free.
+    fn answer_refused(
+        &mut self,
+        index: Index,
+        refusal: Refusal,
+        terms: TermsOf<A>,
+        link: &mut Link<A>,
+        context: &mut EngineContext<A>,
+    );
 
     /// Refuses a request that the application will not see: its body did not arrive as it should, or it waited too
     /// long.
@@ -54,12 +67,27 @@ pub(super) trait Exchanging<A: App> {
         link: &mut Link<A>,
         context: &mut EngineContext<A>,
         app: &mut A,
-    );
+    ) {
+        let Some((request, terms)) = self.take_request(index, context) else { return };
+        app.abandon_request(request, Some(refusal));
+        context.observer.give_up(link.call(index));
+        self.answer_refused(index, refusal, terms, link, context);
+    }
 
     // ----------------------------------------------------------------------------------------------------------- steps
 
     /// Does one step: sends output, then continues a response, or serves stored input, or receives.
     fn step(&mut self, link: &mut Link<A>, context: &mut EngineContext<A>, buffer: &mut [u8], app: &mut A) -> Step<A>;
+
+    /// Serves what `rest`, the unused part of the input, begins with. Returns the number of bytes used. The connection is
+    /// open, and `rest` is not empty.
+    fn serve_one(
+        &mut self,
+        rest: &[u8],
+        link: &mut Link<A>,
+        context: &mut EngineContext<A>,
+        app: &mut A,
+    ) -> (usize, Served<A>);
 
     /// Serves the requests in `input` as far as they have arrived, until one is ready to be answered. Returns the
     /// number of bytes of `input` used.
@@ -69,7 +97,36 @@ pub(super) trait Exchanging<A: App> {
         link: &mut Link<A>,
         context: &mut EngineContext<A>,
         app: &mut A,
-    ) -> (usize, Step<A>);
+    ) -> (usize, Step<A>) {
+        let mut used = 0;
+        link.input.set_exhausted(false);
+        // Output that the peer does not take ends the loop with input left, and so does the end of the turn: a request
+        // for a static file takes a few bytes, and costs a thousand times as much as its bytes.
+        while !link.has_output() && !context.meter.is_turn_over() {
+            let rest = &input[used..];
+            if rest.is_empty() {
+                link.input.set_exhausted(true);
+                break;
+            }
+            if !link.lifecycle.is_open() {
+                link.lifecycle.discard(rest.len() as u64);
+                used = input.len();
+                break;
+            }
+            let (count, served) = self.serve_one(rest, link, context, app);
+            used += count;
+            match served {
+                Served::Stop(action) => return (used, Step::Stop(action)),
+                Served::GoOn if !link.sending.is_full() => {}
+                Served::GoOn | Served::Later => break,
+                Served::NeedsMore => {
+                    link.input.set_exhausted(true);
+                    break;
+                }
+            }
+        }
+        (used, Step::Next)
+    }
 
     /// Handles the end of input: the peer has closed its side of an open connection.
     fn end_of_input(&mut self, link: &mut Link<A>, context: &mut EngineContext<A>, app: &mut A) -> Step<A>;
@@ -103,6 +160,36 @@ pub(super) trait Exchanging<A: App> {
         let (used, step) = self.serve(received, link, context, app);
         link.input.keep_rest(&received[used..]);
         step
+    }
+
+    /// Receives into as much of `buffer` as there is room for the bytes, and serves them.
+    #[inline]
+    fn receive_some(
+        &mut self,
+        link: &mut Link<A>,
+        context: &mut EngineContext<A>,
+        buffer: &mut [u8],
+        app: &mut A,
+    ) -> Step<A> {
+        self.receive(link, context, buffer, app)
+    }
+
+    /// Serves the kept input that has not been parsed, or receives more.
+    #[inline]
+    fn read_on(
+        &mut self,
+        link: &mut Link<A>,
+        context: &mut EngineContext<A>,
+        buffer: &mut [u8],
+        app: &mut A,
+    ) -> Step<A> {
+        if link.input.has_unseen() {
+            return self.serve_stored(link, context, app);
+        }
+        if !link.input.is_readable() {
+            return Step::Stop(NextAction::Wait);
+        }
+        self.receive_some(link, context, buffer, app)
     }
 
     /// Receives input into `buffer`, and serves it.
@@ -180,6 +267,35 @@ pub(super) trait Exchanging<A: App> {
     /// determines come here.
     fn expire(&mut self, wait: Wait, link: &mut Link<A>, context: &mut EngineContext<A>, app: &mut A) -> Step<A>;
 
+    /// Handles the missed deadline of an exchange's wait for its body or for a thread. Returns the wait.
+    fn expire_exchange(
+        &mut self,
+        index: Index,
+        link: &mut Link<A>,
+        context: &mut EngineContext<A>,
+        app: &mut A,
+    ) -> Wait {
+        let exchange = self.exchange_mut(index);
+        exchange.timer.deadline = Millis::MAX;
+        let wait = exchange.timer.wait;
+        match wait {
+            Wait::Body => {
+                context.statistics.timeouts += 1;
+                if exchange.is_out() {
+                    exchange.break_body(SLOW, app);
+                } else {
+                    self.refuse_request(index, SLOW, link, context, app);
+                }
+            }
+            Wait::Queue => {
+                context.statistics.queue_timeouts += 1;
+                self.refuse_request(index, BUSY, link, context, app);
+            }
+            _ => {}
+        }
+        wait
+    }
+
     /// Handles the missed deadlines of exchanges' waits.
     fn expire_exchanges(&mut self, now: Millis, link: &mut Link<A>, context: &mut EngineContext<A>, app: &mut A);
 
@@ -211,6 +327,18 @@ pub(super) trait Exchanging<A: App> {
         buffer: &mut [u8],
         orphans: &mut Vec<(A::Request, Refusal)>,
     ) -> bool;
+}
+
+/// The outcome of serving one message, or one part of it.
+pub(super) enum Served<A: App> {
+    /// More of the input may be served.
+    GoOn,
+    /// The rest of the input stays until the connection is driven again.
+    Later,
+    /// The rest of the input is too short to be parsed.
+    NeedsMore,
+    /// A request is ready, or the connection can do no more now.
+    Stop(NextAction<A>),
 }
 
 /// The outcome of looking at the request in the input of a new connection, while no thread polls the engine.

@@ -6,7 +6,7 @@
 //! table.
 
 use crate::config::LINGER_BYTES;
-use transitions::{Machine, Table};
+use transitions::{Machine, Table, WithData};
 
 /// The state of a connection, which other code may look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +83,20 @@ pub(super) enum LinkEvent {
     Lost,
 }
 
+impl WithData for LinkState {
+    type Plain = LinkStage;
+
+    fn plain(&self) -> LinkStage {
+        match self {
+            LinkState::Open => LinkStage::Open,
+            LinkState::Closing(_) => LinkStage::Closing,
+            LinkState::Linger(_) => LinkStage::Linger,
+            LinkState::Hijacked { .. } => LinkStage::Hijacked,
+            LinkState::Gone => LinkStage::Gone,
+        }
+    }
+}
+
 impl Machine for LinkStage {
     type Event = LinkEvent;
     const TABLE: Table<Self, LinkEvent> = Table {
@@ -132,22 +146,9 @@ impl Lifecycle {
         self.0 == LinkState::Gone
     }
 
-    fn stage(&self) -> LinkStage {
-        match self.0 {
-            LinkState::Open => LinkStage::Open,
-            LinkState::Closing(_) => LinkStage::Closing,
-            LinkState::Linger(_) => LinkStage::Linger,
-            LinkState::Hijacked { .. } => LinkStage::Hijacked,
-            LinkState::Gone => LinkStage::Gone,
-        }
-    }
-
     #[inline]
     fn go(&mut self, event: LinkEvent, to: LinkState) {
-        let from = self.stage();
-        self.0 = to;
-        let to = self.stage();
-        LinkStage::TABLE.assert(from, event, to);
+        transitions::replace(&mut self.0, event, to);
     }
 
     /// Begins to close: the output that is written is the last.

@@ -111,14 +111,14 @@ impl<A: App> Link<A> {
 
     /// Returns the application's data for the connection.
     pub(super) fn app_data(&mut self) -> &mut A::Connection {
-        self.app.as_mut().expect("the application is told of a connection before it is driven")
+        self.client_and_data().1
     }
 
     /// Returns the client of the connection as a whole, if that is not the peer of the socket, and the application's
     /// data.
     pub(super) fn client_and_data(&mut self) -> (Option<&Client>, &mut A::Connection) {
         let client = self.front.as_ref().map(|front| front.forwarding.peer());
-        (client, self.app.as_mut().expect("the application is told of a connection before it is driven"))
+        (client, self.app.as_mut().expect("the application knows a connection before the engine drives it"))
     }
 
     /// Notes the readiness that the poller has reported.
@@ -219,6 +219,18 @@ impl<A: App> Link<A> {
     #[inline]
     pub(super) fn out(&mut self, scratch: &mut Scratch<A::Chunk>) -> &mut Composer<A::Chunk> {
         self.sending.out(scratch)
+    }
+
+    /// Returns true if more answers may be composed before the output is sent: answers to pipelined requests are sent
+    /// together.
+    #[inline]
+    pub(super) fn is_composing(&self) -> bool {
+        !self.has_output() && self.sending.has_room_beside_composed()
+    }
+
+    /// Returns the step of a connection whose output waits for the peer.
+    pub(super) fn wait_for_output(&self) -> Step<A> {
+        Step::Stop(if self.sending.is_paused() { NextAction::Again } else { NextAction::Wait })
     }
 
     /// Sends the output as far as the transport takes it. `ends`: the end of output follows directly. Returns false if

@@ -4,12 +4,12 @@
 //! follows from it.
 
 use crate::deadline::Millis;
-use transitions::{Machine, Table};
+use transitions::{Machine, State, Table};
 
 /// The progress of the engine's stop.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stopping {
-    stage: StopStage,
+    stage: State<StopStage>,
     /// The time at which the remaining connections are cut; `Millis::MAX` for never.
     cut_at: Millis,
     /// True if the deadlines of connections without a request have still to be shortened.
@@ -64,31 +64,26 @@ impl Machine for StopStage {
 
 impl Stopping {
     pub(super) fn new() -> Self {
-        Self { stage: StopStage::TABLE.initial, cut_at: Millis::MAX, must_hurry: false }
-    }
-
-    fn go(&mut self, event: StopEvent, to: StopStage) {
-        StopStage::TABLE.assert(self.stage, event, to);
-        self.stage = to;
+        Self { stage: State::new(), cut_at: Millis::MAX, must_hurry: false }
     }
 
     /// Returns true if a stop was requested.
     pub(super) fn is_stopping(self) -> bool {
-        self.stage != StopStage::Running
+        self.stage.get() != StopStage::Running
     }
 
     pub(super) fn is_cut(self) -> bool {
-        self.stage == StopStage::Cut
+        self.stage.get() == StopStage::Cut
     }
 
     /// Returns true if the listeners are closed.
     pub(super) fn has_stopped_accepting(self) -> bool {
-        matches!(self.stage, StopStage::Finishing | StopStage::Cut)
+        matches!(self.stage.get(), StopStage::Finishing | StopStage::Cut)
     }
 
     /// Returns true if the next poll has work for the stop, whatever the time is.
     pub(super) fn needs_poll(self) -> bool {
-        matches!(self.stage, StopStage::Requested | StopStage::Emptying) || self.must_hurry
+        matches!(self.stage.get(), StopStage::Requested | StopStage::Emptying) || self.must_hurry
     }
 
     /// Returns the time at which the remaining connections are cut; `Millis::MAX` for never.
@@ -98,24 +93,24 @@ impl Stopping {
 
     /// Requests a stop, perhaps once more. `is_hastier`: connections without a request have less time than before.
     pub(super) fn request(&mut self, cut_at: Millis, is_hastier: bool) {
-        let to = if self.stage == StopStage::Running { StopStage::Requested } else { self.stage };
-        self.go(StopEvent::Request, to);
+        let to = if self.stage.get() == StopStage::Running { StopStage::Requested } else { self.stage.get() };
+        self.stage.apply(StopEvent::Request, to);
         self.cut_at = self.cut_at.min(cut_at);
-        self.must_hurry |= is_hastier && self.stage == StopStage::Finishing;
+        self.must_hurry |= is_hastier && self.stage.get() == StopStage::Finishing;
     }
 
     /// Records that a round begins with the first listener.
     pub(super) fn begin_accepting(&mut self) {
-        if self.stage == StopStage::Requested {
-            self.go(StopEvent::Round, StopStage::Emptying);
+        if self.stage.get() == StopStage::Requested {
+            self.stage.apply(StopEvent::Round, StopStage::Emptying);
         }
     }
 
     /// Records that a round is over. Returns true if the listeners are to be closed now.
     pub(super) fn close(&mut self) -> bool {
-        let is_empty = self.stage == StopStage::Emptying;
+        let is_empty = self.stage.get() == StopStage::Emptying;
         if is_empty {
-            self.go(StopEvent::RoundOver, StopStage::Finishing);
+            self.stage.apply(StopEvent::RoundOver, StopStage::Finishing);
             self.must_hurry = true;
         }
         is_empty
@@ -128,9 +123,9 @@ impl Stopping {
 
     /// Returns true, once, if the remaining connections are to be cut at `now`.
     pub(super) fn cut(&mut self, now: Millis) -> bool {
-        let is_late = self.stage == StopStage::Finishing && now >= self.cut_at;
+        let is_late = self.stage.get() == StopStage::Finishing && now >= self.cut_at;
         if is_late {
-            self.go(StopEvent::TimeUp, StopStage::Cut);
+            self.stage.apply(StopEvent::TimeUp, StopStage::Cut);
         }
         is_late
     }

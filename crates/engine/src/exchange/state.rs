@@ -7,7 +7,7 @@ use crate::app::{App, TermsOf};
 use crate::memory::{BodyMemory, Reservation};
 use crate::spool::{Body, Spool};
 use std::io;
-use transitions::{Machine, Table};
+use transitions::{Machine, Table, WithData};
 use wire::message::BodyLength;
 
 /// The state of an exchange, which other code may look at.
@@ -119,6 +119,22 @@ pub(crate) enum ExchangeEvent {
     Over,
 }
 
+impl<A: App> WithData for State<A> {
+    type Plain = ExchangeStage;
+
+    fn plain(&self) -> ExchangeStage {
+        match self {
+            State::Free => ExchangeStage::Free,
+            State::Receiving(_) => ExchangeStage::Receiving,
+            State::Queued(_) => ExchangeStage::Queued,
+            State::Running(_) => ExchangeStage::Running,
+            State::Detached(_) => ExchangeStage::Detached,
+            State::Suspended(_) => ExchangeStage::Suspended,
+            State::Finishing(_) => ExchangeStage::Finishing,
+        }
+    }
+}
+
 impl Machine for ExchangeStage {
     type Event = ExchangeEvent;
     const TABLE: Table<Self, ExchangeEvent> = Table {
@@ -161,26 +177,10 @@ impl<A: App> ExchangeState<A> {
         &self.0
     }
 
-    fn stage(&self) -> ExchangeStage {
-        match self.0 {
-            State::Free => ExchangeStage::Free,
-            State::Receiving(_) => ExchangeStage::Receiving,
-            State::Queued(_) => ExchangeStage::Queued,
-            State::Running(_) => ExchangeStage::Running,
-            State::Detached(_) => ExchangeStage::Detached,
-            State::Suspended(_) => ExchangeStage::Suspended,
-            State::Finishing(_) => ExchangeStage::Finishing,
-        }
-    }
-
     /// Moves to another state. Returns the previous one.
     #[inline]
     fn go(&mut self, event: ExchangeEvent, to: State<A>) -> State<A> {
-        let from = self.stage();
-        let before = std::mem::replace(&mut self.0, to);
-        let to = self.stage();
-        ExchangeStage::TABLE.assert(from, event, to);
-        before
+        transitions::replace(&mut self.0, event, to)
     }
 
     /// Returns the properties of the request that the response depends on.

@@ -5,7 +5,7 @@
 
 use super::close_code::CloseCode;
 use super::fault::WebSocketFault;
-use transitions::{Machine, Table};
+use transitions::{Machine, Table, WithData};
 
 /// The progress of the closing handshake.
 #[derive(Debug)]
@@ -54,6 +54,20 @@ pub(super) enum HandshakeEvent {
     Answered,
 }
 
+impl WithData for HandshakeState {
+    type Plain = HandshakeStage;
+
+    fn plain(&self) -> HandshakeStage {
+        match self {
+            HandshakeState::Open => HandshakeStage::Open,
+            HandshakeState::Postponed(_) => HandshakeStage::Postponed,
+            HandshakeState::Owing { .. } => HandshakeStage::Owing,
+            HandshakeState::Closing => HandshakeStage::Closing,
+            HandshakeState::Closed => HandshakeStage::Closed,
+        }
+    }
+}
+
 impl Machine for HandshakeStage {
     type Event = HandshakeEvent;
     const TABLE: Table<Self, HandshakeEvent> = Table {
@@ -92,19 +106,11 @@ impl ClosingHandshake {
 
     /// Returns the state without its contents.
     pub(super) fn stage(&self) -> HandshakeStage {
-        match self.0 {
-            HandshakeState::Open => HandshakeStage::Open,
-            HandshakeState::Postponed(_) => HandshakeStage::Postponed,
-            HandshakeState::Owing { .. } => HandshakeStage::Owing,
-            HandshakeState::Closing => HandshakeStage::Closing,
-            HandshakeState::Closed => HandshakeStage::Closed,
-        }
+        self.0.plain()
     }
 
     fn go(&mut self, event: HandshakeEvent, to: HandshakeState) {
-        let from = self.stage();
-        self.0 = to;
-        HandshakeStage::TABLE.assert(from, event, self.stage());
+        transitions::replace(&mut self.0, event, to);
     }
 
     /// Returns true if messages may be sent.

@@ -9,13 +9,13 @@
 
 mod streams;
 
-use super::exchanging::{Exchanging, Service};
+use super::exchanging::{Exchanging, Served, Service};
 use super::lifecycle::Closing;
 use super::link::{History, Link};
 use super::pausing::{Ended, keep_incomplete, look_for_departure, resume};
 use super::reception::Repeated;
 use super::replying;
-use super::step::{BUSY, Expired, MISSED, NextAction, SLOW, Serviced, Step};
+use super::step::{BUSY, Expired, MISSED, NextAction, Serviced, Step};
 use crate::app::{App, MultiplexedOf, Progress, Refusal, TermsOf};
 use crate::config::Config;
 use crate::context::{EngineContext, Time};
@@ -190,29 +190,20 @@ impl<A: App> Exchanging<A> for Multiplexed<A> {
         self.protocol.is_in_head()
     }
 
-    fn take_request(&mut self, index: Index, context: &mut EngineContext<A>) -> Option<(A::Request, TermsOf<A>)> {
-        self.exchanges.at(index).take_request(&mut context.load)
-    }
-
-    fn refuse_request(
+    fn answer_refused(
         &mut self,
         index: Index,
         refusal: Refusal,
+        terms: TermsOf<A>,
         link: &mut Link<A>,
         context: &mut EngineContext<A>,
-        app: &mut A,
     ) {
-        let Some((request, terms)) = self.take_request(index, context) else { return };
-        app.abandon_request(request, Some(refusal));
-        context.observer.give_up(link.call(index));
         self.refuse_exchange(index, refusal, terms, link, context);
     }
 
     fn step(&mut self, link: &mut Link<A>, context: &mut EngineContext<A>, buffer: &mut [u8], app: &mut A) -> Step<A> {
-        // Answers to pipelined requests are sent together.
-        let is_composing = !link.has_output() && link.sending.has_room_beside_composed() && !context.load.is_full;
-        let must_write = self.protocol.must_write_control();
-        if is_composing && link.lifecycle.is_open() && link.input.has_unseen() && !must_write {
+        let is_composing = link.is_composing() && !context.load.is_full && !self.protocol.must_write_control();
+        if is_composing && link.lifecycle.is_open() && link.input.has_unseen() {
             return self.serve_stored(link, context, app);
         }
         if self.must_look_before_end(link) {
@@ -222,7 +213,7 @@ impl<A: App> Exchanging<A> for Multiplexed<A> {
             return Step::Abort;
         }
         if link.has_output() {
-            return Step::Stop(if link.sending.is_paused() { NextAction::Again } else { NextAction::Wait });
+            return link.wait_for_output();
         }
         if link.lifecycle.is_open() {
             if let Some(action) = self.go_on_with_all(link, context, app) {
@@ -236,57 +227,30 @@ impl<A: App> Exchanging<A> for Multiplexed<A> {
         } else if let Some(step) = link.step_to_end(self.has_calls()) {
             return step;
         }
-        if link.input.has_unseen() {
-            return self.serve_stored(link, context, app);
-        }
-        if !link.input.is_readable() {
-            return Step::Stop(NextAction::Wait);
-        }
-        self.receive(link, context, buffer, app)
+        self.read_on(link, context, buffer, app)
     }
 
-    fn serve(
+    fn serve_one(
         &mut self,
-        input: &[u8],
+        rest: &[u8],
         link: &mut Link<A>,
         context: &mut EngineContext<A>,
         app: &mut A,
-    ) -> (usize, Step<A>) {
-        let mut used = 0;
-        link.input.set_exhausted(false);
-        // Output that the peer does not take ends the loop with input left, and so does the end of the turn.
-        while !link.has_output() && !context.meter.is_turn_over() {
-            let rest = &input[used..];
-            if rest.is_empty() {
-                link.input.set_exhausted(true);
-                break;
-            }
-            if self.is_held_up(context) {
-                break;
-            }
-            if !link.lifecycle.is_open() {
-                link.lifecycle.discard(rest.len() as u64);
-                used = input.len();
-                break;
-            }
-            let (count, ready) = if link.awaits_proxy_header() {
-                (link.read_proxy_header(rest, context, app), None)
-            } else {
-                self.message(rest, link, context, app)
-            };
-            used += count;
-            if let Some((index, request)) = ready {
-                return (used, Step::Stop(NextAction::Call(index, request)));
-            }
-            if count == 0 {
-                link.input.set_exhausted(true);
-                break;
-            }
-            if link.sending.is_full() || self.protocol.must_write_control() {
-                break;
-            }
+    ) -> (usize, Served<A>) {
+        if self.is_held_up(context) {
+            return (0, Served::Later);
         }
-        (used, Step::Next)
+        let (used, ready) = if link.awaits_proxy_header() {
+            (link.read_proxy_header(rest, context, app), None)
+        } else {
+            self.message(rest, link, context, app)
+        };
+        match ready {
+            Some((index, request)) => (used, Served::Stop(NextAction::Call(index, request))),
+            None if used == 0 => (0, Served::NeedsMore),
+            None if self.protocol.must_write_control() => (used, Served::Later),
+            None => (used, Served::GoOn),
+        }
     }
 
     fn end_of_input(&mut self, link: &mut Link<A>, context: &mut EngineContext<A>, _app: &mut A) -> Step<A> {
@@ -469,26 +433,9 @@ impl<A: App> Exchanging<A> for Multiplexed<A> {
         let late = self.exchanges.iter().filter(|(_, exchange)| exchange.timer.is_late(now));
         let late: Vec<Index> = late.map(|(index, _)| index).collect();
         for index in late {
-            let exchange = self.exchanges.at(index);
-            exchange.timer.deadline = Millis::MAX;
-            match exchange.timer.wait {
-                Wait::Body => {
-                    context.statistics.timeouts += 1;
-                    if exchange.is_out() {
-                        exchange.break_body(SLOW, app);
-                    } else {
-                        self.refuse_request(index, SLOW, link, context, app);
-                    }
-                }
-                Wait::Queue => {
-                    context.statistics.queue_timeouts += 1;
-                    self.refuse_request(index, BUSY, link, context, app);
-                }
-                Wait::Output => {
-                    context.statistics.timeouts += 1;
-                    self.abandon_exchange(index, link, context, app);
-                }
-                _ => {}
+            if self.expire_exchange(index, link, context, app) == Wait::Output {
+                context.statistics.timeouts += 1;
+                self.abandon_exchange(index, link, context, app);
             }
         }
     }

@@ -6,7 +6,7 @@
 mod frames;
 mod request;
 
-use super::exchanging::{Exchanging, Service, release_exchange};
+use super::exchanging::{Exchanging, Served, Service, release_exchange};
 use super::lifecycle::{Closing, LinkState};
 use super::link::Link;
 use super::pausing::{Ended, keep_incomplete, look_for_departure, resume};
@@ -77,32 +77,6 @@ impl<A: App> Serial<A> {
         }
     }
 
-    /// Receives into as much of `buffer` as there is room for the bytes, and serves them.
-    fn receive_some(
-        &mut self,
-        link: &mut Link<A>,
-        context: &mut EngineContext<A>,
-        buffer: &mut [u8],
-        app: &mut A,
-    ) -> Step<A> {
-        let mut room = buffer.len();
-        if self.exchange.is_running()
-            && let Some(incoming) = &self.exchange.incoming
-        {
-            room = incoming.room(&context.config.body_memory_total).min(room);
-            if room == 0 {
-                return Step::Stop(NextAction::Wait);
-            }
-        } else if context.load.is_full && self.awaits_head(link) {
-            if !context.responders.answers_by_path() {
-                return Step::Stop(NextAction::AwaitRoom);
-            }
-            // The next request may be one that a responder answers, even though the queue is full.
-            room = GLANCE.min(room);
-        }
-        self.receive(link, context, &mut buffer[..room], app)
-    }
-
     /// Drops the exchange, whose call has returned or never ran.
     fn free_exchange(&mut self) {
         self.exchange.state.end();
@@ -143,21 +117,14 @@ impl<A: App> Exchanging<A> for Serial<A> {
         false
     }
 
-    fn take_request(&mut self, _index: Index, context: &mut EngineContext<A>) -> Option<(A::Request, TermsOf<A>)> {
-        self.exchange.take_request(&mut context.load)
-    }
-
-    fn refuse_request(
+    fn answer_refused(
         &mut self,
-        index: Index,
+        _index: Index,
         refusal: Refusal,
+        terms: TermsOf<A>,
         link: &mut Link<A>,
         context: &mut EngineContext<A>,
-        app: &mut A,
     ) {
-        let Some((request, terms)) = self.take_request(index, context) else { return };
-        app.abandon_request(request, Some(refusal));
-        context.observer.give_up(link.call(index));
         self.write_refusal(refusal, terms, link, context);
         self.end_with_refusal(refusal.status, link, context);
     }
@@ -166,9 +133,7 @@ impl<A: App> Exchanging<A> for Serial<A> {
         if self.is_websocket(link) {
             return self.step_websocket(link, context, buffer, app);
         }
-        // Answers to pipelined requests are sent together.
-        let is_composing = !link.has_output() && link.sending.has_room_beside_composed() && !context.load.is_full;
-        if is_composing && self.awaits_head(link) && link.input.has_unseen() {
+        if link.is_composing() && !context.load.is_full && self.awaits_head(link) && link.input.has_unseen() {
             return self.serve_stored(link, context, app);
         }
         if !link.flush(false, context) {
@@ -177,7 +142,7 @@ impl<A: App> Exchanging<A> for Serial<A> {
         if link.has_output() {
             // A client that reads slowly may leave, too.
             look_for_departure(&mut self.exchange, link, app);
-            return Step::Stop(if link.sending.is_paused() { NextAction::Again } else { NextAction::Wait });
+            return link.wait_for_output();
         }
         if link.lifecycle.is_open() {
             if let Some(action) = self.go_on(link, context, app) {
@@ -186,66 +151,65 @@ impl<A: App> Exchanging<A> for Serial<A> {
         } else if let Some(step) = link.step_to_end(self.exchange.is_out()) {
             return step;
         }
-        if link.input.has_unseen() {
-            return self.serve_stored(link, context, app);
-        }
-        if !link.input.is_readable() {
-            return Step::Stop(NextAction::Wait);
-        }
-        self.receive_some(link, context, buffer, app)
+        self.read_on(link, context, buffer, app)
     }
 
-    fn serve(
+    fn receive_some(
         &mut self,
-        input: &[u8],
+        link: &mut Link<A>,
+        context: &mut EngineContext<A>,
+        buffer: &mut [u8],
+        app: &mut A,
+    ) -> Step<A> {
+        let mut room = buffer.len();
+        if self.exchange.is_running()
+            && let Some(incoming) = &self.exchange.incoming
+        {
+            room = incoming.room(&context.config.body_memory_total).min(room);
+            if room == 0 {
+                return Step::Stop(NextAction::Wait);
+            }
+        } else if context.load.is_full && self.awaits_head(link) {
+            if !context.responders.answers_by_path() {
+                return Step::Stop(NextAction::AwaitRoom);
+            }
+            // The next request may be one that a responder answers, even though the queue is full.
+            room = GLANCE.min(room);
+        }
+        self.receive(link, context, &mut buffer[..room], app)
+    }
+
+    #[inline]
+    fn serve_one(
+        &mut self,
+        rest: &[u8],
         link: &mut Link<A>,
         context: &mut EngineContext<A>,
         app: &mut A,
-    ) -> (usize, Step<A>) {
-        let mut used = 0;
-        link.input.set_exhausted(false);
-        // Output that the peer does not take ends the loop with input left, and so does the end of the turn: a request
-        // for a static file takes a few bytes, and costs a thousand times as much as its bytes.
-        while !link.has_output() && !context.meter.is_turn_over() {
-            let rest = &input[used..];
-            if rest.is_empty() {
-                link.input.set_exhausted(true);
-                break;
+    ) -> (usize, Served<A>) {
+        let (used, request) = match self.exchange.state.view() {
+            State::Free if link.awaits_proxy_header() => (link.read_proxy_header(rest, context, app), None),
+            State::Free => match self.glance_if_full(rest, context) {
+                Some(true) => self.message(rest, link, context, app),
+                Some(false) => return (0, Served::Stop(NextAction::AwaitRoom)),
+                None => return (0, Served::NeedsMore),
+            },
+            State::Receiving(_) => self.body(rest, link, context, app),
+            State::Running(_) => {
+                let used = self.take_in(rest, context, app);
+                // The remaining input is either kept for later or too short to be parsed.
+                let is_exhausted = self.exchange.wants_body() || used == rest.len();
+                return (used, if is_exhausted { Served::NeedsMore } else { Served::Later });
             }
-            if !link.lifecycle.is_open() {
-                link.lifecycle.discard(rest.len() as u64);
-                used = input.len();
-                break;
+            State::Queued(_) | State::Suspended(_) | State::Detached(_) | State::Finishing(_) => {
+                return (0, Served::Later);
             }
-            let (count, request) = match self.exchange.state.view() {
-                State::Free if link.awaits_proxy_header() => (link.read_proxy_header(rest, context, app), None),
-                State::Free => match self.glance_if_full(rest, context) {
-                    Some(true) => self.message(rest, link, context, app),
-                    Some(false) => return (used, Step::Stop(NextAction::AwaitRoom)),
-                    None => (0, None),
-                },
-                State::Receiving(_) => self.body(rest, link, context, app),
-                State::Running(_) => {
-                    used += self.take_in(rest, context, app);
-                    // The remaining input is either kept for later or too short to be parsed.
-                    link.input.set_exhausted(self.exchange.wants_body() || used == input.len());
-                    break;
-                }
-                State::Queued(_) | State::Suspended(_) | State::Detached(_) | State::Finishing(_) => break,
-            };
-            used += count;
-            if let Some(request) = request {
-                return (used, Step::Stop(NextAction::Call(0, request)));
-            }
-            if count == 0 || self.exchange.is_receiving() {
-                link.input.set_exhausted(true);
-                break;
-            }
-            if link.sending.is_full() {
-                break;
-            }
+        };
+        match request {
+            Some(request) => (used, Served::Stop(NextAction::Call(0, request))),
+            None if used == 0 || self.exchange.is_receiving() => (used, Served::NeedsMore),
+            None => (used, Served::GoOn),
         }
-        (used, Step::Next)
     }
 
     fn end_of_input(&mut self, link: &mut Link<A>, context: &mut EngineContext<A>, app: &mut A) -> Step<A> {
@@ -449,24 +413,8 @@ impl<A: App> Exchanging<A> for Serial<A> {
     }
 
     fn expire_exchanges(&mut self, now: Millis, link: &mut Link<A>, context: &mut EngineContext<A>, app: &mut A) {
-        if !self.exchange.timer.is_late(now) {
-            return;
-        }
-        self.exchange.timer.deadline = Millis::MAX;
-        match self.exchange.timer.wait {
-            Wait::Body => {
-                context.statistics.timeouts += 1;
-                if self.exchange.is_out() {
-                    self.exchange.break_body(SLOW, app);
-                } else {
-                    self.refuse_request(0, SLOW, link, context, app);
-                }
-            }
-            Wait::Queue => {
-                context.statistics.queue_timeouts += 1;
-                self.refuse_request(0, BUSY, link, context, app);
-            }
-            _ => {}
+        if self.exchange.timer.is_late(now) {
+            self.expire_exchange(0, link, context, app);
         }
     }
 
