@@ -103,6 +103,16 @@ class Clients(contextlib.ExitStack):
         self.open(count)
         wait_until(lambda: is_even(self.counts(), 2) or not self.open(4), "two workers have equally many", PATIENCE)
 
+    def open_on_both(self, count: int) -> tuple[int, int]:
+        """Open ``count`` or more, until two workers have equally many. Return the workers.
+
+        A worker that gets no processor for 100 ms is passed over for a second, so the first ``count`` may all go to the
+        other one.
+        """
+        self.open_until_even(count)
+        first, second = sorted(set(self.workers))
+        return first, second
+
     def close_those_of(self, worker: int, *, but: Peer | None = None) -> None:
         for peer, other in zip(self.peers.copy(), self.workers.copy(), strict=True):
             if other == worker and peer is not but:
@@ -240,8 +250,7 @@ def test_worker_that_has_lost_its_connections_gets_the_next_ones(serve_balanced:
 def test_stopped_worker_keeps_no_connection_waiting(serve_balanced: Callable[..., Running]) -> None:
     site = serve_balanced(2)
     with Clients(site) as clients:
-        clients.open(16)
-        stopped, other = sorted(set(clients.workers))
+        stopped, other = clients.open_on_both(16)
         clients.close_those_of(stopped)
         wait_for_connections(site, len(clients.peers))
         os.kill(stopped, signal.SIGSTOP)
@@ -260,8 +269,7 @@ def test_stopped_worker_keeps_no_connection_waiting(serve_balanced: Callable[...
 def test_killed_worker_is_not_waited_for(serve_balanced: Callable[..., Running]) -> None:
     site = serve_balanced(2)
     with Clients(site) as clients:
-        clients.open(16)
-        killed, other = sorted(set(clients.workers))
+        killed, other = clients.open_on_both(16)
         before = Counter(clients.workers)[other]
         clients.close_those_of(killed)
         os.kill(killed, signal.SIGKILL)
@@ -280,8 +288,7 @@ def test_worker_whose_gil_is_held_keeps_no_connection_waiting(
 ) -> None:
     site = serve_balanced(2, *flags(driver))
     with Clients(site) as clients:
-        clients.open(16)
-        held, other = sorted(set(clients.workers))
+        held, other = clients.open_on_both(16)
         one = clients.keep_one(held)
         wait_for_connections(site, len(clients.peers))
         one.send(build_request("GET", "/hold"))
@@ -299,8 +306,7 @@ def test_worker_whose_only_thread_is_in_a_call_keeps_no_connection_waiting(
     site = serve_balanced(2, "--threads", "1")
     gate = tmp_path / "gate"
     with Clients(site) as clients:
-        clients.open(16)
-        busy, other = sorted(set(clients.workers))
+        busy, other = clients.open_on_both(16)
         one = clients.keep_one(busy)
         wait_for_connections(site, len(clients.peers))
         one.send(build_request("GET", f"/wait?{gate}"))
