@@ -3,6 +3,7 @@
 use crate::net::{Net, Peer};
 use crate::protocol::Protocols;
 use crate::spool::Body;
+use crate::transport::Transport;
 use std::borrow::Cow;
 use std::fmt;
 use wire::message::{Client, Draft, Fault, PartialRequestLine, RequestHead};
@@ -174,8 +175,11 @@ pub(crate) type SerialOf<A> = <<A as App>::Protocols as Protocols>::Serial;
 /// The protocol of a connection that has many exchanges at a time.
 pub(crate) type MultiplexedOf<A> = <<A as App>::Protocols as Protocols>::Multiplexed;
 
+/// The result of the handshake of an encrypted transport.
+pub type SecurityOf<A> = <TransportOf<A> as Transport>::Security;
+
 /// The transport of a connection.
-pub(crate) type TransportOf<A> = <<A as App>::Net as Net>::Transport;
+pub type TransportOf<A> = <<A as App>::Net as Net>::Transport;
 
 /// A task for the application. It may take long, so the engine returns it to the polling thread and does not run it
 /// itself.
@@ -281,6 +285,11 @@ pub trait App: Sized {
         client: Option<&Client>,
         connection: &mut Self::Connection,
     );
+
+    /// Called when the handshake of an encrypted transport has ended, before the first request.
+    fn secured(&mut self, security: SecurityOf<Self>, connection: &mut Self::Connection) {
+        let _ = (security, connection);
+    }
 
     /// Called when the engine closes a connection without an answer, before the first request.
     fn rejected(&mut self, rejection: Rejection, connection: &mut Self::Connection) {

@@ -9,6 +9,7 @@
 //! ([`Transport::has_unsent`]), and they count as output of the connection: while they wait, the engine reads and
 //! produces nothing and lets the poller watch for room for output.
 
+use std::convert::Infallible;
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
@@ -40,6 +41,37 @@ pub enum Received {
 
 /// A transport, which moves the bytes of one connection. None of its methods blocks.
 pub trait Transport {
+    /// What the handshake of an encrypted transport has shown of the peer and of the encryption.
+    type Security;
+
+    /// Begins with these bytes, which have been received, after the header of the PROXY protocol before them was read.
+    /// Returns true if the transport has taken them. A plain transport takes none: they are the protocol's.
+    fn begin(&mut self, received: &[u8]) -> bool {
+        let _ = received;
+        false
+    }
+
+    /// Returns true if the peer has begun a handshake, so that a request is about to follow.
+    fn has_begun(&self) -> bool {
+        false
+    }
+
+    /// Returns the name of the protocol on which the handshake has agreed (ALPN, RFC 7301).
+    fn agreed_protocol(&self) -> Option<&[u8]> {
+        None
+    }
+
+    /// Returns the result of the handshake, once. `None` before its end and for plain transports.
+    fn take_security(&mut self) -> Option<Self::Security> {
+        None
+    }
+
+    /// Returns the work that the transport has done since the last call, besides receiving and sending, in units of the
+    /// engine's meter (the cost of a received byte).
+    fn take_work(&mut self) -> u64 {
+        0
+    }
+
     /// Notes that the poller has reported that the peer sends no more, or is gone. Then the end of input must still be
     /// read.
     fn note_read_closed(&mut self);
@@ -158,6 +190,8 @@ impl<S> Tcp<S> {
 }
 
 impl<S: Socket> Transport for Tcp<S> {
+    type Security = Infallible;
+
     #[inline]
     fn note_read_closed(&mut self) {
         self.is_read_closed = true;

@@ -4,6 +4,7 @@
 mod accept;
 mod bodies;
 mod calls;
+mod choice;
 mod common;
 mod deadlines;
 mod fairness;

@@ -9,6 +9,7 @@ use engine::{
     Accepted, Config, EngineSocket, Http1, Local, Moved, Net, OnlySerial, Os, Poller, Received, Socket, Tcp, Transport,
     Waker,
 };
+use std::convert::Infallible;
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
@@ -84,6 +85,8 @@ impl Records {
 }
 
 impl Transport for Records {
+    type Security = Infallible;
+
     fn note_read_closed(&mut self) {}
 
     fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Received> {

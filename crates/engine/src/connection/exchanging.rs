@@ -1,6 +1,7 @@
 //! The methods that sessions of both kinds have.
 
 use super::link::Link;
+use super::opening::OpeningStep;
 use super::step::{BUSY, Expired, NextAction, SLOW, Serviced, Step};
 use crate::app::{App, CallId, Progress, Refusal, TermsOf};
 use crate::config::Config;
@@ -112,6 +113,20 @@ pub(super) trait Exchanging<A: App> {
                 link.lifecycle.discard(rest.len() as u64);
                 used = input.len();
                 break;
+            }
+            if link.is_opening() {
+                match link.open(rest, context, app) {
+                    OpeningStep::Ready => {}
+                    OpeningStep::Used(count) => {
+                        used += count;
+                        continue;
+                    }
+                    OpeningStep::NeedsMore => {
+                        link.input.set_exhausted(true);
+                        break;
+                    }
+                    OpeningStep::Other(kind) => return (used, Step::Become(kind)),
+                }
             }
             let (count, served) = self.serve_one(rest, link, context, app);
             used += count;

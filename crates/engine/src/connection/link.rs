@@ -11,19 +11,19 @@ use super::lifecycle::{Closing, Lifecycle, LinkState};
 use super::schedule::Schedule;
 use super::sending::{Sending, ends_behind_output};
 use super::step::{NextAction, Step};
-use crate::app::{App, CallId, Rejection, TransportOf};
+use crate::app::{App, CallId, TransportOf};
 use crate::compose::Composer;
 use crate::context::{EngineContext, Scratch};
 use crate::deadline::{Millis, Timer, Wait};
 use crate::exchange::Index;
 use crate::net::Peer;
 use crate::observe::Observer;
+use crate::protocol::ProtocolKind;
 use crate::stages::Stages;
 use crate::statistics::Statistics;
 use crate::transport::{Received, Transport};
 use std::io;
 use wire::message::Client;
-use wire::proxy::ProxyFault;
 
 /// The transport of a connection, and the state that belongs to it.
 pub(crate) struct Link<A: App> {
@@ -32,6 +32,7 @@ pub(crate) struct Link<A: App> {
     pub(super) lifecycle: Lifecycle,
     /// The proxies in front of the server, if there can be any.
     pub(super) front: Option<Box<Front>>,
+    pub(super) opening: Opening,
     pub(super) input: InputBuffer,
     pub(super) sending: Sending<A::Chunk>,
     pub(crate) schedule: Schedule,
@@ -57,6 +58,15 @@ struct Turn {
     called: usize,
 }
 
+/// The progress of the [opening](super::opening) of the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Opening {
+    /// The protocol of a connection to a listener of this kind has not been chosen.
+    UnderWay(ProtocolKind),
+    /// The connection has its protocol.
+    Over,
+}
+
 /// The history of the connection so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum History {
@@ -69,13 +79,20 @@ pub(super) enum History {
 }
 
 impl<A: App> Link<A> {
-    pub(super) fn new(transport: TransportOf<A>, slot: usize, peer: &Peer, context: &EngineContext<A>) -> Self {
+    pub(super) fn new(
+        transport: TransportOf<A>,
+        slot: usize,
+        peer: &Peer,
+        kind: ProtocolKind,
+        context: &EngineContext<A>,
+    ) -> Self {
         let now = context.time.now;
         Self {
             slot,
             transport,
             lifecycle: Lifecycle::new(),
             front: Front::of(peer, &context.config),
+            opening: Opening::UnderWay(kind),
             input: InputBuffer::new(),
             sending: Sending::new(),
             schedule: Schedule::new(),
@@ -169,7 +186,13 @@ impl<A: App> Link<A> {
 
     /// Returns true if nothing has ever arrived on the connection, apart from input that the protocol has taken.
     pub(super) fn is_unused(&self) -> bool {
-        self.history == History::New && self.input.is_empty()
+        self.history == History::New && self.input.is_empty() && !self.transport.has_begun()
+    }
+
+    /// Returns true if the protocol of the connection has not been chosen.
+    #[inline]
+    pub(super) fn is_opening(&self) -> bool {
+        self.opening != Opening::Over
     }
 
     /// Returns true if a connection that has been idle since it was last driven may free memory, `after` that time.
@@ -371,57 +394,5 @@ impl<A: App> Link<A> {
         self.lifecycle.lose();
         self.input.note_drained();
         self.sending.discard();
-    }
-
-    // ---------------------------------------------------------------------------------------- header of PROXY protocol
-
-    /// Returns true if a header of the PROXY protocol has to arrive before anything else.
-    #[inline]
-    pub(super) fn awaits_proxy_header(&self) -> bool {
-        self.front.as_ref().is_some_and(|front| front.awaits_header())
-    }
-
-    /// Reads the header at the beginning of `input`. Returns the number of bytes used, 0 until the header is complete.
-    /// A connection that does not begin with a header is over, and all of `input` is used.
-    pub(super) fn read_proxy_header(&mut self, input: &[u8], context: &mut EngineContext<A>, app: &mut A) -> usize {
-        match self.front.as_mut().map_or(Ok(0), |front| front.take_header(input, &context.config)) {
-            Ok(used) => used,
-            Err(rejection) => {
-                self.reject(rejection, context, app);
-                input.len()
-            }
-        }
-    }
-
-    /// Reads the header in the kept input, without the application. Returns true if the header is complete.
-    pub(super) fn take_stored_proxy_header(&mut self, context: &EngineContext<A>) -> Result<bool, Rejection> {
-        let Some(front) = &mut self.front else { return Ok(false) };
-        let used = front.take_header(self.input.unused(), &context.config)?;
-        self.input.advance(used);
-        Ok(used > 0)
-    }
-
-    /// Ends a connection whose peer may not connect here. The application has just been informed of the connection.
-    pub(super) fn reject_if_forbidden(&mut self, context: &mut EngineContext<A>, app: &mut A) {
-        if let Some(rejection) = self.front.as_ref().and_then(|front| front.forbidden()) {
-            self.reject(rejection, context, app);
-        }
-    }
-
-    /// Ends a connection whose client has closed its side before its header was complete. A client that has sent
-    /// nothing was only checking whether the server listens.
-    pub(super) fn end_without_proxy_header(&mut self, context: &mut EngineContext<A>, app: &mut A) {
-        if !self.input.is_empty() {
-            self.reject(Rejection::Header(ProxyFault::Truncated), context, app);
-        }
-    }
-
-    /// Ends the connection without an answer, because the protocol of its client is not known.
-    fn reject(&mut self, rejection: Rejection, context: &mut EngineContext<A>, app: &mut A) {
-        app.rejected(rejection, self.app_data());
-        context.statistics.refused += 1;
-        context.observer.give_up(self.call(0));
-        self.input.discard();
-        self.lifecycle.close(Closing::Linger);
     }
 }

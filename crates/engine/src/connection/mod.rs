@@ -20,6 +20,7 @@ mod input;
 mod lifecycle;
 mod link;
 mod multiplexed;
+mod opening;
 mod pausing;
 mod reception;
 mod replying;
@@ -66,7 +67,7 @@ impl<A: App> Connection<A> {
     pub(crate) fn new(transport: TransportOf<A>, slot: usize, peer: &Peer, context: &EngineContext<A>) -> Self {
         let kind = context.config.protocols.get(peer.listener).copied().unwrap_or_default();
         Self {
-            link: Link::new(transport, slot, peer, context),
+            link: Link::new(transport, slot, peer, kind, context),
             session: Session::of_kind(kind, &context.config, context.time.now),
         }
     }
@@ -218,6 +219,7 @@ impl<A: App> Connection<A> {
             let Self { link, session } = self;
             match with_session!(session, session => session.step(link, context, buffer, app)) {
                 Step::Next => {}
+                Step::Become(kind) => *session = Session::of_kind(kind, &context.config, context.time.now),
                 Step::Stop(stop) => {
                     action = stop;
                     break;
@@ -256,7 +258,7 @@ impl<A: App> Connection<A> {
     /// Ends the connection, or the part of it that a step has found to be over.
     fn end_by(&mut self, step: &Step<A>, context: &mut EngineContext<A>, app: &mut A) -> NextAction<A> {
         match step {
-            Step::Next | Step::Stop(_) => NextAction::Again,
+            Step::Next | Step::Become(_) | Step::Stop(_) => NextAction::Again,
             Step::Abort => self.abort(context, app),
             Step::End => self.end(context, app),
             Step::Leave => self.leave(context, app),

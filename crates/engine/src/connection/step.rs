@@ -2,6 +2,7 @@
 
 use crate::app::{App, Refusal};
 use crate::exchange::Index;
+use crate::protocol::ProtocolKind;
 
 /// The response that a client got when its call missed its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +52,9 @@ pub(crate) enum NextAction<A: App> {
 pub(super) enum Step<A: App> {
     /// There may be more to do.
     Next,
+    /// The input belongs to a protocol of this kind, so the connection needs another session. This one has read none
+    /// of it.
+    Become(ProtocolKind),
     /// The connection can do no more now.
     Stop(NextAction<A>),
     /// The peer is gone, or must see that something is missing.

@@ -4,6 +4,7 @@
 use super::exchanging::{Exchanging, Service};
 use super::lifecycle::{Closing, LinkState};
 use super::link::Link;
+use super::opening::OpeningStep;
 use super::step::Serviced;
 use crate::app::App;
 use crate::config::GLANCE;
@@ -30,18 +31,15 @@ pub(super) fn service<A: App>(
             return Serviced::Stays;
         }
         match link.lifecycle.state() {
-            LinkState::Open if !link.input.is_empty() && link.awaits_proxy_header() => {
-                match link.take_stored_proxy_header(context) {
-                    Ok(true) => continue,
-                    Ok(false) => {}
-                    // The thread that polls the engine next ends it, and can say why in the log.
-                    Err(_) => return Serviced::Waits,
-                }
-            }
-            LinkState::Open if !link.input.is_empty() => match session.service(health, link, context) {
-                Service::Unclear => {}
-                Service::Answered => continue,
-                Service::Done(serviced) => return serviced,
+            LinkState::Open if !link.input.is_empty() => match link.open_stored(context) {
+                Ok(OpeningStep::Ready) => match session.service(health, link, context) {
+                    Service::Unclear => {}
+                    Service::Answered => continue,
+                    Service::Done(serviced) => return serviced,
+                },
+                Ok(OpeningStep::Used(_) | OpeningStep::NeedsMore) => {}
+                // The thread that polls the engine next ends it, and can say why in the log, or gives it its session.
+                Ok(OpeningStep::Other(_)) | Err(_) => return Serviced::Waits,
             },
             LinkState::Closing(Closing::Linger) => {
                 link.transport.end_output();

@@ -13,7 +13,8 @@
 //!
 //! An application names the protocols of its connections by one type ([`Protocols`]), a type parameter of the engine,
 //! so that no call of a protocol is indirect. [`AllProtocols`] has all that Kirsch speaks. The kind is chosen once for
-//! each connection ([`Protocols::of_kind`]), and from then on the connection has a session of that kind.
+//! each connection, when its transport is ready ([`Protocols::choose`]), and from then on the connection has a session
+//! of that kind.
 
 mod all;
 mod fastcgi;
@@ -75,8 +76,16 @@ pub trait Protocols {
     /// The protocols that have many.
     type Multiplexed: MultiplexedProtocol<Terms = Self::Terms, Sender = Self::Sender>;
 
-    /// Returns the protocol of a new connection of a listener of this kind.
+    /// Returns the protocol of this kind, for a connection on which nothing has been read.
     fn of_kind(kind: ProtocolKind) -> Kind<Self::Serial, Self::Multiplexed>;
+
+    /// Returns the protocol of a connection to a listener of the kind `listener` that begins with the bytes `first`;
+    /// `None` if more bytes are needed to tell. `agreed` is the name on which the handshake of an encrypted transport
+    /// has agreed (ALPN, RFC 7301).
+    fn choose(listener: ProtocolKind, agreed: Option<&[u8]>, first: &[u8]) -> Option<ProtocolKind> {
+        let _ = (agreed, first);
+        Some(listener)
+    }
 }
 
 /// A protocol of one of the two kinds.

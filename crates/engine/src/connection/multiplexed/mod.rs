@@ -12,6 +12,7 @@ mod streams;
 use super::exchanging::{Exchanging, Served, Service};
 use super::lifecycle::Closing;
 use super::link::{History, Link};
+use super::opening::OpeningStep;
 use super::pausing::{Ended, keep_incomplete, look_for_departure, resume};
 use super::reception::Repeated;
 use super::replying;
@@ -240,11 +241,7 @@ impl<A: App> Exchanging<A> for Multiplexed<A> {
         if self.is_held_up(context) {
             return (0, Served::Later);
         }
-        let (used, ready) = if link.awaits_proxy_header() {
-            (link.read_proxy_header(rest, context, app), None)
-        } else {
-            self.message(rest, link, context, app)
-        };
+        let (used, ready) = self.message(rest, link, context, app);
         match ready {
             Some((index, request)) => (used, Served::Stop(NextAction::Call(index, request))),
             None if used == 0 => (0, Served::NeedsMore),
@@ -547,7 +544,7 @@ impl<A: App> Multiplexed<A> {
         if link.input.is_empty() {
             return false;
         }
-        if link.awaits_proxy_header() && !matches!(link.take_stored_proxy_header(context), Ok(true)) {
+        if link.open_stored(context) != Ok(OpeningStep::Ready) {
             return true;
         }
         // The thread that polls the engine next finds out what is wrong with the rest.

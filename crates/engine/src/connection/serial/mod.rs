@@ -188,7 +188,6 @@ impl<A: App> Exchanging<A> for Serial<A> {
         app: &mut A,
     ) -> (usize, Served<A>) {
         let (used, request) = match self.exchange.state.view() {
-            State::Free if link.awaits_proxy_header() => (link.read_proxy_header(rest, context, app), None),
             State::Free => match self.glance_if_full(rest, context) {
                 Some(true) => self.message(rest, link, context, app),
                 Some(false) => return (0, Served::Stop(NextAction::AwaitRoom)),

@@ -7,6 +7,7 @@ use crate::connection::exchanging::{Exchanging, Service};
 use crate::connection::files::{copy_body, push_body};
 use crate::connection::lifecycle::Closing;
 use crate::connection::link::Link;
+use crate::connection::opening::OpeningStep;
 use crate::connection::reception::{AcceptedRequest, Reception, Verdict};
 use crate::connection::step::Serviced;
 use crate::context::EngineContext;
@@ -470,7 +471,7 @@ impl<A: App> Serial<A> {
         buffer: &mut [u8],
     ) -> Option<TermsOf<A>> {
         link.receive_unread(context, buffer);
-        if link.awaits_proxy_header() && !matches!(link.take_stored_proxy_header(context), Ok(true)) {
+        if link.input.is_empty() || link.open_stored(context) != Ok(OpeningStep::Ready) {
             return None;
         }
         // The head is parsed with a separate protocol, so that the thread that polls the engine next reads it

@@ -1,0 +1,125 @@
+//! The opening of a connection: everything between the accept and the first byte of its protocol.
+//!
+//! In this order:
+//!
+//! 1. a header of the PROXY protocol, if the listener demands one;
+//! 2. the handshake of an encrypted transport, which the transport does by itself;
+//! 3. the choice of the protocol: by the name that the handshake has agreed on (ALPN), or by the first bytes if the
+//!    listener allows several protocols.
+//!
+//! Until the choice, the connection has the session of its listener's own protocol, which holds its deadlines and has
+//! no exchange. A connection of another protocol gets another session before that one has read anything.
+
+use super::lifecycle::Closing;
+use super::link::{Link, Opening};
+use crate::app::{App, Rejection};
+use crate::context::EngineContext;
+use crate::observe::Observer;
+use crate::protocol::{ProtocolKind, Protocols};
+use crate::transport::Transport;
+use wire::proxy::ProxyFault;
+
+/// The result of one step of the opening.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OpeningStep {
+    /// This many bytes have been used, and the opening goes on.
+    Used(usize),
+    /// More bytes are needed.
+    NeedsMore,
+    /// The input belongs to the session that the connection has.
+    Ready,
+    /// The input belongs to a session of this other kind.
+    Other(ProtocolKind),
+}
+
+impl<A: App> Link<A> {
+    /// Does one step of the opening, with the input that has arrived. A connection that may not continue is over
+    /// afterwards.
+    #[cold]
+    pub(super) fn open(&mut self, input: &[u8], context: &mut EngineContext<A>, app: &mut A) -> OpeningStep {
+        if self.awaits_proxy_header() {
+            return match self.front.as_mut().map_or(Ok(0), |front| front.take_header(input, &context.config)) {
+                Ok(0) => OpeningStep::NeedsMore,
+                Ok(used) if self.transport.begin(&input[used..]) => {
+                    // The transport has to be asked for what it makes of these bytes.
+                    self.input.note_readable();
+                    OpeningStep::Used(input.len())
+                }
+                Ok(used) => OpeningStep::Used(used),
+                Err(rejection) => {
+                    self.reject(rejection, context, app);
+                    OpeningStep::Used(input.len())
+                }
+            };
+        }
+        let opened = self.choose(input);
+        if matches!(opened, OpeningStep::Ready | OpeningStep::Other(_)) {
+            self.opening = Opening::Over;
+            if let Some(security) = self.transport.take_security() {
+                app.secured(security, self.app_data());
+            }
+        }
+        opened
+    }
+
+    /// As [`open`](Self::open) with the kept input, but without the application: a connection that is rejected, or that
+    /// needs another session, is left to the thread that polls the engine next.
+    pub(super) fn open_stored(&mut self, context: &EngineContext<A>) -> Result<OpeningStep, Rejection> {
+        if self.awaits_proxy_header() {
+            let Some(front) = &mut self.front else { return Ok(OpeningStep::NeedsMore) };
+            let used = front.take_header(self.input.unused(), &context.config)?;
+            self.input.advance(used);
+            if used == 0 {
+                return Ok(OpeningStep::NeedsMore);
+            }
+            if self.transport.begin(self.input.unused()) {
+                self.input.discard();
+                self.input.note_readable();
+            }
+            if self.input.is_empty() {
+                return Ok(OpeningStep::NeedsMore);
+            }
+        }
+        Ok(if self.is_opening() { self.choose(self.input.unused()) } else { OpeningStep::Ready })
+    }
+
+    /// Chooses the protocol of a connection that begins with `input`.
+    fn choose(&self, input: &[u8]) -> OpeningStep {
+        let Opening::UnderWay(listener) = self.opening else { return OpeningStep::Ready };
+        match A::Protocols::choose(listener, self.transport.agreed_protocol(), input) {
+            None => OpeningStep::NeedsMore,
+            Some(kind) if kind == listener => OpeningStep::Ready,
+            Some(kind) => OpeningStep::Other(kind),
+        }
+    }
+
+    /// Returns true if a header of the PROXY protocol has to arrive before anything else.
+    #[inline]
+    pub(super) fn awaits_proxy_header(&self) -> bool {
+        self.front.as_ref().is_some_and(|front| front.awaits_header())
+    }
+
+    /// Ends a connection whose peer may not connect here. The application has just been informed of the connection.
+    pub(super) fn reject_if_forbidden(&mut self, context: &mut EngineContext<A>, app: &mut A) {
+        if let Some(rejection) = self.front.as_ref().and_then(|front| front.forbidden()) {
+            self.reject(rejection, context, app);
+        }
+    }
+
+    /// Ends a connection whose client has closed its side before its header was complete. A client that has sent
+    /// nothing was only checking whether the server listens.
+    pub(super) fn end_without_proxy_header(&mut self, context: &mut EngineContext<A>, app: &mut A) {
+        if !self.input.is_empty() {
+            self.reject(Rejection::Header(ProxyFault::Truncated), context, app);
+        }
+    }
+
+    /// Ends the connection without an answer, because the protocol of its client is not known.
+    fn reject(&mut self, rejection: Rejection, context: &mut EngineContext<A>, app: &mut A) {
+        app.rejected(rejection, self.app_data());
+        context.statistics.refused += 1;
+        context.observer.give_up(self.call(0));
+        self.input.discard();
+        self.lifecycle.close(Closing::Linger);
+    }
+}
