@@ -57,6 +57,12 @@ def test_the_scheduler_knows_neither_sockets_nor_protocols() -> None:
         assert not re.search(r"std::(net|fs|env|process|os)\b", code), name
 
 
+def test_tls_moves_no_bytes_itself() -> None:
+    assert {"engine", "rustls", "wire"} <= dependencies("tls")
+    assert "#![forbid(unsafe_code)]" in (CRATES / "tls" / "src" / "lib.rs").read_text()
+    assert not {"rustls", "tls"} & (dependencies("wire") | dependencies("engine"))
+
+
 def test_the_load_generator_is_told_the_time_and_knows_no_python() -> None:
     assert dependencies("load") == {
         "base64", "engine", "fastrand", "hdrhistogram", "memchr", "rustix", "serde", "serde_json", "sha2", "slab",
@@ -66,7 +72,7 @@ def test_the_load_generator_is_told_the_time_and_knows_no_python() -> None:
         assert name == "run.rs" or not re.search(r"(Instant|SystemTime)::now|clock_gettime", code), name
 
 
-@pytest.mark.parametrize("crate", ["engine", "gateway", "load", "load-py", "scheduler"])
+@pytest.mark.parametrize("crate", ["engine", "gateway", "load", "load-py", "scheduler", "tls"])
 def test_only_wire_writes_protocol_bytes(crate: str) -> None:
     for name, code in sources(crate).items():
         # The null server looks for the end of a request and for nothing else; what it answers is its caller's.

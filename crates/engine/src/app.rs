@@ -291,6 +291,12 @@ pub trait App: Sized {
         let _ = (security, connection);
     }
 
+    /// Called when the handshake of an encrypted transport has failed, or its peer has broken the rules of the
+    /// encryption, while no call was running. The connection is closed. `error` says why.
+    fn failed_to_secure(&mut self, error: &std::io::Error, connection: &mut Self::Connection) {
+        let _ = (error, connection);
+    }
+
     /// Called when the engine closes a connection without an answer, before the first request.
     fn rejected(&mut self, rejection: Rejection, connection: &mut Self::Connection) {
         let _ = (rejection, connection);

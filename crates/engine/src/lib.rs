@@ -92,5 +92,5 @@ pub use responder::{StaticFiles, StaticOptions};
 pub use spool::Body;
 pub use stages::{StageClock, Times};
 pub use statistics::Statistics;
-pub use transport::{Moved, Received, Socket, Tcp, Transport};
+pub use transport::{Cipher, CipherFault, ClearOrEncrypted, Encrypted, Moved, Received, Socket, Tcp, Transport};
 pub use websocket::{Incoming, Room, WebSocketEnd, WebSocketId};

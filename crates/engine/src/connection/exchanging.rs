@@ -12,6 +12,7 @@ use crate::health::Health;
 use crate::observe::Observer;
 use crate::reply::Reply;
 use crate::transport::{Received, Transport};
+use std::io::ErrorKind;
 use wire::message::Fault;
 
 /// A session of either kind.
@@ -231,6 +232,10 @@ pub(super) trait Exchanging<A: App> {
                 Step::Stop(NextAction::Close)
             }
             Ok(Received::End) => self.end_of_input(link, context, app),
+            Err(error) if error.kind() == ErrorKind::InvalidData && is_open && !self.has_calls() => {
+                link.fail(&error, context, app);
+                Step::Next
+            }
             Err(_) => Step::Abort,
         }
     }

@@ -305,6 +305,7 @@ impl<A: App> Link<A> {
         } else {
             self.transport.receive(buffer)
         };
+        context.meter.charge(self.transport.take_work());
         match received {
             Ok(Received::Bytes { count, is_drained }) => {
                 context.statistics.bytes_in += count as u64;

@@ -17,6 +17,7 @@ use crate::context::EngineContext;
 use crate::observe::Observer;
 use crate::protocol::{ProtocolKind, Protocols};
 use crate::transport::Transport;
+use std::io;
 use wire::proxy::ProxyFault;
 
 /// The result of one step of the opening.
@@ -112,6 +113,15 @@ impl<A: App> Link<A> {
         if !self.input.is_empty() {
             self.reject(Rejection::Header(ProxyFault::Truncated), context, app);
         }
+    }
+
+    /// Ends a connection whose transport cannot be understood any more: its handshake has failed, or the peer has broken
+    /// the rules of the encryption. The transport has told the peer.
+    pub(super) fn fail(&mut self, error: &io::Error, context: &mut EngineContext<A>, app: &mut A) {
+        app.failed_to_secure(error, self.app_data());
+        context.observer.give_up(self.call(0));
+        self.input.discard();
+        self.lifecycle.close(Closing::Linger);
     }
 
     /// Ends the connection without an answer, because the protocol of its client is not known.

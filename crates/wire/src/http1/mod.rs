@@ -47,4 +47,4 @@ mod version;
 
 pub use body::BodyStep;
 pub use receive::{Head, Receiver, glance, partial_request_line};
-pub use send::{CONTINUE, Request, Sender, check_length, close_after, write_early_hints, write_page};
+pub use send::{CONTINUE, Request, Sender, TLS_EXPECTED, check_length, close_after, write_early_hints, write_page};

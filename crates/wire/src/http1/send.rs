@@ -2,6 +2,10 @@
 
 use crate::message::{Draft, FieldLines, Misuse, Page, Stamp, Version};
 
+/// The answer to a request in clear on a port that expects TLS. It is the last one of the connection.
+pub const TLS_EXPECTED: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n\
+    Content-Length: 52\r\nConnection: close\r\n\r\nThis port expects TLS: use https:// in the address.\n";
+
 /// The interim response that lets a waiting peer send its body (RFC 9110 section 15.2.1).
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 

@@ -9,6 +9,14 @@
 //! ([`Transport::has_unsent`]), and they count as output of the connection: while they wait, the engine reads and
 //! produces nothing and lets the poller watch for room for output.
 
+mod cipher;
+mod either;
+mod encrypted;
+
+pub use cipher::{Cipher, CipherFault};
+pub use either::ClearOrEncrypted;
+pub use encrypted::Encrypted;
+
 use std::convert::Infallible;
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -41,7 +49,7 @@ pub enum Received {
 
 /// A transport, which moves the bytes of one connection. None of its methods blocks.
 pub trait Transport {
-    /// What the handshake of an encrypted transport has shown of the peer and of the encryption.
+    /// The result of the handshake of an encrypted transport: the peer, and the terms of the encryption.
     type Security;
 
     /// Begins with these bytes, which have been received, after the header of the PROXY protocol before them was read.

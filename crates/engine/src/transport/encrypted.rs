@@ -1,0 +1,372 @@
+//! The encrypted transport: the bytes of the protocol are the content of records on the socket.
+//!
+//! It keeps bytes only while they cannot go on: decrypted ones until the engine takes them, and records until the socket
+//! takes them. The cipher keeps received ones until their record is complete. An idle connection keeps none.
+
+use super::cipher::{Cipher, CipherFault};
+use super::{Moved, Received, Socket, Transport};
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::mem::take;
+use std::os::unix::fs::FileExt;
+
+/// The maximum number of bytes that are encrypted before the socket is asked to take them.
+const SEALED_AT_ONCE: usize = 64 << 10;
+/// The number of bytes of a record's content. Slices are put together up to it, so that a head and a small body leave in
+/// one record.
+const RECORD: usize = 16 << 10;
+/// The number of bytes received at once if the engine's buffer is smaller: a record with its header and tag.
+const RECEIVED_AT_ONCE: usize = RECORD + 512;
+
+/// The way in which the transport ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OutputEnd {
+    /// It goes on.
+    None,
+    /// The end of output has to follow the unsent bytes.
+    Due,
+    /// The end of output has been sent.
+    Sent,
+    /// The peer must not see an orderly end.
+    Forbidden,
+}
+
+/// The encrypted transport of a socket.
+#[derive(Debug)]
+pub struct Encrypted<S, C> {
+    socket: S,
+    cipher: C,
+    /// Bytes received together with a header of the PROXY protocol, before the cipher was asked.
+    early: Vec<u8>,
+    /// Bytes decrypted, of which the engine has taken the first `taken`.
+    opened: Vec<u8>,
+    taken: usize,
+    /// Records to be sent, of which the socket has taken the first `sent` bytes.
+    unsent: Vec<u8>,
+    sent: usize,
+    ending: OutputEnd,
+    /// True until the header of the PROXY protocol, which is not encrypted, has been read.
+    is_clear: bool,
+    has_begun: bool,
+    /// True if the handshake has failed or the peer has broken the rules: what it sends is discarded.
+    has_failed: bool,
+    is_read_closed: bool,
+    /// True if the last send announced more bytes, so that the socket may hold bytes back.
+    holds_back: bool,
+}
+
+thread_local! {
+    /// Memory for records and for the bytes that are put together for them.
+    static SEAL_SCRATCH: RefCell<SealScratch> = RefCell::default();
+}
+
+#[derive(Default)]
+struct SealScratch {
+    sealed: Vec<u8>,
+    gathered: Vec<u8>,
+}
+
+fn failed(fault: CipherFault) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, fault.reason)
+}
+
+impl<S: Socket, C: Cipher> Encrypted<S, C> {
+    /// Creates the transport of a connected socket. `after_header`: the peer sends a header of the PROXY protocol first.
+    pub fn new(socket: S, cipher: C, after_header: bool) -> Self {
+        Self {
+            socket,
+            cipher,
+            early: Vec::new(),
+            opened: Vec::new(),
+            taken: 0,
+            unsent: Vec::new(),
+            sent: 0,
+            ending: OutputEnd::None,
+            is_clear: after_header,
+            has_begun: false,
+            has_failed: false,
+            is_read_closed: false,
+            holds_back: false,
+        }
+    }
+
+    /// Returns the socket.
+    pub fn socket(&self) -> &S {
+        &self.socket
+    }
+
+    /// Decrypts `received`, and sends what the cipher answers.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidData`] if the handshake has failed or the peer has broken the rules.
+    fn decrypt_and_answer(&mut self, received: &mut [u8]) -> io::Result<()> {
+        self.has_begun = true;
+        let decrypted = self.cipher.open(received, &mut self.opened, &mut self.unsent);
+        self.has_failed |= decrypted.is_err();
+        self.flush()?;
+        decrypted.map_err(failed)
+    }
+
+    /// Receives from the socket and decrypts, until there are decrypted bytes. `None`: the input has ended. Otherwise
+    /// returns true if the socket is drained.
+    ///
+    /// A cipher accepts only so much in sequence that has no content, so this ends.
+    fn receive_records(&mut self, buffer: &mut [u8]) -> io::Result<Option<bool>> {
+        if !self.early.is_empty() {
+            let mut early = take(&mut self.early);
+            self.decrypt_and_answer(&mut early)?;
+        }
+        let mut own = Vec::new();
+        // With a buffer that is shorter than a record, each would cost several system calls.
+        let buffer = if buffer.len() < RECEIVED_AT_ONCE {
+            own.resize(RECEIVED_AT_ONCE, 0);
+            &mut own[..]
+        } else {
+            buffer
+        };
+        let mut is_drained = false;
+        while !is_drained && self.opened.is_empty() && !self.cipher.has_ended() && self.unsent.is_empty() {
+            match self.socket.receive(buffer)? {
+                Moved::Bytes(0) => return Ok(None),
+                Moved::WouldBlock => is_drained = true,
+                Moved::Bytes(count) => {
+                    is_drained = count < buffer.len() && !self.is_read_closed;
+                    self.decrypt_and_answer(&mut buffer[..count])?;
+                }
+            }
+        }
+        Ok(Some(is_drained))
+    }
+
+    /// Moves decrypted bytes into `buffer`. Returns their number.
+    fn take_opened(&mut self, buffer: &mut [u8]) -> usize {
+        let count = buffer.len().min(self.opened.len() - self.taken);
+        buffer[..count].copy_from_slice(&self.opened[self.taken..self.taken + count]);
+        self.taken += count;
+        if self.taken == self.opened.len() {
+            (self.opened, self.taken) = (Vec::new(), 0);
+        }
+        count
+    }
+
+    /// Sends the records in `sealed`, and keeps those that the socket does not take.
+    fn send_records(&mut self, sealed: &[u8], more: bool) -> io::Result<()> {
+        debug_assert!(self.unsent.is_empty(), "records leave in order");
+        self.holds_back = more;
+        match self.socket.send(&[IoSlice::new(sealed)], more)? {
+            Moved::Bytes(count) => self.unsent.extend_from_slice(&sealed[count..]),
+            Moved::WouldBlock => self.unsent.extend_from_slice(sealed),
+        }
+        Ok(())
+    }
+
+    /// Sends the waiting records. Returns false if encrypting has to wait for that.
+    fn may_seal(&mut self) -> io::Result<bool> {
+        if self.has_failed || self.ending != OutputEnd::None || !self.cipher.is_ready() {
+            // The engine answers nobody who has not been understood.
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        self.flush()?;
+        Ok(self.unsent.is_empty())
+    }
+
+    /// Ends the encrypted output, if the peer may see that.
+    fn end_records(&mut self) {
+        if self.ending != OutputEnd::None {
+            return;
+        }
+        self.ending = OutputEnd::Due;
+        if self.cipher.is_ready() && !self.has_failed {
+            self.cipher.end(&mut self.unsent);
+        }
+    }
+
+    /// Discards what a peer sends that is not understood any more.
+    fn discard(&mut self, buffer: &mut [u8]) -> io::Result<Received> {
+        Ok(match self.socket.receive(buffer)? {
+            Moved::Bytes(0) => Received::End,
+            Moved::Bytes(count) => Received::Bytes { count, is_drained: false },
+            Moved::WouldBlock => Received::WouldBlock,
+        })
+    }
+}
+
+/// Encrypts up to [`SEALED_AT_ONCE`] bytes of the slices. Returns their number.
+fn seal_slices<C: Cipher>(
+    cipher: &mut C,
+    slices: &[IoSlice<'_>],
+    SealScratch { sealed, gathered }: &mut SealScratch,
+) -> io::Result<usize> {
+    let mut count = 0;
+    sealed.clear();
+    gathered.clear();
+    for slice in slices {
+        let mut rest = &slice[..slice.len().min(SEALED_AT_ONCE - count)];
+        count += rest.len();
+        while !rest.is_empty() {
+            if gathered.is_empty() && rest.len() >= RECORD {
+                // Whole records need no copy.
+                let whole = rest.len() / RECORD * RECORD;
+                cipher.seal(&rest[..whole], sealed).map_err(failed)?;
+                rest = &rest[whole..];
+                continue;
+            }
+            let part = rest.len().min(RECORD - gathered.len());
+            gathered.extend_from_slice(&rest[..part]);
+            rest = &rest[part..];
+            if gathered.len() == RECORD {
+                cipher.seal(gathered, sealed).map_err(failed)?;
+                gathered.clear();
+            }
+        }
+    }
+    if !gathered.is_empty() {
+        cipher.seal(gathered, sealed).map_err(failed)?;
+    }
+    Ok(count)
+}
+
+impl<S: Socket, C: Cipher> Transport for Encrypted<S, C> {
+    type Security = C::Security;
+
+    fn note_read_closed(&mut self) {
+        self.is_read_closed = true;
+    }
+
+    fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Received> {
+        if self.has_failed {
+            return self.discard(buffer);
+        }
+        if self.is_clear {
+            return Ok(match self.socket.receive(buffer)? {
+                Moved::Bytes(0) => Received::End,
+                Moved::Bytes(count) => {
+                    Received::Bytes { count, is_drained: count < buffer.len() && !self.is_read_closed }
+                }
+                Moved::WouldBlock => Received::WouldBlock,
+            });
+        }
+        let mut is_drained = false;
+        if self.opened.is_empty() {
+            match self.receive_records(buffer)? {
+                // A client need not say that it ends before it does (RFC 9112 section 9.8). A body that is shorter than
+                // declared is incomplete, however the connection ends.
+                None => return Ok(Received::End),
+                Some(drained) => is_drained = drained,
+            }
+        }
+        let count = self.take_opened(buffer);
+        let has_ended = self.opened.is_empty() && self.cipher.has_ended();
+        Ok(match count {
+            0 if has_ended => Received::End,
+            0 => Received::WouldBlock,
+            count => Received::Bytes { count, is_drained: is_drained && self.opened.is_empty() && !has_ended },
+        })
+    }
+
+    fn begin(&mut self, received: &[u8]) -> bool {
+        if !take(&mut self.is_clear) {
+            return false;
+        }
+        self.early = received.to_vec();
+        true
+    }
+
+    fn send(&mut self, slices: &[IoSlice<'_>], more: bool) -> io::Result<Moved> {
+        if !self.may_seal()? {
+            return Ok(Moved::WouldBlock);
+        }
+        SEAL_SCRATCH.with_borrow_mut(|scratch| {
+            let count = seal_slices(&mut self.cipher, slices, scratch)?;
+            self.send_records(&scratch.sealed, more)?;
+            Ok(Moved::Bytes(count))
+        })
+    }
+
+    fn send_file(&mut self, file: &File, offset: u64, count: u64) -> io::Result<Moved> {
+        if !self.may_seal()? {
+            return Ok(Moved::WouldBlock);
+        }
+        SEAL_SCRATCH.with_borrow_mut(|SealScratch { sealed, gathered }| {
+            gathered.resize(usize::try_from(count).unwrap_or(SEALED_AT_ONCE).min(SEALED_AT_ONCE), 0);
+            let read = file.read_at(gathered, offset)?;
+            if read > 0 {
+                sealed.clear();
+                self.cipher.seal(&gathered[..read], sealed).map_err(failed)?;
+                self.send_records(sealed, false)?;
+            }
+            Ok(Moved::Bytes(read))
+        })
+    }
+
+    fn has_unsent(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        while !self.unsent.is_empty() {
+            match self.socket.send(&[IoSlice::new(&self.unsent[self.sent..])], false)? {
+                Moved::Bytes(count) => self.sent += count,
+                Moved::WouldBlock => return Ok(()),
+            }
+            self.holds_back = false;
+            if self.sent == self.unsent.len() {
+                (self.unsent, self.sent) = (Vec::new(), 0);
+            }
+        }
+        if self.ending == OutputEnd::Due {
+            self.ending = OutputEnd::Sent;
+            self.holds_back = false;
+            self.socket.end_output();
+        }
+        Ok(())
+    }
+
+    fn end_output(&mut self) {
+        self.end_records();
+        // If the peer is gone, there is nobody to tell.
+        self.flush().ok();
+    }
+
+    fn end_held_output(&mut self) {
+        if self.ending == OutputEnd::None {
+            self.end_output();
+        }
+    }
+
+    fn reset_on_drop(&mut self) {
+        self.ending = OutputEnd::Forbidden;
+        self.socket.reset_on_drop();
+    }
+
+    fn cut(&mut self) {
+        self.ending = OutputEnd::Forbidden;
+        self.socket.cut();
+    }
+
+    fn shut_down(&mut self) {
+        self.ending = OutputEnd::Forbidden;
+        self.socket.shut_down();
+    }
+
+    fn has_peer_left(&self) -> bool {
+        self.cipher.has_ended() || self.socket.has_peer_left()
+    }
+
+    fn has_begun(&self) -> bool {
+        self.has_begun
+    }
+
+    fn agreed_protocol(&self) -> Option<&[u8]> {
+        self.cipher.agreed_protocol()
+    }
+
+    fn take_security(&mut self) -> Option<C::Security> {
+        self.cipher.take_security()
+    }
+
+    fn take_work(&mut self) -> u64 {
+        self.cipher.take_work()
+    }
+}

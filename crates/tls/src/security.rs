@@ -1,0 +1,50 @@
+//! The result of a handshake: the client, and the terms of the encryption.
+
+use rustls::pki_types::CertificateDer;
+use rustls::{CommonState, HandshakeKind, ProtocolVersion, SupportedCipherSuite};
+use std::sync::Arc;
+
+/// The result of a handshake.
+#[derive(Clone, Debug)]
+pub struct Security {
+    /// The version of TLS, as a record has it: 0x0303 for TLS 1.2, 0x0304 for TLS 1.3.
+    pub version: u16,
+    /// The number of the cipher suite (IANA's registry).
+    pub cipher_suite: u16,
+    /// The name of the cipher suite (IANA's registry).
+    pub cipher_name: &'static str,
+    /// The server name that the client asked for (SNI, RFC 6066 section 3), in lower case.
+    pub server_name: Option<Arc<str>>,
+    /// The certificates of the client, its own first, in DER; empty if it has presented none.
+    pub client_certificates: Vec<CertificateDer<'static>>,
+    /// True if an earlier session was resumed, so that the certificates are those of that session.
+    pub is_resumed: bool,
+}
+
+impl Security {
+    /// Returns the result of a handshake that is over.
+    pub(crate) fn of(state: &CommonState, server_name: Option<Arc<str>>) -> Self {
+        let suite = state.negotiated_cipher_suite();
+        Self {
+            version: state.protocol_version().map_or(0, |version: ProtocolVersion| version.into()),
+            cipher_suite: suite.map_or(0, |suite: SupportedCipherSuite| suite.suite().into()),
+            cipher_name: suite.and_then(|suite| suite.suite().as_str()).unwrap_or(""),
+            server_name,
+            client_certificates: state
+                .peer_certificates()
+                .map(|chain| chain.iter().map(|one| one.clone().into_owned()).collect())
+                .unwrap_or_default(),
+            is_resumed: state.handshake_kind() == Some(HandshakeKind::Resumed),
+        }
+    }
+
+    /// Returns the name of the version, as Python's `ssl.SSLSocket.version` has it.
+    #[must_use]
+    pub fn version_name(&self) -> &'static str {
+        match self.version {
+            0x0303 => "TLSv1.2",
+            0x0304 => "TLSv1.3",
+            _ => "unknown",
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! The session of one connection: rustls behind the engine's narrow interface.
+//!
+//! This is the only file that knows how rustls moves bytes. It uses the unbuffered interface of rustls 0.23, which
+//! decrypts in the caller's memory, so that an idle connection has no buffers. Version 0.24 has one interface of the
+//! same form.
+
+use crate::counters::Counters;
+use crate::security::Security;
+use engine::{Cipher, CipherFault};
+use rustls::server::{ClientHello, ResolvesServerCert, ServerConnectionData, UnbufferedServerConnection};
+use rustls::sign::CertifiedKey;
+use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus, WriteTraffic};
+use rustls::{AlertDescription, CertificateError, Error, HandshakeKind, PeerIncompatible, ServerConfig};
+use std::cell::RefCell;
+use std::fmt;
+use std::mem::take;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The work of a handshake step with asymmetric cryptography, in units of the engine's meter: 100 µs, as a copied byte
+/// costs half a nanosecond.
+const HANDSHAKE_WORK: u64 = 200 << 10;
+/// The work of opening a record, without its bytes.
+const RECORD_WORK: u64 = 2 << 10;
+/// The first byte of a record of a handshake (RFC 8446 section 5.1).
+const HANDSHAKE: u8 = 22;
+/// The bytes that a record needs beside its content: header, content type, nonce and tag.
+const RECORD_OVERHEAD: usize = 5 + 1 + 8 + 16;
+/// The maximum number of received bytes that wait for the end of their record or message: the longest message of a
+/// handshake (64 KiB, a certificate chain of the client) in small records.
+const INCOMPLETE_AT_MOST: usize = 128 << 10;
+/// The longest content of a record.
+const RECORD: usize = 16 << 10;
+
+/// A session: a connection's TLS.
+pub struct Session {
+    connection: UnbufferedServerConnection,
+    /// Bytes received whose record is not complete, or that are a part of a message of the handshake.
+    sealed: Vec<u8>,
+    counters: Arc<Counters>,
+    /// True until the first byte has arrived.
+    is_new: bool,
+    /// True once the end of the handshake has been counted.
+    is_ready: bool,
+    has_ended: bool,
+    security: Option<Box<Security>>,
+    server_name: Option<Arc<str>>,
+    work: u64,
+}
+
+/// The first message of a client.
+#[derive(Debug)]
+struct Hello {
+    server_name: Option<Arc<str>>,
+}
+
+thread_local! {
+    /// The hello that rustls has just read on this thread. The unbuffered interface does not tell the server name, but
+    /// asks the resolver of certificates in the middle of reading.
+    static HELLO: RefCell<Option<Hello>> = const { RefCell::new(None) };
+}
+
+/// A resolver of certificates that notes the server name.
+#[derive(Debug)]
+struct Noting(Arc<dyn ResolvesServerCert>);
+
+impl ResolvesServerCert for Noting {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let server_name = hello.server_name().map(|name| Arc::from(name.to_ascii_lowercase()));
+        HELLO.set(Some(Hello { server_name }));
+        self.0.resolve(hello)
+    }
+
+    fn only_raw_public_keys(&self) -> bool {
+        self.0.only_raw_public_keys()
+    }
+}
+
+/// Returns the configuration with a resolver that notes the server name of each hello.
+pub(crate) fn noting_server_names(mut config: ServerConfig) -> ServerConfig {
+    config.cert_resolver = Arc::new(Noting(config.cert_resolver));
+    config
+}
+
+impl Session {
+    pub(crate) fn new(config: Arc<ServerConfig>, counters: Arc<Counters>) -> Result<Self, Error> {
+        Ok(Self {
+            connection: UnbufferedServerConnection::new(config)?,
+            sealed: Vec::new(),
+            counters,
+            is_new: true,
+            is_ready: false,
+            has_ended: false,
+            security: None,
+            server_name: None,
+            work: 0,
+        })
+    }
+
+    /// Notes the end of the handshake.
+    fn finish_handshake(&mut self) {
+        self.is_ready = true;
+        let security = Security::of(&self.connection, self.server_name.take());
+        let counter = if self.connection.handshake_kind() == Some(HandshakeKind::Resumed) {
+            &self.counters.resumed
+        } else {
+            &self.counters.full
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        self.security = Some(Box::new(security));
+    }
+
+    /// Appends the alert that rustls has prepared.
+    fn append_alert(&mut self, unsent: &mut Vec<u8>) {
+        // rustls gives what it has to send before it looks at input, and fails again afterwards.
+        while let UnbufferedStatus { state: Ok(ConnectionState::EncodeTlsData(mut encoding)), .. } =
+            self.connection.process_tls_records(&mut [])
+        {
+            encode(&mut encoding, unsent);
+        }
+    }
+
+    /// Runs `write` in the state in which rustls encrypts.
+    fn with_traffic<R>(
+        &mut self,
+        unsent: &mut Vec<u8>,
+        mut write: impl FnMut(&mut WriteTraffic<'_, ServerConnectionData>, &mut Vec<u8>) -> R,
+    ) -> Option<R> {
+        loop {
+            match self.connection.process_tls_records(&mut self.sealed).state {
+                Ok(ConnectionState::WriteTraffic(mut traffic)) => return Some(write(&mut traffic, unsent)),
+                Ok(ConnectionState::EncodeTlsData(mut encoding)) => encode(&mut encoding, unsent),
+                Ok(ConnectionState::TransmitTlsData(transmission)) => transmission.done(),
+                // The peer has ended its side; ours is still open.
+                Ok(ConnectionState::PeerClosed) => self.has_ended = true,
+                _ => return None,
+            }
+        }
+    }
+}
+
+/// Appends a record of rustls' own to `unsent`.
+fn encode(encoding: &mut EncodeTlsData<'_, ServerConnectionData>, unsent: &mut Vec<u8>) {
+    append(unsent, |room| match encoding.encode(room) {
+        Err(EncodeError::InsufficientSize(size)) => Err(size.required_size),
+        written => Ok(written.unwrap_or(0)),
+    });
+}
+
+/// Appends to `out` what `write` puts into a part of memory. `write` returns the length, or the size that it needs.
+fn append(out: &mut Vec<u8>, mut write: impl FnMut(&mut [u8]) -> Result<usize, usize>) {
+    let before = out.len();
+    let mut size = 256;
+    loop {
+        out.resize(before + size, 0);
+        match write(&mut out[before..]) {
+            Ok(length) => return out.truncate(before + length),
+            Err(needed) if needed > size => size = needed,
+            Err(_) => return out.truncate(before),
+        }
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("is_ready", &self.is_ready).finish_non_exhaustive()
+    }
+}
+
+impl Cipher for Session {
+    type Security = Box<Security>;
+
+    fn open(&mut self, received: &mut [u8], opened: &mut Vec<u8>, unsent: &mut Vec<u8>) -> Result<(), CipherFault> {
+        if take(&mut self.is_new) && received.first().is_some_and(|first| *first != HANDSHAKE) {
+            return Err(self.refuse_plain(received, unsent));
+        }
+        if self.sealed.is_empty() {
+            let used = self.open_records(received, opened, unsent)?;
+            self.sealed.extend_from_slice(&received[used..]);
+            return Ok(());
+        }
+        let mut sealed = take(&mut self.sealed);
+        sealed.extend_from_slice(received);
+        let used = self.open_records(&mut sealed, opened, unsent)?;
+        if used < sealed.len() {
+            sealed.drain(..used);
+            self.sealed = sealed;
+        }
+        if self.sealed.len() > INCOMPLETE_AT_MOST {
+            return Err(CipherFault { reason: "a message of the handshake is too long".to_owned() });
+        }
+        Ok(())
+    }
+
+    fn seal(&mut self, bytes: &[u8], unsent: &mut Vec<u8>) -> Result<(), CipherFault> {
+        let records = bytes.len().div_ceil(RECORD);
+        let exhausted = || CipherFault { reason: "the keys of the connection are exhausted".to_owned() };
+        self.with_traffic(unsent, |traffic, unsent| {
+            let before = unsent.len();
+            let mut size = bytes.len() + records * RECORD_OVERHEAD;
+            loop {
+                unsent.resize(before + size, 0);
+                match traffic.encrypt(bytes, &mut unsent[before..]) {
+                    Ok(length) => {
+                        unsent.truncate(before + length);
+                        return Ok(());
+                    }
+                    Err(EncryptError::InsufficientSize(needed)) if needed.required_size > size => {
+                        size = needed.required_size;
+                    }
+                    Err(_) => {
+                        unsent.truncate(before);
+                        return Err(exhausted());
+                    }
+                }
+            }
+        })
+        .unwrap_or_else(|| Err(exhausted()))
+    }
+
+    fn end(&mut self, unsent: &mut Vec<u8>) {
+        self.with_traffic(unsent, |traffic, unsent| {
+            append(unsent, |room| match traffic.queue_close_notify(room) {
+                Err(EncryptError::InsufficientSize(size)) => Err(size.required_size),
+                written => Ok(written.unwrap_or(0)),
+            });
+        });
+    }
+
+    fn is_ready(&self) -> bool {
+        self.is_ready
+    }
+
+    fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
+    fn agreed_protocol(&self) -> Option<&[u8]> {
+        self.connection.alpn_protocol()
+    }
+
+    fn take_security(&mut self) -> Option<Box<Security>> {
+        self.security.take()
+    }
+
+    fn take_work(&mut self) -> u64 {
+        take(&mut self.work)
+    }
+}
+
+impl Session {
+    /// Decrypts the records in `sealed` as far as they are complete. Returns the number of bytes that are not needed any
+    /// more.
+    fn open_records(
+        &mut self,
+        sealed: &mut [u8],
+        opened: &mut Vec<u8>,
+        unsent: &mut Vec<u8>,
+    ) -> Result<usize, CipherFault> {
+        let mut used = 0;
+        loop {
+            self.work += RECORD_WORK;
+            let UnbufferedStatus { discard, state } = self.connection.process_tls_records(&mut sealed[used..]);
+            let (mut goes_on, mut failure) = (true, None);
+            match state {
+                Ok(ConnectionState::ReadTraffic(mut traffic)) => {
+                    while let Some(record) = traffic.next_record() {
+                        match record {
+                            Ok(record) => opened.extend_from_slice(record.payload),
+                            Err(error) => failure = Some(error),
+                        }
+                    }
+                }
+                Ok(ConnectionState::EncodeTlsData(mut encoding)) => encode(&mut encoding, unsent),
+                Ok(ConnectionState::TransmitTlsData(transmission)) => transmission.done(),
+                Ok(ConnectionState::PeerClosed | ConnectionState::Closed) => {
+                    self.has_ended = true;
+                    goes_on = false;
+                }
+                Ok(_) => goes_on = false,
+                Err(error) => failure = Some(error),
+            }
+            used += discard;
+            if let Some(hello) = HELLO.take() {
+                self.server_name = hello.server_name;
+                self.work += HANDSHAKE_WORK;
+            }
+            if let Some(error) = failure {
+                self.append_alert(unsent);
+                if !self.is_ready {
+                    self.counters.failed.fetch_add(1, Ordering::Relaxed);
+                }
+                return Err(CipherFault { reason: explain(&error) });
+            }
+            if !self.is_ready && !self.connection.is_handshaking() {
+                self.finish_handshake();
+            }
+            if !goes_on {
+                return Ok(used);
+            }
+        }
+    }
+
+    /// Answers a client that does not speak TLS, if it speaks HTTP.
+    fn refuse_plain(&mut self, received: &[u8], unsent: &mut Vec<u8>) -> CipherFault {
+        if !received[0].is_ascii_uppercase() {
+            self.counters.failed.fetch_add(1, Ordering::Relaxed);
+            return CipherFault { reason: "the client does not speak TLS".to_owned() };
+        }
+        self.counters.plain.fetch_add(1, Ordering::Relaxed);
+        unsent.extend_from_slice(wire::http1::TLS_EXPECTED);
+        CipherFault { reason: "the client speaks HTTP without TLS".to_owned() }
+    }
+}
+
+/// Returns one sentence about the failure, in the words of the operator.
+fn explain(error: &Error) -> String {
+    match error {
+        Error::NoCertificatesPresented => "the client has presented no certificate, and one is required".to_owned(),
+        Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {
+            "the client's certificate has expired".to_owned()
+        }
+        Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            "the client's certificate is of an authority that --ca-certs does not name".to_owned()
+        }
+        Error::InvalidCertificate(CertificateError::Revoked) => "the client's certificate has been revoked".to_owned(),
+        Error::InvalidCertificate(reason) => format!("the client's certificate is not valid: {reason:?}"),
+        Error::AlertReceived(AlertDescription::UnknownCA | AlertDescription::CertificateUnknown) => {
+            "the client does not trust the authority of the server's certificate".to_owned()
+        }
+        Error::AlertReceived(AlertDescription::BadCertificate) => {
+            "the client refuses the server's certificate".to_owned()
+        }
+        Error::PeerIncompatible(
+            PeerIncompatible::Tls12NotOfferedOrEnabled | PeerIncompatible::Tls13RequiredForQuic,
+        ) => "the client offers no version of TLS that is enabled".to_owned(),
+        Error::NoApplicationProtocol => "the client offers no protocol (ALPN) that the server speaks".to_owned(),
+        other => other.to_string(),
+    }
+}
