@@ -1,9 +1,9 @@
 """A ``kirsch._native.NativeServer`` of its own in a process of its own, for what no option of ``kirsch`` reaches yet.
 
 Run as a program it serves ``waiting_app`` as the JSON object that is its argument says: ``driver``, ``threads``,
-``scoreboard`` (a file to be mapped), ``stop`` (the arguments of ``stop()``), ``two_engines`` (as ``two_engines.py``),
-and further arguments of the constructor. TERM stops it, USR2 has it drain. It prints the same line as ``kirsch`` where
-it listens.
+``scoreboard`` (a file to be mapped), ``certificate`` (the files of a certificate and its key), ``stop`` (the arguments
+of ``stop()``), ``two_engines`` (as ``two_engines.py``), and further arguments of the constructor. TERM stops it, USR2
+has it drain. It prints the same line as ``kirsch`` where it listens.
 """
 
 from __future__ import annotations
@@ -113,13 +113,20 @@ def serve(options: dict[str, Any]) -> None:
     if path := options.pop("scoreboard", None):
         with open(path, "r+b") as file:
             options["scoreboard"] = mmap.mmap(file.fileno(), 0)
+    if files := options.pop("certificate", None):
+        certificate, key = (Path(file).read_bytes() for file in files)
+        options["certificates"] = [_native.Certificates(certificate, key)]
     listener = socket.create_server(("127.0.0.1", 0))
     driver = choice.make(name, threads)
     driver.begin()
     config = NativeConfig(options)
     driver.configure(config)
     native = _native.NativeServer(app, [listener.fileno()], config)
-    print("on http://{}:{}".format(*listener.getsockname()), file=sys.stderr, flush=True)
+    print(
+        ("on https://{}:{}" if files else "on http://{}:{}").format(*listener.getsockname()),
+        file=sys.stderr,
+        flush=True,
+    )
     listener.close()
     signal.signal(signal.SIGTERM, lambda *_: native.stop(**stop))
     signal.signal(signal.SIGUSR2, lambda *_: native.drain())

@@ -124,7 +124,7 @@ class Running:
             self._stderr.wait_for_end(STOP_SECONDS)
             raise AssertionError(f"{target} did not start (exit status {status}):\n{self.stderr}") from None
         self.addresses = tuple(match["addresses"].split(", "))
-        self.url = next(address for address in self.addresses if address.startswith("http://"))
+        self.url = next(address for address in self.addresses if address.startswith(("http://", "https://")))
         parts = urlsplit(self.url)
         if parts.hostname is None or parts.port is None:
             raise AssertionError(f"no host and port in {self.url!r}")

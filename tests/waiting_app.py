@@ -214,6 +214,14 @@ def variables(environ: Environ, start_response: StartResponse) -> Any:
 
 
 @page
+def encryption(environ: Environ, start_response: StartResponse) -> Any:
+    names = ("wsgi.url_scheme", "HTTPS", "SERVER_PORT")
+    return say_json(
+        start_response, {name: value for name, value in environ.items() if name in names or name.startswith("SSL_")}
+    )
+
+
+@page
 def large(environ: Environ, start_response: StartResponse) -> Any:
     """``?blocks&name``: so many blocks of 64 KiB. Another request can ask whether the client is there."""
     count, _, name = environ["QUERY_STRING"].partition("&")

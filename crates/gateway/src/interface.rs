@@ -17,7 +17,7 @@ pub(crate) use crate::host::exchange::{
     Acceptance, End, Exchange, ExchangeHost, MessageHandler, MessageSent, Part, Received, Sent, StartRefusal,
 };
 pub(crate) use crate::object::{Message, OutgoingMessage};
-pub(crate) use engine::{Awaited, HijackId, HijackRefusal, Hijacked, Incoming, Local, Peer, WebSocketEnd};
+pub(crate) use engine::{Awaited, HijackId, HijackRefusal, Hijacked, Incoming, WebSocketEnd};
 pub(crate) use wire::websocket::Opening;
 
 use crate::object::{Chunk, Object};
@@ -26,7 +26,24 @@ use pyo3::prelude::*;
 use std::fs::File;
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
+use tls::Security;
 use wire::message::RequestHead;
+
+/// A listener, as requests show it.
+#[derive(Clone, Debug)]
+pub(crate) struct ListenerInfo {
+    pub(crate) local: engine::Local,
+    /// Its connections are encrypted.
+    pub(crate) is_encrypted: bool,
+}
+
+/// The other end of a connection.
+#[derive(Debug)]
+pub(crate) struct Remote {
+    pub(crate) peer: engine::Peer,
+    /// The result of its handshake, if the connection is encrypted.
+    pub(crate) security: Option<Box<Security>>,
+}
 
 /// The application of a request, and how it is called.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -142,7 +159,7 @@ pub(crate) trait Requests: Send + 'static {
         py: Python<'_>,
         head: &RequestHead<'_>,
         route: Route,
-        peer: &Peer,
+        remote: &Remote,
         connection: &mut Self::Connection,
     ) -> Option<RequestObject>;
 
@@ -153,11 +170,11 @@ pub(crate) trait Requests: Send + 'static {
         head: &RequestHead<'_>,
         route: Route,
         opening: &Opening<'_>,
-        peer: &Peer,
+        remote: &Remote,
         connection: &mut Self::Connection,
     ) -> Option<RequestObject> {
         let _ = opening;
-        self.begin(py, head, route, peer, connection)
+        self.begin(py, head, route, remote, connection)
     }
 }
 

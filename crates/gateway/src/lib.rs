@@ -13,6 +13,7 @@
 //!   quarantine  routes whose requests have crashed workers
 //!   object, gil, guarded, interrupt, stacks, signals       Python objects, locks and threads
 //!   forks       children that the application forks
+//!   tls         the certificates of encrypted listeners
 //!   group, inotify, thread_name, clock, text, table        the operating system, and text
 //! ```
 //!
@@ -59,6 +60,7 @@ mod table;
 mod testing;
 mod text;
 mod thread_name;
+mod tls;
 mod wsgi;
 
 use pyo3::prelude::*;
@@ -90,6 +92,8 @@ mod _native {
     #[pymodule_export]
     use crate::stacks::follow_frames;
     use crate::thread_name;
+    #[pymodule_export]
+    use crate::tls::Certificates;
     #[pymodule_export]
     use crate::wsgi::file_wrapper::FileWrapper;
     #[pymodule_export]

@@ -11,7 +11,7 @@
 
 use crate::asgi::{self, Asgi};
 use crate::interface::{
-    Answer, Exchange, ExchangeHost, Handles, Input, Interface, Opening, Peer, RequestObject, Requests, Route, Summary,
+    Answer, Exchange, ExchangeHost, Handles, Input, Interface, Opening, Remote, RequestObject, Requests, Route, Summary,
 };
 use crate::mounts::{Mounts, is_at};
 use crate::object::Object;
@@ -257,15 +257,15 @@ impl Requests for MountedRequests {
         py: Python<'_>,
         head: &RequestHead<'_>,
         route: Route,
-        peer: &Peer,
+        remote: &Remote,
         connection: &mut MountedConnection,
     ) -> Option<RequestObject> {
         let MountedConnection { environs: of_environs, scopes: of_scopes } = connection;
         self.begin_there(
             py,
             route,
-            |environs| environs.begin(py, head, route, peer, of_environs),
-            |scopes| scopes.begin(py, head, route, peer, of_scopes),
+            |environs| environs.begin(py, head, route, remote, of_environs),
+            |scopes| scopes.begin(py, head, route, remote, of_scopes),
         )
     }
 
@@ -275,15 +275,15 @@ impl Requests for MountedRequests {
         head: &RequestHead<'_>,
         route: Route,
         opening: &Opening<'_>,
-        peer: &Peer,
+        remote: &Remote,
         connection: &mut MountedConnection,
     ) -> Option<RequestObject> {
         let MountedConnection { environs: of_environs, scopes: of_scopes } = connection;
         self.begin_there(
             py,
             route,
-            |environs| environs.begin_websocket(py, head, route, opening, peer, of_environs),
-            |scopes| scopes.begin_websocket(py, head, route, opening, peer, of_scopes),
+            |environs| environs.begin_websocket(py, head, route, opening, remote, of_environs),
+            |scopes| scopes.begin_websocket(py, head, route, opening, remote, of_scopes),
         )
     }
 }

@@ -4,6 +4,7 @@
 
 use crate::text::escaped;
 use engine::{Refusal, Rejection};
+use std::io;
 use std::time::{Duration, Instant};
 use wire::message::Fault;
 
@@ -30,6 +31,8 @@ enum What {
     Refused(Refusal),
     /// It closed a connection without an answer.
     Rejected(Rejection),
+    /// It closed a connection whose encryption failed.
+    Insecure,
 }
 
 /// The client that was refused, and its request as far as it is known.
@@ -66,6 +69,12 @@ impl Refusals {
     pub(crate) fn note_rejection(&mut self, rejection: Rejection, client: impl FnOnce() -> String) -> Option<String> {
         let is_first = self.is_first(What::Rejected(rejection));
         is_first.then(|| format!("closed a connection without an answer: client {}: {rejection}", client()))
+    }
+
+    /// A connection was closed because its encryption failed. Returns what is to be reported. The reasons are counted
+    /// together: a client chooses them.
+    pub(crate) fn note_insecure(&mut self, reason: &io::Error, client: impl FnOnce() -> String) -> Option<String> {
+        self.is_first(What::Insecure).then(|| format!("TLS with client {} failed: {reason}", client()))
     }
 
     /// Returns true if this is to be reported in full. Otherwise counts it.
@@ -111,6 +120,7 @@ impl Refusals {
                     let (status, reason) = (refusal.status, reason(refusal));
                     format!("and {more} more request{were} refused with {status} within {seconds} s: {reason}")
                 }
+                What::Insecure => format!("and {more} more failure{were} of TLS within {seconds} s"),
                 What::Rejected(rejection) => {
                     format!("and {more} more connection{were} closed without an answer within {seconds} s: {rejection}")
                 }

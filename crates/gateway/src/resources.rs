@@ -8,13 +8,14 @@ use crate::host::{
     AnyEngines, AppParts, EngineIndex, Engines, Hooks, Host, Limits as TimeLimits, Plan, Replacement, ServerShared,
     share,
 };
-use crate::interface::{Interface, Local};
+use crate::interface::{Interface, ListenerInfo};
 use crate::limit::RequestLimit;
 use crate::log_writer;
 use crate::object::Object;
 use crate::proxies;
 use crate::quarantine::Quarantine;
 use crate::scoreboard::{Scoreboard, Stopwatch};
+use crate::tls::Certificates;
 use engine::{
     App, BodyMemory, Config, ENGINES_MAX, Engine, EngineGroup, Os, ProtocolKind, SharedRecords, StaticFiles,
     StaticOptions, WebSocketConfig,
@@ -27,6 +28,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use tls::{Acceptor, TlsListener, TlsNet};
 use wire::message::Limits;
 use wire::websocket::DeflateSettings;
 
@@ -44,6 +46,8 @@ pub(crate) type Built = (Box<dyn AnyEngines>, (RawFd, RawFd));
 /// The parts of the engines of a server.
 pub(crate) struct Resources {
     listeners: Vec<RawFd>,
+    /// For each listener the certificates with which it encrypts; none for listeners beyond the end of the list.
+    acceptors: Vec<Option<Arc<Acceptor>>>,
     config: Config,
     engines: usize,
     pub(crate) threads: usize,
@@ -107,6 +111,7 @@ impl Resources {
         let scoreboard: Option<Bound<'_, PyAny>> = given.take("scoreboard")?;
         Ok(Self {
             listeners,
+            acceptors: acceptors(given)?,
             engines: config.engines,
             config,
             threads,
@@ -144,7 +149,7 @@ impl Resources {
     pub(crate) fn build<I: Interface>(
         mut self,
         py: Python<'_>,
-        make: impl Fn(&[Local]) -> PyResult<(I, I::Requests)>,
+        make: impl Fn(&[ListenerInfo]) -> PyResult<(I, I::Requests)>,
     ) -> PyResult<Built> {
         let engines = self.engines;
         let shared = Arc::new(ServerShared::<Host<I>>::default());
@@ -173,7 +178,12 @@ impl Resources {
                 let calls = if self.is_hosted { usize::MAX } else { own_threads };
                 engine.join_group(group.membership(index, calls));
             }
-            let (interface, requests) = make(engine.locals())?;
+            let of_listener = |(index, local): (usize, &engine::Local)| ListenerInfo {
+                local: local.clone(),
+                is_encrypted: self.acceptor(index).is_some(),
+            };
+            let listening: Vec<_> = engine.locals().iter().enumerate().map(of_listener).collect();
+            let (interface, requests) = make(&listening)?;
             let scoreboard = self.scoreboard.clone();
             let app_parts = AppParts {
                 requests,
@@ -213,16 +223,27 @@ impl Resources {
         Ok((Box::new(Engines::new(hosts, shared)), descriptors))
     }
 
+    /// Returns the acceptor of a listener whose connections are encrypted.
+    fn acceptor(&self, listener: usize) -> Option<&Arc<Acceptor>> {
+        self.acceptors.get(listener)?.as_ref()
+    }
+
     /// Engine `index`, with its share of each bound.
-    fn engine<A: App<Net = Os>>(&self, net: Os, index: usize) -> PyResult<Engine<A>> {
-        let sockets = self.listeners.iter().map(|&listener| Ok(duplicate("listeners", listener)?.into()));
-        let sockets = sockets.collect::<PyResult<_>>()?;
+    fn engine<A: App<Net = TlsNet>>(&self, net: Os, index: usize) -> PyResult<Engine<A>> {
+        let of_listener = |(index, &listener): (usize, &RawFd)| {
+            Ok(TlsListener {
+                socket: duplicate("listeners", listener)?.into(),
+                acceptor: self.acceptor(index).map(Arc::clone),
+                has_proxy_header: self.config.proxy_listeners.get(index).copied().unwrap_or(false),
+            })
+        };
+        let sockets = self.listeners.iter().enumerate().map(of_listener).collect::<PyResult<_>>()?;
         let config = Config {
             connections: share(self.config.connections, index, self.engines),
             queue: share(self.config.queue, index, self.engines),
             ..self.config.clone()
         };
-        let mut engine = Engine::new(net, sockets, config, clock::now())?;
+        let mut engine = Engine::new(TlsNet(net), sockets, config, clock::now())?;
         if self.time_stages > 0 {
             engine.take_times(Box::new(clock::Fine), self.time_stages);
         }
@@ -355,6 +376,12 @@ fn engine_config(given: &NativeConfig<'_>) -> PyResult<Config> {
             refuses_broken: true,
         }),
     })
+}
+
+/// Returns the acceptors of the listeners whose connections are encrypted.
+fn acceptors(given: &NativeConfig<'_>) -> PyResult<Vec<Option<Arc<Acceptor>>>> {
+    let certificates: Vec<Option<Py<Certificates>>> = given.take("certificates")?;
+    Ok(certificates.iter().map(|one| one.as_ref().map(|one| one.get().acceptor())).collect())
 }
 
 /// Returns the protocol of a listener's connections.

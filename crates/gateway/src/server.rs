@@ -41,9 +41,9 @@ type Made = (Built, Vec<Arc<asgi::Shared>>);
 fn of_asgi(py: Python<'_>, resources: Resources, app: &Object) -> PyResult<Made> {
     let shared = Arc::new(asgi::Shared::default());
     let paths = resources.unix_paths();
-    let built = resources.build(py, |locals| {
+    let built = resources.build(py, |listening| {
         let interface = Asgi::new(py, app.clone_ref(py), Arc::clone(&shared))?;
-        Ok((interface, Asgi::requests(py, locals, &paths)?))
+        Ok((interface, Asgi::requests(py, listening, &paths)?))
     })?;
     Ok((built, vec![shared]))
 }
@@ -54,9 +54,9 @@ fn of_mounts(py: Python<'_>, mut resources: Resources, facts: &ServerFacts<'_>) 
     let places: Vec<_> = mounts.iter().map(|mount| (mount.host.clone(), mount.path.clone(), mount.is_wsgi)).collect();
     let paths = resources.unix_paths();
     let event_loops: Vec<Arc<asgi::Shared>> = mounts.iter().map(|_| Arc::default()).collect();
-    let built = resources.build(py, |locals| {
-        let environs = Wsgi::requests(py, locals, facts.clone())?;
-        let requests = MountedRequests::new(&places, environs, Asgi::requests(py, locals, &paths)?);
+    let built = resources.build(py, |listening| {
+        let environs = Wsgi::requests(py, listening, facts.clone())?;
+        let requests = MountedRequests::new(&places, environs, Asgi::requests(py, listening, &paths)?);
         let applications = mounts.iter().zip(&event_loops).map(|(mount, event_loop)| {
             let app = mount.app.clone_ref(py);
             Ok(if mount.is_wsgi {
@@ -107,8 +107,8 @@ impl Server {
         } else if resources.is_asgi {
             of_asgi(py, resources, &app)?
         } else {
-            let make = |locals: &[_]| {
-                Ok((Wsgi::new(py, app.clone_ref(py), &facts)?, Wsgi::requests(py, locals, facts.clone())?))
+            let make = |listening: &[_]| {
+                Ok((Wsgi::new(py, app.clone_ref(py), &facts)?, Wsgi::requests(py, listening, facts.clone())?))
             };
             (resources.build(py, make)?, Vec::new())
         };

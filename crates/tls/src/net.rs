@@ -17,6 +17,14 @@ pub struct TlsListener {
     pub has_proxy_header: bool,
 }
 
+impl TlsListener {
+    /// Returns a listener whose connections are not encrypted.
+    #[must_use]
+    pub fn clear(socket: EngineSocket) -> Self {
+        Self { socket, acceptor: None, has_proxy_header: false }
+    }
+}
+
 /// The operating system's network with such listeners.
 #[derive(Debug)]
 pub struct TlsNet(pub Os);

@@ -24,6 +24,8 @@ pub(super) struct Front {
     header: Header,
     /// True if the listener is for web servers: FastCGI, uwsgi or SCGI.
     is_for_web_servers: bool,
+    /// True if the connection is encrypted. Then its requests are of https, unless a proxy says otherwise.
+    is_encrypted: bool,
 }
 
 /// The header of the PROXY protocol.
@@ -39,12 +41,12 @@ enum Header {
 
 impl Front {
     /// Returns the intermediaries in front of a connection with this peer; `None`: there are none.
-    pub(super) fn of(peer: &Peer, config: &Config) -> Option<Box<Self>> {
+    pub(super) fn of(peer: &Peer, is_encrypted: bool, config: &Config) -> Option<Box<Self>> {
         let demands_header = config.proxy_listeners.get(peer.listener).copied().unwrap_or(false);
         if !demands_header && config.trust.is_none() {
             return None;
         }
-        let client = Client::at(peer.address);
+        let client = Client { is_https: is_encrypted.then_some(true), ..Client::at(peer.address) };
         let may_send = config.proxy_from.as_ref().is_none_or(|from| from.contains(client.address));
         let is_for_web_servers = config.protocols.get(peer.listener).is_some_and(|kind| kind.is_for_web_servers());
         let header = match demands_header {
@@ -54,7 +56,7 @@ impl Front {
             false => Header::Over,
         };
         let forwarding = Forwarding::new(client, config.trust.as_ref());
-        Some(Box::new(Self { forwarding, header, is_for_web_servers }))
+        Some(Box::new(Self { forwarding, header, is_for_web_servers, is_encrypted }))
     }
 
     /// Returns true if the header of the PROXY protocol has to arrive before anything else.
@@ -77,7 +79,8 @@ impl Front {
         };
         let Some(header) = proxy::read(input).map_err(Rejection::Header)? else { return Ok(0) };
         let length = header.length;
-        let client = header.client(peer);
+        let mut client = header.client(peer);
+        client.is_https = client.is_https.or(self.is_encrypted.then_some(true));
         if self.is_for_web_servers && !is_believed(&client, config) {
             self.header = Header::Forbidden(Rejection::NotTrusted);
             return Err(Rejection::NotTrusted);

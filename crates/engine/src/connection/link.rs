@@ -89,9 +89,9 @@ impl<A: App> Link<A> {
         let now = context.time.now;
         Self {
             slot,
+            front: Front::of(peer, transport.is_encrypted(), &context.config),
             transport,
             lifecycle: Lifecycle::new(),
-            front: Front::of(peer, &context.config),
             opening: Opening::UnderWay(kind),
             input: InputBuffer::new(),
             sending: Sending::new(),

@@ -103,6 +103,10 @@ impl<S: Socket, C: Cipher> Transport for ClearOrEncrypted<S, C> {
         of_either!(self, transport => transport.has_begun())
     }
 
+    fn is_encrypted(&self) -> bool {
+        of_either!(self, transport => transport.is_encrypted())
+    }
+
     fn agreed_protocol(&self) -> Option<&[u8]> {
         of_either!(self, transport => transport.agreed_protocol())
     }

@@ -192,17 +192,21 @@ impl<S: Socket, C: Cipher> Encrypted<S, C> {
     }
 }
 
-/// Encrypts up to [`SEALED_AT_ONCE`] bytes of the slices. Returns their number.
+/// Encrypts `slices` without their first `skipped` bytes, up to [`SEALED_AT_ONCE`] bytes. Returns the number of bytes.
 fn seal_slices<C: Cipher>(
     cipher: &mut C,
     slices: &[IoSlice<'_>],
+    mut skipped: usize,
     SealScratch { sealed, gathered }: &mut SealScratch,
 ) -> io::Result<usize> {
     let mut count = 0;
     sealed.clear();
     gathered.clear();
     for slice in slices {
-        let mut rest = &slice[..slice.len().min(SEALED_AT_ONCE - count)];
+        let begin = skipped.min(slice.len());
+        skipped -= begin;
+        let mut rest = &slice[begin..];
+        rest = &rest[..rest.len().min(SEALED_AT_ONCE - count)];
         count += rest.len();
         while !rest.is_empty() {
             if gathered.is_empty() && rest.len() >= RECORD {
@@ -278,8 +282,13 @@ impl<S: Socket, C: Cipher> Transport for Encrypted<S, C> {
             return Ok(Moved::WouldBlock);
         }
         SEAL_SCRATCH.with_borrow_mut(|scratch| {
-            let count = seal_slices(&mut self.cipher, slices, scratch)?;
-            self.send_records(&scratch.sealed, more)?;
+            let length: usize = slices.iter().map(|slice| slice.len()).sum();
+            let mut count = 0;
+            // As for a socket, a part alone is accepted only if there is no room for the rest.
+            while count < length && self.unsent.is_empty() {
+                count += seal_slices(&mut self.cipher, slices, count, scratch)?;
+                self.send_records(&scratch.sealed, more || count < length)?;
+            }
             Ok(Moved::Bytes(count))
         })
     }
@@ -356,6 +365,10 @@ impl<S: Socket, C: Cipher> Transport for Encrypted<S, C> {
 
     fn has_begun(&self) -> bool {
         self.has_begun
+    }
+
+    fn is_encrypted(&self) -> bool {
+        true
     }
 
     fn agreed_protocol(&self) -> Option<&[u8]> {

@@ -64,6 +64,11 @@ pub trait Transport {
         false
     }
 
+    /// Returns true if the bytes of the protocol are encrypted on their way.
+    fn is_encrypted(&self) -> bool {
+        false
+    }
+
     /// Returns the name of the protocol on which the handshake has agreed (ALPN, RFC 7301).
     fn agreed_protocol(&self) -> Option<&[u8]> {
         None

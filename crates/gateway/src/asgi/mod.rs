@@ -28,7 +28,9 @@ mod shared;
 mod template;
 mod websocket;
 
-use crate::interface::{Answer, ExchangeHost, Input, Interface, Local, RequestBody, ResponseBody, Route, Summary};
+use crate::interface::{
+    Answer, ExchangeHost, Input, Interface, ListenerInfo, RequestBody, ResponseBody, Route, Summary,
+};
 use crate::object::{Chunk, Object};
 use call::HttpCall;
 use concurrency::{EventLoop, FirstStep};
@@ -59,8 +61,8 @@ impl Asgi {
     }
 
     /// Makes scopes for requests that arrive at these addresses; `paths` are the paths of Unix sockets.
-    pub(crate) fn requests(py: Python<'_>, locals: &[Local], paths: &[Option<PathBuf>]) -> PyResult<Scopes> {
-        Scopes::new(py, locals, paths)
+    pub(crate) fn requests(py: Python<'_>, listening: &[ListenerInfo], paths: &[Option<PathBuf>]) -> PyResult<Scopes> {
+        Scopes::new(py, listening, paths)
     }
 
     /// Begins a call, in a Task of its own.

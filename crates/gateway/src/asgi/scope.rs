@@ -7,7 +7,7 @@
 //! lines ([`RequestHead::changed`]), the scope is a copy of the *template* that was made from the block that was kept.
 
 use super::template::{Common, ScopeTemplate, copy_dict, set_item};
-use crate::interface::{Local, Peer, RequestObject, Requests, Route};
+use crate::interface::{ListenerInfo, Remote, RequestObject, Requests, Route};
 use crate::object::Object;
 use crate::table::Table;
 use crate::text::percent_decoded;
@@ -15,6 +15,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 use std::path::PathBuf;
+use tls::Security;
 use wire::message::{Client, Field, Form, RequestHead, Version};
 use wire::websocket::Opening;
 
@@ -26,6 +27,8 @@ const LINES: usize = 1024;
 pub(crate) struct ConnectionScopes {
     /// The entry `client`.
     client: Option<Object>,
+    /// The extension `tls` of a connection that is encrypted.
+    tls: Option<Object>,
     template: Option<Box<ScopeTemplate>>,
 }
 
@@ -38,11 +41,11 @@ pub(crate) struct Scopes {
 }
 
 impl Scopes {
-    pub(super) fn new(py: Python<'_>, locals: &[Local], paths: &[Option<PathBuf>]) -> PyResult<Self> {
-        let bases = locals
+    pub(super) fn new(py: Python<'_>, listening: &[ListenerInfo], paths: &[Option<PathBuf>]) -> PyResult<Self> {
+        let bases = listening
             .iter()
             .enumerate()
-            .map(|(index, local)| base(py, local, paths.get(index).and_then(Option::as_ref)))
+            .map(|(index, listening)| base(py, listening, paths.get(index).and_then(Option::as_ref)))
             .collect::<PyResult<_>>()?;
         let methods = [c"GET", c"POST", c"HEAD", c"PUT", c"PATCH", c"DELETE", c"OPTIONS"];
         let methods = methods
@@ -56,7 +59,7 @@ impl Scopes {
         &mut self,
         py: Python<'_>,
         head: &RequestHead<'_>,
-        peer: &Peer,
+        remote: &Remote,
         connection: &mut ConnectionScopes,
     ) -> PyResult<RequestObject> {
         if let Some(template) = &connection.template
@@ -64,7 +67,7 @@ impl Scopes {
         {
             return self.copy(py, template, changed, head);
         }
-        let scope = copy_dict(py, &self.bases[peer.listener])?;
+        let scope = copy_dict(py, &self.bases[remote.peer.listener])?;
         self.set_method(py, &scope, head)?;
         let bound = scope.bind(py);
         let bound = bound.cast::<PyDict>()?;
@@ -76,7 +79,7 @@ impl Scopes {
             set_client(bound, client)?;
         } else {
             if connection.client.is_none() {
-                let address = match peer.address {
+                let address = match remote.peer.address {
                     Some(address) => {
                         (address.ip().to_canonical().to_string(), address.port()).into_pyobject(py)?.into_any()
                     }
@@ -196,11 +199,12 @@ impl Requests for Scopes {
         head: &RequestHead<'_>,
         _: Route,
         opening: &Opening<'_>,
-        peer: &Peer,
+        remote: &Remote,
         connection: &mut ConnectionScopes,
     ) -> Option<RequestObject> {
-        let scope = self.scope(py, head, peer, connection).and_then(|scope| {
+        let scope = self.scope(py, head, remote, connection).and_then(|scope| {
             turn_to_websocket(scope.bind(py).cast::<PyDict>()?, opening)?;
+            extend_encrypted(py, &scope, remote, connection)?;
             Ok(scope)
         });
         scope.map_err(|error| error.restore(py)).ok()
@@ -212,10 +216,14 @@ impl Requests for Scopes {
         py: Python<'_>,
         head: &RequestHead<'_>,
         _: Route,
-        peer: &Peer,
+        remote: &Remote,
         connection: &mut ConnectionScopes,
     ) -> Option<RequestObject> {
-        self.scope(py, head, peer, connection).map_err(|error| error.restore(py)).ok()
+        let scope = self.scope(py, head, remote, connection).and_then(|scope| {
+            extend_encrypted(py, &scope, remote, connection)?;
+            Ok(scope)
+        });
+        scope.map_err(|error| error.restore(py)).ok()
     }
 }
 
@@ -264,28 +272,58 @@ fn set_client(scope: &Bound<'_, PyDict>, client: &Client) -> PyResult<()> {
         Some(address) => scope.set_item(intern!(py, "client"), (address.to_string(), client.port.unwrap_or(0)))?,
         None => scope.set_item(intern!(py, "client"), py.None())?,
     }
-    if client.is_https == Some(true) {
-        scope.set_item(intern!(py, "scheme"), intern!(py, "https"))?;
+    if let Some(is_https) = client.is_https {
+        let scheme = if is_https { intern!(py, "https") } else { intern!(py, "http") };
+        scope.set_item(intern!(py, "scheme"), scheme)?;
     }
     Ok(())
 }
 
-fn base(py: Python<'_>, local: &Local, path: Option<&PathBuf>) -> PyResult<Object> {
+/// Adds the extension `tls` to the scope of an encrypted connection (ASGI, "TLS Extension", version 0.2).
+fn extend_encrypted(
+    py: Python<'_>,
+    scope: &Object,
+    remote: &Remote,
+    connection: &mut ConnectionScopes,
+) -> PyResult<()> {
+    let Some(security) = &remote.security else { return Ok(()) };
+    let known = match &connection.tls {
+        Some(known) => known,
+        None => connection.tls.insert(tls_extension(py, security)?.into_any().unbind().into()),
+    };
+    let extensions = scope.bind(py).get_item(intern!(py, "extensions"))?;
+    // Each request has its own, because applications may change it.
+    extensions.set_item(intern!(py, "tls"), copy_dict(py, known)?.bind(py))
+}
+
+fn tls_extension<'py>(py: Python<'py>, security: &Security) -> PyResult<Bound<'py, PyDict>> {
+    let extension = PyDict::new(py);
+    extension.set_item("server_cert", py.None())?;
+    extension.set_item("client_cert_chain", PyTuple::empty(py))?;
+    extension.set_item("client_cert_name", py.None())?;
+    extension.set_item("client_cert_error", py.None())?;
+    extension.set_item("tls_version", security.version)?;
+    extension.set_item("cipher_suite", security.cipher_suite)?;
+    Ok(extension)
+}
+
+fn base(py: Python<'_>, listening: &ListenerInfo, path: Option<&PathBuf>) -> PyResult<Object> {
     let base = PyDict::new(py);
     // The application asks for them by strings of the same address, which costs less to find.
     base.set_item(intern!(py, "type"), intern!(py, "http"))?;
     base.set_item(intern!(py, "asgi"), py.None())?;
     base.set_item(intern!(py, "http_version"), intern!(py, "1.1"))?;
-    match local {
-        Local::Tcp(address) => {
+    match &listening.local {
+        engine::Local::Tcp(address) => {
             base.set_item(intern!(py, "server"), (address.ip().to_canonical().to_string(), address.port()))?;
         }
-        Local::Unix => base.set_item(intern!(py, "server"), (path.map(|path| path.as_os_str()), py.None()))?,
+        engine::Local::Unix => base.set_item(intern!(py, "server"), (path.map(|path| path.as_os_str()), py.None()))?,
     }
     for name in ["client", "method", "path", "raw_path", "query_string", "headers", "extensions"] {
         base.set_item(PyString::intern(py, name), py.None())?;
     }
-    base.set_item(intern!(py, "scheme"), intern!(py, "http"))?;
+    let scheme = if listening.is_encrypted { intern!(py, "https") } else { intern!(py, "http") };
+    base.set_item(intern!(py, "scheme"), scheme)?;
     base.set_item(intern!(py, "root_path"), intern!(py, ""))?;
     Ok(base.into_any().unbind().into())
 }

@@ -9,13 +9,13 @@ use super::shared::{Reason, Replacement, Waiter};
 use super::sleepers::Sleepers;
 use crate::access_log::{AccessLog, Entry, LoggedResponse, LoggerLines};
 use crate::gil::WithGil;
-use crate::interface::{Interface, Message, RequestBody, Requests};
+use crate::interface::{Interface, Message, Remote, RequestBody, Requests};
 use crate::object::{Chunk, Object};
 use crate::quarantine::Quarantine;
 use crate::refusals::{Refusals, Refused};
 use crate::scoreboard::Stopwatch;
 use crate::text::client;
-use engine::{AcceptPause, App, Body, BodyMemory, Os, Peer, Refusal, Rejection, Report};
+use engine::{AcceptPause, App, Body, BodyMemory, Peer, Refusal, Rejection, Report};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 use scheduler::RouteKeys;
@@ -23,6 +23,7 @@ use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use tls::{Security, TlsNet};
 use wire::message::{BodyLength, Client, Draft, PartialRequestLine, RequestHead};
 use wire::websocket::{Kind, Opening};
 
@@ -85,7 +86,7 @@ pub(super) struct Note {
 
 /// The data that are kept with a connection.
 pub(crate) struct Connection<C> {
-    peer: Peer,
+    remote: Remote,
     of_interface: C,
 }
 
@@ -192,7 +193,7 @@ impl<I: Interface> AppState<I> {
 }
 
 impl<I: Interface> App for WithGil<AppState<I>> {
-    type Net = Os;
+    type Net = TlsNet;
     type Protocols = engine::AllProtocols;
     type Connection = Connection<<I::Requests as Requests>::Connection>;
     type Request = Request;
@@ -203,7 +204,7 @@ impl<I: Interface> App for WithGil<AppState<I>> {
     type Message = Message;
 
     fn connect(&mut self, peer: &Peer) -> Self::Connection {
-        Connection { peer: *peer, of_interface: Default::default() }
+        Connection { remote: Remote { peer: *peer, security: None }, of_interface: Default::default() }
     }
 
     fn refuses(&mut self, head: &RequestHead<'_>, is_websocket: bool) -> Option<Refusal> {
@@ -215,7 +216,7 @@ impl<I: Interface> App for WithGil<AppState<I>> {
     fn begin(&mut self, head: &RequestHead<'_>, connection: &mut Self::Connection) -> Request {
         let (py, app) = self.parts();
         let route = app.requests.route(head);
-        let object = app.requests.begin(py, head, route, &connection.peer, &mut connection.of_interface);
+        let object = app.requests.begin(py, head, route, &connection.remote, &mut connection.of_interface);
         app.check_memory(py, object.as_deref());
         let has_body = !matches!(head.body, BodyLength::None | BodyLength::Known(0));
         let is_arriving = has_body && (route.streams_bodies || !app.buffers_bodies);
@@ -231,7 +232,7 @@ impl<I: Interface> App for WithGil<AppState<I>> {
                 .quarantine
                 .as_ref()
                 .and_then(|quarantine| quarantine.to_record(route.application, head.method, head.target.path)),
-            entry: app.access_log.as_ref().map(|_| Box::new(Entry::new(head, connection.peer))),
+            entry: app.access_log.as_ref().map(|_| Box::new(Entry::new(head, connection.remote.peer))),
             queued_at: None,
             is_refused: false,
         }
@@ -244,9 +245,9 @@ impl<I: Interface> App for WithGil<AppState<I>> {
         connection: &mut Self::Connection,
     ) -> Request {
         let (py, app) = self.parts();
-        let Connection { peer, of_interface } = connection;
+        let Connection { remote, of_interface } = connection;
         let route = app.requests.route(head);
-        let object = app.requests.begin_websocket(py, head, route, opening, peer, of_interface);
+        let object = app.requests.begin_websocket(py, head, route, opening, remote, of_interface);
         app.check_memory(py, object.as_deref());
         Request {
             object,
@@ -260,7 +261,7 @@ impl<I: Interface> App for WithGil<AppState<I>> {
                 .quarantine
                 .as_ref()
                 .and_then(|quarantine| quarantine.to_record(route.application, WEBSOCKET, head.target.path)),
-            entry: app.access_log.as_ref().map(|_| Box::new(Entry::new(head, *peer))),
+            entry: app.access_log.as_ref().map(|_| Box::new(Entry::new(head, remote.peer))),
             queued_at: None,
             is_refused: false,
         }
@@ -333,11 +334,11 @@ impl<I: Interface> App for WithGil<AppState<I>> {
     ) {
         let (py, app) = self.parts();
         if let Some(log) = &mut app.access_log {
-            let entry = Entry::unread(connection.peer, named, line.as_ref());
+            let entry = Entry::unread(connection.remote.peer, named, line.as_ref());
             log.write(py, &entry, LoggedResponse::refused(refusal), None, None);
         }
         let message = app.refusals.note(refusal, || Refused {
-            client: client_text(named, connection.peer),
+            client: client_text(named, connection.remote.peer),
             method: line.map_or(b"", |line| line.method),
             target: line.map_or(b"", |line| line.target),
         });
@@ -349,16 +350,28 @@ impl<I: Interface> App for WithGil<AppState<I>> {
     fn served(&mut self, head: &RequestHead<'_>, response: &Draft, body_bytes: u64, connection: &mut Self::Connection) {
         let (py, app) = self.parts();
         if let Some(log) = &mut app.access_log {
-            let entry = Entry::new(head, connection.peer);
+            let entry = Entry::new(head, connection.remote.peer);
             let response =
                 LoggedResponse { status: response.status(), body_bytes, draft: Some(response), close_code: None };
             log.write(py, &entry, response, None, None);
         }
     }
 
+    fn secured(&mut self, security: Box<Security>, connection: &mut Self::Connection) {
+        connection.remote.security = Some(security);
+    }
+
+    fn failed_to_secure(&mut self, error: &io::Error, connection: &mut Self::Connection) {
+        let (_, app) = self.parts();
+        let message = app.refusals.note_insecure(error, || client_text(None, connection.remote.peer));
+        if let Some(message) = message {
+            app.note(INFO, message, None);
+        }
+    }
+
     fn rejected(&mut self, rejection: Rejection, connection: &mut Self::Connection) {
         let (_, app) = self.parts();
-        if let Some(message) = app.refusals.note_rejection(rejection, || client_text(None, connection.peer)) {
+        if let Some(message) = app.refusals.note_rejection(rejection, || client_text(None, connection.remote.peer)) {
             app.note(INFO, message, None);
         }
     }

@@ -3,8 +3,8 @@
 use super::{AnyEngines, AppParts, EngineIndex, Engines, Hooks, Host, Limits, Plan, ServerShared, Stop};
 use crate::clock;
 use crate::interface::{
-    Acceptance, Answer, Exchange, ExchangeHost, Handles, Input, Interface, Peer, RequestBody, RequestObject, Requests,
-    ResponseBody, Route, Summary,
+    Acceptance, Answer, Exchange, ExchangeHost, Handles, Input, Interface, Remote, RequestBody, RequestObject,
+    Requests, ResponseBody, Route, Summary,
 };
 use crate::object::{Chunk, Object};
 use crate::testing::attach;
@@ -19,6 +19,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use tls::{TlsListener, TlsNet};
 use wire::message::RequestHead;
 
 /// Calls a Python callable with a dict of method and target, and with the request's body. The callable returns the body
@@ -44,7 +45,7 @@ impl Requests for PlainRequests {
         py: Python<'_>,
         head: &RequestHead<'_>,
         _: Route,
-        _: &Peer,
+        _: &Remote,
         (): &mut (),
     ) -> Option<RequestObject> {
         let request = PyDict::new(py);
@@ -211,7 +212,13 @@ impl Served {
                     is_hosted: false,
                     memories: Vec::new(),
                 },
-                engine: Engine::new(net, vec![OwnedFd::from(listener).into()], config, clock::now()).unwrap(),
+                engine: Engine::new(
+                    TlsNet(net),
+                    vec![TlsListener::clear(OwnedFd::from(listener).into())],
+                    config,
+                    clock::now(),
+                )
+                .unwrap(),
                 poller,
                 waker,
                 report: Some(report.unwrap().into_any().unbind()),

@@ -7,7 +7,7 @@
 use super::cgi_template::{CgiTemplate, Use, is_of_path, use_of};
 use super::environ::Environs;
 use super::path::PathVariables;
-use crate::interface::Peer;
+use crate::interface::Remote;
 use crate::object::Object;
 use pyo3::prelude::*;
 use wire::message::{Field, RequestHead};
@@ -30,7 +30,7 @@ impl Environs {
         &mut self,
         py: Python<'_>,
         head: &RequestHead<'_>,
-        peer: &Peer,
+        remote: &Remote,
         template: &mut Option<Box<CgiTemplate>>,
     ) -> Option<Object> {
         if let Some(kept) = template
@@ -38,7 +38,7 @@ impl Environs {
         {
             return self.copy_cgi(py, head, &kept.environ, changes);
         }
-        let environ = self.build_cgi(py, head, peer)?;
+        let environ = self.build_cgi(py, head, remote)?;
         if head.retained {
             *template = CgiTemplate::new(environ.copy_dict(py)?, head).map(Box::new);
         }
@@ -108,8 +108,8 @@ impl Environs {
         environ.set_item(py, &self.keys.path_info, &Object::latin1(py, &path_info)?)
     }
 
-    fn build_cgi(&mut self, py: Python<'_>, head: &RequestHead<'_>, peer: &Peer) -> Option<Object> {
-        let environ = self.bases[peer.listener].copy_dict(py)?;
+    fn build_cgi(&mut self, py: Python<'_>, head: &RequestHead<'_>, remote: &Remote) -> Option<Object> {
+        let environ = self.bases[remote.peer.listener].copy_dict(py)?;
         let mut variables = PathVariables::new(head.target.path);
         let (mut is_https, mut has_host, mut has_port, mut has_repeated) = (false, false, false, false);
         let mut size = environ.dict_size(py);

@@ -15,9 +15,10 @@
 
 use super::cgi_template::CgiTemplate;
 use super::client::{ClientKeys, ConnectionStrings, are_alike};
+use super::encryption::EncryptionVariables;
 use super::input::EmptyInput;
 use super::path::ScriptName;
-use crate::interface::{Local, Peer, RequestObject, Requests, Route};
+use crate::interface::{ListenerInfo, Remote, RequestObject, Requests, Route};
 use crate::object::Object;
 use crate::table::Table;
 use crate::text::percent_decoded;
@@ -37,6 +38,8 @@ pub(crate) struct ConnectionEnvirons {
     address: Option<(Object, Object)>,
     /// The data of a connection that proxies pass on.
     proxied: Option<ConnectionStrings>,
+    /// The variables of a connection that is encrypted.
+    encryption: Option<EncryptionVariables>,
     template: Option<Box<EnvironTemplate>>,
     /// The same for CGI variables.
     cgi: Option<Box<CgiTemplate>>,
@@ -150,13 +153,13 @@ pub(crate) struct Constants<'py> {
 }
 
 impl Environs {
-    pub(crate) fn new(py: Python<'_>, locals: &[Local], constants: &Constants<'_>) -> PyResult<Self> {
+    pub(crate) fn new(py: Python<'_>, listening: &[ListenerInfo], constants: &Constants<'_>) -> PyResult<Self> {
         let keys = EnvironKeys::new(py)?;
         let empty: Object = PyString::new(py, "").into_any().unbind().into();
         let http11 = Object::interned(py, c"HTTP/1.1")?;
         let mut bases = Vec::new();
-        for local in locals {
-            let base = base(py, local, constants)?;
+        for one in listening {
+            let base = base(py, one, constants)?;
             for key in keys.set_by_each_request() {
                 base.set_item(key.bind(py), empty.bind(py))?;
             }
@@ -187,7 +190,7 @@ impl Environs {
         &self,
         py: Python<'_>,
         environ: &Object,
-        peer: &Peer,
+        peer: &engine::Peer,
         connection: &mut ConnectionEnvirons,
     ) -> Option<()> {
         if connection.address.is_none() {
@@ -338,14 +341,14 @@ impl Requests for Environs {
         py: Python<'_>,
         head: &RequestHead<'_>,
         _: Route,
-        peer: &Peer,
+        remote: &Remote,
         connection: &mut ConnectionEnvirons,
     ) -> Option<RequestObject> {
         if head.is_cgi {
-            let environ = self.begin_cgi(py, head, peer, &mut connection.cgi)?;
+            let environ = self.begin_cgi(py, head, remote, &mut connection.cgi)?;
             if let Some(client) = head.client {
                 self.client_keys.set(py, &environ, client)?;
-                self.client_keys.set_connection(py, &environ, peer, client, &mut connection.proxied)?;
+                self.client_keys.set_connection(py, &environ, &remote.peer, client, &mut connection.proxied)?;
             }
             return Some(environ.into());
         }
@@ -374,18 +377,24 @@ impl Requests for Environs {
             }
             return Some(environ.into());
         }
-        let environ = self.bases[peer.listener].copy_dict(py)?;
+        let environ = self.bases[remote.peer.listener].copy_dict(py)?;
         if head.client.is_none() {
-            self.set_address(py, &environ, peer, connection)?;
+            self.set_address(py, &environ, &remote.peer, connection)?;
         }
         self.set_request_line(py, &environ, head)?;
         if head.version == Version::Http10 {
             environ.set_item(py, &self.keys.server_protocol, &self.http10)?;
         }
         let has_joined = self.set_fields(py, &environ, head)?;
+        if let Some(security) = &remote.security {
+            if connection.encryption.is_none() {
+                connection.encryption = Some(EncryptionVariables::new(py, security)?);
+            }
+            connection.encryption.as_ref()?.set(py, &environ)?;
+        }
         if let Some(client) = head.client {
             self.client_keys.set(py, &environ, client)?;
-            self.client_keys.set_connection(py, &environ, peer, client, &mut connection.proxied)?;
+            self.client_keys.set_connection(py, &environ, &remote.peer, client, &mut connection.proxied)?;
         }
         if head.retained && is_origin_form {
             connection.template = Some(EnvironTemplate::new(py, &environ, head, has_joined)?);
@@ -434,15 +443,18 @@ impl EnvironKeys {
     }
 }
 
-fn base<'py>(py: Python<'py>, local: &Local, constants: &Constants<'py>) -> PyResult<Bound<'py, PyDict>> {
-    let (name, port) = match local {
-        Local::Tcp(address) => (address.ip().to_canonical().to_string(), address.port().to_string()),
+fn base<'py>(py: Python<'py>, listening: &ListenerInfo, constants: &Constants<'py>) -> PyResult<Bound<'py, PyDict>> {
+    let (name, port) = match &listening.local {
+        engine::Local::Tcp(address) => (address.ip().to_canonical().to_string(), address.port().to_string()),
         // Neither may be empty (PEP 3333); what a URL without a host would mean comes closest.
-        Local::Unix => ("localhost".to_owned(), "80".to_owned()),
+        engine::Local::Unix => ("localhost".to_owned(), if listening.is_encrypted { "443" } else { "80" }.to_owned()),
     };
     let base = PyDict::new(py);
     base.set_item("wsgi.version", (1, 0))?;
-    base.set_item("wsgi.url_scheme", "http")?;
+    base.set_item("wsgi.url_scheme", if listening.is_encrypted { "https" } else { "http" })?;
+    if listening.is_encrypted {
+        base.set_item("HTTPS", "on")?;
+    }
     base.set_item("wsgi.errors", &constants.errors)?;
     base.set_item("wsgi.multithread", constants.multithread)?;
     base.set_item("wsgi.multiprocess", constants.multiprocess)?;

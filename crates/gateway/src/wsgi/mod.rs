@@ -13,6 +13,7 @@ mod body;
 mod cgi;
 mod cgi_template;
 mod client;
+mod encryption;
 mod environ;
 mod errors;
 mod input;
@@ -23,7 +24,9 @@ pub(crate) mod file_wrapper;
 pub(crate) mod hijack;
 pub(crate) mod websocket;
 
-use crate::interface::{Answer, ExchangeHost, Handles as _, Input, Interface, Local, RequestBody, Route, Summary};
+use crate::interface::{
+    Answer, ExchangeHost, Handles as _, Input, Interface, ListenerInfo, RequestBody, Route, Summary,
+};
 use crate::object::{Chunk, Item, Object};
 use body::Iterable;
 use environ::{Constants, Environs};
@@ -66,7 +69,11 @@ impl Wsgi {
     }
 
     /// Makes environs for requests that come in at these addresses.
-    pub(crate) fn requests<'py>(py: Python<'py>, locals: &[Local], facts: ServerFacts<'py>) -> PyResult<Environs> {
+    pub(crate) fn requests<'py>(
+        py: Python<'py>,
+        listening: &[ListenerInfo],
+        facts: ServerFacts<'py>,
+    ) -> PyResult<Environs> {
         let constants = Constants {
             errors: facts.errors,
             file_wrapper: py.get_type::<FileWrapper>().into_any(),
@@ -75,7 +82,7 @@ impl Wsgi {
             script_name: facts.script_name,
             software: format!("kirsch/{}", env!("CARGO_PKG_VERSION")),
         };
-        Environs::new(py, locals, &constants)
+        Environs::new(py, listening, &constants)
     }
 }
 

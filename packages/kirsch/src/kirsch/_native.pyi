@@ -20,6 +20,7 @@ __all__ = [
     "SCOREBOARD_SIZE",
     "STAGES",
     "Call",
+    "Certificates",
     "Exchange",
     "FileWrapper",
     "Hijack",
@@ -149,6 +150,19 @@ def count_dropped_line() -> None:
 
 def dropped_lines() -> int:
     """Return how many log lines this process has dropped since it began, as ``log_lines_dropped`` of the statistics."""
+
+@final
+class Certificates:
+    """The certificates with which listeners encrypt (``NativeConfig.certificates``)."""
+
+    def __new__(cls, certificate: bytes, key: bytes) -> Certificates:
+        """``certificate`` is the chain and ``key`` the private key, both in PEM.
+
+        Raises ValueError if they do not fit.
+        """
+
+    def handshakes(self) -> dict[str, int]:
+        """Return the numbers of handshakes so far, by their result: ``full``, ``resumed``, ``failed`` and ``plain``."""
 
 @final
 class NativeServer:

@@ -110,6 +110,10 @@ class NativeConfig:
     proxy_listeners: Sequence[bool] = ()
     """For each listener whether each connection has to begin with a header of the PROXY protocol."""
 
+    certificates: Sequence[Any] = ()
+    """For each listener whose connections are encrypted its ``_native.Certificates``, and None for another one; a
+    listener without an entry does not encrypt."""
+
     time_stages: int = 0
     """The engine measures the stages of each request (``NativeServer.times``) and keeps so many until they are
     fetched. It reads a clock some twelve times for a request then, and never otherwise."""
