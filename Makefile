@@ -100,16 +100,22 @@ docs: $(STAMPS)/venv ## Write the generated parts of the docs anew
 ##@ Test
 test: same-python ## Build, and run the server's tests except the slow ones, and the quick ones of kirsch-query
 	@scripts/test.sh
-test-all: test test-slow test-asan test-free ## Run every test, on this Python and on a free-threaded one
+test-all: test test-slow test-turns ## Run every test, on this Python and on a free-threaded one
 
 # These take long and rarely fail alone. They run with the profile that ships.
-SLOW_PARTS := test-slow-python loom test-rust-slow worst-case fuzz-briefly test-bench test-path test-query-slow test-web \
-	test-web-cherrypy survey-smoke
+SLOW_PARTS := test-slow-python test-rust-slow worst-case test-bench test-web survey-smoke
+# These take long and hardly ever fail: CI runs one group for each commit, chosen by its hash. The members of a group are
+# joined by a plus sign; the groups take about as long as each other.
+TURNS := test-asan test-free test-query-slow fuzz-briefly loom+test-path+test-web-cherrypy
 
-test-slow: ## Run the slow tests: those marked so, Rust's, loom's models, paths, fuzzing, the other distributions, a survey
+test-slow: ## Run the slow tests: those marked so, Rust's, the other distributions', the worst clients known, a survey
 	@for part in $(SLOW_PARTS); do $(MAKE) $$part; done
+test-turns: ## Run the groups of tests of which CI runs one for each commit: sanitizer, free threads, databases, fuzzing, ...
+	@for part in $(subst +, ,$(TURNS)); do $(MAKE) $$part; done
 slow-parts:
 	@echo $(SLOW_PARTS)
+turns:
+	@echo $(TURNS)
 
 # Nothing of the system is installed for these, and few packages: tests/real, which is slow, imports many more.
 test-python: ## Run the server's Python tests alone, except the slow ones
