@@ -133,6 +133,7 @@ def test_client_that_ends_without_saying_so_is_no_error(certificate: list[str]) 
         cut = Client(site, certificate)
         cut.tls.sendall(b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nabc")
         with socket.socket(fileno=cut.tls.detach()) as raw:
+            raw.settimeout(20)
             raw.shutdown(socket.SHUT_WR)
             # A body that is shorter than declared is refused, however the connection ends: 400, encrypted.
             assert raw.recv(65536)[:1] == b"\x17"

@@ -17,7 +17,7 @@ pub(crate) use crate::host::exchange::{
     Acceptance, End, Exchange, ExchangeHost, MessageHandler, MessageSent, Part, Received, Sent, StartRefusal,
 };
 pub(crate) use crate::object::{Message, OutgoingMessage};
-pub(crate) use engine::{Awaited, HijackId, HijackRefusal, Hijacked, Incoming, WebSocketEnd};
+pub(crate) use engine::{Awaited, HijackId, HijackRefusal, Hijacked, Incoming, Local, Peer, WebSocketEnd};
 pub(crate) use wire::websocket::Opening;
 
 use crate::object::{Chunk, Object};
@@ -26,13 +26,13 @@ use pyo3::prelude::*;
 use std::fs::File;
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
-use tls::Security;
+pub(crate) use tls::Security;
 use wire::message::RequestHead;
 
 /// A listener, as requests show it.
 #[derive(Clone, Debug)]
 pub(crate) struct ListenerInfo {
-    pub(crate) local: engine::Local,
+    pub(crate) local: Local,
     /// Its connections are encrypted.
     pub(crate) is_encrypted: bool,
 }
@@ -40,7 +40,7 @@ pub(crate) struct ListenerInfo {
 /// The other end of a connection.
 #[derive(Debug)]
 pub(crate) struct Remote {
-    pub(crate) peer: engine::Peer,
+    pub(crate) peer: Peer,
     /// The result of its handshake, if the connection is encrypted.
     pub(crate) security: Option<Box<Security>>,
 }

@@ -13,7 +13,7 @@
 //!   quarantine  routes whose requests have crashed workers
 //!   object, gil, guarded, interrupt, stacks, signals       Python objects, locks and threads
 //!   forks       children that the application forks
-//!   tls         the certificates of encrypted listeners
+//!   certificates  those of encrypted listeners
 //!   group, inotify, thread_name, clock, text, table        the operating system, and text
 //! ```
 //!
@@ -29,6 +29,7 @@
 mod access_log;
 mod asgi;
 mod callable;
+mod certificates;
 mod clock;
 mod config;
 mod descriptor;
@@ -60,7 +61,6 @@ mod table;
 mod testing;
 mod text;
 mod thread_name;
-mod tls;
 mod wsgi;
 
 use pyo3::prelude::*;
@@ -72,6 +72,8 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = false)]
 mod _native {
     use crate::access_log;
+    #[pymodule_export]
+    use crate::certificates::Certificates;
     #[pymodule_export]
     use crate::forks::{block_signals, leave_engines, restore_signals};
     use crate::group;
@@ -92,8 +94,6 @@ mod _native {
     #[pymodule_export]
     use crate::stacks::follow_frames;
     use crate::thread_name;
-    #[pymodule_export]
-    use crate::tls::Certificates;
     #[pymodule_export]
     use crate::wsgi::file_wrapper::FileWrapper;
     #[pymodule_export]

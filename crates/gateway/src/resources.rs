@@ -1,6 +1,7 @@
 //! The parts of a server, from its configuration to its engines, whichever interface calls the application.
 
 use crate::access_log::AccessLog;
+use crate::certificates::Certificates;
 use crate::clock;
 use crate::config::{NativeConfig, seconds};
 use crate::group;
@@ -15,7 +16,6 @@ use crate::object::Object;
 use crate::proxies;
 use crate::quarantine::Quarantine;
 use crate::scoreboard::{Scoreboard, Stopwatch};
-use crate::tls::Certificates;
 use engine::{
     App, BodyMemory, Config, ENGINES_MAX, Engine, EngineGroup, Os, ProtocolKind, SharedRecords, StaticFiles,
     StaticOptions, WebSocketConfig,

@@ -7,7 +7,7 @@
 //! lines ([`RequestHead::changed`]), the scope is a copy of the *template* that was made from the block that was kept.
 
 use super::template::{Common, ScopeTemplate, copy_dict, set_item};
-use crate::interface::{ListenerInfo, Remote, RequestObject, Requests, Route};
+use crate::interface::{ListenerInfo, Local, Remote, RequestObject, Requests, Route, Security};
 use crate::object::Object;
 use crate::table::Table;
 use crate::text::percent_decoded;
@@ -15,7 +15,6 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 use std::path::PathBuf;
-use tls::Security;
 use wire::message::{Client, Field, Form, RequestHead, Version};
 use wire::websocket::Opening;
 
@@ -314,10 +313,10 @@ fn base(py: Python<'_>, listening: &ListenerInfo, path: Option<&PathBuf>) -> PyR
     base.set_item(intern!(py, "asgi"), py.None())?;
     base.set_item(intern!(py, "http_version"), intern!(py, "1.1"))?;
     match &listening.local {
-        engine::Local::Tcp(address) => {
+        Local::Tcp(address) => {
             base.set_item(intern!(py, "server"), (address.ip().to_canonical().to_string(), address.port()))?;
         }
-        engine::Local::Unix => base.set_item(intern!(py, "server"), (path.map(|path| path.as_os_str()), py.None()))?,
+        Local::Unix => base.set_item(intern!(py, "server"), (path.map(|path| path.as_os_str()), py.None()))?,
     }
     for name in ["client", "method", "path", "raw_path", "query_string", "headers", "extensions"] {
         base.set_item(PyString::intern(py, name), py.None())?;

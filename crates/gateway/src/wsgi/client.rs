@@ -1,9 +1,9 @@
 //! The variables of a client that a proxy names: `REMOTE_ADDR`, `REMOTE_PORT`, `wsgi.url_scheme`, and where they are
 //! asked for `HTTP_HOST` and `SCRIPT_NAME`; and what the socket and the PROXY protocol say of the connection.
 
+use crate::interface::Peer;
 use crate::object::Object;
 use crate::text::percent_decoded;
-use engine::Peer;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use wire::message::{Client, ConnectionInfo, TlsInfo};

@@ -1,8 +1,8 @@
 //! The variables of an encrypted connection, by the names of Apache's `mod_ssl`.
 
+use crate::interface::Security;
 use crate::object::Object;
 use pyo3::prelude::*;
-use tls::Security;
 
 /// The variables of one connection, with their values.
 pub(super) struct EncryptionVariables(Vec<(Object, Object)>);

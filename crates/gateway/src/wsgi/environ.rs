@@ -18,7 +18,7 @@ use super::client::{ClientKeys, ConnectionStrings, are_alike};
 use super::encryption::EncryptionVariables;
 use super::input::EmptyInput;
 use super::path::ScriptName;
-use crate::interface::{ListenerInfo, Remote, RequestObject, Requests, Route};
+use crate::interface::{ListenerInfo, Local, Peer, Remote, RequestObject, Requests, Route};
 use crate::object::Object;
 use crate::table::Table;
 use crate::text::percent_decoded;
@@ -190,7 +190,7 @@ impl Environs {
         &self,
         py: Python<'_>,
         environ: &Object,
-        peer: &engine::Peer,
+        peer: &Peer,
         connection: &mut ConnectionEnvirons,
     ) -> Option<()> {
         if connection.address.is_none() {
@@ -445,9 +445,9 @@ impl EnvironKeys {
 
 fn base<'py>(py: Python<'py>, listening: &ListenerInfo, constants: &Constants<'py>) -> PyResult<Bound<'py, PyDict>> {
     let (name, port) = match &listening.local {
-        engine::Local::Tcp(address) => (address.ip().to_canonical().to_string(), address.port().to_string()),
+        Local::Tcp(address) => (address.ip().to_canonical().to_string(), address.port().to_string()),
         // Neither may be empty (PEP 3333); what a URL without a host would mean comes closest.
-        engine::Local::Unix => ("localhost".to_owned(), if listening.is_encrypted { "443" } else { "80" }.to_owned()),
+        Local::Unix => ("localhost".to_owned(), if listening.is_encrypted { "443" } else { "80" }.to_owned()),
     };
     let base = PyDict::new(py);
     base.set_item("wsgi.version", (1, 0))?;
