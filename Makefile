@@ -96,6 +96,8 @@ fix: $(STAMPS)/check ## Apply the formatters and the lints' safe fixes
 docs: $(STAMPS)/venv ## Write the generated parts of the docs anew
 	$(BIN)/python scripts/settings_page.py
 	WRITE_TRANSITIONS=1 cargo test --quiet --profile $(TEST_PROFILE) -p scheduler table_of_transitions
+docs-site: $(DOCS_VENV)/.stamps/docs ## Build the documentation site, which needs no network, into target/docs-site/html
+	PYTHONPATH=scripts $(DOCS_VENV)/bin/python -m docs_site target/docs-site
 
 ##@ Test
 test: same-python ## Build, and run the server's tests except the slow ones, and the quick ones of kirsch-query

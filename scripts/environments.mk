@@ -4,6 +4,7 @@ QUERY_VENV ?= .venvs/query
 WEB_VENV ?= .venvs/web
 WEB_CHERRYPY_VENV ?= .venvs/web-cherrypy
 SUITES_VENV ?= .venvs/asgi-suites
+DOCS_VENV ?= .venvs/docs
 
 # Searched once, and only by the commands that need it.
 export PYTHON_GIVEN := $(PYTHON)
@@ -54,6 +55,10 @@ $(STAMPS)/test-slow: tests/requirements.txt $(STAMPS)/venv
 
 $(SUITES_VENV)/.stamps/test: tests/asgi_suites/requirements.txt
 	$(call install,$(SUITES_VENV),-r $<,$(BIN)/python)
+	@touch $@
+
+$(DOCS_VENV)/.stamps/docs: pyproject.toml
+	$(call install,$(DOCS_VENV),--group docs)
 	@touch $@
 
 $(QUERY_VENV)/.stamps/test: $(QUERY)/pyproject.toml

@@ -1,0 +1,44 @@
+"""The documentation site is complete: each page is in its navigation, and each link leads to a page of the site."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from docs_site import examples, sources
+
+
+def test_each_page_is_in_the_navigation_and_nothing_else_is() -> None:
+    navigation = (sources.ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    listed = re.findall(r"([\w./-]+\.md)$", navigation, re.M)
+    assert sorted(listed) == sorted({*sources.places().values(), *sources.GENERATED})
+
+
+def test_a_link_leads_to_the_place_of_the_page_on_the_site() -> None:
+    page = sources.DOCS / "deploy" / "nginx.md"
+    text = sources.relink(
+        "[a](../../README.md#install) [b](systemd.md) [c](../../packages/kirsch-web/docs/tutorial.md) [d](#here) "
+        "[e](../../examples/chat.py) [f `x`](../../crates/wire) [g](https://example.org/README.md) [h](../survey)\n"
+        "```\n[i](../../README.md)\n```\n",
+        page,
+    )
+    assert text == (
+        "[a](../index.md#install) [b](systemd.md) [c](../web/tutorial.md) [d](#here) "
+        '[e](../examples.md#chat) <span title="crates/wire in the repository">f `x`</span> '
+        "[g](https://example.org/README.md) [h](../survey/README.md)\n"
+        "```\n[i](../../README.md)\n```\n"
+    )
+
+
+def test_lists_of_github_are_lists_of_python_markdown() -> None:
+    text = "Text:\n* one\n  more\n  * inner\n* two\n\n```\na\n* b\n  * c\n```\n"
+    assert sources.for_python_markdown(text) == (
+        "Text:\n\n* one\n  more\n    * inner\n* two\n\n```\na\n* b\n  * c\n```\n"
+    )
+
+
+def test_each_example_is_on_the_page_of_examples_with_its_code() -> None:
+    page = examples.page()
+    for path in Path(sources.ROOT, "examples").glob("*.py"):
+        assert f"## {path.stem}\n" in page
+        assert f'```python title="{path.name}"\n' in page
