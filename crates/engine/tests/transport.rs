@@ -1,165 +1,38 @@
-//! A transport that is not plain: it converts records into bytes, so that a drained socket and a drained transport
-//! differ, and it has its own bytes to send while it reads. HTTP/1 over this transport is unchanged.
-//!
-//! A record is its length (2 bytes) and its payload with each bit inverted. A record of length 0 asks for an echo: the
-//! transport answers with a record of length 0, whatever the connection does.
+//! The encrypted transport, over a cipher without cryptography: a drained socket and a drained transport differ, a
+//! record may be incomplete, and the transport has bytes of its own to send while it reads. HTTP/1 over it is unchanged.
 
-use crate::common::{Client, Kind, Op, Plan, World, ms, pattern, seconds, timeless};
-use engine::{
-    Accepted, Config, EngineSocket, Http1, Local, Moved, Net, OnlySerial, Os, Poller, Received, Socket, Tcp, Transport,
-    Waker,
-};
-use std::convert::Infallible;
-use std::fs::File;
-use std::io::{self, IoSlice};
-use std::os::unix::fs::FileExt;
+use crate::common::{Client, End, Kind, Op, Plan, World, ms, pattern, seconds, timeless};
+use engine::{Accepted, Config, Encrypted, EngineSocket, Http1, Local, Net, OnlySerial, Os, Poller, Tcp, Waker};
+use sim::cipher::{self, ALERT, CLOSE, DATA, ECHO, HELLO, RECORD, Records, record};
+use std::io;
 
-/// The maximum number of bytes in a record's payload.
-const RECORD: usize = 5000;
-
-fn turned(bytes: &[u8]) -> Vec<u8> {
-    bytes.iter().map(|byte| !byte).collect()
+fn hello() -> Vec<u8> {
+    record(HELLO, b"http/1.1\nother")
 }
 
-fn record(bytes: &[u8]) -> Vec<u8> {
-    let length = u16::try_from(bytes.len()).expect("a record is short");
-    [&length.to_be_bytes()[..], &turned(bytes)].concat()
+/// Returns `bytes` as records of at most `size` bytes.
+fn records(bytes: &[u8], size: usize) -> Vec<u8> {
+    bytes.chunks(size).flat_map(|part| record(DATA, part)).collect()
 }
 
-fn records(bytes: &[u8]) -> Vec<u8> {
-    bytes.chunks(RECORD).flat_map(record).collect()
+/// Returns the bytes in the records that a client has received, and the kinds of the other records.
+fn opened(received: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    let (mut bytes, mut kinds, mut rest) = (Vec::new(), Vec::new(), received);
+    while let Some((kind, payload, length)) = cipher::read(rest) {
+        rest = &rest[length..];
+        if kind == DATA { bytes.extend(payload) } else { kinds.push(kind) }
+    }
+    assert!(rest.is_empty() || cipher::read(rest).is_none());
+    (bytes, kinds)
 }
 
-/// Returns the payloads of the records in `received`, and the number of empty records.
-fn opened(received: &[u8]) -> (Vec<u8>, usize) {
-    let (mut bytes, mut empty, mut rest) = (Vec::new(), 0, received);
-    while let Some(([high, low], behind)) = rest.split_first_chunk::<2>().map(|(length, behind)| (*length, behind)) {
-        let length = usize::from(u16::from_be_bytes([high, low]));
-        if behind.len() < length {
-            break;
-        }
-        empty += usize::from(length == 0);
-        bytes.extend(turned(&behind[..length]));
-        rest = &behind[length..];
-    }
-    (bytes, empty)
-}
-
-struct Records {
-    socket: EngineSocket,
-    /// The bytes received and not decoded.
-    sealed: Vec<u8>,
-    /// The bytes decoded and not passed to the connection.
-    opened: Vec<u8>,
-    /// The bytes to be sent.
-    unsent: Vec<u8>,
-    has_ended: bool,
-}
-
-impl Records {
-    /// Decodes the complete records received, and answers those that ask for an echo.
-    fn open(&mut self) {
-        let mut used = 0;
-        while let Some(header) = self.sealed.get(used..used + 2) {
-            let length = usize::from(u16::from_be_bytes([header[0], header[1]]));
-            let Some(payload) = self.sealed.get(used + 2..used + 2 + length) else { break };
-            if length == 0 {
-                self.unsent.extend(record(b""));
-            }
-            self.opened.extend(turned(payload));
-            used += 2 + length;
-        }
-        self.sealed.drain(..used);
-    }
-
-    fn seal(&mut self, bytes: &[u8]) -> io::Result<Moved> {
-        self.flush()?;
-        if !self.unsent.is_empty() {
-            return Ok(Moved::WouldBlock);
-        }
-        let count = bytes.len().min(RECORD);
-        self.unsent.extend(record(&bytes[..count]));
-        self.flush()?;
-        Ok(Moved::Bytes(count))
-    }
-}
-
-impl Transport for Records {
-    type Security = Infallible;
-
-    fn note_read_closed(&mut self) {}
-
-    fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Received> {
-        // The transport reads more than the caller asks for, until the socket is drained.
-        let mut is_drained = false;
-        while self.opened.is_empty() && !is_drained && !self.has_ended {
-            let mut received = [0; 10_000];
-            match self.socket.receive(&mut received)? {
-                Moved::Bytes(0) => self.has_ended = true,
-                Moved::Bytes(count) => self.sealed.extend_from_slice(&received[..count]),
-                Moved::WouldBlock => is_drained = true,
-            }
-            self.open();
-        }
-        let count = self.opened.len().min(buffer.len());
-        buffer[..count].copy_from_slice(&self.opened[..count]);
-        self.opened.drain(..count);
-        Ok(match count {
-            0 if self.has_ended => Received::End,
-            0 => Received::WouldBlock,
-            // The transport does not know whether the socket has more.
-            count => Received::Bytes { count, is_drained: false },
-        })
-    }
-
-    fn send(&mut self, slices: &[IoSlice<'_>], _more: bool) -> io::Result<Moved> {
-        let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).take(RECORD).collect();
-        self.seal(&bytes)
-    }
-
-    fn send_file(&mut self, file: &File, offset: u64, count: u64) -> io::Result<Moved> {
-        let mut bytes = vec![0; usize::try_from(count).unwrap_or(RECORD).min(RECORD)];
-        let read = file.read_at(&mut bytes, offset)?;
-        if read == 0 { Ok(Moved::Bytes(0)) } else { self.seal(&bytes[..read]) }
-    }
-
-    fn has_unsent(&self) -> bool {
-        !self.unsent.is_empty()
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        while !self.unsent.is_empty() {
-            match self.socket.send(&[IoSlice::new(&self.unsent)], false)? {
-                Moved::Bytes(count) => drop(self.unsent.drain(..count)),
-                Moved::WouldBlock => break,
-            }
-        }
-        Ok(())
-    }
-
-    fn end_output(&mut self) {
-        self.socket.end_output();
-    }
-
-    fn reset_on_drop(&mut self) {
-        self.socket.reset_on_drop();
-    }
-
-    fn cut(&mut self) {
-        self.socket.cut();
-    }
-
-    fn has_peer_left(&self) -> bool {
-        self.socket.has_peer_left()
-    }
-}
-
-/// The operating system's network with records on top.
-struct RecordNet(Os);
+/// The operating system's network with encrypted connections, and true if each begins with a header of the PROXY
+/// protocol.
+struct RecordNet(Os, bool);
 
 impl Net for RecordNet {
     type Listener = EngineSocket;
-    type Transport = Records;
+    type Transport = Encrypted<EngineSocket, Records>;
 
     fn listen(&mut self, listener: &EngineSocket, index: usize) -> io::Result<Local> {
         self.0.listen(listener, index)
@@ -169,13 +42,10 @@ impl Net for RecordNet {
         self.0.unlisten(listener);
     }
 
-    fn accept(&mut self, listener: &EngineSocket) -> io::Result<Accepted<Records>> {
-        let sealed = |transport: Tcp<EngineSocket>| Records {
-            socket: transport.into_socket(),
-            sealed: Vec::new(),
-            opened: Vec::new(),
-            unsent: Vec::new(),
-            has_ended: false,
+    fn accept(&mut self, listener: &EngineSocket) -> io::Result<Accepted<Self::Transport>> {
+        let has_proxy_header = self.1;
+        let sealed = |transport: Tcp<EngineSocket>| {
+            Encrypted::new(transport.into_socket(), Records::default(), has_proxy_header)
         };
         Ok(match self.0.accept(listener)? {
             Accepted::Connection(transport, address) => Accepted::Connection(sealed(transport), address),
@@ -189,8 +59,8 @@ impl Net for RecordNet {
         self.0.is_awaited(listener)
     }
 
-    fn watch(&mut self, transport: &Records, slot: usize, output: bool, again: bool) -> io::Result<()> {
-        self.0.watch_descriptor(&transport.socket, slot, output, again)
+    fn watch(&mut self, transport: &Self::Transport, slot: usize, output: bool, again: bool) -> io::Result<()> {
+        self.0.watch_descriptor(transport.socket(), slot, output, again)
     }
 
     fn room(&self) -> usize {
@@ -202,19 +72,19 @@ impl Net for RecordNet {
     }
 }
 
-struct Sealed;
+struct Sealed<const HAS_PROXY_HEADER: bool>;
 
-impl Kind for Sealed {
+impl<const HAS_PROXY_HEADER: bool> Kind for Sealed<HAS_PROXY_HEADER> {
     type Net = RecordNet;
     type Protocols = OnlySerial<Http1>;
 
     fn net() -> io::Result<(RecordNet, Poller, Waker)> {
         let (os, poller, waker) = Os::new()?;
-        Ok((RecordNet(os), poller, waker))
+        Ok((RecordNet(os, HAS_PROXY_HEADER), poller, waker))
     }
 }
 
-fn world(config: Config, plans: Vec<Plan>) -> World<Sealed> {
+fn world(config: Config, plans: Vec<Plan>) -> World<Sealed<false>> {
     World::of_kind(config, plans)
 }
 
@@ -223,22 +93,54 @@ fn answers(client: &Client) -> usize {
     bytes.windows(15).filter(|window| window == b"HTTP/1.1 200 OK").count()
 }
 
-fn until_answered(world: &mut World<Sealed>, client: &mut Client, count: usize) {
+fn until_answered<K: Kind>(world: &mut World<K>, client: &mut Client, count: usize) {
     world.until("the answers are here", &mut [client], |world, clients| {
         answers(clients[0]) == count && world.statistics().running + world.statistics().suspended == 0
     });
 }
 
 const GET: &[u8] = b"GET /0 HTTP/1.1\r\nHost: a.example\r\n\r\n";
+const LAST: &[u8] = b"GET /0 HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n";
+const HEADER: &[u8] = b"PROXY TCP4 192.0.2.7 203.0.113.1 56324 443\r\n";
+
+#[test]
+fn requests_are_served_however_their_records_are_cut() {
+    let stream = [hello(), records(GET, 7), record(DATA, GET)].concat();
+    for cut in 0..stream.len() {
+        let mut world = world(timeless(), vec![Plan::sized(&[3])]);
+        let mut client = world.client();
+        client.send(&stream[..cut]);
+        client.pump();
+        world.settle();
+        client.send(&stream[cut..]);
+        until_answered(&mut world, &mut client, 2);
+    }
+}
+
+#[test]
+fn header_of_the_proxy_protocol_comes_before_the_encryption() {
+    let stream = [HEADER, &hello(), &record(DATA, GET)].concat();
+    for cut in 0..stream.len() {
+        let config = Config { proxy_listeners: vec![true], ..timeless() };
+        let mut world: World<Sealed<true>> = World::of_kind(config, vec![Plan::sized(&[3])]);
+        let mut client = world.client();
+        client.send(&stream[..cut]);
+        client.pump();
+        world.settle();
+        client.send(&stream[cut..]);
+        until_answered(&mut world, &mut client, 1);
+    }
+}
 
 #[test]
 fn plaintext_in_the_transport_is_served_although_the_socket_is_drained() {
     let mut world = world(timeless(), vec![Plan::sized(&[3])]);
     let mut client = world.client();
+    client.send(hello());
     // One record holds many requests, of which the engine reads only some at a time.
     for count in [1, 40, 140] {
         client.received.clear();
-        client.send(record(&GET.repeat(count)));
+        client.send(record(DATA, &GET.repeat(count)));
         until_answered(&mut world, &mut client, count);
     }
 }
@@ -251,8 +153,7 @@ fn body_longer_than_any_buffer_comes_as_a_whole_in_records_of_any_size() {
         let body = pattern(1, 0, if size < 10 { 2000 } else { 300_000 });
         let head = format!("PUT /0 HTTP/1.1\r\nHost: a.example\r\nContent-Length: {}\r\n\r\n", body.len());
         let mut client = world.client();
-        let bytes = [head.as_bytes(), &body].concat();
-        client.send(bytes.chunks(size).flat_map(record).collect::<Vec<_>>());
+        client.send([hello(), records(&[head.as_bytes(), &body].concat(), size)].concat());
         until_answered(&mut world, &mut client, 1);
         assert!(world.app.body_read(0) == Some(&body[..]), "records of {size} bytes");
     }
@@ -264,7 +165,7 @@ fn files_and_large_parts_are_sealed_too() {
     let plan = Plan { ops: [plan.ops, vec![Op::File { length: 50_000, missing: 0 }]].concat(), ..Plan::of(Vec::new()) };
     let mut world = world(timeless(), vec![plan.declaring(250_000)]);
     let mut client = world.client();
-    client.send(record(GET));
+    client.send([hello(), record(DATA, GET)].concat());
     world.until("all of it is here", &mut [&mut client], |_, clients| {
         opened(&clients[0].received).0.ends_with(&pattern(0, 249_000, 1000))
     });
@@ -272,15 +173,28 @@ fn files_and_large_parts_are_sealed_too() {
 }
 
 #[test]
+fn head_and_small_body_leave_in_one_record() {
+    let mut world = world(timeless(), vec![Plan::sized(&[500])]);
+    let mut client = world.client();
+    client.send([hello(), record(DATA, GET)].concat());
+    until_answered(&mut world, &mut client, 1);
+    let (_, _, hello) = cipher::read(&client.received).expect("a hello");
+    let (kind, payload, length) = cipher::read(&client.received[hello..]).expect("a record");
+    assert_eq!((kind, hello + length), (DATA, client.received.len()));
+    assert!(payload.ends_with(&pattern(0, 0, 500)));
+}
+
+#[test]
 fn transport_answers_while_it_reads() {
     let mut world = world(timeless(), vec![Plan::sized(&[3])]);
     let mut client = world.client();
+    let echoes = |client: &Client| opened(&client.received).1.split(|kind| *kind == ECHO).count() - 1;
     // Before any request, between two parts of one, and while nothing else comes.
-    client.send(record(b""));
-    world.until("the transport has answered", &mut [&mut client], |_, clients| opened(&clients[0].received).1 == 1);
-    client.send([record(&GET[..9]), record(b"")].concat());
-    world.until("it has answered again", &mut [&mut client], |_, clients| opened(&clients[0].received).1 == 2);
-    client.send(record(&GET[9..]));
+    client.send([hello(), record(ECHO, b"")].concat());
+    world.until("the transport has answered", &mut [&mut client], |_, clients| echoes(clients[0]) == 1);
+    client.send([record(DATA, &GET[..9]), record(ECHO, b"")].concat());
+    world.until("it has answered again", &mut [&mut client], |_, clients| echoes(clients[0]) == 2);
+    client.send(record(DATA, &GET[9..]));
     until_answered(&mut world, &mut client, 1);
 }
 
@@ -289,17 +203,65 @@ fn bytes_of_the_transport_count_as_output_of_the_connection() {
     let config = Config { write_timeout: Some(seconds(5)), ..timeless() };
     let mut world = world(config, vec![Plan::sized(&[100_000; 40])]);
     let mut client = world.client();
-    client.send(record(GET));
+    client.send([hello(), record(DATA, GET)].concat());
     client.reads = false;
     world.until("the client's side is full", &mut [&mut client], |world, _| world.statistics().suspended == 1);
     world.settle();
     // Nothing is read meanwhile.
     let received = world.statistics().bytes_in;
-    client.send(records(GET));
+    client.send(record(DATA, GET));
     client.pump();
     world.settle();
     assert_eq!(world.statistics().bytes_in, received);
     world.advance(ms(5200));
     world.settle();
     assert_eq!((world.statistics().timeouts, world.statistics().connections), (1, 0));
+}
+
+#[test]
+fn ends_are_told_behind_the_last_response_and_not_after_a_cut() {
+    let mut world = world(timeless(), vec![Plan::sized(&[3]), Plan::of(vec![Op::Write(3), Op::Cut])]);
+    let mut client = world.client();
+    client.send([hello(), record(DATA, LAST)].concat());
+    assert_eq!(world.end(&mut client), End::Closed);
+    assert_eq!(opened(&client.received).1, [HELLO, CLOSE]);
+    // A client that ends its side is told that this side ends, too.
+    let mut client = world.client();
+    client.send([hello(), record(DATA, GET), record(CLOSE, b"")].concat());
+    assert_eq!(world.end(&mut client), End::Closed);
+    assert_eq!((answers(&client), opened(&client.received).1), (1, vec![HELLO, CLOSE]));
+    // A response that ends with its connection must not look complete if it is cut.
+    let mut client = world.client();
+    client.send([hello(), record(DATA, b"GET /1 HTTP/1.0\r\n\r\n")].concat());
+    world.end(&mut client);
+    assert_eq!(opened(&client.received).1, [HELLO]);
+}
+
+#[test]
+fn faults_are_told_to_the_client_and_to_the_application() {
+    for stream in [record(b'x', b""), record(DATA, GET), [hello(), record(b'x', b"?")].concat()] {
+        let mut world = world(timeless(), vec![Plan::sized(&[3])]);
+        let mut client = world.client();
+        client.send(&stream);
+        assert_eq!(world.end(&mut client), End::Closed);
+        assert_eq!(opened(&client.received).1.last(), Some(&ALERT));
+        assert_eq!(world.app.insecure(), 1);
+        drop(client);
+        world.until_empty(&mut []);
+    }
+}
+
+#[test]
+fn handshake_that_does_not_end_is_under_the_deadline_of_heads() {
+    let config = Config { header_timeout: Some(ms(500)), ..timeless() };
+    let mut world = world(config, vec![Plan::sized(&[3])]);
+    let mut client = world.client();
+    client.send(&hello()[..5]);
+    client.pump();
+    world.settle();
+    world.advance(ms(700));
+    world.end(&mut client);
+    assert_eq!(client.received, b"", "there is nobody yet who could read an answer");
+    drop(client);
+    world.until_empty(&mut []);
 }

@@ -33,7 +33,8 @@
 //! and Linux moves the bytes.
 //!
 //! The engine's own tests direct a scripted application instead of drawing one. This crate holds the code that both
-//! kinds of worlds share: the protocol of [`frames`], the parts of a [`response`], and real [`sockets`]. Their `App`s
+//! kinds of worlds share: the protocol of [`frames`], a [`cipher`] without cryptography, the parts of a [`response`], and
+//! real [`sockets`]. Their `App`s
 //! are two on purpose: the scripted one records the order in which the engine calls it, and the test compares that
 //! order; the one here judges each call by the plan at once, because there are too many to record. One type with both
 //! would do one or the other in every method.
@@ -43,6 +44,7 @@
 
 mod app;
 mod check;
+pub mod cipher;
 mod clock;
 mod deadlines;
 mod engine_core;

@@ -125,6 +125,7 @@ impl Plan {
 /// A call of the application, or the outcome of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
+    Insecure,
     Connect {
         listener: usize,
         has_address: bool,
@@ -356,6 +357,11 @@ impl<K: Kind> Script<K> {
     /// Returns the ids of the calls so far, in order.
     pub(crate) fn called(&self) -> Vec<usize> {
         self.log.iter().filter_map(|event| if let Event::Call { id, .. } = event { Some(*id) } else { None }).collect()
+    }
+
+    /// Returns the number of connections whose encryption failed.
+    pub(crate) fn insecure(&self) -> usize {
+        self.count(|event| matches!(event, Event::Insecure))
     }
 
     pub(crate) fn abandoned(&self, wanted: usize) -> usize {
@@ -666,6 +672,10 @@ impl<K: Kind> App for Script<K> {
         _connection: &mut usize,
     ) {
         self.log.push(Event::Refused { status: refusal.status, fault: refusal.fault.map(wire::message::Fault::name) });
+    }
+
+    fn failed_to_secure(&mut self, _: &std::io::Error, _: &mut usize) {
+        self.log.push(Event::Insecure);
     }
 
     fn rejected(&mut self, rejection: Rejection, _connection: &mut usize) {
