@@ -3,7 +3,7 @@
 
 use crate::common::{Client, End, Kind, Op, Plan, World, ms, pattern, seconds, timeless};
 use engine::{Accepted, Config, Encrypted, EngineSocket, Http1, Local, Net, OnlySerial, Os, Poller, Tcp, Waker};
-use sim::cipher::{self, ALERT, CLOSE, DATA, ECHO, HELLO, RECORD, Records, record};
+use sim::cipher::{self, ALERT, CLOSE, DATA, ECHO, HELLO, RECORD, RecordCipher, record};
 use std::io;
 
 fn hello() -> Vec<u8> {
@@ -32,7 +32,7 @@ struct RecordNet(Os, bool);
 
 impl Net for RecordNet {
     type Listener = EngineSocket;
-    type Transport = Encrypted<EngineSocket, Records>;
+    type Transport = Encrypted<EngineSocket, RecordCipher>;
 
     fn listen(&mut self, listener: &EngineSocket, index: usize) -> io::Result<Local> {
         self.0.listen(listener, index)
@@ -45,7 +45,7 @@ impl Net for RecordNet {
     fn accept(&mut self, listener: &EngineSocket) -> io::Result<Accepted<Self::Transport>> {
         let has_proxy_header = self.1;
         let sealed = |transport: Tcp<EngineSocket>| {
-            Encrypted::new(transport.into_socket(), Records::default(), has_proxy_header)
+            Encrypted::new(transport.into_socket(), RecordCipher::default(), has_proxy_header)
         };
         Ok(match self.0.accept(listener)? {
             Accepted::Connection(transport, address) => Accepted::Connection(sealed(transport), address),
@@ -225,7 +225,7 @@ fn ends_are_told_behind_the_last_response_and_not_after_a_cut() {
     client.send([hello(), record(DATA, LAST)].concat());
     assert_eq!(world.end(&mut client), End::Closed);
     assert_eq!(opened(&client.received).1, [HELLO, CLOSE]);
-    // A client that ends its side is told that this side ends, too.
+    // The server answers the end of a client with its own.
     let mut client = world.client();
     client.send([hello(), record(DATA, GET), record(CLOSE, b"")].concat());
     assert_eq!(world.end(&mut client), End::Closed);

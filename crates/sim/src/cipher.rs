@@ -44,7 +44,7 @@ pub fn read(bytes: &[u8]) -> Option<(u8, Vec<u8>, usize)> {
 
 /// The records of one connection, on the server's side.
 #[derive(Debug, Default)]
-pub struct Records {
+pub struct RecordCipher {
     sealed: Vec<u8>,
     agreed: Vec<u8>,
     is_ready: bool,
@@ -53,7 +53,7 @@ pub struct Records {
     work: u64,
 }
 
-impl Cipher for Records {
+impl Cipher for RecordCipher {
     type Security = ();
 
     fn open(&mut self, received: &mut [u8], opened: &mut Vec<u8>, unsent: &mut Vec<u8>) -> Result<(), CipherFault> {
