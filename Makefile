@@ -98,6 +98,9 @@ docs: $(STAMPS)/venv ## Write the generated parts of the docs anew
 	WRITE_TRANSITIONS=1 cargo test --quiet --profile $(TEST_PROFILE) -p scheduler table_of_transitions
 docs-site: $(DOCS_VENV)/.stamps/docs ## Build the documentation site, which needs no network, into target/docs-site/html
 	PYTHONPATH=scripts $(DOCS_VENV)/bin/python -m docs_site target/docs-site
+test-docs: docs-site ## Look at the documentation site in a browser: every page at two widths, its search, its form
+	tests/system_packages.sh chromium:chromium
+	PYTHONPATH=packages/kirsch/src $(DOCS_VENV)/bin/python -m pytest --confcutdir=tests/docs_site tests/docs_site
 
 ##@ Test
 test: same-python ## Build, and run the server's tests except the slow ones, and the quick ones of kirsch-query
@@ -108,7 +111,7 @@ test-all: test test-slow test-turns ## Run every test, on this Python and on a f
 SLOW_PARTS := test-slow-python test-rust-slow worst-case test-bench test-web survey-smoke
 # These take long and hardly ever fail: CI runs one group for each commit, chosen by its hash. The members of a group are
 # joined by a plus sign; the groups take about as long as each other.
-TURNS := test-asan test-free test-query-slow fuzz-briefly loom+test-path+test-web-cherrypy
+TURNS := test-asan test-free test-query-slow fuzz-briefly loom+test-path+test-web-cherrypy+test-docs
 
 test-slow: ## Run the slow tests: those marked so, Rust's, the other distributions', the worst clients known, a survey
 	@for part in $(SLOW_PARTS); do $(MAKE) $$part; done

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any, cast
 
-from docs_site import examples, sources
+import pytest
+
+from docs_site import examples, migration, peer_commands, sources
+from kirsch.config import compat, driver_names
 
 
 def test_each_page_is_in_the_navigation_and_nothing_else_is() -> None:
@@ -42,3 +46,24 @@ def test_each_example_is_on_the_page_of_examples_with_its_code() -> None:
     for path in Path(sources.ROOT, "examples").glob("*.py"):
         assert f"## {path.stem}\n" in page
         assert f'```python title="{path.name}"\n' in page
+
+
+@pytest.mark.parametrize("server", compat.SERVERS)
+def test_the_form_knows_each_option_of_a_server_by_the_tables_of_the_hints(server: str) -> None:
+    rules = cast("dict[str, Any]", migration.rules())
+    options = {each["name"]: each for each in rules["servers"][server]["options"]}
+    assert list(options) == [spelling for spelling, _ in compat.patterns(server)]
+    for name, text in compat.patterns(server):
+        kind = options[name]["kind"]
+        assert text.startswith(("-", "=")) or kind not in ("set", "bind", "fixed", "mode"), name
+        assert kind not in ("set", "fixed") or options[name]["flag"] in rules["flags"], name
+    switches = peer_commands.SWITCHES[server].split()
+    assert [name for name in switches if not compat.equivalent(server, name)] == []
+
+
+def test_the_form_knows_the_names_that_other_servers_have_for_drivers() -> None:
+    known = peer_commands.VALUES["-k"]
+    for name in driver_names._INSTEAD:
+        assert name in known
+        for flag in known[name].split()[::2]:
+            assert flag in ("--threads", "--driver", "--loop")

@@ -12,14 +12,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-from docs_site import examples, sources
+from docs_site import examples, migration, sources
 
 
 def collect(folder: Path) -> None:
     """Write all pages and what they need into ``folder``, which is made anew."""
     shutil.rmtree(folder, ignore_errors=True)
     texts = {place: sources.page(path) for path, place in sources.places().items()}
-    texts[sources.EXAMPLES] = examples.page()
+    texts |= {sources.EXAMPLES: examples.page(), sources.CONVERT: migration.PAGE}
+    texts["site/convert-rules.js"] = migration.script()
     for place, text in texts.items():
         target = folder / place
         target.parent.mkdir(parents=True, exist_ok=True)

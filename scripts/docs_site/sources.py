@@ -34,7 +34,10 @@ OUTSIDE = {
 EXAMPLES = "examples.md"
 """The page that shows the files of the folder examples."""
 
-GENERATED = (EXAMPLES,)
+CONVERT = "convert.md"
+"""The page with the form that turns command lines into Kirsch's."""
+
+GENERATED = (EXAMPLES, CONVERT)
 """The pages that are made of data when the site is built."""
 
 _FENCE = re.compile(r"^( *)(```|~~~)")
