@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from docs_site import examples, migration, peer_commands, sources
+from docs_site import benchmarks, examples, migration, peer_commands, sources
 from kirsch.config import compat, driver_names
 
 
@@ -67,3 +67,18 @@ def test_the_form_knows_the_names_that_other_servers_have_for_drivers() -> None:
         assert name in known
         for flag in known[name].split()[::2]:
             assert flag in ("--threads", "--driver", "--loop")
+
+
+def test_the_plots_have_each_figure_of_the_reports_with_its_interval() -> None:
+    page = benchmarks.page()
+    for name, _, _, _ in benchmarks.CHOSEN:
+        survey = benchmarks.read(name)
+        report = (sources.DOCS / "survey" / name / "survey.txt").read_text(encoding="utf-8")
+        assert survey.measured in report
+        for title, costs in survey.scenarios.items():
+            rows = report.partition(f"\n\n{title}\n")[2].partition("\n\n")[0].splitlines()[1:]
+            assert len(costs) == len([row for row in rows if re.search(r"\d (?:us|ms|s) +[\d.]+ % ", row)]) > 4, title
+    (cost,) = [each for each in benchmarks.read("picows").scenarios["ab -c 100"] if each.server == "kirsch-1"]
+    assert (cost.micros, round(cost.low, 1), round(cost.high, 1)) == (27.0, 18.6, 35.4)
+    assert page.count("<svg") == 8
+    assert page.count(' class="whisker"') > 100

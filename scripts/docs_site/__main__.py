@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from docs_site import examples, migration, sources
+from docs_site import benchmarks, examples, migration, sources
 
 
 def collect(folder: Path) -> None:
@@ -20,6 +20,7 @@ def collect(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     texts = {place: sources.page(path) for path, place in sources.places().items()}
     texts |= {sources.EXAMPLES: examples.page(), sources.CONVERT: migration.PAGE}
+    texts |= {sources.BENCHMARKS: benchmarks.page(), "site/plots.css": benchmarks.style()}
     texts["site/convert-rules.js"] = migration.script()
     for place, text in texts.items():
         target = folder / place

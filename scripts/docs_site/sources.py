@@ -37,7 +37,10 @@ EXAMPLES = "examples.md"
 CONVERT = "convert.md"
 """The page with the form that turns command lines into Kirsch's."""
 
-GENERATED = (EXAMPLES, CONVERT)
+BENCHMARKS = "benchmarks.md"
+"""The page with plots of the surveys."""
+
+GENERATED = (EXAMPLES, CONVERT, BENCHMARKS)
 """The pages that are made of data when the site is built."""
 
 _FENCE = re.compile(r"^( *)(```|~~~)")
