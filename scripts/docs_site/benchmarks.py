@@ -29,15 +29,13 @@ CHOSEN = (
         "frameworks",
         "Frameworks",
         4,
-        "Each WSGI framework behind Kirsch with ten threads, each ASGI framework on uvicorn. `bare` is an application "
-        "without a framework, `compat` is CherryPy's interface on kirsch-web.",
+        "WSGI frameworks behind Kirsch with ten threads, ASGI frameworks on uvicorn; `bare` is without a framework.",
     ),
     (
         "gateways-fronts",
         "Behind web servers",
         1,
-        "The web server's processor time is included. A name such as `kirsch-http+nginx` is the application's server, "
-        "its protocol, and the web server in front.",
+        "The web server's time is included. A name is the application's server, its protocol, and the web server.",
     ),
 )
 """The surveys that are shown, each with its heading, how many scenarios are shown (0: all), and a sentence."""
