@@ -17,6 +17,7 @@ pub mod files;
 pub mod forwarded;
 mod grammar;
 pub mod http1;
+pub mod http2;
 pub mod message;
 mod other_protocols;
 pub mod proxy;

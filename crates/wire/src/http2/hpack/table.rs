@@ -1,0 +1,207 @@
+//! The static and the dynamic table (RFC 7541 section 2.3).
+
+use super::TABLE_SIZE;
+use std::collections::VecDeque;
+
+/// The bytes that an entry counts besides its name and its value (RFC 7541 section 4.1).
+pub(super) const OVERHEAD: usize = 32;
+
+/// The static table (RFC 7541 appendix A). Its first entry has index 1.
+#[rustfmt::skip]
+pub(super) static STATIC: [(&[u8], &[u8]); 61] = [
+    (b":authority", b""), (b":method", b"GET"), (b":method", b"POST"), (b":path", b"/"), (b":path", b"/index.html"),
+    (b":scheme", b"http"), (b":scheme", b"https"), (b":status", b"200"), (b":status", b"204"), (b":status", b"206"),
+    (b":status", b"304"), (b":status", b"400"), (b":status", b"404"), (b":status", b"500"), (b"accept-charset", b""),
+    (b"accept-encoding", b"gzip, deflate"), (b"accept-language", b""), (b"accept-ranges", b""), (b"accept", b""),
+    (b"access-control-allow-origin", b""), (b"age", b""), (b"allow", b""), (b"authorization", b""),
+    (b"cache-control", b""), (b"content-disposition", b""), (b"content-encoding", b""), (b"content-language", b""),
+    (b"content-length", b""), (b"content-location", b""), (b"content-range", b""), (b"content-type", b""),
+    (b"cookie", b""), (b"date", b""), (b"etag", b""), (b"expect", b""), (b"expires", b""), (b"from", b""),
+    (b"host", b""), (b"if-match", b""), (b"if-modified-since", b""), (b"if-none-match", b""), (b"if-range", b""),
+    (b"if-unmodified-since", b""), (b"last-modified", b""), (b"link", b""), (b"location", b""),
+    (b"max-forwards", b""), (b"proxy-authenticate", b""), (b"proxy-authorization", b""), (b"range", b""),
+    (b"referer", b""), (b"refresh", b""), (b"retry-after", b""), (b"server", b""), (b"set-cookie", b""),
+    (b"strict-transport-security", b""), (b"transfer-encoding", b""), (b"user-agent", b""), (b"vary", b""),
+    (b"via", b""), (b"www-authenticate", b""),
+];
+
+/// The place of a name or a field in one of the tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In the static table, from 0.
+    Static(usize),
+    /// In the dynamic table, from 0 for the newest entry.
+    Dynamic(usize),
+}
+
+impl Place {
+    /// Returns the place that an index on the wire means (RFC 7541 section 2.3.3); `None` for 0.
+    pub(super) fn of_index(index: usize) -> Option<Self> {
+        let index = index.checked_sub(1)?;
+        Some(index.checked_sub(STATIC.len()).map_or(Self::Static(index), Self::Dynamic))
+    }
+
+    /// Returns the index on the wire.
+    pub(super) fn index(self) -> usize {
+        match self {
+            Self::Static(index) => index + 1,
+            Self::Dynamic(index) => index + 1 + STATIC.len(),
+        }
+    }
+}
+
+/// The dynamic table. Names and values are in one buffer, to which entries are appended; evicted ones leave it when they
+/// are as many bytes as the table may have.
+///
+/// `size <= limit <= TABLE_SIZE`, and `bytes.len() <= 2 * TABLE_SIZE`.
+#[derive(Debug)]
+pub(super) struct DynamicTable {
+    bytes: Vec<u8>,
+    /// The entries, the oldest first.
+    entries: VecDeque<Entry>,
+    /// The size of all entries (RFC 7541 section 4.1).
+    size: usize,
+    limit: usize,
+    /// The number of changes of the table. Equal numbers mean equal tables.
+    version: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    start: usize,
+    name_length: usize,
+    value_length: usize,
+}
+
+impl Entry {
+    fn size(self) -> usize {
+        self.name_length + self.value_length + OVERHEAD
+    }
+
+    fn end(self) -> usize {
+        self.start + self.name_length + self.value_length
+    }
+}
+
+impl Default for DynamicTable {
+    fn default() -> Self {
+        Self { bytes: Vec::new(), entries: VecDeque::new(), size: 0, limit: TABLE_SIZE, version: 0 }
+    }
+}
+
+impl DynamicTable {
+    pub(super) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    pub(super) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Returns name and value of the entry at `index`, 0 for the newest.
+    pub(super) fn get(&self, index: usize) -> Option<(&[u8], &[u8])> {
+        let oldest_first = self.entries.len().checked_sub(index + 1)?;
+        let entry = self.entries[oldest_first];
+        let (name, value) = self.bytes[entry.start..entry.end()].split_at(entry.name_length);
+        Some((name, value))
+    }
+
+    /// Sets the largest size, at most [`TABLE_SIZE`].
+    pub(super) fn resize(&mut self, limit: usize) {
+        debug_assert!(limit <= TABLE_SIZE, "the caller checks the limit");
+        self.limit = limit;
+        self.version += 1;
+        self.evict(0);
+    }
+
+    /// Adds an entry. One that is larger than the table empties it (RFC 7541 section 4.4).
+    pub(super) fn insert(&mut self, name: &[u8], value: &[u8]) {
+        self.version += 1;
+        let size = name.len() + value.len() + OVERHEAD;
+        self.evict(size);
+        if size > self.limit {
+            return;
+        }
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(name);
+        self.bytes.extend_from_slice(value);
+        self.entries.push_back(Entry { start, name_length: name.len(), value_length: value.len() });
+        self.size += size;
+        debug_assert!(self.size <= self.limit, "entries are evicted before one is added");
+    }
+
+    /// Evicts the oldest entries until one of `size` fits.
+    fn evict(&mut self, size: usize) {
+        while self.size + size > self.limit {
+            let Some(entry) = self.entries.pop_front() else { break };
+            self.size -= entry.size();
+        }
+        let start = self.entries.front().map_or(self.bytes.len(), |entry| entry.start);
+        if start == self.bytes.len() {
+            self.bytes.clear();
+        } else if start >= TABLE_SIZE {
+            self.bytes.drain(..start);
+            self.entries.iter_mut().for_each(|entry| entry.start -= start);
+        }
+        debug_assert!(self.bytes.len() <= 2 * TABLE_SIZE, "evicted entries leave the buffer");
+    }
+
+    /// Returns the place of a field, and true if its value is there too; otherwise of its name.
+    pub(super) fn find(&self, name: &[u8], value: &[u8]) -> Option<(Place, bool)> {
+        let mut named = None;
+        for (index, entry) in STATIC.iter().enumerate() {
+            if entry.0 == name {
+                if entry.1 == value {
+                    return Some((Place::Static(index), true));
+                }
+                named = named.or(Some(Place::Static(index)));
+            }
+        }
+        for index in 0..self.entries.len() {
+            let Some(entry) = self.get(index) else { break };
+            if entry.0 == name {
+                if entry.1 == value {
+                    return Some((Place::Dynamic(index), true));
+                }
+                named = named.or(Some(Place::Dynamic(index)));
+            }
+        }
+        named.map(|place| (place, false))
+    }
+
+    /// Gives memory back that is not in use.
+    pub(super) fn shrink(&mut self) {
+        self.bytes.shrink_to_fit();
+        self.entries.shrink_to_fit();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn oldest_entries_are_evicted() {
+        let mut table = DynamicTable::default();
+        for number in 0..1000 {
+            table.insert(b"name", format!("{number:03}").as_bytes());
+            assert!(table.size <= TABLE_SIZE && table.bytes.len() <= 2 * TABLE_SIZE);
+        }
+        assert_eq!(table.entries.len(), TABLE_SIZE / (OVERHEAD + 7));
+        assert_eq!(table.get(0), Some((&b"name"[..], &b"999"[..])));
+        assert_eq!(table.get(table.entries.len() - 1), Some((&b"name"[..], &b"895"[..])));
+        assert_eq!(table.get(table.entries.len()), None);
+        table.resize(OVERHEAD + 7);
+        assert_eq!((table.entries.len(), table.get(0)), (1, Some((&b"name"[..], &b"999"[..]))));
+    }
+
+    #[test]
+    fn entry_larger_than_the_table_empties_it() {
+        let mut table = DynamicTable::default();
+        table.insert(b"a", b"b");
+        table.insert(b"a", &[b'x'; TABLE_SIZE]);
+        assert_eq!((table.size, table.get(0)), (0, None));
+        table.insert(b"c", b"d");
+        assert_eq!(table.get(0), Some((&b"c"[..], &b"d"[..])));
+    }
+}
