@@ -226,6 +226,7 @@ impl<'l> Reader<'l> {
             version: match head.request.version {
                 Version::Http10 => "1.0".into(),
                 Version::Http11 => "1.1".into(),
+                Version::Http2 => "2".into(),
             },
             fields: head
                 .request

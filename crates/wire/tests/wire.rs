@@ -5,6 +5,7 @@ mod faults;
 mod forwarded;
 mod gateways;
 mod glance;
+mod http2;
 mod pair;
 mod proxy;
 mod repeat;

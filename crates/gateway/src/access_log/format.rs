@@ -90,6 +90,7 @@ impl Entry {
 
     fn protocol(&self) -> &'static str {
         match self.version {
+            Some(Version::Http2) => "HTTP/2.0",
             Some(Version::Http11) => "HTTP/1.1",
             Some(Version::Http10) => "HTTP/1.0",
             None => "-",

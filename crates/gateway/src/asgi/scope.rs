@@ -70,8 +70,10 @@ impl Scopes {
         self.set_method(py, &scope, head)?;
         let bound = scope.bind(py);
         let bound = bound.cast::<PyDict>()?;
-        if head.version == Version::Http10 {
-            bound.set_item(intern!(py, "http_version"), intern!(py, "1.0"))?;
+        match head.version {
+            Version::Http11 => {}
+            Version::Http10 => bound.set_item(intern!(py, "http_version"), intern!(py, "1.0"))?,
+            Version::Http2 => bound.set_item(intern!(py, "http_version"), intern!(py, "2"))?,
         }
         set_target(bound, head)?;
         if let Some(client) = head.client {

@@ -145,7 +145,7 @@ impl ScopeKeys {
     /// Returns the names of the extensions of a version. A client of HTTP/1.0 knows no interim responses (RFC 9110
     /// section 15.2) and no chunks, after which trailers are sent.
     fn of_extensions(&self, version: Version) -> &Arc<[Object]> {
-        if version == Version::Http11 { &self.extension_names } else { &self.old_extension_names }
+        if version == Version::Http10 { &self.old_extension_names } else { &self.extension_names }
     }
 }
 

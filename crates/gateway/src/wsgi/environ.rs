@@ -115,6 +115,7 @@ pub(crate) struct Environs {
     client_keys: ClientKeys,
     methods: Vec<(&'static [u8], Object)>,
     http10: Object,
+    http2: Object,
     empty: Object,
     targets: Table<TargetStrings>,
     pub(super) lines: Table<(Object, Object)>,
@@ -179,6 +180,7 @@ impl Environs {
             client_keys: ClientKeys::new(py)?,
             methods,
             http10: Object::interned(py, c"HTTP/1.0")?,
+            http2: Object::interned(py, c"HTTP/2.0")?,
             empty,
             targets: Table::new(TARGETS),
             lines: Table::new(LINES),
@@ -382,8 +384,10 @@ impl Requests for Environs {
             self.set_address(py, &environ, &remote.peer, connection)?;
         }
         self.set_request_line(py, &environ, head)?;
-        if head.version == Version::Http10 {
-            environ.set_item(py, &self.keys.server_protocol, &self.http10)?;
+        match head.version {
+            Version::Http11 => {}
+            Version::Http10 => environ.set_item(py, &self.keys.server_protocol, &self.http10)?,
+            Version::Http2 => environ.set_item(py, &self.keys.server_protocol, &self.http2)?,
         }
         let has_joined = self.set_fields(py, &environ, head)?;
         if let Some(security) = &remote.security {

@@ -447,7 +447,7 @@ impl Draft {
         }
         let version_text: &[u8] = match version {
             Version::Http10 => b" HTTP/1.0\r\n",
-            Version::Http11 => b" HTTP/1.1\r\n",
+            Version::Http11 | Version::Http2 => b" HTTP/1.1\r\n",
         };
         Ok(Self {
             bytes: [method, b" ", target, version_text].concat(),
@@ -546,11 +546,11 @@ impl Sender {
             }
         };
         match (draft.version, draft.keeps_alive()) {
-            (Version::Http11, false) => out.extend_from_slice(b"Connection: close\r\n"),
+            (Version::Http11 | Version::Http2, false) => out.extend_from_slice(b"Connection: close\r\n"),
             // The traditional spelling; some servers know no other (cheroot 11).
             (Version::Http10, true) => out.extend_from_slice(b"Connection: Keep-Alive\r\n"),
             (Version::Http11, true) if draft.keep_alive => out.extend_from_slice(b"Connection: keep-alive\r\n"),
-            (Version::Http11, true) | (Version::Http10, _) => {}
+            (Version::Http11 | Version::Http2, true) | (Version::Http10, _) => {}
         }
         out.extend_from_slice(b"\r\n");
         Ok(Self { body })

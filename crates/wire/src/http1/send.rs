@@ -129,7 +129,7 @@ impl Sender {
         match (keep_alive, request.version) {
             (false, _) => out.extend_from_slice(b"Connection: close\r\n"),
             (true, Version::Http10) => out.extend_from_slice(b"Connection: keep-alive\r\n"),
-            (true, Version::Http11) => {}
+            (true, Version::Http11 | Version::Http2) => {}
         }
         out.extend_from_slice(b"\r\n");
         Self { body, keep_alive, is_finished: false, body_bytes: 0, rejected_bytes: 0 }
@@ -138,13 +138,23 @@ impl Sender {
     /// Writes Content-Length to `out`, if there is one, for a body without framing of its own: the protocol that
     /// carries it delimits it.
     pub(crate) fn unframed(draft: &Draft, request: Request, length: Option<u64>, out: &mut Vec<u8>) -> Self {
-        let (declared, bodiless) = declare(draft, request, length, out);
+        let (sender, declared) = Self::of_stream(draft, request, length);
+        write_length(declared, out);
+        sender
+    }
+
+    /// Returns a sender for a body that its protocol delimits and whose head it writes, and the Content-Length that the
+    /// head has, if any.
+    pub(crate) fn of_stream(draft: &Draft, request: Request, length: Option<u64>) -> (Self, Option<u64>) {
+        let (declared, bodiless) = declared(draft, request, length);
         let body = match declared {
             _ if bodiless || draft.status() == 205 => Body::None,
             Some(length) => Body::Length(length),
             None => Body::UntilClose,
         };
-        Self { body, keep_alive: request.keep_alive, is_finished: false, body_bytes: 0, rejected_bytes: 0 }
+        let sender =
+            Self { body, keep_alive: request.keep_alive, is_finished: false, body_bytes: 0, rejected_bytes: 0 };
+        (sender, declared)
     }
 
     /// Opens a part of `length` bytes: writes the framing before it and returns how many of its bytes may be sent.
@@ -242,23 +252,35 @@ impl Sender {
 }
 
 /// Writes the length that a response declares. Returns it, and whether the response has no body whatever it says.
+#[inline]
+fn declare(draft: &Draft, request: Request, length: Option<u64>, out: &mut Vec<u8>) -> (Option<u64>, bool) {
+    let (declared, bodiless) = declared(draft, request, length);
+    write_length(declared, out);
+    (declared, bodiless)
+}
+
+#[inline]
+fn write_length(declared: Option<u64>, out: &mut Vec<u8>) {
+    if let Some(length) = declared {
+        out.extend_from_slice(b"Content-Length: ");
+        out.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// Returns the length that a response declares, and whether the response has no body whatever it says.
 ///
 /// RFC 9110 sections 15.3.5, 15.4.5 and 9.3.2, RFC 9112 section 6.3: HEAD, 204 and 304 have no body. 204 has no
 /// Content-Length either; 304's and HEAD's say what GET would have got, so none is inferred for them. 205's body is
 /// empty and says so (RFC 9110 section 15.3.6).
 #[inline]
-fn declare(draft: &Draft, request: Request, length: Option<u64>, out: &mut Vec<u8>) -> (Option<u64>, bool) {
+fn declared(draft: &Draft, request: Request, length: Option<u64>) -> (Option<u64>, bool) {
     let bodiless = has_no_body(draft.status(), request);
     let declared = match draft.status() {
         204 => None,
         205 => Some(0),
         _ => draft.content_length().or(length.filter(|_| !bodiless)),
     };
-    if let Some(length) = declared {
-        out.extend_from_slice(b"Content-Length: ");
-        out.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
-        out.extend_from_slice(b"\r\n");
-    }
     (declared, bodiless)
 }
 

@@ -12,6 +12,8 @@ pub enum Version {
     Http10,
     /// HTTP/1.1
     Http11,
+    /// HTTP/2
+    Http2,
 }
 
 /// The length of a request's body, as its head declares it.

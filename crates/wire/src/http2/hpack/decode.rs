@@ -61,7 +61,7 @@ enum Name<'a> {
 }
 
 /// A representation of a field (RFC 7541 section 6).
-enum Representation<'a> {
+enum FieldRepresentation<'a> {
     Indexed(Place),
     Literal { name: Name<'a>, value: Literal<'a>, is_inserted: bool },
     Resize(usize),
@@ -84,19 +84,19 @@ impl Decoder {
         while used < input.len() {
             let Some((step, count)) = self.step(&input[used..])? else { break };
             match step {
-                Representation::Resize(size) => {
+                FieldRepresentation::Resize(size) => {
                     self.resizes += 1;
                     if self.is_in_block || self.resizes > RESIZES {
                         return Err(HpackError::ResizeMisplaced);
                     }
                     self.table.resize(size);
                 }
-                Representation::Indexed(place) => {
+                FieldRepresentation::Indexed(place) => {
                     self.is_in_block = true;
                     let (name, value) = lookup(&self.table, place)?;
                     sink(name, value);
                 }
-                Representation::Literal { name, value, is_inserted } => {
+                FieldRepresentation::Literal { name, value, is_inserted } => {
                     self.is_in_block = true;
                     self.literal(&name, &value, is_inserted, &mut sink)?;
                 }
@@ -124,18 +124,21 @@ impl Decoder {
     }
 
     /// Reads one representation; `None` if it is not whole.
-    fn step<'i>(&mut self, input: &'i [u8]) -> Result<Option<(Representation<'i>, usize)>, HpackError> {
+    fn step<'i>(&mut self, input: &'i [u8]) -> Result<Option<(FieldRepresentation<'i>, usize)>, HpackError> {
         let Some(&first) = input.first() else { return Ok(None) };
         if first & 0x80 != 0 {
             let Some((index, count)) = whole(integer::read(input, 7))? else { return Ok(None) };
-            return Ok(Some((Representation::Indexed(Place::of_index(index).ok_or(HpackError::IndexInvalid)?), count)));
+            return Ok(Some((
+                FieldRepresentation::Indexed(Place::of_index(index).ok_or(HpackError::IndexInvalid)?),
+                count,
+            )));
         }
         if first & 0xe0 == 0x20 {
             let Some((size, count)) = whole(integer::read(input, 5))? else { return Ok(None) };
             return if size > TABLE_SIZE {
                 Err(HpackError::ResizeTooLarge)
             } else {
-                Ok(Some((Representation::Resize(size), count)))
+                Ok(Some((FieldRepresentation::Resize(size), count)))
             };
         }
         // With incremental indexing, without indexing, or never indexed.
@@ -152,7 +155,7 @@ impl Decoder {
             Name::Literal(text)
         };
         let Some((value, count)) = text(&input[used..], &mut self.value)? else { return Ok(None) };
-        Ok(Some((Representation::Literal { name, value, is_inserted }, used + count)))
+        Ok(Some((FieldRepresentation::Literal { name, value, is_inserted }, used + count)))
     }
 
     /// Reports a literal field, and adds it to the table if it is to be added.

@@ -1,0 +1,130 @@
+//! Heads, bodies and trailers of responses.
+
+use super::ServerConnection;
+use crate::http1::{Request, Sender};
+use crate::http2::error::ErrorCode;
+use crate::http2::frame::{self, END_STREAM, FrameHeader, PAYLOAD};
+use crate::http2::priority::Priority;
+use crate::message::{Draft, FieldLines, Stamp};
+
+impl ServerConnection {
+    /// Writes the head of a response. `length` is that of the body, if it is known although the application did not
+    /// declare it.
+    pub fn begin(
+        &mut self,
+        id: u32,
+        draft: &Draft,
+        request: Request,
+        length: Option<u64>,
+        stamp: &Stamp,
+        out: &mut Vec<u8>,
+    ) -> Sender {
+        let (sender, declared) = Sender::of_stream(draft, request, length);
+        // An acknowledgement of settings precedes what follows from them.
+        self.write_control(out);
+        let Some(stream) = self.streams.get_mut(id) else { return sender };
+        if !stream.is_response_open() {
+            return sender;
+        }
+        let trailer = draft.trailer.as_deref().filter(|_| request.takes_trailers && !sender.is_bodiless());
+        self.answering.head(draft, declared, trailer, stamp);
+        let is_over = trailer.is_none() && sender.is_whole();
+        stream.response_left = declared.filter(|_| trailer.is_none() && !sender.is_bodiless());
+        if is_over {
+            stream.end_response();
+        }
+        frame::write_headers(id, &self.answering.block, is_over, out);
+        sender
+    }
+
+    /// Writes an interim response, with `fields`.
+    pub fn write_interim(&mut self, id: u32, status: u16, fields: &FieldLines, out: &mut Vec<u8>) {
+        if self.streams.get(id).is_some_and(|stream| stream.is_response_open()) {
+            self.write_control(out);
+            self.answering.interim(status, fields);
+            frame::write_headers(id, &self.answering.block, false, out);
+        }
+    }
+
+    /// Tells the client to send the body of its request, if it waits for that (RFC 9110 section 10.1.1).
+    pub fn tell_to_continue(&mut self, id: u32, out: &mut Vec<u8>) {
+        let waits = self.streams.get_mut(id).is_some_and(|stream| std::mem::take(&mut stream.expects_continue));
+        if waits {
+            self.write_interim(id, 100, &FieldLines::default(), out);
+        }
+    }
+
+    /// Returns the number of bytes of a response's body that the client takes now.
+    #[must_use]
+    pub fn window(&self, id: u32) -> usize {
+        match self.streams.get(id) {
+            Some(stream) => usize::try_from(stream.send_window.min(self.answering.window)).unwrap_or(0),
+            // Nothing is written on a stream that is over.
+            None => usize::MAX,
+        }
+    }
+
+    /// Returns the priority of a response.
+    #[must_use]
+    pub fn priority_of(&self, id: u32) -> Priority {
+        self.streams.get(id).map_or_else(Priority::default, |stream| stream.priority)
+    }
+
+    /// Writes a part of a response's body, which fits into the window.
+    pub fn frame(&mut self, id: u32, bytes: &[u8], out: &mut Vec<u8>) {
+        for part in bytes.chunks(PAYLOAD) {
+            let Some(stream) = self.streams.get_mut(id) else { return };
+            if !stream.is_response_open() {
+                return;
+            }
+            let length = i64::try_from(part.len()).unwrap_or(i64::MAX);
+            let left = stream.response_left.map(|left| left.saturating_sub(part.len() as u64));
+            stream.response_left = left;
+            let is_last = left == Some(0);
+            if is_last {
+                stream.end_response();
+            }
+            stream.send_window -= length;
+            self.answering.window -= length;
+            debug_assert!(stream.send_window >= 0 && self.answering.window >= 0, "a part fits into the window");
+            let flags = if is_last { END_STREAM } else { 0 };
+            FrameHeader { length: part.len(), kind: frame::DATA, flags, stream: id }.write(out);
+            out.extend_from_slice(part);
+            self.note_data();
+        }
+    }
+
+    /// Keeps the trailers of a response until its end.
+    pub fn keep_trailers(&mut self, id: u32, trailers: &FieldLines) {
+        if let Some(stream) = self.streams.get_mut(id)
+            && stream.is_response_open()
+        {
+            stream.trailers = Some(Box::new(trailers.clone()));
+        }
+    }
+
+    /// Ends a response.
+    pub fn end_response(&mut self, id: u32, out: &mut Vec<u8>) {
+        let Some(stream) = self.streams.get_mut(id) else { return };
+        if stream.is_response_open() {
+            stream.end_response();
+            if let Some(trailers) = stream.trailers.take().filter(|trailers| !trailers.is_empty()) {
+                self.write_control(out);
+                self.answering.trailers(&trailers);
+                frame::write_headers(id, &self.answering.block, true, out);
+            } else {
+                frame::write(frame::DATA, END_STREAM, id, b"", out);
+            }
+        }
+    }
+
+    /// Discards the rest of a request whose response is complete (RFC 9113 section 8.1).
+    pub fn discard_request(&mut self, id: u32) {
+        let is_complete = self.streams.get(id).is_some_and(|stream| !stream.is_response_open());
+        if is_complete {
+            self.reset_stream(id, ErrorCode::NoError);
+        } else {
+            self.discard_body(id);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Frames (RFC 9113 section 4): their headers, and how each kind that this end sends is written.
+
+use super::error::ErrorCode;
+
+/// The length of a frame's header.
+pub(super) const HEADER: usize = 9;
+/// The largest payload that either end of a connection of ours sends, the least that each must take (RFC 9113 section
+/// 4.2).
+pub(super) const PAYLOAD: usize = 16_384;
+/// The bytes that a client sends first (RFC 9113 section 3.4).
+pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+pub(super) const DATA: u8 = 0;
+pub(super) const HEADERS: u8 = 1;
+pub(super) const PRIORITY: u8 = 2;
+pub(super) const RST_STREAM: u8 = 3;
+pub(super) const SETTINGS: u8 = 4;
+pub(super) const PUSH_PROMISE: u8 = 5;
+pub(super) const PING: u8 = 6;
+pub(super) const GOAWAY: u8 = 7;
+pub(super) const WINDOW_UPDATE: u8 = 8;
+pub(super) const CONTINUATION: u8 = 9;
+/// RFC 9218 section 7.1.
+pub(super) const PRIORITY_UPDATE: u8 = 16;
+
+pub(super) const END_STREAM: u8 = 0x01;
+pub(super) const ACK: u8 = 0x01;
+pub(super) const END_HEADERS: u8 = 0x04;
+pub(super) const PADDED: u8 = 0x08;
+pub(super) const HAS_PRIORITY: u8 = 0x20;
+
+/// The largest number of a stream, and the largest window.
+pub(super) const MOST: u32 = (1 << 31) - 1;
+
+/// A frame's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FrameHeader {
+    pub(super) length: usize,
+    pub(super) kind: u8,
+    pub(super) flags: u8,
+    pub(super) stream: u32,
+}
+
+impl FrameHeader {
+    /// Reads the header at the start of `input`; `None` if it is not whole.
+    pub(super) fn read(input: &[u8]) -> Option<Self> {
+        let [a, b, c, kind, flags, stream @ ..] = *input.first_chunk::<HEADER>()?;
+        let length = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
+        // The reserved bit is ignored (section 4.1).
+        Some(Self { length, kind, flags, stream: u32::from_be_bytes(stream) & MOST })
+    }
+
+    pub(super) fn has(self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// Appends the header. `length` is at most [`PAYLOAD`].
+    pub(super) fn write(self, out: &mut Vec<u8>) {
+        debug_assert!(self.length <= PAYLOAD, "a frame fits into the least size that all peers take");
+        let [.., a, b, c] = self.length.to_be_bytes();
+        out.extend_from_slice(&[a, b, c, self.kind, self.flags]);
+        out.extend_from_slice(&self.stream.to_be_bytes());
+    }
+}
+
+/// Appends a frame.
+pub(super) fn write(kind: u8, flags: u8, stream: u32, payload: &[u8], out: &mut Vec<u8>) {
+    FrameHeader { length: payload.len(), kind, flags, stream }.write(out);
+    out.extend_from_slice(payload);
+}
+
+pub(super) fn write_reset(stream: u32, code: ErrorCode, out: &mut Vec<u8>) {
+    write(RST_STREAM, 0, stream, &(code as u32).to_be_bytes(), out);
+}
+
+pub(super) fn write_window_update(stream: u32, increment: u32, out: &mut Vec<u8>) {
+    write(WINDOW_UPDATE, 0, stream, &increment.to_be_bytes(), out);
+}
+
+/// Appends GOAWAY: no stream above `last` has been or will be processed.
+pub(super) fn write_go_away(last: u32, code: ErrorCode, explanation: &str, out: &mut Vec<u8>) {
+    let mut payload = [0; 8];
+    payload[..4].copy_from_slice(&last.to_be_bytes());
+    payload[4..].copy_from_slice(&(code as u32).to_be_bytes());
+    let length = payload.len() + explanation.len();
+    FrameHeader { length, kind: GOAWAY, flags: 0, stream: 0 }.write(out);
+    out.extend_from_slice(&payload);
+    out.extend_from_slice(explanation.as_bytes());
+}
+
+/// Appends a header block as HEADERS and, if it is long, CONTINUATION frames.
+pub(super) fn write_headers(stream: u32, block: &[u8], ends_stream: bool, out: &mut Vec<u8>) {
+    let (first, mut rest) = block.split_at(block.len().min(PAYLOAD));
+    let ends = |rest: &[u8]| if rest.is_empty() { END_HEADERS } else { 0 };
+    write(HEADERS, ends(rest) | if ends_stream { END_STREAM } else { 0 }, stream, first, out);
+    while !rest.is_empty() {
+        let part;
+        (part, rest) = rest.split_at(rest.len().min(PAYLOAD));
+        write(CONTINUATION, ends(rest), stream, part, out);
+    }
+}
+
+/// Returns the first four bytes as a number without the reserved bit.
+pub(super) fn number(payload: &[u8]) -> Option<u32> {
+    payload.first_chunk().map(|bytes| u32::from_be_bytes(*bytes) & MOST)
+}

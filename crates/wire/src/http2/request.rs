@@ -1,0 +1,353 @@
+//! A request's head from decoded fields, by the rules of RFC 9113 sections 8.2 and 8.3 and those that all protocols
+//! share.
+//!
+//! The fields become lines as HTTP/1 has them, so that everything after this reads one form: `:authority` becomes
+//! `host`, and the parts of the cookie one line (section 8.2.3). A head that breaks a rule is decoded to its end,
+//! because the compression depends on it, but nothing more of it is kept.
+
+use super::limits::{CRUMBS, HEAD_EXCESS};
+use super::priority::Priority;
+use crate::grammar::{decimal, is_space, is_token, is_value, list, target_end};
+use crate::message::{BodyLength, Fault, Field, Keeping, Limits, RequestHead, Target, Version, is_host};
+
+/// The bytes that a field counts besides its name and its value (RFC 9113 section 10.5.1).
+const OVERHEAD: usize = 32;
+/// Methods are short words; as in HTTP/1.
+const METHOD: usize = 32;
+
+/// The rule that a head breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HeadError {
+    /// The request is malformed: its stream is reset.
+    Malformed,
+    /// The request is answered with the status of this fault.
+    Fault(Fault),
+}
+
+/// A range in a buffer.
+type Range = (usize, usize);
+
+/// Collects the fields of one head, or of one trailer section.
+#[derive(Debug, Default)]
+pub(super) struct RequestBuilder {
+    /// The values of the pseudo-fields.
+    pseudo: Vec<u8>,
+    method: Option<Range>,
+    scheme: Option<Range>,
+    authority: Option<Range>,
+    path: Option<Range>,
+    protocol: Option<Range>,
+    /// The field lines, with the blank line once the head is whole.
+    block: Vec<u8>,
+    fields: Vec<Field>,
+    cookie: Vec<u8>,
+    crumbs: usize,
+    /// The size by RFC 9113 section 10.5.1, also of what is not kept.
+    size: usize,
+    /// True if a field that is no pseudo-field has been read.
+    has_regular: bool,
+    has_host: bool,
+    is_trailer: bool,
+    facts: HeadFacts,
+    error: Option<HeadError>,
+    kept: Option<Box<KeptHead>>,
+    keeping: Keeping,
+}
+
+/// The facts that the protocol reads from the fields.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct HeadFacts {
+    pub(super) content_length: Option<u64>,
+    pub(super) expects_continue: bool,
+    pub(super) takes_trailers: bool,
+    pub(super) priority: Option<Priority>,
+    pub(super) is_head: bool,
+}
+
+/// The block that is kept to compare the next one with.
+#[derive(Debug)]
+struct KeptHead {
+    block: Vec<u8>,
+}
+
+impl RequestBuilder {
+    /// Begins a head, or a trailer section.
+    pub(super) fn begin(&mut self, is_trailer: bool) {
+        for buffer in [&mut self.pseudo, &mut self.block, &mut self.cookie] {
+            buffer.clear();
+        }
+        self.fields.clear();
+        (self.method, self.scheme, self.authority, self.path, self.protocol) = (None, None, None, None, None);
+        (self.crumbs, self.size, self.has_regular, self.has_host) = (0, 0, false, false);
+        (self.is_trailer, self.facts, self.error) = (is_trailer, HeadFacts::default(), None);
+    }
+
+    /// Gives the memory back that is kept for the next head.
+    pub(super) fn rest(&mut self) {
+        let keeping = std::mem::take(&mut self.keeping);
+        *self = Self { keeping, ..Self::default() };
+    }
+
+    /// Returns the facts of the head that is whole.
+    pub(super) fn facts(&self) -> HeadFacts {
+        self.facts
+    }
+
+    /// Returns true if the head is so much larger than the limit that it is not worth being decoded.
+    pub(super) fn is_excessive(&self, limits: &Limits) -> bool {
+        self.size > limits.head.saturating_mul(HEAD_EXCESS)
+    }
+
+    /// Takes a field.
+    pub(super) fn push(&mut self, name: &[u8], value: &[u8], limits: &Limits) {
+        self.size += name.len() + value.len() + OVERHEAD;
+        if self.error.is_some() {
+            return;
+        }
+        if self.size > limits.head {
+            let fault = if self.is_trailer { Fault::TrailersTooLarge } else { Fault::HeadTooLarge };
+            self.error = Some(HeadError::Fault(fault));
+        } else if let Err(error) = self.add(name, value, limits) {
+            self.error = Some(error);
+        }
+    }
+
+    fn add(&mut self, name: &[u8], value: &[u8], limits: &Limits) -> Result<(), HeadError> {
+        if let [b':', ..] = name {
+            return self.add_pseudo(name, value);
+        }
+        self.has_regular = true;
+        // Section 8.2.1. A name in lower case is a token without A to Z.
+        if !is_token(name) || name.iter().any(u8::is_ascii_uppercase) || !is_value(value) {
+            return Err(HeadError::Malformed);
+        }
+        if value.first().is_some_and(|&byte| is_space(byte)) || value.last().is_some_and(|&byte| is_space(byte)) {
+            return Err(HeadError::Malformed);
+        }
+        if name.len() + value.len() + 2 > limits.field_line {
+            return Err(HeadError::Fault(Fault::FieldLineTooLong));
+        }
+        if name == b"cookie" && !self.is_trailer {
+            return self.add_crumb(value, limits);
+        }
+        if self.fields.len() >= limits.fields {
+            return Err(HeadError::Fault(Fault::FieldsTooMany));
+        }
+        if self.note(name, value)? {
+            self.line(name, value);
+        }
+        Ok(())
+    }
+
+    /// Takes a part of the cookie (section 8.2.3).
+    fn add_crumb(&mut self, value: &[u8], limits: &Limits) -> Result<(), HeadError> {
+        self.crumbs += 1;
+        if self.crumbs > CRUMBS {
+            return Err(HeadError::Fault(Fault::FieldsTooMany));
+        }
+        if !self.cookie.is_empty() {
+            self.cookie.extend_from_slice(b"; ");
+        }
+        self.cookie.extend_from_slice(value);
+        let length = b"cookie: ".len() + self.cookie.len();
+        if length > limits.field_line { Err(HeadError::Fault(Fault::FieldLineTooLong)) } else { Ok(()) }
+    }
+
+    /// Takes a pseudo-field (section 8.3.1): before all others, known, once, and none in trailers.
+    fn add_pseudo(&mut self, name: &[u8], value: &[u8]) -> Result<(), HeadError> {
+        let place = match name {
+            _ if self.has_regular || self.is_trailer => return Err(HeadError::Malformed),
+            b":method" => &mut self.method,
+            b":scheme" => &mut self.scheme,
+            b":authority" => &mut self.authority,
+            b":path" => &mut self.path,
+            b":protocol" => &mut self.protocol,
+            _ => return Err(HeadError::Malformed),
+        };
+        let start = self.pseudo.len();
+        self.pseudo.extend_from_slice(value);
+        let is_repeated = place.replace((start, self.pseudo.len())).is_some();
+        if is_repeated || !is_value(value) {
+            return Err(HeadError::Malformed);
+        }
+        if name == b":authority" {
+            self.has_host = true;
+            self.line(b"host", value);
+        }
+        Ok(())
+    }
+
+    /// Looks at a field that means something to the protocol. Returns true if it is a line of the head.
+    fn note(&mut self, name: &[u8], value: &[u8]) -> Result<bool, HeadError> {
+        match name {
+            // Section 8.2.2.
+            b"connection" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding" | b"upgrade" => {
+                return Err(HeadError::Malformed);
+            }
+            b"te" if !value.eq_ignore_ascii_case(b"trailers") => return Err(HeadError::Malformed),
+            _ if self.is_trailer => {}
+            b"te" => self.facts.takes_trailers = true,
+            b"content-length" => {
+                let length = decimal(value).ok_or(HeadError::Malformed)?;
+                if self.facts.content_length.replace(length).is_some() {
+                    return Err(HeadError::Malformed);
+                }
+            }
+            b"host" => return self.note_host(value),
+            b"expect" => {
+                for member in list(value) {
+                    if !member.eq_ignore_ascii_case(b"100-continue") {
+                        return Err(HeadError::Fault(Fault::ExpectationUnknown));
+                    }
+                    self.facts.expects_continue = true;
+                }
+            }
+            b"priority" => self.facts.priority = Some(Priority::read(value)),
+            _ => {}
+        }
+        Ok(true)
+    }
+
+    /// Takes the field `host`. It may repeat `:authority`, and nothing else may stand in either (section 8.3.1).
+    fn note_host(&mut self, value: &[u8]) -> Result<bool, HeadError> {
+        match self.authority {
+            Some((start, end)) if self.pseudo[start..end].eq_ignore_ascii_case(value) => Ok(false),
+            Some(_) => Err(HeadError::Malformed),
+            None if std::mem::replace(&mut self.has_host, true) => Err(HeadError::Fault(Fault::HostRepeated)),
+            None if is_host(value) => Ok(true),
+            None => Err(HeadError::Fault(Fault::HostInvalid)),
+        }
+    }
+
+    fn line(&mut self, name: &[u8], value: &[u8]) {
+        let line = offset(self.block.len());
+        self.block.extend_from_slice(name);
+        let name_end = offset(self.block.len());
+        self.block.extend_from_slice(b": ");
+        let start = offset(self.block.len());
+        self.block.extend_from_slice(value);
+        self.fields.push(Field { line, name_end, value: start, value_end: offset(self.block.len()) });
+        self.block.extend_from_slice(b"\r\n");
+    }
+
+    /// Ends a trailer section.
+    ///
+    /// # Errors
+    /// The rule that it breaks.
+    pub(super) fn finish_trailers(&mut self) -> Result<(), HeadError> {
+        self.error.map_or(Ok(()), Err)
+    }
+
+    /// Ends a head, and checks the rules that need all of it. `is_whole`: no body follows.
+    ///
+    /// # Errors
+    /// The rule that it breaks.
+    pub(super) fn finish(&mut self, is_whole: bool, limits: &Limits) -> Result<BodyLength, HeadError> {
+        if !self.cookie.is_empty() {
+            let cookie = std::mem::take(&mut self.cookie);
+            self.line(b"cookie", &cookie);
+            self.cookie = cookie;
+        }
+        self.block.extend_from_slice(b"\r\n");
+        self.facts.is_head = self.method.is_some_and(|range| self.part(range) == b"HEAD");
+        if let Some(error) = self.error {
+            return Err(error);
+        }
+        let (Some(method), path, scheme) = (self.method, self.path, self.scheme) else {
+            return Err(HeadError::Malformed);
+        };
+        let method = self.part(method);
+        if !is_token(method) {
+            return Err(HeadError::Malformed);
+        }
+        if method.len() > METHOD {
+            return Err(HeadError::Fault(Fault::MethodTooLong));
+        }
+        if method == b"CONNECT" && self.protocol.is_none() {
+            // Section 8.5.
+            let is_malformed = path.is_some() || scheme.is_some() || self.authority.is_none();
+            return Err(if is_malformed { HeadError::Malformed } else { HeadError::Fault(Fault::ConnectRefused) });
+        }
+        // `:protocol` needs a setting that this server does not send (RFC 8441 section 3).
+        let (Some(path), Some(scheme), None) = (path, scheme, self.protocol) else { return Err(HeadError::Malformed) };
+        let (path, scheme) = (self.part(path), self.part(scheme));
+        if path.is_empty() {
+            return Err(HeadError::Malformed);
+        }
+        if !matches!(path, b"*" | [b'/', ..]) {
+            return Err(HeadError::Malformed);
+        }
+        if method.len() + path.len() + b"  HTTP/2.0".len() > limits.request_line {
+            return Err(HeadError::Fault(Fault::RequestLineTooLong));
+        }
+        if target_end(path, 0) < path.len() {
+            return Err(HeadError::Malformed);
+        }
+        if !(scheme.eq_ignore_ascii_case(b"http") || scheme.eq_ignore_ascii_case(b"https")) {
+            return Err(HeadError::Fault(Fault::TargetFormInvalid));
+        }
+        Target::read(path, method).map_err(HeadError::Fault)?;
+        self.check_authority()?;
+        self.body_length(is_whole, limits)
+    }
+
+    fn check_authority(&self) -> Result<(), HeadError> {
+        match self.authority {
+            None if self.has_host => Ok(()),
+            None => Err(HeadError::Fault(Fault::HostMissing)),
+            Some(range) => match self.part(range) {
+                // A request for http or https has a host that is not empty (section 8.3.1), and no user.
+                authority if authority.is_empty() || authority.contains(&b'@') => Err(HeadError::Malformed),
+                authority if !is_host(authority) => Err(HeadError::Fault(Fault::HostInvalid)),
+                _ => Ok(()),
+            },
+        }
+    }
+
+    fn body_length(&self, is_whole: bool, limits: &Limits) -> Result<BodyLength, HeadError> {
+        match self.facts.content_length {
+            Some(0) | None if is_whole => Ok(BodyLength::None),
+            // Section 8.1.1.
+            Some(_) if is_whole => Err(HeadError::Malformed),
+            Some(length) if length > limits.body => Err(HeadError::Fault(Fault::BodyTooLarge)),
+            Some(length) => Ok(BodyLength::Known(length)),
+            None => Ok(BodyLength::Unknown),
+        }
+    }
+
+    fn part(&self, (start, end): Range) -> &[u8] {
+        &self.pseudo[start..end]
+    }
+
+    /// Returns the head that [`finish`](Self::finish) has checked.
+    pub(super) fn head(&mut self, body: BodyLength) -> RequestHead<'_> {
+        let is_repeated = self.kept.as_ref().is_some_and(|kept| kept.block == self.block);
+        let retained = self.keeping.keeps(is_repeated);
+        if retained {
+            self.kept = Some(Box::new(KeptHead { block: self.block.clone() }));
+        }
+        let part = |range: Option<Range>| range.map_or(&b""[..], |(start, end)| &self.pseudo[start..end]);
+        let method = part(self.method);
+        let path = part(self.path);
+        let target = Target::read(path, method).expect("the path has been checked");
+        RequestHead {
+            method,
+            target,
+            version: Version::Http2,
+            block: &self.block,
+            fields: &self.fields,
+            body,
+            is_cgi: false,
+            takes_errors: false,
+            changed: is_repeated.then_some(&[]),
+            retained,
+            kept: self.keeping.kept(),
+            client: None,
+        }
+    }
+}
+
+/// Returns an offset in a block, which the limits bound far below 4 GiB.
+fn offset(at: usize) -> u32 {
+    u32::try_from(at).expect("a head is bounded")
+}

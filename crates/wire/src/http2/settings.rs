@@ -1,0 +1,84 @@
+//! SETTINGS (RFC 9113 section 6.5).
+
+use super::error::Violation;
+use super::frame::{self, MOST, PAYLOAD};
+
+const HEADER_TABLE_SIZE: u16 = 1;
+const ENABLE_PUSH: u16 = 2;
+const MAX_CONCURRENT_STREAMS: u16 = 3;
+const INITIAL_WINDOW_SIZE: u16 = 4;
+const MAX_FRAME_SIZE: u16 = 5;
+const MAX_HEADER_LIST_SIZE: u16 = 6;
+/// RFC 8441 section 3.
+const ENABLE_CONNECT_PROTOCOL: u16 = 8;
+/// RFC 9218 section 2.1.
+const NO_RFC7540_PRIORITIES: u16 = 9;
+
+/// The window of a stream before its end says otherwise.
+pub(super) const DEFAULT_WINDOW: u32 = 65_535;
+
+/// The settings of the peer that this end obeys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PeerSettings {
+    /// The largest dynamic table of this end's encoder.
+    pub(super) header_table: usize,
+    /// The window of a new stream.
+    pub(super) initial_window: u32,
+}
+
+impl Default for PeerSettings {
+    fn default() -> Self {
+        Self { header_table: super::hpack::TABLE_SIZE, initial_window: DEFAULT_WINDOW }
+    }
+}
+
+impl PeerSettings {
+    /// Takes the settings of a frame, in their order.
+    pub(super) fn take(&mut self, payload: &[u8]) -> Result<(), Violation> {
+        let (settings, rest) = payload.as_chunks::<6>();
+        if !rest.is_empty() {
+            return Err(Violation::FrameLengthInvalid);
+        }
+        for [a, b, value @ ..] in settings {
+            let value = u32::from_be_bytes(*value);
+            match u16::from_be_bytes([*a, *b]) {
+                HEADER_TABLE_SIZE => self.header_table = usize::try_from(value).unwrap_or(usize::MAX),
+                INITIAL_WINDOW_SIZE if value > MOST => return Err(Violation::SettingWindowTooLarge),
+                INITIAL_WINDOW_SIZE => self.initial_window = value,
+                // A larger frame than the least that all peers take is never sent.
+                MAX_FRAME_SIZE if !(16_384..=0xff_ffff).contains(&value) => return Err(Violation::SettingInvalid),
+                ENABLE_PUSH | ENABLE_CONNECT_PROTOCOL | NO_RFC7540_PRIORITIES if value > 1 => {
+                    return Err(Violation::SettingInvalid);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The settings of a server.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OwnSettings {
+    pub(super) streams: u32,
+    pub(super) window: u32,
+    pub(super) head: u32,
+}
+
+impl OwnSettings {
+    /// Appends the frame that a server sends first.
+    pub(super) fn write(self, out: &mut Vec<u8>) {
+        let mut payload = Vec::with_capacity(24);
+        for (name, value) in [
+            (MAX_CONCURRENT_STREAMS, self.streams),
+            (INITIAL_WINDOW_SIZE, self.window),
+            (MAX_HEADER_LIST_SIZE, self.head),
+            (NO_RFC7540_PRIORITIES, 1),
+        ] {
+            payload.extend_from_slice(&name.to_be_bytes());
+            payload.extend_from_slice(&value.to_be_bytes());
+        }
+        debug_assert!(payload.len() <= PAYLOAD, "a few settings fit into a frame");
+        frame::write(frame::SETTINGS, 0, 0, &payload, out);
+    }
+}

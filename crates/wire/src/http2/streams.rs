@@ -1,0 +1,140 @@
+//! The streams of a connection: those under way, and which numbers have been used.
+
+use super::limits::{CLOSED_STREAMS, EARLY_PRIORITIES};
+use super::priority::Priority;
+use super::stream::Stream;
+use std::collections::VecDeque;
+
+/// The streams of a connection.
+#[derive(Debug, Default)]
+pub(super) struct StreamTable {
+    /// Those under way, in the order of their numbers.
+    open: Vec<Stream>,
+    /// The largest number that has been used, and how many streams have been opened.
+    last: u32,
+    opened: u32,
+    /// The streams that ended last, the oldest first.
+    closed: VecDeque<(u32, Ending)>,
+    /// Priorities that arrived before their streams.
+    early: VecDeque<(u32, Priority)>,
+}
+
+/// The way in which a stream ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// Both sides have sent `END_STREAM`.
+    Complete,
+    ResetByClient,
+    /// The server has reset it, and frames that the client has sent before it knew may still arrive.
+    ResetByServer,
+}
+
+/// The state of a stream's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Usage {
+    /// No stream of this or a larger number has been opened.
+    Idle,
+    /// A stream under way.
+    UnderWay,
+    Closed(Ending),
+    /// It has ended too long ago to know how.
+    Forgotten,
+    /// It was left out (RFC 9113 section 5.1.1).
+    LeftOut,
+}
+
+impl StreamTable {
+    /// Returns the number of streams under way.
+    pub(super) fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Returns the largest number that has been used.
+    pub(super) fn last(&self) -> u32 {
+        self.last
+    }
+
+    pub(super) fn get(&self, id: u32) -> Option<&Stream> {
+        self.place(id).map(|at| &self.open[at])
+    }
+
+    pub(super) fn get_mut(&mut self, id: u32) -> Option<&mut Stream> {
+        self.place(id).map(|at| &mut self.open[at])
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Stream> {
+        self.open.iter_mut()
+    }
+
+    fn place(&self, id: u32) -> Option<usize> {
+        self.open.binary_search_by_key(&id, |stream| stream.id).ok()
+    }
+
+    /// Returns the state of a client's number.
+    pub(super) fn usage(&self, id: u32) -> Usage {
+        // A client's streams have odd numbers.
+        if id > self.last || id.is_multiple_of(2) {
+            return Usage::Idle;
+        }
+        if self.place(id).is_some() {
+            return Usage::UnderWay;
+        }
+        if let Some((_, ending)) = self.closed.iter().rev().find(|(closed, _)| *closed == id) {
+            return Usage::Closed(*ending);
+        }
+        // If all odd numbers up to the last have been opened, this one has been too.
+        if self.last / 2 + 1 == self.opened { Usage::Forgotten } else { Usage::LeftOut }
+    }
+
+    /// Marks an idle number as used.
+    pub(super) fn mark_used(&mut self, id: u32) {
+        debug_assert!(id > self.last, "numbers grow");
+        self.last = id;
+        self.opened += 1;
+    }
+
+    /// Adds a stream whose number was marked as used last. A priority that arrived before counts.
+    pub(super) fn insert(&mut self, mut stream: Stream, field: Option<Priority>) {
+        debug_assert!(self.open.last().is_none_or(|last| last.id < stream.id), "numbers grow");
+        let early = self.early.iter().position(|(id, _)| *id == stream.id);
+        let early = early.and_then(|at| self.early.remove(at)).map(|(_, priority)| priority);
+        // PRIORITY_UPDATE overrides the field (RFC 9218 section 7).
+        stream.priority = early.or(field).unwrap_or_default();
+        self.open.push(stream);
+    }
+
+    /// Removes a stream that is closed.
+    pub(super) fn remove(&mut self, id: u32, ending: Ending) -> Option<Stream> {
+        let stream = self.open.remove(self.place(id)?);
+        self.note_end(id, ending);
+        Some(stream)
+    }
+
+    /// Records how a stream ended.
+    pub(super) fn note_end(&mut self, id: u32, ending: Ending) {
+        if self.closed.len() == CLOSED_STREAMS {
+            self.closed.pop_front();
+        }
+        self.closed.push_back((id, ending));
+    }
+
+    /// Sets the priority of a stream, which may still be idle.
+    pub(super) fn prioritize(&mut self, id: u32, priority: Priority) {
+        if let Some(stream) = self.get_mut(id) {
+            stream.priority = priority;
+        } else if id > self.last {
+            self.early.retain(|(early, _)| *early != id && *early > self.last);
+            if self.early.len() == EARLY_PRIORITIES {
+                self.early.pop_front();
+            }
+            self.early.push_back((id, priority));
+        }
+    }
+
+    /// Gives memory back that is not in use.
+    pub(super) fn shrink(&mut self) {
+        self.open.shrink_to_fit();
+        self.closed.shrink_to_fit();
+        self.early.shrink_to_fit();
+    }
+}
