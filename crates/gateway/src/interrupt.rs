@@ -1,13 +1,13 @@
 //! Exceptions that one thread raises in another, in the middle of a call of the application.
 
+use crate::thread_id::{ThreadId, this_thread};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The same as [`raise_in`], in this thread.
 pub(crate) fn raise_here(py: Python<'_>, exception: Option<&Py<PyAny>>) {
-    // SAFETY: the call takes nothing and cannot fail.
-    raise_in(py, unsafe { libc::pthread_self() }, exception);
+    raise_in(py, this_thread(), exception);
 }
 
 /// Takes back an exception that was to be raised in a call of this thread that has ended: it must not reach the code
@@ -19,11 +19,11 @@ pub(crate) fn take_back(py: Python<'_>) {
 /// Threads in whose calls an exception is to be raised, or was and the call has not ended, with the exception.
 static INTERRUPTED: Mutex<Vec<Interrupted>> = Mutex::new(Vec::new());
 
-type Interrupted = (libc::pthread_t, Py<PyAny>);
+type Interrupted = (ThreadId, Py<PyAny>);
 
 /// Has an exception raised in a thread as soon as Python runs there, or takes back one that was not raised yet. Returns
 /// whether there is such a thread.
-pub(crate) fn raise_in(py: Python<'_>, thread: libc::pthread_t, exception: Option<&Py<PyAny>>) -> bool {
+pub(crate) fn raise_in(py: Python<'_>, thread: ThreadId, exception: Option<&Py<PyAny>>) -> bool {
     {
         let mut interrupted = interrupted();
         interrupted.retain(|(other, _)| *other != thread);
@@ -37,7 +37,7 @@ fn interrupted() -> MutexGuard<'static, Vec<Interrupted>> {
     INTERRUPTED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn set_exception(_py: Python<'_>, thread: libc::pthread_t, exception: Option<&Py<PyAny>>) -> bool {
+fn set_exception(_py: Python<'_>, thread: ThreadId, exception: Option<&Py<PyAny>>) -> bool {
     // The identifier of a thread is the same number in Python and in C, whichever sign it is given.
     let thread = std::ffi::c_long::from_ne_bytes(thread.to_ne_bytes());
     let exception = exception.map_or(std::ptr::null_mut(), Py::as_ptr);
@@ -48,8 +48,7 @@ fn set_exception(_py: Python<'_>, thread: libc::pthread_t, exception: Option<&Py
 /// Does something in this thread before an exception that is to be raised in its call. Whether it was raised already
 /// cannot be known, so it may be raised in the call once more.
 pub(crate) fn uninterrupted<R>(py: Python<'_>, act: impl FnOnce() -> R) -> R {
-    // SAFETY: the call takes nothing and cannot fail.
-    let thread = unsafe { libc::pthread_self() };
+    let thread = this_thread();
     let interrupted = interrupted();
     let pending = interrupted.iter().find(|(other, _)| *other == thread).map(|(_, exception)| exception.clone_ref(py));
     drop(interrupted);

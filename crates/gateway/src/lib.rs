@@ -60,6 +60,7 @@ mod table;
 #[cfg(test)]
 mod testing;
 mod text;
+mod thread_id;
 mod thread_name;
 mod wsgi;
 

@@ -6,6 +6,7 @@ use super::limits::{Limit, NEVER, Nanos, nanos};
 use crate::access_log::Entry;
 use crate::object::Object;
 use crate::quarantine::{QuarantineRoute, Recorder};
+use crate::thread_id::{ThreadId, this_thread};
 use engine::{CallId, Expired};
 use pyo3::prelude::*;
 use slab::Slab;
@@ -24,7 +25,7 @@ struct Current {
     spent: Nanos,
     since: Nanos,
     /// The thread that runs the call, and its number among the engine's threads.
-    thread: libc::pthread_t,
+    thread: ThreadId,
     worker: Option<u32>,
     /// The object with which the call waits, such as a Task or a greenlet, if a loop hosts the engine.
     waiter: Option<Py<PyAny>>,
@@ -432,7 +433,7 @@ impl Calls {
     }
 
     /// Returns the key and the thread of the call with this number, if it runs in a thread now.
-    pub(crate) fn running(&self, number: u64) -> Option<(usize, libc::pthread_t)> {
+    pub(crate) fn running(&self, number: u64) -> Option<(usize, ThreadId)> {
         let (key, call) = self.current.iter().find(|(_, call)| call.number == number)?;
         call.is_running().then_some((key, call.thread))
     }
@@ -468,11 +469,6 @@ impl Calls {
     }
 }
 
-fn this_thread() -> libc::pthread_t {
-    // SAFETY: the call takes nothing and cannot fail.
-    unsafe { libc::pthread_self() }
-}
-
 /// A call that has not ended, as Python sees it.
 #[pyclass(frozen, get_all, module = "kirsch._native")]
 pub(crate) struct Call {
@@ -499,7 +495,7 @@ impl Call {
             environ: call.request.bind(py).clone().unbind(),
             age: now.saturating_sub(Duration::from_nanos(call.began)).as_secs_f64(),
             limit: (call.limit.0 != NEVER).then(|| Duration::from_nanos(call.limit.0).as_secs_f64()),
-            thread: (is_running || is_waiting).then_some(call.thread),
+            thread: (is_running || is_waiting).then_some(call.thread as u64),
             waiter: call.waiter.as_ref().map(|waiter| waiter.clone_ref(py)),
             state: match (is_running, is_waiting) {
                 _ if is_queued => "queued",

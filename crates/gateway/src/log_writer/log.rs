@@ -504,7 +504,7 @@ fn own_line(message: &str, json: bool) -> String {
 /// `2026-11-20 19:00:00 +0000`
 fn local_time(now: SystemTime) -> String {
     let seconds = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let time = libc::time_t::try_from(seconds).unwrap_or_default();
+    let time = seconds.try_into().unwrap_or_default();
     // SAFETY: all zeros is a valid value of the structure, which the call fills.
     let local = unsafe {
         let mut local: libc::tm = std::mem::zeroed();

@@ -7,6 +7,7 @@ mod tasks;
 
 use super::concurrency::{EventLoop, FirstStep, Operation};
 use crate::object::Object;
+use crate::thread_id::{ThreadId, this_thread};
 pub(crate) use awaitable::AwaitableType;
 pub(crate) use future::LoopFuture;
 use pyo3::intern;
@@ -17,7 +18,7 @@ use tasks::Tasks;
 /// The asyncio loop that hosts the engine.
 pub(crate) struct AsyncioLoop {
     /// The thread in which it runs.
-    thread: libc::pthread_t,
+    thread: ThreadId,
     /// The maker of the Tasks of requests.
     tasks: Tasks,
     /// The queues of CPython's own loop, if they are laid out as expected.
@@ -42,17 +43,11 @@ impl EventLoop for AsyncioLoop {
     type Timers = Timers;
 
     fn new(lent: &Bound<'_, PyAny>) -> PyResult<Self> {
-        Ok(Self {
-            // SAFETY: the call takes nothing and cannot fail.
-            thread: unsafe { libc::pthread_self() },
-            tasks: Tasks::new(lent)?,
-            queues: Queues::of(&lent.getattr("event_loop")?),
-        })
+        Ok(Self { thread: this_thread(), tasks: Tasks::new(lent)?, queues: Queues::of(&lent.getattr("event_loop")?) })
     }
 
     fn is_here(&self) -> bool {
-        // SAFETY: as above.
-        self.thread == unsafe { libc::pthread_self() }
+        self.thread == this_thread()
     }
 
     fn begin(&self, py: Python<'_>, coroutine: &Object, will_wait: bool) -> PyResult<FirstStep> {

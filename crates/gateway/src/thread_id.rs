@@ -1,0 +1,20 @@
+//! The identifiers of threads, the same as in Python.
+
+/// The identifier of a thread, as Python's `threading.get_ident` returns it.
+pub(crate) type ThreadId = usize;
+
+/// Returns the identifier of this thread.
+pub(crate) fn this_thread() -> ThreadId {
+    // SAFETY: the call takes nothing and cannot fail.
+    let thread = unsafe { libc::pthread_self() };
+    // A pointer in musl, whose type could not be sent to another thread.
+    #[cfg(target_env = "musl")]
+    let thread = thread.addr();
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "as wide as a pointer, because it is the address of a structure"
+    )]
+    {
+        thread as ThreadId
+    }
+}
