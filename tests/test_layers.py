@@ -43,6 +43,7 @@ LAYERS = (
     "process",
     "reports",
     "suggest",
+    "installation",
     "_native",
 )
 

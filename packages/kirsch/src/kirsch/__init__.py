@@ -6,6 +6,14 @@ The whole public interface is the names in ``__all__``. They are looked up at th
 
 from __future__ import annotations
 
+import sys
+
+# pip refuses older ones; a folder on their path does not.
+if sys.version_info < (3, 10):  # noqa: UP036
+    _line = f"Kirsch needs Python 3.10 or newer, and this is {sys.version.split()[0]} ({sys.executable})"
+    # `python -m kirsch` has this name until the module is found.
+    raise SystemExit(f"kirsch: {_line}") if sys.argv[:1] == ["-m"] else ImportError(_line)
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kirsch._native import FileWrapper, __version__
@@ -50,7 +58,15 @@ def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'kirsch' has no attribute {name!r}")
-    value: object = getattr(__import__(f"kirsch.{home}", fromlist=[name]), name)
+    try:
+        value: object = getattr(__import__(f"kirsch.{home}", fromlist=[name]), name)
+    except ImportError as error:
+        from kirsch import installation
+
+        problem = installation.problem_of(error)
+        if problem is None:
+            raise
+        raise ImportError(problem) from None
     globals()[name] = value
     return value
 

@@ -21,7 +21,6 @@ from kirsch.config.setting import UsageError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
 
     from kirsch.config.schema import Settings
     from kirsch.supervisor.resources import Resources
@@ -46,6 +45,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except StartupError as error:
         reports.write_failure(str(error), "" if error.cause is None else reports.traceback_text(error.cause))
         return error.status
+    except ImportError as error:
+        from kirsch import installation
+
+        problem = installation.problem_of(error)
+        if problem is None:
+            raise
+        reports.write_failure(problem)
+        return EXIT_FAILED
     except KeyboardInterrupt:
         return 130  # during start-up: 128 + SIGINT, as in shells
 
@@ -104,19 +111,11 @@ def _main(argv: Sequence[str]) -> int:
 
 
 def _version() -> str:
-    version = _import_native().__version__
+    from kirsch import _native
+
+    version = _native.__version__
     implementation = {"cpython": "CPython", "pypy": "PyPy"}.get(sys.implementation.name, sys.implementation.name)
     return f"kirsch {version} ({implementation} {sys.version.split()[0]}"
-
-
-def _import_native() -> Any:
-    try:
-        from kirsch import _native
-    except ImportError as error:
-        raise StartupError(
-            EXIT_FAILED, f"the compiled part of Kirsch is missing ({error}); install it again for this Python"
-        ) from None
-    return _native
 
 
 def _checks(chosen: Settings) -> bool:

@@ -1,0 +1,1 @@
+../kirsch/build_backend.py
