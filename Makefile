@@ -13,6 +13,7 @@
 #   SLOW_SEEDS=1000     how many simulated worlds of each kind the slow tests run
 #   PEERS=.venvs/peers  a virtual environment with the servers to compare with; SCENARIO=ka,chrome,... RIVALS=...
 #   SURVEY_ARGS=        further arguments of kirsch survey; FOUNDING= chooses among survey/founding
+#   PLATFORMS=          which wheels `make wheels` builds, e.g. 'musllinux-aarch64'; WHEEL_PYTHONS='3.13 3.14t'
 #   SHARED=../shared    where the shared corpus is looked for
 
 SHELL := bash
@@ -230,6 +231,22 @@ test-web-requests: $(WEB_VENV)/.stamps/test ## Send 200,000 random hostile reque
 # script has the outcome of each. CHERRYPY_ARGS='core tools' runs some modules.
 test-web-cherrypy: $(WEB_CHERRYPY_VENV)/.stamps/cherrypy ## Run CherryPy's own tests against kirsch-cherrypy
 	$(RERUN) $(WEB_CHERRYPY_VENV)/bin/python $(WEB_CHERRYPY)/tests/cherrypy_suite.py $(CHERRYPY_ARGS)
+
+##@ Release
+# maturin and zig build for every platform on one machine, which needs rustup (or the standard libraries of the targets).
+RELEASE = PYTHONPATH=scripts .venvs/release/bin/python -m release
+MATRIX = --profile $(PROFILE) $(if $(PLATFORMS),--platforms '$(PLATFORMS)') $(if $(WHEEL_PYTHONS),--pythons '$(WHEEL_PYTHONS)')
+.venvs/release/.stamps/release: pyproject.toml
+	$(call install,.venvs/release,--group release)
+	@touch $@
+version: ## Print the version of all distributions; VERSION=0.2.0 sets it in every file
+	@PYTHONPATH=scripts $(PYTHON) -m release.version $(VERSION)
+cut: ## Date the newest section of CHANGELOG.md, the last commit before a release
+	@PYTHONPATH=scripts $(PYTHON) -m release.version --cut
+wheels: .venvs/release/.stamps/release ## Build wheels for every platform and Python into dist, and check them; PLATFORMS= and WHEEL_PYTHONS= choose
+	@$(RELEASE).wheels $(MATRIX)
+release: .venvs/release/.stamps/release ## Make all files of a release in dist: wheels, source distributions, SBOMs, checksums; REHEARSAL=1 allows changes
+	@$(RELEASE).distributions $(if $(REHEARSAL),--rehearsal) $(MATRIX)
 
 ##@ Measure
 bench: build ## Measure processor time per request against the bare loop, and against the servers in PEERS

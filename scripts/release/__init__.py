@@ -1,0 +1,1 @@
+"""The commands of a release: `make version`, `make wheels`, `make release`, `make test-wheels`."""
