@@ -14,6 +14,7 @@
 #   PEERS=.venvs/peers  a virtual environment with the servers to compare with; SCENARIO=ka,chrome,... RIVALS=...
 #   SURVEY_ARGS=        further arguments of kirsch survey; FOUNDING= chooses among survey/founding
 #   PLATFORMS=          which wheels `make wheels` builds, e.g. 'musllinux-aarch64'; WHEEL_PYTHONS='3.13 3.14t'
+#   ROOTS=trixie-amd64  in which Debian roots `make test-wheels` installs; TESTS='tests/test_http.py' runs these there
 #   SHARED=../shared    where the shared corpus is looked for
 
 SHELL := bash
@@ -112,7 +113,7 @@ test-all: test test-slow test-turns ## Run every test, on this Python and on a f
 SLOW_PARTS := test-slow-python test-rust-slow worst-case test-bench test-web survey-smoke
 # These take long and hardly ever fail: CI runs one group for each commit, chosen by its hash. The members of a group are
 # joined by a plus sign; the groups take about as long as each other.
-TURNS := test-asan test-free test-query-slow fuzz-briefly loom+test-path+test-web-cherrypy+test-docs
+TURNS := test-asan test-free test-query-slow fuzz-briefly loom+test-path+test-web-cherrypy+test-docs test-wheels+check-macos
 
 test-slow: ## Run the slow tests: those marked so, Rust's, the other distributions', the worst clients known, a survey
 	@for part in $(SLOW_PARTS); do $(MAKE) $$part; done
@@ -247,6 +248,21 @@ wheels: .venvs/release/.stamps/release ## Build wheels for every platform and Py
 	@$(RELEASE).wheels $(MATRIX)
 release: .venvs/release/.stamps/release ## Make all files of a release in dist: wheels, source distributions, SBOMs, checksums; REHEARSAL=1 allows changes
 	@$(RELEASE).distributions $(if $(REHEARSAL),--rehearsal) $(MATRIX)
+ROOTS ?= trixie-amd64
+TWICE = first the-second-clone
+# Without a release in dist, a rehearsal makes one that compiles fast.
+test-wheels: .venvs/release/.stamps/release ## Install a release from dist in Debian roots without a compiler, and serve with it; ROOTS=, TESTS=
+	@[ -d dist/simple ] || $(MAKE) release REHEARSAL=1 PROFILE=$(TEST_PROFILE) PLATFORMS=manylinux-x86_64 WHEEL_PYTHONS=3.13
+	@tests/system_packages.sh /usr/sbin/debootstrap:debootstrap
+	@TESTS='$(TESTS)' scripts/release/roots.sh dist $(ROOTS)
+release-twice: .venvs/release/.stamps/release ## Make a release in two clones at different paths, and compare every byte; PLATFORMS=, WHEEL_PYTHONS=
+	@rm -rf target/twice
+	@for clone in $(TWICE); do git clone --quiet . target/twice/$$clone && (cd target/twice/$$clone && \
+		PYTHONPATH=scripts $(abspath .venvs/release)/bin/python -m release.distributions --rehearsal $(MATRIX)); done
+	@cd target/twice && diff $(TWICE:%=%/dist/SHA256SUMS) && echo "Equal: $$(wc -l <first/dist/SHA256SUMS) files."
+check-macos: ## Compile for macOS what does not depend on Linux yet: wire, transitions, scheduler
+	@! command -v rustup >/dev/null || rustup --quiet target add aarch64-apple-darwin
+	cargo check --locked -p wire -p transitions -p scheduler --target aarch64-apple-darwin
 
 ##@ Measure
 bench: build ## Measure processor time per request against the bare loop, and against the servers in PEERS
