@@ -8,7 +8,7 @@ import enum
 import re
 import uuid
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 from sqlalchemy import orm
@@ -16,6 +16,9 @@ from sqlalchemy.dialects import mysql
 
 from generate import asked
 from kirsch_query import desc, learn_collations, recall
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 BOOKS, AUTHORS, COUNTRIES = 12_000, 2_000, 100
 DAY = datetime.date(2020, 1, 1)
@@ -258,21 +261,32 @@ def fill(engine: sa.Engine, count: int = BOOKS) -> None:
     learn_collations(engine, Country, Author, Book, Tag)
 
 
-def plan(engine: sa.Engine, form: Form, word: str = "EXPLAIN") -> tuple[str, list[dict[str, Any]]]:
-    """The SELECT that recall() executes for a form, and what EXPLAIN says of it."""
+def recalled(session: orm.Session, form: Form) -> Any:
+    """Return the books that recall() finds for a form."""
+    return recall(session, Book, asked(form.text, VALUES, "b"), order=form.order, limit=form.limit)
+
+
+def executed(engine: sa.Engine, execute: Callable[[orm.Session], Any]) -> tuple[str, Any, list[int]]:
+    """Return the statement that the driver receives, its parameters, and the keys of the books that it finds."""
     seen: list[tuple[str, Any]] = []
 
     def note(_: Any, __: Any, statement: str, parameters: Any, *___: Any) -> None:
         seen.append((statement, parameters))
 
-    query = asked(form.text, VALUES, "b")
     sa.event.listen(engine, "before_cursor_execute", note)
     try:
         with orm.Session(engine) as session:
-            assert recall(session, Book, query, order=form.order, limit=form.limit), "the form finds rows"
+            found = [each.id for each in execute(session)]
     finally:
         sa.event.remove(engine, "before_cursor_execute", note)
+    assert found, "the form finds rows"
     ((statement, parameters),) = seen
+    return statement, parameters, found
+
+
+def plan(engine: sa.Engine, form: Form, word: str = "EXPLAIN") -> tuple[str, list[dict[str, Any]]]:
+    """Return the SELECT that recall() executes for a form, and what EXPLAIN says of it."""
+    statement, parameters, _ = executed(engine, lambda session: recalled(session, form))
     word = "EXPLAIN QUERY PLAN" if engine.dialect.name == "sqlite" else word
     with engine.connect() as connection:
         rows = connection.exec_driver_sql(f"{word} {statement}", parameters).mappings().all()

@@ -146,6 +146,13 @@ def test_code_made_of_random_queries_gives_what_their_trees_give(
         assert [id(each) in found for each in things] == expected, f"seed {SEED}: {text}"
         found = set(map(id, query.filter(mappings)))
         assert [id(each) in found for each in mappings] == expected, f"seed {SEED}: {text}, of mappings"
+        if "is_sure" not in text and "is_prefixed" not in text:
+            dicts = [dict(each) for each in mappings]
+            mixed = [row for rows in zip(things, dicts, mappings, strict=True) for row in rows]
+            found = set(map(id, query.filter(dicts)))
+            assert [id(each) in found for each in dicts] == expected, f"seed {SEED}: {text}, of dicts"
+            found = set(map(id, query.filter(mixed)))
+            assert [id(each) in found for each in mixed[::3]] == expected, f"seed {SEED}: {text}, of several kinds"
         compared += 1
         written += judging._rule_code(source) is not None
     say(f"memory: QUERY_SEED={SEED} {compared} queries compared with their trees, code was written for {written}")
@@ -205,6 +212,30 @@ def test_a_function_that_takes_none_is_called_with_it(text: str, holds: bool) ->
     except (TypeError, AttributeError):
         return
     assert bool(by_hand) is holds
+
+
+@pytest.mark.parametrize("text", ["x.a < 3 and x.owner.name == 'a'", "not x.a < 3 or x.s.startswith('b')"])
+def test_a_long_filter_gives_what_calls_give(text: str) -> None:
+    query = generate.asked(text, {})
+    owners = [None, SimpleNamespace(name="a"), {"name": "a"}, SimpleNamespace(name=None)]
+    rows: list[Any] = []
+    for at in range(200):
+        values = {"a": [None, 1, 5][at % 3], "owner": owners[at % 4], "s": [None, "ab", "ba"][at % 5 % 3]}
+        rows.append([SimpleNamespace(**values), values, Row(values)][at // 20 % 3])
+    found = set(map(id, query.filter(rows)))
+    assert [id(each) in found for each in rows] == [query(each) for each in rows]
+    assert found
+    assert len(found) < len(rows)
+
+
+def test_a_long_filter_raises_what_a_call_raises_and_reads_no_further() -> None:
+    query = generate.asked("x.a < 3", {})
+    rows: Any = iter([*(SimpleNamespace(a=at % 7) for at in range(100)), SimpleNamespace(a="text"), "unread"])
+    found = query.filter(rows)
+    assert len([next(found) for _ in range(43)]) == 43
+    with pytest.raises(TypeError, match="'<' not supported"):
+        list(found)
+    assert next(rows) == "unread"
 
 
 def test_a_filter_of_single_rows_is_refused_to_a_query_of_pairs() -> None:

@@ -193,7 +193,7 @@ class _Query:
         ``ask`` is given the statement of those that the database has alone, and whether it is exact; what it gives is
         executed, if it is not None.
         """
-        _, guarded = self.query.judge()
+        guarded = self.query.judge().guarded
         # For each choice of models of which changed objects are given, and the database adds the others.
         for choice in itertools.product(*([False, True] if each.live else [False] for each in self.changes)):
             every = itertools.product(

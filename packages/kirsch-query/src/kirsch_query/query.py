@@ -9,7 +9,7 @@ from types import FunctionType, GenericAlias
 
 from kirsch_query.errors import QueryError, SourceError
 from kirsch_query.scope import Scope, Space, mangled, space_of
-from kirsch_query.source import Source, free_names, from_function, from_text
+from kirsch_query.source import Source, free_names, from_function, from_text, has_loops
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar  # which type checkers bring along
 
     from kirsch_query.explain import Explanation
+    from kirsch_query.judging import Judge
 
     T = TypeVar("T", default=Any)
 
@@ -58,22 +59,9 @@ class Where(Generic[T]):
                 f"this query judges {self.arity} rows together, so that it filters no single ones",
                 hint="Call it: [pair for pair in itertools.product(ones, others) if query(*pair)].",
             )
-        fast, guarded = self.judge()
-        known: type[Any] | None = None
-        plain = False
-        for row in rows:
-            if type(row) is not known:  # asking an abstract class of each row would take longer than to judge it
-                known = type(row)
-                plain = fast is not None and not issubclass(known, Mapping)
-            if not plain or fast is None:
-                holds = guarded(row)
-            else:
-                try:
-                    holds = fast(row)
-                except Exception:  # noqa: BLE001 - the rule for None decides, and raises again what is another mistake
-                    holds = guarded(row)
-            if holds:
-                yield row
+        from kirsch_query import judging
+
+        return judging.filtered(self, rows)
 
     def clause(self, *models: Any, dialect: Any = None) -> sa.ColumnElement[bool]:
         """Return the condition in SQL, for ``select().where()`` and whatever else takes one.
@@ -125,8 +113,8 @@ class Where(Generic[T]):
     def __bool__(self) -> bool:
         raise QueryError("a query is neither true nor false", hint="Join queries by & and |, negate one by ~.")
 
-    def judge(self) -> tuple[Callable[..., Any] | None, Callable[..., bool]]:
-        """Two functions of the rows, see :func:`judging.judge`; names have the values that they have now."""
+    def judge(self) -> Judge:
+        """Return the functions that judge rows; names have the values that they have now."""
         raise NotImplementedError
 
     def form(self) -> Any:
@@ -143,16 +131,27 @@ class Where(Generic[T]):
 
 
 class _Leaf(Where[T]):
-    __slots__ = ("function", "given", "source")
+    __slots__ = ("function", "given", "plain", "source")
 
     def __init__(self, source: Source, function: FunctionType | None, given: Mapping[str, Any]) -> None:
         self.source = source
         self.function = function
         self.given = given
         self.arity = len(source.rows)
+        self.plain = function is not None and not given and not has_loops(source.body)
+        """True if a call of the function evaluates what depends on no row once, as a use of the query does."""
 
     def __repr__(self) -> str:
         return f"where({', '.join(self.source.rows)}: {self.source.segment(self.source.body)})"
+
+    def __call__(self, *rows: Any) -> bool:
+        """Return whether the query holds, by the function itself where Python can evaluate that."""
+        if self.plain and len(rows) == self.arity and not any(isinstance(row, Mapping) for row in rows):
+            try:
+                return bool(self.function(*rows))  # type: ignore[misc]
+            except Exception:  # noqa: BLE001, S110 - the rule for None decides, and raises again what is another mistake
+                pass
+        return super().__call__(*rows)
 
     def scope(self, names: Mapping[str, Any]) -> Scope:
         return Scope(self.source, self.space(), names)
@@ -169,7 +168,7 @@ class _Leaf(Where[T]):
     def leaves(self) -> tuple[_Leaf[Any], ...]:
         return (self,)
 
-    def judge(self) -> tuple[Callable[..., Any] | None, Callable[..., bool]]:
+    def judge(self) -> Judge:
         from kirsch_query import judging
 
         return judging.judge(self.scope({}))
@@ -202,14 +201,16 @@ class _Joint(Where[T]):
     def __repr__(self) -> str:
         return "(" + (" & " if self.op == "and" else " | ").join(map(repr, self.parts)) + ")"
 
-    def judge(self) -> tuple[Callable[..., Any] | None, Callable[..., bool]]:
+    def judge(self) -> Judge:
+        from kirsch_query.judging import Judge
+
         judges = [each.judge() for each in self.parts]
         whole = all if self.op == "and" else any
 
         def guarded(*rows: Any) -> bool:
             return whole(_ask(judge, rows) for judge in judges)
 
-        return None, guarded
+        return Judge(None, guarded)
 
     def translate(self, translator: Any, rows: tuple[Any, ...], positive: bool) -> Any:
         from kirsch_query import relations, terms
@@ -218,8 +219,8 @@ class _Joint(Where[T]):
         return terms.either(*parts) if self.op == "or" else terms.both(*relations.conjoined(parts))
 
 
-def _ask(judge: tuple[Callable[..., Any] | None, Callable[..., bool]], rows: tuple[Any, ...]) -> bool:
-    fast, guarded = judge
+def _ask(judge: Judge, rows: tuple[Any, ...]) -> bool:
+    fast, guarded = judge.fast, judge.guarded
     if fast is None or any(isinstance(row, Mapping) for row in rows):
         return guarded(*rows)
     try:
@@ -247,9 +248,11 @@ class _Not(Where[T]):
     def leaves(self) -> tuple[_Leaf[Any], ...]:
         return self.part.leaves()
 
-    def judge(self) -> tuple[Callable[..., Any] | None, Callable[..., bool]]:
+    def judge(self) -> Judge:
+        from kirsch_query.judging import Judge
+
         judge = self.part.judge()
-        return None, lambda *rows: not _ask(judge, rows)
+        return Judge(None, lambda *rows: not _ask(judge, rows))
 
     def translate(self, translator: Any, rows: tuple[Any, ...], positive: bool) -> Any:
         from kirsch_query import terms

@@ -319,6 +319,13 @@ def free_names(node: ast.AST) -> frozenset[str]:
     return found
 
 
+@functools.lru_cache(maxsize=4096)
+def has_loops(node: ast.expr) -> bool:
+    """Return whether an expression has a comprehension or a lambda in it, whose parts may be evaluated often."""
+    loops = (ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp, ast.Lambda)
+    return any(isinstance(each, loops) for each in ast.walk(node))
+
+
 # Bounded, since texts may be made of names; the same text gives the same object, by which clauses are kept.
 @functools.lru_cache(maxsize=1024)
 def from_text(text: str, given: frozenset[str]) -> Source:
