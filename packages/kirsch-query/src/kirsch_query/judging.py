@@ -23,8 +23,6 @@ from kirsch_query.source import Source, code_of, function_of, shallow
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from kirsch_query.query import Where
-
 
 class _Hoist(ast.NodeTransformer):
     """Replaces each largest part that reads no bound name by a name, and collects those parts."""
@@ -402,9 +400,9 @@ class Judge(NamedTuple):
         return END
 
 
-def filtered(query: Where[Any], rows: Iterable[Any]) -> Iterator[Any]:
-    """Yield the rows for which a query holds. What depends on no row is evaluated at the first one."""
-    judge, rows = query.judge(), iter(rows)
+def filtered(make: Callable[[], Judge], rows: Iterable[Any]) -> Iterator[Any]:
+    """Yield the rows for which a query holds. What depends on no row is evaluated at the first one, by ``make``."""
+    judge, rows = make(), iter(rows)
     row = next(rows, END)
     while row is not END:
         loop = judge.loop(kind_of(type(row))) or judge.one_by_one

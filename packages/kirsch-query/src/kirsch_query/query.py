@@ -61,7 +61,7 @@ class Where(Generic[T]):
             )
         from kirsch_query import judging
 
-        return judging.filtered(self, rows)
+        return judging.filtered(self.judge, rows)
 
     def clause(self, *models: Any, dialect: Any = None) -> sa.ColumnElement[bool]:
         """Return the condition in SQL, for ``select().where()`` and whatever else takes one.
