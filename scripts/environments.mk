@@ -71,7 +71,7 @@ $(QUERY_VENV)/.stamps/test $(WEB_VENV)/.stamps/test $(WEB_CHERRYPY_VENV)/.stamps
 # What each wheel is made of. Directories are listed too, because a file that vanished shows only there.
 sources = Cargo.toml $(wildcard Cargo.lock) LICENSE $(shell find $(1) -name __pycache__ -prune -o \
 	\( -type d -o -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.pyi' -o -name '*.html' -o -name '*.1' \
-	-o -name README.md -o -name py.typed \) -print)
+	-o -name README.md -o -path '*/guides/*.md' -o -name py.typed \) -print)
 
 # $(call build-wheel,FOLDER): build the distribution of that folder, whose wheel stays beside the stamp of this rule.
 define build-wheel

@@ -59,6 +59,7 @@ MODULES = {
         "top",
         "static",
         "help",
+        "guides",
         "output",
         "__init__",
     ),

@@ -62,7 +62,10 @@ COMMANDS = {
         "Print a script that completes commands, flags and values in bash, zsh or fish.", "kirsch.commands.completion"
     ),
     "man": Command("Print the manual page.", "kirsch.commands.man"),
-    "help": Command("Print help: kirsch help, kirsch help COMMAND, kirsch help all.", "kirsch.commands.help"),
+    "help": Command(
+        "Print help: kirsch help, kirsch help all, and about a COMMAND, a SETTING or a guide of kirsch help topics.",
+        "kirsch.commands.help",
+    ),
 }
 """The commands of this distribution."""
 

@@ -56,7 +56,7 @@ def find_mistakes(chosen: Settings) -> Iterator[tuple[str, str]]:
             "trusted_proxies",
             (
                 f"all trusts every peer, and {public[0].text} is open to others than proxies; who reaches it directly "
-                "can claim any address; name the proxies' addresses instead"
+                "can claim any address; name the proxies' addresses instead (kirsch help proxies)"
             ),
         )
     for bind in binds:

@@ -81,6 +81,13 @@ def _like_serving(present: dict[str, Command]) -> list[str]:
     return [name for name, command in present.items() if command.takes_settings]
 
 
+def _help_words(present: dict[str, Command]) -> list[str]:
+    """Return what ``kirsch help`` takes, except the names of settings."""
+    from kirsch.commands import guides
+
+    return ["all", "topics", *present, *guides.topics()]
+
+
 def bash() -> str:
     present = commands.installed()
     lines = [
@@ -111,7 +118,7 @@ def bash() -> str:
         lines.append(f"                {'|'.join(each.flags)}) {reply}; return ;;")
     lines += ["            esac ;;", "    esac", "    case $command in"]
     lines.append(f'        "") words="{" ".join(_all_flags())}" ;;')
-    lines.append(f'        help) words="all {" ".join(present)}" ;;')
+    lines.append(f'        help) words="{" ".join(_help_words(present))}" ;;')
     lines.append(f'        completion) words="--help {" ".join(SHELLS)}" ;;')
     for name, command in _with_flags(present):
         flags = flags_of(command) + (_all_flags() if command.takes_settings else [])
@@ -163,7 +170,7 @@ def zsh() -> str:
         "        _describe -t commands command commands",
         "    elif (( CURRENT > 2 )); then",
         "        case $words[2] in",
-        f"            help) compadd -- all {' '.join(present)}; return ;;",
+        f"            help) compadd -- {' '.join(_help_words(present))}; return ;;",
         f"            completion) compadd -- {' '.join(SHELLS)}; return ;;",
     ]
     for name, command in _with_flags(present):
@@ -210,7 +217,7 @@ def fish() -> str:
         lines += [_fish_flag(serving, flag, "", f"not {each.flags[-1]}") for flag in each.negations]
     for short, long, text in _REQUESTS:
         lines += [_fish_flag(none, flag, "", text) for flag in (short, long) if flag]
-    lines.append(f"complete -c kirsch -n '__fish_seen_subcommand_from help' -a 'all {' '.join(present)}'")
+    lines.append(f"complete -c kirsch -n '__fish_seen_subcommand_from help' -a '{' '.join(_help_words(present))}'")
     lines.append(f"complete -c kirsch -n '__fish_seen_subcommand_from completion' -a '{' '.join(SHELLS)}'")
     for name, command in _with_flags(present):
         seen = f"__fish_seen_subcommand_from {name}"

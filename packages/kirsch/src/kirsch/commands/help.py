@@ -1,4 +1,4 @@
-"""``kirsch help``: the texts of ``kirsch --help`` and ``kirsch --help-all``."""
+"""``kirsch help``: the texts of ``kirsch --help`` and ``kirsch --help-all``, of a command, a setting or a guide."""
 
 from __future__ import annotations
 
@@ -15,16 +15,78 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str]) -> int:
     """Run ``kirsch help`` with what follows its name, and return its exit status. Raises UsageError, CommandError."""
     topic = argv[0] if argv else ""
-    if topic not in ("", "all", "help"):
-        command = commands.find(topic)
-        if command is None:
-            from kirsch.suggest import did_you_mean
+    if topic in ("", "all", "help"):
+        print_output(help_all() if topic == "all" else help_text())
+        return 0
+    from kirsch.commands import guides
 
-            near = did_you_mean(topic, commands.names()) or f"; there are {', '.join(commands.installed())}"
-            raise UsageError(f"there is no command {topic}{near}")
-        return command.main(["--help"])
-    print_output(help_all() if topic == "all" else help_text())
+    if topic == "topics":
+        print_output(_topic_list())
+    elif topic in guides.topics():
+        _print_guide(topic, list(argv[1:]))
+    elif topic not in commands.names() and (setting := _setting(topic)) is not None:
+        print_output(setting)
+    else:
+        return _command(topic).main(["--help"])
     return 0
+
+
+def _command(topic: str) -> commands.Command:
+    """Return the command of that name. Raises UsageError with near names, if there is none."""
+    command = commands.find(topic)
+    if command is None:
+        from kirsch.commands import guides
+        from kirsch.suggest import did_you_mean
+
+        near = did_you_mean(topic, {*commands.names(), *guides.topics(), *BY_NAME})
+        near = near or f"; there are {', '.join(commands.installed())}; kirsch help topics lists the guides"
+        raise UsageError(f"there is no command {topic}{near}")
+    return command
+
+
+def _topic_list() -> str:
+    from kirsch.commands import guides
+    from kirsch.commands.output import table
+
+    rows = table(list(guides.topics().items()), "  ")
+    return f"Guides (kirsch help TOPIC; kirsch help TOPIC WORD shows the sections about a word):\n\n{rows}"
+
+
+def _print_guide(topic: str, words: list[str]) -> None:
+    """Print a guide, on a terminal through its pager. Raises UsageError if it has no section about ``words``."""
+    import shutil
+    import sys
+
+    from kirsch.commands import guides
+
+    terminal = sys.stdout.isatty()
+    width = max(40, min(shutil.get_terminal_size().columns, 88))
+    text = guides.guide(topic, words, width=width, bold=terminal)
+    if not text:
+        raise UsageError(
+            f"the guide {topic} has no section about {' '.join(words)}; kirsch help {topic} shows all of it"
+        )
+    if terminal:
+        import os
+        import pydoc
+
+        os.environ.setdefault("LESS", "FR")  # no pager for what fits the screen; headings stay bold
+        pydoc.pager(f"{text}\n")
+    else:
+        print_output(text)
+
+
+def _setting(topic: str) -> str | None:
+    """Return all about a setting, by its name or a flag of its; None if there is none."""
+    import textwrap
+
+    for each in SETTINGS:
+        if topic == each.name or topic.replace("-", "_") == each.name or topic in (*each.flags, *each.negations):
+            flags = ", ".join([*each.flags, *each.negations])
+            default = f"default {each.default_and_bounds}; " if each.default_and_bounds else ""
+            wrapped = textwrap.fill(each.prose, 80, break_on_hyphens=False, break_long_words=False)
+            return f"{flags} {each.metavar}".rstrip() + f"\n[{default}{', '.join(each.variables)}]\n\n{wrapped}"
+    return None
 
 
 HELP = """\
@@ -43,6 +105,7 @@ Serve the WSGI or ASGI application `app` of `module` over HTTP/1.1.
   -h, --help        print this; --help-all: all {count} settings; -v: the
                     version
   kirsch help COMMAND           what a command is for, and takes
+  kirsch help topics            the guides, such as kirsch help deployment
 
 Each flag has a variable of the environment, --workers is KIRSCH_WORKERS, and a
 key in kirsch.toml or [tool.kirsch] of pyproject.toml. A flag wins over the

@@ -69,7 +69,8 @@ def _read_file(name: str, directory: str, origin: str, mistakes: list[str]) -> F
     if name.endswith(".py") or name.startswith("python:"):
         raise UsageError(
             f"{origin + ': ' if origin else ''}{name} is Python, as gunicorn's settings are, and TOML is wanted; "
-            "in kirsch.toml the flags of `kirsch help all` are written without dashes, as in workers = 2"
+            "in kirsch.toml the flags of `kirsch help all` are written without dashes, as in workers = 2; "
+            "see kirsch help configuration"
         )
     path = os.path.join(directory, name)
     text = _decode(_read(path, name, origin), name)

@@ -106,7 +106,7 @@ class Quarantine:
             ERROR,
             f"{conviction.name} is in quarantine for {seconds:g} s (--quarantine), because it was running when workers "
             f"crashed: {shown}{more}. Requests for it are answered with 503. To lift it earlier: SIGHUP, which reloads "
-            "the application, or kirsch quarantine --lift",
+            "the application, or kirsch quarantine --lift; see kirsch help quarantined-routes",
         )
 
     def _keep_recording(self, now: float) -> None:
