@@ -82,3 +82,13 @@ def test_the_plots_have_each_figure_of_the_reports_with_its_interval() -> None:
     assert (cost.micros, round(cost.low, 1), round(cost.high, 1)) == (27.0, 18.6, 35.4)
     assert page.count("<svg") == 8
     assert page.count(' class="whisker"') > 100
+
+
+def test_the_page_of_the_api_has_every_public_name() -> None:
+    import kirsch
+    import kirsch.websocket
+
+    page = (sources.DOCS / "reference" / "api.md").read_text(encoding="utf-8")
+    for module in (kirsch, kirsch.websocket):
+        for name in module.__all__:
+            assert re.search(rf"^::: kirsch\.[\w.]*\b{name}$|`{module.__name__}\.{name}`", page, re.M), name
