@@ -113,7 +113,7 @@ test-all: test test-slow test-turns ## Run every test, on this Python and on a f
 SLOW_PARTS := test-slow-python test-rust-slow worst-case test-bench test-web survey-smoke
 # These take long and hardly ever fail: CI runs one group for each commit, chosen by its hash. The members of a group are
 # joined by a plus sign; the groups take about as long as each other.
-TURNS := test-asan test-free test-query-slow fuzz-briefly loom+test-path+test-web-cherrypy+test-docs test-wheels+check-macos
+TURNS := test-asan test-free test-query-slow fuzz-briefly+test-query-oldest loom+test-path+test-web-cherrypy+test-docs test-wheels+check-macos
 
 test-slow: ## Run the slow tests: those marked so, Rust's, the other distributions', the worst clients known, a survey
 	@for part in $(SLOW_PARTS); do $(MAKE) $$part; done
@@ -205,6 +205,11 @@ test-bench: build $(STAMPS)/test test-system ## Run kirsch-bench's tests
 # kirsch-query needs databases and no engine. The servers are Debian's, started and ended by the tests.
 test-query: $(QUERY_VENV)/.stamps/test databases ## Run kirsch-query's tests on SQLite, PostgreSQL and MariaDB; QUERY_CASES=20000 tries more
 	cd $(QUERY) && $(call pytest,$(QUERY_VENV)) $(QUERY_ARGS)
+# SQLite alone: what a database does is the same with each SQLAlchemy.
+test-query-oldest: ## Run kirsch-query's tests with the oldest SQLAlchemy that it supports, on SQLite
+	$(call install,.venvs/query-oldest,--group $(QUERY)/pyproject.toml:test -e $(QUERY))
+	$(call install,.venvs/query-oldest,SQLAlchemy==$(shell sed -n 's/.*"SQLAlchemy>=\([0-9.]*\),.*/\1/p' $(QUERY)/pyproject.toml))
+	cd $(QUERY) && $(call pytest,.venvs/query-oldest) -k 'not postgresql and not mariadb and not sharded'
 
 databases: ## Install PostgreSQL and MariaDB, if that is possible
 	tests/system_packages.sh '/usr/lib/postgresql/*/bin/initdb:postgresql' /usr/sbin/mariadbd:mariadb-server

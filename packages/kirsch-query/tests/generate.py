@@ -321,10 +321,31 @@ class Predicates:
             return c.choice([f"any(o.j > {self.literal(INTS)} for o in {source})", f"all(o.t != {self.literal(TEXTS)} for o in {source})",
                              f"any(o.t == x.t and o.j > {self.literal(INTS)} for o in {source})",
                              f"x.s in [o.s for o in {source} if o.sure]", f"len({source}) > 3", f"any(p.n == x.j for o in {source} for p in o.items)"])  # fmt: skip
+        if c.random() < 0.3:
+            return self.aggregate(depth, some)
         return c.choice([
             f"any({inner} for o in {source}{some})", f"all({inner} for o in {source}{some})", f"len({source}) {c.choice(['==', '>', '<'])} {c.choice([0, 1, 2])}",
             f"any(o.n == x.i for o in {source})", f"x.i in [o.n for o in {source}]", f"any(x.i == v for v in (1, 5, {self.literal(INTS)}))", source,
         ])  # fmt: skip
+
+    def aggregate(self, depth: int, some: str) -> str:
+        """A condition on an aggregate of related rows."""
+        c = self.chance
+        value = c.choice(["o.n", "o.n", "o.n + 1", "o.n * o.n", "1", "(o.word == 'a')"])
+        found = c.choice([
+            f"sum({value} for o in x.items{some})", f"{c.choice(['min', 'max'])}({c.choice(['o.n', 'o.n - 3'])} for o in x.items{some})",
+            f"len([o for o in x.items{some}])", f"{c.choice(['sum', 'min', 'max'])}(o.{c.choice('ij')} for o in x.owner.things)",
+            f"{c.choice(['min', 'max'])}(o.{c.choice(['day', 'at'])} for o in x.owner.things) == x.day and x.j",
+            f"sum(o.{c.choice('ij')} for o in x.owner.things if {self.predicate(0, 'x').replace('x.', 'o.') if c.random() < 0.5 else 'o.sure'})",
+        ])  # fmt: skip
+        if " and " in found:
+            return found.replace("x.day", c.choice(["x.day", "None"]))
+        kinds = [
+            f"{found} is None",
+            f"{found} in (0, 1, {c.choice(['None', self.literal(INTS)])})",
+            f"not {found} == x.i",
+        ]
+        return c.choice([*kinds, self.compared(found, self.integer(max(depth - 1, 0), "x"))])
 
     def literal(self, values: list[Any]) -> str:
         value = self.chance.choice(values)

@@ -14,7 +14,7 @@ from sqlalchemy import orm
 
 from generate import asked
 from kirsch_query import QueryError, Refused, recall, where
-from models import Colour, Owner, Thing, insert, wipe
+from models import Colour, Thing, insert, wipe
 
 
 class Tone(str, enum.Enum):
@@ -76,7 +76,8 @@ EVERYWHERE = [
     ("(x.s or '\\ud800') == 'a'", "x.s or '\\ud800'", "surrogate"),
     ("x.s[::2] == 'a'", "x.s[::2]", "step"),
     ("x.s[x.j] == 'a'", "x.s[x.j]", "indexed by a constant"),
-    ("x.owner == other", "x.owner == other", "compared by identity"),
+    ("x.owner == x.owner.boss", "x.owner == x.owner.boss", "compared by identity"),
+    ("x.owner == 3", "x.owner == 3", "compared by identity"),
     ("x.j is 3", "x.j is 3", "`is` compares identity"),
     ("x.nothing == 3", "x.nothing", "has no attribute nothing"),
     ("x.f + infinity > 0", "x.f + infinity", "not a finite float"),
@@ -86,7 +87,7 @@ EVERYWHERE = [
 ]
 NEW_YEAR = datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc)
 NAMES = {
-    "today": datetime.date(2024, 1, 1), "aware": NEW_YEAR, "other": Owner(),
+    "today": datetime.date(2024, 1, 1), "aware": NEW_YEAR,
     "infinity": float("inf"), "tone": Tone.LOW, "unknown": hash, "delta": datetime.timedelta(1),
 }  # fmt: skip
 

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from generate import asked
 from kirsch_query import Refused, where
-from models import Colour, Thing
+from models import Colour, Owner, Thing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,7 @@ TITLES = {"sqlite": "SQLite", "postgresql": "PostgreSQL", "mariadb": "MariaDB"}
 
 NAMES: dict[str, Any] = {
     "limit": 3, "text": "a_b", "Decimal": Decimal, "datetime": datetime, "UUID": uuid.UUID, "Colour": Colour, "nothing": None,
-    "helper": lambda n: n > 3,
+    "helper": lambda n: n > 3, "owner": Owner(),
 }  # fmt: skip
 
 # Each row of the table: what a reader looks for, the queries that stand for it, and what a reader should know.
@@ -66,6 +66,12 @@ ROWS: list[tuple[str, list[str], str]] = [
     ("enums, UUIDs, bytes: `==`, `in`", ["x.colour == Colour.RED", "x.uid != UUID(int=1)", "x.data in (b'a', b'')"], "no order"),
     ("attributes over relations", ["x.owner.name == 'a'", "x.owner.boss.rank > 1", "x.owner is None"], ""),
     ("`any`, `all`, `len` of a relation", ["any(o.n > 1 for o in x.items)", "all(o.n > 1 for o in x.items if o.n)", "len(x.items) == 2", "x.i in [o.n for o in x.items]"], "subqueries"),
+    (
+        "`sum`, `min`, `max`, `len([...])` of a relation",
+        ["sum(o.n for o in x.items) > 3", "max(o.n for o in x.items if o.n > 1) == x.i", "len([o for o in x.items if o.n]) == 2", "sum(1 for o in x.items if o.n) < 3"],
+        "of integers and Decimals; `min`, `max` of dates too",
+    ),
+    ("objects: `==`, `!=`, `is`", ["x.owner == owner", "x.owner.boss is not owner", "any(i.thing == x for i in x.items)"], "by their primary keys"),
     ("tuples: `==`, an order, `in`", ["(x.i, x.t) == (3, 'a')", "(x.j, x.t) > (limit, text)", "(x.i, x.s) in ((1, 'a'), (2, None))"], "the first items that differ decide"),
     ("`any`, `all` of constants", ["any(x.i == v for v in (1, 5))"], "at most 500"),
     ("functions, methods, properties of one expression", ["helper(x.j)", "x.is_sure"], "with a source"),

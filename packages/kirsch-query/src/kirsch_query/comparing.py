@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
+from sqlalchemy import orm
 
 from kirsch_query import memory
 from kirsch_query.emit import op
@@ -46,6 +47,7 @@ from kirsch_query.terms import (
     int_value,
     is_double,
     negated,
+    primary_key,
     there,
 )
 from kirsch_query.texts import BEFORE, NEXT, SIGMAS, SOUGHT, capitals, has_half, is_lower
@@ -84,6 +86,14 @@ def _tamed(number: Any) -> Any:
 
 _BEYOND = 400
 """No number of a column or of a calculation has as many digits before its point; floats have up to 309."""
+
+
+def _same_key(one: Any, other: Any) -> SQL:
+    """Return the condition that two values of a key are equal."""
+    if not isinstance(one.type, sa.String):
+        same: SQL = one == other
+        return same
+    return op("text_is" if isinstance(other, sa.BindParameter) else "text_eq", one, other)
 
 
 class Comparing(Base):
@@ -130,6 +140,10 @@ class Comparing(Base):
                 return isinstance(cmp, ast.NotEq) and self._identity(False, other, Constant(None))
         if isinstance(left, Several) or isinstance(right, Several):
             return self._compare_several(cmp, left, right)
+        if isinstance(cmp, ast.Eq | ast.NotEq | ast.Is | ast.IsNot):
+            same = self._same_object(cmp, left, right)
+            if same is not None:
+                return same
         if isinstance(cmp, ast.Is | ast.IsNot):
             return self._identity(isinstance(cmp, ast.IsNot), left, right)
         if isinstance(left, Constant) and isinstance(right, Constant):
@@ -190,6 +204,52 @@ class Comparing(Base):
         found: type[Any] = own
         return found
 
+    def _same_object(self, cmp: ast.cmpop, left: Found, right: Found) -> Condition | None:
+        """Return the condition that two objects are the same, or are not, by their primary keys; None for others."""
+        one, other = (right, left) if isinstance(left, Constant) else (left, right)
+        if not isinstance(one, Entity | Related) or isinstance(one.target, sa.FromClause):
+            return None
+        mapper = sa.inspect(one.target).mapper
+        if isinstance(other, Constant):
+            state = sa.inspect(other.peek(), raiseerr=False)
+            if not isinstance(state, orm.InstanceState):
+                return None
+            keys = self._identity_of(state, mapper)
+        elif isinstance(other, Entity | Related) and not isinstance(other.target, sa.FromClause):
+            if isinstance(one, Related) and isinstance(other, Related):
+                return None  # each of them may be None
+            keys = primary_key(other.target) if sa.inspect(other.target).mapper.common_parent(mapper) else None
+        else:
+            return None
+        classes = [mapper.class_, type(other.peek()) if isinstance(other, Constant) else mapper.class_]
+        if isinstance(cmp, ast.Eq | ast.NotEq) and any(each.__eq__ is not object.__eq__ for each in classes):
+            raise self.refuse(f"{mapper.class_.__name__} decides itself which objects are equal", "Compare their keys.")
+        same: Condition = False
+        if keys is not None:
+            self.note("the same object has the same primary key")
+            same = both(*map(_same_key, primary_key(one.target), keys))
+            for each in (one, other):
+                same = each.where(same) if isinstance(each, Related) else same
+        if isinstance(cmp, ast.Eq | ast.Is):
+            return same
+        return both(negated(same), *(self._reached(each) for each in (one, other)))
+
+    def _identity_of(self, state: Any, mapper: Any) -> list[SQL] | None:
+        """Return the primary key of an object as parameters; None if no row of these objects can be it."""
+        self.keep_nothing()  # the object's state may change
+        if not state.mapper.common_parent(mapper) or state.key is None:
+            return None
+        if state.session is None:
+            hint = "Compare keys: b.author_id == author.id. Or merge it into the session: session.merge(author)."
+            raise self.refuse(f"this {state.class_.__name__} is in no session, so that no row is the same object", hint)
+        return [self.literal(each, key.type) for each, key in zip(state.identity, mapper.primary_key, strict=True)]
+
+    def _reached(self, found: Found) -> Condition:
+        """Return the condition that no None is on the way to an object."""
+        if not isinstance(found, Related) or len(found.aliases) == 1:
+            return True
+        return Related(found.target, found.aliases[:-1], found.conditions[:-1]).exists()
+
     def _identity(self, negate: bool, left: Found, right: Found) -> Condition:
         if isinstance(left, Constant) and isinstance(right, Constant):
             return (left.value is right.value) is not negate
@@ -201,11 +261,7 @@ class Comparing(Base):
                 return negate
             exists = value.exists()
             # The value is None if the whole path leads to no row, and absent if the path ends earlier.
-            before = (
-                Related(value.target, value.aliases[:-1], value.conditions[:-1]) if len(value.aliases) > 1 else None
-            )
-            found = exists if negate else negated(exists)
-            return found if before is None else both(before.exists(), found)
+            return both(self._reached(value), exists if negate else negated(exists))
         if isinstance(value, Entity):
             return negate
         assert isinstance(value, Value)

@@ -292,6 +292,10 @@ def _call(node: ast.Call, scope: Scope) -> Any:
     if is_builtin(function, "any", "all") and len(node.args) == 1 and isinstance(node.args[0], LOOPS):
         whole = all if function is all else any  # what cannot be looped over meets nothing
         return whole(each is not None and truth(node.args[0].elt, each) for each in _elements(node.args[0], scope))
+    if is_builtin(function, "sum", "min", "max", "len") and len(node.args) == 1 and not node.keywords:
+        kinds = (ast.ListComp,) if function is len else LOOPS
+        if isinstance(node.args[0], kinds):
+            return _aggregate(function, node.args[0], scope)
     if is_builtin(function, "bool") and len(node.args) == 1:
         return truth(node.args[0], scope)
     keywords = {each.arg: each.value for each in node.keywords if each.arg}
@@ -309,6 +313,15 @@ def _call(node: ast.Call, scope: Scope) -> Any:
     arguments = [value(each, scope) for each in node.args]
     named = {name: value(each, scope) for name, each in keywords.items()}
     return _guarded(method, *arguments, **named)
+
+
+def _aggregate(function: Any, node: ast.GeneratorExp | ast.ListComp | ast.SetComp, scope: Scope) -> Any:
+    """``sum``, ``min``, ``max`` or ``len`` of a comprehension. The least and the greatest of nothing are absent."""
+    elements = _elements(node, scope)
+    values = [ABSENT if each is None else value(node.elt, each) for each in elements]
+    if any(each is ABSENT for each in values) or (not values and (function is min or function is max)):
+        return ABSENT
+    return _guarded(function, list(dict.fromkeys(values)) if isinstance(node, ast.SetComp) else values)
 
 
 def _subscript(node: ast.Subscript, scope: Scope) -> Any:

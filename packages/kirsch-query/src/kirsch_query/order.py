@@ -18,7 +18,7 @@ from kirsch_query.pending import inserted
 from kirsch_query.scope import ABSENT, Item, Scope, called, space_of
 from kirsch_query.source import from_function
 from kirsch_query.sql import Translator
-from kirsch_query.terms import Constant, Entity, Value
+from kirsch_query.terms import Constant, Entity, Value, primary_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -199,7 +199,7 @@ def ordering(
                 )
             order.columns.append(found)
     for target, changed in zip(targets, changes, strict=True):
-        for column, primary in zip(changed.primary_key(target), changed.mapper.primary_key, strict=True):
+        for column, primary in zip(primary_key(target), changed.mapper.primary_key, strict=True):
             try:
                 order.last.append(_sortable(column, known_kind(primary)))
             except NotExact:  # of a type that is not translated: as the database has it

@@ -11,6 +11,7 @@ from sqlalchemy import orm
 from kirsch_query.emit import dialect_name, op
 from kirsch_query.errors import Refused
 from kirsch_query.kinds import NotExact, kind_of, stored
+from kirsch_query.terms import primary_key
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -83,13 +84,9 @@ class Changes:
                     found[self.mapper.get_property_by_column(local).key] = value
         return found
 
-    def primary_key(self, target: Any) -> list[Any]:
-        """Return the attributes of the primary key."""
-        return [getattr(target, self.mapper.get_property_by_column(each).key) for each in self.mapper.primary_key]
-
     def excluded(self, target: Any) -> sa.ColumnElement[bool]:
         """Return the condition that a row is not one that the session has changed or deleted."""
-        columns = self.primary_key(target)
+        columns = primary_key(target)
         types = [each.type for each in self.mapper.primary_key]
         parts = []
         for identity in self.identities:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import sqlalchemy as sa
 
 from kirsch_query import memory
-from kirsch_query.calculating import Calculating
+from kirsch_query.aggregating import Aggregating
 from kirsch_query.comparing import MOST_LOOPED
 from kirsch_query.emit import Checked, op
 from kirsch_query.errors import Refused
@@ -64,8 +64,8 @@ _WORDS: dict[type[ast.expr], str] = {
 }  # fmt: skip
 
 _AGGREGATE = (
-    "a relation is asked by any(), all() and len()",
-    "Sum with total(), or write any(o.n > 3 for o in b.items).",
+    "a relation is asked by any(), all(), len(), sum(), min() and max() of one loop",
+    "Write sum(o.n for o in b.items).",
 )
 _CONVERSION = ("databases convert in their own ways", IN_MEMORY)
 _REASONS = {
@@ -90,7 +90,7 @@ def _near(position: int) -> int:
 _LONGEST = INT32 // 2 - 1
 
 
-class Translator(Calculating):
+class Translator(Aggregating):
     """One translation. ``dialect`` may be unknown: what some database refuses is then refused when SQL is compiled."""
 
     # Conditions
@@ -337,6 +337,9 @@ class Translator(Calculating):
         if not keywords and len(arguments) == 1:
             if is_builtin(function, "any", "all") and isinstance(arguments[0], memory.LOOPS):
                 return self._quantifier(arguments[0], is_builtin(function, "all"), scope)
+            kinds = (ast.ListComp,) if is_builtin(function, "len") else (ast.GeneratorExp, ast.ListComp)
+            if is_builtin(function, "sum", "min", "max", "len") and isinstance(arguments[0], kinds):
+                return self._aggregate(function.__name__, arguments[0], scope)
             if is_builtin(function, "bool"):
                 return self._exact(arguments[0], scope)
             if is_builtin(function, "len"):
@@ -468,10 +471,7 @@ class Translator(Calculating):
         found = self.value(node.args[0], scope)
         kind = Kind("int", sa.BigInteger(), bound=INT32)
         if isinstance(found, Many):
-            count = sa.select(sa.func.count()).where(*found.conditions).select_from(found.target)
-            sql = count.correlate_except(*found.aliases).scalar_subquery()
-            present = self._reachable(found)
-            return Value(sql, kind, column=True) if isinstance(present, bool) else Value(sa.case((present, sql)), kind)
+            return self._counted(found, True)
         if isinstance(found, Value) and found.kind.name in ("str", "bytes"):
             return Value(op("length" if found.kind.name == "str" else "bytes_length", found.sql), kind)
         raise self.refuse("len() is of text, bytes or a relation")
@@ -507,12 +507,6 @@ class Translator(Calculating):
         # If a relation cannot be reached, all() is false, although it has no elements.
         unmet = self._any(node, scope, lambda inner: negated(self._exact(node.elt, inner)), unreachable=True)
         return negated(unmet)
-
-    def _reachable(self, found: Many) -> Condition:
-        """Return the condition that no None is on the way to the objects of a relation."""
-        if len(found.aliases) == 1:
-            return True
-        return Related(found.target, found.aliases[:-1], found.conditions[:-1]).exists()
 
     def _any(
         self, node: Any, scope: Scope, test: Callable[[Scope], Condition], depth: int = 0, unreachable: bool = False

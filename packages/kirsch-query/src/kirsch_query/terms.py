@@ -160,6 +160,12 @@ class Note:
 # Small helpers
 
 
+def primary_key(target: Any) -> list[Any]:
+    """Return the attributes of the primary key of a mapped class, or of an alias of one."""
+    mapper = sa.inspect(target).mapper
+    return [getattr(target, mapper.get_property_by_column(each).key) for each in mapper.primary_key]
+
+
 def negated(found: Condition) -> Condition:
     """True wherever the condition is not true."""
     if isinstance(found, bool):
