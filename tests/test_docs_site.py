@@ -92,3 +92,11 @@ def test_the_page_of_the_api_has_every_public_name() -> None:
     for module in (kirsch, kirsch.websocket):
         for name in module.__all__:
             assert re.search(rf"^::: kirsch\.[\w.]*\b{name}$|`{module.__name__}\.{name}`", page, re.M), name
+
+
+def test_roles_and_literal_blocks_of_docstrings_become_markdown() -> None:
+    source = (sources.ROOT / "scripts" / "docs_site" / "docstrings.py").read_text(encoding="utf-8")
+    functions: dict[str, Any] = {}
+    exec(source[source.index("def markdown") :], {"re": re}, functions)
+    text = "Like :meth:`Server.listen` or :class:`~kirsch.Server`, as in::\n\n    a::b"
+    assert functions["markdown"](text) == "Like `Server.listen` or `kirsch.Server`, as in:\n\n    a::b"
