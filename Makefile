@@ -260,6 +260,10 @@ test-wheels: .venvs/release/.stamps/release ## Install a release from dist in De
 	@[ -d dist/simple ] || $(MAKE) release REHEARSAL=1 PROFILE=$(TEST_PROFILE) PLATFORMS=manylinux-x86_64 WHEEL_PYTHONS=3.13
 	@tests/system_packages.sh /usr/sbin/debootstrap:debootstrap
 	@TESTS='$(TESTS)' scripts/release/roots.sh dist $(ROOTS)
+image: .venvs/release/.stamps/release ## Build the root of the small container image from dist without Docker, serve from it, and print its size
+	@[ -d dist/simple ] || $(MAKE) release REHEARSAL=1 PROFILE=$(TEST_PROFILE) PLATFORMS=manylinux-x86_64 WHEEL_PYTHONS=3.13
+	@tests/system_packages.sh /usr/sbin/debootstrap:debootstrap
+	@scripts/release/image.sh dist
 release-twice: .venvs/release/.stamps/release ## Make a release in two clones at different paths, and compare every byte; PLATFORMS=, WHEEL_PYTHONS=
 	@rm -rf target/twice
 	@for clone in $(TWICE); do git clone --quiet . target/twice/$$clone && (cd target/twice/$$clone && \

@@ -91,7 +91,7 @@ for root in "${roots[@]}"; do
         # shellcheck disable=SC2016 # the inner shell expands these
         unshare --mount --pid --fork --kill-child bash -c '
             mount -t proc proc "$0/proc" && mount --bind /dev "$0/dev" && mount -t tmpfs tmpfs "$0/dev/shm" &&
-            exec env -i PATH=/usr/bin:/bin HOME=/tmp LANG=C.UTF-8 chroot "$@"' "$folder" "$folder" "$@"
+            exec env -i PATH=/usr/bin:/bin:/usr/sbin:/sbin HOME=/tmp LANG=C.UTF-8 chroot "$@"' "$folder" "$folder" "$@"
     }
     inside python3 /kirsch/smoke.py /kirsch/dist "$@" || failed+=" $root"
     [ -n "${TESTS-}" ] || continue
