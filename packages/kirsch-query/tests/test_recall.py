@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import async_scoped_session, async_sessionmaker, cre
 
 from generate import TIMES
 from kirsch_query import QueryError, Refused, count, desc, exists, recall, total, where
-from models import Base, Item, Owner, Thing, wipe
+from models import Base, Item, Owner, Thing, stored, wipe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -564,3 +564,43 @@ def test_one_statement_joins_many_unsaved_objects(session: orm.Session) -> None:
     found = recall(session, (Thing, Owner), lambda x, o: x.j == o.rank and o.name != "owner 3")
     assert set(found) == {(each, owners[each.j]) for each in new if each.j in (0, 1, 2, 4)}
     assert len(seen) == 2, "one of saved things, and one of unsaved ones"
+
+
+def test_an_object_that_the_session_holds_is_found_by_its_key_without_sql(engine: sa.Engine) -> None:
+    things = [Thing(id=at, j=1, g=0.0, t="a", sure=True) for at in (7, 8)]
+    with stored(engine, things) as session:
+        statements: list[str] = []
+        sa.event.listen(engine, "before_cursor_execute", lambda *event: statements.append(event[2]))
+        at = 7
+        by_key = where(lambda x: x.id == at)
+        (first,) = recall(session, Thing, by_key)
+        assert len(statements) == 1
+        assert recall(session, Thing, by_key) == [first]
+        assert recall(session, Thing, lambda x: at == x.id, order=lambda x: x.t, limit=1) == [first]
+        assert exists(session, Thing, by_key)
+        assert len(statements) == 1
+        assert recall(session, Thing, by_key, limit=0) == []
+        assert recall(session, Thing, by_key, offset=1) == []
+        assert len(statements) == 3
+        at = 8
+        assert [each.id for each in recall(session, Thing, by_key)] == [8]
+        assert len(statements) == 4
+        at = True  # which equals 1, and is no key of an object
+        assert recall(session, Thing, by_key) == []
+        assert len(statements) == 5
+        at = 7
+        session.expire(first)
+        assert recall(session, Thing, by_key) == [first]
+        assert len(statements) == 6
+        session.delete(first)
+        assert recall(session, Thing, by_key) == []
+        session.rollback()
+
+
+def test_a_changed_key_is_found_by_its_new_value(engine: sa.Engine) -> None:
+    with stored(engine, [Thing(id=7, j=1, g=0.0, t="a", sure=True)]) as session:
+        (first,) = recall(session, Thing, lambda x: x.id == 7)
+        first.id = 9
+        assert recall(session, Thing, lambda x: x.id == 7) == []
+        assert recall(session, Thing, lambda x: x.id == 9) == [first]
+        session.rollback()

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import itertools
 import logging
+import uuid
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, overload
 
 import sqlalchemy as sa
@@ -19,7 +20,7 @@ from kirsch_query import cache, sql, terms
 from kirsch_query.errors import QueryError, Refused
 from kirsch_query.order import desc, ordering
 from kirsch_query.pending import Changes, refuse_related
-from kirsch_query.query import Where, where
+from kirsch_query.query import Where, asked_value, where
 from kirsch_query.scope import Item
 
 if TYPE_CHECKING:
@@ -187,6 +188,21 @@ class _Query:
         self.rows_read += len(found)
         return found
 
+    def held(self) -> Any:
+        """Return the object that the session holds, if the query asks for a primary key alone; else None."""
+        if self.several or len(mapper_key := self.changes[0].mapper.primary_key) != 1:
+            return None
+        asked = asked_value(self.query, self.changes[0].mapper.get_property_by_column(mapper_key[0]).key)
+        # Of these types alone, equal values are the same key: True is 1.
+        if type(asked) not in (int, str, uuid.UUID) or type(asked) is not mapper_key[0].type.python_type:
+            return None
+        item = self.session.identity_map.get(self.changes[0].mapper.identity_key_from_primary_key((asked,)))
+        if item is None or not isinstance(item, self.changes[0].mapper.class_):
+            return None
+        if sa.inspect(item).expired or self.changes[0].live or self.changes[0].identities:
+            return None
+        return item
+
     def found(self, ask: Callable[[Any, bool], Any]) -> Iterator[tuple[Any, ...]]:
         """The rows that match, in no order.
 
@@ -325,7 +341,8 @@ def recall(
     first; objects whose keys are equal are in the order of their primary keys, those that have none yet last.
     ``finish="python"`` lets Python decide what the database cannot; without it such a query raises :class:`Refused`.
     ``options`` are loader options of SQLAlchemy's, such as ``selectinload(Book.author)``, for the rows that are read.
-    With an asynchronous session the result is awaited.
+    With an asynchronous session the result is awaited. A query such as ``lambda b: b.id == 7`` gives the object that
+    the session has of this primary key, as ``session.get()`` does, and asks the database only if there is none.
     """
     numbers: tuple[Any, ...] = (0 if limit is None else limit, offset)
     if not all(isinstance(each, int) and each >= 0 for each in numbers):
@@ -333,6 +350,10 @@ def recall(
     asked = _Query(session, models, query, finish)
     asked.options = tuple(options)
     keys = ordering(order, asked.targets, asked.dialect, asked.changes)
+    if limit != 0 and not offset and not options:
+        held = asked.held()
+        if held is not None:
+            return Recalled([held], 0)
 
     def arranged(statement: Any, exact: bool) -> Any:
         if limit is None or not exact:

@@ -16,11 +16,11 @@ PRIVATE = {
     "sqlalchemy.sql.functions:FunctionElement": ("_copy_internals", "_has_args"),
     "sqlalchemy.sql.selectable:Select": ("_correlate_except", "_execute_on_connection", "_where_criteria"),
     "sqlalchemy.engine.base:Connection": ("_execute_clauseelement",),
-    # What is asked of a column's type (kinds.py) and of a compiled statement (explain.py).
+    # The attributes of a column's type (kinds.py) and of a compiled statement (explain.py).
     "sqlalchemy.sql.sqltypes:Enum": ("_sort_key_function",),
     "sqlalchemy.sql.type_api:TypeEngine": ("_variant_mapping",),
     "sqlalchemy.sql.compiler:SQLCompiler": ("_bind_processors",),
-    # What a flush will do (pending.py).
+    # The consequences of a flush (pending.py).
     "sqlalchemy.orm.mapper:Mapper": ("_is_orphan",),
     "sqlalchemy.orm.state:InstanceState": ("_orphaned_outside_of_session",),
     "sqlalchemy.orm.relationships:RelationshipProperty": ("_reverse_property",),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
+import functools
 import keyword
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import FunctionType, GenericAlias
+from types import FunctionType, GenericAlias, MethodType
 
 from kirsch_query.errors import QueryError, SourceError
-from kirsch_query.scope import Scope, Space, mangled, space_of
-from kirsch_query.source import Source, free_names, from_function, from_text, has_loops
+from kirsch_query.scope import Scope, Space, constant, mangled, space_of
+from kirsch_query.source import Source, bound_source, free_names, from_function, from_text, has_loops
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -260,6 +262,19 @@ class _Not(Where[T]):
         return terms.negated(self.part.translate(translator, rows, not positive))
 
 
+def asked_value(query: Where[Any], name: str) -> Any:
+    """Return the value that a query compares with an attribute by ``==``, if it does nothing else; else None."""
+    body = query.source.body if isinstance(query, _Leaf) else None
+    if not isinstance(body, ast.Compare) or len(body.ops) != 1 or not isinstance(body.ops[0], ast.Eq):
+        return None
+    for one, other in ((body.left, body.comparators[0]), (body.comparators[0], body.left)):
+        if isinstance(one, ast.Attribute) and one.attr == name and isinstance(one.value, ast.Name):
+            assert isinstance(query, _Leaf)
+            if one.value.id in query.source.rows and free_names(other).isdisjoint(query.source.rows):
+                return constant(other, query.scope({}))
+    return None
+
+
 if TYPE_CHECKING:
 
     @overload
@@ -284,8 +299,9 @@ def where(query: Any = None, /, **names: Any) -> Where[Any]:
     """A query from a function of its rows, from the same as text, or from values that attributes are to have.
 
     ``where(lambda b: b.price < limit)`` and a ``def`` with one return read the names around them at each use;
-    ``names`` go before those. ``where("b.price < limit", limit=3)`` knows ``names`` alone. ``where(author="Le Guin")``
-    compares attributes. Text is code: do not take it from users. Raises :class:`SourceError`.
+    ``names`` go before those. So do a method of an object, ``functools.partial``, and an object that is called.
+    ``where("b.price < limit", limit=3)`` knows ``names`` alone. ``where(author="Le Guin")`` compares attributes. Text
+    is code: do not take it from users. Raises :class:`SourceError`.
     """
     if isinstance(query, Where):
         if names:
@@ -295,22 +311,50 @@ def where(query: Any = None, /, **names: Any) -> Where[Any]:
         return _attributes(names)
     if isinstance(query, str):
         return _checked(_Leaf(from_text(query, frozenset(names)), None, names))
-    if not isinstance(query, FunctionType):
-        raise SourceError(
-            f"{query!r} is not a Python function, so that it has no source",
-            hint="Write lambda b: f(b), a def with one return, or the same as text.",
-        )
-    return _checked(_Leaf(from_function(query), query, names))
+    function, bound = _function(query)
+    source = from_function(function)
+    if bound:
+        source = bound_source(source, frozenset(bound))
+    return _checked(_Leaf(source, function, {**bound, **names}), frozenset(bound.keys() - names.keys()))
 
 
-def _checked(leaf: _Leaf[Any]) -> Where[Any]:
-    """A query that has rows, and that reads each name whose value it was given."""
+def _function(query: Any) -> tuple[FunctionType, dict[str, Any]]:
+    """Return the function of a callable object, and the values of its arguments that are bound: ``self``, for example.
+
+    Raises SourceError.
+    """
+    function: Any = query
+    arguments: tuple[Any, ...] = ()
+    names: dict[str, Any] = {}
+    while not isinstance(function, FunctionType):
+        call = getattr(type(function), "__call__", None)  # noqa: B004 - the method itself is called
+        if isinstance(function, functools.partial):
+            arguments, names = (*function.args, *arguments), {**function.keywords, **names}
+            function = function.func
+        elif isinstance(function, MethodType):
+            function, arguments = function.__func__, (function.__self__, *arguments)
+        elif isinstance(call, FunctionType):
+            function, arguments = call, (function, *arguments)
+        else:
+            raise SourceError(
+                f"{query!r} is not a Python function, so that it has no source",
+                hint="Write lambda b: f(b), a def with one return, or the same as text.",
+            )
+    code = function.__code__
+    known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    if len(arguments) > code.co_argcount or not names.keys() <= set(known[len(arguments) :]):
+        raise QueryError(f"{query!r} binds arguments that {function.__name__}() does not have")
+    return function, {**dict(zip(known, arguments, strict=False)), **names}
+
+
+def _checked(leaf: _Leaf[Any], bound: frozenset[str] = frozenset()) -> Where[Any]:
+    """A query that has rows, and that reads each name whose value it was given, except those that are ``bound``."""
     source = leaf.source
     if not leaf.arity:
         raise SourceError("a query has an argument for the row that it judges", hint="Write lambda b: ...")
     if leaf.given:
         read = {mangled(each, source.private) for each in free_names(source.body).difference(source.rows)}
-        for name in leaf.given.keys() - read:
+        for name in leaf.given.keys() - read - bound:
             import difflib
 
             near = difflib.get_close_matches(name, read, 1)

@@ -326,6 +326,13 @@ def has_loops(node: ast.expr) -> bool:
     return any(isinstance(each, loops) for each in ast.walk(node))
 
 
+@functools.lru_cache(maxsize=4096)
+def bound_source(source: Source, names: frozenset[str]) -> Source:
+    """Return the source without the rows of these names, which have values; the same object for the same arguments."""
+    rows = tuple(each for each in source.rows if each not in names)
+    return Source(source.body, rows, source.filename, source.lines, source.private)
+
+
 # Bounded, since texts may be made of names; the same text gives the same object, by which clauses are kept.
 @functools.lru_cache(maxsize=1024)
 def from_text(text: str, given: frozenset[str]) -> Source:
