@@ -409,7 +409,7 @@ def test_other_help_fits_80_columns(command: list[str]) -> None:
 
 
 def test_help_of_a_misspelled_command_names_the_right_one() -> None:
-    assert refused("help", "chekc", status=2) == "there is no command chekc; did you mean check?"
+    assert refused("help", "chekc", status=2) == "there is no command, setting or guide chekc; did you mean check?"
 
 
 @pytest.mark.parametrize("args", [["check:app"], ["-w", "0", "check"], ["--", "check"]])

@@ -43,6 +43,12 @@ BENCHMARKS = "benchmarks.md"
 GENERATED = (EXAMPLES, CONVERT, BENCHMARKS)
 """The pages that are made of data when the site is built."""
 
+MAKERS = {
+    ROOT / "scripts" / "docs_site" / "migration.py": CONVERT,
+    ROOT / "scripts" / "docs_site" / "benchmarks.py": BENCHMARKS,
+}
+"""The modules that make pages of data, by which pages of the repository refer to these."""
+
 _FENCE = re.compile(r"^( *)(```|~~~)")
 _ITEM = re.compile(r"^( *)([*-]|\d+\.) ")
 _LINK = re.compile(r"(!?)\[((?:[^\]\[]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
@@ -96,6 +102,8 @@ def relink(text: str, path: Path) -> str:
 
 
 def _place(target: Path) -> str:
+    if target in MAKERS:
+        return MAKERS[target]
     if target == ROOT / "examples" or (target.parent == ROOT / "examples" and target.suffix == ".py"):
         return EXAMPLES
     return {**places(), **attachments()}.get(target) or places().get(target / "README.md", "")

@@ -40,7 +40,7 @@ def _command(topic: str) -> commands.Command:
 
         near = did_you_mean(topic, {*commands.names(), *guides.topics(), *BY_NAME})
         near = near or f"; there are {', '.join(commands.installed())}; kirsch help topics lists the guides"
-        raise UsageError(f"there is no command {topic}{near}")
+        raise UsageError(f"there is no command, setting or guide {topic}{near}")
     return command
 
 
