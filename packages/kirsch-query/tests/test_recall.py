@@ -604,3 +604,24 @@ def test_a_changed_key_is_found_by_its_new_value(engine: sa.Engine) -> None:
         assert recall(session, Thing, lambda x: x.id == 7) == []
         assert recall(session, Thing, lambda x: x.id == 9) == [first]
         session.rollback()
+
+
+def test_a_condition_is_a_criterion_for_all_that_is_loaded_and_a_function_of_it_is_refused() -> None:
+    engine = sa.create_engine("sqlite://", poolclass=sa.StaticPool)
+    Thing.metadata.create_all(engine)
+    with orm.Session(engine) as session:
+        things = [Thing(id=at, i=at, j=0, g=0.0, t="", sure=True) for at in range(1, 5)]
+        session.add_all([Owner(id=1, rank=1, things=things)])
+        session.commit()
+        for most in (3, 2):
+            session.expunge_all()
+            cheap = where(lambda x, most=most: x.i < most)
+            criterion = orm.with_loader_criteria(Thing, cheap.clause(Thing), include_aliases=True)
+            expected = list(range(1, most))
+            assert [each.id for each in session.scalars(sa.select(Thing).options(criterion))] == expected
+            assert [each.id for each in session.scalars(sa.select(orm.aliased(Thing)).options(criterion))] == expected
+            owners = session.scalars(sa.select(Owner).options(orm.selectinload(Owner.things), criterion))
+            assert [each.id for each in owners.one().things] == expected
+        with pytest.raises(QueryError, match="SQLAlchemy keeps what a function"):
+            session.scalars(sa.select(Thing).options(orm.with_loader_criteria(Thing, lambda cls: cheap.clause(cls))))
+    engine.dispose()

@@ -16,6 +16,8 @@ PRIVATE = {
     "sqlalchemy.sql.functions:FunctionElement": ("_copy_internals", "_has_args"),
     "sqlalchemy.sql.selectable:Select": ("_correlate_except", "_execute_on_connection", "_where_criteria"),
     "sqlalchemy.engine.base:Connection": ("_execute_clauseelement",),
+    # The argument of a function that with_loader_criteria() calls, which is refused (terms.py).
+    "sqlalchemy.orm.util:_WrapUserEntity": (),
     # The attributes of a column's type (kinds.py) and of a compiled statement (explain.py).
     "sqlalchemy.sql.sqltypes:Enum": ("_sort_key_function",),
     "sqlalchemy.sql.type_api:TypeEngine": ("_variant_mapping",),

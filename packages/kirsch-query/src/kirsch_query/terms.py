@@ -39,6 +39,11 @@ class Entity:
     def __post_init__(self) -> None:
         found = sa.inspect(self.target, raiseerr=False)
         mapped = getattr(found, "is_mapper", False) or getattr(found, "is_aliased_class", False)
+        if type(self.target).__name__ == "_WrapUserEntity":
+            raise QueryError(
+                "SQLAlchemy keeps what a function given to with_loader_criteria() returns, with its values",
+                hint="Give it the condition: with_loader_criteria(Book, cheap.clause(Book)).",
+            )
         if not mapped and not isinstance(found, sa.FromClause):
             raise QueryError(f"{self.target!r} is not a mapped class, an alias of one, or a table")
 
