@@ -16,6 +16,8 @@ from kirsch_query.kinds import KNOWN
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from conftest import Servers
+
 
 class Base(orm.DeclarativeBase):
     pass
@@ -67,6 +69,53 @@ def test_the_name_of_each_collation_is_learned(session: orm.Session) -> None:
     database = dialect_name(session.get_bind())
     assert Word.__table__.c.text.info.get(KNOWN, {}) == known[database]
     assert KNOWN not in Word.__table__.c.size.info
+
+
+WEIGHED = [
+    *(f"utf8mb4_unicode_{each}ci" for each in ("", "520_", "nopad_", "520_nopad_")),
+    *(f"utf8mb4_uca1400_{each}" for each in ("ai_ci", "as_cs", "nopad_ai_cs", "nopad_as_ci")),
+]
+
+
+@pytest.mark.parametrize("collation", WEIGHED)
+def test_an_index_by_weights_serves_prefixes_of_any_text(collation: str, servers: Servers) -> None:
+    url = servers.url("mariadb")
+    if url is None:
+        pytest.skip(f"NOT TESTED on mariadb: {servers.missing['mariadb']}")
+    engine = sa.create_engine(url)
+    table = sa.Table(
+        "weighed_word", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True),
+        sa.Column("text", sa.String(20, collation=collation), nullable=False, index=True),
+    )  # fmt: skip
+    beside = [
+        "",
+        *LETTERS,
+        *"09zZkK9",
+        *map(chr, range(1, 0x250, 3)),
+        "\u00b7",
+        "\u0387",
+        "\u0300\u0328",
+        "\u0e40\u0e01",
+        "\u0627\u0653",
+    ]
+    prefixes = [before + each for before in ("", "a", "l\u00b7", "\u0e40") for each in "09aAlzZkK_\u212a"]
+    texts = sorted({prefix + each for prefix in prefixes for each in beside} | set(beside) | set(map(str, range(2000))))
+    with engine.begin() as connection:
+        table.create(connection)
+        connection.execute(sa.insert(table), [{"text": each} for each in texts])
+    try:
+        with engine.connect() as connection:
+            connection.exec_driver_sql("ANALYZE TABLE weighed_word").close()
+            learn_collations(connection, table)
+            for prefix in prefixes:
+                found = connection.execute(comparison("text", "startswith", prefix).select(table)).all()
+                assert sorted(row.text for row in found) == [each for each in texts if each.startswith(prefix)], prefix
+        plan = comparison("text", "startswith", "199").explain(table, engine).plan
+        assert any("key ix_weighed_word_text" in line and "type range" in line for line in plan), plan
+    finally:
+        with engine.begin() as connection:
+            table.drop(connection)
+        engine.dispose()
 
 
 def test_databases_that_differ_make_the_collation_unknown(session: orm.Session) -> None:

@@ -23,7 +23,7 @@ _SCANS = {
     "postgresql": r"Seq Scan on (\w+)",
     "mariadb": r"\btable (\w+),.* type ALL\b",
 }
-_ORDERED = re.compile(r"(text_(lt|le|gt|ge)|prefix)([pmg]*)$")
+_ORDERED = re.compile(r"(text_(lt|le|gt|ge)|prefix|prefix_within)([pmgu]*)$")
 """The operations on text for which the collation of an index must be known; the last group is what is known."""
 _SERVED = re.compile(r"(among|is_true|(text|number|float)_\w+)$|prefix")
 """The operations that an index of their first argument may serve."""
@@ -74,7 +74,7 @@ def _is_known(database: str, operation: str) -> bool:
     ordered = _ORDERED.match(operation)
     if not ordered or database == "sqlite":
         return True
-    letters = {"postgresql": "p", "mariadb": "mg" if ordered[1] == "prefix" else "m"}[database]
+    letters = {"postgresql": "p", "mariadb": {"prefix": "mg", "prefix_within": "u"}.get(ordered[1], "m")}[database]
     return any(each in ordered[3] for each in letters)
 
 

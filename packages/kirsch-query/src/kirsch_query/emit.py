@@ -208,7 +208,7 @@ def _like(x: str, low: str, high: str) -> str:
     return f"({x} LIKE concat({escaped}, char(37)) ESCAPE '!' AND {exact})"
 
 
-for _order in ("", "p", "m", "pm", "g", "pg"):
+for _order in ("", "p", "m", "pm", "g", "pg", "u", "pu"):
     _c = "" if "p" in _order else ' COLLATE "C"'
     for _name, _sign in (("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">=")):
         _operation(
@@ -224,6 +224,15 @@ for _order in ("", "p", "m", "pm", "g", "pg"):
         mariadb=_like if "g" in _order else _between if "m" in _order else
             lambda x, low, high: _between(_bytewise(x), _bytewise(low), _bytewise(high)),
     )  # fmt: skip
+    # The same beside two texts around all text in the range, by a collation whose index serves then.
+    if "u" in _order:
+        _operation(
+            f"prefix_within{_order}", sa.Boolean(),
+            sqlite=lambda x, low, high, *_: _between(x, f"{low} COLLATE BINARY", f"{high} COLLATE BINARY"),
+            postgresql=lambda x, low, high, *_, c=_c: _between(x, f"{low}{c}", f"{high}{c}"),
+            mariadb=lambda x, low, high, start, end:
+                f"({_between(x, start, end)} AND {_between(_bytewise(x), _bytewise(low), _bytewise(high))})",
+        )  # fmt: skip
     _operation(
         f"sorted{_order}", sa.String(), sqlite=lambda x: f"({x} COLLATE BINARY)",
         postgresql=lambda x, c=_c: f"({x}{c})", mariadb=lambda x, known="m" in _order: x if known else f"({_bytewise(x)})",

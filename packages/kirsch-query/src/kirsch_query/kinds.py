@@ -141,6 +141,13 @@ _ORDERS = {
     **{("postgresql", name): "p" for name in ("C", "POSIX", "C.UTF-8", "C.utf8", "C.UTF8", "ucs_basic", "pg_c_utf8")},
     ("mariadb", "utf8mb4_nopad_bin"): "m",
     ("mariadb", "utf8mb4_general_ci"): "g",
+    **{("mariadb", f"utf8mb4_unicode_{name}ci"): "u" for name in ("", "520_", "nopad_", "520_nopad_")},
+    **{
+        ("mariadb", f"utf8mb4_uca1400_{pad}{accents}_{case}"): "u"
+        for pad in ("", "nopad_")
+        for accents in ("ai", "as")
+        for case in ("ci", "cs")
+    },
 }
 
 
@@ -148,7 +155,8 @@ def order_of(collations: Mapping[str, str | None]) -> str:
     """How the collations of a column compare, given their names by database, as letters.
 
     ``p``: by code points on PostgreSQL. ``m``: by code points on MariaDB. ``g``: text that starts with another text is
-    LIKE it on MariaDB; of the collations that ignore case this was tested for utf8mb4_general_ci alone.
+    LIKE it on MariaDB, which was tested for utf8mb4_general_ci alone. ``u``: by the Unicode Collation Algorithm's table
+    for no language on MariaDB, see :func:`texts.around`.
     """
     letters = [_ORDERS.get((database, name), "") for database, name in collations.items() if name]
     return "".join(sorted(letters, reverse=True))

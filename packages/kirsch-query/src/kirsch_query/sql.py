@@ -49,7 +49,7 @@ from kirsch_query.terms import (
     solid,
     there,
 )
-from kirsch_query.texts import AFTER, BEFORE, SOUGHT, is_lower, next_prefix
+from kirsch_query.texts import AFTER, BEFORE, SOUGHT, around, is_lower, next_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -454,6 +454,8 @@ class Translator(Aggregating):
             found = [self.literal(text, SOUGHT)] if text else []
             if text and prefix and (after := next_prefix(text)) is not None:
                 found.append(self.literal(after, SOUGHT))
+                if "u" in kind.order:
+                    found += [self.literal(each, SOUGHT) for each in around(text)]
             shape.append(len(found))
             bounds += found
         return tuple(shape), bounds + (self._letter_bounds(given) if kind.name == "lower" else [])
@@ -465,7 +467,8 @@ class Translator(Aggregating):
             return op("ends", owner.sql, *bounds)
         self.note("a range by code points, which knows no wildcards, and which an index of that order serves")
         order = owner.kind.order
-        return op(f"text_ge{order}" if len(bounds) == 1 else f"prefix{order}", owner.sql, *bounds)
+        names = {1: f"text_ge{order}", 2: f"prefix{order}", 4: f"prefix_within{order}"}
+        return op(names[len(bounds)], owner.sql, *bounds)
 
     def _length(self, node: ast.Call, scope: Scope) -> Value:
         found = self.value(node.args[0], scope)

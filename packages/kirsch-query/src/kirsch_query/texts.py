@@ -91,6 +91,23 @@ def next_prefix(prefix: str) -> str | None:
     return None
 
 
+_ALIKE = "~0123456789abcdefghijklmnopqrstuvwxyz\u03b1"
+"""Digits and letters by their weight in the Unicode Collation Algorithm, between two that weigh less and more."""
+_HEAVY = "\U0010ffff" * 4
+
+
+def around(prefix: str) -> list[str]:
+    """Return two texts around all text that starts with ``prefix``, by a Unicode collation for no language.
+
+    The letter before the last one and the letter after it weigh less and more than it, so that what follows it does not
+    matter: it may weigh less than the end of the text, or nothing. The list is empty if the last character is no ASCII
+    letter and no digit, since a character that follows could change its weight.
+    """
+    last = prefix[-1]
+    at = _ALIKE.find(last.lower(), 1, -1) if last.isascii() else -1
+    return [] if at < 0 else [prefix[:-1] + _ALIKE[at - 1] + _HEAVY, prefix[:-1] + _ALIKE[at + 1]]
+
+
 # Lower case
 
 _DONE = "\u0130\u212a"
