@@ -83,14 +83,13 @@ def make_sboms(out: Path, number: str) -> None:
             (inside,) = (path for path in archive.namelist() if "/sboms/" in path)
             (folder / f"{name}-{number}.crates.cdx.json").write_bytes(archive.read(inside))
     with tempfile.TemporaryDirectory() as scratch:
-        venv.create(scratch, with_pip=True)
-        # Without what is compiled: whichever wheel there is, the packages are the same.
-        pure = [str(path) for path in out.glob("*-py3-none-any.whl")]
+        venv.create(scratch, with_pip=False)
         python = f"{scratch}/bin/python"
-        run("pip", "--quiet", "--disable-pip-version-check", "install", *pure, python=python)
+        # Without what is compiled: whichever wheel there is, the packages are the same. By name, so no path is noted.
+        options = ("--quiet", "--disable-pip-version-check", "--no-index", "--find-links", str(out))
+        run("pip", "--python", python, "install", *options, *matrix.PURE)
         result = folder / f"kirsch-{number}.python.cdx.json"
-        options = ("--output-reproducible", "--of", "JSON", "-o", str(result))
-        run("cyclonedx_py", "environment", *options, python)
+        run("cyclonedx_py", "environment", "--output-reproducible", "--of", "JSON", "-o", str(result), python)
         content = archives.normalise_sbom(
             result.read_bytes(), result.name, matrix.PROJECT, int(matrix.time_of_commit())
         )
@@ -114,11 +113,10 @@ def run(
     *args: str,
     cwd: Path = matrix.PROJECT,
     environment: dict[str, str] | None = None,
-    python: str = sys.executable,
 ) -> None:
     """Run a tool of an environment; its failure ends this program."""
     done = subprocess.run(
-        [python, "-m", module, *args],
+        [sys.executable, "-m", module, *args],
         cwd=cwd,
         env=environment or dict(os.environ),
         stdin=subprocess.DEVNULL,
