@@ -42,7 +42,8 @@ application that cannot be had, status 3.
 def page() -> str:
     """The whole page, from the package beside this script."""
     sys.path.insert(0, str(ROOT / "packages" / "kirsch" / "src"))
-    from kirsch.config.schema import SECTIONS, SETTINGS
+    from kirsch.config.schema import SETTINGS
+    from kirsch.config.sections import SECTIONS
 
     lines = [HEAD]
     for section, prose in SECTIONS.items():

@@ -23,7 +23,9 @@ from typing import TYPE_CHECKING, Any
 from interpreter import needs_gevent, parametrize_drivers
 from kirsch import _native
 from kirsch.config.native import NativeConfig
+from kirsch.config.schema import SETTINGS
 from kirsch.drivers import choice
+from kirsch.net.certificates import TlsFiles, new_secrets
 from running import Running
 
 if TYPE_CHECKING:
@@ -114,8 +116,9 @@ def serve(options: dict[str, Any]) -> None:
         with open(path, "r+b") as file:
             options["scoreboard"] = mmap.mmap(file.fileno(), 0)
     if files := options.pop("certificate", None):
-        certificate, key = (Path(file).read_bytes() for file in files)
-        options["certificates"] = [_native.Certificates(certificate, key)]
+        values = {each.name: each.default_value for each in SETTINGS}
+        values.update(zip(("certfile", "keyfile"), files, strict=True))
+        options["certificates"] = [_native.Certificates(TlsFiles(values).read(new_secrets()))]
     listener = socket.create_server(("127.0.0.1", 0))
     driver = choice.make(name, threads)
     driver.begin()

@@ -72,6 +72,7 @@ MODULES = {
         "scoreboard",
         "histogram",
         "shared_memory",
+        "shared_value",
         "__init__",
     ),
     "apps": ("loading", "mounted", "signature", "__init__"),
@@ -85,6 +86,8 @@ MODULES = {
         "native",
         "options",
         "schema",
+        "sections",
+        "tls_settings",
         "merged",
         "setting",
         "kinds",
@@ -93,7 +96,7 @@ MODULES = {
         "driver_names",
         "__init__",
     ),
-    "net": ("sockets", "addresses", "inherited", "client_socket", "__init__"),
+    "net": ("sockets", "addresses", "inherited", "certificates", "client_socket", "__init__"),
     "process": ("stacks", "forks", "signal_handlers", "real_threads", "__init__"),
 }
 
@@ -212,7 +215,18 @@ def test_a_public_name_loads_the_server_and_no_leaf() -> None:
     # The schema checks the settings of a program; neither command line nor environment nor file is read.
     config = {name for name in loaded if name.startswith("kirsch.config.")}
     assert config == {
-        f"kirsch.config.{name}" for name in ("driver_names", "kinds", "merged", "native", "schema", "setting", "values")
+        f"kirsch.config.{name}"
+        for name in (
+            "driver_names",
+            "kinds",
+            "merged",
+            "native",
+            "schema",
+            "sections",
+            "setting",
+            "tls_settings",
+            "values",
+        )
     }
     assert not {name for name in loaded if name.startswith("kirsch.") and name.split(".")[1] in LEAVES}
 

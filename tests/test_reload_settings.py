@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kirsch.config import kinds
-from kirsch.config.schema import SECTIONS, SETTINGS
+from kirsch.config.schema import SETTINGS
+from kirsch.config.sections import SECTIONS
 from proc import wait_until
 from running import children, title
 
@@ -71,6 +72,16 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "static": ({"/other": "other"}, {}),
     "static_missing": ("app", {}),
     "static_symlinks": ("anywhere", {}),
+    # Nothing is encrypted here; test_certificates.py changes certificates in force.
+    "certfile": ("other.pem", {}),
+    "keyfile": ("other.key", {}),
+    "keyfile_password": ("file:other", {}),
+    "tls": (["other.pem"], {}),
+    "tls_min": ("1.3", {}),
+    "ciphers": ("TLS_AES_128_GCM_SHA256", {}),
+    "ca_certs": (["other.pem"], {}),
+    "cert_reqs": ("optional", {}),
+    "crlfile": (["other.crl"], {"ca_certs": ["other.pem"]}),
 }
 
 # Of each kind; durations are long, so that nothing comes of them in a test.

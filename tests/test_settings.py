@@ -14,7 +14,8 @@ from kirsch import _native
 from kirsch.commands.help import help_all
 from kirsch.config.native import NativeConfig
 from kirsch.config.options import Options
-from kirsch.config.schema import SECTIONS, SETTINGS
+from kirsch.config.schema import SETTINGS
+from kirsch.config.sections import SECTIONS
 from kirsch.config.setting import Setting, UsageError
 from kirsch.config.sources import read
 from kirsch.config.values import (
@@ -173,7 +174,7 @@ def test_an_address_is_read(text: str) -> None:
         ("a:65536", "the port is a number"),
         ("a:-1", "the port is a number"),
         ("a:http", "the port is a number"),
-        ("http://a:80", "did you mean a:80?"),
+        ("tcp://a:80", "did you mean a:80?"),
         ("a b:80", "write HOST:PORT"),
         ("unix:", "write unix:/run/app.sock"),
         ("", "names no address"),
@@ -247,8 +248,8 @@ def test_gunicorns_spelling_with_the_underscore_is_known() -> None:
         (["-b", "fastcgi:/x.sock"], "-b: 'fastcgi:/x.sock': '/x.sock' is a path; did you mean unix:/x.sock?"),
         (["-b", "fcgi:127.0.0.1:9000"], ("-b: 'fcgi:127.0.0.1:9000': fcgi is called fastcgi here; did you mean "
          "fastcgi:127.0.0.1:9000?")),
-        (["-b", "https://0.0.0.0:443"], ("-b: 'https://0.0.0.0:443': TLS is not built in; let a proxy in front end it, "
-         "and write 0.0.0.0:443")),
+        (["-b", "wss://0.0.0.0:443"], ("-b: 'wss://0.0.0.0:443': WebSockets come over HTTP; did you mean "
+         "https://0.0.0.0:443?")),
         (["-w", "-3"], "-w: '-3' is below 0"),
         (["--bind"], "--bind: a value is missing; write --bind=ADDRESS"),
         (["--factory=1"], "--factory: it takes no value, and '1' was given; write --factory alone"),
@@ -257,8 +258,8 @@ def test_gunicorns_spelling_with_the_underscore_is_known() -> None:
         (["--log-level", "x"], "--log-level: 'x' is not one of debug, info, warning, error, critical"),
         (["--log-level", "WARN"], ("--log-level: 'WARN' is not one of debug, info, warning, error, critical; "
          "did you mean warning?")),
-        (["-b", "http://127.0.0.1:8000/"], ("-b: 'http://127.0.0.1:8000/' is not an address to listen on; "
-         "did you mean 127.0.0.1:8000?")),
+        (["-b", "http://127.0.0.1:8000/"], ("-b: 'http://127.0.0.1:8000/' has a path, and an address to listen on has "
+         "none; did you mean http://127.0.0.1:8000?")),
         (["-b", "127.0.0.1 8000"], ("-b: '127.0.0.1 8000' is not an address to listen on; write HOST:PORT, :PORT, "
          "[IPV6]:PORT, unix:PATH or fd://N")),
         (["--access-logformat", "jsn"], "--access-logformat: 'jsn' is not one of combined, json; did you mean json?"),

@@ -59,7 +59,7 @@ NO_HINT = "kirsch --help-all lists those there are"
         ("--proxy-headers", f"write {texts.FORWARDED}"),
         ("--trusted-proxy", f"write {texts.FORWARDED}"),
         ("--proxy-protocol", f"write {texts.PROXY_PROTOCOL}"),
-        ("--certfile", texts.TLS),
+        ("--https-socket", f"write {texts.TLS}"),
         ("--uds", "write --bind unix:PATH"),
         ("--harakiri", "write --timeout"),
         ("--maximum-requests", "write --max-requests"),
@@ -318,8 +318,7 @@ def test_gunicorns_arguments_are_read_below_what_is_our_own(tmp_path: Path) -> N
         ("--workers", "GUNICORN_CMD_ARGS: --workers: a value is missing; write --workers=COUNT"),
         ("-k sync", ("GUNICORN_CMD_ARGS -k: 'sync' is not one of threads, gevent, asyncio; write threads, and for one "
          "request at a time --threads 1")),
-        ("--certfile x.pem", ("GUNICORN_CMD_ARGS: --certfile is gunicorn's; Kirsch does not speak TLS yet; terminate "
-         "it in a proxy in front")),
+        ("--ssl-version 2", "GUNICORN_CMD_ARGS: --ssl-version is gunicorn's; write --tls-min VERSION; 1.2 or 1.3"),
         ("-c gunicorn.conf.py", ("GUNICORN_CMD_ARGS: -c gunicorn.conf.py is a settings file of gunicorn; write "
          "kirsch.toml, and name it with KIRSCH_CONFIG")),
         ("--check-config", "GUNICORN_CMD_ARGS: --check-config belongs on the command line"),

@@ -1,15 +1,27 @@
 //! The certificates of encrypted listeners, for Python.
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
-use std::sync::Arc;
-use tls::Acceptor;
+use pyo3::types::{PyDict, PyList};
+use std::fmt::Display;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+use tls::{
+    Acceptor, Agreed, CertificateFiles, ClientCertificates, ClientTerms, Identity, MinimumVersion, SECRET, Source,
+    Terms, TicketSecrets,
+};
 
-/// The certificates of a listener. Replacing them takes effect for handshakes that begin afterwards.
+/// The certificates of a server's listeners. Replacing them takes effect for handshakes that begin afterwards.
 #[pyclass(frozen, module = "kirsch._native")]
 pub(crate) struct Certificates {
     acceptor: Arc<Acceptor>,
+    report: Mutex<Report>,
+}
+
+/// The certificates in force, and the probable mistakes in the settings.
+struct Report {
+    identities: Vec<Identity>,
+    warnings: Vec<String>,
 }
 
 impl Certificates {
@@ -21,11 +33,32 @@ impl Certificates {
 
 #[pymethods]
 impl Certificates {
-    /// `Certificates(certificate, key)`: the chain and the private key as PEM.
+    /// `Certificates(terms)`; see the stub.
     #[new]
-    fn new(certificate: &[u8], key: &[u8]) -> PyResult<Self> {
-        let acceptor = Acceptor::of_pem(certificate, key).map_err(|error| PyValueError::new_err(error.to_string()))?;
-        Ok(Self { acceptor: Arc::new(acceptor) })
+    fn new(terms: &Bound<'_, PyDict>) -> PyResult<Self> {
+        let Agreed { config, identities, warnings } = agree(terms)?;
+        let report = Mutex::new(Report { identities, warnings });
+        Ok(Self { acceptor: Arc::new(Acceptor::new(config)), report })
+    }
+
+    /// Takes other terms from now on. If there is a mistake in them, the present ones stay.
+    fn replace(&self, terms: &Bound<'_, PyDict>) -> PyResult<()> {
+        let Agreed { config, identities, warnings } = agree(terms)?;
+        self.acceptor.replace(config);
+        *self.report.lock().unwrap_or_else(PoisonError::into_inner) = Report { identities, warnings };
+        Ok(())
+    }
+
+    /// Returns the description of each certificate in force. Challenges are left out.
+    fn certificates<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
+        let described = report.identities.iter().filter(|identity| !identity.is_challenge());
+        PyList::new(py, described.map(|identity| describe(py, identity)).collect::<PyResult<Vec<_>>>()?)
+    }
+
+    /// Returns the probable mistakes in the terms, each in one line.
+    fn warnings(&self) -> Vec<String> {
+        self.report.lock().unwrap_or_else(PoisonError::into_inner).warnings.clone()
     }
 
     /// Returns the numbers of handshakes so far, by their result: `full`, `resumed`, `failed` and `plain`.
@@ -39,4 +72,85 @@ impl Certificates {
         }
         Ok(numbers)
     }
+}
+
+fn describe<'py>(py: Python<'py>, identity: &Identity) -> PyResult<Bound<'py, PyDict>> {
+    let description = &identity.description;
+    let described = PyDict::new(py);
+    described.set_item("path", &identity.path)?;
+    described.set_item("names", &identity.names)?;
+    described.set_item("subject", &description.subject)?;
+    described.set_item("issuer", &description.issuer)?;
+    described.set_item("serial", &description.serial)?;
+    described.set_item("key", &description.key)?;
+    described.set_item("not_before", description.not_before)?;
+    described.set_item("not_after", description.not_after)?;
+    Ok(described)
+}
+
+/// Returns what the terms come to.
+///
+/// # Errors
+/// `ValueError` with a line for each mistake of the user's; `TypeError` for terms that are incomplete.
+fn agree(given: &Bound<'_, PyDict>) -> PyResult<Agreed> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    terms(given)?.agree(now).map_err(|mistakes| {
+        let lines: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
+        PyValueError::new_err(lines.join("\n"))
+    })
+}
+
+fn terms(given: &Bound<'_, PyDict>) -> PyResult<Terms> {
+    Ok(Terms {
+        certificates: take::<Vec<Bound<'_, PyDict>>>(given, "certificates")?
+            .iter()
+            .map(files)
+            .collect::<PyResult<_>>()?,
+        minimum_version: match &*take::<String>(given, "minimum_version")? {
+            "1.2" => MinimumVersion::Tls12,
+            "1.3" => MinimumVersion::Tls13,
+            other => return Err(unknown("minimum_version", other)),
+        },
+        cipher_suites: take(given, "cipher_suites")?,
+        protocols: take::<Vec<String>>(given, "protocols")?.into_iter().map(String::into_bytes).collect(),
+        clients: ClientTerms {
+            certificates: match &*take::<String>(given, "client_certificates")? {
+                "none" => ClientCertificates::None,
+                "optional" => ClientCertificates::Optional,
+                "required" => ClientCertificates::Required,
+                other => return Err(unknown("client_certificates", other)),
+            },
+            authorities: sources(given, "authorities")?,
+            revocation_lists: sources(given, "revocation_lists")?,
+        },
+        tickets: TicketSecrets(take::<Vec<[u8; SECRET]>>(given, "ticket_secrets")?),
+    })
+}
+
+fn files(given: &Bound<'_, PyDict>) -> PyResult<CertificateFiles> {
+    Ok(CertificateFiles {
+        chain: source(take(given, "chain")?),
+        key: source(take(given, "key")?),
+        password: take(given, "password")?,
+        names: take(given, "names")?,
+        is_challenge: take(given, "is_challenge")?,
+    })
+}
+
+fn sources(given: &Bound<'_, PyDict>, name: &str) -> PyResult<Vec<Source>> {
+    Ok(take::<Vec<(String, Vec<u8>)>>(given, name)?.into_iter().map(source).collect())
+}
+
+fn source((path, content): (String, Vec<u8>)) -> Source {
+    Source { path, content }
+}
+
+/// Returns an item of a dictionary.
+fn take<'py, T: pyo3::conversion::FromPyObjectOwned<'py>>(given: &Bound<'py, PyDict>, name: &str) -> PyResult<T> {
+    let item = given.get_item(name)?.ok_or_else(|| PyTypeError::new_err(format!("the terms have no {name}")))?;
+    item.extract::<T>().map_err(|error| PyTypeError::new_err(format!("{name}: {}", error.into())))
+}
+
+fn unknown(name: &str, word: impl Display) -> PyErr {
+    PyValueError::new_err(format!("{name}: {word} is not known"))
 }

@@ -3,8 +3,6 @@
 use crate::counters::{Counters, HandshakeCounts};
 use crate::session::{Session, noting_server_names};
 use rustls::ServerConfig;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// Makes the sessions of a listener's connections.
@@ -19,20 +17,6 @@ impl Acceptor {
     #[must_use]
     pub fn new(config: ServerConfig) -> Self {
         Self { config: RwLock::new(Arc::new(noting_server_names(config))), counters: Arc::default() }
-    }
-
-    /// Creates an acceptor with one chain of certificates and its private key, both in PEM, and otherwise what rustls
-    /// recommends.
-    ///
-    /// # Errors
-    /// If the files are no such, or the key is not the certificate's.
-    pub fn of_pem(certificates: &[u8], key: &[u8]) -> Result<Self, rustls::Error> {
-        let unreadable = |error: rustls::pki_types::pem::Error| rustls::Error::General(error.to_string());
-        let chain = CertificateDer::pem_slice_iter(certificates).collect::<Result<Vec<_>, _>>().map_err(unreadable)?;
-        let key = PrivateKeyDer::from_pem_slice(key).map_err(unreadable)?;
-        let mut config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key)?;
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Self::new(config))
     }
 
     /// Replaces the configuration. Connections that exist keep theirs; handshakes that begin from now on get this one.

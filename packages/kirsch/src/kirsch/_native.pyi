@@ -155,11 +155,30 @@ def dropped_lines() -> int:
 class Certificates:
     """The certificates with which listeners encrypt (``NativeConfig.certificates``)."""
 
-    def __new__(cls, certificate: bytes, key: bytes) -> Certificates:
-        """``certificate`` is the chain and ``key`` the private key, both in PEM.
+    def __new__(cls, terms: dict[str, Any]) -> Certificates:
+        """``terms`` has
 
-        Raises ValueError if they do not fit.
+        * ``certificates``: a list of dicts with ``chain`` and ``key`` (each a path, for messages, and the content of
+          the file), ``password`` (bytes or None), ``names`` (of servers; empty: those of the certificate) and
+          ``is_challenge`` (it answers an authority's challenge of TLS-ALPN-01 alone). The first is the default;
+        * ``minimum_version`` (1.2 or 1.3), ``cipher_suites`` (names with colons) and ``protocols`` (for ALPN);
+        * ``client_certificates`` (none, optional or required), ``authorities`` and ``revocation_lists`` (paths with
+          contents);
+        * ``ticket_secrets``: 32 bytes each; new tickets have the first.
+
+        Raises ValueError with a line for each mistake, which says how to mend it.
         """
+
+    def replace(self, terms: dict[str, Any]) -> None:
+        """Take other terms for handshakes that begin from now on. Raises as the constructor does; then nothing has
+        changed."""
+
+    def certificates(self) -> list[dict[str, Any]]:
+        """Return the description of each certificate in force: ``path``, ``names``, ``subject``, ``issuer``,
+        ``serial``, ``key`` (its kind), ``not_before`` and ``not_after`` (seconds of Unix time)."""
+
+    def warnings(self) -> list[str]:
+        """Return the probable mistakes in the terms, each in one line."""
 
     def handshakes(self) -> dict[str, int]:
         """Return the numbers of handshakes so far, by their result: ``full``, ``resumed``, ``failed`` and ``plain``."""

@@ -29,7 +29,8 @@ from kirsch.config.setting import ENGINE
 from kirsch.drivers import choice
 from kirsch.net import inherited
 from kirsch.net.addresses import parse_bind
-from kirsch.net.sockets import discard, exposure
+from kirsch.net.certificates import TlsFiles, new_secrets
+from kirsch.net.sockets import discard, encrypt, exposure
 from kirsch.net.sockets import listen as listen_on
 from kirsch.process import forks
 from kirsch.process.real_threads import original, start_thread, thread_starter
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from kirsch.monitor.running_requests import RunningRequest, Statistics
     from kirsch.monitor.scoreboard import Slot
     from kirsch.net.addresses import Address
+    from kirsch.net.certificates import Terms
     from kirsch.net.sockets import Listener
 
 _OPTIONS = tuple(each for each in SETTINGS if each.in_programs)
@@ -120,6 +122,11 @@ class Server:
         self.config = NativeConfig({each.name: checked[each.name] for each in _OPTIONS if each.scope == ENGINE})
         self.config.report = self._report = report
         self._listeners: list[Listener] = []
+        self._tls_files = TlsFiles(checked)
+        self._ticket_secrets = new_secrets()
+        # The contents of the files of TLS, if they have been read already; set before start().
+        self.tls_terms: Terms | None = None
+        self._certificates: _native.Certificates | None = None
         self.slot: Slot | None = None  # a worker's place on the scoreboard; set before start()
         self._native: _native.NativeServer | None = None
         self._left_to_parent: _native.NativeServer | None = None
@@ -161,6 +168,12 @@ class Server:
             if binds is None:
                 binds, _ = inherited.choose_binds(DEFAULT_BIND, explicit=False)
             self._listeners = listen_on(binds, self._options["backlog"])
+            try:
+                encrypt(self._listeners, with_certificates=bool(self._tls_files))
+            except ValueError:
+                discard(self._listeners)
+                self._listeners = []
+                raise
             for listener in self._listeners:
                 if warning := exposure(listener, self._options["trusted_proxies"], self._options["proxy_from"]):
                     self.report(WARNING, warning)
@@ -384,6 +397,8 @@ class Server:
 
     def check(self) -> None:
         """Raise what :meth:`start` would raise for the options, without sockets and without opening the access log."""
+        if self._tls_files:
+            _native.Certificates(self._read_terms())
         self._make_native([], self.config.but(access_logfile=""))
 
     def _make_native(self, listeners: list[int], config: NativeConfig) -> _native.NativeServer:
@@ -425,8 +440,11 @@ class Server:
         for complaint in self._driver.warnings():
             self.report(WARNING, complaint)
         handler = self._access_log_handler()
+        if any(listener.is_encrypted for listener in self._listeners):
+            self._certificates = self._make_certificates()
         config = self.config.but(
             access_log_handler=handler,
+            certificates=[self._certificates if listener.is_encrypted else None for listener in self._listeners],
             protocols=[listener.protocol for listener in self._listeners],
             proxy_listeners=[listener.proxy for listener in self._listeners],
         )
@@ -439,6 +457,25 @@ class Server:
         with self._order:
             self._native = native
             return None if self._stop_requested else _Run(self, native, handler)
+
+    def _make_certificates(self) -> _native.Certificates:
+        """Return the certificates of the settings. Raises ValueError, with a line for each mistake."""
+        certificates = _native.Certificates(self._read_terms())
+        if self.slot is None:  # for a worker the supervisor reports them
+            for warning in certificates.warnings():
+                self.report(WARNING, warning)
+        return certificates
+
+    def _read_terms(self) -> Terms:
+        return self._tls_files.read(self._ticket_secrets) if self.tls_terms is None else self.tls_terms
+
+    def reload_certificates(self, terms: Terms | None = None) -> None:
+        """Read the files of TLS again, for connections that begin from now on; or take their contents as ``terms``.
+
+        Raises ValueError, with a line for each mistake. Then the old certificates stay in force.
+        """
+        if self._certificates is not None:
+            self._certificates.replace(self._tls_files.read(self._ticket_secrets) if terms is None else terms)
 
     def _begin(self, native: _native.NativeServer, ready: Callable[[], None] | None) -> None:
         if self._driver_name == "gevent":

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 
 from kirsch import bootstrap, reports
 from kirsch.commands import check_proxies
@@ -19,6 +20,7 @@ from kirsch.config.arguments import Arguments
 from kirsch.config.setting import UsageError
 from kirsch.hooks import Hooks
 from kirsch.net import addresses, sockets
+from kirsch.net.certificates import TlsFiles, new_secrets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeVar
 
     from kirsch.config.schema import Settings
+    from kirsch.net.certificates import Terms
 
     T = TypeVar("T")
 
@@ -118,6 +121,8 @@ def check(
         ]
     if part != SETTINGS:
         refused.trial(bootstrap.change_directory, chosen)
+    # As the supervisor: before the user of the workers, who need not be able to read the keys, imports the application.
+    terms = refused.trial(_read_certificates, chosen, warnings, part) if part != SETTINGS else None
     if part in ("", SOCKETS):
         rows = _sockets(chosen, refused)
         print_output(f"\nSockets\n{table(rows, '  ')}" if not part else table(rows))
@@ -125,7 +130,7 @@ def check(
             refused.trial(bootstrap.check_log, path)
         if chosen.pid_file:
             refused.trial(_check_pid_file, chosen.pid_file)
-    name = refused.trial(_import, chosen, arguments) if part in ("", APPLICATION) else None
+    name = refused.trial(_import, chosen, arguments, terms) if part in ("", APPLICATION) else None
     if name is not None and not part:
         warnings += _labelled(chosen, _mistakes_of_application(chosen))
     _print_warnings(warnings, part)
@@ -212,7 +217,27 @@ def _settings(chosen: Settings, *, everything: bool) -> str:
     return shown if everything else f"{shown}\n  ({len(defaults)} more have their defaults; --all shows them)"
 
 
-def _import(chosen: Settings, arguments: Arguments) -> str | None:
+def _read_certificates(chosen: Settings, warnings: list[str], part: str) -> Terms | None:
+    """Read and judge the files of TLS, and print what they are. Raises ValueError with a line for each mistake."""
+    files = TlsFiles(chosen.values)
+    if not files:
+        return None
+    from kirsch import _native
+
+    terms = files.read(new_secrets())
+    certificates = _native.Certificates(terms)
+    warnings += certificates.warnings()
+    if not part:
+        rows = [
+            (each["path"], f"{each['key']}, until {time.strftime('%Y-%m-%d', time.gmtime(each['not_after']))}", names)
+            for each in certificates.certificates()
+            for names in [", ".join(each["names"])]
+        ]
+        print_output(f"\nCertificates\n{table(rows, '  ')}")
+    return terms
+
+
+def _import(chosen: Settings, arguments: Arguments, terms: Terms | None) -> str | None:
     """Import the application and load its hooks as a worker would, as its user; return the application's name."""
     from kirsch.supervisor import privileges
 
@@ -228,7 +253,9 @@ def _import(chosen: Settings, arguments: Arguments) -> str | None:
     privileges.become(identity, chosen.env)
     app, name = bootstrap.load_application(chosen)
     Hooks(chosen)
-    bootstrap.make_server(app, chosen, reports.report_to_logging).check()
+    server = bootstrap.make_server(app, chosen, reports.report_to_logging)
+    server.tls_terms = terms
+    server.check()
     return name
 
 

@@ -17,6 +17,7 @@ from kirsch.bootstrap import EXIT_FAILED, EXIT_USAGE, StartupError
 from kirsch.config import sources
 from kirsch.config.arguments import HELP_ALL, VERSION, Arguments
 from kirsch.config.setting import UsageError
+from kirsch.net.certificates import TlsFiles, new_secrets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -148,12 +149,19 @@ def _serve_with(resources: Resources, chosen: Settings) -> int:
 
     notifier = Notifier()
     leave_environment()
+    files = TlsFiles(chosen.values)
+    try:
+        # Before the process becomes a user that cannot read the keys.
+        terms = files.read(new_secrets()) if files else None
+    except ValueError as error:
+        raise UsageError(str(error)) from None
     privileges.become(resources.identity, chosen.env)
     app, name = bootstrap.load_application(chosen)
     hooks = Hooks(chosen)
     titles.single(chosen.process_name or name)
     server = bootstrap.make_server(app, chosen, resources.errors)
     server.adopt(resources.listeners)
+    server.tls_terms = terms
     urls = ", ".join(server.urls)
 
     def announce() -> None:

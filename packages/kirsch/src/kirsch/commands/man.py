@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from kirsch import commands
 from kirsch.commands.output import print_output
-from kirsch.config.schema import SECTIONS, SETTINGS
+from kirsch.config.schema import SETTINGS
+from kirsch.config.sections import SECTIONS
 from kirsch.config.setting import UsageError
 
 TYPE_CHECKING = False

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Any, Generic, TypeVar
 
     from kirsch.config.mounts import Mount
+    from kirsch.net.certificates import CertificateFiles
 
     T = TypeVar("T")
 else:
@@ -148,6 +149,10 @@ OPTIONAL_ADDRESSES: Kind[tuple[str, ...]] = Kind(values.parse_optional_binds, "A
 PROXIES: Kind[str] = Kind(values.parse_addresses, "ADDRESSES", separator=",")
 FILE: Kind[str] = Kind(values.parse_path, "FILE", completes="file")
 FILES: Kind[tuple[str, ...]] = Kind(values.parse_paths, "FILE", separator=",", completes="file")
+PATHS: Kind[tuple[str, ...]] = Kind(
+    values.parse_paths, "FILE", separator=",", completes="file", annotation="Iterable[str] | str",
+    convert=values.program_paths,
+)  # fmt: skip
 PID_FILE: Kind[str] = Kind(values.parse_pid_file, "FILE", completes="file")
 DIRECTORY: Kind[str] = Kind(values.parse_path, "DIRECTORY", completes="directory")
 DIRECTORIES: Kind[tuple[str, ...]] = Kind(values.parse_paths, "DIRECTORIES", separator=",", completes="directory")
@@ -178,6 +183,19 @@ PATTERNS: Kind[tuple[str, ...]] = Kind(
 )  # fmt: skip
 FILE_NAME: Kind[str] = Kind(values.parse_file_name, "NAME", types=(str,))
 MOUNTS: Kind[tuple[Mount, ...]] = Kind(values.parse_mounts, "PLACE=APP", separator="\0")
+SECRET: Kind[str] = Kind(values.parse_secret, "file:PATH|env:NAME")
+TLS_VERSION: Kind[str] = Kind(values.parse_tls_version, "VERSION", choices=("1.2", "1.3"))
+CIPHERS: Kind[str] = Kind(values.parse_ciphers, "NAMES")
+CLIENT_CERTIFICATES: Kind[str] = Kind(
+    values.parse_client_certificates, "WORD", toml=(int, str), annotation="str | int",
+    convert=lambda value: values.parse_client_certificates(str(int(value) if isinstance(value, int) else value)),
+    choices=("none", "optional", "required"),
+)  # fmt: skip
+CERTIFICATES: Kind[tuple[CertificateFiles, ...]] = Kind(
+    values.parse_certificates, "CERTFILE,KEYFILE", separator="\0", completes="file",
+    annotation="Iterable[Mapping[str, str | list[str]]] | str", convert=values.program_certificates,
+    wanted="a table [[tls]]", shown=values.shown_certificates,
+)  # fmt: skip
 DRIVER: Kind[str] = Kind(values.parse_driver, "NAME", choices=DRIVERS)
 FIELD_VALUE: Kind[str] = Kind(values.parse_field_value, "TEXT")
 LOG_FORMAT: Kind[str] = Kind(values.parse_log_format, "FORMAT", choices=("combined", "json"))

@@ -24,7 +24,7 @@ class MergedSettings:
 
     def __init_subclass__(cls, sections: Iterable[str]) -> None:
         order = list(sections)
-        found = [each for each in vars(cls).values() if isinstance(each, Setting)]
+        found = [each for owner in cls.__mro__ for each in vars(owner).values() if isinstance(each, Setting)]
         cls.declared = tuple(sorted(found, key=lambda each: order.index(each.section)))
         cls.by_name = {each.name: each for each in cls.declared}
 
@@ -86,6 +86,11 @@ class MergedSettings:
 
     def __repr__(self) -> str:
         return f"Settings({', '.join(f'{name}={value!r}' for name, value in self._values.items())})"
+
+    @property
+    def values(self) -> Mapping[str, Any]:
+        """The values by their names."""
+        return self._values
 
     def label(self, name: str) -> str:
         """Return the beginning of a message about the setting ``name``: the origin of its value."""

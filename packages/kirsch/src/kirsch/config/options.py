@@ -38,6 +38,45 @@ class Options(TypedDict, total=False):
     """Default: 65536, at least 1. How many connections a worker has open at most. Further connections wait in the
     backlog. An idle connection costs a file descriptor and less than 1 KiB, besides what the kernel keeps for it."""
 
+    certfile: str
+    """Encrypt connections with this certificate: a PEM file with the certificate and then its issuers, as in
+    fullchain.pem of certbot. Addresses of TCP without a scheme are https then; http://:80 beside it stays plain, and so
+    does unix:PATH unless it is written https:unix:PATH. A change of the file takes effect at once, and at SIGHUP; one
+    that does not fit leaves the old certificate in force. kirsch check judges the files."""
+
+    keyfile: str
+    """The private key of --certfile, in PEM. Empty: it is in the same file."""
+
+    keyfile_password: str
+    """Where the password of an encrypted key is: file:PATH is the first line of a file, env:NAME a variable of the
+    environment. On the command line itself every user of the machine could read it."""
+
+    tls: Iterable[Mapping[str, str | list[str]]] | str
+    """Another certificate, as CERTFILE,KEYFILE (or CERTFILE with the key in it). Repeat the flag for several; in the
+    settings file each is a table [[tls]] with certfile, keyfile, keyfile-password and names. A client gets the one of
+    the server name that it asks for (SNI), exactly or by *.example.org; of several for one name that whose kind of key
+    the client prefers, such as ECDSA, RSA and ML-DSA. The first certificate is that of unknown names. Without names,
+    they are those of the certificate."""
+
+    tls_min: str
+    """Default: 1.2. The lowest version of TLS that is spoken. Versions before 1.2 are broken, and are not there."""
+
+    ciphers: str
+    """Use these cipher suites alone: names of OpenSSL or IANA with colons between them, as in
+    ECDHE-ECDSA-AES128-GCM-SHA256:TLS_AES_128_GCM_SHA256. A list that names none of TLS 1.3 leaves those of TLS 1.3 as
+    they are, and likewise for 1.2. Empty: all, of which none is weak."""
+
+    ca_certs: Iterable[str] | str
+    """The authorities whose certificates clients may present, in PEM; see --cert-reqs."""
+
+    cert_reqs: str | int
+    """Default: none. Whether clients have to present a certificate of --ca-certs: none, optional or required; 0, 1 and
+    2 are the same. SSL_CLIENT_VERIFY tells a WSGI application of it, the extension tls an ASGI application."""
+
+    crlfile: Iterable[str] | str
+    """Revocation lists of the authorities of --ca-certs, in PEM or DER. With any, each authority needs one. They are
+    read again when they change."""
+
     trusted_proxies: str
     """Proxies that are trusted to name the client of a request: IP addresses, networks such as 10.0.0.0/8, and unix for
     peers on Unix sockets. The list of addresses in X-Forwarded-For (or Forwarded, see --forwarded) is read from the

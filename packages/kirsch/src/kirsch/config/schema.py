@@ -51,40 +51,20 @@ from kirsch.config.kinds import (
     one_of,
 )
 from kirsch.config.merged import MergedSettings
+from kirsch.config.sections import SECTIONS
 from kirsch.config.setting import ENGINE, PROGRAM, setting
+from kirsch.config.tls_settings import TlsSettings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-# In the order in which help and the reference page show them.
-SECTIONS = {
-    "Application": "Where the application and its settings are found.",
-    "Sockets": "Where the application is served.",
-    "Proxies": "Which proxies in front of the server are believed when they name the client of a request. Without them "
-    "the client is the peer of the socket, and what requests say of it is not read.",
-    "Workers": "How many processes serve, and how new processes take over from old ones.",
-    "Limits of a worker": "When a worker is replaced, and how long each step may take. The new worker is ready before "
-    "the old one ends.",
-    "Process": "What the operating system knows of the processes.",
-    "Outside view": "What can be observed without a request to the application.",
-    "Requests": "How the application is called: by which driver, how many calls at a time, and how long a request may "
-    "take.",
-    "Time": "How long a client may take. Durations are written 90, 90s, 5m, 1h30m or 500ms; a bare number is seconds.",
-    "Size": "How much a client may send. Sizes are written 65536, 64k, 1MiB or 1g; k, m and g are powers of 1024.",
-    "Response": "What is added to responses.",
-    "WebSocket": "How much a client of a WebSocket may send, and how it is seen to be there.",
-    "Static files": "Files that the server answers with by itself, without the application.",
-    "Logs": "What is logged, and where.",
-    "Instead of serving": "Check the configuration and exit.",
-}
-
 # Each worker is a slot in the scoreboard. It is far more than a machine has processors for.
 _WORKERS_MAX = 256
 
 
-class Settings(MergedSettings, sections=SECTIONS):
-    """All settings."""
+class Settings(TlsSettings, MergedSettings, sections=SECTIONS):
+    """All settings; those of TLS are in ``tls_settings.py``."""
 
     __slots__ = ()
 
@@ -126,9 +106,10 @@ class Settings(MergedSettings, sections=SECTIONS):
         "socket that is already open as descriptor N, systemd:NAME one that systemd has passed under this name. "
         ":8000?proxy demands a header of the PROXY protocol on each connection (unix:PATH?mode=660&proxy); see "
         "--proxy-from. fastcgi:, uwsgi: or scgi: before an address is what a web server speaks there instead of HTTP, "
-        "as in fastcgi:unix:/run/app.sock or uwsgi:127.0.0.1:3031. If no address is given anywhere, Kirsch serves the "
-        "sockets that systemd has passed, or FastCGI on descriptor 0 if a web server has started it so, or else port "
-        "$PORT on 0.0.0.0 if the environment has that variable.",
+        "as in fastcgi:unix:/run/app.sock or uwsgi:127.0.0.1:3031. https://:443 encrypts (--certfile), http://:80 does "
+        "not. If no address is given anywhere, Kirsch serves the sockets that systemd has passed, or FastCGI on "
+        "descriptor 0 if a web server has started it so, or else port $PORT on 0.0.0.0 if the environment has that "
+        "variable.",
         fixed=True, summary="where to listen, also unix:PATH; repeat it",
     )  # fmt: skip
     fastcgi_script_name = setting(

@@ -13,6 +13,7 @@ from kirsch.config.arguments import Arguments
 from kirsch.config.kinds import ON_OFF
 from kirsch.config.schema import BY_NAME, SETTINGS, Settings
 from kirsch.config.setting import GUNICORN_VARIABLE, PORT_VARIABLE, UsageError
+from kirsch.net.addresses import parse_bind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -259,6 +260,8 @@ def _contradictions(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]
         elif not least <= workers <= most and workers:
             mistake = f"{workers} is not between --min-workers, {least}, and --max-workers, {most}"
             yield ("workers", "min_workers", "max_workers"), mistake
+    if not (settings.certfile or settings.tls) and any(parse_bind(bind).encrypts for bind in settings.bind):
+        yield ("bind",), "https needs a certificate; give --certfile and --keyfile, or write http instead"
     if workers == 0:
         needy = [each for each in SETTINGS if each.supervised and _is_changed(settings, each)]
         if needy:

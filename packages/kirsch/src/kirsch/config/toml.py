@@ -9,7 +9,7 @@ import os
 import re
 import sys
 
-from kirsch.config.kinds import LOG_CONFIG, STATIC
+from kirsch.config.kinds import CERTIFICATES, LOG_CONFIG, STATIC
 from kirsch.config.mounts import INTERFACES, Mount, check_host, check_path, parse_mount
 from kirsch.config.schema import SETTINGS
 from kirsch.config.setting import Setting, UsageError
@@ -25,7 +25,7 @@ PROJECT_FILE = "pyproject.toml"
 _PROJECT_TABLE = ("tool", "kirsch")
 
 _MOUNT_KEYS = ("path", "host", "app", "factory", "interface")
-_TABLES = "env, logging, mounts, static and timeout-paths"
+_TABLES = "env, logging, mounts, static, timeout-paths and tls"
 _OTHER_NAMES = {
     "application": "app",
     "target": "app",
@@ -389,6 +389,10 @@ def _text(each: Setting, value: object) -> str:
         return kind.separator.join(pairs)
     if kind is STATIC and isinstance(value, list) and all(isinstance(table, dict) for table in value):
         return kind.separator.join(_static_pair(table) for table in value)
+    if kind is CERTIFICATES and isinstance(value, list) and all(isinstance(table, dict) for table in value):
+        import json
+
+        return kind.separator.join(json.dumps(table, default=str) for table in value)
     if kind is LOG_CONFIG and isinstance(value, dict):
         import json
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kirsch.config.mounts import Mount
+    from kirsch.net.certificates import CertificateFiles
 
 
 def parse_duration(text: str) -> float:
@@ -98,6 +99,94 @@ def parse_word(text: str, words: tuple[str, ...]) -> str:
 
 _SAME_WORDS = {"warn": "warning", "trace": "debug", "fatal": "critical", "asgi3": "asgi", "asginl": "asgi"}
 """Names of values in other servers and libraries, and our names for them."""
+
+
+def parse_secret(text: str) -> str:
+    """Parse where a secret is. The message does not show the text, which may be the secret itself."""
+    text = text.strip()
+    kind, colon, place = text.partition(":")
+    if text and (kind not in ("file", "env") or not colon or not place):
+        from kirsch.net.certificates import PLACES_OF_PASSWORDS
+
+        raise ValueError(f'"..." (not shown) is not the place of a password; {PLACES_OF_PASSWORDS}')
+    return text
+
+
+def parse_tls_version(text: str) -> str:
+    """Parse ``1.2``, ``1.3``, or the same with TLS in front as other servers have it."""
+    number = text.strip().lower().removeprefix("tls").removeprefix("v").replace("_", ".")
+    if number in ("1", "1.0", "1.1"):
+        raise ValueError("is broken, and is not spoken; write 1.2 or 1.3")
+    return parse_word(number, ("1.2", "1.3"))
+
+
+def parse_ciphers(text: str) -> str:
+    if any(not " " <= character <= "~" for character in text):
+        raise ValueError("names no cipher suites; write names with colons between them")
+    return text.strip()
+
+
+def parse_client_certificates(text: str) -> str:
+    """Parse a word, or the number of it in Python's ``ssl`` (CERT_NONE, CERT_OPTIONAL, CERT_REQUIRED)."""
+    word = text.strip().lower().removeprefix("cert_")
+    numbers = {"0": "none", "1": "optional", "2": "required"}
+    return parse_word(numbers.get(word, word), ("none", "optional", "required"))
+
+
+_CERTIFICATE_KEYS = ("certfile", "keyfile", "keyfile-password", "names")
+
+
+def parse_certificates(text: str) -> tuple[CertificateFiles, ...]:
+    """Parse ``CERTFILE,KEYFILE``, or a table as JSON; NUL separates several. Raises ValueError."""
+    found: list[CertificateFiles] = []
+    for part in filter(None, map(str.strip, text.split("\0"))):
+        if part.startswith("{"):
+            import json
+
+            found += program_certificates([json.loads(part)])
+            continue
+        paths = [path.strip() for path in part.split(",")]
+        if len(paths) > 2 or not all(paths):
+            raise ValueError(f"{part!r} is not a certificate; write CERTFILE,KEYFILE")
+        found += program_certificates([dict(zip(_CERTIFICATE_KEYS, paths, strict=False))])
+    return tuple(found)
+
+
+def program_certificates(given: Any) -> tuple[CertificateFiles, ...]:
+    """Return the certificates of tables. Raises ValueError and TypeError."""
+    if isinstance(given, str):
+        return parse_certificates(given)
+    if not given:
+        return ()
+    from kirsch.net.certificates import CertificateFiles
+
+    found: list[CertificateFiles] = []
+    for table in given:
+        if isinstance(table, CertificateFiles):
+            found.append(table)
+            continue
+        if not isinstance(table, dict):
+            raise TypeError(f"tables with {', '.join(_CERTIFICATE_KEYS)} are wanted, and there is {table!r}")
+        table = {name.replace("_", "-"): value for name, value in table.items()}
+        for name in table:
+            if name not in _CERTIFICATE_KEYS:
+                from kirsch.suggest import did_you_mean
+
+                hint = did_you_mean(name, _CERTIFICATE_KEYS) or f"; it has {', '.join(_CERTIFICATE_KEYS)}"
+                raise ValueError(f"'[[tls]]' has no {name}{hint}")
+        names = table.get("names", ())
+        names = (names,) if isinstance(names, str) else tuple(names)
+        texts = [table.get(name, "") for name in _CERTIFICATE_KEYS[:3]]
+        if not all(isinstance(text, str) for text in (*texts, *names)):
+            raise TypeError("'[[tls]]' has paths and names in quotes")
+        if not texts[0]:
+            raise ValueError("'[[tls]]' needs a certfile, the path of a certificate")
+        found.append(CertificateFiles(texts[0], texts[1], parse_secret(texts[2]), names))
+    return tuple(found)
+
+
+def shown_certificates(text: str) -> str:
+    return ", ".join(each.certfile for each in parse_certificates(text))
 
 
 def parse_driver(text: str) -> str:
@@ -233,6 +322,8 @@ def parse_optional_binds(text: str) -> tuple[str, ...]:
         protocol = parse_bind(bind).protocol
         if protocol != HTTP:
             raise ValueError(f"{bind!r}: HTTP is spoken here; did you mean {bind.removeprefix(protocol + ':')!r}?")
+        if parse_bind(bind).encrypts:
+            raise ValueError(f"{bind!r}: nothing is encrypted here; did you mean http{bind[5:]}?")
     return binds
 
 
@@ -262,6 +353,14 @@ def parse_addresses(text: str) -> str:
 
 def parse_paths(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def program_paths(given: Any) -> tuple[str, ...]:
+    """Return paths. Raises TypeError."""
+    paths = parse_paths(given) if isinstance(given, str) else tuple(given)
+    if not all(isinstance(path, str) for path in paths):
+        raise TypeError(f"paths must be str, and they are {given!r}")
+    return paths
 
 
 def parse_path(text: str) -> str:

@@ -91,7 +91,9 @@ HISTOGRAMS = (
 )
 
 
-def exposition(snapshot: Snapshot, *, version: str, python: str) -> str:
+def exposition(
+    snapshot: Snapshot, *, version: str, python: str, certificate_ends: Iterable[tuple[str, int]] = ()
+) -> str:
     """Return all metrics as a text."""
     lines: list[str] = []
 
@@ -126,6 +128,10 @@ def exposition(snapshot: Snapshot, *, version: str, python: str) -> str:
         family(name, "gauge", text, [({}, snapshot.gauge(source))])
     text = "Routes in quarantine now, because they crash workers."
     family("kirsch_routes_quarantined", "gauge", text, [({}, len(snapshot.quarantined))])
+    if certificate_ends:
+        text = "When a certificate expires."
+        ends = [({"path": path}, end) for path, end in certificate_ends]
+        family("kirsch_certificate_expiry_timestamp_seconds", "gauge", text, ends)
     for source, name, text in HISTOGRAMS:
         lines += _histogram(name, text, snapshot.histogram(source))
 

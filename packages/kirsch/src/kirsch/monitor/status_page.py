@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from kirsch.monitor.histogram import Histogram
     from kirsch.monitor.scoreboard import Record, Scoreboard, Snapshot, WorkerState
+    from kirsch.monitor.shared_value import SharedValue
 
 SAMPLE_SECONDS = 1.0
 RECENT_SAMPLES = 10
@@ -74,13 +75,15 @@ class History:
 class Status:
     """The content of ``/status.json``."""
 
-    def __init__(self, board: Scoreboard) -> None:
+    def __init__(self, board: Scoreboard, certificate_ends: SharedValue | None = None) -> None:
+        """``certificate_ends`` has the path and the end of each certificate, in seconds of Unix time."""
         from kirsch import _native
 
         self._version = _native.__version__
         implementation = {"cpython": "CPython"}.get(sys.implementation.name, sys.implementation.name)
         self._python = f"{implementation} {sys.version.split()[0]}"
         self._board = board
+        self._certificate_ends = certificate_ends
         self._history = History(board.read())
         # Without a GIL, two threads that slice one memoryview lose count of the slices (CPython 3.14), and the memory
         # is released while a slice is in use. So one thread at a time reads the board.
@@ -98,7 +101,8 @@ class Status:
     def metrics(self) -> str:
         with self._lock:
             now = self._board.read()
-        return metrics.exposition(now, version=self._version, python=self._python)
+        ends = [] if self._certificate_ends is None else self._certificate_ends.read() or []
+        return metrics.exposition(now, version=self._version, python=self._python, certificate_ends=ends)
 
     def now(self) -> dict[str, Any]:
         """Return the state of the server; docs/metrics.md describes its fields."""

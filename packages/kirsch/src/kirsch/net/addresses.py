@@ -20,6 +20,10 @@ GATEWAY_PROTOCOLS = ("fastcgi", "uwsgi", "scgi")
 """The protocols that a web server in front may speak instead of HTTP: the word before the address, with a colon. The
 engine has the same names (``_native.PROTOCOLS``); this module is used where there is no engine."""
 
+_ENCRYPTS = {"http": False, "https": True}
+
+_PORTS = {"http": 80, "https": 443}
+
 _PROTOCOLS_BY_OTHER_NAMES = {"fcgi": "fastcgi"}
 
 
@@ -27,10 +31,11 @@ class Bind:
     """A parsed ``--bind``: a path with an optional mode, an inherited descriptor, the name that systemd gave to one, or
     a host (empty: every address of the machine) and a port; and what is spoken there.
 
-    ``proxy``: each connection has to begin with a header of the PROXY protocol.
+    ``proxy``: each connection has to begin with a header of the PROXY protocol. ``encrypts`` is True for https, False
+    for http, and None if the text says neither.
     """
 
-    __slots__ = ("fd", "host", "mode", "name", "path", "port", "protocol", "proxy", "text")
+    __slots__ = ("encrypts", "fd", "host", "mode", "name", "path", "port", "protocol", "proxy", "text")
 
     def __init__(
         self,
@@ -52,6 +57,7 @@ class Bind:
         self.fd = fd
         self.name = name
         self.protocol = HTTP
+        self.encrypts: bool | None = None
         self.proxy = proxy
 
     @property
@@ -64,7 +70,8 @@ class Bind:
 def parse_bind(text: str) -> Bind:
     """Parse ``host:port``, ``:port``, ``[ipv6]:port``, ``name:port``, ``unix:path``, ``unix:path?mode=660``, ``fd://3``
     or ``systemd:name``. Before each may stand ``fastcgi:``, ``uwsgi:`` or ``scgi:``, which is spoken there instead of
-    HTTP. Behind each may stand ``?proxy``, and behind a path both: ``unix:path?mode=660&proxy``.
+    HTTP, or ``https:`` or ``http:``, with two slashes or without. Behind each may stand ``?proxy``, and behind a path
+    both: ``unix:path?mode=660&proxy``.
 
     Raises ValueError, with a message that shows the correct spelling.
     """
@@ -74,8 +81,16 @@ def parse_bind(text: str) -> Bind:
             f"{text!r}: {protocol} is called {_PROTOCOLS_BY_OTHER_NAMES[protocol]} here; did you mean "
             f"{_PROTOCOLS_BY_OTHER_NAMES[protocol]}:{address}?"
         )
-    if protocol not in GATEWAY_PROTOCOLS or not colon:
+    if protocol not in (*GATEWAY_PROTOCOLS, *_ENCRYPTS) or not colon:
         return _parse_address(text)
+    if protocol in _ENCRYPTS and address.startswith("//"):
+        address = address[2:]
+        place, slash, rest = address.partition("/")
+        if slash:
+            hint = f"; did you mean {protocol}://{place}?" if not rest and ":" in place else ""
+            raise ValueError(f"{text!r} has a path, and an address to listen on has none{hint}")
+        if ":" not in place.rpartition("]")[2] and place:
+            raise ValueError(f"{text!r} lacks a port; did you mean {protocol}://{place}:{_PORTS[protocol]}?")
     if address.isdigit():
         raise ValueError(
             f"{text!r} lacks a host; did you mean {protocol}:127.0.0.1:{address} or {protocol}::{address}?"
@@ -84,7 +99,10 @@ def parse_bind(text: str) -> Bind:
         bind = _parse_address(address)
     except ValueError as error:
         raise ValueError(f"{text!r}: {error}") from None
-    bind.protocol = protocol
+    if protocol in _ENCRYPTS:
+        bind.encrypts = _ENCRYPTS[protocol]
+    else:
+        bind.protocol = protocol
     bind.text = text
     return bind
 
@@ -123,11 +141,9 @@ def _parse_address(text: str) -> Bind:
     if "://" in address:
         scheme, _, rest = address.partition("://")
         place = rest.partition("/")[0]
-        if scheme in ("https", "wss"):
-            raise ValueError(
-                f"{text!r}: TLS is not built in; let a proxy in front end it, and write {place or 'HOST:PORT'}"
-            )
-        meant = f"; did you mean {place}?" if scheme in ("http", "tcp") and ":" in place else ""
+        if scheme in ("ws", "wss"):
+            raise ValueError(f"{text!r}: WebSockets come over HTTP; did you mean http{scheme[2:]}://{place}?")
+        meant = f"; did you mean {place}?" if scheme == "tcp" and ":" in place else ""
         raise ValueError(f"{text!r} is not an address to listen on{meant or f'; {FORMS}'}")
     host, colon, port_text = address.rpartition(":")
     if not colon:
@@ -176,11 +192,12 @@ def is_loopback(host: str) -> bool:
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
-def url(protocol: str, address: Address) -> str:
-    """Return ``http://host:port`` or ``unix:path``, and for another protocol ``fastcgi:host:port`` or the like."""
+def url(protocol: str, address: Address, *, is_encrypted: bool = False) -> str:
+    """Return ``http://host:port`` or ``unix:path``, with https if that is spoken, and for another protocol
+    ``fastcgi:host:port`` or the like."""
     if isinstance(address, str):
-        place, scheme = f"unix:{address}", ""
+        place, scheme = f"unix:{address}", "https:" if is_encrypted else ""
     else:
         host, port = address
-        place, scheme = (f"[{host}]:{port}" if ":" in host else f"{host}:{port}"), "http://"
+        place, scheme = (f"[{host}]:{port}" if ":" in host else f"{host}:{port}"), f"http{'s' * is_encrypted}://"
     return f"{scheme}{place}" if protocol == HTTP else f"{protocol}:{place}"

@@ -53,15 +53,17 @@ class Listener:
     """One listening socket. ``address`` is ``(host, port)`` as bound, or the path of a unix socket.
 
     ``bind`` is the configured text, and ``protocol`` what it says is spoken here. ``set`` is the number of its set
-    where each worker has sockets of its own (``--reuse-port``), and None if all workers share it.
+    where each worker has sockets of its own (``--reuse-port``), and None if all workers share it. ``is_encrypted``: its
+    connections are, as :func:`encrypt` has found.
     """
 
-    __slots__ = ("_identity", "_owner_pid", "address", "bind", "set", "socket")
+    __slots__ = ("_identity", "_owner_pid", "address", "bind", "is_encrypted", "set", "socket")
 
     def __init__(self, sock: socket.socket, bind: str, *, path: str | None = None, set: int | None = None) -> None:  # noqa: A002 - as the attribute
         self.socket = sock
         self.bind = bind
         self.set = set
+        self.is_encrypted = False
         self.address: Address
         self._identity: tuple[int, int] | None = None
         self._owner_pid = os.getpid()
@@ -84,8 +86,9 @@ class Listener:
 
     @property
     def url(self) -> str:
-        """``http://host:port`` or ``unix:path``; of another protocol ``fastcgi:host:port`` or ``fastcgi:unix:path``."""
-        return url(self.protocol, self.address)
+        """``http://host:port``, ``https://host:port`` or ``unix:path``; of another protocol ``fastcgi:host:port`` or
+        ``fastcgi:unix:path``."""
+        return url(self.protocol, self.address, is_encrypted=self.is_encrypted)
 
     @property
     def proxy(self) -> bool:
@@ -150,6 +153,21 @@ def listen(
         discard(listeners)
         raise
     return listeners
+
+
+def encrypt(listeners: Iterable[Listener], *, with_certificates: bool) -> None:
+    """Decide which listeners encrypt: those of https, and if there are certificates those of TCP that name no scheme.
+
+    Raises ValueError for https without certificates.
+    """
+    for listener in listeners:
+        bind = parse_bind(listener.bind)
+        if bind.encrypts and not with_certificates:
+            raise ValueError(
+                f"{bind.text}: https needs a certificate; give --certfile and --keyfile, or write http instead"
+            )
+        is_meant = with_certificates and bind.protocol == HTTP and listener.socket.family != socket.AF_UNIX
+        listener.is_encrypted = is_meant if bind.encrypts is None else bind.encrypts
 
 
 def _listen(bind: Bind, backlog: int, owner: tuple[int, int] | None, sets: int) -> list[Listener]:

@@ -16,6 +16,7 @@ From a worker:
 To a worker:
 
     stop     graceful_timeout, idle_timeout (None: idle connections have half a second), why
+    certificates                       the certificates have changed: read them again (``certificates.py``)
     drain                              serve on, but let the health check fail and responses say Connection: close
 
 A zygote sends hello, ready and failed, and receives ``fork`` with a worker's end of its channel (:meth:`Channel.send`

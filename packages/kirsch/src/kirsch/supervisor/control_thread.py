@@ -13,12 +13,13 @@ from select import POLLIN
 from select import poll as Poll
 
 from kirsch.process.real_threads import start_thread
-from kirsch.reports import CRITICAL
+from kirsch.reports import CRITICAL, ERROR
 from kirsch.supervisor.request_publisher import publish
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kirsch.monitor.scoreboard import Slot
+    from kirsch.monitor.shared_value import SharedValue
     from kirsch.server import Server
     from kirsch.serving import Signals
     from kirsch.supervisor.control import Channel, Message
@@ -39,12 +40,21 @@ class ControlThread:
     """``limit_fd`` becomes readable when the engine has begun ``--max-requests`` requests; -1: there is no limit."""
 
     def __init__(
-        self, channel: Channel, slot: Slot, server: Server, signals: Signals, *, max_memory: int, limit_fd: int
+        self,
+        channel: Channel,
+        slot: Slot,
+        server: Server,
+        signals: Signals,
+        certificates: SharedValue | None,
+        *,
+        max_memory: int,
+        limit_fd: int,
     ) -> None:
         self._channel = channel
         self._slot = slot
         self._server = server
         self._signals = signals
+        self._certificates = certificates
         self._max_memory = max_memory
         self._limit_fd = limit_fd
         self._replacement_requested = False
@@ -116,6 +126,11 @@ class ControlThread:
             self._channel.send("left")
         elif message["message"] == "drain":
             self._server.drain()
+        elif message["message"] == "certificates" and self._certificates is not None:
+            try:
+                self._server.reload_certificates(self._certificates.read())
+            except ValueError as error:  # the supervisor has judged them, so this is unexpected
+                self._server.report(ERROR, f"keeping the current certificates: {error}")
 
     def request_replacement(self, reason: str, text: str) -> None:
         """Ask the supervisor for a successor, once, and serve on until it is ready. From any thread."""

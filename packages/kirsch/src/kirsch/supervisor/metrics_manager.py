@@ -46,10 +46,12 @@ class MetricsManager:
             service.close_directories()
             resources.close_sockets()
             self._service.group.close()
+            if service.certificates.shared is not None:
+                service.certificates.shared.close()
             if resources.identity is not None:
                 privileges.drop(resources.identity)
             titles.other("metrics", board.application)
-            return metrics_process.run(board, resources.metrics, resources.errors)
+            return metrics_process.run(board, resources.metrics, resources.errors, service.certificates.ends)
 
         try:
             self._pid = self._forker.fork(main)

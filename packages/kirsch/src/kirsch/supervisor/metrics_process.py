@@ -11,6 +11,7 @@ from kirsch.reports import WARNING
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kirsch.monitor.scoreboard import Scoreboard
+    from kirsch.monitor.shared_value import SharedValue
     from kirsch.net.sockets import Listener
     from kirsch.reports import Report
     from kirsch.server import Server
@@ -29,7 +30,9 @@ _OPTIONS = {
 }
 
 
-def run(board: Scoreboard, listeners: list[Listener], report: Report) -> int:
+def run(
+    board: Scoreboard, listeners: list[Listener], report: Report, certificate_ends: SharedValue | None = None
+) -> int:
     """Serve until a signal, or until the process that created ``board`` (the supervisor) has exited.
 
     Return the exit status. Has to be called at the bottom of a child's stack.
@@ -39,7 +42,7 @@ def run(board: Scoreboard, listeners: list[Listener], report: Report) -> int:
     from kirsch.serving import serve_until_signal
 
     _set_signals()
-    status = Status(board)
+    status = Status(board, certificate_ends)
     server = Server(Pages(status), report=report, **_OPTIONS)  # type: ignore[arg-type]
     server.config.evicts_silent = True
     server.adopt(listeners)

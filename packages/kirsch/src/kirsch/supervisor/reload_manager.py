@@ -161,6 +161,7 @@ class ReloadManager:
             if chosen.preload:
                 zygote_process.adopt_orphans()
             service.resources.give_logs(chosen)
+            service.certificates.reload(chosen, why)
             changed = (chosen.workers, chosen.max_workers) != (old.workers, old.max_workers)
             workers = chosen.workers if changed or service.withdrawn else self._upgraded_workers
             trial = Generation(service.current.number + 1, chosen, workers)

@@ -10,6 +10,7 @@ import os
 from kirsch import bootstrap
 from kirsch.config.setting import UsageError
 from kirsch.net import addresses, inherited, sockets
+from kirsch.net.certificates import TlsFiles
 from kirsch.net.sockets import Rebound
 from kirsch.reports import ERROR, LEVELS, WARNING, ErrorLog, write_stderr
 from kirsch.supervisor import privileges
@@ -140,6 +141,7 @@ class Resources:
             self.errors(WARNING, complaint)
         rebound = self._rebind(old, binds, chosen, sets)
         self.listeners = rebound.listeners
+        sockets.encrypt(self.listeners, with_certificates=bool(TlsFiles(chosen.values)))
         if chosen.metrics_bind:
             self.metrics = self._rebind(old_metrics, chosen.metrics_bind, chosen).listeners
         # The previous workers still have the removed sockets. They accept what is queued there before they close them.

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from kirsch.config.schema import Settings
     from kirsch.monitor.scoreboard import Scoreboard
+    from kirsch.supervisor.certificates import CertificateManager
     from kirsch.supervisor.engine_group import EngineGroup
     from kirsch.supervisor.notify import Notifier
     from kirsch.supervisor.resources import Resources
@@ -62,7 +63,7 @@ class Generation:
 
 
 class Service:
-    """``resources``, ``board`` and ``notifier`` are fixed; the rest changes with events.
+    """``resources``, ``certificates``, ``board`` and ``notifier`` are fixed; the rest changes with events.
 
     The actual state: ``workers``, and the states of their indexes. ``served``: at least one worker has been ready.
     ``announced``: all first workers have been. ``name`` is the name of the application.
@@ -74,11 +75,18 @@ class Service:
     """
 
     def __init__(
-        self, current: Generation, resources: Resources, board: Scoreboard, group: EngineGroup, notifier: Notifier
+        self,
+        current: Generation,
+        resources: Resources,
+        certificates: CertificateManager,
+        board: Scoreboard,
+        group: EngineGroup,
+        notifier: Notifier,
     ) -> None:
         self.current = current
         self.trial: Generation | None = None
         self.resources = resources
+        self.certificates = certificates
         self.board = board
         self.group = group
         self.notifier = notifier

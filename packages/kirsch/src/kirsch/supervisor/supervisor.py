@@ -32,6 +32,7 @@ from kirsch.reports import CRITICAL, ERROR, INFO, WARNING
 from kirsch.serving import FAST_TIMEOUT
 from kirsch.supervisor import forking, upgrade, worker_process, zygote_process
 from kirsch.supervisor.autoscaler import Autoscaler
+from kirsch.supervisor.certificates import CertificateManager
 from kirsch.supervisor.engine_group import EngineGroup
 from kirsch.supervisor.event_loop import EventLoop
 from kirsch.supervisor.metrics_manager import MetricsManager
@@ -112,6 +113,7 @@ class Supervisor:
         self._is_upgrade = state is not None
         self._adopted_workers = False
         self._upgraded_workers: int | None = None
+        service.certificates.begin(worker_manager.announce_certificates)
         try:
             triggers.start()
         except BaseException:
@@ -161,7 +163,7 @@ class Supervisor:
         due = [self._watchdog_at, self._drain_until, self._explain_at]
         due += [self._worker_manager.due(), self._zygotes.check_time(now)[0]]
         due += [self._autoscaler.due(), self._reload_triggers.due(), self._quarantine.due()]
-        due += [self._reload_manager.due(), self._upgrade_manager.due()]
+        due += [self._reload_manager.due(), self._upgrade_manager.due(), self._service.certificates.due()]
         not_before = [state.backoff.not_before for state in self._service.index_states()]
         due += [moment for moment in not_before if moment > now]
         return min(due)
@@ -175,6 +177,7 @@ class Supervisor:
         if now >= self._drain_until:
             self._end("SIGTERM", STOPPING, service.chosen.graceful_timeout)
         self._reload_triggers.run_due(now)
+        service.certificates.run_due(now)
         self._autoscaler.run_due(now)
         if now >= self._explain_at:
             self._explain_at = NEVER
@@ -253,6 +256,7 @@ class Supervisor:
         for channel in channels:
             channel.close()
         self._service.board.close_fd()
+        self._service.certificates.keep_reading_only()
         self._reload_triggers.close()
         self._upgrade_manager.close()
 
@@ -447,6 +451,8 @@ def _open(chosen: Settings, state: upgrade.State | None) -> Service:
             zygote_process.adopt_orphans()
         resources = Resources(chosen, state)
         try:
+            adopted = None if state is None else state.get("certificates")
+            certificates = CertificateManager(chosen, resources.errors, adopted)
             board = _scoreboard(chosen, state)
         except BaseException:
             resources.discard()
@@ -455,7 +461,7 @@ def _open(chosen: Settings, state: upgrade.State | None) -> Service:
         current = Generation(number, chosen, path=os.curdir)
     except OSError as error:
         raise bootstrap.StartupError(bootstrap.EXIT_FAILED, bootstrap.reason(error)) from None
-    return Service(current, resources, board, _group(board, state), Notifier())
+    return Service(current, resources, certificates, board, _group(board, state), Notifier())
 
 
 def _scoreboard(chosen: Settings, state: upgrade.State | None) -> Scoreboard:

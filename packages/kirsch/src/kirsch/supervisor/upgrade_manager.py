@@ -125,6 +125,7 @@ class UpgradeManager:
             **service.resources.export(),
             "board": service.board.fd,
             "group": service.group.export(),
+            "certificates": service.certificates.export(),
             "generation": service.current.number,
             "served": service.served,
             "wanted": service.wanted if service.wanted != service.chosen.workers else 0,
@@ -135,6 +136,7 @@ class UpgradeManager:
         except OSError as error:
             os.set_inheritable(service.board.fd, False)
             service.group.set_inheritable(False)
+            service.certificates.stay()
             service.resources.stay()
             text = f"the new installation cannot be run: {bootstrap.reason(error)}; keeping this one"
             service.report(ERROR, f"SIGUSR2: {text}")

@@ -79,6 +79,7 @@ class WorkerManager:
             resources.listeners,
             service.board,
             service.group,
+            service.certificates.shared,
         )
 
     def adopt(self, exported: Iterable[State], board: Scoreboard | None) -> None:
@@ -250,6 +251,11 @@ class WorkerManager:
             worker.channel.send("drain")
             if worker.slot is not None and worker.state is READY:
                 worker.slot.state = SLOT_DRAINING
+
+    def announce_certificates(self) -> None:
+        """Let all workers read the certificates anew. One that starts reads them later than this."""
+        for worker in self._service.workers:
+            worker.channel.send("certificates")
 
     def signal(self, number: int) -> None:
         for worker in self._service.workers:

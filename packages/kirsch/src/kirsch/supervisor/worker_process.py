@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kirsch.apps.mounted import Application
     from kirsch.config.schema import Settings
     from kirsch.monitor.scoreboard import Scoreboard
+    from kirsch.monitor.shared_value import SharedValue
     from kirsch.net.sockets import Listener
     from kirsch.reports import ErrorLog
     from kirsch.server import Server
@@ -74,6 +75,7 @@ class SpawnContext:
         listeners: list[Listener],
         board: Scoreboard,
         group: EngineGroup,
+        certificates: SharedValue | None,
     ) -> None:
         self.chosen = chosen
         self.directories = directories
@@ -82,6 +84,7 @@ class SpawnContext:
         self.listeners = listeners
         self.board = board
         self.group = group
+        self.certificates = certificates
 
 
 class Loaded:
@@ -219,6 +222,9 @@ def _serve(arguments: WorkerArguments, app: Application, name: str) -> tuple[int
     if chosen.ready_path and is_asgi:
         server.check_ready = lambda: _check_asgi_ready(arguments, app)
     server.adopt(arguments.listeners)
+    certificates = arguments.context.certificates
+    if certificates is not None:
+        server.tls_terms = certificates.read()
     server.slot = arguments.slot
     server.config.multiprocess = arguments.multiprocess
     server.config.group = arguments.join_group()
@@ -244,7 +250,13 @@ def _serve(arguments: WorkerArguments, app: Application, name: str) -> tuple[int
 
     signals = Signals(server, errors.reopen, owns_process=True, on_stop_signal=report_stop_signal)
     control_thread = ControlThread(
-        arguments.channel, arguments.slot, server, signals, max_memory=chosen.max_memory, limit_fd=limit_fd
+        arguments.channel,
+        arguments.slot,
+        server,
+        signals,
+        certificates,
+        max_memory=chosen.max_memory,
+        limit_fd=limit_fd,
     )
 
     def ready() -> None:

@@ -5,7 +5,7 @@ from kirsch.config.compat import texts
 
 OPTIONS = {
     "-b --bind": "=",
-    "--insecure-bind": "--bind HOST:PORT; Kirsch does not speak TLS, so every address is without it",
+    "--insecure-bind": "--bind http://HOST:PORT",
     "--quic-bind": "Kirsch speaks HTTP/1.1; a proxy in front may speak HTTP/3 to clients",
     "--backlog": "=; 2048 by default, not 100",
     "-w --workers": "=",
@@ -34,7 +34,9 @@ OPTIONS = {
     "-u --user": "=",
     "-g --group": "=",
     "-m --umask": "=, in octal digits",
-    "--certfile --keyfile --keyfile-password --ca-certs --ciphers --cert-reqs --verify-mode": texts.TLS,
+    "--certfile --keyfile --ca-certs --ciphers --cert-reqs": "=",
+    "--keyfile-password": texts.SECRET_PLACE,
+    "--verify-mode": "--cert-reqs none, optional or required",
 }
 
 NAMES = {
@@ -63,10 +65,10 @@ NAMES = {
     "h2_max_concurrent_streams": texts.HTTP2,
     "h2_max_header_list_size": texts.HTTP2,
     "h2_max_inbound_frame_size": texts.HTTP2,
-    "alpn_protocols": texts.TLS,
+    "alpn_protocols": "omit it; the protocols that are spoken are offered",
     "alt_svc_headers": "use a middleware that adds the field, or the proxy in front",
-    "ssl_handshake_timeout": texts.TLS,
-    "verify_flags": texts.TLS,
+    "ssl_handshake_timeout": "--header-timeout, which a handshake has too",
+    "verify_flags": "--crlfile FILE for revocation lists",
     "websocket_max_message_size": "--ws-max-size",
     "wsgi_max_body_size": "--limit-request-body",
 }

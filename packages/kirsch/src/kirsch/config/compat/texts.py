@@ -1,6 +1,9 @@
 """Equivalents that the options of several servers share."""
 
-TLS = "Kirsch does not speak TLS yet; terminate it in a proxy in front"
+TLS = "--certfile FILE; with --keyfile FILE, and --tls for more names (SNI)"
+TLS_VERSION = "--tls-min VERSION; 1.2 or 1.3"
+SECRET_PLACE = "=, as file:PATH or env:NAME: on the command line itself every user could read it"  # noqa: S105 - none
+HANDSHAKE = "omit it; a handshake is never waited for"
 WEBSOCKETS = "omit it; an application uses wsgi.websocket in the environ in place of uwsgi.websocket_recv"
 HTTP2 = "Kirsch speaks HTTP/1.1; a proxy in front may speak HTTP/2 to clients"
 DAEMON = "systemd keeps a server in the background: {systemd}"

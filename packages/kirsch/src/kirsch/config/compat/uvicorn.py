@@ -46,7 +46,8 @@ OPTIONS = {
     "--ws": "omit it; there is one implementation of WebSocket",
     "--ws-max-size --ws-max-queue --ws-ping-interval --ws-ping-timeout": "=",
     "--ws-per-message-deflate": "--ws-compression on or off",
-    "--ssl-keyfile --ssl-certfile --ssl-keyfile-password --ssl-version --ssl-cert-reqs --ssl-ca-certs": texts.TLS,
-    "--ssl-ciphers": texts.TLS,
+    "--ssl-keyfile --ssl-certfile --ssl-cert-reqs --ssl-ca-certs --ssl-ciphers": "=",
+    "--ssl-keyfile-password": texts.SECRET_PLACE,
+    "--ssl-version": texts.TLS_VERSION,
     "--version": "=",
 }

@@ -1,0 +1,148 @@
+"""The files of TLS: which the settings name, and what is in them."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+    Source = tuple[str, bytes]
+    Terms = dict[str, Any]
+
+TICKET_SECRETS = 3
+"""The number of secrets whose tickets are accepted: one makes tickets for 6 hours, which are valid for 12."""
+
+TICKET_SECONDS = 6 * 60 * 60.0
+"""The time after which a new secret makes the tickets."""
+
+# A certificate or a list of them is kilobytes; a revocation list may be megabytes. What is longer is something else.
+_FILE_MAX = 64 << 20
+
+PLACES_OF_PASSWORDS = "write file:PATH for the first line of a file, or env:NAME for a variable"
+
+
+class CertificateError(ValueError):
+    """A line for each mistake in the settings of TLS or in the files that they name."""
+
+
+class CertificateFiles:
+    """A certificate, its key and their names. ``names`` are those of servers; without any, those of the certificate."""
+
+    __slots__ = ("certfile", "keyfile", "names", "password")
+
+    def __init__(self, certfile: str, keyfile: str = "", password: str = "", names: Iterable[str] = ()) -> None:
+        self.certfile = certfile
+        self.keyfile = keyfile or certfile
+        self.password = password
+        self.names = tuple(names)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CertificateFiles) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __repr__(self) -> str:
+        return f"CertificateFiles{self._key()!r}"
+
+    def _key(self) -> tuple[object, ...]:
+        return self.certfile, self.keyfile, self.password, self.names
+
+
+class TlsFiles:
+    """The files that the settings name. ``values`` are those settings by name."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self.certificates: list[CertificateFiles] = []
+        if values["certfile"]:
+            first = CertificateFiles(values["certfile"], values["keyfile"], values["keyfile_password"])
+            self.certificates.append(first)
+        self.certificates += values["tls"]
+        self._values = values
+
+    def __bool__(self) -> bool:
+        """Return whether connections can be encrypted."""
+        return bool(self.certificates)
+
+    def paths(self) -> list[str]:
+        """Return every path whose change may matter."""
+        found = [path for each in self.certificates for path in (each.certfile, each.keyfile)]
+        found += [each.password[5:] for each in self.certificates if each.password.startswith("file:")]
+        found += self._values["ca_certs"]
+        found += self._values["crlfile"]
+        return list(dict.fromkeys(map(os.path.abspath, found)))
+
+    def read(self, secrets: list[bytes]) -> Terms:
+        """Return the terms for ``_native.Certificates``, with the contents of the files. Raises CertificateError."""
+        mistakes: list[str] = []
+        values = self._values
+        terms: Terms = {
+            "certificates": [_read_files(each, mistakes) for each in self.certificates],
+            "minimum_version": values["tls_min"],
+            "cipher_suites": values["ciphers"],
+            "protocols": ["http/1.1"],
+            "client_certificates": values["cert_reqs"],
+            "authorities": [_read(path, "--ca-certs", mistakes) for path in values["ca_certs"]],
+            "revocation_lists": [_read(path, "--crlfile", mistakes) for path in values["crlfile"]],
+            "ticket_secrets": secrets,
+        }
+        if mistakes:
+            raise CertificateError("\n".join(dict.fromkeys(mistakes)))
+        return terms
+
+
+def new_secrets(old: Iterable[bytes] = ()) -> list[bytes]:
+    """Return the secrets of tickets with a new first one."""
+    return [os.urandom(32), *old][:TICKET_SECRETS]
+
+
+def _read_files(files: CertificateFiles, mistakes: list[str]) -> dict[str, Any]:
+    return {
+        "chain": _read(files.certfile, "--certfile", mistakes),
+        "key": _read(files.keyfile, "--keyfile", mistakes),
+        "password": _password(files.password, mistakes),
+        "names": list(files.names),
+        "is_challenge": False,
+    }
+
+
+def _read(path: str, label: str, mistakes: list[str]) -> Source:
+    try:
+        with open(path, "rb") as file:
+            content = file.read(_FILE_MAX + 1)
+        if len(content) > _FILE_MAX:
+            mistakes.append(f"{label}: {path} is no such file: it is longer than {_FILE_MAX >> 20} MiB")
+        return path, content
+    except OSError as error:
+        mistakes.append(f"{label}: {_trouble(path, error)}")
+    except ValueError:
+        mistakes.append(f"{label}: {path!r} is not a path")
+    return path, b""
+
+
+def _trouble(path: str, error: OSError) -> str:
+    if error.errno == errno.ENOENT:
+        return f"there is no file {path}; `ls -l {os.path.dirname(path) or '.'}` shows those that there are"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return f"this user may not read {path}; start as root with --user, or let the user's group read it (chmod g+r)"
+    if error.errno == errno.EISDIR:
+        return f"{path} is a directory; name the file in it"
+    return f"cannot read {path}: {error.strerror}"
+
+
+def _password(text: str, mistakes: list[str]) -> bytes | None:
+    """Return the password that ``text`` refers to."""
+    if not text:
+        return None
+    kind, _, place = text.partition(":")
+    if kind == "env":
+        if place in os.environ:
+            return os.fsencode(os.environ[place])
+        mistakes.append(f"--keyfile-password: there is no variable {place} in the environment; export it first")
+        return None
+    _, content = _read(place, "--keyfile-password", mistakes)
+    return content.split(b"\n")[0].rstrip(b"\r")

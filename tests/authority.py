@@ -1,0 +1,60 @@
+"""Certificates for tests, made by the program openssl when they are needed; no key is kept in the repository."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+EC = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
+RSA = ("-newkey", "rsa:2048")
+ED25519 = ("-newkey", "ed25519")
+
+
+class Authority:
+    """An authority in a folder. ``certificate`` is the path of its certificate."""
+
+    def __init__(self, folder: Path) -> None:
+        if shutil.which("openssl") is None:
+            pytest.skip("the program openssl makes the certificates, and is not installed (apt install openssl)")
+        self.folder = folder
+        self.certificate, self._key = str(folder / "ca.pem"), str(folder / "ca.key")
+        self.run("req", "-x509", *EC, "-nodes", "-days", "30", "-subj", "/CN=Test Authority", "-addext",
+                 "keyUsage=critical,keyCertSign,cRLSign", "-keyout", self._key, "-out", self.certificate)  # fmt: skip
+
+    def run(self, *words: str) -> str:
+        """Run openssl. Raises AssertionError with its output if it fails."""
+        done = subprocess.run(["openssl", *words], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def issue_for(self, name: str, began: int, ends: int) -> tuple[str, str]:
+        """Return the paths of a certificate for localhost and its key, valid between two days, counted from today."""
+        files = {end: str(self.folder / f"{name}.{end}") for end in ("pem", "key", "csr", "cnf", "db", "srl")}
+        config = (
+            "[ca]\ndefault_ca=x\n[x]\ndatabase={db}\nserial={srl}\nnew_certs_dir={folder}\npolicy=p\ndefault_md=sha256\n"
+            "x509_extensions=e\n[p]\ncommonName=supplied\n[e]\nsubjectAltName=DNS:localhost\n"
+        )
+        for end, content in {"cnf": config.format(folder=self.folder, **files), "db": "", "srl": "01\n"}.items():
+            Path(files[end]).write_text(content)
+        self.run("req", "-new", *EC, "-nodes", "-subj", "/CN=localhost", "-keyout", files["key"], "-out", files["csr"])
+        day = 86400
+        dates = [time.strftime("%Y%m%d%H%M%SZ", time.gmtime(time.time() + days * day)) for days in (began, ends)]
+        self.run("ca", "-config", files["cnf"], "-batch", "-notext", "-startdate", dates[0], "-enddate", dates[1],
+                 "-cert", self.certificate, "-keyfile", self._key, "-in", files["csr"], "-out",
+                 files["pem"])  # fmt: skip
+        return files["pem"], files["key"]
+
+    def issue(
+        self, name: str, *hosts: str, key: tuple[str, ...] = EC, days: int = 30, subject: str = "localhost"
+    ) -> tuple[str, str]:
+        """Return the paths of a certificate for ``hosts`` (localhost unless given) and of its key."""
+        certificate, own_key = (str(self.folder / f"{name}.{end}") for end in ("pem", "key"))
+        names = ",".join(f"DNS:{host}" for host in hosts or ("localhost",))
+        self.run("req", "-x509", *key, "-nodes", "-days", str(days), "-subj", f"/CN={subject}", "-addext",
+                 f"subjectAltName={names}", "-addext", "basicConstraints=critical,CA:FALSE", "-CA", self.certificate,
+                 "-CAkey", self._key, "-keyout", own_key, "-out", certificate)  # fmt: skip
+        return certificate, own_key
