@@ -24,6 +24,7 @@ WEAK: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 kept: list[Any] = []
 called: list[str] = []
 shared: list[Any] = []
+names: list[str] = []
 
 
 # Not all that is used here came with CPython 3.10.
@@ -272,6 +273,8 @@ MARKS: dict[str, Callable[[Any], Any]] = {
     "context": lambda task: kept.append(task.get_context() if sys.version_info >= (3, 12) else None),
     "callback": mark_callback,
     "name": lambda task: task.set_name("mark"),
+    "name that is kept": lambda task: names.append(task.get_name()),
+    "hash of the name": lambda task: hash(task.get_name()),
     "variable": lambda task: VARIABLE.set("mark"),
     "equal variable": lambda task: SHARED.set([]),
     "cancelled": lambda task: task.cancel(),
@@ -316,6 +319,8 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
         result = current().get_name()
     elif kind == "called":
         result = called
+    elif kind == "names":
+        result = names
     else:
         result = shown()
     body = json.dumps({"parked": is_parked, "result": result}).encode()

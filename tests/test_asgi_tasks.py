@@ -105,13 +105,15 @@ def test_request_finds_nothing_that_another_has_left_with_its_task(serve: Serve)
         "known": True,
         "kept": False,
     }
-    names = set()
+    names, kept = set(), ""
     with Asker(site) as asker:
         for mark in MARKS:
             if REUSES:
                 asker.settle()
             marked = asker.ask("mark", mark)
             assert marked["parked"] == REUSES, mark
+            if mark == "name that is kept":
+                kept = marked["result"]
             for _ in range(6):
                 found = asker.ask("show")["result"]
                 names.add(found.pop("name"))
@@ -119,6 +121,7 @@ def test_request_finds_nothing_that_another_has_left_with_its_task(serve: Serve)
                 assert found.pop("weak references") <= 1, mark
                 assert found == clean, mark
         assert len(names) == 6 * len(MARKS)
+        assert asker.ask("names")["result"] == [kept]
         # The callback was called once, with its own task.
         (called,) = asker.ask("called")["result"]
         assert called.startswith("Request-")

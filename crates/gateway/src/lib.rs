@@ -42,6 +42,7 @@ mod host;
 mod inotify;
 mod interface;
 mod interrupt;
+mod known_head;
 mod limit;
 mod log_writer;
 mod mounted;

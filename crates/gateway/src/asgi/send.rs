@@ -91,23 +91,22 @@ fn is_true(entry: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
 pub(super) fn start(py: Python<'_>, call: &Py<HttpCall>, message: &Bound<'_, PyDict>) -> PyResult<()> {
     let this = call.get();
     let exchange = this.exchange();
-    // Filled outside of the exchange: reading headers may run code of the application's.
-    let taken = exchange.take_draft(py, false);
-    let (mut draft, refusal) = taken.map_or_else(|refusal| (Draft::default(), Some(refusal)), |draft| (draft, None));
     let names = [intern!(py, "type"), intern!(py, "status"), intern!(py, "headers"), intern!(py, "trailers")];
     let [_, status, headers, trailers] = entries(message, names)?;
-    let has_trailers = is_true(trailers.as_ref())?;
-    fill(py, &mut draft, status, headers.as_ref(), has_trailers)?;
-    let stored = refusal.map_or_else(|| exchange.store_draft(py, false, draft, || ()), Err);
-    match stored {
-        Ok(()) => {}
-        Err(StartRefusal::Over) => return Err(disconnected(py, this)),
-        Err(StartRefusal::Begun | StartRefusal::Again) => {
-            return Err(misplaced("http.response.start", ResponseProgress::Started, false));
+    if let (Some(status), Some(headers), None) = (&status, &headers, &trailers) {
+        // SAFETY: both are live.
+        let known = unsafe { exchange.start_known(py, status.as_ptr(), headers.as_ptr(), || ()) };
+        if known.is_none() {
+            draft(py, this, Some(status), Some(headers), false)?;
+            // SAFETY: as above. If code of the application's has run, the objects that it runs for are refused.
+            unsafe { exchange.keep_head(py, status.as_ptr(), headers.as_ptr()) };
         }
-    }
-    if has_trailers {
-        this.expect_trailers(py);
+    } else {
+        let has_trailers = is_true(trailers.as_ref())?;
+        draft(py, this, status.as_ref(), headers.as_ref(), has_trailers)?;
+        if has_trailers {
+            this.expect_trailers(py);
+        }
     }
     this.set_response(py, ResponseProgress::Started);
     // The head is sent with the first part of the body, or when the application gives up its thread.
@@ -122,10 +121,31 @@ pub(super) fn start(py: Python<'_>, call: &Py<HttpCall>, message: &Bound<'_, PyD
     Ok(())
 }
 
+/// Makes the response's head from a message.
+fn draft(
+    py: Python<'_>,
+    call: &HttpCall,
+    status: Option<&Bound<'_, PyAny>>,
+    headers: Option<&Bound<'_, PyAny>>,
+    has_trailers: bool,
+) -> PyResult<()> {
+    // Filled outside of the exchange: reading headers may run code of the application's.
+    let taken = call.exchange().take_draft(py, false);
+    let (mut draft, refusal) = taken.map_or_else(|refusal| (Draft::default(), Some(refusal)), |draft| (draft, None));
+    fill(py, &mut draft, status, headers, has_trailers)?;
+    match refusal.map_or_else(|| call.exchange().store_draft(py, false, draft, || ()), Err) {
+        Ok(()) => Ok(()),
+        Err(StartRefusal::Over) => Err(disconnected(py, call)),
+        Err(StartRefusal::Begun | StartRefusal::Again) => {
+            Err(misplaced("http.response.start", ResponseProgress::Started, false))
+        }
+    }
+}
+
 fn fill(
     py: Python<'_>,
     draft: &mut Draft,
-    status: Option<Bound<'_, PyAny>>,
+    status: Option<&Bound<'_, PyAny>>,
     headers: Option<&Bound<'_, PyAny>>,
     has_trailers: bool,
 ) -> PyResult<()> {
@@ -135,15 +155,15 @@ fn fill(
     let code = match status.extract::<i64>() {
         Ok(code) if !status.is_instance_of::<PyBool>() => u16::try_from(code).unwrap_or(u16::MAX),
         Err(error) if error.is_instance_of::<PyOverflowError>(py) => u16::MAX,
-        _ => return Err(wrong_type(&status, "the status must be an int such as 200")),
+        _ => return Err(wrong_type(status, "the status must be an int such as 200")),
     };
     let started = draft.start_code(code);
     started.map_err(|misuse| match misuse {
         Misuse::StatusInformational => PyValueError::new_err(format!(
             "the status is {}: a final status is expected, from 200 on; hints are sent with http.response.early_hint",
-            shown(&status)
+            shown(status)
         )),
-        _ => PyValueError::new_err(format!("the status is {}: it must be from 200 to 999", shown(&status))),
+        _ => PyValueError::new_err(format!("the status is {}: it must be from 200 to 999", shown(status))),
     })?;
     if has_trailers {
         draft.expect_trailers();

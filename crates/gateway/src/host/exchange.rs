@@ -11,9 +11,11 @@
 //! Only the host sees the state; interfaces use the `pub(crate)` methods of [`Exchange`].
 
 use crate::guarded::Guarded;
+use crate::known_head::KnownHead;
 use crate::object::{Chunk, Message, OutgoingMessage};
 pub(crate) use engine::{Awaited, HijackId, HijackRefusal, Hijacked, Incoming, WebSocketEnd};
 use engine::{Ticket, WebSocketId};
+use pyo3::ffi;
 use pyo3::prelude::*;
 use std::fs::File;
 use std::sync::Weak;
@@ -285,6 +287,8 @@ pub(crate) struct Exchange {
 /// written.
 pub(super) struct ExchangeState {
     pub(super) draft: Draft,
+    /// A head of an earlier response, which may come again.
+    known_head: KnownHead,
     /// The ticket of the exchange in the engine; `None` while the response is suspended, and once it is over.
     pub(super) ticket: Option<Ticket>,
     /// The key of the call among [`Calls`](super::calls::Calls).
@@ -351,6 +355,7 @@ impl Exchange {
     pub(crate) fn new(host: Weak<dyn ExchangeHost>) -> Self {
         let state = ExchangeState {
             draft: Draft::default(),
+            known_head: KnownHead::default(),
             ticket: None,
             key: 0,
             begun: false,
@@ -375,6 +380,40 @@ impl Exchange {
             // The stored draft is empty, but may have memory allocated.
             Ok(if replaces { Draft::default() } else { std::mem::take(&mut state.draft) })
         })
+    }
+
+    /// Begins a response with a head that was made from these very objects before, and calls `then` while the response
+    /// is known not to be over. Returns `None` if there is no such head, or if the response cannot be started.
+    ///
+    /// # Safety
+    /// Both are live objects.
+    pub(crate) unsafe fn start_known<R>(
+        &self,
+        py: Python<'_>,
+        status: *mut ffi::PyObject,
+        headers: *mut ffi::PyObject,
+        then: impl FnOnce() -> R,
+    ) -> Option<R> {
+        self.state.with(py, |state| {
+            if state.upgraded.is_some() || admit(state, false).is_err() {
+                return None;
+            }
+            // SAFETY: as the caller promises.
+            let known = unsafe { state.known_head.find(py, status, headers) }?;
+            state.draft.clone_from(known);
+            Some(then())
+        })
+    }
+
+    /// Keeps the head that was just made from these objects, if they may come again. Nothing of Python has run since.
+    ///
+    /// # Safety
+    /// Both are live objects.
+    pub(crate) unsafe fn keep_head(&self, py: Python<'_>, status: *mut ffi::PyObject, headers: *mut ffi::PyObject) {
+        // SAFETY: as the caller promises.
+        let before = self.state.with(py, |state| unsafe { state.known_head.keep(py, status, headers, &state.draft) });
+        // Dropped outside of the guard.
+        drop(before);
     }
 
     /// Stores the response head, and calls `then` while the response is known not to be over. Checks again whether the

@@ -256,6 +256,11 @@ unsafe fn start_response(
             return Err(PyTypeError::new_err("start_response needs a status and a list of headers"));
         }
         let replaces = !exc_info.is_null() && exc_info != ffi::Py_None();
+        // Handles are closed before they are dropped, so while the response is not over the `Write` is alive.
+        let give_write = || Object::from_borrowed(it.write);
+        if !replaces && let Some(write) = it.exchange.start_known(py, status, headers, give_write) {
+            return Ok(write);
+        }
         // Filled outside of the exchange: making an error message runs Python code, which could call us again, and
         // other threads may.
         let taken = it.exchange.take_draft(py, replaces);
@@ -264,10 +269,11 @@ unsafe fn start_response(
         if drafted.is_err() {
             new.clear();
         }
-        // Handles are closed before they are dropped, so while the response is not over the `Write` is alive.
-        let stored = it.exchange.store_draft(py, replaces, new, || Object::from_borrowed(it.write));
+        let stored = it.exchange.store_draft(py, replaces, new, give_write);
         drafted?;
-        stored.map_err(|refusal| start_error(py, refusal, exc_info))
+        let write = stored.map_err(|refusal| start_error(py, refusal, exc_info))?;
+        it.exchange.keep_head(py, status, headers);
+        Ok(write)
     }
 }
 

@@ -72,6 +72,23 @@ pub struct Draft {
     pub(crate) trailer: Option<Vec<u8>>,
 }
 
+impl Clone for Draft {
+    fn clone(&self) -> Self {
+        let mut clone = Self::default();
+        clone.clone_from(self);
+        clone
+    }
+
+    /// Allocates nothing if there is room for the head.
+    fn clone_from(&mut self, other: &Self) {
+        let Self { bytes, status, content_length, has_date, has_server, close, trailer } = other;
+        self.bytes.clone_from(bytes);
+        self.trailer.clone_from(trailer);
+        (self.status, self.content_length) = (*status, *content_length);
+        (self.has_date, self.has_server, self.close) = (*has_date, *has_server, *close);
+    }
+}
+
 impl Draft {
     /// Takes everything back.
     pub fn clear(&mut self) {
@@ -94,6 +111,12 @@ impl Draft {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.status == 0
+    }
+
+    /// Returns the number of bytes of the status line and the fields so far.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bytes.len()
     }
 
     /// Returns the status code; 0 if there is none yet.

@@ -93,6 +93,7 @@ struct ParkedTask {
     attributes: Object,
     coroutine: Py<RequestCoroutine>,
     future: LoopFuture,
+    name: Object,
     /// The reference counts of the task, its context, its attributes and its coroutine while nothing else refers to
     /// them.
     references: [isize; 4],
@@ -129,9 +130,13 @@ impl Tasks {
 
     /// Begins a request: the first step of `coroutine`, in a Task. `will_wait`: the Task is not worth parking.
     pub(super) fn begin(&self, py: Python<'_>, coroutine: &Object, will_wait: bool) -> PyResult<FirstStep> {
-        let name = self.name(py)?;
+        let number = self.number.with(py, |number| {
+            *number += 1;
+            *number - 1
+        });
         match &self.maker {
             Maker::Later(make_task) => {
+                let name = name(py, number)?;
                 let task = make_task.call1(py, (coroutine.bind(py), self.copy_context(py)?.bind(py), name.bind(py)))?;
                 Ok(FirstStep::Waiting(task))
             }
@@ -143,13 +148,13 @@ impl Tasks {
                         made.and_then(|made| made.hidden(py, &reuse.functions))
                     })
                 {
-                    match reuse.begin(py, self, parked, coroutine, &name) {
+                    match reuse.begin(py, self, parked, coroutine, number) {
                         Err(parked) => reuse.keep(py, parked),
                         Ok(begun) => return begun,
                     }
                 }
                 let context = self.copy_context(py)?;
-                let task = self.make(py, class, keywords, coroutine, &context, &name)?.bind(py);
+                let task = self.make(py, class, keywords, coroutine, &context, &name(py, number)?)?.bind(py);
                 if task.call_method0(intern!(py, "done"))?.is_truthy()? {
                     return Ok(FirstStep::Over(result_of(&task)));
                 }
@@ -168,25 +173,6 @@ impl Tasks {
                 error.write_unraisable(py, None);
             }
         }
-    }
-
-    /// Returns a name that no other Task has.
-    fn name(&self, py: Python<'_>) -> PyResult<Object> {
-        let number = self.number.with(py, |number| {
-            *number += 1;
-            *number - 1
-        });
-        // A u64 has at most 20 digits.
-        let mut text = [0; NAME.len() + 20];
-        let (mut start, mut rest) = (text.len(), number);
-        while rest > 0 {
-            start -= 1;
-            text[start] = b'0' + u8::try_from(rest % 10).unwrap_or_default();
-            rest /= 10;
-        }
-        start -= NAME.len();
-        text[start..start + NAME.len()].copy_from_slice(NAME);
-        Object::latin1(py, &text[start..]).ok_or_else(|| PyErr::fetch(py))
     }
 
     fn copy_context(&self, py: Python<'_>) -> PyResult<Object> {
@@ -358,13 +344,13 @@ impl Reuse {
         &self,
         py: Python<'_>,
         tasks: &Tasks,
-        parked: ParkedTask,
+        mut parked: ParkedTask,
         coroutine: &Object,
-        name: &Object,
+        number: u64,
     ) -> Result<PyResult<FirstStep>, ParkedTask> {
         let functions = &self.functions;
+        let named = parked.rename(py, functions, number);
         let task = &parked.task;
-        let named = call(py, &functions.set_name, [task, name]);
         if named.is_err() || !functions.enter(py, &tasks.event_loop, task) {
             return Err(parked);
         }
@@ -465,7 +451,7 @@ impl ParkedTask {
         let future = tasks.futures.make(py)?;
         let coroutine = Py::new(py, RequestCoroutine::new(py, &future))?;
         let object = Object::from(coroutine.clone_ref(py).into_any());
-        let name = Object::latin1(py, b"Request-0").ok_or_else(|| PyErr::fetch(py))?;
+        let name = name(py, 0)?;
         let task = tasks.make(py, class, keywords, &object, &context, &name)?;
         if !future.is_awaited(py) {
             return Err(PyRuntimeError::new_err(
@@ -482,7 +468,7 @@ impl ParkedTask {
         if !attributes.bind(py).is_exact_instance_of::<PyDict>() {
             return Err(PyRuntimeError::new_err("a Task has no dict"));
         }
-        Ok(Self { task, context, attributes, coroutine, future, references: [0; 4] })
+        Ok(Self { task, context, attributes, coroutine, future, name, references: [0; 4] })
     }
 
     /// Counts the references that exist only because the Task is parked.
@@ -493,6 +479,18 @@ impl ParkedTask {
         }
         self.references = self.count_references();
         Ok(self)
+    }
+
+    /// Gives the Task the name of another request.
+    fn rename(&mut self, py: Python<'_>, functions: &Functions, number: u64) -> PyResult<()> {
+        let mut buffer = [0; NAME_LENGTH];
+        let text = text_of_name(&mut buffer, number);
+        // SAFETY: with a GIL nothing else uses the string meanwhile, and the Task and this hold the only references.
+        if unsafe { rewrite(&self.name, 2, text) } {
+            return Ok(());
+        }
+        self.name = Object::latin1(py, text).ok_or_else(|| PyErr::fetch(py))?;
+        call(py, &functions.set_name, [&self.task, &self.name]).map(drop)
     }
 
     fn count_references(&self) -> [isize; 4] {
@@ -520,6 +518,54 @@ fn call<const N: usize>(py: Python<'_>, function: &Object, arguments: [&Object; 
         let result = ffi::PyObject_Vectorcall(function.as_ptr(), arguments.as_ptr(), N, ptr::null_mut());
         Object::from_new_or_error(py, result)
     }
+}
+
+/// The maximum length of a name: a u64 has at most 20 digits.
+const NAME_LENGTH: usize = NAME.len() + 20;
+
+/// Returns the name of a Task that no other Task has.
+fn name(py: Python<'_>, number: u64) -> PyResult<Object> {
+    let mut buffer = [0; NAME_LENGTH];
+    Object::latin1(py, text_of_name(&mut buffer, number)).ok_or_else(|| PyErr::fetch(py))
+}
+
+fn text_of_name(buffer: &mut [u8; NAME_LENGTH], number: u64) -> &[u8] {
+    let (mut start, mut rest) = (buffer.len(), number);
+    loop {
+        start -= 1;
+        buffer[start] = b'0' + u8::try_from(rest % 10).unwrap_or_default();
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    start -= NAME.len();
+    buffer[start..start + NAME.len()].copy_from_slice(NAME);
+    &buffer[start..]
+}
+
+/// Replaces the text of a str of ASCII by another one of the same length, if nobody can have seen the str: there are
+/// `references`, and its hash, without which it is in no dict and is not interned, was never asked for. Returns false
+/// if the str is left as it is.
+///
+/// # Safety
+/// The thread is attached, and each of the references belongs to the caller or to something that only shows the str.
+unsafe fn rewrite(string: &Object, references: isize, text: &[u8]) -> bool {
+    let object = string.as_ptr();
+    // SAFETY: the object is a live str. A str of ASCII has its text, of its length, behind its head.
+    unsafe {
+        let head = object.cast::<ffi::PyASCIIObject>();
+        if ffi::Py_REFCNT(object) != references
+            || (*head).hash != -1
+            || (*head).length != text.len().cast_signed()
+            || !text.is_ascii()
+            || ffi::PyUnicode_IS_COMPACT_ASCII(object) == 0
+        {
+            return false;
+        }
+        ptr::copy_nonoverlapping(text.as_ptr(), head.add(1).cast::<u8>(), text.len());
+    }
+    true
 }
 
 /// Returns the result of a Task that is done.
