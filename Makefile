@@ -136,7 +136,7 @@ test-slow-python: build $(STAMPS)/test $(STAMPS)/test-slow test-system ## Run th
 	SHARED="$(abspath $(SHARED))" $(call pytest,$(VENV)) -m slow $(PYTEST_SLOW_ARGS) tests
 	@[ -f $(SHARED)/corpus/run_corpus.py ] || echo "Not run: the shared corpus, which is not at $(SHARED)/corpus."
 test-rust: ## Run the quick tests of the Rust crates of the server alone, 200 simulated worlds among them
-	cargo test --profile $(TEST_PROFILE) -p wire -p transitions -p scheduler -p engine -p sim --no-fail-fast
+	cargo test --profile $(TEST_PROFILE) -p wire -p transitions -p scheduler -p engine -p sim -p tls --no-fail-fast
 test-rust-slow: ## Run the other Rust tests: of the gateway, of the load generator, and SLOW_SEEDS simulated worlds
 	$(cargo-test) -p load
 	@$(MAKE) test-gateway
@@ -168,6 +168,11 @@ autobahn: same-python $(STAMPS)/kirsch.$(PROFILE) ## Run the Autobahn test suite
 autobahn-wire: ## The same against the WebSocket of crates/wire alone, which echoes
 	cargo build --release -p wire --example websocket_echo
 	$(AUTOBAHN) --echo target/release/examples/websocket_echo
+
+# DIR is a copy of tlsfuzzer; tests/tls/tlsfuzzer.json has what differs from its expectations, and why.
+tlsfuzzer: build ## Run the scripts of the copy of tlsfuzzer in DIR against the server; SCRIPTS=... some of them
+	scripts/environment.sh .venvs/tlsfuzzer "" 'tlslite-ng>=0.9.0b2'
+	.venvs/tlsfuzzer/bin/python scripts/tlsfuzzer.py --server $(BIN)/kirsch $(DIR) $(SCRIPTS)
 
 ##@ Test with other interpreters and tools
 test-pythons: ## Run the Python tests, slow ones too, on every CPython >= 3.10 that is found, each in .venvs/X.Y

@@ -231,6 +231,7 @@ fn seal_slices<C: Cipher>(
     Ok(count)
 }
 
+// Not inlined: the code of plain connections, which makes the same calls, stays as small as without encryption.
 impl<S: Socket, C: Cipher> Transport for Encrypted<S, C> {
     type Security = C::Security;
 
@@ -238,6 +239,7 @@ impl<S: Socket, C: Cipher> Transport for Encrypted<S, C> {
         self.is_read_closed = true;
     }
 
+    #[inline(never)]
     fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Received> {
         if self.has_failed {
             return self.discard(buffer);
@@ -269,6 +271,7 @@ impl<S: Socket, C: Cipher> Transport for Encrypted<S, C> {
         })
     }
 
+    #[inline(never)]
     fn begin(&mut self, received: &[u8]) -> bool {
         if !take(&mut self.is_clear) {
             return false;
@@ -277,6 +280,7 @@ impl<S: Socket, C: Cipher> Transport for Encrypted<S, C> {
         true
     }
 
+    #[inline(never)]
     fn send(&mut self, slices: &[IoSlice<'_>], more: bool) -> io::Result<Moved> {
         if !self.may_seal()? {
             return Ok(Moved::WouldBlock);
@@ -293,6 +297,7 @@ impl<S: Socket, C: Cipher> Transport for Encrypted<S, C> {
         })
     }
 
+    #[inline(never)]
     fn send_file(&mut self, file: &File, offset: u64, count: u64) -> io::Result<Moved> {
         if !self.may_seal()? {
             return Ok(Moved::WouldBlock);
@@ -313,6 +318,7 @@ impl<S: Socket, C: Cipher> Transport for Encrypted<S, C> {
         !self.unsent.is_empty()
     }
 
+    #[inline(never)]
     fn flush(&mut self) -> io::Result<()> {
         while !self.unsent.is_empty() {
             match self.socket.send(&[IoSlice::new(&self.unsent[self.sent..])], false)? {
@@ -332,28 +338,33 @@ impl<S: Socket, C: Cipher> Transport for Encrypted<S, C> {
         Ok(())
     }
 
+    #[inline(never)]
     fn end_output(&mut self) {
         self.end_records();
         // If the peer is gone, there is nobody to tell.
         self.flush().ok();
     }
 
+    #[inline(never)]
     fn end_held_output(&mut self) {
         if self.ending == OutputEnd::None {
             self.end_output();
         }
     }
 
+    #[inline(never)]
     fn reset_on_drop(&mut self) {
         self.ending = OutputEnd::Forbidden;
         self.socket.reset_on_drop();
     }
 
+    #[inline(never)]
     fn cut(&mut self) {
         self.ending = OutputEnd::Forbidden;
         self.socket.cut();
     }
 
+    #[inline(never)]
     fn shut_down(&mut self) {
         self.ending = OutputEnd::Forbidden;
         self.socket.shut_down();

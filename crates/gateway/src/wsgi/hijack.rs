@@ -4,8 +4,9 @@
 
 use super::start_response::StartResponseRef;
 use crate::interface::{HijackId, HijackRefusal, Hijacked};
-use pyo3::exceptions::{PyConnectionResetError, PyRuntimeError};
+use pyo3::exceptions::{PyConnectionResetError, PyOSError, PyRuntimeError};
 use pyo3::prelude::*;
+use std::io;
 use std::os::fd::{IntoRawFd, RawFd};
 use std::sync::OnceLock;
 
@@ -45,6 +46,13 @@ impl Hijack {
                 "the connection cannot be taken over: the client has sent more before its handshake was answered, or \
                  has not read earlier responses (RFC 6455 section 4.1 forbids the first)",
             )),
+            Err(HijackRefusal::Failed(error)) if error.kind() == io::ErrorKind::Unsupported => {
+                Err(PyOSError::new_err((
+                    libc::EOPNOTSUPP,
+                    "the connection is encrypted, so its socket cannot be used by the application; environ has \
+                     wsgi.websocket for WebSockets over TLS",
+                )))
+            }
             Err(HijackRefusal::Failed(error)) => Err(error.into()),
         }
     }

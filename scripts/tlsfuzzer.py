@@ -1,0 +1,160 @@
+"""Runs the scripts of a copy of tlsfuzzer against a server of this project.
+
+A script sends handshakes and records that a client should not send, and says what it expected for each probe. The file
+``tests/tls/tlsfuzzer.json`` lists what differs, with the reason: for each script the answers that its probes may fail
+with. Any other failure ends this program with status 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PROJECT = Path(__file__).resolve().parent.parent
+EXPECTED = PROJECT / "tests" / "tls" / "tlsfuzzer.json"
+CIPHER = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"
+"""Of TLS 1.2. The scripts would otherwise ask for ciphers that no server should offer any more."""
+SECONDS = 120
+PARALLEL = 3
+# What is about the timing of RSA key exchange, or asks for the client's certificate.
+LEFT_OUT = re.compile(
+    r"bleichenbacher|lucky13|marvin|minerva|certificate-(?:verify|request|malformed)|client-cert|post-handshake"
+)
+
+
+@contextlib.contextmanager
+def server(program: str, folder: Path) -> Iterator[int]:
+    """A server with an RSA certificate, which most scripts expect, and its port."""
+    key, certificate = folder / "key.pem", folder / "cert.pem"
+    subprocess.run(
+        f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost "
+        f"-keyout {key} -out {certificate}".split(),
+        check=True,
+        capture_output=True,
+    )
+    (folder / "hello.py").write_text(
+        "def app(environ, start_response):\n    start_response('200 OK', [])\n    return [b'Hello']\n"
+    )
+    command = [program, "hello:app", "--bind", "https://127.0.0.1:0", "--workers", "0"]
+    with subprocess.Popen(
+        [*command, "--certfile", str(certificate), "--keyfile", str(key)],
+        cwd=folder,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stderr is not None
+            text = ""
+            for line in process.stderr:
+                text += line
+                if match := re.search(r"https://127\.0\.0\.1:([0-9]+)", line):
+                    break
+            else:
+                sys.exit(f"the server has not started:\n{text}")
+            # What it logs from now on is not of interest, but the pipe must not become full.
+            with concurrent.futures.ThreadPoolExecutor(1) as reader:
+                reader.submit(process.stderr.read)
+                yield int(match[1])
+                process.terminate()
+        finally:
+            process.terminate()
+
+
+def options(directory: Path, script: str) -> list[str]:
+    """The arguments of a script, from what it says that it understands."""
+    app = directory / "tlsfuzzer" / "_apps" / f"{script.removesuffix('.py').replace('-', '_')}.py"
+    source = (app if app.exists() else directory / "scripts" / script).read_text(encoding="utf-8")
+    if "tls13" in script:
+        return []
+    return ["-C", CIPHER] if re.search(r'" -C ciph', source) else ["?"]
+
+
+def run(directory: Path, script: str, port: int, number: int) -> tuple[int, dict[str, list[str]]]:
+    """The number of probes that passed, and the reasons of the others with their names."""
+    arguments = [sys.executable, f"scripts/{script}", "-p", str(port), "-n", str(number), *options(directory, script)]
+    try:
+        process = subprocess.run(
+            arguments,
+            cwd=directory,
+            env={**os.environ, "PYTHONPATH": str(directory)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        return 0, {f"takes longer than {SECONDS} s": ["all"]}
+    reasons: dict[str, list[str]] = {}
+    # Each probe begins with its name and dots, and a failed one is followed by a traceback.
+    for probe in re.split(r"^(?=\S.* \.\.\.$)", process.stdout, flags=re.MULTILINE)[1:]:
+        name, _, rest = probe.partition(" ...\n")
+        if errors := re.findall(r"^(?:\w+\.)*(\w*(?:Error|Exception)): (.*)$", rest, flags=re.MULTILINE):
+            kind, message = errors[-1]
+            message = re.sub(r"len=[0-9]+|[0-9]{3,}", "N", message)
+            reasons.setdefault(f"{kind}: {message}", []).append(name)
+    passed = re.search(r"^PASS: ([0-9]+)", process.stdout, flags=re.MULTILINE)
+    if passed is None:
+        return 0, {"does not run: " + process.stdout.strip().splitlines()[-1]: ["all"]}
+    return int(passed[1]), reasons
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", type=Path, help="the copy of tlsfuzzer")
+    parser.add_argument("scripts", nargs="*", help="names of scripts; all by default")
+    parser.add_argument("--server", default="kirsch", help="the program kirsch; this Python has tlslite-ng")
+    parser.add_argument("--number", type=int, default=40, help="random probes of each script at most; 0: all")
+    parser.add_argument("--write", action="store_true", help="write what differs to the list, without reasons")
+    given = parser.parse_args()
+    directory = given.directory.resolve()
+    if not (directory / "tlsfuzzer").is_dir():
+        sys.exit(f"{directory} is no copy of tlsfuzzer (github.com/tlsfuzzer/tlsfuzzer)")
+    expected: dict[str, dict[str, str]] = json.loads(EXPECTED.read_text(encoding="utf-8")) if EXPECTED.exists() else {}
+    names = given.scripts or [path.name for path in sorted((directory / "scripts").glob("test-*.py"))]
+    names = [name for name in names if not LEFT_OUT.search(name) and options(directory, name) != ["?"]]
+    total, surprises = 0, 0
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        server(given.server, Path(folder)) as port,
+        concurrent.futures.ThreadPoolExecutor(PARALLEL) as pool,
+    ):
+        outcomes = pool.map(lambda name: run(directory, name, port, given.number), names)
+        for name, (passed, reasons) in zip(names, outcomes, strict=True):
+            total += passed
+            known = expected.setdefault(name, {})
+            for reason, probes in reasons.items():
+                if given.write:
+                    known.setdefault(reason, "")
+                elif reason not in known:
+                    surprises += 1
+                    say(f"{name}: {reason}: {', '.join(probes[:5])}")
+            say(f"{name}: {passed} passed, {sum(map(len, reasons.values()))} differ")
+    if given.write:
+        EXPECTED.parent.mkdir(exist_ok=True)
+        kept = {name: reasons for name, reasons in sorted(expected.items()) if reasons}
+        EXPECTED.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    say(
+        f"{total} probes passed in {len(names)} scripts; {surprises} differ in a way that {EXPECTED.name} does not list"
+    )
+    sys.exit(surprises > 0)
+
+
+if __name__ == "__main__":
+    main()
