@@ -28,7 +28,7 @@ CIPHER = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"
 """Of TLS 1.2. The scripts would otherwise ask for ciphers that no server should offer any more."""
 SECONDS = 120
 PARALLEL = 3
-# What is about the timing of RSA key exchange, or asks for the client's certificate.
+# Scripts about the timing of RSA key exchange, and those that ask for the client's certificate.
 LEFT_OUT = re.compile(
     r"bleichenbacher|lucky13|marvin|minerva|certificate-(?:verify|request|malformed)|client-cert|post-handshake"
 )
@@ -63,7 +63,7 @@ def server(program: str, folder: Path) -> Iterator[int]:
                     break
             else:
                 sys.exit(f"the server has not started:\n{text}")
-            # What it logs from now on is not of interest, but the pipe must not become full.
+            # Its further log lines are read, because the pipe must not become full.
             with concurrent.futures.ThreadPoolExecutor(1) as reader:
                 reader.submit(process.stderr.read)
                 yield int(match[1])
