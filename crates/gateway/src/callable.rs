@@ -1,6 +1,7 @@
 //! Python types in C, for what an application calls in every request. PyO3's own classes make a tuple of the arguments
 //! of each call, and these do not (vectorcall).
 
+use crate::compat;
 use crate::object::Object;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
@@ -130,7 +131,7 @@ pub(crate) unsafe fn only_argument(
         let positional = ffi::PyVectorcall_NARGS(count);
         let named = if keywords.is_null() { 0 } else { ffi::Py_SIZE(keywords) };
         let is_given = positional + named == 1
-            && (positional == 1 || crate::object::latin1_of(ffi::PyTuple_GET_ITEM(keywords, 0)) == Some(name));
+            && (positional == 1 || crate::object::latin1_of(compat::PyTuple_GET_ITEM(keywords, 0)) == Some(name));
         is_given.then(|| *arguments)
     }
 }

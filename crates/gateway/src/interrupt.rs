@@ -1,7 +1,7 @@
 //! Exceptions that one thread raises in another, in the middle of a call of the application.
 
+use crate::compat;
 use crate::thread_id::{ThreadId, this_thread};
-use pyo3::ffi;
 use pyo3::prelude::*;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -42,7 +42,7 @@ fn set_exception(_py: Python<'_>, thread: ThreadId, exception: Option<&Py<PyAny>
     let thread = std::ffi::c_long::from_ne_bytes(thread.to_ne_bytes());
     let exception = exception.map_or(std::ptr::null_mut(), Py::as_ptr);
     // SAFETY: this thread is attached; one that is gone is not found, and nothing happens; null takes back.
-    unsafe { ffi::PyThreadState_SetAsyncExc(thread, exception) == 1 }
+    unsafe { compat::PyThreadState_SetAsyncExc(thread, exception) == 1 }
 }
 
 /// Does something in this thread before an exception that is to be raised in its call. Whether it was raised already

@@ -12,6 +12,7 @@
 //!   access_log, log_writer, refusals, scoreboard, limit    what is reported, and to whom
 //!   quarantine  routes whose requests have crashed workers
 //!   object, gil, guarded, interrupt, stacks, signals       Python objects, locks and threads
+//!   compat      what CPython and PyPy have differently
 //!   forks       children that the application forks
 //!   certificates  those of encrypted listeners
 //!   group, inotify, thread_name, clock, text, table        the operating system, and text
@@ -31,6 +32,7 @@ mod asgi;
 mod callable;
 mod certificates;
 mod clock;
+mod compat;
 mod config;
 mod descriptor;
 mod forks;

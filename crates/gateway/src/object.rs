@@ -1,5 +1,6 @@
 //! References to Python objects on the hot path, and the blocks of a body.
 
+pub(crate) use crate::compat::latin1_of;
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -336,21 +337,6 @@ impl Item {
         #[cfg(not(Py_GIL_DISABLED))]
         // SAFETY: the item is live, as the caller of `of` promises.
         return unsafe { Object::from_borrowed(self.0.as_ptr()) };
-    }
-}
-
-/// The latin-1 bytes of a `str`, borrowed from it: `None` if a character lies beyond latin-1.
-///
-/// # Safety
-/// The thread is attached, `string` is a live `str`, and the result is not used beyond its life.
-pub(crate) unsafe fn latin1_of<'a>(string: *mut ffi::PyObject) -> Option<&'a [u8]> {
-    // SAFETY: `string` is a live str; a ready one of kind 1 holds its length in latin-1 bytes at DATA.
-    unsafe {
-        if ffi::PyUnicode_READY(string) != 0 || ffi::PyUnicode_KIND(string) != ffi::PyUnicode_1BYTE_KIND {
-            return None;
-        }
-        let length = ffi::PyUnicode_GET_LENGTH(string).cast_unsigned();
-        Some(std::slice::from_raw_parts(ffi::PyUnicode_DATA(string).cast::<u8>(), length))
     }
 }
 

@@ -5,6 +5,7 @@
 //! interpreter is asked to stop all threads for the moment, by the same means as its garbage collector does. It offers
 //! that to its own modules only, so it is looked for by name; where it is not found, no stack is shown.
 
+use crate::compat;
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -32,10 +33,10 @@ pub(crate) fn follow_frames<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Vec<Fram
             // SAFETY: the frame is live, the thread is attached, and no other changes the frame meanwhile. The calls
             // return new references, the last one null at the outermost frame.
             unsafe {
-                let code = Bound::from_owned_ptr(py, ffi::PyFrame_GetCode(frame).cast());
+                let code = Bound::from_owned_ptr(py, compat::PyFrame_GetCode(frame).cast());
                 let globals = Bound::from_owned_ptr(py, globals(frame));
                 found.push((code, globals, ffi::PyFrame_GetLineNumber(frame)));
-                frames.extend(Bound::from_owned_ptr_or_opt(py, ffi::PyFrame_GetBack(frame).cast()));
+                frames.extend(Bound::from_owned_ptr_or_opt(py, compat::PyFrame_GetBack(frame).cast()));
             }
         }
     });
@@ -92,7 +93,7 @@ fn stopped<R>(_py: Python<'_>, act: impl FnOnce() -> R) -> Option<R> {
     let (stop, start) = (control(c"_PyEval_StopTheWorld")?, control(c"_PyEval_StartTheWorld")?);
     // SAFETY: the thread is attached, as `_py` shows.
     let _stopped = unsafe {
-        let interpreter = ffi::PyInterpreterState_Get();
+        let interpreter = compat::PyInterpreterState_Get();
         stop(interpreter);
         Stopped { start, interpreter }
     };

@@ -7,6 +7,7 @@ use super::concurrency::{Awaitable as _, EventLoop};
 use super::operation::MessageOperation;
 use super::shared::{Loop, Shared};
 use crate::callable::{CallableHead, answer, callable_type, caught, free, only_argument};
+use crate::compat;
 use crate::guarded::Guarded;
 use crate::interface::{self, Exchange, ExchangeHost};
 use crate::object::Object;
@@ -134,7 +135,7 @@ impl interface::Handles for AsgiHandles {
     fn is_shared(&self) -> bool {
         // SAFETY: all are live, and a count is read as a whole. Under the GIL it is exact, because a thread that is
         // about to return handles is attached. The two others hold the call; so does each awaitable of theirs.
-        cfg!(Py_GIL_DISABLED)
+        !compat::COUNTS_REFERENCES
             || unsafe {
                 ffi::Py_REFCNT(self.call.as_ptr()) != 3
                     || ffi::Py_REFCNT(self.receive.as_ptr()) != 1

@@ -18,6 +18,7 @@ mod layout;
 pub(crate) use layout::{Histogram, SIZE, Snapshot, bounds, names};
 
 use crate::clock;
+use crate::compat;
 use layout::{Values, Words};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::ffi;
@@ -100,7 +101,7 @@ impl View {
     pub(crate) fn of(name: &str, buffer: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = buffer.py();
         // SAFETY: the object is live and the thread attached.
-        if unsafe { ffi::PyObject_CheckBuffer(buffer.as_ptr()) } == 0 {
+        if unsafe { compat::PyObject_CheckBuffer(buffer.as_ptr()) } == 0 {
             let kind = buffer.get_type().name()?;
             return Err(PyTypeError::new_err(format!("{name}: a buffer is wanted, such as an mmap, not {kind}")));
         }

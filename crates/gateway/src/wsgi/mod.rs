@@ -24,6 +24,7 @@ pub(crate) mod file_wrapper;
 pub(crate) mod hijack;
 pub(crate) mod websocket;
 
+use crate::compat;
 use crate::interface::{
     Answer, ExchangeHost, Handles as _, Input, Interface, ListenerInfo, RequestBody, Route, Summary,
 };
@@ -180,7 +181,7 @@ fn only_item(_py: Python<'_>, returned: &Object) -> Option<Object> {
         if ffi::PyList_CheckExact(object) != 0 && ffi::PyList_GET_SIZE(object) == 1 {
             Item::of(object, 0).map(Item::keep)
         } else if ffi::PyTuple_CheckExact(object) != 0 && ffi::Py_SIZE(object) == 1 {
-            Some(Object::from_borrowed(ffi::PyTuple_GET_ITEM(object, 0)))
+            Some(Object::from_borrowed(compat::PyTuple_GET_ITEM(object, 0)))
         } else {
             None
         }

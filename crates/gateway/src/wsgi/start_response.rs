@@ -9,6 +9,7 @@
 //! An application may call them from any thread that is attached to the interpreter, and at any time.
 
 use crate::callable::{CallableHead, answer, callable_type, free};
+use crate::compat;
 use crate::interface::{self, Exchange, ExchangeHost, StartRefusal};
 use crate::object::{Chunk, Item, Object, latin1_of};
 use pyo3::exceptions::{PyAssertionError, PyRuntimeError, PyTypeError, PyValueError};
@@ -149,7 +150,7 @@ impl interface::Handles for WsgiHandles {
     fn is_shared(&self) -> bool {
         // SAFETY: all are live, and a count is read as a whole. Under the GIL it is exact, because a thread that is
         // about to return or to keep handles is attached. The others hold the first.
-        cfg!(Py_GIL_DISABLED)
+        !compat::COUNTS_REFERENCES
             || unsafe {
                 let errors = self.errors.get();
                 ffi::Py_REFCNT(self.start_response.as_ptr()) != 3 + isize::from(errors.is_some())
@@ -241,7 +242,7 @@ unsafe fn start_response(
         }
         if !keywords.is_null() {
             for keyword in 0..ffi::Py_SIZE(keywords) {
-                let name = latin1_of(ffi::PyTuple_GET_ITEM(keywords, keyword)).unwrap_or_default();
+                let name = latin1_of(compat::PyTuple_GET_ITEM(keywords, keyword)).unwrap_or_default();
                 let index = match name {
                     b"status" => 0,
                     b"headers" | b"response_headers" => 1,
@@ -315,7 +316,7 @@ unsafe fn draft(
             if ffi::PyTuple_Check(header) == 0 || ffi::Py_SIZE(header) != 2 {
                 return Err(wrong_type(py, header, "each header must be a (name, value) tuple"));
             }
-            let (name, value) = (ffi::PyTuple_GET_ITEM(header, 0), ffi::PyTuple_GET_ITEM(header, 1));
+            let (name, value) = (compat::PyTuple_GET_ITEM(header, 0), compat::PyTuple_GET_ITEM(header, 1));
             let name_bytes = text(py, name, "a header name", "'Content-Type'")?;
             let value_bytes = text(py, value, "a header value", "'text/html'")?;
             draft.field(name_bytes, value_bytes).map_err(|misuse| refused(py, header, misuse))?;

@@ -15,6 +15,7 @@
 
 use crate::asgi::concurrency::TaskWaiter;
 use crate::callable::{answer, caught, free_tracked, make_type};
+use crate::compat;
 use crate::guarded::Guarded;
 use crate::object::Object;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
@@ -36,8 +37,9 @@ pub(super) struct Futures {
     /// An `asyncio.Future` of the loop that is done. A Task asks the future that wakes it for its result; with
     /// asyncio's own future it does so without looking the method up by its name.
     done: Object,
-    /// True in asyncio's debug mode. This mode measures what the loop runs, so the loop runs the callbacks then.
-    is_debugged: bool,
+    /// True if the loop runs the callbacks: in asyncio's debug mode, which measures what the loop runs, and on an
+    /// interpreter that cannot enter a context.
+    is_run_by_loop: bool,
 }
 
 /// A reference to a future.
@@ -77,11 +79,11 @@ impl Futures {
     /// `MemoryError`.
     pub(super) fn new(event_loop: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = event_loop.py();
-        let is_debugged = event_loop.call_method0("get_debug")?.is_truthy()?;
+        let is_run_by_loop = !compat::ENTERS_CONTEXTS || event_loop.call_method0("get_debug")?.is_truthy()?;
         let done = event_loop.call_method0("create_future")?;
         done.call_method1("set_result", (py.None(),))?;
         let event_loop = event_loop.clone().unbind().into();
-        Ok(Self { kind: future_type(py)?, event_loop, done: done.unbind().into(), is_debugged })
+        Ok(Self { kind: future_type(py)?, event_loop, done: done.unbind().into(), is_run_by_loop })
     }
 
     /// Makes a future of the loop that hosts the engine.
@@ -115,12 +117,12 @@ impl Futures {
     /// # Errors
     /// The exceptions that the Task passes on: `SystemExit`, `KeyboardInterrupt`.
     pub(super) fn wake(&self, py: Python<'_>, future: &LoopFuture) -> PyResult<()> {
-        if self.is_debugged || future.of().event_loop.as_ptr() != self.event_loop.as_ptr() {
+        if self.is_run_by_loop || future.of().event_loop.as_ptr() != self.event_loop.as_ptr() {
             return future.wake_soon(py);
         }
         let Some(callback) = future.finish(py) else { return Ok(()) };
         // SAFETY: the context is one, or the call fails; the thread is attached.
-        if unsafe { ffi::PyContext_Enter(callback.context.as_ptr()) } != 0 {
+        if unsafe { compat::PyContext_Enter(callback.context.as_ptr()) } != 0 {
             // The context belongs to another Task, which has run this loop within its own step.
             PyErr::fetch(py);
             return future.of().call_soon(py, &callback, &future.0);
@@ -128,7 +130,7 @@ impl Futures {
         let result = callback.call(py, &self.done);
         // SAFETY: as above; this thread has entered it.
         unsafe {
-            if ffi::PyContext_Exit(callback.context.as_ptr()) != 0 {
+            if compat::PyContext_Exit(callback.context.as_ptr()) != 0 {
                 PyErr::fetch(py).write_unraisable(py, None);
             }
         }
@@ -356,7 +358,7 @@ fn future_type(py: Python<'_>) -> PyResult<Object> {
 unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
     // SAFETY: the interpreter calls this once, for an object of `Futures` to which nothing refers any more.
     unsafe {
-        ffi::PyObject_GC_UnTrack(object.cast());
+        compat::PyObject_GC_UnTrack(object.cast());
         let it = object.cast::<FutureObject>();
         ptr::drop_in_place(&raw mut (*it).state);
         ptr::drop_in_place(&raw mut (*it).event_loop);
@@ -425,7 +427,7 @@ unsafe extern "C" fn add_done_callback(
             let context = match context.filter(|context| !context.bind(py).is_none()) {
                 Some(context) => context,
                 // SAFETY: the thread is attached.
-                None => unsafe { Object::from_new_or_error(py, ffi::PyContext_CopyCurrent())? },
+                None => unsafe { Object::from_new_or_error(py, compat::PyContext_CopyCurrent())? },
             };
             it.add_callback(py, &myself, function, context).map(|()| py.None().into())
         }),

@@ -19,6 +19,7 @@
 use super::future::{Futures, LoopFuture};
 use super::parking::RequestCoroutine;
 use crate::asgi::concurrency::{FirstStep, TaskWaiter as _};
+use crate::compat;
 use crate::guarded::Guarded;
 use crate::object::Object;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
@@ -177,7 +178,7 @@ impl Tasks {
 
     fn copy_context(&self, py: Python<'_>) -> PyResult<Object> {
         // SAFETY: the object is a context, as Python has lent it, and the thread is attached.
-        unsafe { Object::from_new_or_error(py, ffi::PyContext_Copy(self.context.as_ptr())) }
+        unsafe { Object::from_new_or_error(py, compat::PyContext_Copy(self.context.as_ptr())) }
     }
 
     /// Makes a Task, and runs its first step.
@@ -278,7 +279,7 @@ fn can_reuse(event_loop: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = event_loop.py();
     let version = py.version_info();
     let is_known = (3, 12) <= (version.major, version.minor) && (version.major, version.minor) <= (3, 13);
-    Ok(is_known && !cfg!(Py_GIL_DISABLED) && !event_loop.call_method0("get_debug")?.is_truthy()?)
+    Ok(is_known && compat::COUNTS_REFERENCES && !event_loop.call_method0("get_debug")?.is_truthy()?)
 }
 
 impl Reuse {
@@ -361,9 +362,9 @@ impl Reuse {
         // SAFETY: the thread is attached and all objects are live; a result is a new reference, and with PYGEN_ERROR
         // the exception is set.
         let (status, result) = unsafe {
-            let entered = ffi::PyContext_Enter(parked.context.as_ptr());
+            let entered = compat::PyContext_Enter(parked.context.as_ptr());
             is_sound &= entered == 0;
-            let status = ffi::PyIter_Send(coroutine.as_ptr(), ffi::Py_None(), &raw mut result);
+            let status = compat::PyIter_Send(coroutine.as_ptr(), ffi::Py_None(), &raw mut result);
             (status, Bound::from_owned_ptr_or_err(py, result).map(Bound::unbind))
         };
         is_sound &= functions.unregister_eager(py, task);
@@ -388,7 +389,7 @@ impl Reuse {
         };
         // SAFETY: as above; it was entered by this thread.
         unsafe {
-            if ffi::PyContext_Exit(parked.context.as_ptr()) != 0 {
+            if compat::PyContext_Exit(parked.context.as_ptr()) != 0 {
                 PyErr::fetch(py).write_unraisable(py, None);
             }
         }

@@ -14,10 +14,20 @@ def kill(pid: int, number: int) -> None:
     """
     if pid > 0:
         try:
-            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            os.kill(pid, number)
+            if _is_child(pid):
+                os.kill(pid, number)
         except OSError:
             pass  # it is no child, or has exited, and SIGCHLD is on its way
+
+
+def _is_child(pid: int) -> bool:
+    """Return true if ``pid`` is a child that has not been reaped. Raise OSError if there is no such child."""
+    if hasattr(os, "waitid"):
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        return True
+    # PyPy lacks waitid(2). The name of the program, in parentheses, may contain anything; the parent's pid follows it.
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return int(file.read().rpartition(b")")[2].split()[1]) == os.getpid()
 
 
 def how_ended(code: int | None) -> str:

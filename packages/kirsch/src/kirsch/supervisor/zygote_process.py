@@ -53,7 +53,8 @@ def main(context: SpawnContext, channel: Channel) -> int:
     titles.other("zygote", context.chosen.process_name or loaded.name)
     # Freeze all objects: a collection in a worker would write to every page of them, and so copy it.
     gc.collect()
-    gc.freeze()
+    if hasattr(gc, "freeze"):  # PyPy's collector moves objects anyway
+        gc.freeze()
     channel.send("ready", name=loaded.name, threads=_thread_names())
     poll = Poll()
     poll.register(channel.fileno(), POLLIN)

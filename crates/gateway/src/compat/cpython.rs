@@ -1,0 +1,23 @@
+//! The functions of CPython.
+
+use pyo3::ffi;
+pub(crate) use pyo3::ffi::{
+    PyContext_Copy, PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit, PyFrame_GetBack, PyFrame_GetCode,
+    PyInterpreterState_Get, PyIter_Send, PyObject_CheckBuffer, PyObject_GC_UnTrack, PyThreadState_SetAsyncExc,
+    PyTuple_GET_ITEM,
+};
+
+/// Returns the latin-1 bytes of a `str`, borrowed from it; `None` if a character is beyond latin-1.
+///
+/// # Safety
+/// The thread is attached, `string` is a live `str`, and the result is not used beyond its life.
+pub(crate) unsafe fn latin1_of<'a>(string: *mut ffi::PyObject) -> Option<&'a [u8]> {
+    // SAFETY: `string` is a live str; a ready one of kind 1 holds its length in latin-1 bytes at DATA.
+    unsafe {
+        if ffi::PyUnicode_READY(string) != 0 || ffi::PyUnicode_KIND(string) != ffi::PyUnicode_1BYTE_KIND {
+            return None;
+        }
+        let length = ffi::PyUnicode_GET_LENGTH(string).cast_unsigned();
+        Some(std::slice::from_raw_parts(ffi::PyUnicode_DATA(string).cast::<u8>(), length))
+    }
+}
