@@ -382,6 +382,7 @@ class Predicates:
             lambda: f"({e()} or {e()})",
             lambda: f"({e()} + ({self.boolean(0, row)}))",
             lambda: f"abs({self.boolean(0, row)})",
+            lambda: f"({self.day(depth - 1, row)} - {self.day(0, row)}).days",
         ]
         if row == "x":
             parts = ["year", "month", "day", "hour", "minute", "second", "microsecond"]

@@ -60,7 +60,16 @@ ROWS: list[tuple[str, list[str], str]] = [
     ("text: `strip`, `replace`, `split`, f-strings", ["x.s.strip() == 'a'", "x.s.replace('a', 'b') == 'b'", "x.s.split() == ['a']", "f'{x.i}' == '1'"], ""),
     ("dates and times: parts", ["x.at.year == 2024", "x.at.microsecond == 0", "x.day.month == 2", "x.clock.hour == 2"], ""),
     ("`weekday()`, `isoweekday()`, `date()`", ["x.day.weekday() == 3", "x.at.isoweekday() == 7", "x.at.date() == datetime.date(2000, 1, 1)"], ""),
-    ("arithmetic of dates with a row", ["x.at - x.at == datetime.timedelta(0)"], "write `b.day > today - timedelta(3)`"),
+    (
+        "`-` of dates, `.days`",
+        [
+            "(x.day - datetime.date(2000, 1, 1)).days > 40", "(x.at.date() - x.day).days < 0", "not x.day - x.at.date() == datetime.timedelta(0)",
+            "datetime.date(2024, 1, 1) - x.day >= datetime.timedelta(days=3, hours=1)", "x.day - datetime.date(1, 1, 1)",
+            "(datetime.date.max - x.day).days % 7 == 3", "x.day - x.at.date() == x.at.date() - x.day",
+        ],
+        "",
+    ),
+    ("other arithmetic of dates with a row", ["x.at - x.at == datetime.timedelta(0)", "x.day + datetime.timedelta(1) == x.at.date()"], "write `b.day > today - timedelta(3)`"),
     ("times with a zone: comparisons", ["zoned"], "of a column with a zone"),
     ("booleans", ["x.sure", "not x.flag", "x.flag == x.sure", "x.flag is True"], ""),
     ("enums, UUIDs, bytes: `==`, `in`", ["x.colour == Colour.RED", "x.uid != UUID(int=1)", "x.data in (b'a', b'')"], "no order"),
@@ -68,7 +77,7 @@ ROWS: list[tuple[str, list[str], str]] = [
     ("`any`, `all`, `len` of a relation", ["any(o.n > 1 for o in x.items)", "all(o.n > 1 for o in x.items if o.n)", "len(x.items) == 2", "x.i in [o.n for o in x.items]"], "subqueries"),
     (
         "`sum`, `min`, `max`, `len([...])` of a relation",
-        ["sum(o.n for o in x.items) > 3", "max(o.n for o in x.items if o.n > 1) == x.i", "len([o for o in x.items if o.n]) == 2", "sum(1 for o in x.items if o.n) < 3"],
+        ["sum(o.n for o in x.items) > 3", "max(o.n for o in x.items if o.n > 1) == x.i", "len([o for o in x.items if o.n]) == 2", "sum(1 for o in x.items if o.n) < 3", "len([o for o in x.owner.things if limit < 0]) == 0"],
         "of integers and Decimals; `min`, `max` of dates too",
     ),
     ("objects: `==`, `!=`, `is`", ["x.owner == owner", "x.owner.boss is not owner", "any(i.thing == x for i in x.items)"], "by their primary keys"),

@@ -46,7 +46,9 @@ class Aggregating(Calculating):
 
     def _over(self, found: Many, condition: Condition, sql: SQL) -> SQL:
         """Return an aggregate of the rows of a relation for which a condition holds."""
-        rows = sa.select(sql).where(*found.conditions, as_sql(condition)).select_from(found.target)
+        # SQLAlchemy leaves out what is beside its own false(), and with it the joins.
+        met = sa.literal_column("1 = 0") if condition is False else as_sql(condition)
+        rows = sa.select(sql).where(*found.conditions, met).select_from(found.target)
         return rows.correlate_except(*found.aliases).scalar_subquery()
 
     def _counted(self, found: Many, condition: Condition) -> Value:

@@ -51,7 +51,7 @@ _VALUES = _Values()
 _UNKNOWN = object()
 _FREE = object()
 _UNCHANGING = frozenset({bool, int, str, bytes, float, type(None), datetime.date, datetime.datetime, decimal.Decimal})
-_PLAIN = (bool, int, str, bytes, type(None), type(ABSENT), datetime.date)
+_PLAIN = (bool, int, str, bytes, type(None), type(ABSENT), datetime.date, datetime.timedelta)
 
 
 def _pin(value: Any) -> Any:

@@ -16,7 +16,7 @@ from sqlalchemy.sql.selectable import FromGrouping
 
 from kirsch_query.containing import Containing
 from kirsch_query.emit import op
-from kirsch_query.kinds import INT64, NUMBERS, Kind, NotExact, constant_kind, is_finite, known_kind
+from kirsch_query.kinds import INT64, MOST_DAYS, NUMBERS, Kind, NotExact, constant_kind, in_days, is_finite, known_kind
 from kirsch_query.scope import ABSENT, Scope, attribute_name, inlined_with
 from kirsch_query.terms import (
     SQL,
@@ -54,6 +54,8 @@ class Calculating(Containing):
         owner, name = self.value(node.value, scope), attribute_name(node, scope)
         if isinstance(owner, Entity | Related):
             return self._field(owner, name)
+        if isinstance(owner, Value) and owner.kind.name == "span" and name == "days":
+            return Value(owner.sql, in_days(owner.kind))
         if isinstance(owner, Value) and owner.kind.name in ("date", "datetime", "time", "aware"):
             return self._part(owner, name)
         raise self.refuse(f"the attribute {name} of this is not translated")
@@ -139,6 +141,9 @@ class Calculating(Containing):
         if kinds == {"str"} and isinstance(node.op, ast.Add):
             first, second = (self._calculated(each) for each in (left, right))
             return Value(op("concat", first, second), Kind("str", sa.String()))
+        if kinds == {"date"} and isinstance(node.op, ast.Sub):
+            first, second = (each.sql if isinstance(each, Value) else self._date(each) for each in (left, right))
+            return Value(op("days", first, second), Kind("span", sa.Integer(), bound=MOST_DAYS))
         if not kinds <= set(NUMBERS):
             raise self.refuse(
                 "this arithmetic is not translated",
@@ -151,6 +156,9 @@ class Calculating(Containing):
         if "float" in kinds or isinstance(node.op, ast.Div):
             return self._float_arithmetic(node, left, right)
         return self._int_arithmetic(node, left, right)
+
+    def _date(self, constant: Constant) -> SQL:
+        return op("as_date", self.literal(constant.value, sa.Date()))
 
     def _int_arithmetic(self, node: ast.BinOp, left: Constant | Value, right: Constant | Value) -> Value:
         names = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.FloorDiv: "floordiv", ast.Mod: "mod"}

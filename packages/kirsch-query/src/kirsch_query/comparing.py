@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import datetime
 import decimal
 import enum
 import math
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -26,6 +28,7 @@ from kirsch_query.kinds import (
     TEXTS,
     Kind,
     constant_kind,
+    in_days,
     is_finite,
 )
 from kirsch_query.terms import (
@@ -96,6 +99,18 @@ def _same_key(one: Any, other: Any) -> SQL:
     return op("text_is" if isinstance(other, sa.BindParameter) else "text_eq", one, other)
 
 
+def _days_beside(found: Found, other: Found) -> Found:
+    """Return one side of a comparison of a difference of dates with a timedelta, both as numbers of days."""
+    if isinstance(found, Value) and found.kind.name == "span":
+        known = isinstance(other, Constant) and type(other.peek()) is datetime.timedelta
+        return replace(found, kind=in_days(found.kind)) if known else found
+    beside = isinstance(other, Value) and other.kind.name == "span"
+    if beside and isinstance(found, Constant) and type(found.peek()) is datetime.timedelta:
+        days, rest = divmod(found.value, datetime.timedelta(1))
+        return Constant(days + 0.5 if rest else days)  # any part of a day has the same order beside whole ones
+    return found
+
+
 class Comparing(Base):
     """The part of a translation that compares."""
 
@@ -123,6 +138,7 @@ class Comparing(Base):
         """One comparison."""
         if any(isinstance(each, Constant) and each.is_absent() for each in (left, right)):
             return False
+        left, right = _days_beside(left, right), _days_beside(right, left)
         # It does not hold where there is no related row, so that it may be asked of that row.
         if isinstance(left, Value) and left.of_related is not None:
             owner, field = left.of_related

@@ -325,6 +325,8 @@ _operation("numeric", sa.Numeric(), sqlite=lambda x: x, postgresql=_numeric)
 # MariaDB takes a value of these types for text, which matters where it is not compared with a column.
 for _name, _type in (("datetime", "DATETIME(6)"), ("date", "DATE"), ("time", "TIME(6)")):
     _operation(f"as_{_name}", None, sqlite=lambda x: x, mariadb=lambda x, type_=_type: f"CAST({x} AS {type_})")
+_operation("days", sa.Integer(), sqlite=lambda x, y: f"CAST(julianday({x}) - julianday({y}) AS INTEGER)",
+           postgresql=lambda x, y: f"({x} - {y})", mariadb=lambda x, y: f"datediff({x}, {y})")  # fmt: skip
 _operation("divide", sa.Double(), sqlite=lambda x, y: f"({x} / nullif({y}, 0))")
 
 # Parts of dates and times. SQLite has them as text of a fixed form.

@@ -94,6 +94,15 @@ class Kind:
         return replace(self, bound=max(self.bound, other.bound), digits=digits, order="")
 
 
+MOST_DAYS = datetime.date.max.toordinal()
+"""More days than are between two dates."""
+
+
+def in_days(kind: Kind) -> Kind:
+    """Return the kind of the number of days of a difference of dates, which is of the kind ``span``."""
+    return replace(kind, name="int", type=sa.BigInteger())
+
+
 class NotExact(Exception):
     """A type is not exact anywhere. Never leaves this package."""
 

@@ -186,6 +186,8 @@ class Translator(Aggregating):
             owner, field = found.of_related
             return owner.where(self._truth(field))
         name = found.kind.name
+        if name == "span":
+            return found.sql != sa.literal(0, sa.Integer())
         if name == "bool":
             return op("is_true", found.sql) if found.column else found.sql
         if name in ("int", "decimal") or (name == "float" and found.column):
