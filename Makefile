@@ -72,10 +72,12 @@ check-rust: $(STAMPS)/venv
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 
 # PyO3 reads what such an interpreter would say from a file, so none is needed. Everything is built anew for it, in a
-# place of its own, once.
-check-pythons: check-python-3.10 check-python-3.14t ## Lint the native modules as for the oldest CPython and a free-threaded one
-check-python-3.%:
-	PYO3_CONFIG_FILE="$(abspath .ci)/python-3.$*.pyo3" CARGO_TARGET_DIR=target/check-3.$* \
+# place of its own, once; for PyPy what is not about Python is taken from another's place.
+check-pythons: check-python-pypy3.11 check-python-3.10 check-python-3.14t ## Lint the native modules as for PyPy, the oldest CPython and a free-threaded one
+check-python-pypy3.%: CHECKED = target/check-3.10
+CHECKED = target/$(@:check-python-%=check-%)
+check-python-3.% check-python-pypy3.%:
+	PYO3_CONFIG_FILE="$(abspath .ci)/$(@:check-%=%).pyo3" CARGO_TARGET_DIR=$(CHECKED) \
 		cargo clippy -p gateway -p load-py --locked -- -D warnings
 
 check-python: $(STAMPS)/check
