@@ -550,7 +550,8 @@ fn text_of_name(buffer: &mut [u8; NAME_LENGTH], number: u64) -> &[u8] {
 /// if the str is left as it is.
 ///
 /// # Safety
-/// The thread is attached, and each of the references belongs to the caller or to something that only shows the str.
+/// The thread is attached, the str was made of ASCII, and each of the references belongs to the caller or to something
+/// that only shows the str.
 unsafe fn rewrite(string: &Object, references: isize, text: &[u8]) -> bool {
     let object = string.as_ptr();
     // SAFETY: the object is a live str. A str of ASCII has its text, of its length, behind its head.
@@ -560,7 +561,6 @@ unsafe fn rewrite(string: &Object, references: isize, text: &[u8]) -> bool {
             || (*head).hash != -1
             || (*head).length != text.len().cast_signed()
             || !text.is_ascii()
-            || ffi::PyUnicode_IS_COMPACT_ASCII(object) == 0
         {
             return false;
         }
