@@ -118,6 +118,18 @@ def test_an_index_by_weights_serves_prefixes_of_any_text(collation: str, servers
         engine.dispose()
 
 
+@pytest.mark.parametrize(
+    "own", ["utf8mb4_nopad_bin", "utf8mb4_general_ci", "utf8mb4_unicode_ci", "utf8mb4_hungarian_ci"]
+)
+@pytest.mark.parametrize("other", ["C.UTF-8", "en_GB.UTF-8"])
+def test_each_pair_of_collations_has_its_operations(own: str, other: str) -> None:
+    for known in ({"mariadb": own, "postgresql": other}, {"postgresql": other, "mariadb": own}):
+        table = sa.Table("pair", sa.MetaData(), sa.Column("text", sa.String(20), info={KNOWN: known}))
+        for operator in ("<", ">=", "startswith"):
+            for value in ("a", "_"):
+                assert "text" in str(comparison("text", operator, value).clause(table))
+
+
 def test_databases_that_differ_make_the_collation_unknown(session: orm.Session) -> None:
     database = dialect_name(session.get_bind())
     if database == "sqlite":

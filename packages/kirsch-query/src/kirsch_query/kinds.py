@@ -168,7 +168,7 @@ def order_of(collations: Mapping[str, str | None]) -> str:
     for no language on MariaDB, see :func:`texts.around`.
     """
     letters = [_ORDERS.get((database, name), "") for database, name in collations.items() if name]
-    return "".join(sorted(letters, reverse=True))
+    return "".join(sorted(letters, key="pmgu".index))
 
 
 def _kind(type_: Any) -> Kind:
