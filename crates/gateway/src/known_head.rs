@@ -4,6 +4,7 @@
 //! They cannot change, so the head that was checked and written for them before is good for them again. Nothing is
 //! recognised on builds without a GIL, where another thread may change the list of headers meanwhile.
 
+use crate::compat;
 use crate::object::Object;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -114,7 +115,7 @@ unsafe fn constants(status: *mut ffi::PyObject, headers: *mut ffi::PyObject) -> 
         let are_constant = items.clone().all(|header| {
             ffi::Py_REFCNT(header) > 1
                 && ffi::PyTuple_CheckExact(header) != 0
-                && (0..ffi::Py_SIZE(header)).all(|index| is_constant(ffi::PyTuple_GET_ITEM(header, index)))
+                && (0..ffi::Py_SIZE(header)).all(|index| is_constant(compat::PyTuple_GET_ITEM(header, index)))
         });
         are_constant.then(|| items.map(|header| Object::from_borrowed(header)).collect())
     }
