@@ -285,6 +285,9 @@ impl<A: App> Reply<'_, A> {
             None => in_flight.sender.finish(out)?,
             Some(trailers) => in_flight.sender.finish_with(trailers, out)?,
         }
+        if let (Channel::Stream { protocol, stream, .. }, Some(trailers)) = (&mut self.channel, trailers) {
+            protocol.keep_trailers(*stream, trailers);
+        }
         let is_gone = self.is_gone();
         if let Channel::Stream { protocol, stream, backlog } = &mut self.channel {
             if backlog.is_none() && self.output.is_empty() && !is_gone {

@@ -13,6 +13,7 @@ mod health;
 mod health_pending;
 mod hijack;
 mod holding;
+mod http2;
 mod memory;
 mod multiplexed;
 mod multiplexed_pending;

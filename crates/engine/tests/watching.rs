@@ -109,6 +109,7 @@ fn last_request(kind: ProtocolKind, body: &[u8]) -> Vec<u8> {
             [head.as_bytes(), body].concat()
         }
         ProtocolKind::FastCgi => fastcgi(false, body),
+        ProtocolKind::Http2 => unreachable!("no request of HTTP/2 is its connection's last"),
         ProtocolKind::Scgi => {
             let pair = |(name, value): &(&str, String)| [name.as_bytes(), b"\0", value.as_bytes(), b"\0"].concat();
             let head: Vec<u8> = variables.iter().flat_map(pair).collect();

@@ -290,7 +290,7 @@ impl<const SAYS_GOODBYE: bool> MultiplexedProtocol for Frames<SAYS_GOODBYE> {
         }
     }
 
-    fn open(&mut self, exchanges: usize) {
+    fn open(&mut self, exchanges: usize, _limits: &Limits) {
         self.settings = Some(u16::try_from(exchanges).unwrap_or(u16::MAX));
     }
 

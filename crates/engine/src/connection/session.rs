@@ -35,9 +35,7 @@ impl<A: App> Session<A> {
     pub(super) fn of_kind(kind: ProtocolKind, config: &Config, now: Millis) -> Self {
         match A::Protocols::of_kind(kind) {
             Kind::Serial(protocol) => Self::Serial(Serial::new(protocol, now)),
-            Kind::Multiplexed(protocol) => {
-                Self::Multiplexed(Box::new(Multiplexed::new(protocol, config.exchanges, now)))
-            }
+            Kind::Multiplexed(protocol) => Self::Multiplexed(Box::new(Multiplexed::new(protocol, config, now))),
         }
     }
 }

@@ -6,9 +6,14 @@
 
 use super::fastcgi::FastCgi;
 use super::gateway::Gateway;
-use super::{Event, Http1, Kind, ProtocolKind, Protocols, SerialProtocol};
+use super::http2::Http2;
+use super::{
+    Event, Http1, Kind, MultiplexedProtocol, ProtocolKind, Protocols, Reset, SerialProtocol, StreamEvent, StreamId,
+};
+use crate::deadline::Millis;
 use wire::cgi::Framing;
 use wire::http1::{Request, Sender};
+use wire::http2::PREFACE;
 use wire::message::{Draft, Fault, Field, FieldLines, Limits, PartialRequestLine, Stamp};
 
 /// The protocols that Kirsch speaks.
@@ -19,15 +24,132 @@ impl Protocols for AllProtocols {
     type Terms = Request;
     type Sender = Sender;
     type Serial = AnySerial;
-    type Multiplexed = FastCgi;
+    type Multiplexed = AnyMultiplexed;
 
-    fn of_kind(kind: ProtocolKind) -> Kind<AnySerial, FastCgi> {
+    fn of_kind(kind: ProtocolKind) -> Kind<AnySerial, AnyMultiplexed> {
         Kind::Serial(match kind {
             ProtocolKind::Http => AnySerial::Http(Http1::default()),
             ProtocolKind::Uwsgi => AnySerial::Gateway(Box::new(Gateway::new(Framing::Uwsgi))),
             ProtocolKind::Scgi => AnySerial::Gateway(Box::new(Gateway::new(Framing::Scgi))),
-            ProtocolKind::FastCgi => return Kind::Multiplexed(FastCgi::default()),
+            ProtocolKind::FastCgi => return Kind::Multiplexed(AnyMultiplexed::FastCgi(Box::default())),
+            ProtocolKind::Http2 => return Kind::Multiplexed(AnyMultiplexed::Http2(Box::default())),
         })
+    }
+}
+
+/// Returns the protocol that a client of an HTTP listener has chosen: by the name that the handshake has agreed on
+/// (ALPN), or without TLS by the `first` bytes (RFC 9113 section 3.3); `None` if more bytes are needed to tell.
+///
+/// [`AllProtocols`] does not offer the choice yet: a connection of HTTP/2 has no WebSockets, and no simulated world.
+#[must_use]
+pub fn choose_http(agreed: Option<&[u8]>, first: &[u8]) -> Option<ProtocolKind> {
+    match agreed {
+        Some(b"h2") => Some(ProtocolKind::Http2),
+        None if first.starts_with(PREFACE) => Some(ProtocolKind::Http2),
+        None if PREFACE.starts_with(first) => None,
+        Some(_) | None => Some(ProtocolKind::Http),
+    }
+}
+
+/// One of the multiplexed protocols.
+#[derive(Debug)]
+pub enum AnyMultiplexed {
+    /// FastCGI.
+    FastCgi(Box<FastCgi>),
+    /// HTTP/2.
+    Http2(Box<Http2>),
+}
+
+/// Calls the same method of whichever multiplexed protocol it is.
+macro_rules! of_any {
+    ($self:expr, $protocol:ident => $call:expr) => {
+        match $self {
+            AnyMultiplexed::FastCgi($protocol) => $call,
+            AnyMultiplexed::Http2($protocol) => $call,
+        }
+    };
+}
+
+/// Passes methods on to whichever multiplexed protocol it is.
+macro_rules! passed_on {
+    ($(fn $name:ident(& $self:ident $(, $argument:ident: $type:ty)*) -> $result:ty;)*) => {
+        $(fn $name(&$self $(, $argument: $type)*) -> $result {
+            of_any!($self, protocol => protocol.$name($($argument),*))
+        })*
+    };
+    ($(fn $name:ident(&mut $self:ident $(, $argument:ident: $type:ty)*);)*) => {
+        $(fn $name(&mut $self $(, $argument: $type)*) {
+            of_any!($self, protocol => protocol.$name($($argument),*));
+        })*
+    };
+}
+
+impl MultiplexedProtocol for AnyMultiplexed {
+    type Terms = Request;
+    type Sender = Sender;
+
+    fn fresh(&self) -> Self {
+        match self {
+            Self::FastCgi(protocol) => Self::FastCgi(Box::new(protocol.fresh())),
+            Self::Http2(protocol) => Self::Http2(Box::new(protocol.fresh())),
+        }
+    }
+
+    fn next<'s, 'i: 's>(
+        &'s mut self,
+        input: &'i [u8],
+        fields: &'s mut Vec<Field>,
+        limits: &Limits,
+    ) -> Result<(usize, StreamEvent<'s, 'i, Request>), Fault> {
+        of_any!(self, protocol => protocol.next(input, fields, limits))
+    }
+
+    fn begin(
+        &mut self,
+        stream: StreamId,
+        draft: &Draft,
+        terms: Request,
+        length: Option<u64>,
+        stamp: &Stamp,
+        out: &mut Vec<u8>,
+    ) -> Sender {
+        of_any!(self, protocol => protocol.begin(stream, draft, terms, length, stamp, out))
+    }
+
+    passed_on! {
+        fn unread_terms(&self) -> Request;
+        fn serves_one(&self) -> bool;
+        fn has_windows(&self) -> bool;
+        fn can_refuse(&self) -> bool;
+        fn announces_end(&self) -> bool;
+        fn is_end_agreed(&self) -> bool;
+        fn answers_violations(&self) -> bool;
+        fn is_ending(&self, may_have_arrived: bool) -> bool;
+        fn is_unread(&self) -> bool;
+        fn has_read_all(&self) -> bool;
+        fn is_in_head(&self) -> bool;
+        fn window(&self, stream: StreamId) -> usize;
+        fn rank(&self, stream: StreamId) -> u64;
+        fn has_control(&self) -> bool;
+        fn must_write_control(&self) -> bool;
+    }
+
+    passed_on! {
+        fn open(&mut self, exchanges: usize, limits: &Limits);
+        fn set_time(&mut self, now: Millis);
+        fn forget(&mut self);
+        fn tell_to_continue(&mut self, stream: StreamId, out: &mut Vec<u8>);
+        fn write_early_hints(&mut self, stream: StreamId, fields: &FieldLines, terms: Request, out: &mut Vec<u8>);
+        fn frame(&mut self, stream: StreamId, bytes: &[u8], out: &mut Vec<u8>);
+        fn write_errors(&mut self, stream: StreamId, text: &[u8], is_begun: bool, out: &mut Vec<u8>);
+        fn keep_trailers(&mut self, stream: StreamId, trailers: &FieldLines);
+        fn end_response(&mut self, stream: StreamId, out: &mut Vec<u8>);
+        fn reset(&mut self, stream: StreamId, reset: Reset, out: &mut Vec<u8>);
+        fn forget_stream(&mut self, stream: StreamId);
+        fn consumed(&mut self, stream: StreamId, bytes: usize, out: &mut Vec<u8>);
+        fn drain(&mut self, out: &mut Vec<u8>);
+        fn stay(&mut self, out: &mut Vec<u8>);
+        fn write_control(&mut self, out: &mut Vec<u8>);
     }
 }
 

@@ -59,7 +59,7 @@ impl MultiplexedProtocol for FastCgi {
         Self::default()
     }
 
-    fn open(&mut self, exchanges: usize) {
+    fn open(&mut self, exchanges: usize, _limits: &Limits) {
         self.receiver = Receiver::new(exchanges);
     }
 

@@ -20,11 +20,12 @@ mod all;
 mod fastcgi;
 mod gateway;
 mod http1;
+mod http2;
 mod multiplexed;
 mod only;
 mod serial;
 
-pub use all::AllProtocols;
+pub use all::{AllProtocols, AnyMultiplexed, choose_http};
 pub use http1::Http1;
 pub use multiplexed::{MultiplexedProtocol, Reset, StreamEvent, StreamId};
 pub use only::{OnlyMultiplexed, OnlySerial};
@@ -45,6 +46,8 @@ pub enum ProtocolKind {
     Uwsgi,
     /// SCGI, from a web server.
     Scgi,
+    /// HTTP/2. No listener has this kind: clients of an HTTP listener choose it ([`choose_http`]).
+    Http2,
 }
 
 impl ProtocolKind {
@@ -61,7 +64,7 @@ impl ProtocolKind {
     /// Returns true if the peers are web servers, which name the clients of their requests.
     #[must_use]
     pub fn is_for_web_servers(self) -> bool {
-        self != Self::Http
+        matches!(self, Self::FastCgi | Self::Uwsgi | Self::Scgi)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Protocols with many exchanges at a time.
 
 use super::{ResponseSender, ResponseTerms};
+use crate::deadline::Millis;
 use wire::message::{Draft, Fault, Field, FieldLines, Limits, RequestHead, Stamp};
 
 /// The number that the protocol gives to an exchange on its connection.
@@ -78,8 +79,13 @@ pub trait MultiplexedProtocol: Sized {
     fn fresh(&self) -> Self;
 
     /// Begins the connection, on which `exchanges` exchanges may be under way at a time. A protocol that can tell its
-    /// client does so.
-    fn open(&mut self, exchanges: usize);
+    /// client of that, and of its `limits`, does so.
+    fn open(&mut self, exchanges: usize, limits: &Limits);
+
+    /// Takes the time, for limits of how often something may happen.
+    fn set_time(&mut self, now: Millis) {
+        let _ = now;
+    }
 
     /// Returns the event at the start of `input` and the number of bytes that it uses. `fields` is scratch memory.
     ///
@@ -124,6 +130,18 @@ pub trait MultiplexedProtocol: Sized {
         true
     }
 
+    /// Returns true if the client knows of the end that [`drain`](Self::drain) has announced: no further request can be
+    /// on its way.
+    fn is_end_agreed(&self) -> bool {
+        true
+    }
+
+    /// Returns true if the protocol tells its client of a broken rule of the connection, and ignores further input.
+    /// Exchanges under way are then completed as far as possible, and [`is_ending`](Self::is_ending) returns true.
+    fn answers_violations(&self) -> bool {
+        false
+    }
+
     /// Returns true if the engine has to close the connection when no exchange is under way. `may_have_arrived`: some
     /// of the client's bytes are unread. Requests among them have to be answered if the connection is reliable.
     fn is_ending(&self, may_have_arrived: bool) -> bool {
@@ -145,6 +163,11 @@ pub trait MultiplexedProtocol: Sized {
     /// Returns true if the connection has read a part of a head.
     fn is_in_head(&self) -> bool {
         false
+    }
+
+    /// Tells the client to send the body of its request, if it waits for that.
+    fn tell_to_continue(&mut self, stream: StreamId, out: &mut Vec<u8>) {
+        let _ = (stream, out);
     }
 
     /// Writes an interim response 103 with `fields` before the head of a response (RFC 8297), if the client can read
@@ -172,6 +195,12 @@ pub trait MultiplexedProtocol: Sized {
         usize::MAX
     }
 
+    /// Returns the place of a response in the order in which responses are sent: the lowest first.
+    fn rank(&self, stream: StreamId) -> u64 {
+        let _ = stream;
+        0
+    }
+
     /// Writes a part of a response's body, which fits into the window.
     fn frame(&mut self, stream: StreamId, bytes: &[u8], out: &mut Vec<u8>);
 
@@ -180,6 +209,11 @@ pub trait MultiplexedProtocol: Sized {
     /// text until then.
     fn write_errors(&mut self, stream: StreamId, text: &[u8], is_begun: bool, out: &mut Vec<u8>) {
         let _ = (stream, text, is_begun, out);
+    }
+
+    /// Keeps the trailers that [`end_response`](Self::end_response) sends, if the client accepts them.
+    fn keep_trailers(&mut self, stream: StreamId, trailers: &FieldLines) {
+        let _ = (stream, trailers);
     }
 
     /// Tells the client that a response is complete.

@@ -97,7 +97,7 @@ impl<T: ResponseTerms, S: ResponseSender> MultiplexedProtocol for Never<T, S> {
         match self.never {}
     }
 
-    fn open(&mut self, _exchanges: usize) {}
+    fn open(&mut self, _exchanges: usize, _limits: &Limits) {}
 
     fn next<'s, 'i: 's>(
         &'s mut self,

@@ -23,6 +23,9 @@ macro_rules! faults {
                     Fault::VariablesMalformed,
                 ];
 
+            /// The fault that only HTTP/2 knows.
+            pub const HTTP2: Fault = Fault::Http2Violated;
+
             /// Every variant, so that a test can demand that each is reached.
             pub const ALL: &[Fault] = &[$(Fault::$name,)*];
 
@@ -111,6 +114,8 @@ faults! {
     HttpOnGatewayProtocol 400 "HTTP was spoken on an address for FastCGI, uwsgi or SCGI: leave this word out of --bind, or have the web server speak it.",
     /// The preface of HTTP/2, from a client that did not ask whether the server speaks it (RFC 9113 section 3.4).
     Http2Preface 505 "HTTP/2 was spoken without asking; this server speaks HTTP/1.1.",
+    /// A rule of HTTP/2 whose violation ends the connection (RFC 9113 section 5.4.1). GOAWAY says which.
+    Http2Violated 400 "The client broke a rule of HTTP/2, and the connection ends.",
     /// Not uri-host [":" port] (RFC 9110 section 7.2).
     HostInvalid 400 "Host is not a host name with an optional port.",
     /// HTTP/1.1 without Host (RFC 9112 section 3.2).

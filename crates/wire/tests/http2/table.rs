@@ -185,6 +185,11 @@ fn rules_of_streams_are_answered_with_a_reset() {
             vec![get(1), frame(PRIORITY, 0, 1, &[0, 0, 0, 1, 0])],
             text(&[HEAD, over, &reset(E::ProtocolError)]),
         ),
+        (
+            "priority of 4 behind a reset",
+            vec![get(1), frame(RST_STREAM, 0, 1, &[0, 0, 0, 8]), frame(PRIORITY, 0, 1, &[0; 4])],
+            text(&[HEAD, over, &reset(E::FrameSizeError)]),
+        ),
         ("priority of 4", vec![get(1), frame(PRIORITY, 0, 1, &[0; 4])], text(&[HEAD, over, &reset(E::FrameSizeError)])),
         (
             "headers with a priority of themselves",

@@ -40,8 +40,8 @@ pub(super) struct Multiplexed<A: App> {
 }
 
 impl<A: App> Multiplexed<A> {
-    pub(super) fn new(mut protocol: MultiplexedOf<A>, exchanges: usize, now: Millis) -> Self {
-        protocol.open(exchanges);
+    pub(super) fn new(mut protocol: MultiplexedOf<A>, config: &Config, now: Millis) -> Self {
+        protocol.open(config.exchanges, &config.limits);
         Self { protocol, exchanges: Exchanges::new(now), repeated: Repeated::default(), has_announced_end: false }
     }
 
@@ -84,12 +84,16 @@ impl<A: App> Multiplexed<A> {
         self.protocol.has_read_all() && !self.has_more_beside(link)
     }
 
-    /// Fails a connection whose peer broke a rule of the protocol itself: nothing more can be read.
+    /// Fails a connection whose peer broke a rule of the protocol itself: nothing more can be read. If the protocol tells
+    /// its client so, the connection ends when no exchange is under way.
     fn fail(&mut self, fault: Fault, link: &mut Link<A>, context: &mut EngineContext<A>, app: &mut A) {
         context.statistics.refused += 1;
         let (client, data) = link.client_and_data();
         app.refused(fault.into(), None, client, data);
         link.input.discard();
+        if self.protocol.answers_violations() {
+            return;
+        }
         self.release(true, context, app);
         link.transport.reset_on_drop();
         link.lifecycle.close(Closing::Reset);
@@ -106,7 +110,7 @@ impl<A: App> Multiplexed<A> {
 
     /// Returns true if another exchange may begin.
     fn has_room(&self, context: &EngineContext<A>) -> bool {
-        let is_told = self.has_announced_end && self.protocol.announces_end();
+        let is_told = self.has_announced_end && self.protocol.announces_end() && self.protocol.is_end_agreed();
         self.exchanges.len() < context.config.exchanges && !context.load.is_full && !is_told
     }
 
@@ -124,7 +128,9 @@ impl<A: App> Multiplexed<A> {
             self.announce_end(link, context);
         }
         let mut has_yielded = false;
-        for index in self.exchanges.indices() {
+        let mut order: Vec<Index> = self.exchanges.indices().collect();
+        order.sort_by_key(|&index| self.exchanges.get(index).map(|exchange| self.protocol.rank(exchange.stream)));
+        for index in order {
             self.pump(index, link, context);
             let Some(exchange) = self.exchanges.get(index) else { continue };
             if exchange.is_free() || exchange.has_backlog() {
@@ -146,7 +152,8 @@ impl<A: App> Multiplexed<A> {
             }
         }
         if self.exchanges.is_empty() {
-            let is_announced = self.has_announced_end && self.protocol.announces_end() && link.input.is_empty();
+            let is_told = self.protocol.announces_end() && self.protocol.is_end_agreed();
+            let is_announced = self.has_announced_end && is_told && link.input.is_empty();
             let is_ending = self.may_end(link);
             if is_announced || is_ending {
                 let may_be_sending = !is_ending || self.protocol.is_unread();
@@ -408,8 +415,12 @@ impl<A: App> Exchanging<A> for Multiplexed<A> {
     fn expire(&mut self, wait: Wait, link: &mut Link<A>, context: &mut EngineContext<A>, _app: &mut A) -> Step<A> {
         match wait {
             Wait::Idle if self.protocol.announces_end() => {
+                let is_second = self.has_announced_end;
                 self.announce_end(link, context);
-                link.lifecycle.close(Closing::Linger);
+                // A request may be on its way until the client knows of the end.
+                if is_second || self.protocol.is_end_agreed() {
+                    link.lifecycle.close(Closing::Linger);
+                }
                 Step::Next
             }
             Wait::Head if !link.input.is_empty() || self.protocol.is_in_head() => {
@@ -492,7 +503,7 @@ impl<A: App> Multiplexed<A> {
     fn asks_first(&self, link: &Link<A>, context: &mut EngineContext<A>) -> Option<Service> {
         let input = link.input.unused();
         let mut protocol = self.protocol.fresh();
-        protocol.open(context.config.exchanges);
+        protocol.open(context.config.exchanges, &context.config.limits);
         let EngineContext { scratch, config, responders, .. } = context;
         let mut used = 0;
         loop {

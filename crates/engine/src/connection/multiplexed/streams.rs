@@ -52,6 +52,7 @@ impl<A: App> Multiplexed<A> {
         let has_room = self.has_room(context);
         // The head borrows from `fields` and `front` until the verdict about the head is known.
         let (mut fields, mut front) = (std::mem::take(&mut context.scratch.fields), link.front.take());
+        self.protocol.set_time(context.time.now);
         let read = match self.protocol.next(input, &mut fields, &context.config.limits) {
             Ok((used, event)) => {
                 let read = match event {
@@ -178,6 +179,7 @@ impl<A: App> Multiplexed<A> {
         exchange.upgrade = upgrade;
         let memory = &context.config.body_memory_total;
         if !length.is_empty() {
+            self.protocol.tell_to_continue(stream, &mut link.out(&mut context.scratch).bytes);
             if context.config.buffer_bodies && app.buffers(&request) {
                 exchange.state.receive(request, terms, length, memory);
                 return None;

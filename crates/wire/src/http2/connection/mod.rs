@@ -347,8 +347,8 @@ impl ServerConnection {
         match self.streams.usage(header.stream) {
             // An idle stream cannot be reset.
             Usage::Idle | Usage::LeftOut => Err(violation),
-            Usage::UnderWay => self.break_stream(header.stream, violation),
-            Usage::Closed(_) | Usage::Forgotten => Ok(FrameStep::Nothing),
+            // PRIORITY is allowed on a stream that is over, so its length is judged there too (RFC 9113 section 6.3).
+            Usage::UnderWay | Usage::Closed(_) | Usage::Forgotten => self.break_stream(header.stream, violation),
         }
     }
 

@@ -1,0 +1,175 @@
+//! HTTP/2: many requests at a time, by the state machines of [`wire::http2`].
+
+use super::{MultiplexedProtocol, Reset, StreamEvent, StreamId};
+use crate::deadline::Millis;
+use wire::http1::{Request, Sender};
+use wire::http2::{Http2Event, ServerConnection};
+use wire::message::{Draft, Fault, Field, FieldLines, Limits, Stamp, Version};
+
+/// The server's side of a connection.
+#[derive(Debug, Default)]
+pub struct Http2 {
+    connection: ServerConnection,
+    /// True if the request that broke a rule last asks for HEAD.
+    is_head: bool,
+    /// True if the client broke a rule of the connection.
+    has_failed: bool,
+}
+
+impl MultiplexedProtocol for Http2 {
+    type Terms = Request;
+    type Sender = Sender;
+
+    fn fresh(&self) -> Self {
+        Self::default()
+    }
+
+    fn open(&mut self, exchanges: usize, limits: &Limits) {
+        self.connection.open(exchanges, limits);
+    }
+
+    fn set_time(&mut self, now: Millis) {
+        self.connection.set_time(now);
+    }
+
+    fn next<'s, 'i: 's>(
+        &'s mut self,
+        input: &'i [u8],
+        _fields: &'s mut Vec<Field>,
+        limits: &Limits,
+    ) -> Result<(usize, StreamEvent<'s, 'i, Request>), Fault> {
+        let Ok((used, event)) = self.connection.next(input, limits) else {
+            self.has_failed = true;
+            return Err(Fault::Http2Violated);
+        };
+        let event = match event {
+            Http2Event::More => StreamEvent::More,
+            Http2Event::Nothing => StreamEvent::Nothing,
+            Http2Event::Head { stream, head, takes_trailers } => {
+                let terms = Request { is_head: head.method == b"HEAD", takes_trailers, ..unread() };
+                StreamEvent::Head { stream, head, terms }
+            }
+            Http2Event::Data { stream, bytes, is_last } => StreamEvent::Data { stream, bytes, is_last },
+            Http2Event::End { stream } => StreamEvent::End { stream },
+            Http2Event::Reset { stream } => StreamEvent::Reset { stream },
+            Http2Event::Credit { stream } => StreamEvent::Credit { stream },
+            Http2Event::Broken { stream, fault, is_head } => {
+                self.is_head = is_head;
+                StreamEvent::Broken { stream, fault }
+            }
+        };
+        Ok((used, event))
+    }
+
+    fn forget(&mut self) {
+        self.connection.rest();
+    }
+
+    fn unread_terms(&self) -> Request {
+        Request { is_head: self.is_head, ..unread() }
+    }
+
+    fn is_end_agreed(&self) -> bool {
+        self.connection.is_end_agreed()
+    }
+
+    fn answers_violations(&self) -> bool {
+        true
+    }
+
+    fn is_ending(&self, _may_have_arrived: bool) -> bool {
+        self.connection.is_ending()
+    }
+
+    fn is_unread(&self) -> bool {
+        self.has_failed
+    }
+
+    fn is_in_head(&self) -> bool {
+        self.connection.is_in_head()
+    }
+
+    fn tell_to_continue(&mut self, stream: StreamId, out: &mut Vec<u8>) {
+        self.connection.tell_to_continue(stream, out);
+    }
+
+    fn write_early_hints(&mut self, stream: StreamId, fields: &FieldLines, _terms: Request, out: &mut Vec<u8>) {
+        self.connection.write_interim(stream, 103, fields, out);
+    }
+
+    fn begin(
+        &mut self,
+        stream: StreamId,
+        draft: &Draft,
+        terms: Request,
+        length: Option<u64>,
+        stamp: &Stamp,
+        out: &mut Vec<u8>,
+    ) -> Sender {
+        self.connection.begin(stream, draft, terms, length, stamp, out)
+    }
+
+    fn window(&self, stream: StreamId) -> usize {
+        self.connection.window(stream)
+    }
+
+    fn rank(&self, stream: StreamId) -> u64 {
+        let priority = self.connection.priority_of(stream);
+        // Responses that are of use only as a whole are sent one after the other; the others share (RFC 9218 section
+        // 10).
+        let place = if priority.is_incremental { u64::from(u32::MAX) } else { u64::from(stream) };
+        u64::from(priority.urgency) << 32 | place
+    }
+
+    fn frame(&mut self, stream: StreamId, bytes: &[u8], out: &mut Vec<u8>) {
+        self.connection.frame(stream, bytes, out);
+    }
+
+    fn keep_trailers(&mut self, stream: StreamId, trailers: &FieldLines) {
+        self.connection.keep_trailers(stream, trailers);
+    }
+
+    fn end_response(&mut self, stream: StreamId, out: &mut Vec<u8>) {
+        self.connection.end_response(stream, out);
+    }
+
+    fn reset(&mut self, stream: StreamId, reset: Reset, out: &mut Vec<u8>) {
+        match reset {
+            Reset::Refused => self.connection.refuse(stream),
+            Reset::Complete => self.connection.discard_request(stream),
+            Reset::Cut => self.connection.cut(stream),
+        }
+        self.connection.write_control(out);
+    }
+
+    fn forget_stream(&mut self, stream: StreamId) {
+        self.connection.forget_stream(stream);
+    }
+
+    fn consumed(&mut self, stream: StreamId, bytes: usize, out: &mut Vec<u8>) {
+        self.connection.consumed(stream, bytes);
+        self.connection.write_control(out);
+    }
+
+    fn drain(&mut self, out: &mut Vec<u8>) {
+        self.connection.drain();
+        self.connection.write_control(out);
+    }
+
+    fn has_control(&self) -> bool {
+        self.connection.has_control()
+    }
+
+    fn must_write_control(&self) -> bool {
+        self.connection.must_write_control()
+    }
+
+    fn write_control(&mut self, out: &mut Vec<u8>) {
+        self.connection.write_control(out);
+    }
+}
+
+/// Returns the properties on which a response depends, for a request of which nothing is known.
+fn unread() -> Request {
+    Request { version: Version::Http11, is_head: false, keep_alive: true, takes_trailers: false }
+}

@@ -1,0 +1,222 @@
+//! HTTP/2 through real sockets: what the session adds to the state machines of `wire`.
+
+use crate::common::{Client, Kind, Plan, World, pattern, seconds, timeless};
+use engine::{AllProtocols, Config, Kind as OfKind, Os, Poller, ProtocolKind, Protocols, Waker, choose_http};
+use wire::http2::PREFACE;
+use wire::http2::hpack::{Decoder, Encoder, Indexing};
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+const WINDOW_UPDATE: u8 = 8;
+
+const END_STREAM: u8 = 1;
+const ACK: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+/// HTTP/1 and HTTP/2 on one listener.
+#[derive(Debug)]
+struct BothVersions;
+
+impl Protocols for BothVersions {
+    type Terms = <AllProtocols as Protocols>::Terms;
+    type Sender = <AllProtocols as Protocols>::Sender;
+    type Serial = <AllProtocols as Protocols>::Serial;
+    type Multiplexed = <AllProtocols as Protocols>::Multiplexed;
+
+    fn of_kind(kind: ProtocolKind) -> OfKind<Self::Serial, Self::Multiplexed> {
+        AllProtocols::of_kind(kind)
+    }
+
+    fn choose(_listener: ProtocolKind, agreed: Option<&[u8]>, first: &[u8]) -> Option<ProtocolKind> {
+        choose_http(agreed, first)
+    }
+}
+
+struct Versions;
+
+impl Kind for Versions {
+    type Net = Os;
+    type Protocols = BothVersions;
+
+    fn net() -> std::io::Result<(Os, Poller, Waker)> {
+        Os::new()
+    }
+}
+
+fn world(plans: Vec<Plan>) -> World<Versions> {
+    World::of_kind(timeless(), plans)
+}
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// Returns the bytes that a client sends first.
+fn preface() -> Vec<u8> {
+    [&PREFACE[..], &frame(SETTINGS, 0, 0, b"")].concat()
+}
+
+/// Returns a request for plan `id`, without a table, so that each block can be decoded alone.
+fn ask(stream: u32, id: usize, method: &str, flags: u8) -> Vec<u8> {
+    let (mut encoder, mut block, path) = (Encoder::default(), Vec::new(), format!("/{id}"));
+    for (name, value) in [(":method", method), (":scheme", "http"), (":path", &path), (":authority", "a.example")] {
+        encoder.field(name.as_bytes(), value.as_bytes(), Indexing::Never, &mut block);
+    }
+    frame(HEADERS, END_HEADERS | flags, stream, &block)
+}
+
+fn get(stream: u32, id: usize) -> Vec<u8> {
+    ask(stream, id, "GET", END_STREAM)
+}
+
+/// One frame that a client has received.
+type Frame = (u8, u8, u32, Vec<u8>);
+
+fn frames(client: &Client) -> Vec<Frame> {
+    let (mut found, mut rest) = (Vec::new(), &client.received[..]);
+    while let Some([a, b, c, kind, flags, stream @ ..]) = rest.first_chunk::<9>() {
+        let length = usize::from(*a) << 16 | usize::from(*b) << 8 | usize::from(*c);
+        let Some(payload) = rest[9..].get(..length) else { break };
+        found.push((*kind, *flags, u32::from_be_bytes(*stream), payload.to_vec()));
+        rest = &rest[9 + length..];
+    }
+    found
+}
+
+/// Returns the body of a response, and true if it is whole.
+fn body(client: &Client, stream: u32) -> (Vec<u8>, bool) {
+    let of_stream = frames(client).into_iter().filter(|frame| frame.2 == stream);
+    let mut is_whole = false;
+    let mut bytes = Vec::new();
+    for (kind, flags, _, payload) in of_stream {
+        if matches!(kind, DATA | HEADERS) {
+            assert!(!is_whole, "nothing follows the end of a response");
+            is_whole = flags & END_STREAM != 0;
+        }
+        if kind == DATA {
+            bytes.extend_from_slice(&payload);
+        }
+    }
+    (bytes, is_whole)
+}
+
+/// Returns the status of each response, in the order of their heads.
+fn statuses(client: &Client) -> Vec<(u32, String)> {
+    let (mut decoder, mut found) = (Decoder::default(), Vec::new());
+    for (_, _, stream, block) in frames(client).into_iter().filter(|frame| frame.0 == HEADERS) {
+        let mut status = String::new();
+        let end = decoder.decode(&block, |name, value| {
+            if name == b":status" {
+                status = String::from_utf8_lossy(value).into_owned();
+            }
+        });
+        decoder.end_block(block.len() - end.unwrap().used).unwrap();
+        found.push((stream, status));
+    }
+    found
+}
+
+fn count(client: &Client, kind: u8) -> usize {
+    frames(client).iter().filter(|frame| frame.0 == kind).count()
+}
+
+fn until_whole(world: &mut World<Versions>, client: &mut Client, streams: &[u32]) {
+    world.until("the responses are whole", &mut [client], |_, clients| {
+        streams.iter().all(|&stream| body(clients[0], stream).1)
+    });
+}
+
+#[test]
+fn requests_of_both_versions_are_answered_on_one_listener() {
+    let mut world = world((0..3).map(|_| Plan::sized(&[5])).collect());
+    let (mut new, mut old) = (world.client(), world.client());
+    new.send([preface(), get(1, 0), get(3, 1)].concat());
+    until_whole(&mut world, &mut new, &[1, 3]);
+    assert_eq!((body(&new, 1).0, body(&new, 3).0), (pattern(0, 0, 5), pattern(1, 0, 5)));
+    assert_eq!(statuses(&new), [(1, "200".to_owned()), (3, "200".to_owned())]);
+    world.ask(&mut old, b"GET /2 HTTP/1.1\r\nHost: a.example\r\n\r\n", 1);
+    assert_eq!(old.answers[0].body, pattern(2, 0, 5));
+}
+
+#[test]
+fn window_of_one_stream_delays_no_other() {
+    let mut world = world(vec![Plan::sized(&[1000]), Plan::sized(&[3])]);
+    let mut client = world.client();
+    let small = frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 10]);
+    client.send([preface(), small, get(1, 0), get(3, 1)].concat());
+    until_whole(&mut world, &mut client, &[3]);
+    assert_eq!(body(&client, 1), (pattern(0, 0, 1000)[..10].to_vec(), false));
+    client.send(frame(WINDOW_UPDATE, 0, 1, &[0, 0, 4, 0]));
+    until_whole(&mut world, &mut client, &[1]);
+    assert_eq!(body(&client, 1).0, pattern(0, 0, 1000));
+}
+
+#[test]
+fn broken_rule_ends_the_connection_after_running_calls_are_answered() {
+    let mut world = world(vec![Plan::sized(&[5])]);
+    let mut client = world.client();
+    client.send([preface(), get(1, 0), frame(PING, 0, 0, &[0; 7])].concat());
+    until_whole(&mut world, &mut client, &[1]);
+    world.end(&mut client);
+    let found = frames(&client);
+    let goaway = found.iter().find(|frame| frame.0 == GOAWAY).expect("the client learns why");
+    assert_eq!(goaway.3[..8], [0, 0, 0, 1, 0, 0, 0, 6], "FRAME_SIZE_ERROR");
+    assert_eq!(body(&client, 1).0, pattern(0, 0, 5));
+    assert_eq!(world.statistics().refused, 1);
+}
+
+#[test]
+fn drain_ends_a_connection_in_two_steps_and_loses_no_request() {
+    let mut world = world((0..2).map(|_| Plan::sized(&[5])).collect());
+    let mut client = world.client();
+    client.send([preface(), get(1, 0)].concat());
+    until_whole(&mut world, &mut client, &[1]);
+    world.engine.drain();
+    world.until("the client learns of it", &mut [&mut client], |_, clients| count(clients[0], GOAWAY) == 1);
+    let found = frames(&client);
+    let ping = found.iter().find(|frame| frame.0 == PING).expect("a ping follows the first GOAWAY");
+    // A request that was on its way is answered.
+    client.send([get(3, 1), frame(PING, ACK, 0, &ping.3)].concat());
+    until_whole(&mut world, &mut client, &[3]);
+    world.end(&mut client);
+    let last = frames(&client).into_iter().rfind(|frame| frame.0 == GOAWAY).expect("the second GOAWAY");
+    assert_eq!(last.3, [0, 0, 0, 3, 0, 0, 0, 0]);
+}
+
+#[test]
+fn client_that_does_not_answer_a_drain_is_closed_when_it_was_idle_for_too_long() {
+    let config = Config { keep_alive: Some(seconds(2)), ..timeless() };
+    let mut world: World<Versions> = World::of_kind(config, vec![Plan::sized(&[5])]);
+    let mut client = world.client();
+    client.send([preface(), get(1, 0)].concat());
+    until_whole(&mut world, &mut client, &[1]);
+    world.settle();
+    world.advance(seconds(3));
+    world.until("the client learns of it", &mut [&mut client], |_, clients| count(clients[0], GOAWAY) == 1);
+    assert!(client.end.is_none(), "a request may be on its way");
+    world.settle();
+    world.advance(seconds(3));
+    world.end(&mut client);
+}
+
+#[test]
+fn body_is_received_and_reset_streams_give_their_calls_up() {
+    let mut world = world((0..2).map(|_| Plan::sized(&[5])).collect());
+    let mut client = world.client();
+    let upload = [ask(1, 0, "POST", 0), frame(DATA, 0, 1, &[b'a'; 100]), frame(DATA, END_STREAM, 1, &[b'b'; 100])];
+    client.send([preface(), upload.concat()].concat());
+    until_whole(&mut world, &mut client, &[1]);
+    assert_eq!(body(&client, 1).0, pattern(0, 0, 5));
+    // A body that never ends, and a reset.
+    client.send([ask(3, 1, "POST", 0), frame(DATA, 0, 3, &[b'a'; 100])].concat());
+    client.pump();
+    world.settle();
+    client.send([frame(RST_STREAM, 0, 3, &[0, 0, 0, 8]), get(5, 0)].concat());
+    until_whole(&mut world, &mut client, &[5]);
+    assert_eq!(world.app.called(), [0, 0]);
+}
