@@ -353,7 +353,8 @@ def test_an_installation_without_the_engine_says_so(here: Path) -> None:
     )
     done = run("--version", env={"PYTHONPATH": str(here)})
     assert done.returncode == 1
-    assert re.fullmatch(r"kirsch: the compiled part of Kirsch is missing \(.*\); install it again .*\n", done.stderr)
+    told = r"kirsch: the compiled part of Kirsch cannot be loaded \(.*\); install it again .*\n"
+    assert re.fullmatch(told, done.stderr)
 
 
 def test_help_names_the_subcommands() -> None:

@@ -162,7 +162,10 @@ def test_every_fault_has_cases() -> None:
         document = said(case)
         found = [document.get("end"), *(request.get("fault") for request in document["requests"])]
         counts.update(name for name in found if name)
-    assert {name: counts[name] for name in declared if counts[name] < LEAST_CASES_OF_A_FAULT} == {}
+    # The cases of HTTP/2 are a table of frames (crates/wire/tests/http2/table.rs), which has its own test for this.
+    found_elsewhere = {"Http2Violated"}
+    few = {name: counts[name] for name in declared if counts[name] < LEAST_CASES_OF_A_FAULT}
+    assert few.keys() == found_elsewhere
     assert set(counts) - set(declared) == set()
 
 
