@@ -86,8 +86,7 @@ COMMANDS = {
         "kirsch -w 4 -k gthread --threads 8 -b 0.0.0.0:8000 -t 30 --access-logfile - shop.wsgi"
     ),
     "gunicorn -w4 --bind=unix:/run/a.sock --certfile x.pem --preload -k uvicorn.workers.UvicornWorker shop:app": (
-        "kirsch -w 4 --bind unix:/run/a.sock --preload shop:app",
-        "--certfile x.pem|by hand|",
+        "kirsch -w 4 --bind unix:/run/a.sock --certfile x.pem --preload shop:app",
         "-k uvicorn.workers.UvicornWorker|left out|an ASGI application is always served by asyncio",
     ),
     "gunicorn -k sync \"shop:create_app('x')\" --bogus": (
