@@ -38,8 +38,8 @@ pub(crate) struct ConnectionEnvirons {
     address: Option<(Object, Object)>,
     /// The data of a connection that proxies pass on.
     proxied: Option<ConnectionStrings>,
-    /// The variables of a connection that is encrypted.
-    encryption: Option<EncryptionVariables>,
+    /// The variables of a connection that is encrypted. The box keeps plain connections small.
+    encryption: Option<Box<EncryptionVariables>>,
     template: Option<Box<EnvironTemplate>>,
     /// The same for CGI variables.
     cgi: Option<Box<CgiTemplate>>,
@@ -392,7 +392,7 @@ impl Requests for Environs {
         let has_joined = self.set_fields(py, &environ, head)?;
         if let Some(security) = &remote.security {
             if connection.encryption.is_none() {
-                connection.encryption = Some(EncryptionVariables::new(py, security)?);
+                connection.encryption = Some(Box::new(EncryptionVariables::new(py, security)?));
             }
             connection.encryption.as_ref()?.set(py, &environ)?;
         }
