@@ -23,6 +23,7 @@ def test_importing_the_package_loads_only_what_most_applications_use() -> None:
         "files",
         "sse",
         "templates",
+        "models",
         "multipart",
         "openapi",
         "explain",

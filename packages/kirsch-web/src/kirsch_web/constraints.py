@@ -1,4 +1,4 @@
-"""Constraints in ``Annotated``: those of annotated-types and of ``msgspec.Meta``, without importing either.
+"""Constraints in ``Annotated``: those of annotated-types, ``msgspec.Meta`` and Pydantic, without importing any.
 
 A constraint that cannot be applied is refused when the application is mounted: one that is silently ignored would let
 through what its writer believes to be refused.
@@ -86,13 +86,15 @@ def constraints(annotation: Any) -> Checks:
 
 
 def library_of(mark: Any) -> str:
-    """``annotated_types`` or ``msgspec`` for a constraint of theirs; empty for other metadata, which means nothing
-    here."""
+    """``annotated_types``, ``msgspec`` or ``pydantic`` for a constraint of theirs; empty for other metadata, which
+    means nothing here."""
     if hasattr(type(mark), "__is_annotated_types_grouped_metadata__"):
         return "annotated_types"
     for base in type(mark).__mro__:
         if base.__module__ == "annotated_types":
             return "annotated_types"
+        if base.__module__.partition(".")[0] == "pydantic":
+            return "pydantic"
         if (base.__module__, base.__name__) == ("msgspec", "Meta"):
             return "msgspec"
     return ""
@@ -103,10 +105,16 @@ def _of_mark(mark: Any) -> Iterator[Constraint]:
     if not library:
         return
     names = {base.__name__ for base in type(mark).__mro__}
-    if names & {"Unit", "Doc", "DocInfo"}:
+    if names & {"Unit", "Doc", "DocInfo", "Strict"}:  # text is never strict, and JSON always is
+        return
+    if "FieldInfo" in names:
+        if mark.alias or mark.validation_alias or not mark.is_required():
+            raise ConfigError(f"{mark!r}: aliases and defaults are for fields of a model, and have no effect here")
+        for each in mark.metadata:
+            yield from _of_mark(each)
         return
     func = getattr(mark, "func", None)
-    if callable(func):
+    if callable(func) and library != "pydantic":  # whose functions return other values
         name = getattr(func, "__qualname__", None) or repr(func)
         negated = "Not" in names
         yield Constraint(
@@ -140,7 +148,9 @@ def _of_mark(mark: Any) -> Iterator[Constraint]:
         )
     elif zone is not None:
         raise ConfigError(f"{mark!r}: that a time has one certain zone is not checked; take ... or None")
-    if not known and library == "annotated_types":
+    if any(getattr(mark, name, None) for name in ("strip_whitespace", "to_upper", "to_lower", "ascii_only")):
+        known = False
+    if not known and library != "msgspec":
         raise ConfigError(f"{mark!r}: this constraint is not known here and would be ignored")
 
 

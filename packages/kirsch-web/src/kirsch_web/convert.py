@@ -1,19 +1,20 @@
-"""Conversions of JSON to the types that handlers declare, and records: dataclasses, TypedDicts, Structs.
+"""Conversions of JSON to the types that handlers declare, and records: dataclasses and TypedDicts.
 
-All are prepared when the application is mounted. :mod:`kirsch_web.texts` converts single texts.
+All are prepared when the application is mounted. :mod:`kirsch_web.texts` converts single texts, and
+:mod:`kirsch_web.models` has the records of other libraries.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import enum
-import sys
 import threading
 import typing
 from functools import lru_cache, partial
+from importlib import import_module
 from typing import Any
 
-from kirsch_web.constraints import check_types, constraints, failing, library_of, marks
+from kirsch_web.constraints import check_types, constraints, failing
 from kirsch_web.errors import BadText, ConfigError
 from kirsch_web.texts import DICTS, LISTS, is_text_in_json, many, plain, text_converter, union_members
 
@@ -47,41 +48,42 @@ class Field:
 
     __slots__ = ("annotation", "json", "many", "name", "required", "text")
 
-    def __init__(self, name: str, annotation: Any, required: bool, is_struct: bool = False) -> None:
+    def __init__(self, name: str, annotation: Any, required: bool, is_foreign: bool = False) -> None:
         self.name = name
         self.annotation = annotation
         self.required = required
         self.text = text_converter(annotation)
         self.many = many(annotation)
-        self.json = _json_any if is_struct else json_converter(annotation)  # msgspec knows more types than this file
+        self.json = _json_any if is_foreign else json_converter(annotation)  # a library knows more types than this file
+
+
+LIBRARIES = {
+    "__pydantic_validator__": "PydanticRecord",
+    "__attrs_attrs__": "AttrsRecord",
+    "__struct_fields__": "StructRecord",
+}
+"""The records of other libraries in :mod:`kirsch_web.models`, by an attribute that each library's classes have."""
 
 
 class Record:
-    """A dataclass, a TypedDict or a msgspec Struct, built from a form, a query or JSON; generic ones too."""
+    """A dataclass or a TypedDict, built from a form, a query or JSON; generic ones too."""
 
     def __init__(self, annotation: Any) -> None:
         self.annotation = annotation
-        self.cls = _class_of(annotation)
-        self.is_struct = is_struct(self.cls)
+        self.cls = class_of(annotation)
         self.fields: list[Field] = []
+
+    def variables(self) -> dict[Any, Any]:
+        """Return the types that stand for type variables in the fields."""
+        return _type_variables(self.annotation)
 
     def resolve(self) -> None:
         """Read the types of the fields; apart from ``__init__``, because a record may contain itself."""
         cls = self.cls
-        variables = _type_variables(self.annotation)
-        hints = {name: _substituted(hint, variables) for name, hint in hints_of(cls).items()}
+        variables = self.variables()
+        hints = {name: substituted(hint, variables) for name, hint in hints_of(cls).items()}
         if typing.is_typeddict(cls):
             self.fields = [Field(name, *_required(hint, name in cls.__required_keys__)) for name, hint in hints.items()]
-        elif self.is_struct:
-            for name, hint in hints.items():
-                mark = _not_of_msgspec(hint, {cls})
-                if mark is not None:
-                    raise ConfigError(
-                        f"{describe(cls)}: {name} has the constraint {mark!r}, which msgspec ignores; use msgspec.Meta"
-                    )
-            required = _struct_required(cls)
-            names = zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True)
-            self.fields = [Field(encoded, hints[name], name in required, True) for name, encoded in names]
         else:
             given = [each for each in dataclasses.fields(cls) if each.init]
             self.fields = [Field(each.name, hints[each.name], _has_no_default(each)) for each in given]
@@ -91,10 +93,17 @@ class Record:
                         f"{describe(cls)}: {name} is an InitVar, which no request gives; it needs a default"
                     )
 
+    @staticmethod
+    def to_builtins(value: Any, otherwise: Callable[[Any], Any]) -> Any:
+        """Return a value of the class in types that JSON has; ``otherwise`` converts what the library does not know."""
+        raise NotImplementedError(f"{type(value)} {otherwise}")
+
+    def schema(self, mode: str) -> dict[str, Any] | None:  # noqa: ARG002 - for subclasses
+        """Return the JSON Schema of the class as its library makes it; None if it follows from the fields."""
+        return None
+
     def from_json(self, value: Any) -> Any:
         """Return the record of a JSON object. Raises Invalid with every field that is wrong."""
-        if self.is_struct:
-            return _struct_of(self.annotation, value, strict=True)
         if type(value) is not dict:
             raise Invalid.one("is not an object")
         built: dict[str, Any] = {}
@@ -113,10 +122,6 @@ class Record:
 
     def from_fields(self, values: Mapping[str, list[str]]) -> Any:
         """Return the record of a form or a query. Raises Invalid with every field that is wrong."""
-        if self.is_struct:
-            named = {field.name: field for field in self.fields}
-            lists = {name: (each if named[name].many else each[-1]) for name, each in values.items() if name in named}
-            return _struct_of(self.annotation, lists, strict=False)
         built: dict[str, Any] = {}
         problems: list[tuple[str, str]] = []
         for field in self.fields:
@@ -148,7 +153,7 @@ class Record:
             raise Invalid.one(str(error)) from error
 
 
-def _class_of(annotation: Any) -> Any:
+def class_of(annotation: Any) -> Any:
     """Return the class of ``Page[Book]``, which is ``Page``, and of other annotations themselves."""
     return typing.get_origin(annotation) or annotation
 
@@ -156,15 +161,15 @@ def _class_of(annotation: Any) -> Any:
 def _type_variables(annotation: Any) -> dict[Any, Any]:
     """Return the types for the type variables in the fields of ``Page[Book]``, and of a class that derives from it."""
     found: dict[Any, Any] = {}
-    cls = _class_of(annotation)
+    cls = class_of(annotation)
     for base in getattr(cls, "__orig_bases__", ()):
         if typing.get_origin(base) not in (None, typing.Generic):
             found.update(_type_variables(base))
     given = dict(zip(getattr(cls, "__parameters__", ()), typing.get_args(annotation)))  # noqa: B905 - those given
-    return {**{variable: _substituted(each, given) for variable, each in found.items()}, **given}
+    return {**{variable: substituted(each, given) for variable, each in found.items()}, **given}
 
 
-def _substituted(hint: Any, variables: dict[Any, Any]) -> Any:
+def substituted(hint: Any, variables: dict[Any, Any]) -> Any:
     """Return an annotation with types in place of its type variables; one that stands for nothing is its bound, or
     any."""
     if isinstance(hint, typing.TypeVar):
@@ -172,49 +177,18 @@ def _substituted(hint: Any, variables: dict[Any, Any]) -> Any:
     parameters = getattr(hint, "__parameters__", ())
     if not parameters or typing.get_origin(hint) is None:
         return hint
-    return hint[tuple(_substituted(each, variables) for each in parameters)]
+    return hint[tuple(substituted(each, variables) for each in parameters)]
 
 
 def _join(name: str, path: str) -> str:
     return f"{name}.{path}" if path else name
 
 
-def is_struct(cls: Any) -> bool:
-    """Return whether ``cls`` is a msgspec Struct, without importing msgspec."""
-    return isinstance(cls, type) and hasattr(cls, "__struct_fields__") and "msgspec" in sys.modules
-
-
-def _struct_required(cls: Any) -> set[str]:
-    fields, defaults = cls.__struct_fields__, cls.__struct_defaults__
-    msgspec = sys.modules["msgspec"]
-    optional = fields[len(fields) - len(defaults) :] if defaults else ()
-    return set(fields) - {
-        name for name, default in zip(optional, defaults, strict=True) if default is not msgspec.NODEFAULT
-    }
-
-
-def _struct_of(cls: Any, value: Any, *, strict: bool) -> Any:
-    msgspec = sys.modules["msgspec"]
-    try:
-        return msgspec.convert(value, cls, strict=strict)
-    except msgspec.ValidationError as error:
-        reason, _, path = str(error).partition(" - at `$.")
-        raise Invalid([(path.rstrip("`").replace("[", ".").replace("]", ""), f"is wrong: {reason}")]) from None
-
-
-def _not_of_msgspec(annotation: Any, seen: set[Any]) -> Any:
-    """Return a constraint of annotated-types in the annotation of a Struct's field, or in what it contains; None if
-    there is none."""
-    for mark in marks(annotation):
-        if library_of(mark) == "annotated_types":
-            return mark
-    annotation = plain(annotation)
-    inner = [] if typing.get_origin(annotation) is typing.Literal else list(typing.get_args(annotation))
-    cls = _class_of(annotation)
-    if _is_record(annotation) and cls not in seen:
-        seen.add(cls)
-        inner += hints_of(cls).values()
-    return next((found for each in inner if (found := _not_of_msgspec(each, seen)) is not None), None)
+@lru_cache(maxsize=1024)
+def foreign_record(cls: type) -> type[Record] | None:
+    """Return the class of the records of another library's class; None for other classes."""
+    name = next((name for mark, name in LIBRARIES.items() if hasattr(cls, mark)), "")
+    return getattr(import_module("kirsch_web.models"), name) if name else None
 
 
 def _has_no_default(field: dataclasses.Field[Any]) -> bool:
@@ -242,17 +216,17 @@ _records: dict[Any, Record] = {}
 
 
 def record(annotation: Any) -> Record | None:
-    """Return the Record of a dataclass, TypedDict or Struct; None for other annotations."""
+    """Return the Record of a dataclass, a TypedDict or a model of another library; None for other annotations."""
     annotation = plain(annotation)
     members = union_members(annotation)
     if members is not None:
         others = [member for member in members if member is not type(None)]
         return record(others[0]) if len(others) == 1 else None
-    if not _is_record(annotation):
+    if not is_record(annotation):
         return None
     found = _records.get(annotation)
     if found is None:
-        found = _records[annotation] = Record(annotation)
+        found = _records[annotation] = (foreign_record(class_of(annotation)) or Record)(annotation)
         try:
             found.resolve()
         except BaseException:
@@ -261,9 +235,12 @@ def record(annotation: Any) -> Record | None:
     return found
 
 
-def _is_record(annotation: Any) -> bool:
-    cls = _class_of(annotation)
-    return isinstance(cls, type) and (dataclasses.is_dataclass(cls) or typing.is_typeddict(cls) or is_struct(cls))
+def is_record(annotation: Any) -> bool:
+    """Return whether an annotation is one that a Record can be made of."""
+    cls = class_of(annotation)
+    return isinstance(cls, type) and (
+        dataclasses.is_dataclass(cls) or typing.is_typeddict(cls) or foreign_record(cls) is not None
+    )
 
 
 def hints_of(thing: Any) -> dict[str, Any]:
@@ -494,6 +471,6 @@ def _json_converter(annotation: Any) -> FromJson:
             converter = text_converter(annotation)
             assert converter is not None
             return partial(_json_text, converter)
-    if _is_record(annotation):
+    if is_record(annotation):
         return _JsonRecord(annotation)
     raise ConfigError(f"{annotation!r} is not a type that a request can be converted to")

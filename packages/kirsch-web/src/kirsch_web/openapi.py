@@ -172,13 +172,9 @@ def _operation(plan: Plan, in_path: list[str], schemas: _Schemas) -> dict[str, A
             if body:
                 operation["requestBody"] = _record_body(each, schemas)
             elif each.record is not None:  # else only a body could give it
+                properties = schemas.fields(each.record)
                 parameters += [
-                    {
-                        "name": field.name,
-                        "in": "query",
-                        "required": field.required,
-                        "schema": schemas.of(field.annotation),
-                    }
+                    {"name": field.name, "in": "query", "required": field.required, "schema": properties[field.name]}
                     for field in each.record.fields
                 ]
         elif body:
@@ -247,7 +243,10 @@ def _response(plan: Plan, schemas: _Schemas) -> dict[str, Any]:
         return {"description": "OK", "content": {"text/html": {"schema": {"type": "string"}}}}
     if returns is Any or name in ("Response", "Iterator", "Generator", "Iterable", "AsyncIterator", "AsyncGenerator"):
         return {"description": "OK"}
-    return {"description": "OK", "content": {"application/json": {"schema": schemas.of(returns)}}}
+    schemas.mode = "serialization"
+    content = {"application/json": {"schema": schemas.of(returns)}}
+    schemas.mode = "validation"
+    return {"description": "OK", "content": content}
 
 
 class _Schemas:
@@ -255,7 +254,11 @@ class _Schemas:
 
     def __init__(self) -> None:
         self.components: dict[str, Any] = {}
+        self.mode = "validation"
+        """``serialization`` for what a handler returns, which can differ in models of Pydantic."""
         self._names: dict[Any, str] = {}
+        self._sources: dict[str, Any] = {}
+        """The components that a library has made, as it made them."""
 
     def of(self, annotation: Any) -> dict[str, Any]:
         """Return the schema of an annotation; an empty one for what is not known."""
@@ -300,22 +303,62 @@ class _Schemas:
             schema["uniqueItems"] = True
         return schema
 
+    def fields(self, record: convert.Record) -> dict[str, Any]:
+        """Return the schemas of the fields of a record, by their names."""
+        foreign = record.schema(self.mode)
+        given = {} if foreign is None else self._foreign(foreign).get("properties", {})
+        return {field.name: given.get(field.name) or self.of(field.annotation) for field in record.fields}
+
+    def _foreign(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """Return the schema of a library. The schemas that it refers to become components."""
+        given = schema.pop("$defs", {})
+        renamed: dict[str, str] = {}
+        for name, each in given.items():
+            new = re.sub(r"[^A-Za-z0-9._-]", "_", name)
+            while new in self.components and self._sources.get(new) != each:
+                new += "_"
+            renamed[f"#/$defs/{name}"] = f"#/components/schemas/{new}"
+            self._sources[new], self.components[new] = each, each
+        for name, each in given.items():
+            new = renamed[f"#/$defs/{name}"].rpartition("/")[2]
+            self.components[new] = _with_references(each, renamed)
+        found: dict[str, Any] = _with_references(schema, renamed)
+        return found
+
     def _component(self, cls: Any, record: convert.Record) -> str:
-        name = self._names.get(cls)
-        if name is None:
-            # Page[Book] is Page_Book: few characters may stand in a name.
-            name = "_".join(getattr(each, "__name__", str(each)) for each in (cls, *typing.get_args(cls)))
-            name = re.sub(r"[^A-Za-z0-9._-]", "_", name)
-            while name in self.components:
-                name += "_"
-            self._names[cls] = name
-            self.components[name] = {}  # a record may contain itself
-            schema: dict[str, Any] = {
-                "type": "object",
-                "properties": {field.name: self.of(field.annotation) for field in record.fields},
-            }
-            required = [field.name for field in record.fields if field.required]
-            if required:
-                schema["required"] = required
-            self.components[name] = schema
+        foreign = record.schema(self.mode)
+        # The schemas of input and output are two components if they differ.
+        key = cls if foreign == record.schema("validation") else (cls, self.mode)
+        name = self._names.get(key)
+        if name is not None:
+            return name
+        if foreign is not None and "$ref" in foreign:  # it contains itself, and is one of its $defs
+            name = str(self._foreign(foreign)["$ref"]).rpartition("/")[2]
+            self._names[key] = name
+            return name
+        # Page[Book] is Page_Book: few characters may stand in a name.
+        name = "_".join(getattr(each, "__name__", str(each)) for each in (cls, *typing.get_args(cls)))
+        name = re.sub(r"[^A-Za-z0-9._-]", "_", name)
+        while name in self.components:
+            name += "_"
+        self._names[key] = name
+        self.components[name] = {}  # a record may contain itself
+        if foreign is not None:
+            self._sources[name] = {each: value for each, value in foreign.items() if each != "$defs"}
+            self.components[name] = self._foreign(foreign)
+            return name
+        schema: dict[str, Any] = {"type": "object", "properties": self.fields(record)}
+        required = [field.name for field in record.fields if field.required]
+        if required:
+            schema["required"] = required
+        self.components[name] = schema
         return name
+
+
+def _with_references(schema: Any, renamed: dict[str, str]) -> Any:
+    """Return a copy of a schema with other names in its references, and in the mappings of its discriminators."""
+    if isinstance(schema, list):
+        return [_with_references(each, renamed) for each in schema]
+    if isinstance(schema, dict):
+        return {key: _with_references(each, renamed) for key, each in schema.items()}
+    return renamed.get(schema, schema) if isinstance(schema, str) else schema

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from abc import ABC, abstractmethod
 
 from kirsch_web.errors import status_line
@@ -168,11 +167,12 @@ def _make_encoder() -> Any:
 
 def _plain(value: Any) -> Any:
     """Return an object in types that JSON has: the fields of a record, the text of a date, the items of a set."""
-    from kirsch_web.convert import is_struct, record_fields
+    from kirsch_web.convert import foreign_record, record_fields
 
     cls: Any = type(value)
-    if is_struct(cls):  # which may have other names, tags, and fields that are left out
-        return sys.modules["msgspec"].to_builtins(value, enc_hook=_plain)
+    foreign = foreign_record(cls)
+    if foreign is not None:  # which may have other names, tags, and fields that are left out
+        return foreign.to_builtins(value, _plain)
     fields = record_fields(cls)
     if fields is not None:
         return {name: getattr(value, name) for name in fields}
