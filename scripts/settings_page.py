@@ -27,9 +27,9 @@ HEAD = """\
 
 `kirsch [options] module:app` takes each setting as a flag, from an environment variable, or from a settings file under
 the flag's name. Flags win over variables, variables over the file, the file over the default; `kirsch check` shows
-which it was. [Configuration](../configuration.md) describes the file and reloading. In a program, `kirsch.Server`,
-`kirsch.serve` and `kirsch.run` take those marked *also in programs* as keyword arguments, as numbers in the unit that
-is named, or as text.
+which it was. [Configuration](../configuration.md) describes the file and reloading. In a program, `kirsch.Server` and
+`kirsch.serve` take those marked *also in programs* as keyword arguments, as numbers in the unit that is named, or as
+text; `kirsch.run` takes all of them.
 
 A reload (SIGHUP) applies a setting unless it is marked *not by a reload*; those marked *supervised* have no meaning
 with `--workers 0`, and are refused there.
@@ -68,7 +68,7 @@ def page() -> str:
 
 
 OPTIONS_HEAD = '''\
-"""The static types of the keyword arguments of ``kirsch.Server``, ``kirsch.serve`` and ``kirsch.run``.
+"""The static types of the keyword arguments of ``kirsch.Server`` and ``kirsch.serve``.
 
 Written by scripts/settings_page.py from kirsch.config.schema; edit that. Only type checkers and editors read it.
 """

@@ -8,8 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from docs_site import benchmarks, examples, migration, peer_commands, sources
+from docs_site import benchmarks, examples, migration, sources
 from kirsch.config import compat, driver_names
+from kirsch.config.compat import command_lines
 
 
 def test_each_page_is_in_the_navigation_and_nothing_else_is() -> None:
@@ -57,12 +58,12 @@ def test_the_form_knows_each_option_of_a_server_by_the_tables_of_the_hints(serve
         kind = options[name]["kind"]
         assert text.startswith(("-", "=")) or kind not in ("set", "bind", "fixed", "mode"), name
         assert kind not in ("set", "fixed") or options[name]["flag"] in rules["flags"], name
-    switches = peer_commands.SWITCHES[server].split()
+    switches = command_lines.SWITCHES[server].split()
     assert [name for name in switches if not compat.equivalent(server, name)] == []
 
 
 def test_the_form_knows_the_names_that_other_servers_have_for_drivers() -> None:
-    known = peer_commands.VALUES["-k"]
+    known = command_lines.VALUES["-k"]
     for name in driver_names._INSTEAD:
         assert name in known
         for flag in known[name].split()[::2]:

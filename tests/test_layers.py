@@ -29,6 +29,8 @@ PACKAGE = PROJECT / "packages" / "kirsch" / "src" / "kirsch"
 LAYERS = (
     "__main__",
     "commands",
+    "launching",
+    "alone",
     "supervisor",
     "hooks",
     "bootstrap",

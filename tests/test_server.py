@@ -320,8 +320,6 @@ def test_mistaken_arguments_are_refused_at_once() -> None:
         kirsch.Server(hello, bind="8000")
     with pytest.raises(ValueError, match="there is no address to listen on"):
         kirsch.Server(hello, bind=[]).listen()
-    with pytest.raises(RuntimeError, match=r"call kirsch\.listen\(host, port\) first"):
-        kirsch.run(hello)
 
 
 def test_texts_are_read_as_on_the_command_line() -> None:

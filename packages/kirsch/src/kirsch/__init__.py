@@ -18,9 +18,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kirsch._native import FileWrapper, __version__
     from kirsch.drivers import ClientDisconnected, RequestTimeout
+    from kirsch.launching import run
     from kirsch.monitor.scoreboard import worker_number, worker_numbers
     from kirsch.server import Server
-    from kirsch.serving import listen, run, serve
+    from kirsch.serving import listen, serve
     from kirsch.stopping import is_stopping, wait_for_stop
 
 __all__ = [
@@ -46,7 +47,7 @@ _HOMES = {
     "__version__": "_native",
     "is_stopping": "stopping",
     "listen": "serving",
-    "run": "serving",
+    "run": "launching",
     "serve": "serving",
     "wait_for_stop": "stopping",
     "worker_number": "monitor.scoreboard",

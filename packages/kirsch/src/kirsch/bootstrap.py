@@ -20,6 +20,7 @@ from kirsch.process.real_threads import thread_starter
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from kirsch.apps.mounted import Application
     from kirsch.config.arguments import Arguments
@@ -108,6 +109,18 @@ def load_application(chosen: Settings) -> tuple[Application, str]:
         if missing := missing_directories(chosen):
             text += f"; {chosen.origins['pythonpath']}: there is no {', '.join(missing)}"
         raise StartupError(EXIT_NOT_LOADED, text, error.cause) from None
+
+
+def prepare_for(app: Callable[..., Any], chosen: Settings) -> str:
+    """Configure logging for an application that a program has made, and return its name. Raises StartupError."""
+    try:
+        log_config.apply(chosen)
+        choice.choose_driver(chosen.driver, interface(app, chosen))
+    except (UsageError, ValueError) as error:
+        raise StartupError(EXIT_USAGE, str(error)) from None
+    except ImportError as error:
+        raise StartupError(EXIT_FAILED, str(error)) from None
+    return f"{getattr(app, '__module__', '')}:{getattr(app, '__qualname__', type(app).__name__)}".lstrip(":")
 
 
 def find_import_problems(settings: Settings, arguments: Arguments) -> list[str]:

@@ -1,5 +1,4 @@
-"""Serving until a signal ends it: ``serve``, picows's ``listen`` and ``run``, and what the command line does the same
-with."""
+"""Serving until a signal ends it: ``serve``, picows's ``listen``, and the signal handlers of the command line."""
 
 from __future__ import annotations
 
@@ -222,7 +221,7 @@ _pending: list[Listener] = []
 
 
 def listen(host: str, port: int) -> tuple[Address, ...]:
-    """Listen on one more address, for the next :func:`run`, and return where: port 0 takes a free one.
+    """Listen on one more address, for the next :func:`kirsch.run`, and return where: port 0 takes a free one.
 
     An empty host means every address of the machine. Raises OSError like :meth:`Server.listen`.
     """
@@ -231,16 +230,8 @@ def listen(host: str, port: int) -> tuple[Address, ...]:
     return tuple(listener.address for listener in listeners)
 
 
-def run(app: Callable[..., Any], **options: Unpack[Options]) -> None:
-    """Serve ``app`` on the addresses of :func:`listen` until a signal ends it, as :func:`serve` does.
-
-    Options are those of :class:`Server`, but ``threads`` is 1 unless given: one call of ``app`` at a time, in the
-    calling thread, as picows has it. Raises RuntimeError when there is no address.
-    """
-    if not _pending:
-        raise RuntimeError("there is no address to serve on; call kirsch.listen(host, port) first")
-    options.setdefault("threads", 1)
-    server = Server(app, **options)
-    server.adopt(_pending.copy())
+def take_listeners() -> list[Listener]:
+    """Return the listeners of :func:`listen`, which are the caller's from now on."""
+    taken = _pending.copy()
     _pending.clear()
-    serve_until_signal(server)
+    return taken

@@ -12,19 +12,18 @@ import os
 import sys
 
 from kirsch import bootstrap, commands, reports
+from kirsch.alone import serve_alone, version
 from kirsch.apps import loading
 from kirsch.bootstrap import EXIT_FAILED, EXIT_USAGE, StartupError
 from kirsch.config import sources
 from kirsch.config.arguments import HELP_ALL, VERSION, Arguments
 from kirsch.config.setting import UsageError
-from kirsch.net.certificates import TlsFiles, new_secrets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kirsch.config.schema import Settings
-    from kirsch.supervisor.resources import Resources
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -84,7 +83,7 @@ def _main(argv: Sequence[str]) -> int:
         from kirsch.commands.output import print_output
 
         print_output(
-            f"{_version()})"
+            f"{version()})"
             if arguments.request == VERSION
             else help_all()
             if arguments.request == HELP_ALL
@@ -104,19 +103,11 @@ def _main(argv: Sequence[str]) -> int:
     sources.require_application(chosen)
     bootstrap.change_directory(chosen)
     bootstrap.raise_descriptor_limit()
-    status = _serve_alone(chosen) if chosen.workers == 0 else _supervise(chosen)
+    status = serve_alone(chosen) if chosen.workers == 0 else _supervise(chosen)
     from kirsch.supervisor import process_exit
 
     process_exit.end_if_output_is_stuck(status)
     return status
-
-
-def _version() -> str:
-    from kirsch import _native
-
-    version = _native.__version__
-    implementation = {"cpython": "CPython", "pypy": "PyPy"}.get(sys.implementation.name, sys.implementation.name)
-    return f"kirsch {version} ({implementation} {sys.version.split()[0]}"
 
 
 def _checks(chosen: Settings) -> bool:
@@ -130,57 +121,10 @@ def _check(chosen: Settings, arguments: Arguments, error: UsageError | None = No
     return check.check(chosen, arguments, check.part_of(chosen), error)
 
 
-def _serve_alone(chosen: Settings) -> int:
-    """Serve in this process, without a supervisor: ``--workers 0``."""
-    from kirsch.supervisor.resources import Resources
-
-    resources = Resources(chosen, None)
-    try:
-        return _serve_with(resources, chosen)
-    finally:
-        resources.discard()
-
-
-def _serve_with(resources: Resources, chosen: Settings) -> int:
-    from kirsch.hooks import Hooks
-    from kirsch.serving import Signals
-    from kirsch.supervisor import privileges, process_exit, titles
-    from kirsch.supervisor.notify import Notifier, leave_environment
-
-    notifier = Notifier()
-    leave_environment()
-    files = TlsFiles(chosen.values)
-    try:
-        # Before the process becomes a user that cannot read the keys.
-        terms = files.read(new_secrets()) if files else None
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-    privileges.become(resources.identity, chosen.env)
-    app, name = bootstrap.load_application(chosen)
-    hooks = Hooks(chosen)
-    titles.single(chosen.process_name or name)
-    server = bootstrap.make_server(app, chosen, resources.errors)
-    server.adopt(resources.listeners)
-    server.tls_terms = terms
-    urls = ", ".join(server.urls)
-
-    def announce() -> None:
-        reports.write_stderr(f"{_version()}, pid {os.getpid()})\nserving {name}\non {urls}")
-        notifier.ready(f"serving {name}")
-
-    hooks.call("worker_start", 0, 0)
-    try:
-        status = bootstrap.serve(Signals(server, resources.errors.reopen, owns_process=True), announce)
-    finally:
-        hooks.stop(0, 0, resources.errors)
-    process_exit.limit_exit(server, status, chosen.shutdown_timeout)
-    return status
-
-
 def _supervise(chosen: Settings) -> int:
     """Serve with a supervisor and its workers. This returns in each of these processes."""
-    version = f"{_version()}, pid {os.getpid()})"
+    line = f"{version()}, pid {os.getpid()})"
     from kirsch.supervisor import forking
     from kirsch.supervisor.supervisor import supervise
 
-    return forking.run(lambda: supervise(chosen, version))
+    return forking.run(lambda: supervise(chosen, line))

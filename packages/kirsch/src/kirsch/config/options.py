@@ -1,4 +1,4 @@
-"""The static types of the keyword arguments of ``kirsch.Server``, ``kirsch.serve`` and ``kirsch.run``.
+"""The static types of the keyword arguments of ``kirsch.Server`` and ``kirsch.serve``.
 
 Written by scripts/settings_page.py from kirsch.config.schema; edit that. Only type checkers and editors read it.
 """

@@ -1,9 +1,10 @@
 """Options of other servers, and their equivalents: hints for the command line, settings files and the environment, and
 the tables of docs/migrating.md. Imported only when there is a mistake to explain.
 
-Each module here is one server. Its ``OPTIONS`` map spellings, separated by spaces, to an equivalent: ``--flag VALUE; a
-note`` is an option of Kirsch, ``=`` (with an optional note) is the same flag, and anything else is an instruction. A
-star in a spelling stands for any text. Of several spellings that match, the one with the most letters counts.
+Each module that SERVERS names is one server. Its ``OPTIONS`` map spellings, separated by spaces, to an equivalent:
+``--flag VALUE; a note`` is an option of Kirsch, ``=`` (with an optional note) is the same flag, and anything else is an
+instruction. A star in a spelling stands for any text. Of several spellings that match, the one with the most letters
+counts.
 """
 
 from __future__ import annotations

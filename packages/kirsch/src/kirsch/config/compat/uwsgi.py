@@ -129,6 +129,7 @@ OPTIONS = {
     "--stats* --carbon* --snmp* --nagios --rrdtool* --metric* --enable-metrics --no-metrics": texts.METRICS,
     "--mem-collector-freq": _NOTHING,
     "--alarm* --backlog-alarm --listen-queue-alarm --lq-alarm --segfault-alarm --alarms-list": texts.METRICS,
+    "--static-map": "--static PATH=DIRECTORY",
     "--static-* --check-static* --fileserve-mode --file-serve-mode --mime* --honour-range": texts.STATIC,
     "--offload-thread*": "omit it; wsgi.file_wrapper sends a file with sendfile, and holds no thread",
     "--disable-sendfile": "omit it; wsgi.file_wrapper sends a file with sendfile where the kernel can",

@@ -1,6 +1,7 @@
-"""How the command lines of other servers are read, for the form that turns them into Kirsch's.
+"""How the command lines of other servers are read: which of their options are switches, name the application, or have
+values to be replaced.
 
-The equivalents of their options are in kirsch.config.compat, of which the server's own hints are made.
+The equivalents of the options are in the module of each server. :mod:`kirsch.config.compat.rules` joins both.
 """
 
 from __future__ import annotations
@@ -100,6 +101,7 @@ VALUES = {
     }
     for option in ("-k", "--worker-class")
 }
+VALUES["--keep-alive"] = VALUES["--timeout-keep-alive"] = {"0": "--keep-alive 1ms"}
 """Values of options that are the same otherwise, in lower case, and what to write for option and value together."""
 
 REMARKS = {
