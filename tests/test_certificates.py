@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import os
 import re
 import shutil
@@ -12,12 +14,12 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import kirsch
-from authority import ED25519, RSA, Authority
+from authority import EC, ED25519, RSA, Authority
 from kirsch.config import sources
 from kirsch.config.setting import UsageError
 from proc import wait_until
@@ -218,7 +220,98 @@ def test_clients_with_a_certificate_are_told_to_the_application(serve: Serve, au
     client.load_cert_chain(*own)
     with urllib.request.urlopen(f"https://localhost:{running.port}/encryption", context=client, timeout=20) as response:
         body = response.read()
-    assert b'"SSL_CLIENT_VERIFY": "SUCCESS"' in body
+    assert b'"SSL_CLIENT_S_DN_CN": "somebody"' in body
+
+
+TLS_APP = """
+import json
+
+async def app(scope, receive, send):
+    found = json.dumps(scope["extensions"]["tls"]).encode()
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": found})
+"""
+
+# Commas and quotes in values, parts with several attributes, letters beyond ASCII, an attribute without a common name.
+SUBJECTS = {
+    "plain": "somebody",
+    "escaped": r'Müller, "x" <y>; #z/O=\#Lead\\\\back/OU=one/OU=two',
+    "several": "a+UID=b+serialNumber=7/DC=org/DC=example/emailAddress=a@example.org/GN=Given/SN=Sur/title=T",
+    "unknown": "x/1.3.6.1.4.1.99999.7=private/L= edge ",
+}
+
+
+def encryption_seen(running: Running, authority: Authority, own: tuple[str, str]) -> list[dict[str, Any]]:
+    """Return the variables of three requests: the second on the connection of the first, the third resumed."""
+    client = context(authority)
+    client.load_cert_chain(*own)
+    seen, session = [], None
+    for requests in (2, 1):
+        with (
+            socket.create_connection((running.host, running.port), timeout=20) as raw,
+            client.wrap_socket(raw, server_hostname="localhost", session=session) as end,
+        ):
+            for _ in range(requests):
+                end.sendall(b"GET /encryption HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                answer = http.client.HTTPResponse(end)
+                answer.begin()
+                seen.append(json.loads(answer.read()))
+            assert end.session_reused == (session is not None)
+            session = end.session
+    return seen
+
+
+@pytest.mark.parametrize("kind", SUBJECTS)
+def test_variables_of_a_client_are_those_of_openssl(serve: Serve, authority: Authority, kind: str) -> None:
+    certificate, key = authority.issue(f"server-{kind}")
+    own = authority.issue(f"client-{kind}", "a.example", "b.example", key=(*EC, "-utf8"), subject=SUBJECTS[kind])
+    running = serve(
+        "waiting_app:app", *HERE, "--certfile", certificate, "--keyfile", key, "--ca-certs", authority.certificate,
+        "--cert-reqs", "optional",
+    )  # fmt: skip
+
+    def of(option: str) -> str:
+        found = authority.run("x509", "-in", own[0], "-noout", option, "-nameopt", "RFC2253,-esc_msb")
+        # WSGI shows bytes as Latin-1.
+        return found.split("=", 1)[1].rstrip("\n").encode().decode("latin-1")
+
+    first, *others = encryption_seen(running, authority, own)
+    assert [each | {"SSL_SESSION_RESUMED": "Initial"} for each in others] == [first, first]
+    assert first["SSL_CLIENT_VERIFY"] == "SUCCESS"
+    assert first["SSL_CLIENT_S_DN"] == of("-subject")
+    assert first["SSL_CLIENT_I_DN"] == of("-issuer")
+    assert first["SSL_CLIENT_M_SERIAL"] == of("-serial")
+    assert first["SSL_CLIENT_V_START"] == of("-startdate")
+    assert first["SSL_CLIENT_V_END"] == of("-enddate")
+    assert first["SSL_CLIENT_CERT"] in Path(own[0]).read_text()
+    assert (first["SSL_CLIENT_SAN_DNS_0"], first["SSL_CLIENT_SAN_DNS_1"]) == ("a.example", "b.example")
+    if kind == "several":
+        assert (first["SSL_CLIENT_S_DN_UID"], first["SSL_CLIENT_S_DN_DC"]) == ("b", "org")
+        assert first["SSL_CLIENT_S_DN_Email"] == "a@example.org"
+    assert first["SSL_CLIENT_I_DN_CN"] == "Test Authority"
+
+
+def test_extension_of_asgi_has_the_certificates_of_the_client(
+    serve: Serve, authority: Authority, tmp_path: Path
+) -> None:
+    (tmp_path / "tls_app.py").write_text(TLS_APP)
+    certificate, key = authority.issue("server-asgi")
+    own = authority.issue("client-asgi", key=(*EC, "-utf8"), subject="Müller, Ü/O=Example")
+    running = serve(
+        "tls_app:app", "--chdir", str(tmp_path), "--certfile", certificate, "--keyfile", key,
+        "--ca-certs", authority.certificate, "--cert-reqs", "optional",
+    )  # fmt: skip
+    plain = json.loads(get(running, authority, "/"))
+    assert (plain["client_cert_chain"], plain["client_cert_name"]) == ([], None)
+    first, second, resumed = encryption_seen(running, authority, own)
+    assert first == second == resumed
+    assert first["client_cert_name"] == "O=Example,CN=Müller\\, Ü"
+    # Python's client sends the certificate of the authority too.
+    assert first["client_cert_chain"] == [
+        authority.run("x509", "-in", path) for path in (own[0], authority.certificate)
+    ]
+    assert first["client_cert_error"] is None
+    assert (first["tls_version"], first["cipher_suite"] >> 8) == (0x0304, 0x13)
 
 
 def test_mistakes_are_told_in_one_line_at_the_start(authority: Authority, tmp_path: Path) -> None:

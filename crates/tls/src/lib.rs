@@ -10,9 +10,11 @@
 
 mod acceptor;
 mod cipher_suites;
+mod client_certificate;
 mod clients;
 mod counters;
 mod description;
+mod distinguished_name;
 mod identity;
 mod net;
 mod pem;
@@ -25,9 +27,11 @@ mod tickets;
 
 pub use acceptor::Acceptor;
 pub use cipher_suites::choose_cipher_suites;
+pub use client_certificate::{ClientCertificate, certificate_pem};
 pub use clients::{ClientCertificates, ClientTerms};
 pub use counters::HandshakeCounts;
 pub use description::Description;
+pub use distinguished_name::DistinguishedName;
 pub use identity::{CertificateFiles, Identity};
 pub use net::{TlsListener, TlsNet};
 pub use security::Security;

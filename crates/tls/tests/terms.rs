@@ -2,11 +2,20 @@
 
 use rcgen::{BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::HandshakeKind::{Full, Resumed};
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, ProtocolVersion, RootCertStore, ServerConnection};
+use rustls::{
+    ClientConfig, ClientConnection, NamedGroup, ProtocolVersion, RootCertStore, ServerConnection, SignatureScheme,
+    SupportedProtocolVersion,
+};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tls::{Agreed, CertificateFiles, ClientCertificates, ClientTerms, MinimumVersion, Source, Terms, TicketSecrets};
+
+#[cfg(feature = "aws-lc")]
+use rustls::crypto::aws_lc_rs::default_provider as provider;
+#[cfg(not(feature = "aws-lc"))]
+use rustls::crypto::ring::default_provider as provider;
 
 /// An authority that issues certificates for the tests.
 struct Authority {
@@ -127,13 +136,19 @@ fn shake_hands(
         while client.wants_write() {
             client.write_tls(&mut to_server).expect("memory can be written");
         }
-        server.read_tls(&mut &to_server[..]).expect("memory can be read");
-        server.process_new_packets()?;
+        let mut rest = &to_server[..];
+        while !rest.is_empty() {
+            server.read_tls(&mut rest).expect("memory can be read");
+            server.process_new_packets()?;
+        }
         while server.wants_write() {
             server.write_tls(&mut to_client).expect("memory can be written");
         }
-        client.read_tls(&mut &to_client[..]).expect("memory can be read");
-        client.process_new_packets()?;
+        let mut rest = &to_client[..];
+        while !rest.is_empty() {
+            client.read_tls(&mut rest).expect("memory can be read");
+            client.process_new_packets()?;
+        }
     }
     Ok((server, client))
 }
@@ -173,36 +188,58 @@ fn certificate_is_chosen_by_server_name_and_the_first_one_is_the_default() {
     assert_eq!(agree(&moved).identities[1].names, ["other.example"]);
 }
 
+/// Returns the cryptography of a client that prefers the signatures of `preferred`, and knows all others.
+fn preferring(preferred: SignatureScheme) -> CryptoProvider {
+    let mut provider = provider();
+    let mut sorted = provider.signature_verification_algorithms.mapping.to_vec();
+    sorted.sort_by_key(|(scheme, _)| *scheme != preferred);
+    provider.signature_verification_algorithms.mapping = Vec::leak(sorted);
+    provider
+}
+
+/// The kinds of keys that can be used: how to make one, its name, and with which scheme it signs.
+fn kinds_of_keys() -> Vec<(&'static rcgen::SignatureAlgorithm, &'static str, SignatureScheme)> {
+    vec![
+        (&rcgen::PKCS_ECDSA_P256_SHA256, "EC P-256", SignatureScheme::ECDSA_NISTP256_SHA256),
+        (&rcgen::PKCS_ECDSA_P384_SHA384, "EC P-384", SignatureScheme::ECDSA_NISTP384_SHA384),
+        (&rcgen::PKCS_ED25519, "Ed25519", SignatureScheme::ED25519),
+        (&rcgen::PKCS_RSA_SHA256, "RSA 2048", SignatureScheme::RSA_PSS_SHA256),
+        #[cfg(feature = "aws-lc")]
+        (&rcgen::PKCS_ML_DSA_44, "ML-DSA-44", SignatureScheme::ML_DSA_44),
+        #[cfg(feature = "aws-lc")]
+        (&rcgen::PKCS_ML_DSA_65, "ML-DSA-65", SignatureScheme::ML_DSA_65),
+        #[cfg(feature = "aws-lc")]
+        (&rcgen::PKCS_ML_DSA_87, "ML-DSA-87", SignatureScheme::ML_DSA_87),
+    ]
+}
+
 #[test]
 fn key_is_chosen_by_the_clients_order_of_signatures() {
     let authority = Authority::new("authority");
-    let algorithms: [&'static rcgen::SignatureAlgorithm; 3] =
-        [&rcgen::PKCS_ECDSA_P256_SHA256, &rcgen::PKCS_ED25519, &rcgen::PKCS_RSA_SHA256];
-    let made: Vec<_> = algorithms.iter().map(|algorithm| authority.issue(&["one.example"], algorithm)).collect();
+    let kinds = kinds_of_keys();
+    let made: Vec<_> = kinds.iter().map(|(algorithm, ..)| authority.issue(&["one.example"], algorithm)).collect();
     let terms = terms(made.iter().map(|made| files(&made.pem, &made.key)).collect());
-    let kinds: Vec<_> = agree(&terms).identities.iter().map(|one| one.description.key.clone()).collect();
-    assert_eq!(kinds, ["EC P-256", "Ed25519", "RSA 2048"]);
-    for chosen in &made {
-        let mut provider = rustls::crypto::aws_lc_rs::default_provider();
-        // The client verifies signatures of this kind, and those of the authority, but prefers this kind.
-        let own = agree(&terms_of(chosen)).identities[0].description.key.clone();
-        let is_wanted = |scheme: &rustls::SignatureScheme| match own.as_str() {
-            "EC P-256" => *scheme == rustls::SignatureScheme::ECDSA_NISTP256_SHA256,
-            "Ed25519" => *scheme == rustls::SignatureScheme::ED25519,
-            _ => *scheme == rustls::SignatureScheme::RSA_PSS_SHA256,
-        };
-        let mapping = provider.signature_verification_algorithms.mapping;
-        let mut sorted = mapping.to_vec();
-        sorted.sort_by_key(|(scheme, _)| !is_wanted(scheme));
-        provider.signature_verification_algorithms.mapping = Vec::leak(sorted);
+    let found: Vec<_> = agree(&terms).identities.iter().map(|one| one.description.key.clone()).collect();
+    assert_eq!(found, kinds.iter().map(|(_, name, _)| *name).collect::<Vec<_>>());
+    for (chosen, (_, name, scheme)) in made.iter().zip(kinds) {
         let mut roots = RootCertStore::empty();
         roots.add(authority.certificate.clone()).expect("it is one");
-        let client = ClientConfig::builder_with_provider(Arc::new(provider))
-            .with_safe_default_protocol_versions()
-            .expect("it has suites")
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        assert!(presented(agree(&terms).config, client, "one.example") == chosen.der, "{own}");
+        let with = |versions: &[&'static SupportedProtocolVersion]| {
+            let mut provider = preferring(scheme);
+            // The client of rustls offers the cipher suites of versions that it does not speak. Then rustls would choose
+            // ML-DSA for TLS 1.2 if it were the first, and fail.
+            provider.cipher_suites.retain(|suite| versions.contains(&suite.version()));
+            ClientConfig::builder_with_provider(Arc::new(provider))
+                .with_protocol_versions(versions)
+                .expect("it has suites")
+                .with_root_certificates(roots.clone())
+                .with_no_client_auth()
+        };
+        let both = with(&[&rustls::version::TLS13, &rustls::version::TLS12]);
+        assert!(presented(agree(&terms).config, both, "one.example") == chosen.der, "{name}");
+        // TLS 1.2 has no ML-DSA, so that such a client gets another one.
+        let old = presented(agree(&terms).config, with(&[&rustls::version::TLS12]), "one.example");
+        assert_eq!(old == chosen.der, !name.starts_with("ML-DSA"), "{name} in TLS 1.2");
     }
 }
 
@@ -218,7 +255,8 @@ fn post_quantum_key_exchange_comes_first_and_old_versions_can_be_refused() {
     let client = Arc::new(client_config(&authority, None));
     let (server, _) = shake_hands(agree(&terms).config, client, "one.example").expect("it succeeds");
     let group = server.negotiated_key_exchange_group().expect("there is one").name();
-    assert_eq!(group, rustls::NamedGroup::X25519MLKEM768);
+    let hybrid = if cfg!(feature = "aws-lc") { NamedGroup::X25519MLKEM768 } else { NamedGroup::X25519 };
+    assert_eq!(group, hybrid);
     let old = |terms: &Terms| {
         let mut roots = RootCertStore::empty();
         roots.add(authority.certificate.clone()).expect("it is one");
@@ -367,7 +405,9 @@ fn clients_need_a_certificate_of_the_authority_where_one_is_required() {
     assert_eq!((served(&terms, Some(&own)), served(&terms, None)), (Ok(1), Ok(0)));
     assert!(served(&terms, Some(&others)).is_err());
     terms.clients.certificates = ClientCertificates::Required;
-    assert_eq!(served(&terms, Some(&own)), Ok(1));
+    for (algorithm, name, _) in kinds_of_keys() {
+        assert_eq!(served(&terms, Some(&authority.issue(&["client"], algorithm))), Ok(1), "{name}");
+    }
     assert!(served(&terms, None).is_err() && served(&terms, Some(&others)).is_err());
     terms.clients.authorities.clear();
     let mistakes = terms.agree(now()).expect_err("no authority is named");

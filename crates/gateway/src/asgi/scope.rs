@@ -15,6 +15,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 use std::path::PathBuf;
+use tls::{ClientCertificate, certificate_pem};
 use wire::message::{Client, Field, Form, RequestHead, Version};
 use wire::websocket::Opening;
 
@@ -300,8 +301,11 @@ fn extend_encrypted(
 fn tls_extension<'py>(py: Python<'py>, security: &Security) -> PyResult<Bound<'py, PyDict>> {
     let extension = PyDict::new(py);
     extension.set_item("server_cert", py.None())?;
-    extension.set_item("client_cert_chain", PyTuple::empty(py))?;
-    extension.set_item("client_cert_name", py.None())?;
+    let chain = security.client_certificates.iter().map(|certificate| certificate_pem(certificate));
+    extension.set_item("client_cert_chain", PyTuple::new(py, chain.collect::<Vec<_>>())?)?;
+    let own = security.client_certificates.first().and_then(|own| ClientCertificate::parse(own).ok());
+    extension.set_item("client_cert_name", own.map(|own| own.subject().rfc4514()))?;
+    // A client whose certificate has an error is not served.
     extension.set_item("client_cert_error", py.None())?;
     extension.set_item("tls_version", security.version)?;
     extension.set_item("cipher_suite", security.cipher_suite)?;

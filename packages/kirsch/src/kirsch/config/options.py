@@ -71,7 +71,7 @@ class Options(TypedDict, total=False):
 
     cert_reqs: str | int
     """Default: none. Whether clients have to present a certificate of --ca-certs: none, optional or required; 0, 1 and
-    2 are the same. SSL_CLIENT_VERIFY tells a WSGI application of it, the extension tls an ASGI application."""
+    2 are the same. SSL_CLIENT_S_DN and others tell a WSGI application of it, the extension tls an ASGI application."""
 
     crlfile: Iterable[str] | str
     """Revocation lists of the authorities of --ca-certs, in PEM or DER. With any, each authority needs one. They are

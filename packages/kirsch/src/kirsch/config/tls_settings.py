@@ -59,7 +59,7 @@ class TlsSettings:
     cert_reqs = setting(
         "TLS", "--ssl-cert-reqs --cert-reqs", CLIENT_CERTIFICATES, "none",
         "Whether clients have to present a certificate of --ca-certs: none, optional or required; 0, 1 and 2 are the "
-        "same. SSL_CLIENT_VERIFY tells a WSGI application of it, the extension tls an ASGI application.",
+        "same. SSL_CLIENT_S_DN and others tell a WSGI application of it, the extension tls an ASGI application.",
         scope=PROGRAM,
     )  # fmt: skip
     crlfile = setting(
