@@ -19,11 +19,11 @@ CHERRYPY = SOURCE.parents[2] / "kirsch-cherrypy" / "src" / "kirsch_cherrypy"
 
 PARTS = {
     "tools, services": {"sessions", "protect", "cors", "conditions", "compress", "media", "files", "sse", "templates",
-        "lifecycle", "mounts", "models"},
+        "lifecycle", "mounts", "models", "stores"},
     "ASGI": {"asgi", "asgi_request", "websocket"},
     "web.redirector": {"internal_redirect"},
     "explain, OpenAPI, test client": {
-        "explain", "openapi", "testing", "threaded", "commands", "__main__", "stages",
+        "explain", "openapi", "openapi_page", "testing", "threaded", "commands", "__main__", "stages",
     },
 }  # fmt: skip
 """The files beside the core; all others of the folder answer requests."""

@@ -82,6 +82,9 @@ def test_routes_lists_each_method_and_path_with_its_handler() -> None:
         ["GET", "/books/show/{id}/[format]", f"{__name__}.Books.show"],
         ["POST", "/books/upload/{title}", f"{__name__}.Books.upload"],
         ["GET", "/openapi", "kirsch_web.openapi.OpenAPI.index"],
+        ["GET", "/openapi/page", "kirsch_web.openapi.OpenAPI.page"],
+        ["GET", "/openapi/script", "kirsch_web.openapi.OpenAPI.script"],
+        ["GET", "/openapi/style", "kirsch_web.openapi.OpenAPI.style"],
         ["GET", "/{path...}", f"{__name__}.Root.default"],
     ]
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from html.parser import HTMLParser
 from typing import Any
+
+import pytest
 
 import kirsch_web as web
 from kirsch_web.openapi import document
@@ -128,3 +131,86 @@ def test_parameters_that_a_body_can_give_need_no_segment() -> None:
         "/add", "/add/{title}", "/add/{title}/{price}", "/add/{title}/{price}/{note}", "/remove/{id}",
     ]  # fmt: skip
     assert_parameters_are_in_paths(found)
+
+
+class Page(HTMLParser):
+    """The addresses and the forms of a page, and the text that a reader sees."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.ids: list[str] = []
+        self.forms: list[dict[str, str | None]] = []
+        self.inputs: list[dict[str, str | None]] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        self.links += [each for name in ("href", "src") if (each := values.get(name))]
+        self.ids += [each for each in [values.get("id")] if each]
+        assert not {name for name in values if name.startswith("on") or name == "style"}
+        if tag == "form":
+            self.forms.append(values)
+        elif tag == "input":
+            self.inputs.append(values)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@dataclass
+class Thing:
+    name: str
+    size: int = 1
+
+
+class Things:
+    openapi = web.OpenAPI("Things & <more>")
+
+    @web.post
+    def add(self, thing: Thing) -> Thing:
+        """Add a <thing>.
+
+        It is kept.
+        """
+        return thing
+
+    def show(self, id: int, *, colour: str = "red") -> dict[str, str]:
+        return {"id": str(id), "colour": colour}
+
+
+@pytest.mark.parametrize("mount", ["", "/shop"])
+def test_the_page_reads_without_another_site_and_its_links_lead_somewhere(mount: str) -> None:
+    client = Client(web.App(Things()), mount=mount)
+    reply = client.get("/openapi/page")
+    page = Page(reply.text)
+    assert "default-src 'none'" in reply.headers["Content-Security-Policy"]
+    for link in page.links:
+        if link.startswith("#"):
+            assert link[1:] in page.ids
+        else:
+            assert link.startswith(f"{mount}/openapi")
+            assert client.get(link.removeprefix(mount)).status == 200
+    assert "Things & <more>" in page.text
+    assert "Add a <thing>." in page.text
+    assert {each["data-path"] for each in page.forms} == {"/add", "/show/{id}"}
+    assert {each["data-base"] for each in page.forms} == {mount}
+    assert {(each["name"], each["data-in"], "required" in each) for each in page.inputs} == {
+        ("id", "path", True), ("colour", "query", False),
+    }  # fmt: skip
+
+
+def test_the_types_of_the_page_files_are_those_that_browsers_take() -> None:
+    client = Client(web.App(Things()))
+    assert client.get("/openapi/style").headers["Content-Type"] == "text/css; charset=utf-8"
+    assert client.get("/openapi/script").headers["Content-Type"] == "text/javascript; charset=utf-8"
+    assert client.get("/openapi").json()["info"]["title"] == "Things & <more>"
+
+
+def test_an_application_can_have_the_document_without_the_page() -> None:
+    class Root(Things):
+        openapi = web.OpenAPI(has_page=False)
+
+    client = Client(web.App(Root()))
+    assert [client.get(f"/openapi{path}").status for path in ("", "/page", "/style", "/script")] == [200, 404, 404, 404]

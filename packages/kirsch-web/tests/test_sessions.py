@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import base64
+import shutil
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -64,13 +68,52 @@ def cookie_client(**options: Any) -> Client:
     return Client(web.App(Shop(), tools=[web.session(secret=SECRET, **options)]))
 
 
-stores: list[web.SQLiteStore] = []
+stores: list[Any] = []
 
 
 def sqlite(directory: Path) -> web.SQLiteStore:
     """A store that is closed behind the test."""
     stores.append(web.SQLiteStore(str(directory / "sessions.db")))
+    return stores[-1]  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="session")
+def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a real server; the tests that need it skip without one."""
+    program = shutil.which("redis-server") or shutil.which("valkey-server")
+    if program is None:
+        pytest.skip("there is no redis-server: apt-get install redis-server")
+    path = tempfile.mkdtemp()  # a short name: that of a socket has at most 107 bytes
+    command = [program, "--port", "0", "--unixsocket", f"{path}/s", "--save", "", "--dir", path]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        for _ in range(200):
+            if Path(path, "s").exists():
+                break
+            time.sleep(0.05)
+        yield f"unix://{path}/s"
+    finally:
+        server.terminate()
+        server.wait(30)
+        shutil.rmtree(path)
+
+
+def store_of(kind: str, request: pytest.FixtureRequest, directory: Path) -> Any:
+    if kind == "sqlite":
+        return sqlite(directory)
+    if kind == "redis":
+        stores.append(web.RedisStore(request.getfixturevalue("redis_url"), f"{directory.name}:"))
+    else:
+        stores.append(web.SQLAlchemyStore(f"sqlite:///{directory}/alchemy.db"))
     return stores[-1]
+
+
+KINDS = ["sqlite", "redis", "sqlalchemy"]
+
+
+@pytest.fixture(params=KINDS)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    return store_of(request.param, request, tmp_path)
 
 
 @pytest.fixture(autouse=True)
@@ -80,12 +123,12 @@ def closed_stores() -> Iterator[None]:
         stores.pop().close()
 
 
-@pytest.fixture(params=["cookie", "sqlite"])
+@pytest.fixture(params=["cookie", *KINDS])
 def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
     if request.param == "cookie":
         yield cookie_client()
     else:
-        yield cookie_client(store=sqlite(tmp_path))
+        yield cookie_client(store=store_of(request.param, request, tmp_path))
 
 
 def test_a_session_lasts_from_request_to_request(client: Client) -> None:
@@ -144,8 +187,8 @@ def test_an_older_secret_is_accepted_and_the_first_signs() -> None:
     assert old.get("/", headers={"Cookie": f"session={new.cookies['session']}"}).json() == {}
 
 
-def test_login_changes_the_id_and_the_old_one_is_worth_nothing(tmp_path: Path) -> None:
-    client = cookie_client(store=sqlite(tmp_path))
+def test_login_changes_the_id_and_the_old_one_is_worth_nothing(store: Any) -> None:
+    client = cookie_client(store=store)
     client.post("/add", form={"book": "3"})
     before = client.cookies["session"]
     client.post("/login", form={"name": "ann"})
@@ -163,8 +206,7 @@ def test_logout_removes_session_and_cookie(client: Client) -> None:
         assert client.get("/", headers={"Cookie": f"session={kept['session']}"}).json() == {}
 
 
-def test_an_id_that_the_client_has_chosen_is_never_used(tmp_path: Path) -> None:
-    store = sqlite(tmp_path)
+def test_an_id_that_the_client_has_chosen_is_never_used(store: Any) -> None:
     client = cookie_client(store=store)
     client.post("/add", form={"book": "1"}, headers={"Cookie": "session=chosen"})
     assert store.get("chosen") is None
@@ -229,11 +271,11 @@ class Racing:
         (None, 409, {}),
     ],
 )
-def test_a_lost_race_is_merged_or_told(tmp_path: Path, change: Any, status: int, expected: Any) -> None:
-    store = Racing(sqlite(tmp_path), change)
-    client = cookie_client(store=store)
+def test_a_lost_race_is_merged_or_told(store: Any, change: Any, status: int, expected: Any) -> None:
+    racing = Racing(store, change)
+    client = cookie_client(store=racing)
     client.post("/add", form={"book": "1"})
-    store.armed = True
+    racing.armed = True
     reply = client.post("/add", form={"book": "2"})
     assert reply.status == status
     assert client.get("/").json() == expected
@@ -266,6 +308,77 @@ def test_no_lock_is_held_while_a_handler_runs(tmp_path: Path) -> None:
         thread.join(60)
     assert statuses == [204, 204]
     assert client.get("/").json() == {"basket": [1], "x": 0, "a": 1, "b": 1}
+
+
+def test_one_of_many_writes_of_a_version_wins(store: Any) -> None:
+    assert store.put("a", '{"n":0}', 0, 60)
+    assert not store.put("a", "{}", 0, 60)  # it is no new session
+    for version in range(1, 6):
+        won: list[bool] = []
+        barrier = threading.Barrier(8)
+
+        def write(number: int, version: int = version, won: list[bool] = won, barrier: Any = barrier) -> None:
+            barrier.wait(30)
+            won.append(store.put("a", f'{{"n":{number}}}', version, 60))
+
+        threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert sorted(won) == [False] * 7 + [True]
+        assert store.get("a")[0] == version + 1
+    store.delete("a")
+    store.delete("a")
+    assert store.get("a") is None
+    assert not store.put("a", "{}", 6, 60)
+
+
+def test_an_expired_session_is_gone(store: Any) -> None:
+    assert store.put("a", "{}", 0, 1)
+    assert store.put("b", "{}", 0, 60)
+    time.sleep(1.1)
+    assert store.get("a") is None
+    assert store.get("b") == (1, "{}")
+
+
+def test_redis_has_no_id_and_forgets_by_itself(redis_url: str) -> None:
+    store = web.RedisStore(redis_url, "t:")
+    stores.append(store)
+    client = cookie_client(store=store, max_age=100)
+    client.post("/add", form={"book": "1"})
+    key = client.cookies["session"].split(".")[1]
+    [stored] = store._client.keys("t:*")
+    assert key.encode() not in stored
+    assert 0 < store._client.ttl(stored) <= 100
+
+
+def test_two_processes_share_the_table_of_sqlalchemy(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/a.db"
+    first, second = web.SQLAlchemyStore(url), web.SQLAlchemyStore(url)
+    stores.extend((first, second))
+    assert first.put("a", '{"n":1}', 0, 60)
+    code = (
+        "import sys, kirsch_web as web; store = web.SQLAlchemyStore(sys.argv[1])\n"
+        "print(store.get('a'), store.put('a', '{}', 1, 60)); store.close()"
+    )
+    done = subprocess.run([sys.executable, "-c", code, url], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == """(1, '{"n":1}') True"""
+    assert second.get("a") == (2, "{}")
+
+
+@pytest.mark.parametrize(
+    ("make", "library"),
+    [
+        (lambda: web.RedisStore("redis://localhost"), "redis"),
+        (lambda: web.RedisStore("valkey://localhost"), "valkey"),
+        (lambda: web.SQLAlchemyStore("sqlite://"), "sqlalchemy"),
+    ],
+)
+def test_a_missing_library_of_a_store_is_named(make: Any, library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(web.ConfigError, match=rf"pip install 'kirsch-web\[{library}\]'"):
+        make()
 
 
 def test_stored_ids_cannot_be_read_from_the_file(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from kirsch_web.sessions import Session, SQLiteStore, Store, session
     from kirsch_web.shape import FromCookie, FromHeader
     from kirsch_web.sse import Event, events
+    from kirsch_web.stores import RedisStore, SQLAlchemyStore
     from kirsch_web.templates import Templates
     from kirsch_web.websocket import Closed, WebSocket
 
@@ -60,8 +61,10 @@ _LATER = {
     "FromHeader": "shape",
     "Objects": "dispatch",
     "OpenAPI": "openapi",
+    "RedisStore": "stores",
     "Resources": "dispatch",
     "Routes": "dispatch",
+    "SQLAlchemyStore": "stores",
     "SQLiteStore": "sessions",
     "Session": "sessions",
     "StaticFiles": "files",
@@ -100,10 +103,12 @@ __all__ = [
     "NotFound",
     "Objects",
     "OpenAPI",
+    "RedisStore",
     "Request",
     "Resources",
     "Response",
     "Routes",
+    "SQLAlchemyStore",
     "SQLiteStore",
     "Session",
     "StaticFiles",

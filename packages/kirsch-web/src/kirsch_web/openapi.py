@@ -1,6 +1,7 @@
 """An OpenAPI 3.1 document from the plans of an application: what its handlers declare is what it says.
 
-``openapi = web.OpenAPI()`` in the body of the root's class serves it at ``/openapi``.
+``openapi = web.OpenAPI()`` in the body of the root's class serves it at ``/openapi``, and a page to read and try it at
+``/openapi/page``.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from typing import Any
 
 from kirsch_web import convert, texts
 from kirsch_web.constraints import constraints
+from kirsch_web.errors import NotFound
 from kirsch_web.publishing import WITH_BODY
+from kirsch_web.request import current
+from kirsch_web.response import HTML, Response
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,22 +69,50 @@ _NAME = re.compile(r"\{([^{}]*)\}")
 
 
 class OpenAPI:
-    """Publishes the document of the application that it is part of.
+    """Publishes the document of the application that it is part of, and below it the page ``page``.
+
+    The page lists the operations and has forms to send requests. It needs no other site.
 
     Args:
         title: default: the name of the root's class.
         version: of the application.
+        has_page: whether there is a page.
     """
 
-    def __init__(self, title: str = "", version: str = "0") -> None:
+    def __init__(self, title: str = "", version: str = "0", *, has_page: bool = True) -> None:
         self.title = title
         self.version = version
+        self.has_page = has_page
 
     def index(self) -> dict[str, Any]:
         """Return the document."""
-        from kirsch_web.request import current
-
         return document(current().app, self.title, self.version)
+
+    def page(self) -> Response:
+        """Return the page of the document."""
+        from kirsch_web import openapi_page
+
+        request = current()
+        files = (request.mount + request.path).rstrip("/").rpartition("/")[0]
+        html = openapi_page.page(self.index(), request.mount, files)
+        return self._file(html, HTML, [("Content-Security-Policy", openapi_page.POLICY)])
+
+    def style(self) -> Response:
+        """Return the style of the page."""
+        from kirsch_web import openapi_page
+
+        return self._file(openapi_page.STYLE, "text/css; charset=utf-8")
+
+    def script(self) -> Response:
+        """Return the script of the page."""
+        from kirsch_web import openapi_page
+
+        return self._file(openapi_page.SCRIPT, "text/javascript; charset=utf-8")
+
+    def _file(self, content: str, kind: str, headers: Any = ()) -> Response:
+        if not self.has_page:
+            raise NotFound
+        return Response(content, type=kind, headers=[*headers, ("X-Content-Type-Options", "nosniff")])
 
 
 def document(app: Application, title: str = "", version: str = "0") -> dict[str, Any]:

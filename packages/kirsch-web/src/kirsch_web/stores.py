@@ -1,0 +1,148 @@
+"""Stores of sessions that several machines share: Redis or Valkey, and every database of SQLAlchemy.
+
+Their libraries are optional, and are imported when a store is made. Ids are stored as hashes: a reader of the store
+cannot use one as a cookie.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import threading
+import time
+from typing import Any
+
+from kirsch_web.errors import ConfigError
+
+TIMEOUT = 5
+"""Seconds to wait for Redis, unless its URL or client says otherwise: without a bound a request waits for ever."""
+
+# The comparison of the version and the write are one step, because Redis runs nothing beside a script.
+_PUT = """
+if (redis.call('HGET', KEYS[1], 'version') or '0') ~= ARGV[1] then return 0 end
+redis.call('HSET', KEYS[1], 'version', ARGV[2], 'data', ARGV[3])
+redis.call('EXPIRE', KEYS[1], ARGV[4])
+return 1
+"""
+
+
+def _hash(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+class RedisStore:
+    """Sessions in Redis or Valkey, which forget them by themselves when they expire.
+
+    Args:
+        client: the address, such as ``redis://localhost:6379/0``, ``rediss://`` for TLS or ``valkey://``; or a client
+            of the library redis or valkey: of one server, of Sentinel or of a cluster.
+        prefix: the beginning of the keys.
+    """
+
+    def __init__(self, client: Any, prefix: str = "session:") -> None:
+        self._client: Any = _connected(client) if isinstance(client, str) else client
+        self._put = self._client.register_script(_PUT)
+        self._prefix = prefix
+
+    def get(self, key: str) -> tuple[int, str] | None:
+        version, data = self._client.hmget(self._prefix + _hash(key), "version", "data")
+        return None if version is None else (int(version), data if isinstance(data, str) else data.decode())
+
+    def put(self, key: str, data: str, version: int, max_age: int) -> bool:
+        return bool(self._put([self._prefix + _hash(key)], [version, version + 1, data, max_age]))
+
+    def delete(self, key: str) -> None:
+        self._client.delete(self._prefix + _hash(key))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+
+def _connected(url: str) -> Any:
+    library = "valkey" if url.startswith("valkey") else "redis"
+    try:
+        module = __import__(library)
+    except ImportError:
+        raise ConfigError(f"web.RedisStore needs the library {library}: pip install 'kirsch-web[{library}]'") from None
+    return module.from_url(url, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT)
+
+
+class SQLAlchemyStore:
+    """Sessions in a table of a database that SQLAlchemy knows.
+
+    Args:
+        engine: the database's URL, or an Engine.
+        table: the table's name. The store makes the table if it is missing.
+
+    Each method is one statement that the database commits by itself.
+    """
+
+    def __init__(self, engine: Any, table: str = "session") -> None:
+        try:
+            import sqlalchemy
+        except ImportError:
+            raise ConfigError("web.SQLAlchemyStore needs SQLAlchemy: pip install 'kirsch-web[sqlalchemy]'") from None
+        engine = sqlalchemy.create_engine(engine, pool_pre_ping=True) if isinstance(engine, str) else engine
+        self._engine: Any = engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._duplicate = sqlalchemy.exc.IntegrityError
+        self.table = sqlalchemy.Table(
+            table,
+            sqlalchemy.MetaData(),
+            sqlalchemy.Column("key", sqlalchemy.String(64), primary_key=True),
+            sqlalchemy.Column("version", sqlalchemy.Integer, nullable=False),
+            sqlalchemy.Column("data", sqlalchemy.Text, nullable=False),
+            sqlalchemy.Column("expires", sqlalchemy.Double, nullable=False, index=True),
+        )
+        try:
+            self.table.create(self._engine, checkfirst=True)
+        except sqlalchemy.exc.DBAPIError:  # another process makes it at the same time
+            if not sqlalchemy.inspect(self._engine).has_table(table):
+                raise
+
+    def _execute(self, statement: Any) -> Any:
+        """Run a statement. Returns its first row, or the number of rows that it has changed."""
+        with self._lock:
+            if self._pid != os.getpid():  # connections belong to the process that has made them
+                self._engine.dispose(close=False)
+                self._pid = os.getpid()
+        with self._engine.connect() as connection:
+            result = connection.execute(statement)
+            return result.first() if result.returns_rows else result.rowcount
+
+    def get(self, key: str) -> tuple[int, str] | None:
+        table = self.table.c
+        row = self._execute(
+            self.table.select()
+            .with_only_columns(table.version, table.data)
+            .where(table.key == _hash(key), table.expires > time.time())
+        )
+        return None if row is None else (row[0], row[1])
+
+    def put(self, key: str, data: str, version: int, max_age: int) -> bool:
+        table = self.table.c
+        values = {"data": data, "expires": time.time() + max_age, "version": version + 1}
+        if version:
+            update = self.table.update().where(table.key == _hash(key), table.version == version)
+            return bool(self._execute(update.values(values)) == 1)
+        try:
+            self._execute(self.table.insert().values(key=_hash(key), **values))
+        except self._duplicate:
+            return False
+        if secrets.randbelow(100) == 0:
+            self.sweep()
+        return True
+
+    def delete(self, key: str) -> None:
+        self._execute(self.table.delete().where(self.table.c.key == _hash(key)))
+
+    def sweep(self) -> None:
+        """Remove what has expired. It is called now and then, when a session begins."""
+        self._execute(self.table.delete().where(self.table.c.expires <= time.time()))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._engine.dispose()
