@@ -79,7 +79,8 @@ def test_the_reference_has_every_exported_name() -> None:
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "docs/tutorial.md", "docs/cookbook.md", "docs/left-out.md", "docs/settings.md"]
+    "page",
+    ["README.md", "docs/tutorial.md", "docs/cookbook.md", "docs/left-out.md", "docs/settings.md", "docs/log-in.md"],
 )
 def test_links_of_a_page_lead_to_files(page: str) -> None:
     for link in re.findall(r"\]\((?!https?:)([^)#]+)[^)]*\)", (PACKAGE / page).read_text("utf-8")):
