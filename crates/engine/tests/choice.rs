@@ -1,25 +1,17 @@
 //! The choice of a connection's protocol by its first bytes, on a listener that allows several.
 
-use crate::common::{Kind, Plan, World, ms, timeless};
-use engine::{AllProtocols, Config, Kind as OfKind, Os, Poller, ProtocolKind, Protocols, Waker};
-
-/// HTTP/1, or FastCGI for connections that begin with the first bytes of its records.
-#[derive(Debug)]
-struct ByFirstBytes;
+use crate::common::{Choice, ChosenBy, Client, OverSockets, Plan, World, ms, timeless};
+use crate::fastcgi::{ask, ends};
+use engine::{Config, ProtocolKind};
 
 /// The version and the type of the record that begins a request (FastCGI, section 5.1).
 const BEGIN_REQUEST: [u8; 2] = [1, 1];
 
-impl Protocols for ByFirstBytes {
-    type Terms = <AllProtocols as Protocols>::Terms;
-    type Sender = <AllProtocols as Protocols>::Sender;
-    type Serial = <AllProtocols as Protocols>::Serial;
-    type Multiplexed = <AllProtocols as Protocols>::Multiplexed;
+/// HTTP/1, or FastCGI for connections that begin with the first bytes of its records.
+#[derive(Debug)]
+struct FirstBytes;
 
-    fn of_kind(kind: ProtocolKind) -> OfKind<Self::Serial, Self::Multiplexed> {
-        AllProtocols::of_kind(kind)
-    }
-
+impl Choice for FirstBytes {
     fn choose(listener: ProtocolKind, _agreed: Option<&[u8]>, first: &[u8]) -> Option<ProtocolKind> {
         match first {
             [] => None,
@@ -30,47 +22,21 @@ impl Protocols for ByFirstBytes {
     }
 }
 
-struct Either;
-
-impl Kind for Either {
-    type Net = Os;
-    type Protocols = ByFirstBytes;
-
-    fn net() -> std::io::Result<(Os, Poller, Waker)> {
-        Os::new()
-    }
-}
-
-fn world(config: Config) -> World<Either> {
+fn world(config: Config) -> World<OverSockets<ChosenBy<FirstBytes>>> {
     World::of_kind(config, (0..3).map(|_| Plan::sized(&[5])).collect())
 }
 
 const GET: &[u8] = b"GET /0 HTTP/1.1\r\nHost: a.example\r\n\r\n";
 const HEADER: &[u8] = b"PROXY TCP4 192.0.2.7 203.0.113.1 56324 443\r\n";
 
-/// Returns a FastCGI request for plan 0 as one client sends it, which keeps the connection.
+/// Returns a FastCGI request for plan 0, which keeps the connection.
 fn fastcgi() -> Vec<u8> {
-    let pair = |name: &str, value: &str| {
-        let lengths = [u8::try_from(name.len()).unwrap(), u8::try_from(value.len()).unwrap()];
-        [&lengths, name.as_bytes(), value.as_bytes()].concat()
-    };
-    let params = [
-        pair("REQUEST_METHOD", "GET"),
-        pair("REQUEST_URI", "/0"),
-        pair("SERVER_PROTOCOL", "HTTP/1.1"),
-        pair("HTTP_HOST", "a.example"),
-    ]
-    .concat();
-    let record = |kind: u8, content: &[u8]| {
-        let length = u16::try_from(content.len()).unwrap().to_be_bytes();
-        [&[1, kind, 0, 1, length[0], length[1], 0, 0], content].concat()
-    };
-    [record(1, &[0, 1, 1, 0, 0, 0, 0, 0]), record(4, &params), record(4, &[]), record(5, &[])].concat()
+    ask(1, 0, "")
 }
 
-/// Returns true if `received` holds the record that ends a FastCGI request.
-fn is_ended(received: &[u8]) -> bool {
-    received.windows(2).any(|window| window == [1, 3])
+/// Returns true if the FastCGI request is answered.
+fn is_ended(client: &Client) -> bool {
+    ends(client, 1) == 1
 }
 
 #[test]
@@ -91,7 +57,7 @@ fn first_bytes_choose_the_protocol_however_they_are_cut() {
                 if is_http {
                     received.windows(15).any(|window| window == b"HTTP/1.1 200 OK")
                 } else {
-                    is_ended(received)
+                    is_ended(clients[0])
                 }
             });
             assert_eq!(world.statistics().refused, 0, "cut at {cut}");
@@ -122,5 +88,5 @@ fn watchdog_leaves_a_connection_of_another_protocol_to_the_thread_that_polls() {
         world.service_pending(ms(150));
     }
     assert_eq!(client.received, b"");
-    world.until("the request is answered", &mut [&mut client], |_, clients| is_ended(&clients[0].received));
+    world.until("the request is answered", &mut [&mut client], |_, clients| is_ended(clients[0]));
 }

@@ -1,10 +1,9 @@
 //! Tests of FastCGI connections of an engine that drains or stops. FastCGI has no record that says that a connection
 //! takes no further request, so the way to lose no request depends on the web server (docs/design/gateways.md).
 
-use crate::common::{Client, End, GRAIN, Kind, Plan, World, pattern, seconds, timeless};
-use engine::{AllProtocols, Config, Expired, Os, Poller, ProtocolKind, Waker};
+use crate::common::{Client, End, GRAIN, OverSockets, Plan, World, pattern, seconds, timeless};
+use engine::{AllProtocols, Config, Expired, ProtocolKind};
 use std::cell::RefCell;
-use std::io;
 
 const BEGIN_REQUEST: u8 = 1;
 const END_REQUEST: u8 = 3;
@@ -14,16 +13,7 @@ const STDOUT: u8 = 6;
 const GET_VALUES_RESULT: u8 = 10;
 const KEEP_CONN: u8 = 1;
 
-struct FastCgi;
-
-impl Kind for FastCgi {
-    type Net = Os;
-    type Protocols = AllProtocols;
-
-    fn net() -> io::Result<(Os, Poller, Waker)> {
-        Os::new()
-    }
-}
+type FastCgi = OverSockets<AllProtocols>;
 
 fn world(plans: Vec<Plan>) -> World<FastCgi> {
     World::of_kind(Config { protocols: vec![ProtocolKind::FastCgi], ..timeless() }, plans)
@@ -36,7 +26,7 @@ fn record(kind: u8, id: u16, content: &[u8]) -> Vec<u8> {
 }
 
 /// Returns a request for plan `plan` from the web server `software`, which keeps the connection.
-fn ask(id: u16, plan: usize, software: &str) -> Vec<u8> {
+pub(crate) fn ask(id: u16, plan: usize, software: &str) -> Vec<u8> {
     ask_with(KEEP_CONN, id, plan, software)
 }
 
@@ -75,7 +65,7 @@ fn records(client: &Client) -> Vec<(u8, u16, Vec<u8>)> {
 }
 
 /// Returns the number of complete responses to requests of this number.
-fn ends(client: &Client, id: u16) -> usize {
+pub(crate) fn ends(client: &Client, id: u16) -> usize {
     records(client).iter().filter(|(kind, number, _)| (*kind, *number) == (END_REQUEST, id)).count()
 }
 

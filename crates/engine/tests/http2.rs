@@ -1,7 +1,7 @@
 //! HTTP/2 through real sockets: what the session adds to the state machines of `wire`.
 
-use crate::common::{Client, Kind, Plan, World, pattern, seconds, timeless};
-use engine::{AllProtocols, Config, Kind as OfKind, Os, Poller, ProtocolKind, Protocols, Waker, choose_http};
+use crate::common::{Choice, ChosenBy, Client, OverSockets, Plan, World, pattern, seconds, timeless};
+use engine::{Config, ProtocolKind, choose_http};
 use wire::http2::PREFACE;
 use wire::http2::hpack::{Decoder, Encoder, Indexing};
 
@@ -21,31 +21,13 @@ const END_HEADERS: u8 = 4;
 #[derive(Debug)]
 struct BothVersions;
 
-impl Protocols for BothVersions {
-    type Terms = <AllProtocols as Protocols>::Terms;
-    type Sender = <AllProtocols as Protocols>::Sender;
-    type Serial = <AllProtocols as Protocols>::Serial;
-    type Multiplexed = <AllProtocols as Protocols>::Multiplexed;
-
-    fn of_kind(kind: ProtocolKind) -> OfKind<Self::Serial, Self::Multiplexed> {
-        AllProtocols::of_kind(kind)
-    }
-
+impl Choice for BothVersions {
     fn choose(_listener: ProtocolKind, agreed: Option<&[u8]>, first: &[u8]) -> Option<ProtocolKind> {
         choose_http(agreed, first)
     }
 }
 
-struct Versions;
-
-impl Kind for Versions {
-    type Net = Os;
-    type Protocols = BothVersions;
-
-    fn net() -> std::io::Result<(Os, Poller, Waker)> {
-        Os::new()
-    }
-}
+type Versions = OverSockets<ChosenBy<BothVersions>>;
 
 fn world(plans: Vec<Plan>) -> World<Versions> {
     World::of_kind(timeless(), plans)

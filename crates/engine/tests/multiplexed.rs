@@ -1,35 +1,16 @@
 //! Tests of many exchanges on one connection, with a protocol of frames: each exchange has its own state, window,
 //! deadline and end, and a delay of one exchange delays no other.
 
-use crate::common::{Client, Event, GRAIN, Kind, Manner, Op, Plan, World, ms, pattern, seconds, timeless};
-use engine::{Config, Expired, OnlyMultiplexed, Os, Poller, Waker};
+use crate::common::{Client, Event, GRAIN, Kind, Manner, Op, OverSockets, Plan, World, ms, pattern, seconds, timeless};
+use engine::{Config, Expired, OnlyMultiplexed};
 use sim::frames::{self, CREDIT, DATA, END, Frames, GOAWAY, HEAD, HEAD_ONLY, RESET, SETTINGS, WINDOW, frame};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::io;
 
-pub(crate) struct Framed;
-
-impl Kind for Framed {
-    type Net = Os;
-    type Protocols = OnlyMultiplexed<Frames>;
-
-    fn net() -> io::Result<(Os, Poller, Waker)> {
-        Os::new()
-    }
-}
+pub(crate) type Framed = OverSockets<OnlyMultiplexed<Frames>>;
 
 /// The kind of connections whose protocol cannot announce that no further exchange is begun, as FastCGI cannot.
-pub(crate) struct Mute;
-
-impl Kind for Mute {
-    type Net = Os;
-    type Protocols = OnlyMultiplexed<Frames<false>>;
-
-    fn net() -> io::Result<(Os, Poller, Waker)> {
-        Os::new()
-    }
-}
+pub(crate) type Mute = OverSockets<OnlyMultiplexed<Frames<false>>>;
 
 pub(crate) fn world(config: Config, plans: Vec<Plan>) -> World<Framed> {
     World::of_kind(config, plans)

@@ -44,9 +44,8 @@ impl Net for RecordNet {
 
     fn accept(&mut self, listener: &EngineSocket) -> io::Result<Accepted<Self::Transport>> {
         let has_proxy_header = self.1;
-        let sealed = |transport: Tcp<EngineSocket>| {
-            Encrypted::new(transport.into_socket(), RecordCipher::default(), has_proxy_header)
-        };
+        let sealed =
+            |transport: Tcp<EngineSocket>| Encrypted::new(transport, RecordCipher::default(), has_proxy_header);
         Ok(match self.0.accept(listener)? {
             Accepted::Connection(transport, address) => Accepted::Connection(sealed(transport), address),
             Accepted::None => Accepted::None,

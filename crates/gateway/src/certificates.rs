@@ -1,6 +1,7 @@
 //! The certificates of encrypted listeners, for Python.
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use crate::config::NativeConfig;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use std::fmt::Display;
@@ -101,54 +102,55 @@ fn agree(given: &Bound<'_, PyDict>) -> PyResult<Agreed> {
 }
 
 fn terms(given: &Bound<'_, PyDict>) -> PyResult<Terms> {
-    Ok(Terms {
-        certificates: take::<Vec<Bound<'_, PyDict>>>(given, "certificates")?
+    let given = NativeConfig::of(given)?;
+    let terms = Terms {
+        certificates: given
+            .take::<Vec<Bound<'_, PyDict>>>("certificates")?
             .iter()
             .map(files)
             .collect::<PyResult<_>>()?,
-        minimum_version: match &*take::<String>(given, "minimum_version")? {
+        minimum_version: match &*given.take::<String>("minimum_version")? {
             "1.2" => MinimumVersion::Tls12,
             "1.3" => MinimumVersion::Tls13,
             other => return Err(unknown("minimum_version", other)),
         },
-        cipher_suites: take(given, "cipher_suites")?,
-        protocols: take::<Vec<String>>(given, "protocols")?.into_iter().map(String::into_bytes).collect(),
+        cipher_suites: given.take("cipher_suites")?,
+        protocols: given.take::<Vec<String>>("protocols")?.into_iter().map(String::into_bytes).collect(),
         clients: ClientTerms {
-            certificates: match &*take::<String>(given, "client_certificates")? {
+            certificates: match &*given.take::<String>("client_certificates")? {
                 "none" => ClientCertificates::None,
                 "optional" => ClientCertificates::Optional,
                 "required" => ClientCertificates::Required,
                 other => return Err(unknown("client_certificates", other)),
             },
-            authorities: sources(given, "authorities")?,
-            revocation_lists: sources(given, "revocation_lists")?,
+            authorities: sources(&given, "authorities")?,
+            revocation_lists: sources(&given, "revocation_lists")?,
         },
-        tickets: TicketSecrets(take::<Vec<[u8; SECRET]>>(given, "ticket_secrets")?),
-    })
+        tickets: TicketSecrets(given.take::<Vec<[u8; SECRET]>>("ticket_secrets")?),
+    };
+    given.finish()?;
+    Ok(terms)
 }
 
 fn files(given: &Bound<'_, PyDict>) -> PyResult<CertificateFiles> {
-    Ok(CertificateFiles {
-        chain: source(take(given, "chain")?),
-        key: source(take(given, "key")?),
-        password: take(given, "password")?,
-        names: take(given, "names")?,
-        is_challenge: take(given, "is_challenge")?,
-    })
+    let given = NativeConfig::of(given)?;
+    let files = CertificateFiles {
+        chain: source(given.take("chain")?),
+        key: source(given.take("key")?),
+        password: given.take("password")?,
+        names: given.take("names")?,
+        is_challenge: given.take("is_challenge")?,
+    };
+    given.finish()?;
+    Ok(files)
 }
 
-fn sources(given: &Bound<'_, PyDict>, name: &str) -> PyResult<Vec<Source>> {
-    Ok(take::<Vec<(String, Vec<u8>)>>(given, name)?.into_iter().map(source).collect())
+fn sources(given: &NativeConfig<'_>, name: &str) -> PyResult<Vec<Source>> {
+    Ok(given.take::<Vec<(String, Vec<u8>)>>(name)?.into_iter().map(source).collect())
 }
 
 fn source((path, content): (String, Vec<u8>)) -> Source {
     Source { path, content }
-}
-
-/// Returns an item of a dictionary.
-fn take<'py, T: pyo3::conversion::FromPyObjectOwned<'py>>(given: &Bound<'py, PyDict>, name: &str) -> PyResult<T> {
-    let item = given.get_item(name)?.ok_or_else(|| PyTypeError::new_err(format!("the terms have no {name}")))?;
-    item.extract::<T>().map_err(|error| PyTypeError::new_err(format!("{name}: {}", error.into())))
 }
 
 fn unknown(name: &str, word: impl Display) -> PyErr {

@@ -26,6 +26,14 @@ impl<'py> NativeConfig<'py> {
         }
     }
 
+    /// Copies the items of a dictionary.
+    ///
+    /// # Errors
+    /// `MemoryError`.
+    pub(crate) fn of(items: &Bound<'py, PyDict>) -> PyResult<Self> {
+        Ok(Self(items.copy()?))
+    }
+
     /// The value of `name`.
     ///
     /// # Errors

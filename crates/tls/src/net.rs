@@ -49,7 +49,7 @@ impl Net for TlsNet {
         let encrypted = |transport: Tcp<EngineSocket>| -> io::Result<Self::Transport> {
             let Some(acceptor) = &listener.acceptor else { return Ok(ClearOrEncrypted::Clear(transport)) };
             let session = acceptor.accept().map_err(io::Error::other)?;
-            let encrypted = Encrypted::new(transport.into_socket(), session, listener.has_proxy_header);
+            let encrypted = Encrypted::new(transport, session, listener.has_proxy_header);
             Ok(ClearOrEncrypted::Encrypted(Box::new(encrypted)))
         };
         Ok(match self.0.accept(&listener.socket)? {

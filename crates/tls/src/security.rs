@@ -30,10 +30,7 @@ impl Security {
             cipher_suite: suite.map_or(0, |suite: SupportedCipherSuite| suite.suite().into()),
             cipher_name: suite.and_then(|suite| suite.suite().as_str()).unwrap_or(""),
             server_name,
-            client_certificates: state
-                .peer_certificates()
-                .map(|chain| chain.iter().map(|one| one.clone().into_owned()).collect())
-                .unwrap_or_default(),
+            client_certificates: state.peer_certificates().map(<[_]>::to_vec).unwrap_or_default(),
             is_resumed: state.handshake_kind() == Some(HandshakeKind::Resumed),
         }
     }

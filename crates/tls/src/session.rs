@@ -10,7 +10,7 @@ use engine::{Cipher, CipherFault};
 use rustls::server::{ClientHello, ResolvesServerCert, ServerConnectionData, UnbufferedServerConnection};
 use rustls::sign::CertifiedKey;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus, WriteTraffic};
-use rustls::{AlertDescription, CertificateError, Error, HandshakeKind, PeerIncompatible, ServerConfig};
+use rustls::{AlertDescription, CertificateError, Error, PeerIncompatible, ServerConfig};
 use std::cell::RefCell;
 use std::fmt;
 use std::mem::take;
@@ -29,6 +29,8 @@ const RECORD_OVERHEAD: usize = 5 + 1 + 8 + 16;
 /// The maximum number of received bytes that wait for the end of their record or message: the longest message of a
 /// handshake (64 KiB, a certificate chain of the client) in small records.
 const INCOMPLETE_AT_MOST: usize = 128 << 10;
+/// The memory for a record of rustls' own, which is enough for most.
+const SMALL: usize = 256;
 /// The longest content of a record.
 const RECORD: usize = 16 << 10;
 
@@ -101,11 +103,7 @@ impl Session {
     fn finish_handshake(&mut self) {
         self.is_ready = true;
         let security = Security::of(&self.connection, self.server_name.take());
-        let counter = if self.connection.handshake_kind() == Some(HandshakeKind::Resumed) {
-            &self.counters.resumed
-        } else {
-            &self.counters.full
-        };
+        let counter = if security.is_resumed { &self.counters.resumed } else { &self.counters.full };
         counter.fetch_add(1, Ordering::Relaxed);
         self.security = Some(Box::new(security));
     }
@@ -141,16 +139,24 @@ impl Session {
 
 /// Appends a record of rustls' own to `unsent`.
 fn encode(encoding: &mut EncodeTlsData<'_, ServerConnectionData>, unsent: &mut Vec<u8>) {
-    append(unsent, |room| match encoding.encode(room) {
+    append(unsent, SMALL, |room| match encoding.encode(room) {
         Err(EncodeError::InsufficientSize(size)) => Err(size.required_size),
         written => Ok(written.unwrap_or(0)),
     });
 }
 
-/// Appends to `out` what `write` puts into a part of memory. `write` returns the length, or the size that it needs.
-fn append(out: &mut Vec<u8>, mut write: impl FnMut(&mut [u8]) -> Result<usize, usize>) {
+/// Returns the length of what was encrypted, none after an error, or the size of memory that is needed.
+fn needed(encrypted: Result<usize, EncryptError>) -> Result<usize, usize> {
+    match encrypted {
+        Err(EncryptError::InsufficientSize(size)) => Err(size.required_size),
+        written => Ok(written.unwrap_or(0)),
+    }
+}
+
+/// Appends to `out` what `write` puts into memory of `size` bytes, or of more if it needs that: `write` returns the
+/// length, or the size that it needs.
+fn append(out: &mut Vec<u8>, mut size: usize, mut write: impl FnMut(&mut [u8]) -> Result<usize, usize>) {
     let before = out.len();
-    let mut size = 256;
     loop {
         out.resize(before + size, 0);
         match write(&mut out[before..]) {
@@ -193,37 +199,19 @@ impl Cipher for Session {
     }
 
     fn seal(&mut self, bytes: &[u8], unsent: &mut Vec<u8>) -> Result<(), CipherFault> {
-        let records = bytes.len().div_ceil(RECORD);
-        let exhausted = || CipherFault { reason: "the keys of the connection are exhausted".to_owned() };
-        self.with_traffic(unsent, |traffic, unsent| {
+        let size = bytes.len() + bytes.len().div_ceil(RECORD) * RECORD_OVERHEAD;
+        let is_sealed = self.with_traffic(unsent, |traffic, unsent| {
             let before = unsent.len();
-            let mut size = bytes.len() + records * RECORD_OVERHEAD;
-            loop {
-                unsent.resize(before + size, 0);
-                match traffic.encrypt(bytes, &mut unsent[before..]) {
-                    Ok(length) => {
-                        unsent.truncate(before + length);
-                        return Ok(());
-                    }
-                    Err(EncryptError::InsufficientSize(needed)) if needed.required_size > size => {
-                        size = needed.required_size;
-                    }
-                    Err(_) => {
-                        unsent.truncate(before);
-                        return Err(exhausted());
-                    }
-                }
-            }
-        })
-        .unwrap_or_else(|| Err(exhausted()))
+            append(unsent, size, |room| needed(traffic.encrypt(bytes, room)));
+            unsent.len() > before
+        });
+        let exhausted = || CipherFault { reason: "the keys of the connection are exhausted".to_owned() };
+        is_sealed.filter(|is_sealed| *is_sealed).map(drop).ok_or_else(exhausted)
     }
 
     fn end(&mut self, unsent: &mut Vec<u8>) {
         self.with_traffic(unsent, |traffic, unsent| {
-            append(unsent, |room| match traffic.queue_close_notify(room) {
-                Err(EncryptError::InsufficientSize(size)) => Err(size.required_size),
-                written => Ok(written.unwrap_or(0)),
-            });
+            append(unsent, SMALL, |room| needed(traffic.queue_close_notify(room)));
         });
     }
 

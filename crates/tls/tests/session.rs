@@ -67,12 +67,24 @@ impl Pair {
         }
     }
 
-    /// Moves everything that the client has to send.
-    fn turn(&mut self) -> Result<(), CipherFault> {
+    /// Returns the records that the client has to send.
+    fn records(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         while self.client.wants_write() {
             self.client.write_tls(&mut bytes).expect("memory can be written");
         }
+        bytes
+    }
+
+    /// Returns the records of a question of the client.
+    fn question(&mut self) -> Vec<u8> {
+        self.client.writer().write_all(b"question").expect("it has room");
+        self.records()
+    }
+
+    /// Moves everything that the client has to send.
+    fn turn(&mut self) -> Result<(), CipherFault> {
+        let bytes = self.records();
         self.give(&bytes)
     }
 
@@ -166,9 +178,7 @@ fn record_of_a_message_that_is_not_complete_does_not_hinder_output() {
     let (acceptor, client) = acceptor(&version::TLS13);
     let mut pair = Pair::new(&acceptor, &client, usize::MAX);
     pair.shake_hands();
-    pair.client.writer().write_all(b"question").expect("it has room");
-    let mut bytes = Vec::new();
-    pair.client.write_tls(&mut bytes).expect("memory can be written");
+    let bytes = pair.question();
     pair.give(&bytes[..9]).expect("the beginning of a record");
     let records = pair.seal(b"an answer before");
     pair.take(&records);
@@ -209,9 +219,7 @@ fn changed_record_ends_the_connection_with_an_alert() {
     let (acceptor, client) = acceptor(&version::TLS13);
     let mut pair = Pair::new(&acceptor, &client, usize::MAX);
     pair.shake_hands();
-    pair.client.writer().write_all(b"question").expect("it has room");
-    let mut bytes = Vec::new();
-    pair.client.write_tls(&mut bytes).expect("memory can be written");
+    let mut bytes = pair.question();
     *bytes.last_mut().expect("there is one") ^= 1;
     let (mut opened, mut unsent) = (Vec::new(), Vec::new());
     assert!(pair.session.open(&mut bytes, &mut opened, &mut unsent).is_err());
@@ -232,9 +240,8 @@ fn new_configuration_is_for_new_connections() {
     acceptor.replace(config.expect("the key fits"));
     assert_eq!(old.shake_hands().version_name(), "TLSv1.3");
     let mut new = Pair::new(&acceptor, &client, usize::MAX);
-    let (mut bytes, mut opened, mut unsent) = (Vec::new(), Vec::new(), Vec::new());
-    new.client.write_tls(&mut bytes).expect("memory can be written");
-    new.session.open(&mut bytes, &mut opened, &mut unsent).expect("it is a hello");
+    let (mut hello, mut opened, mut unsent) = (new.records(), Vec::new(), Vec::new());
+    new.session.open(&mut hello, &mut opened, &mut unsent).expect("it is a hello");
     let mut records = &unsent[..];
     new.client.read_tls(&mut records).expect("memory can be read");
     let error = new.client.process_new_packets().expect_err("its client does not know this certificate");

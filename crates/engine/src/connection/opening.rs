@@ -13,6 +13,7 @@
 use super::lifecycle::Closing;
 use super::link::{Link, Opening};
 use crate::app::{App, Rejection};
+use crate::config::Config;
 use crate::context::EngineContext;
 use crate::observe::Observer;
 use crate::protocol::{ProtocolKind, Protocols};
@@ -39,13 +40,8 @@ impl<A: App> Link<A> {
     #[cold]
     pub(super) fn open(&mut self, input: &[u8], context: &mut EngineContext<A>, app: &mut A) -> OpeningStep {
         if self.awaits_proxy_header() {
-            return match self.front.as_mut().map_or(Ok(0), |front| front.take_header(input, &context.config)) {
+            return match self.take_proxy_header(input, &context.config) {
                 Ok(0) => OpeningStep::NeedsMore,
-                Ok(used) if self.transport.begin(&input[used..]) => {
-                    // The transport has to be asked for what it makes of these bytes.
-                    self.input.note_readable();
-                    OpeningStep::Used(input.len())
-                }
                 Ok(used) => OpeningStep::Used(used),
                 Err(rejection) => {
                     self.reject(rejection, context, app);
@@ -67,21 +63,26 @@ impl<A: App> Link<A> {
     /// needs another session, is left to the thread that polls the engine next.
     pub(super) fn open_stored(&mut self, context: &EngineContext<A>) -> Result<OpeningStep, Rejection> {
         if self.awaits_proxy_header() {
-            let Some(front) = &mut self.front else { return Ok(OpeningStep::NeedsMore) };
-            let used = front.take_header(self.input.unused(), &context.config)?;
-            self.input.advance(used);
-            if used == 0 {
-                return Ok(OpeningStep::NeedsMore);
-            }
-            if self.transport.begin(self.input.unused()) {
-                self.input.discard();
-                self.input.note_readable();
-            }
-            if self.input.is_empty() {
+            let input = self.input.take();
+            let taken = self.take_proxy_header(input.unused(), &context.config);
+            self.input.put_back(input, taken.unwrap_or(0));
+            if taken? == 0 || self.input.is_empty() {
                 return Ok(OpeningStep::NeedsMore);
             }
         }
         Ok(if self.is_opening() { self.choose(self.input.unused()) } else { OpeningStep::Ready })
+    }
+
+    /// Reads the header of the PROXY protocol at the beginning of `input`. Returns the number of bytes used, 0 until the
+    /// header is complete. An encrypted transport uses all bytes behind the header.
+    fn take_proxy_header(&mut self, input: &[u8], config: &Config) -> Result<usize, Rejection> {
+        let used = self.front.as_mut().map_or(Ok(0), |front| front.take_header(input, config))?;
+        if used == 0 || !self.transport.begin(&input[used..]) {
+            return Ok(used);
+        }
+        // The transport has to be asked for what it makes of these bytes.
+        self.input.note_readable();
+        Ok(input.len())
     }
 
     /// Chooses the protocol of a connection that begins with `input`.

@@ -4,7 +4,7 @@
 //! takes them. The cipher keeps received ones until their record is complete. An idle connection keeps none.
 
 use super::cipher::{Cipher, CipherFault};
-use super::{Moved, Received, Socket, Transport};
+use super::{Moved, Received, Socket, Tcp, Transport};
 use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -35,7 +35,8 @@ enum OutputEnd {
 /// The encrypted transport of a socket.
 #[derive(Debug)]
 pub struct Encrypted<S, C> {
-    socket: S,
+    /// Moves the records.
+    plain: Tcp<S>,
     cipher: C,
     /// Bytes received together with a header of the PROXY protocol, before the cipher was asked.
     early: Vec<u8>,
@@ -49,11 +50,8 @@ pub struct Encrypted<S, C> {
     /// True until the header of the PROXY protocol, which is not encrypted, has been read.
     is_clear: bool,
     has_begun: bool,
-    /// True if the handshake has failed or the peer has broken the rules: what it sends is discarded.
+    /// True if the handshake has failed or the peer has broken the rules: what it sends is not decrypted.
     has_failed: bool,
-    is_read_closed: bool,
-    /// True if the last send announced more bytes, so that the socket may hold bytes back.
-    holds_back: bool,
 }
 
 thread_local! {
@@ -72,10 +70,10 @@ fn failed(fault: CipherFault) -> io::Error {
 }
 
 impl<S: Socket, C: Cipher> Encrypted<S, C> {
-    /// Creates the transport of a connected socket. `after_header`: the peer sends a header of the PROXY protocol first.
-    pub fn new(socket: S, cipher: C, after_header: bool) -> Self {
+    /// Creates a transport on a plain one. `after_header`: the peer sends a header of the PROXY protocol first.
+    pub fn new(plain: Tcp<S>, cipher: C, after_header: bool) -> Self {
         Self {
-            socket,
+            plain,
             cipher,
             early: Vec::new(),
             opened: Vec::new(),
@@ -86,14 +84,12 @@ impl<S: Socket, C: Cipher> Encrypted<S, C> {
             is_clear: after_header,
             has_begun: false,
             has_failed: false,
-            is_read_closed: false,
-            holds_back: false,
         }
     }
 
     /// Returns the socket.
     pub fn socket(&self) -> &S {
-        &self.socket
+        self.plain.socket()
     }
 
     /// Decrypts `received`, and sends what the cipher answers.
@@ -127,11 +123,11 @@ impl<S: Socket, C: Cipher> Encrypted<S, C> {
         };
         let mut is_drained = false;
         while !is_drained && self.opened.is_empty() && !self.cipher.has_ended() && self.unsent.is_empty() {
-            match self.socket.receive(buffer)? {
-                Moved::Bytes(0) => return Ok(None),
-                Moved::WouldBlock => is_drained = true,
-                Moved::Bytes(count) => {
-                    is_drained = count < buffer.len() && !self.is_read_closed;
+            match self.plain.receive(buffer)? {
+                Received::End => return Ok(None),
+                Received::WouldBlock => is_drained = true,
+                Received::Bytes { count, is_drained: last } => {
+                    is_drained = last;
                     self.decrypt_and_answer(&mut buffer[..count])?;
                 }
             }
@@ -153,8 +149,7 @@ impl<S: Socket, C: Cipher> Encrypted<S, C> {
     /// Sends the records in `sealed`, and keeps those that the socket does not take.
     fn send_records(&mut self, sealed: &[u8], more: bool) -> io::Result<()> {
         debug_assert!(self.unsent.is_empty(), "records leave in order");
-        self.holds_back = more;
-        match self.socket.send(&[IoSlice::new(sealed)], more)? {
+        match self.plain.send(&[IoSlice::new(sealed)], more)? {
             Moved::Bytes(count) => self.unsent.extend_from_slice(&sealed[count..]),
             Moved::WouldBlock => self.unsent.extend_from_slice(sealed),
         }
@@ -180,15 +175,6 @@ impl<S: Socket, C: Cipher> Encrypted<S, C> {
         if self.cipher.is_ready() && !self.has_failed {
             self.cipher.end(&mut self.unsent);
         }
-    }
-
-    /// Discards what a peer sends that is not understood any more.
-    fn discard(&mut self, buffer: &mut [u8]) -> io::Result<Received> {
-        Ok(match self.socket.receive(buffer)? {
-            Moved::Bytes(0) => Received::End,
-            Moved::Bytes(count) => Received::Bytes { count, is_drained: false },
-            Moved::WouldBlock => Received::WouldBlock,
-        })
     }
 }
 
@@ -236,22 +222,14 @@ impl<S: Socket, C: Cipher> Transport for Encrypted<S, C> {
     type Security = C::Security;
 
     fn note_read_closed(&mut self) {
-        self.is_read_closed = true;
+        self.plain.note_read_closed();
     }
 
     #[inline(never)]
     fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Received> {
-        if self.has_failed {
-            return self.discard(buffer);
-        }
-        if self.is_clear {
-            return Ok(match self.socket.receive(buffer)? {
-                Moved::Bytes(0) => Received::End,
-                Moved::Bytes(count) => {
-                    Received::Bytes { count, is_drained: count < buffer.len() && !self.is_read_closed }
-                }
-                Moved::WouldBlock => Received::WouldBlock,
-            });
+        // After a failure the engine discards what it receives.
+        if self.has_failed || self.is_clear {
+            return self.plain.receive(buffer);
         }
         let mut is_drained = false;
         if self.opened.is_empty() {
@@ -321,19 +299,17 @@ impl<S: Socket, C: Cipher> Transport for Encrypted<S, C> {
     #[inline(never)]
     fn flush(&mut self) -> io::Result<()> {
         while !self.unsent.is_empty() {
-            match self.socket.send(&[IoSlice::new(&self.unsent[self.sent..])], false)? {
+            match self.plain.send(&[IoSlice::new(&self.unsent[self.sent..])], false)? {
                 Moved::Bytes(count) => self.sent += count,
                 Moved::WouldBlock => return Ok(()),
             }
-            self.holds_back = false;
             if self.sent == self.unsent.len() {
                 (self.unsent, self.sent) = (Vec::new(), 0);
             }
         }
         if self.ending == OutputEnd::Due {
             self.ending = OutputEnd::Sent;
-            self.holds_back = false;
-            self.socket.end_output();
+            self.plain.end_output();
         }
         Ok(())
     }
@@ -355,23 +331,23 @@ impl<S: Socket, C: Cipher> Transport for Encrypted<S, C> {
     #[inline(never)]
     fn reset_on_drop(&mut self) {
         self.ending = OutputEnd::Forbidden;
-        self.socket.reset_on_drop();
+        self.plain.reset_on_drop();
     }
 
     #[inline(never)]
     fn cut(&mut self) {
         self.ending = OutputEnd::Forbidden;
-        self.socket.cut();
+        self.plain.cut();
     }
 
     #[inline(never)]
     fn shut_down(&mut self) {
         self.ending = OutputEnd::Forbidden;
-        self.socket.shut_down();
+        self.plain.shut_down();
     }
 
     fn has_peer_left(&self) -> bool {
-        self.cipher.has_ended() || self.socket.has_peer_left()
+        self.cipher.has_ended() || self.plain.has_peer_left()
     }
 
     fn has_begun(&self) -> bool {

@@ -19,7 +19,9 @@ pub(crate) mod client;
 pub(crate) mod script;
 
 pub(crate) use client::{Client, End};
-pub(crate) use script::{Course, Event, How, Kind, Manner, Next, Op, Pause, Plain, Plan, ReceivedBody, Script};
+pub(crate) use script::{
+    Choice, ChosenBy, Course, Event, How, Kind, Manner, Next, Op, OverSockets, Pause, Plain, Plan, ReceivedBody, Script,
+};
 pub(crate) use sim::response::pattern;
 pub(crate) use sim::sockets::{Address, listen};
 

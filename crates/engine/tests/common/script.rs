@@ -2,11 +2,12 @@
 
 use super::PATIENCE;
 use engine::{
-    AcceptPause, App, Body, Engine, EngineSocket, Http1, Input, Net, Now, OnlySerial, Os, Peer, Poller, Protocols,
-    Refusal, Rejection, Reply, Report, Ticket, Waker,
+    AcceptPause, AllProtocols, App, Body, Engine, EngineSocket, Http1, Input, Net, Now, OnlySerial, Os, Peer, Poller,
+    ProtocolKind, Protocols, Refusal, Rejection, Reply, Report, Ticket, Waker,
 };
 use sim::response::{self, pattern};
 use std::borrow::Cow;
+use std::fmt::Debug;
 use std::io::{self, Read};
 use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
@@ -240,15 +241,43 @@ pub(crate) trait Kind: 'static {
     fn net() -> io::Result<(Self::Net, Poller, Waker)>;
 }
 
-/// HTTP/1 over plain sockets.
-pub(crate) struct Plain;
+/// These protocols over plain sockets.
+pub(crate) struct OverSockets<P>(PhantomData<P>);
 
-impl Kind for Plain {
+impl<P: Protocols + 'static> Kind for OverSockets<P> {
     type Net = Os;
-    type Protocols = OnlySerial<Http1>;
+    type Protocols = P;
 
     fn net() -> io::Result<(Os, Poller, Waker)> {
         Os::new()
+    }
+}
+
+/// HTTP/1 over plain sockets.
+pub(crate) type Plain = OverSockets<OnlySerial<Http1>>;
+
+/// A choice of the protocol of a connection.
+pub(crate) trait Choice: Debug + 'static {
+    /// As [`Protocols::choose`].
+    fn choose(listener: ProtocolKind, agreed: Option<&[u8]>, first: &[u8]) -> Option<ProtocolKind>;
+}
+
+/// All protocols that Kirsch speaks, chosen by `C`.
+#[derive(Debug)]
+pub(crate) struct ChosenBy<C>(PhantomData<C>);
+
+impl<C: Choice> Protocols for ChosenBy<C> {
+    type Terms = <AllProtocols as Protocols>::Terms;
+    type Sender = <AllProtocols as Protocols>::Sender;
+    type Serial = <AllProtocols as Protocols>::Serial;
+    type Multiplexed = <AllProtocols as Protocols>::Multiplexed;
+
+    fn of_kind(kind: ProtocolKind) -> engine::Kind<Self::Serial, Self::Multiplexed> {
+        AllProtocols::of_kind(kind)
+    }
+
+    fn choose(listener: ProtocolKind, agreed: Option<&[u8]>, first: &[u8]) -> Option<ProtocolKind> {
+        C::choose(listener, agreed, first)
     }
 }
 

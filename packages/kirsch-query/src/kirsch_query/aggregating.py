@@ -18,12 +18,12 @@ from kirsch_query.terms import (
     Constant,
     Entity,
     Many,
-    Related,
     Value,
     as_int,
     as_sql,
     both,
     int_value,
+    reachable,
     solid,
     there,
 )
@@ -38,12 +38,6 @@ MOST_SUMMED = 9
 class Aggregating(Calculating):
     """The part of a translation that counts and sums related rows."""
 
-    def _reachable(self, found: Many) -> Condition:
-        """Return the condition that no None is on the way to the objects of a relation."""
-        if len(found.aliases) == 1:
-            return True
-        return Related(found.target, found.aliases[:-1], found.conditions[:-1]).exists()
-
     def _over(self, found: Many, condition: Condition, sql: SQL) -> SQL:
         """Return an aggregate of the rows of a relation for which a condition holds."""
         # SQLAlchemy leaves out what is beside its own false(), and with it the joins.
@@ -57,7 +51,7 @@ class Aggregating(Calculating):
 
     def _if_reachable(self, found: Many, value: Value) -> Value:
         """Return a value that is absent if the relation cannot be reached."""
-        present = self._reachable(found)
+        present = reachable(found)
         if isinstance(present, bool):
             return value
         if value.present is not None:

@@ -51,6 +51,7 @@ from kirsch_query.terms import (
     is_double,
     negated,
     primary_key,
+    reachable,
     there,
 )
 from kirsch_query.texts import BEFORE, NEXT, SIGMAS, SOUGHT, capitals, has_half, is_lower
@@ -248,7 +249,7 @@ class Comparing(Base):
                 same = each.where(same) if isinstance(each, Related) else same
         if isinstance(cmp, ast.Eq | ast.Is):
             return same
-        return both(negated(same), *(self._reached(each) for each in (one, other)))
+        return both(negated(same), *(reachable(each) for each in (one, other)))
 
     def _identity_of(self, state: Any, mapper: Any) -> list[SQL] | None:
         """Return the primary key of an object as parameters; None if no row of these objects can be it."""
@@ -259,12 +260,6 @@ class Comparing(Base):
             hint = "Compare keys: b.author_id == author.id. Or merge it into the session: session.merge(author)."
             raise self.refuse(f"this {state.class_.__name__} is in no session, so that no row is the same object", hint)
         return [self.literal(each, key.type) for each, key in zip(state.identity, mapper.primary_key, strict=True)]
-
-    def _reached(self, found: Found) -> Condition:
-        """Return the condition that no None is on the way to an object."""
-        if not isinstance(found, Related) or len(found.aliases) == 1:
-            return True
-        return Related(found.target, found.aliases[:-1], found.conditions[:-1]).exists()
 
     def _identity(self, negate: bool, left: Found, right: Found) -> Condition:
         if isinstance(left, Constant) and isinstance(right, Constant):
@@ -277,7 +272,7 @@ class Comparing(Base):
                 return negate
             exists = value.exists()
             # The value is None if the whole path leads to no row, and absent if the path ends earlier.
-            return both(self._reached(value), exists if negate else negated(exists))
+            return both(reachable(value), exists if negate else negated(exists))
         if isinstance(value, Entity):
             return negate
         assert isinstance(value, Value)

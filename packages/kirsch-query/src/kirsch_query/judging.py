@@ -350,7 +350,7 @@ def _loop_code(source: Source, kind: str) -> tuple[CodeType, frozenset[str]] | N
 
 
 END: Any = object()
-"""What a loop returns after the last row."""
+"""The value that a loop returns after the last row."""
 _LOOP_HELPERS: dict[str, Any] = {
     **_HELPERS, "type": type, "kind_of": kind_of, "error": Exception, "end": END
 }  # fmt: skip

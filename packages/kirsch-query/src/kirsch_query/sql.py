@@ -46,6 +46,7 @@ from kirsch_query.terms import (
     is_condition,
     is_not,
     negated,
+    reachable,
     solid,
     there,
 )
@@ -553,7 +554,7 @@ class Translator(Aggregating):
         if not isinstance(iterable, Many) or not isinstance(part.target, ast.Name):
             raise self.refuse("a loop is over a relation or over constants", node=part.iter)
         inner = rest(scope.with_names({part.target.id: Entity(iterable.target)}))
-        missing: Condition = negated(self._reachable(iterable)) if unreachable else False
+        missing: Condition = negated(reachable(iterable)) if unreachable else False
         if inner is False:
             return missing
         return either(missing, Related(iterable.target, iterable.aliases, iterable.conditions).where(inner))

@@ -190,6 +190,13 @@ def there(*found: Found) -> list[SQL | None]:
     return conditions
 
 
+def reachable(found: Found) -> Condition:
+    """Return the condition that no None is on the way to an object, or to the objects of a relation."""
+    if not isinstance(found, Related | Many) or len(found.aliases) == 1:
+        return True
+    return semi_join(found.aliases[:-1], found.conditions[:-1])
+
+
 def as_sql(found: Condition) -> SQL:
     """A condition as SQL, also where it is true or false of all rows."""
     return found if not isinstance(found, bool) else sa.true() if found else sa.false()
