@@ -28,6 +28,10 @@ PACKAGE = PROJECT / "packages" / "kirsch" / "src" / "kirsch"
 # The folders and modules of the package: each may import those below it only. A new one takes its place here.
 LAYERS = (
     "__main__",
+    "pytest_plugin",
+    "flask",
+    "django",
+    "development",
     "commands",
     "launching",
     "alone",

@@ -33,7 +33,7 @@ INFO, WARNING, ERROR, CRITICAL = 20, 30, 40, 50
 LEVELS = {"debug": 10, "info": INFO, "warning": WARNING, "error": ERROR, "critical": CRITICAL}
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
-_FOLDERS = ("apps", "commands", "config", "drivers", "monitor", "net", "process", "supervisor")
+_FOLDERS = ("apps", "commands", "config", "django", "drivers", "monitor", "net", "process", "supervisor")
 OWN_DIRECTORIES = frozenset({_PACKAGE, *(os.path.join(_PACKAGE, name) for name in _FOLDERS)})
 """The directories of the server's own modules. kirsch.web and kirsch.query count as part of the application."""
 
@@ -163,7 +163,7 @@ def json_record(level: int, message: str, *, created: float | None = None, trace
     number = None if scoreboard is None else scoreboard.worker_number()
     record = {
         "time": f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{int(fraction * 1e6):06}Z",
-        "level": next((name for name, value in LEVELS.items() if value == level), str(level)),
+        "level": level_name(level),
         "pid": os.getpid(),
         "worker": None if number is None else number + 1,  # as in its title
         "message": message,
@@ -174,6 +174,11 @@ def json_record(level: int, message: str, *, created: float | None = None, trace
 
 def _encode(text: str) -> bytes:
     return text.encode("utf-8", "backslashreplace")
+
+
+def level_name(level: int) -> str:
+    """Return the name of a level of ``logging`` as the settings have it."""
+    return next((name for name, number in LEVELS.items() if number == level), str(level))
 
 
 def traceback_text(error: BaseException) -> str:
@@ -261,7 +266,7 @@ class ErrorLog:
         if self._json:
             self._writer.write(_encode(json_record(level, text, traceback=trace)), PATIENCE)
         else:
-            name = next((name for name, number in LEVELS.items() if number == level), str(level)).upper()
+            name = level_name(level).upper()
             line = f"[{os.getpid()}] [{name}] {text}\n" + ("" if trace is None else f"{trace}\n")
             self._writer.write(_encode(line), PATIENCE)
 
