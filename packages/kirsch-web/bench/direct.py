@@ -1,4 +1,4 @@
-"""Microseconds for each request, by calling the WSGI application directly: kirsch_web beside what is installed.
+"""Microseconds for each request, by calling the application directly: kirsch_web beside what is installed.
 
 Run it in an environment that has kirsch-web, and the frameworks to compare with (bench/rivals.txt):
 
@@ -11,6 +11,7 @@ call has nine header fields, as a browser sends them, and reads the whole body.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -55,7 +56,9 @@ def start_response(status: str, headers: list[tuple[str, str]], exc_info: Any = 
     assert status[:3] == "200", status
 
 
-def timed(app: App, request: dict[str, Any], calls: int = 500) -> float:
+def timed(app: Any, request: dict[str, Any], calls: int = 500) -> float:
+    if isinstance(app, OverASGI):
+        return app.timed(request, calls)
     requests = [dict(request) for _ in range(calls)]
     start = time.process_time()
     for each in requests:
@@ -219,7 +222,186 @@ def cherrypy() -> dict[str, tuple[App, dict[str, Any]]]:
     return {"hello": (app, environ("/")), "/users/show/7": (app, environ("/users/show/7"))}
 
 
-ALL = {each.__name__: each for each in (bare, kirsch, falcon, pyramid, bottle, flask, cherrypy)}
+def kirsch_cherrypy() -> dict[str, tuple[App, dict[str, Any]]]:
+    import kirsch_cherrypy as cherrypy
+
+    class Users:
+        @cherrypy.expose
+        def show(self, id: str) -> str:
+            return f"user {int(id)}"
+
+    class Root:
+        users = Users()
+
+        @cherrypy.expose
+        def index(self) -> str:
+            return "Hello, world!"
+
+    cherrypy.config.update({"log.screen": False})
+    app = cherrypy.Application(Root())
+    return {"hello": (app, environ("/")), "/users/show/7": (app, environ("/users/show/7"))}
+
+
+# ASGI
+
+
+class OverASGI:
+    """An application of ASGI. Its figures are of requests that follow each other in one event loop."""
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+        self.loop = asyncio.new_event_loop()
+
+    def timed(self, request: dict[str, Any], calls: int = 500) -> float:
+        return self.loop.run_until_complete(self._timed(request, calls))
+
+    async def _timed(self, request: dict[str, Any], calls: int) -> float:
+        headers = [
+            (name[5:].lower().replace("_", "-").encode(), value.encode())
+            for name, value in request.items()
+            if name.startswith("HTTP_")
+        ]
+        path = request["PATH_INFO"]
+        scopes = [
+            {
+                "type": "http", "asgi": {"version": "3.0", "spec_version": "2.4"}, "http_version": "1.1",
+                "method": "GET", "scheme": "http", "path": path, "raw_path": path.encode(), "query_string": b"",
+                "root_path": "", "headers": list(headers), "client": ("127.0.0.1", 5000),
+                "server": ("127.0.0.1", 8000), "state": {}, "extensions": {},
+            }
+            for _ in range(calls)
+        ]  # fmt: skip
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: dict[str, Any]) -> None:
+            assert message.get("status", 200) == 200, message
+
+        start = time.process_time()
+        for scope in scopes:
+            await self.app(scope, receive, send)
+        return (time.process_time() - start) / calls * 1e6
+
+    async def start(self) -> None:
+        """Run the start-up of the lifespan, which some frameworks need."""
+        messages = [{"type": "lifespan.startup"}]
+        started = asyncio.Event()
+
+        async def receive() -> dict[str, Any]:
+            if messages:
+                return messages.pop()
+            await asyncio.sleep(10**6)
+            return {}
+
+        async def send(_message: dict[str, Any]) -> None:
+            started.set()
+
+        scope = {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}
+        self.lifespan = asyncio.ensure_future(self.app(scope, receive, send))
+        await started.wait()
+
+
+def over_asgi(app: Any, starts: bool = False) -> dict[str, tuple[Any, dict[str, Any]]]:
+    found = OverASGI(app)
+    if starts:
+        found.loop.run_until_complete(found.start())
+    return {"ASGI hello": (found, environ("/")), "ASGI /users/show/7": (found, environ("/users/show/7"))}
+
+
+def bare_asgi() -> dict[str, tuple[Any, dict[str, Any]]]:
+    headers = [(b"content-type", b"text/plain"), (b"content-length", b"13")]
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"Hello, world!"})
+
+    return over_asgi(app)
+
+
+def kirsch_asgi() -> dict[str, tuple[Any, dict[str, Any]]]:
+    @web.publish
+    class Users:
+        async def show(self, id: int) -> str:
+            return f"user {id}"
+
+    class Root:
+        users = Users()
+
+        async def index(self) -> str:
+            return "Hello, world!"
+
+    return over_asgi(web.ASGI(web.App(Root())))
+
+
+def blacksheep() -> dict[str, tuple[Any, dict[str, Any]]]:
+    from blacksheep import Application, get
+
+    app = Application()
+
+    @get("/")
+    async def hello() -> str:
+        return "Hello, world!"
+
+    @get("/users/show/{int:id}")
+    async def show(id: int) -> str:
+        return f"user {id}"
+
+    return over_asgi(app, starts=True)
+
+
+def starlette() -> dict[str, tuple[Any, dict[str, Any]]]:
+    from starlette.applications import Starlette
+    from starlette.responses import PlainTextResponse
+    from starlette.routing import Route
+
+    async def hello(request: Any) -> Any:
+        return PlainTextResponse("Hello, world!")
+
+    async def show(request: Any) -> Any:
+        return PlainTextResponse(f"user {request.path_params['id']}")
+
+    return over_asgi(Starlette(routes=[Route("/", hello), Route("/users/show/{id:int}", show)]))
+
+
+def litestar() -> dict[str, tuple[Any, dict[str, Any]]]:
+    from litestar import Litestar, MediaType, get
+
+    @get("/", media_type=MediaType.TEXT)
+    async def hello() -> str:
+        return "Hello, world!"
+
+    @get("/users/show/{id:int}", media_type=MediaType.TEXT)
+    async def show(id: int) -> str:
+        return f"user {id}"
+
+    return over_asgi(Litestar([hello, show], logging_config=None, openapi_config=None))
+
+
+def falcon_asgi() -> dict[str, tuple[Any, dict[str, Any]]]:
+    import falcon.asgi
+
+    class Hello:
+        async def on_get(self, req: Any, resp: Any) -> None:
+            resp.text = "Hello, world!"
+
+    class User:
+        async def on_get(self, req: Any, resp: Any, id: int) -> None:
+            resp.text = f"user {id}"
+
+    app = falcon.asgi.App()
+    app.add_route("/", Hello())
+    app.add_route("/users/show/{id:int}", User())
+    return over_asgi(app)
+
+
+ALL = {
+    each.__name__: each
+    for each in (
+        bare, kirsch, falcon, pyramid, bottle, flask, cherrypy, kirsch_cherrypy,
+        bare_asgi, kirsch_asgi, falcon_asgi, blacksheep, starlette, litestar,
+    )
+}  # fmt: skip
 
 
 def import_time(module: str) -> float:
@@ -240,7 +422,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=40)
     parser.add_argument("--only", default="")
     arguments = parser.parse_args()
-    subjects: dict[tuple[str, str], tuple[App, dict[str, Any]]] = {}
+    subjects: dict[tuple[str, str], tuple[Any, dict[str, Any]]] = {}
     for name, make in ALL.items():
         if arguments.only and name not in arguments.only.split(","):
             continue
@@ -256,7 +438,7 @@ def main() -> None:
             best[key] = min(best.get(key, 1e9), timed(app, request))
     print(f"Python {sys.version.split()[0]}, microseconds, best of {arguments.repeat}")
     for (name, job), figure in best.items():
-        print(f"  {name:10} {job:22} {figure:8.2f}")
+        print(f"  {name:15} {job:22} {figure:8.2f}")
     print(f"  import kirsch_web: {import_time('kirsch_web'):.1f} ms")
 
 

@@ -593,6 +593,77 @@ def test_a_handler_that_raises_closes_with_1011(capsys: Any) -> None:
     assert capsys.readouterr().err == "", "that the client has left is no error"
 
 
+def test_a_coroutine_that_has_no_body_still_sees_its_whole_request(client: Any) -> None:
+    class Root:
+        async def seen(self, id: int, *, request: web.Request) -> dict[str, object]:
+            host = await asyncio.to_thread(lambda: request.headers.get("X-Word"))
+            return {
+                "id": id, "host": host, "body": len(request.body()), "left": request.disconnected(),
+                "query": request.query, "same": web.current() is request,
+            }  # fmt: skip
+
+        async def text(self, *, request: web.Request) -> str:
+            request.response.headers["X-Own"] = "1"
+            return "x" * 5000
+
+        async def nothing(self) -> None:
+            return None
+
+        async def wrong(self) -> Any:
+            return {1, object()}
+
+        async def gone(self) -> str:
+            raise web.HTTPError(410, "gone")
+
+    asked = client(Root())
+    assert asked.get("/seen/7?a=b", headers={"X-Word": "w"}).json() == {
+        "id": 7, "host": "w", "body": 0, "left": False, "query": {"a": ["b"]}, "same": True,
+    }  # fmt: skip
+    reply = asked.get("/text")
+    assert (reply.headers["X-Own"], reply.headers["Content-Length"], len(reply.text)) == ("1", "5000", 5000)
+    assert [asked.get(f"/{path}").status for path in ("nothing", "wrong", "gone", "seen/x")] == [204, 500, 410, 404]
+    assert asked.request("HEAD", "/seen/7").text == ""
+    assert asked.get("/gone", headers={"Accept": "text/html"}).headers["Content-Type"] == "text/html; charset=utf-8"
+
+
+def test_a_coroutine_reads_the_body_of_a_get(client: Any) -> None:
+    class Root:
+        async def length(self, *, request: web.Request) -> int:
+            return len(request.body())
+
+    assert client(Root()).request("GET", "/length", body=b"12345", headers={"Content-Type": "text/plain"}).json() == 5
+
+
+def test_an_asynchronous_hook_runs_before_a_websocket() -> None:
+    seen: list[str] = []
+
+    async def note(request: web.Request) -> None:
+        await asyncio.sleep(0)
+        seen.append(request.path)
+
+    class Root:
+        async def talk(self, *, ws: web.WebSocket) -> None:
+            await ws.send("hello")
+
+    async def converse() -> list[dict[str, Any]]:
+        asgi = web.ASGI(web.App(Root(), tools=[web.Tool("before_handler", note, "note")]))
+        sent: list[dict[str, Any]] = []
+        messages: list[dict[str, Any]] = [{"type": "websocket.connect"}, {"type": "websocket.disconnect", "code": 1000}]
+
+        async def receive() -> dict[str, Any]:
+            return messages.pop(0)
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+
+        scope = {"type": "websocket", "scheme": "ws", "path": "/talk", "headers": [], "subprotocols": []}
+        await asgi(scope, receive, send)
+        return sent
+
+    assert [each["type"] for each in asyncio.run(converse())][:2] == ["websocket.accept", "websocket.send"]
+    assert seen == ["/talk"]
+
+
 def test_hooks_guard_websockets() -> None:
     def refuse(request: web.Request) -> None:
         raise web.HTTPError(403, "not you")

@@ -17,13 +17,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from kirsch_web.asgi_request import Input, encoded, environ_of
+from kirsch_web.asgi_request import BodilessRequest, Input, encoded, environ_with
 from kirsch_web.errors import InternalRedirect
 from kirsch_web.fields import media_type
 from kirsch_web.finalize import end, with_earlier_cookies
-from kirsch_web.pipeline import MAX_INTERNAL_REDIRECTS, handle, redirected, response_of, too_many_redirects
+from kirsch_web.pipeline import MAX_INTERNAL_REDIRECTS, PLAIN, handle, redirected, response_of, too_many_redirects
 from kirsch_web.request import NOTHING, Request, current, reset_current, set_current
-from kirsch_web.response import Response
+from kirsch_web.response import Response, encode_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from kirsch_web.asgi_request import Receive, Scope, Send
     from kirsch_web.finalize import Parts
     from kirsch_web.plan import Plan
+
+    Begun = tuple[Exception | None, object]
+    """The exception that a handler has raised, and its result."""
 
 
 class ASGI:
@@ -59,7 +62,8 @@ class ASGI:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
         if kind == "http":
-            await self._http(scope, receive, send)
+            request = self._quick_request(scope, receive)
+            await (self._http(scope, receive, send) if request is None else self._quick(request, send))
         elif kind == "websocket":
             from kirsch_web.websocket import converse
 
@@ -103,11 +107,61 @@ class ASGI:
 
     # Requests
 
+    def _quick_request(self, scope: Scope, receive: Receive) -> BodilessRequest | None:
+        """Return the request if a coroutine function alone answers it: it has no body, its path is fixed except one
+        segment, and no hook runs. None for other requests."""
+        path, app = scope["path"], self.app
+        plans = app._exact.get(scope["method"])
+        if plans is None or scope.get("root_path") or not path.isascii():
+            return None
+        rest: tuple[str, ...] = ()
+        plan = plans.get(path)
+        if plan is None:
+            head, _, last = path.rpartition("/")
+            plan = app._leaves.get(scope["method"], {}).get(head) if last else None
+            if plan is None:
+                return None
+            rest = (last,)
+        encoded_fields = plan.encoded
+        if encoded_fields is None:
+            encoded_fields = plan.encoded = _encoded_fields(plan)
+        if not encoded_fields:
+            return None
+        for name, _ in scope["headers"]:
+            if name in _OF_A_BODY:
+                return None
+        return BodilessRequest(scope, receive, app, plan, rest)
+
+    async def _quick(self, request: BodilessRequest, send: Send) -> None:
+        token = set_current(request)
+        try:
+            error: Exception | None = None
+            result: Any = NOTHING
+            content = None
+            try:
+                result = await request.plan.run(request)  # type: ignore[misc]
+                if request._response is None:
+                    if type(result) is str:
+                        content, fields = result.encode(), request.plan.encoded[0]
+                    elif type(result) in PLAIN:
+                        content, fields = encode_json(result), request.plan.encoded[1]
+            except Exception as failure:  # noqa: BLE001 - whatever a handler raises becomes a response
+                error, content = failure, None
+            if content is None:
+                await self._rest(request, request.input(), send, (error, result))
+                return
+            fields = fields + _lengths[len(content)]
+            if request._varies:
+                fields.append(_VARY)
+            await send({"type": "http.response.start", "status": request.plan.status, "headers": fields})
+            await send({"type": "http.response.body", "body": content})
+            request.end_input()
+        finally:
+            reset_current(token)
+
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = Input(receive)
-        environ = environ_of(scope, body)
-        environ["kirsch.disconnected"] = body.disconnected
-        environ["asgi.loop"] = asyncio.get_running_loop()
+        body = Input(receive, asyncio.get_running_loop())
+        environ = environ_with(scope, body)
         if scope["method"] not in ("GET", "HEAD") or "CONTENT_LENGTH" in environ or "HTTP_TRANSFER_ENCODING" in environ:
             await body.fill(1)
             if body.more:
@@ -119,11 +173,17 @@ class ASGI:
         request = await self.found(environ)
         token = set_current(request)
         try:
-            await self._respond(await self._answer(request, body), send, body)
+            await self._rest(request, body, send)
+        finally:
+            reset_current(token)
+
+    async def _rest(self, request: Request, body: Input, send: Send, begun: Begun | None = None) -> None:
+        """Answer the current request, and end it; ``begun`` has what its handler has raised or returned."""
+        try:
+            await self._respond(await self._answer(request, body, begun), send, body)
         finally:
             body.end()
             await self.end(current())
-            reset_current(token)
 
     async def found(self, environ: dict[str, Any]) -> Request:
         """Return the request of ``environ`` with its plan. A thread looks up a path if that may call the
@@ -136,10 +196,13 @@ class ASGI:
             await self._start()
         return await self.thread(app._request, environ) if app.finder.dynamic else app._request(environ)
 
-    async def _answer(self, request: Request, body: Input) -> Parts:
+    async def _answer(self, request: Request, body: Input, begun: Begun | None) -> Parts:
         """Return the response. After an internal redirect another request is the current one."""
         for _ in range(MAX_INTERNAL_REDIRECTS + 1):
             try:
+                if begun is not None:
+                    (error, result), begun = begun, None
+                    return _with_cookies(request, await self.resource(request, error, result))
                 return _with_cookies(request, await self._parts(request, body))
             except InternalRedirect as redirect:
                 try:
@@ -246,6 +309,31 @@ class ASGI:
                         await each.aclose()
             else:
                 await self.thread(content.close)
+
+
+_OF_A_BODY = frozenset((b"content-length", b"transfer-encoding"))
+_VARY = (b"vary", b"Cookie")
+
+
+class _Lengths(dict[int, "list[tuple[bytes, bytes]]"]):
+    """Content-Length fields by number; those of small bodies are kept."""
+
+    def __missing__(self, length: int) -> list[tuple[bytes, bytes]]:
+        field = [(b"content-length", b"%d" % length)]
+        if length < 4096:
+            self[length] = field
+        return field
+
+
+_lengths = _Lengths()
+
+
+def _encoded_fields(plan: Plan) -> tuple[list[tuple[bytes, bytes]], ...]:
+    """Return the fields of a text and of JSON, as ASGI has them; nothing if more than the handler runs."""
+    code = getattr(getattr(plan.function, "__func__", plan.function), "__code__", None)
+    if code is None or not code.co_flags & inspect.CO_COROUTINE or plan.hooks or not (plan.direct and plan.quiet):
+        return ()
+    return encoded(plan.html_fields), encoded(plan.json_fields)
 
 
 def _with_cookies(request: Request, parts: Parts) -> Parts:

@@ -11,10 +11,13 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from kirsch_web.errors import HTTPError
+from kirsch_web.request import Request
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+    from kirsch_web.interfaces import Application, RequestPlan
 
     Scope = dict[str, Any]
     Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -33,9 +36,9 @@ class Input(io.RawIOBase):
     asynchronous handler has arrived before the handler is called, up to ``body.limit``.
     """
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, receive: Receive, loop: asyncio.AbstractEventLoop) -> None:
         self._receive = receive
-        self._loop = asyncio.get_running_loop()
+        self.loop = loop
         self._thread = threading.get_ident()
         self.data = bytearray()
         """Bytes that have arrived and were not read yet."""
@@ -69,7 +72,7 @@ class Input(io.RawIOBase):
                     "the body has not arrived, and this is the event loop's thread: take it as parameters of the "
                     "handler, or `await asyncio.to_thread(request.body)`, request.json or another that reads it"
                 )
-            asyncio.run_coroutine_threadsafe(self._arrive(), self._loop).result()
+            asyncio.run_coroutine_threadsafe(self._arrive(), self.loop).result()
         if self.gone and not self.data:
             raise HTTPError(400, "the body ended before its time")
         count = min(len(buffer), len(self.data))
@@ -80,7 +83,7 @@ class Input(io.RawIOBase):
     def disconnected(self) -> bool:
         """Return whether the client has left, as far as the loop has heard since this was first asked."""
         if self._watcher is None and not self.more:
-            self._loop.call_soon_threadsafe(self.watch)
+            self.loop.call_soon_threadsafe(self.watch)
         return self.gone
 
     def watch(self) -> asyncio.Future[None]:
@@ -99,7 +102,7 @@ class Input(io.RawIOBase):
         if self._watcher is not None:
             self._watcher.cancel()
         else:
-            self._watcher = self._loop.create_future()  # so that none begins now
+            self._watcher = self.loop.create_future()  # so that none begins now
 
 
 @lru_cache(maxsize=1000)
@@ -152,3 +155,50 @@ def environ_of(scope: Scope, body: Input) -> dict[str, Any]:
                 text = f"{present}; {text}" if key == "HTTP_COOKIE" else f"{present},{text}"
             environ[key] = text
     return environ
+
+
+def environ_with(scope: Scope, body: Input) -> dict[str, Any]:
+    """Return the environ of a request of HTTP, with what hooks and handlers ask ASGI for."""
+    environ = environ_of(scope, body)
+    environ["kirsch.disconnected"] = body.disconnected
+    environ["asgi.loop"] = body.loop
+    return environ
+
+
+class _Environ:
+    """The environ of a :class:`BodilessRequest`, made when it is asked for."""
+
+    def __get__(self, request: BodilessRequest, _owner: type) -> dict[str, Any]:
+        environ = environ_with(request.scope, request.input())
+        vars(request)["environ"] = environ
+        return environ
+
+
+class BodilessRequest(Request):
+    """A request that has no body, as most GET requests. Few handlers look at its environ."""
+
+    environ: dict[str, Any] = _Environ()  # type: ignore[assignment]
+    _input: Input | None = None
+
+    def __init__(
+        self, scope: Scope, receive: Receive, app: Application, plan: RequestPlan, rest: Sequence[str]
+    ) -> None:
+        self.scope = scope
+        self._receive = receive
+        self._loop = asyncio.get_running_loop()  # a thread may ask for the environ
+        self.app = app
+        self.plan = plan
+        self.rest = rest
+        self.captured = None
+
+    def input(self) -> Input:
+        """Return the input, from which nothing comes but the client's leaving."""
+        if self._input is None:
+            self._input = Input(self._receive, self._loop)
+            self._input.more = False
+        return self._input
+
+    def end_input(self) -> None:
+        """End the input if there is one: the response is complete."""
+        if self._input is not None:
+            self._input.end()

@@ -60,4 +60,5 @@ class RequestPlan(Protocol):
     streams: bool
     finishes: Any
     marked: Any
+    encoded: Any
     quick: Any

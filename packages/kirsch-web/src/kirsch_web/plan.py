@@ -79,7 +79,7 @@ class Plan:
     """The hooks, the handler and the settings for a request of one method at one kind of path."""
 
     __slots__ = (
-        "allow", "captured", "checks_host", "config", "direct", "fields", "finishes", "function", "hooks",
+        "allow", "captured", "checks_host", "config", "direct", "encoded", "fields", "finishes", "function", "hooks",
         "html_fields", "is_index", "json_fields", "limits", "line", "marked", "method", "origins", "path", "points",
         "quick", "quiet", "run", "shape", "start", "status", "streams",
     )  # fmt: skip
@@ -129,6 +129,8 @@ class Plan:
 
         self.marked: Plan | None = None
         """This plan for a profiler: see :mod:`kirsch_web.stages`."""
+        self.encoded: Any = None
+        """The fields of plain results as ASGI has them; made by :mod:`kirsch_web.asgi` with the first request."""
         self.quick: Callable[..., Iterable[bytes]] | None = None
         """Answers a fixed path in place of all of this, if that is possible; made by the application."""
 

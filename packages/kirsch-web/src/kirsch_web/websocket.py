@@ -10,6 +10,7 @@ handshake denies it with the response that a GET would have had.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from typing import Any
 
@@ -158,7 +159,9 @@ async def converse(face: Face, scope: Scope, receive: Receive, send: Send) -> No
     """Answer a scope of the type ``websocket``."""
     if (await receive())["type"] != "websocket.connect":
         return
-    environ = environ_of(scope, Input(receive))
+    loop = asyncio.get_running_loop()
+    environ = environ_of(scope, Input(receive, loop))
+    environ["asgi.loop"] = loop  # for asynchronous hooks
     ws = environ[KEY] = WebSocket(scope, receive, send)
     request = await face.found(environ)
     token = set_current(request)
