@@ -16,12 +16,12 @@
 #![allow(dead_code, unused_imports)]
 
 pub(crate) mod client;
+pub(crate) mod kind;
 pub(crate) mod script;
 
 pub(crate) use client::{Client, End};
-pub(crate) use script::{
-    Choice, ChosenBy, Course, Event, How, Kind, Manner, Next, Op, OverSockets, Pause, Plain, Plan, ReceivedBody, Script,
-};
+pub(crate) use kind::{Choice, ChosenBy, Kind, OverSockets, Plain};
+pub(crate) use script::{Course, Event, How, Manner, Next, Op, Pause, Plan, ReceivedBody, Script};
 pub(crate) use sim::response::pattern;
 pub(crate) use sim::sockets::{Address, listen};
 

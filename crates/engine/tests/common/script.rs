@@ -1,14 +1,13 @@
 //! A scripted application that records its calls.
 
 use super::PATIENCE;
+use super::kind::{Kind, Plain};
 use engine::{
-    AcceptPause, AllProtocols, App, Body, Engine, EngineSocket, Http1, Input, Net, Now, OnlySerial, Os, Peer, Poller,
-    ProtocolKind, Protocols, Refusal, Rejection, Reply, Report, Ticket, Waker,
+    AcceptPause, App, Body, Engine, Input, Net, Now, Peer, Protocols, Refusal, Rejection, Reply, Report, Ticket,
 };
 use sim::response::{self, pattern};
 use std::borrow::Cow;
-use std::fmt::Debug;
-use std::io::{self, Read};
+use std::io::Read;
 use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -231,54 +230,6 @@ pub(crate) enum How {
     Done,
     Cut,
     Panicked,
-}
-
-/// The network and the protocol of the connections of a world.
-pub(crate) trait Kind: 'static {
-    type Net: Net<Listener = EngineSocket>;
-    type Protocols: Protocols;
-
-    fn net() -> io::Result<(Self::Net, Poller, Waker)>;
-}
-
-/// These protocols over plain sockets.
-pub(crate) struct OverSockets<P>(PhantomData<P>);
-
-impl<P: Protocols + 'static> Kind for OverSockets<P> {
-    type Net = Os;
-    type Protocols = P;
-
-    fn net() -> io::Result<(Os, Poller, Waker)> {
-        Os::new()
-    }
-}
-
-/// HTTP/1 over plain sockets.
-pub(crate) type Plain = OverSockets<OnlySerial<Http1>>;
-
-/// A choice of the protocol of a connection.
-pub(crate) trait Choice: Debug + 'static {
-    /// As [`Protocols::choose`].
-    fn choose(listener: ProtocolKind, agreed: Option<&[u8]>, first: &[u8]) -> Option<ProtocolKind>;
-}
-
-/// All protocols that Kirsch speaks, chosen by `C`.
-#[derive(Debug)]
-pub(crate) struct ChosenBy<C>(PhantomData<C>);
-
-impl<C: Choice> Protocols for ChosenBy<C> {
-    type Terms = <AllProtocols as Protocols>::Terms;
-    type Sender = <AllProtocols as Protocols>::Sender;
-    type Serial = <AllProtocols as Protocols>::Serial;
-    type Multiplexed = <AllProtocols as Protocols>::Multiplexed;
-
-    fn of_kind(kind: ProtocolKind) -> engine::Kind<Self::Serial, Self::Multiplexed> {
-        AllProtocols::of_kind(kind)
-    }
-
-    fn choose(listener: ProtocolKind, agreed: Option<&[u8]>, first: &[u8]) -> Option<ProtocolKind> {
-        C::choose(listener, agreed, first)
-    }
 }
 
 pub(crate) struct Script<K: Kind = Plain> {
