@@ -65,6 +65,7 @@ mod testing;
 mod text;
 mod thread_id;
 mod thread_name;
+mod watched;
 mod wsgi;
 
 use pyo3::prelude::*;

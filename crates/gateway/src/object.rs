@@ -132,6 +132,38 @@ impl Object {
         right == count
     }
 
+    /// Returns true if this dict has the key, and `is_right` says so of its value, which runs nothing of Python's.
+    pub(crate) fn has_value(&self, _py: Python<'_>, key: &Self, is_right: impl FnOnce(&Self) -> bool) -> bool {
+        if cfg!(Py_GIL_DISABLED) {
+            return false;
+        }
+        // SAFETY: both objects are live and the thread attached; the call looks whether the first is a dict. It lends the
+        // value, and with the GIL nothing changes the dict before it was looked at. A key that is text raises nothing.
+        let value = unsafe { ffi::PyDict_GetItemWithError(self.as_ptr(), key.as_ptr()) };
+        NonNull::new(value).is_some_and(|value| is_right(&ManuallyDrop::new(Self(value))))
+    }
+
+    /// Returns true if the next entry of this dict from `position` on has this key, and `is_right` says so of its value,
+    /// which runs nothing of Python's. Moves `position` behind it.
+    pub(crate) fn has_next_entry(
+        &self,
+        _py: Python<'_>,
+        position: &mut isize,
+        name: &Self,
+        is_right: impl FnOnce(&Self) -> bool,
+    ) -> bool {
+        let (mut key, mut value) = (std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: the object is live and the thread attached; the call looks whether it is a dict, and whether it has
+        // such a position. It lends the key and the value, and with the GIL nothing changes the dict before they were
+        // looked at.
+        unsafe {
+            !cfg!(Py_GIL_DISABLED)
+                && ffi::PyDict_Next(self.as_ptr(), position, &raw mut key, &raw mut value) != 0
+                && key == name.as_ptr()
+                && is_right(&ManuallyDrop::new(Self(NonNull::new_unchecked(value))))
+        }
+    }
+
     /// Returns true if this is a list with the very items of `other`, a list of ours.
     pub(crate) fn is_list_like(&self, _py: Python<'_>, other: &Self) -> bool {
         let (list, other) = (self.as_ptr(), other.as_ptr());

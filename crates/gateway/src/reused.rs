@@ -4,23 +4,58 @@
 //! entries is the very object that it was made with, in its place. Anything else is freed at once, with what the
 //! application has left in it. Without the GIL another thread may refer to an object at any time, so none is used
 //! again.
+//!
+//! A dict that comes back untouched is [watched](crate::watched) from then on. As long as no watched dict has changed,
+//! its entries need not be compared.
 
 use crate::guarded::Guarded;
 use crate::object::Object;
+use crate::watched::{changes, watch};
+use pyo3::ffi::PyObject;
 use pyo3::prelude::*;
 use std::sync::Arc;
 
+/// An application that has changed so many dicts in a row is not expected to leave one untouched.
+const MISSES: u8 = 4;
+
 /// Takes back the dicts of equal requests.
 pub(crate) struct Reused {
-    /// The entries of a dict when it is made, in this order.
-    entries: Box<[(Object, Expected)]>,
-    spare: Guarded<Option<Object>>,
+    /// A dict with the entries of a new one, in their order.
+    model: Object,
+    /// The entries with other values than those of the model.
+    own: Box<[(Object, Own)]>,
+    state: Guarded<State>,
 }
 
-/// The condition of an entry.
-pub(crate) enum Expected {
-    /// This object, which cannot change.
-    Value(Object),
+#[derive(Default)]
+struct State {
+    spare: Option<Spare>,
+    /// The watched dict that was lent last.
+    lent: Option<Lent>,
+    /// The number of dicts in a row that did not come back untouched.
+    misses: u8,
+}
+
+/// A dict that is ready to be used again.
+struct Spare {
+    dict: Object,
+    is_watched: bool,
+}
+
+struct Lent {
+    /// The address of the dict.
+    dict: *mut PyObject,
+    /// The number of changes of all watched dicts when it was lent.
+    changes: u64,
+}
+
+// SAFETY: the address is compared only.
+unsafe impl Send for Lent {}
+
+/// The value of an entry that is each request's own.
+pub(crate) enum Own {
+    /// The server sets it before each call. Afterwards it is this object again.
+    Set(Object),
     /// A list of the request's own, with the items of this one, which cannot change.
     List(Object),
     /// A dict of its own, with these entries.
@@ -30,38 +65,103 @@ pub(crate) enum Expected {
 }
 
 impl Reused {
-    pub(crate) fn new(entries: impl Iterator<Item = (Object, Expected)>) -> Self {
-        Self { entries: entries.collect(), spare: Guarded::new(None) }
+    pub(crate) fn new(model: Object, own: impl IntoIterator<Item = (Object, Own)>) -> Self {
+        Self { model, own: own.into_iter().collect(), state: Guarded::new(State::default()) }
     }
 
-    /// A dict to be used again, if there is one.
+    /// Returns a dict to be used again, if there is one.
     pub(crate) fn take(&self, py: Python<'_>) -> Option<Object> {
-        self.spare.with(py, Option::take)
+        self.state.with(py, |state| {
+            let Spare { dict, is_watched } = state.spare.take()?;
+            state.lent = is_watched.then(|| Lent { dict: dict.as_ptr(), changes: changes(py) });
+            Some(dict)
+        })
     }
 
-    /// A call is over, and releases what it was given. That may run code of the application's.
+    /// Takes back a dict of a call that is over. That may run code of the application's.
+    #[inline(never)]
     pub(crate) fn take_back(&self, py: Python<'_>, dict: Object) {
-        if !self.is_untouched(py, &dict) {
+        let (lent, misses) =
+            self.state.with(py, |state| (state.lent.take_if(|lent| lent.dict == dict.as_ptr()), state.misses));
+        let is_unchanged = lent.as_ref().is_some_and(|lent| lent.changes == changes(py));
+        if misses >= MISSES || !self.is_untouched(py, &dict, is_unchanged) {
+            self.state.with(py, |state| state.misses = misses.saturating_add(1));
             return dict.release(py);
         }
-        let surplus = self.spare.with(py, |spare| spare.replace(dict));
+        let is_watched = lent.is_some() || self.watch(py, &dict);
+        for (key, own) in &self.own {
+            if let Own::Set(value) = own
+                && dict.set_item(py, key, value).is_none()
+            {
+                // Memory is short.
+                drop(PyErr::take(py));
+                return dict.release(py);
+            }
+        }
+        let surplus = self.state.with(py, |state| {
+            state.misses = 0;
+            state.spare.replace(Spare { dict, is_watched })
+        });
         drop(surplus);
     }
 
-    /// Returns true if no code can tell `dict` from a new one.
-    fn is_untouched(&self, py: Python<'_>, dict: &Object) -> bool {
-        dict.reference_count(py) == 1
-            && dict.has_entries(py, self.entries.len(), |place, key, value| {
-                let (name, expected) = &self.entries[place];
-                key.is(name) && expected.is_met(py, value)
+    /// Returns true if no code can tell `dict` from a new one. `is_unchanged`: nothing has been set in it, or in a dict
+    /// of its own.
+    fn is_untouched(&self, py: Python<'_>, dict: &Object, is_unchanged: bool) -> bool {
+        if dict.reference_count(py) != 1 {
+            return false;
+        }
+        if is_unchanged {
+            return self.own.iter().all(|(key, own)| own.is_alone(py, dict, key));
+        }
+        let mut position = 0;
+        self.model.has_entries(py, dict.dict_size(py).cast_unsigned(), |_, name, expected| {
+            dict.has_next_entry(py, &mut position, name, |value| match self.own.iter().find(|(key, _)| key.is(name)) {
+                Some((_, own)) => own.is_met(py, value),
+                None => value.is(expected),
             })
+        })
+    }
+
+    /// Watches a dict, and those of its own.
+    fn watch(&self, py: Python<'_>, dict: &Object) -> bool {
+        watch(py, dict) && self.own.iter().all(|(key, own)| own.watch(py, dict, key))
     }
 }
 
-impl Expected {
+impl Own {
+    /// Returns true if only `dict` refers to its value of `key`, and the items of a list are those of a new one.
+    fn is_alone(&self, py: Python<'_>, dict: &Object, key: &Object) -> bool {
+        if let Self::Set(_) = self {
+            return true;
+        }
+        dict.has_value(py, key, |value| {
+            value.reference_count(py) == 1
+                && match self {
+                    Self::Set(_) | Self::Dict(_) => true,
+                    Self::List(expected) => value.is_list_like(py, expected),
+                    Self::Names(names) => {
+                        value.has_value(py, &names[0], |empty| empty.reference_count(py) == names.len().cast_signed())
+                    }
+                }
+        })
+    }
+
+    /// Watches the dicts in the value that `dict` has for `key`. Returns false if that is not possible.
+    fn watch(&self, py: Python<'_>, dict: &Object, key: &Object) -> bool {
+        match self {
+            Self::Set(_) | Self::List(_) => true,
+            Self::Dict(_) => dict.has_value(py, key, |value| watch(py, value)),
+            Self::Names(names) => dict.has_value(py, key, |value| {
+                watch(py, value) && value.has_value(py, &names[0], |empty| watch(py, empty))
+            }),
+        }
+    }
+
+    /// Returns true if `value` is that of a new dict.
     fn is_met(&self, py: Python<'_>, value: &Object) -> bool {
         match self {
-            Self::Value(expected) => value.is(expected),
+            Self::Set(_) => true,
             _ if value.reference_count(py) != 1 => false,
             Self::List(expected) => value.is_list_like(py, expected),
             Self::Dict(items) => value.has_entries(py, items.len(), |place, key, value| {

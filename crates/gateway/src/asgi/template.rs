@@ -6,7 +6,7 @@
 
 use crate::interface::RequestObject;
 use crate::object::Object;
-use crate::reused::{Expected, Reused};
+use crate::reused::{Own, Reused};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use std::sync::Arc;
@@ -42,22 +42,13 @@ impl ScopeTemplate {
     ) -> PyResult<Self> {
         let scope = copy_dict(py, scope)?;
         let ScopeKeys { asgi, extensions, headers: headers_key, .. } = &common.keys;
-        let dict = scope.bind(py);
-        let entries = dict.cast::<PyDict>()?.iter().map(|(key, value)| {
-            let is = |name: &Object| key.eq(name.bind(py)).unwrap_or(false);
-            let expected = if is(headers_key) {
-                Expected::List(headers.clone_ref(py))
-            } else if is(asgi) {
-                Expected::Dict(Arc::clone(&common.version_items))
-            } else if is(extensions) {
-                Expected::Names(Arc::clone(common.keys.of_extensions(head.version)))
-            } else {
-                Expected::Value(value.unbind().into())
-            };
-            (key.unbind().into(), expected)
-        });
+        let own = [
+            (headers_key.clone_ref(py), Own::List(headers.clone_ref(py))),
+            (asgi.clone_ref(py), Own::Dict(Arc::clone(&common.version_items))),
+            (extensions.clone_ref(py), Own::Names(Arc::clone(common.keys.of_extensions(head.version)))),
+        ];
         Ok(Self {
-            reused: Arc::new(Reused::new(entries)),
+            reused: Arc::new(Reused::new(scope.clone_ref(py), own)),
             scope,
             headers,
             kept: head.kept,

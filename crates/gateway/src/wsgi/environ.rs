@@ -10,7 +10,8 @@
 //!   made from the block that was kept.
 //! * A single line that repeats, on any connection, is found in a table together with its key and value.
 //!
-//! Each request gets a dictionary of its own; only immutable values are shared. Values of `Cookie`, `Authorization`
+//! Each request gets a dictionary of its own; only immutable values are shared. A dictionary that its application left as
+//! it was is [used again](crate::reused) for the next equal request of the connection. Values of `Cookie`, `Authorization`
 //! and the like never enter the table.
 
 use super::cgi_template::CgiTemplate;
@@ -20,10 +21,13 @@ use super::input::EmptyInput;
 use super::path::ScriptName;
 use crate::interface::{ListenerInfo, Local, Peer, Remote, RequestObject, Requests, Route};
 use crate::object::Object;
+use crate::reused::{Own, Reused};
 use crate::table::Table;
 use crate::text::percent_decoded;
+use crate::watched::{CAN_WATCH, do_not_count};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
+use std::sync::Arc;
 use wire::message::{Client, Field, Form, RequestHead, Version};
 
 /// Lines, targets and names that are remembered; the memory this may take is a few hundred KiB.
@@ -57,13 +61,22 @@ struct EnvironTemplate {
     has_joined: bool,
     /// The client that a proxy has named.
     client: Option<Client>,
+    /// Environs of equal requests, to be used again.
+    reused: Arc<Reused>,
 }
 
 impl EnvironTemplate {
     /// A copy of `environ`, which was made for `head`; `None` with an exception set if memory is short.
-    fn new(py: Python<'_>, environ: &Object, head: &RequestHead<'_>, has_joined: bool) -> Option<Box<Self>> {
+    fn new(
+        py: Python<'_>,
+        disconnected: (Object, Own),
+        environ: &Object,
+        head: &RequestHead<'_>,
+        has_joined: bool,
+    ) -> Option<Box<Self>> {
         let environ = environ.copy_dict(py)?;
         Some(Box::new(Self {
+            reused: Arc::new(Reused::new(environ.clone_ref(py), [disconnected])),
             environ,
             kept: head.kept,
             method: head.method.into(),
@@ -156,6 +169,7 @@ pub(crate) struct Constants<'py> {
 impl Environs {
     pub(crate) fn new(py: Python<'_>, listening: &[ListenerInfo], constants: &Constants<'_>) -> PyResult<Self> {
         let keys = EnvironKeys::new(py)?;
+        do_not_count(py, keys.disconnected.clone_ref(py));
         let empty: Object = PyString::new(py, "").into_any().unbind().into();
         let http11 = Object::interned(py, c"HTTP/1.1")?;
         let mut bases = Vec::new();
@@ -362,8 +376,14 @@ impl Requests for Environs {
             && (changed.is_empty() || !template.has_joined)
             && are_alike(template.client.as_ref(), head.client)
         {
+            let has_line = *template.target == *head.target.raw && *template.method == *head.method;
+            // To compare every entry costs more than a copy.
+            let is_same = CAN_WATCH && has_line && changed.is_empty() && template.client.as_ref() == head.client;
+            if is_same && let Some(environ) = template.reused.take(py) {
+                return Some(RequestObject::reused(environ, &template.reused));
+            }
             let environ = template.environ.copy_dict(py)?;
-            if *template.target != *head.target.raw || *template.method != *head.method {
+            if !has_line {
                 self.set_request_line(py, &environ, head)?;
             }
             for &index in changed {
@@ -377,7 +397,7 @@ impl Requests for Environs {
                     self.client_keys.set_names(py, &environ, client)?;
                 }
             }
-            return Some(environ.into());
+            return Some(if is_same { RequestObject::reused(environ, &template.reused) } else { environ.into() });
         }
         let environ = self.bases[remote.peer.listener].copy_dict(py)?;
         if head.client.is_none() {
@@ -401,7 +421,8 @@ impl Requests for Environs {
             self.client_keys.set_connection(py, &environ, &remote.peer, client, &mut connection.proxied)?;
         }
         if head.retained && is_origin_form {
-            connection.template = Some(EnvironTemplate::new(py, &environ, head, has_joined)?);
+            let disconnected = (self.keys.disconnected.clone_ref(py), Own::Set(self.empty.clone_ref(py)));
+            connection.template = Some(EnvironTemplate::new(py, disconnected, &environ, head, has_joined)?);
         } else if head.retained {
             connection.template = None;
         }
