@@ -115,7 +115,7 @@ test-all: test test-slow test-turns ## Run every test, on this Python and on a f
 SLOW_PARTS := test-slow-python test-rust-slow worst-case test-bench test-web survey-smoke
 # These take long and hardly ever fail: CI runs one group for each commit, chosen by its hash. The members of a group are
 # joined by a plus sign; the groups take about as long as each other.
-TURNS := test-asan test-free test-query-slow fuzz-briefly+test-query-oldest loom+test-path+test-web-cherrypy+test-docs test-wheels+check-macos
+TURNS := test-asan test-free test-query-slow fuzz-briefly+test-query-oldest loom+test-path+test-web-cherrypy+test-cherrypy-world+test-docs test-wheels+check-macos
 
 test-slow: ## Run the slow tests: those marked so, Rust's, the other distributions', the worst clients known, a survey
 	@for part in $(SLOW_PARTS); do $(MAKE) $$part; done
@@ -245,6 +245,12 @@ test-web-requests: $(WEB_VENV)/.stamps/test ## Send 200,000 random hostile reque
 # script has the outcome of each. CHERRYPY_ARGS='core tools' runs some modules.
 test-web-cherrypy: $(WEB_CHERRYPY_VENV)/.stamps/cherrypy ## Run CherryPy's own tests against kirsch-cherrypy
 	$(RERUN) $(WEB_CHERRYPY_VENV)/bin/python $(WEB_CHERRYPY)/tests/cherrypy_suite.py $(CHERRYPY_ARGS)
+
+# Programs for CherryPy, unmodified. Without DIR= those of PyPI alone.
+test-cherrypy-world: same-python ## Record programs on CherryPy, replay them on kirsch-cherrypy over Kirsch; DIR= has clones of Tautulli, sabnzbd, LazyLibrarian
+	@tests/system_packages.sh rdiff-backup:rdiff-backup
+	@$(MAKE) $(STAMPS)/kirsch.$(TEST_PROFILE) PROFILE=$(TEST_PROFILE)
+	$(BIN)/python $(WEB_CHERRYPY)/tests/world/replay.py --environments .venvs/world $(if $(DIR),--sources "$(DIR)") $(WORLD_ARGS)
 
 ##@ Release
 # maturin and zig build for every platform on one machine, which needs rustup (or the standard libraries of the targets).

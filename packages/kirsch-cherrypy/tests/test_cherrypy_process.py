@@ -19,6 +19,7 @@ import pytest
 import kirsch_cherrypy as cherrypy
 from cherrypy_calls import Answer, Echo, ask, fresh  # noqa: F401 - fresh is a fixture of each test
 from kirsch_cherrypy.lib import sessions
+from kirsch_cherrypy.process import plugins, wspbus
 
 # Sessions
 
@@ -314,3 +315,21 @@ def test_a_program_restarts_itself_as_sabnzbd_does(tmp_path: pathlib.Path) -> No
     )
     assert program.returncode == 0, program.stderr
     assert program.stdout.splitlines() == [f"run {number} ['--port', '8080']" for number in range(3)]
+
+
+def test_privileges_are_dropped_once_and_the_user_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+    for name in ("umask", "setgroups", "setgid", "setuid"):
+        monkeypatch.setattr(os, name, lambda value, name=name: calls.append((name, value)))
+    bus = wspbus.Bus()
+    drop = plugins.DropPrivileges(bus, umask=0o77, uid="root", gid=0)
+    drop.subscribe()
+    bus.publish("start")
+    bus.publish("start")
+    assert calls == [("umask", 0o77), ("setgroups", []), ("setgid", 0), ("setuid", 0), ("umask", 0o77)]
+
+
+def test_a_user_that_does_not_exist_drops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "setgid", lambda _gid: pytest.fail("the group was changed"))
+    with pytest.raises(KeyError):
+        plugins.DropPrivileges(wspbus.Bus(), uid="no such user", gid=0).start()

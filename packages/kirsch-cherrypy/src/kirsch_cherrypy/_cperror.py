@@ -19,6 +19,10 @@ from kirsch_web.errors import HTTPError as CoreError
 class CherryPyException(Exception):
     """The base of the exceptions of this layer."""
 
+    def __call__(self) -> None:
+        """Raise itself: an instance may be a request's handler."""
+        raise self
+
 
 class InternalRedirect(CherryPyException):
     """Raise it to serve another path of the application in the place of this one, unseen by the client.
@@ -54,7 +58,6 @@ class HTTPRedirect(CherryPyException):
         encoding: of URLs that are bytes.
     """
 
-    urls: list[str]
     encoding = "utf-8"
 
     def __init__(self, urls: Any, status: Any = None, encoding: str | None = None) -> None:
@@ -70,12 +73,7 @@ class HTTPRedirect(CherryPyException):
             if not 300 <= status <= 399:
                 raise ValueError(f"HTTPRedirect: the status must be from 300 to 399, not {status}")
         super().__init__(self.urls, status)
-
-    @property
-    def status(self) -> int:
-        """The status as a number."""
-        status: int = self.args[1]
-        return status
+        self.status: int = status
 
     def set_response(self) -> None:
         """Make the redirect the current response."""
@@ -90,10 +88,6 @@ class HTTPRedirect(CherryPyException):
             links = (f'This resource is at <a href="{escape(url)}">{escape(url)}</a>.' for url in self.urls)
             response.body = "<br />\n".join(links).encode()
             response.headers["Content-Type"] = "text/html;charset=utf-8"
-
-    def __call__(self) -> None:
-        """Raise itself: an instance may be a request's handler."""
-        raise self
 
 
 _OF_A_RESULT = (
@@ -126,8 +120,6 @@ class HTTPError(CherryPyException):
     """
 
     status: Any = None
-    code: int
-    reason: str
 
     def __init__(self, status: Any = 500, message: str | None = None) -> None:
         self.status = status
@@ -138,13 +130,8 @@ class HTTPError(CherryPyException):
             raise self.__class__(500, str(error)) from None
         if not 400 <= self.code <= 599:
             raise ValueError(f"HTTPError: the status must be from 400 to 599, not {self.code}")
-        self._message = message if message is not None else default
+        self.message = self._message = message if message is not None else default
         super().__init__(self.status, message)
-
-    @property
-    def message(self) -> str:
-        """The text on the page."""
-        return self._message
 
     def set_response(self) -> None:
         """Make the error the current response."""
@@ -160,10 +147,6 @@ class HTTPError(CherryPyException):
     def get_error_page(self, *args: Any, **kwargs: Any) -> Any:
         """Return the body; subclasses may override it."""
         return get_error_page(*args, **kwargs)
-
-    def __call__(self) -> None:
-        """Raise itself: an instance may be a request's handler."""
-        raise self
 
     @classmethod
     @contextlib.contextmanager

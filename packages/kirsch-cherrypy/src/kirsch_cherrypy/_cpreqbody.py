@@ -110,20 +110,14 @@ class _Parts:
         return fields
 
 
-def process_multipart_form_data(entity: Entity) -> None:
-    """Read the parts of a form; those with a name become parameters."""
+def process_multipart_form_data(entity: Entity, others: str | None = None) -> None:
+    """Read the parts of a form; those with a name become parameters, and the others the parameter ``others``."""
     process_multipart(entity)
-    for part in entity.parts:
-        if part.name is not None:
-            httputil.add_param(entity.params, part.name, part._parameter())
-    entity.parts = [part for part in entity.parts if part.name is None]
-
-
-def _process_other_multipart(entity: Entity) -> None:
-    """Read a multipart body that is no form: its unnamed parts become the parameter ``parts``."""
-    process_multipart(entity)
-    for part in entity.parts:
-        httputil.add_param(entity.params, "parts" if part.name is None else part.name, part._parameter())
+    named = [(others if part.name is None else part.name, part) for part in entity.parts]
+    entity.parts = [part for part in entity.parts if part.name is None or others]
+    for name, part in named:
+        if name is not None:
+            httputil.add_param(entity.params, name, part._parameter())
 
 
 class Entity:
@@ -323,7 +317,8 @@ class RequestBody(Entity):
         named = {each.lower() for each in self.attempt_charsets}
         if self.content_type.value.startswith("text/") and not named & {"iso-8859-1", "latin-1"}:
             self.attempt_charsets = [*self.attempt_charsets, "ISO-8859-1"]
-        self.processors["multipart"] = _process_other_multipart
+        # One that is no form: its unnamed parts become the parameter "parts".
+        self.processors["multipart"] = lambda entity: process_multipart_form_data(entity, "parts")
         self.request_params = {} if request_params is None else request_params
 
     def process(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-_CHUNK = 64 * 1024
+from kirsch_web.response import FileBody
 
 
 def is_iterator(value: Any) -> bool:
@@ -27,26 +27,24 @@ def is_closable_iterator(value: Any) -> bool:
     return True
 
 
-class file_generator:
+class file_generator(FileBody):
     """The chunks of a file from its position on; it closes the file at the end."""
 
-    def __init__(self, input: Any, chunkSize: int = _CHUNK) -> None:
-        self.input = input
-        self.chunkSize = chunkSize
-
-    def __iter__(self) -> Any:
-        return self
+    def __init__(self, input: Any, chunkSize: int = 65536) -> None:
+        super().__init__(input)
+        self.input, self.chunkSize, self.BLOCK = input, chunkSize, chunkSize
 
     def __next__(self) -> Any:
-        if data := self.input.read(self.chunkSize):
-            return data
-        self.close()
-        raise StopIteration
+        try:
+            return super().__next__()
+        except StopIteration:
+            self.close()
+            raise
 
     next = __next__
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file, if it can be closed."""
         if hasattr(self.input, "close"):
             self.input.close()
 

@@ -16,12 +16,16 @@ from kirsch_cherrypy._local import serving
 from kirsch_cherrypy.lib import cptools, httputil
 from kirsch_web.response import FileBody
 
-_TYPES = {".dwg": "image/x-dwg", ".ico": "image/x-icon", ".bz2": "application/x-bzip2", ".gz": "application/x-gzip"}
+# As CherryPy has it, for the whole process: a program may set others afterwards.
+mimetypes.init()
+mimetypes.types_map.update(
+    {".dwg": "image/x-dwg", ".ico": "image/x-icon", ".bz2": "application/x-bzip2", ".gz": "application/x-gzip"}
+)
 
 
 def _content_type(path: str, known: dict[str, str] | None = None) -> str:
     own = {f".{name.lstrip('.')}": kind for name, kind in (known or {}).items()}
-    return {**_TYPES, **mimetypes.types_map, **own}.get(os.path.splitext(path)[1].lower(), "text/plain")
+    return {**mimetypes.types_map, **own}.get(os.path.splitext(path)[1].lower(), "text/plain")
 
 
 def _disposition(disposition: str, name: str) -> str:

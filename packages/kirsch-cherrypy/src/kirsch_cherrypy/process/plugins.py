@@ -189,15 +189,43 @@ class PIDFile(SimplePlugin):
             os.remove(self.pidfile)
 
 
-def _left_out(name: str, instead: str) -> Any:
-    def absent(*_: Any, **__: Any) -> None:
-        raise ValueError(f"{name} is left out: {instead}")
+class DropPrivileges(SimplePlugin):
+    """Sets the umask, the group and the user of the process when the bus starts, after the server has its port.
 
-    return absent
+    Args:
+        bus: the bus.
+        umask: the umask; None: unchanged.
+        uid: the number or the name of the user; None: unchanged.
+        gid: the number or the name of the group; None: unchanged.
+    """
+
+    def __init__(self, bus: Any, umask: int | None = None, uid: Any = None, gid: Any = None) -> None:
+        super().__init__(bus)
+        self.umask, self.uid, self.gid = umask, uid, gid
+
+    def start(self) -> None:
+        """Set them; user and group once."""
+        import grp
+        import pwd
+
+        if self.umask is not None:
+            os.umask(self.umask)
+        uid, gid, self.uid, self.gid = self.uid, self.gid, None, None
+        # Both are looked up before either is given up, and the user last: only root may change the groups.
+        uid = pwd.getpwnam(uid).pw_uid if isinstance(uid, str) else uid
+        gid = grp.getgrnam(gid).gr_gid if isinstance(gid, str) else gid
+        if gid is not None:
+            os.setgroups([])
+            os.setgid(gid)
+        if uid is not None:
+            os.setuid(uid)
+
+    start.priority = 77  # type: ignore[attr-defined]
 
 
-Daemonizer = _left_out("Daemonizer", "run the program under systemd or another supervisor")
-DropPrivileges = _left_out("DropPrivileges", "start the program as the other user, such as by systemd's User=")
+def Daemonizer(*_: Any, **__: Any) -> None:
+    """Raise ValueError: a supervisor does this better."""
+    raise ValueError("Daemonizer is left out: run the program under systemd or another supervisor")
 
 
 class Autoreloader(Monitor):
