@@ -47,7 +47,7 @@ def lines_of_code(path: Path) -> int:
 def part_of(path: Path) -> str:
     """The part of the package that a file belongs to."""
     if CHERRYPY in path.parents:
-        return "kirsch-cherrypy"
+        return "kirsch migrate" if path.parent.name == "migrate" else "kirsch-cherrypy"
     return next((part for part, names in PARTS.items() if path.stem in names), "core")
 
 

@@ -26,6 +26,7 @@ def install_as_cherrypy() -> None:
         )
     # All modules, so that each is one object under both names, whichever of them a file imports first.
     for found in pkgutil.walk_packages(layer.__path__, f"{_LAYER}."):
-        importlib.import_module(found.name)
+        if not found.name.startswith(f"{_LAYER}.migrate."):  # commands, which a program does not import
+            importlib.import_module(found.name)
     for name in [name for name in sys.modules if name == _LAYER or name.startswith(f"{_LAYER}.")]:
         sys.modules["cherrypy" + name[len(_LAYER) :]] = sys.modules[name]
