@@ -115,7 +115,7 @@ test-all: test test-slow test-turns ## Run every test, on this Python and on a f
 SLOW_PARTS := test-slow-python test-rust-slow worst-case test-bench test-web survey-smoke
 # These take long and hardly ever fail: CI runs one group for each commit, chosen by its hash. The members of a group are
 # joined by a plus sign; the groups take about as long as each other.
-TURNS := test-asan test-free test-query-slow fuzz-briefly+test-query-oldest loom+test-path+test-web-cherrypy+test-cherrypy-world+test-docs test-wheels+check-macos
+TURNS := test-asan test-free test-query-slow fuzz-briefly+test-query-oldest loom+test-path+test-web-cherrypy+test-cherrypy-world+test-docs test-wheels+check-macos+h2spec
 
 test-slow: ## Run the slow tests: those marked so, Rust's, the other distributions', the worst clients known, a survey
 	@for part in $(SLOW_PARTS); do $(MAKE) $$part; done
@@ -175,6 +175,13 @@ autobahn-wire: ## The same against the WebSocket of crates/wire alone, which ech
 tlsfuzzer: build ## Run the scripts of the copy of tlsfuzzer in DIR against the server; SCRIPTS=... some of them
 	scripts/environment.sh .venvs/tlsfuzzer "" 'tlslite-ng>=0.9.0b2'
 	.venvs/tlsfuzzer/bin/python scripts/tlsfuzzer.py --server $(BIN)/kirsch $(DIR) $(SCRIPTS)
+
+# Without DIR, a copy of h2spec 2.6.0, the version of Go's module proxy is built, which has one case less.
+h2spec: build ## Run h2spec's cases of HTTP/2 against the server, strict ones too, in clear and with TLS; DIR= a copy of it
+	$(BIN)/python scripts/h2spec.py --server $(BIN)/kirsch $(if $(DIR),--source $(DIR))
+# DIR is a copy of github.com/http2jp/hpack-test-case.
+hpack-stories: ## Decode and encode the field lists of the copy of hpack-test-case in DIR
+	HPACK_STORIES="$(abspath $(DIR))" cargo test --profile $(TEST_PROFILE) -p wire --test wire http2::stories -- --ignored
 
 ##@ Test with other interpreters and tools
 test-pythons: ## Run the Python tests, slow ones too, on every CPython >= 3.10 that is found, each in .venvs/X.Y

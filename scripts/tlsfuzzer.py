@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 PROJECT = Path(__file__).resolve().parent.parent
 EXPECTED = PROJECT / "tests" / "tls" / "tlsfuzzer.json"
@@ -35,8 +35,8 @@ LEFT_OUT = re.compile(
 
 
 @contextlib.contextmanager
-def server(program: str, folder: Path) -> Iterator[int]:
-    """A server with an RSA certificate, which most scripts expect, and its port."""
+def server(program: str, folder: Path, *schemes: str, options: Sequence[str] = ()) -> Iterator[list[int]]:
+    """A server with an RSA certificate, which most scripts expect, and its port for each of ``schemes``."""
     key, certificate = folder / "key.pem", folder / "cert.pem"
     subprocess.run(
         f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost "
@@ -47,7 +47,9 @@ def server(program: str, folder: Path) -> Iterator[int]:
     (folder / "hello.py").write_text(
         "def app(environ, start_response):\n    start_response('200 OK', [])\n    return [b'Hello']\n"
     )
-    command = [program, "hello:app", "--bind", "https://127.0.0.1:0", "--workers", "0"]
+    command = [program, "hello:app", "--workers", "0", *options]
+    for scheme in schemes:
+        command += ["--bind", f"{scheme}://127.0.0.1:0"]
     with subprocess.Popen(
         [*command, "--certfile", str(certificate), "--keyfile", str(key)],
         cwd=folder,
@@ -59,14 +61,15 @@ def server(program: str, folder: Path) -> Iterator[int]:
             text = ""
             for line in process.stderr:
                 text += line
-                if match := re.search(r"https://127\.0\.0\.1:([0-9]+)", line):
+                ports = re.findall(r"https?://127\.0\.0\.1:([0-9]+)", line)
+                if len(ports) == len(schemes):
                     break
             else:
                 sys.exit(f"the server has not started:\n{text}")
             # Its further log lines are read, because the pipe must not become full.
             with concurrent.futures.ThreadPoolExecutor(1) as reader:
                 reader.submit(process.stderr.read)
-                yield int(match[1])
+                yield list(map(int, ports))
                 process.terminate()
         finally:
             process.terminate()
@@ -132,7 +135,7 @@ def main() -> None:
     total, surprises = 0, 0
     with (
         tempfile.TemporaryDirectory() as folder,
-        server(given.server, Path(folder)) as port,
+        server(given.server, Path(folder), "https") as (port,),
         concurrent.futures.ThreadPoolExecutor(PARALLEL) as pool,
     ):
         outcomes = pool.map(lambda name: run(directory, name, port, given.number), names)

@@ -726,7 +726,7 @@ def test_half_open_clients_leave_no_spin(serve: Serve, write_app: Callable[[str]
 CLIENT_HELLO = bytes.fromhex("160301008d0100008903035c") + bytes(range(1, 130))
 GARBAGE = {
     "TLS": CLIENT_HELLO,
-    "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x12\x04\x00\x00\x00\x00\x00",
+    "HTTP/2 cut": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\n\x00\x00\x12\x04\x00\x00\x00\x00\x00",
     "SSH": b"SSH-2.0-OpenSSH_9.9\r\n",
     "PROXY": b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
     "SMTP": b"EHLO example.com\r\n",

@@ -51,7 +51,6 @@ def site(serve: Serve, write_app: Callable[[str], str]) -> Running:
         ),
         (b"GET /\x1b[31m HTTP/1.1\r\nHost: a\r\n\r\n", 400, rf"{CLIENT}, GET /: The request target has a character"),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc", 400, rf"{CLIENT}: TLS was spoken on a port without TLS; use http://"),
-        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505, rf"{CLIENT}, PRI \*: HTTP/2 was spoken without asking"),
         (b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", 400, rf"{CLIENT}, PROXY TCP4: A PROXY protocol header was sent"),
         (b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c", 400, rf"{CLIENT}: A PROXY protocol header was sent"),
         (b"SSH-2.0-OpenSSH_9.9\r\n", 400, rf"{CLIENT}: SSH was spoken on an HTTP port\."),

@@ -67,7 +67,7 @@ NO_HINT = "kirsch --help-all lists those there are"
         ("--channel-timeout", "write --keep-alive, with --header-timeout, --body-timeout and --write-timeout"),
         ("--asgi-lifespan", "write --lifespan"),
         ("--read-timeout", "write --header-timeout and --body-timeout, which hold unasked"),
-        ("--quic-bind", "Kirsch speaks HTTP/1.1; a proxy in front may speak HTTP/3 to clients"),
+        ("--quic-bind", "Kirsch speaks HTTP/1.1 and HTTP/2; a proxy in front may speak HTTP/3 to clients"),
         ("--static-path-mount", "write --static /static=DIRECTORY, which is both"),
         ("--listen=127.0.0.1:80", "write --bind HOST:PORT"),
         ("--listen=1024", "write --backlog COUNT"),

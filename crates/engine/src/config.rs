@@ -27,6 +27,10 @@ pub struct Config {
     pub trust: Option<Trust>,
     /// The number of concurrent requests on one connection, for protocols that allow more than one.
     pub exchanges: usize,
+    /// The number of calls of the application that one connection may have at a time, if its protocol allows several
+    /// requests; further requests wait. Connections of trusted proxies and web servers have no such limit, because they
+    /// pass on the requests of many clients.
+    pub calls: usize,
     /// True if the engine, at the limit of connections, closes the connection that has waited longest for its client to
     /// send, and accepts a new one. For servers whose clients send their request at once, so that silent clients keep
     /// no other client out.
@@ -131,6 +135,7 @@ impl Default for Config {
             proxy_from: None,
             trust: None,
             exchanges: 100,
+            calls: usize::MAX,
             evicts_silent: false,
             engines: 1,
             keep_alive: Some(Duration::from_secs(75)),

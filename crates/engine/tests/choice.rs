@@ -2,7 +2,7 @@
 
 use crate::common::{Choice, ChosenBy, Client, OverSockets, Plan, World, ms, timeless};
 use crate::fastcgi::{ask, ends};
-use engine::{Config, ProtocolKind};
+use engine::{Config, Negotiation, ProtocolKind};
 
 /// The version and the type of the record that begins a request (FastCGI, section 5.1).
 const BEGIN_REQUEST: [u8; 2] = [1, 1];
@@ -12,7 +12,7 @@ const BEGIN_REQUEST: [u8; 2] = [1, 1];
 struct FirstBytes;
 
 impl Choice for FirstBytes {
-    fn choose(listener: ProtocolKind, _agreed: Option<&[u8]>, first: &[u8]) -> Option<ProtocolKind> {
+    fn choose(listener: ProtocolKind, _: Negotiation<'_>, first: &[u8]) -> Option<ProtocolKind> {
         match first {
             [] => None,
             [only] if *only == BEGIN_REQUEST[0] => None,

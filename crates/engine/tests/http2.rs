@@ -1,7 +1,7 @@
 //! HTTP/2 through real sockets: what the session adds to the state machines of `wire`.
 
-use crate::common::{Choice, ChosenBy, Client, OverSockets, Plan, World, pattern, seconds, timeless};
-use engine::{Config, ProtocolKind, choose_http};
+use crate::common::{Client, OverSockets, Plan, World, ms, pattern, seconds, timeless};
+use engine::{AllProtocols, Config};
 use wire::http2::PREFACE;
 use wire::http2::hpack::{Decoder, Encoder, Indexing};
 
@@ -18,16 +18,7 @@ const ACK: u8 = 1;
 const END_HEADERS: u8 = 4;
 
 /// HTTP/1 and HTTP/2 on one listener.
-#[derive(Debug)]
-struct BothVersions;
-
-impl Choice for BothVersions {
-    fn choose(_listener: ProtocolKind, agreed: Option<&[u8]>, first: &[u8]) -> Option<ProtocolKind> {
-        choose_http(agreed, first)
-    }
-}
-
-type Versions = OverSockets<ChosenBy<BothVersions>>;
+type Versions = OverSockets<AllProtocols>;
 
 fn world(plans: Vec<Plan>) -> World<Versions> {
     World::of_kind(timeless(), plans)
@@ -201,4 +192,83 @@ fn body_is_received_and_reset_streams_give_their_calls_up() {
     client.send([frame(RST_STREAM, 0, 3, &[0, 0, 0, 8]), get(5, 0)].concat());
     until_whole(&mut world, &mut client, &[5]);
     assert_eq!(world.app.called(), [0, 0]);
+}
+
+#[test]
+fn calls_of_one_connection_are_bounded() {
+    let config = Config { calls: 2, ..timeless() };
+    let mut world: World<Versions> = World::of_kind(config, (0..6).map(|_| Plan::sized(&[5])).collect());
+    world.keeps = true;
+    let (mut greedy, mut other) = (world.client(), world.client());
+    greedy.send([preface(), get(1, 0), get(3, 1), get(5, 2), get(7, 3), get(9, 4)].concat());
+    world.until("two calls run", &mut [&mut greedy], |world, _| world.calls.len() == 2);
+    world.settle();
+    assert_eq!(world.ids_out(), [0, 1], "the others wait, although threads are free");
+    other.send(b"GET /5 HTTP/1.1\r\nHost: a.example\r\n\r\n");
+    world.until("another connection is served", &mut [&mut other], |world, _| world.is_out(5));
+    // A request that waits can be given up.
+    greedy.send(frame(RST_STREAM, 0, 5, &[0, 0, 0, 8]));
+    greedy.pump();
+    world.settle();
+    world.go_on_with(0);
+    world.settle();
+    assert_eq!(world.ids_out(), [1, 5, 3]);
+    world.keeps = false;
+    world.go_on_with_woken();
+    until_whole(&mut world, &mut greedy, &[1, 3, 7, 9]);
+    assert_eq!(world.app.called(), [0, 1, 5, 3, 4]);
+}
+
+#[test]
+fn many_requests_of_one_connection_do_not_delay_another_connection() {
+    let mut world = world((0..12).map(|_| Plan::sized(&[5])).collect());
+    (world.keeps, world.callers) = (true, 1);
+    let (mut greedy, mut other) = (world.client(), world.client());
+    greedy.send(
+        [preface()].into_iter().chain((0..10).map(|id| get(id * 2 + 1, id as usize))).flatten().collect::<Vec<_>>(),
+    );
+    world.until("the first call runs", &mut [&mut greedy], |world, _| world.calls.len() == 1);
+    world.settle();
+    other.send(b"GET /10 HTTP/1.1\r\nHost: a.example\r\n\r\n");
+    other.pump();
+    world.settle();
+    world.keeps = false;
+    world.go_on_with_woken();
+    until_whole(&mut world, &mut greedy, &[19]);
+    let place = world.app.called().iter().position(|&id| id == 10).expect("it is answered");
+    assert!(place <= 2, "{:?}", world.app.called());
+}
+
+#[test]
+fn preface_that_trickles_is_under_the_deadline_of_heads() {
+    let cut = [&PREFACE[..], &frame(SETTINGS, 0, 0, b"")[..5]].concat();
+    for (bytes, rest) in [(&PREFACE[..1], ms(1500)), (PREFACE, ms(100)), (&cut, ms(100))] {
+        let config = Config { header_timeout: Some(seconds(2)), ..timeless() };
+        let mut world: World<Versions> = World::of_kind(config, vec![Plan::sized(&[5])]);
+        let mut client = world.client();
+        for part in bytes.chunks(bytes.len().div_ceil(3)) {
+            client.send(part);
+            client.pump();
+            world.settle();
+            world.advance(ms(700));
+        }
+        world.advance(rest);
+        world.end(&mut client);
+        assert_eq!(world.statistics().timeouts, 1, "{bytes:?}");
+    }
+}
+
+#[test]
+fn client_that_sends_no_request_learns_that_the_connection_ends() {
+    let config = Config { header_timeout: Some(seconds(2)), ..timeless() };
+    let mut world: World<Versions> = World::of_kind(config, vec![Plan::sized(&[5])]);
+    let mut client = world.client();
+    client.send(preface());
+    client.pump();
+    world.settle();
+    world.advance(seconds(3));
+    world.end(&mut client);
+    let found = frames(&client);
+    let goaway = found.iter().find(|frame| frame.0 == GOAWAY).expect("the client learns that no stream was processed");
+    assert_eq!(goaway.3, [0; 8]);
 }

@@ -100,7 +100,7 @@ fn fastcgi(keeps: bool, body: &[u8]) -> Vec<u8> {
 fn last_request(kind: ProtocolKind, body: &[u8]) -> Vec<u8> {
     let variables = variables(body);
     match kind {
-        ProtocolKind::Http => {
+        ProtocolKind::Http | ProtocolKind::Http1 => {
             let method = if body.is_empty() { "GET" } else { "POST" };
             let length = body.len();
             let head = format!(

@@ -241,6 +241,8 @@ impl Resources {
         let config = Config {
             connections: share(self.config.connections, index, self.engines),
             queue: share(self.config.queue, index, self.engines),
+            // A quarter of the threads stays for other connections.
+            calls: if self.is_hosted { usize::MAX } else { (share(self.threads, index, self.engines) * 3 / 4).max(1) },
             ..self.config.clone()
         };
         let mut engine = Engine::new(TlsNet(net), sockets, config, clock::now())?;
@@ -349,8 +351,9 @@ fn engine_config(given: &NativeConfig<'_>) -> PyResult<Config> {
             .iter()
             .map(|name| protocol(name))
             .collect::<PyResult<_>>()?,
-        // Of FastCGI; HTTP/1 has one request at a time.
+        // Of HTTP/2 and FastCGI; HTTP/1 has one request at a time.
         exchanges: Config::default().exchanges,
+        calls: usize::MAX,
         keep_alive: given.take_seconds("keep_alive")?,
         header_timeout: given.take_seconds("header_timeout")?,
         body_timeout: given.take_seconds("body_timeout")?,

@@ -33,7 +33,7 @@ mod watchdog;
 mod websocket;
 
 use crate::app::{App, Refusal, Report, TransportOf};
-use crate::config::{CALLS_PER_ROUND, IDLE_AFTER};
+use crate::config::{CALLS_PER_ROUND, Config, IDLE_AFTER};
 use crate::context::EngineContext;
 use crate::deadline::{Millis, Wait, millis};
 use crate::exchange::{Exchange, Index};
@@ -55,7 +55,7 @@ use wire::websocket::AcceptMisuse;
 pub(crate) use hijack::end_hijack;
 pub use hijack::{HijackId, HijackRefusal, Hijacked};
 pub use step::Expired;
-pub(crate) use step::{NextAction, Serviced};
+pub(crate) use step::{NextAction, Serviced, Share};
 pub(crate) use websocket::{MessageOut, WebSocketOf};
 
 pub(crate) struct Connection<A: App> {
@@ -113,6 +113,15 @@ impl<A: App> Connection<A> {
         match &self.session {
             Session::Serial(_) => false,
             Session::Multiplexed(session) => session.has_more_beside(&self.link),
+        }
+    }
+
+    /// Returns the connection's share of the calls and of the queue.
+    #[inline]
+    pub(crate) fn share(&self, config: &Config) -> Share {
+        match &self.session {
+            Session::Serial(_) => Share { calls: 0, most: usize::MAX, queued: 0 },
+            Session::Multiplexed(session) => session.share(self.link.is_of_proxy(), config),
         }
     }
 

@@ -16,7 +16,7 @@ use crate::app::{App, Rejection};
 use crate::config::Config;
 use crate::context::EngineContext;
 use crate::observe::Observer;
-use crate::protocol::{ProtocolKind, Protocols};
+use crate::protocol::{Negotiation, ProtocolKind, Protocols};
 use crate::transport::Transport;
 use std::io;
 use wire::proxy::ProxyFault;
@@ -88,7 +88,12 @@ impl<A: App> Link<A> {
     /// Chooses the protocol of a connection that begins with `input`.
     fn choose(&self, input: &[u8]) -> OpeningStep {
         let Opening::UnderWay(listener) = self.opening else { return OpeningStep::Ready };
-        match A::Protocols::choose(listener, self.transport.agreed_protocol(), input) {
+        let negotiation = if self.transport.is_encrypted() {
+            Negotiation::Encrypted { agreed: self.transport.agreed_protocol() }
+        } else {
+            Negotiation::Clear
+        };
+        match A::Protocols::choose(listener, negotiation, input) {
             None => OpeningStep::NeedsMore,
             Some(kind) if kind == listener => OpeningStep::Ready,
             Some(kind) => OpeningStep::Other(kind),
@@ -99,6 +104,11 @@ impl<A: App> Link<A> {
     #[inline]
     pub(super) fn awaits_proxy_header(&self) -> bool {
         self.front.as_ref().is_some_and(|front| front.awaits_header())
+    }
+
+    /// Returns true if the peer is a trusted proxy, which passes on the requests of many clients.
+    pub(super) fn is_of_proxy(&self) -> bool {
+        self.front.as_ref().is_some_and(|front| front.forwarding.is_trusted())
     }
 
     /// Ends a connection whose peer may not connect here. The application has just been informed of the connection.

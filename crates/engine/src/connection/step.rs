@@ -78,3 +78,13 @@ pub(crate) enum Serviced {
 
 /// The refusal sent to a client that was too slow to send.
 pub(super) const SLOW: Refusal = Refusal::of_status(408);
+
+/// The share that one connection has of the calls and of the queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Share {
+    /// The number of calls that run, and how many may run at a time.
+    pub(crate) calls: usize,
+    pub(crate) most: usize,
+    /// The number of requests that wait for a thread.
+    pub(crate) queued: usize,
+}

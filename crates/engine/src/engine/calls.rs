@@ -46,6 +46,7 @@ impl<A: App> Engine<A> {
         let (connection, context) = self.connections.at(slot);
         connection.exchange_mut(exchange).release(app);
         connection.complete(exchange, progress, context);
+        self.connections.queue.release_held(slot);
         self.connections.drive(slot, app);
     }
 

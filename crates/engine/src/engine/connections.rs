@@ -5,7 +5,7 @@ use super::round::Round;
 use super::work::RunQueue;
 use crate::app::{App, CallId, Progress, Report, Ticket, TransportOf, Work};
 use crate::config::READ_BUFFER;
-use crate::connection::{Connection, NextAction, panic_message};
+use crate::connection::{Connection, NextAction, Share, panic_message};
 use crate::context::EngineContext;
 use crate::deadline::{Millis, millis};
 use crate::exchange::Exchange;
@@ -97,7 +97,11 @@ impl<A: App> Connections<A> {
             // A short-lived connection never needs to be watched.
             Ok(NextAction::Call(exchange, request)) => {
                 let call = CallId { slot, exchange };
-                if self.queue.is_empty() && !self.slab[slot].link().schedule.awaits_room() {
+                let connection = &self.slab[slot];
+                // The exchange of this call counts already.
+                let Share { calls, most, .. } = connection.share(&self.context.config);
+                let may_begin = !connection.link().schedule.awaits_room() && calls <= most;
+                if self.queue.is_empty() && may_begin {
                     self.queue.push_ready(Work::Call(Ticket { call }, request));
                 } else {
                     self.enqueue(call, request, app);
@@ -117,7 +121,7 @@ impl<A: App> Connections<A> {
                 };
                 match response {
                     Some(response) => self.queue.push_ready(Work::Resume(Ticket { call }, response)),
-                    None => self.queue.push(call),
+                    None => self.queue.push(call, 0),
                 }
                 self.watch_or_cut(slot, app);
             }
@@ -321,8 +325,9 @@ impl<A: App> Connections<A> {
         }
         app.queued(&mut request);
         let connection = &mut self.slab[call.slot];
+        let before = connection.share(&self.context.config).queued;
         connection.enqueue(call.exchange, request, &mut self.context);
-        self.queue.push(call);
+        self.queue.push(call, before);
         // Earlier responses may wait to be sent.
         if connection.link().has_output() {
             self.watch_or_cut(call.slot, app);
@@ -339,7 +344,7 @@ impl<A: App> Connections<A> {
             return self.drive(call.slot, app);
         }
         connection.enqueue_message(call.exchange, response, &mut self.context);
-        self.queue.push(call);
+        self.queue.push(call, 0);
     }
 
     /// Removes the queue's entries for requests that no longer wait.
@@ -383,12 +388,18 @@ impl<A: App> Connections<A> {
                 return Some(Work::Resume(Ticket { call }, response));
             }
             let waited = connection.exchange(call.exchange).is_some_and(Exchange::is_queued);
+            let Share { calls, most, .. } = connection.share(&self.context.config);
+            if waited && calls >= most {
+                self.queue.hold(call);
+                continue;
+            }
             if let Some(request) = connection.dequeue(call.exchange, &mut self.context, app) {
                 return Some(Work::Call(Ticket { call }, request));
             }
             if waited {
                 self.drive(call.slot, app);
             }
+            self.queue.release_held(call.slot);
         }
         None
     }

@@ -317,7 +317,7 @@ impl<A: App> Engine<A> {
     /// Returns true if requests wait for a thread that calls the application.
     #[must_use]
     pub fn has_queued(&self) -> bool {
-        self.connections.context.load.queued > 0
+        !self.connections.queue.is_empty()
     }
 
     /// Returns the engine's counters.

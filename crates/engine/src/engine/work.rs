@@ -10,15 +10,21 @@ use std::collections::VecDeque;
 pub(super) struct RunQueue<A: App> {
     /// Work that became ready while the engine did other work. It is returned before all other work.
     ready: VecDeque<Work<A>>,
-    /// Requests that wait, oldest first.
-    waiting: VecDeque<CallId>,
+    waiting: Turns,
+    /// Requests that would be next, but whose connection has as many calls as it may have.
+    held: VecDeque<CallId>,
     /// Connections that are not read, because the queue is full.
     awaiting_room: VecDeque<usize>,
 }
 
 impl<A: App> RunQueue<A> {
     pub(super) fn new() -> Self {
-        Self { ready: VecDeque::new(), waiting: VecDeque::new(), awaiting_room: VecDeque::new() }
+        Self {
+            ready: VecDeque::new(),
+            waiting: Turns::default(),
+            held: VecDeque::new(),
+            awaiting_room: VecDeque::new(),
+        }
     }
 
     pub(super) fn push_ready(&mut self, work: Work<A>) {
@@ -33,12 +39,29 @@ impl<A: App> RunQueue<A> {
         !self.ready.is_empty()
     }
 
-    pub(super) fn push(&mut self, call: CallId) {
-        self.waiting.push_back(call);
+    /// Adds a request of a connection of which `before` requests wait already.
+    pub(super) fn push(&mut self, call: CallId, before: usize) {
+        self.waiting.push(call, before);
     }
 
     pub(super) fn pop(&mut self) -> Option<CallId> {
-        self.waiting.pop_front()
+        self.waiting.pop()
+    }
+
+    /// Keeps a request until a call of its connection has ended.
+    pub(super) fn hold(&mut self, call: CallId) {
+        self.held.push_back(call);
+    }
+
+    /// Lets the oldest request that is held for the connection in `slot` be the next one.
+    #[inline]
+    pub(super) fn release_held(&mut self, slot: usize) {
+        if !self.held.is_empty()
+            && let Some(place) = self.held.iter().position(|call| call.slot == slot)
+            && let Some(call) = self.held.remove(place)
+        {
+            self.waiting.push_first(call);
+        }
     }
 
     /// Returns true if no request waits before a new one.
@@ -48,8 +71,9 @@ impl<A: App> RunQueue<A> {
 
     /// Removes the entries that wait no longer, if there are any; `queued` requests wait. The caller calls it before it
     /// reuses a slot or an exchange's place, because an old entry would then name the new user.
-    pub(super) fn tidy(&mut self, queued: usize, is_queued: impl FnMut(&CallId) -> bool) {
-        if self.waiting.len() > queued {
+    pub(super) fn tidy(&mut self, queued: usize, mut is_queued: impl FnMut(&CallId) -> bool) {
+        if self.waiting.len() + self.held.len() > queued {
+            self.held.retain(&mut is_queued);
             self.waiting.retain(is_queued);
         }
     }
@@ -64,5 +88,101 @@ impl<A: App> RunQueue<A> {
 
     pub(super) fn has_awaiting_room(&self) -> bool {
         !self.awaiting_room.is_empty()
+    }
+}
+
+/// Requests that wait, by turns.
+///
+/// A turn has one request of each connection. So a
+/// connection of HTTP/2 that sends a hundred requests at once delays a request of another connection by one call, not
+/// by a hundred. Connections of one request at a time are served in the order of their requests. No request waits
+/// forever: the turn that is served gets no further requests.
+#[derive(Debug, Default)]
+struct Turns {
+    /// The turn that is served, oldest request first.
+    current: VecDeque<CallId>,
+    /// The turns after it. The last one is not empty.
+    later: VecDeque<VecDeque<CallId>>,
+}
+
+impl Turns {
+    fn push(&mut self, call: CallId, before: usize) {
+        while self.later.len() <= before {
+            self.later.push_back(VecDeque::new());
+        }
+        self.later[before].push_back(call);
+    }
+
+    fn push_first(&mut self, call: CallId) {
+        self.current.push_front(call);
+    }
+
+    fn pop(&mut self) -> Option<CallId> {
+        while self.current.is_empty() {
+            if let [only] = self.later.make_contiguous() {
+                // Their memory is used again.
+                std::mem::swap(&mut self.current, only);
+                if self.current.is_empty() {
+                    return None;
+                }
+            } else {
+                self.current = self.later.pop_front()?;
+            }
+        }
+        self.current.pop_front()
+    }
+
+    fn len(&self) -> usize {
+        self.current.len() + self.later.iter().map(VecDeque::len).sum::<usize>()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.current.is_empty() && self.later.iter().all(VecDeque::is_empty)
+    }
+
+    fn retain(&mut self, mut is_kept: impl FnMut(&CallId) -> bool) {
+        for turn in std::iter::once(&mut self.current).chain(&mut self.later) {
+            turn.retain(&mut is_kept);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(slot: usize, exchange: u32) -> CallId {
+        CallId { slot, exchange }
+    }
+
+    fn slots(turns: &mut Turns) -> Vec<usize> {
+        std::iter::from_fn(|| turns.pop()).map(|call| call.slot).collect()
+    }
+
+    #[test]
+    fn connections_with_one_request_are_served_in_order() {
+        let mut turns = Turns::default();
+        (0..3).for_each(|slot| turns.push(call(slot, 0), 0));
+        assert_eq!(turns.pop(), Some(call(0, 0)));
+        (3..5).for_each(|slot| turns.push(call(slot, 0), 0));
+        assert_eq!(turns.len(), 4);
+        assert_eq!(slots(&mut turns), [1, 2, 3, 4]);
+        assert!(turns.is_empty());
+    }
+
+    #[test]
+    fn many_requests_of_one_connection_delay_another_by_one() {
+        let mut turns = Turns::default();
+        (0..100).for_each(|number| turns.push(call(7, number), number as usize));
+        assert_eq!(turns.pop(), Some(call(7, 0)));
+        turns.push(call(1, 0), 0);
+        turns.push(call(2, 0), 0);
+        assert_eq!(turns.pop(), Some(call(7, 1)));
+        assert_eq!([turns.pop(), turns.pop()], [Some(call(1, 0)), Some(call(2, 0))]);
+        // Newcomers do not keep its other requests waiting for ever.
+        turns.push(call(3, 0), 0);
+        assert_eq!([turns.pop(), turns.pop()], [Some(call(7, 2)), Some(call(3, 0))]);
+        turns.retain(|call| call.exchange % 2 == 0);
+        assert_eq!(slots(&mut turns).len(), 48);
     }
 }

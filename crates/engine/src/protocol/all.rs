@@ -8,7 +8,8 @@ use super::fastcgi::FastCgi;
 use super::gateway::Gateway;
 use super::http2::Http2;
 use super::{
-    Event, Http1, Kind, MultiplexedProtocol, ProtocolKind, Protocols, Reset, SerialProtocol, StreamEvent, StreamId,
+    Event, Http1, Kind, MultiplexedProtocol, Negotiation, ProtocolKind, Protocols, Reset, SerialProtocol, StreamEvent,
+    StreamId,
 };
 use crate::deadline::Millis;
 use wire::cgi::Framing;
@@ -28,27 +29,31 @@ impl Protocols for AllProtocols {
 
     fn of_kind(kind: ProtocolKind) -> Kind<AnySerial, AnyMultiplexed> {
         Kind::Serial(match kind {
-            ProtocolKind::Http => AnySerial::Http(Http1::default()),
+            ProtocolKind::Http | ProtocolKind::Http1 => AnySerial::Http(Http1::default()),
             ProtocolKind::Uwsgi => AnySerial::Gateway(Box::new(Gateway::new(Framing::Uwsgi))),
             ProtocolKind::Scgi => AnySerial::Gateway(Box::new(Gateway::new(Framing::Scgi))),
             ProtocolKind::FastCgi => return Kind::Multiplexed(AnyMultiplexed::FastCgi(Box::default())),
             ProtocolKind::Http2 => return Kind::Multiplexed(AnyMultiplexed::Http2(Box::default())),
         })
     }
+
+    fn choose(listener: ProtocolKind, negotiation: Negotiation<'_>, first: &[u8]) -> Option<ProtocolKind> {
+        if listener == ProtocolKind::Http { choose_http(negotiation, first) } else { Some(listener) }
+    }
 }
 
 /// Returns the protocol that a client of an HTTP listener has chosen: by the name that the handshake has agreed on
-/// (ALPN), or without TLS by the `first` bytes (RFC 9113 section 3.3); `None` if more bytes are needed to tell.
-///
-/// [`AllProtocols`] does not offer the choice yet: a connection of HTTP/2 has no WebSockets, and no simulated world.
+/// (ALPN), or without TLS by the `first` bytes (RFC 9113 section 3.3); `None` if more bytes are needed to tell. A
+/// client of TLS that names no protocol speaks HTTP/1.
 #[must_use]
-pub fn choose_http(agreed: Option<&[u8]>, first: &[u8]) -> Option<ProtocolKind> {
-    match agreed {
-        Some(b"h2") => Some(ProtocolKind::Http2),
-        None if first.starts_with(PREFACE) => Some(ProtocolKind::Http2),
-        None if PREFACE.starts_with(first) => None,
-        Some(_) | None => Some(ProtocolKind::Http),
+pub fn choose_http(negotiation: Negotiation<'_>, first: &[u8]) -> Option<ProtocolKind> {
+    let is_clear = negotiation == Negotiation::Clear;
+    if is_clear && first.len() < PREFACE.len() && PREFACE.starts_with(first) {
+        return None;
     }
+    let has_agreed = negotiation == Negotiation::Encrypted { agreed: Some(b"h2") };
+    let is_http2 = has_agreed || is_clear && first.starts_with(PREFACE);
+    Some(if is_http2 { ProtocolKind::Http2 } else { ProtocolKind::Http })
 }
 
 /// One of the multiplexed protocols.
@@ -116,10 +121,15 @@ impl MultiplexedProtocol for AnyMultiplexed {
         of_any!(self, protocol => protocol.begin(stream, draft, terms, length, stamp, out))
     }
 
+    fn partial_line(&self) -> Option<PartialRequestLine<'_>> {
+        of_any!(self, protocol => protocol.partial_line())
+    }
+
     passed_on! {
         fn unread_terms(&self) -> Request;
         fn serves_one(&self) -> bool;
         fn has_windows(&self) -> bool;
+        fn is_of_web_server(&self) -> bool;
         fn can_refuse(&self) -> bool;
         fn announces_end(&self) -> bool;
         fn is_end_agreed(&self) -> bool;
@@ -148,6 +158,7 @@ impl MultiplexedProtocol for AnyMultiplexed {
         fn forget_stream(&mut self, stream: StreamId);
         fn consumed(&mut self, stream: StreamId, bytes: usize, out: &mut Vec<u8>);
         fn drain(&mut self, out: &mut Vec<u8>);
+        fn leave(&mut self, out: &mut Vec<u8>);
         fn stay(&mut self, out: &mut Vec<u8>);
         fn write_control(&mut self, out: &mut Vec<u8>);
     }

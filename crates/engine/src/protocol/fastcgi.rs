@@ -108,6 +108,10 @@ impl MultiplexedProtocol for FastCgi {
         false
     }
 
+    fn is_of_web_server(&self) -> bool {
+        true
+    }
+
     fn can_refuse(&self) -> bool {
         false
     }

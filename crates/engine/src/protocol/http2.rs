@@ -4,7 +4,7 @@ use super::{MultiplexedProtocol, Reset, StreamEvent, StreamId};
 use crate::deadline::Millis;
 use wire::http1::{Request, Sender};
 use wire::http2::{Http2Event, ServerConnection};
-use wire::message::{Draft, Fault, Field, FieldLines, Limits, Stamp, Version};
+use wire::message::{Draft, Fault, Field, FieldLines, Limits, PartialRequestLine, Stamp, Version};
 
 /// The server's side of a connection.
 #[derive(Debug, Default)]
@@ -12,8 +12,6 @@ pub struct Http2 {
     connection: ServerConnection,
     /// True if the request that broke a rule last asks for HEAD.
     is_head: bool,
-    /// True if the client broke a rule of the connection.
-    has_failed: bool,
 }
 
 impl MultiplexedProtocol for Http2 {
@@ -38,10 +36,7 @@ impl MultiplexedProtocol for Http2 {
         _fields: &'s mut Vec<Field>,
         limits: &Limits,
     ) -> Result<(usize, StreamEvent<'s, 'i, Request>), Fault> {
-        let Ok((used, event)) = self.connection.next(input, limits) else {
-            self.has_failed = true;
-            return Err(Fault::Http2Violated);
-        };
+        let Ok((used, event)) = self.connection.next(input, limits) else { return Err(Fault::Http2Violated) };
         let event = match event {
             Http2Event::More => StreamEvent::More,
             Http2Event::Nothing => StreamEvent::Nothing,
@@ -69,6 +64,10 @@ impl MultiplexedProtocol for Http2 {
         Request { is_head: self.is_head, ..unread() }
     }
 
+    fn partial_line(&self) -> Option<PartialRequestLine<'_>> {
+        self.connection.partial_line()
+    }
+
     fn is_end_agreed(&self) -> bool {
         self.connection.is_end_agreed()
     }
@@ -82,7 +81,9 @@ impl MultiplexedProtocol for Http2 {
     }
 
     fn is_unread(&self) -> bool {
-        self.has_failed
+        // At least the windows for the last responses are on their way. If the socket were closed before they are read,
+        // the kernel's reset could overtake the end of these responses.
+        true
     }
 
     fn is_in_head(&self) -> bool {
@@ -153,6 +154,11 @@ impl MultiplexedProtocol for Http2 {
 
     fn drain(&mut self, out: &mut Vec<u8>) {
         self.connection.drain();
+        self.connection.write_control(out);
+    }
+
+    fn leave(&mut self, out: &mut Vec<u8>) {
+        self.connection.leave();
         self.connection.write_control(out);
     }
 

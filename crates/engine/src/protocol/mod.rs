@@ -37,23 +37,31 @@ use wire::message::{Draft, FieldLines, Misuse};
 /// The protocol of a listener's connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProtocolKind {
-    /// HTTP/1.
+    /// HTTP/1, or HTTP/2 for clients that choose it ([`choose_http`]).
     #[default]
     Http,
+    /// HTTP/1 alone.
+    Http1,
+    /// HTTP/2 alone.
+    Http2,
     /// FastCGI, from a web server.
     FastCgi,
     /// uwsgi, from a web server.
     Uwsgi,
     /// SCGI, from a web server.
     Scgi,
-    /// HTTP/2. No listener has this kind: clients of an HTTP listener choose it ([`choose_http`]).
-    Http2,
 }
 
 impl ProtocolKind {
-    /// All protocols of listeners, with the names that stand before an address and in logs.
-    pub const ALL: [(Self, &str); 4] =
-        [(Self::Http, "http"), (Self::FastCgi, "fastcgi"), (Self::Uwsgi, "uwsgi"), (Self::Scgi, "scgi")];
+    /// All protocols of listeners, with their names.
+    pub const ALL: [(Self, &str); 6] = [
+        (Self::Http, "http"),
+        (Self::Http1, "http1"),
+        (Self::Http2, "http2"),
+        (Self::FastCgi, "fastcgi"),
+        (Self::Uwsgi, "uwsgi"),
+        (Self::Scgi, "scgi"),
+    ];
 
     /// Returns the protocol with this name.
     #[must_use]
@@ -83,12 +91,23 @@ pub trait Protocols {
     fn of_kind(kind: ProtocolKind) -> Kind<Self::Serial, Self::Multiplexed>;
 
     /// Returns the protocol of a connection to a listener of the kind `listener` that begins with the bytes `first`;
-    /// `None` if more bytes are needed to tell. `agreed` is the name on which the handshake of an encrypted transport
-    /// has agreed (ALPN, RFC 7301).
-    fn choose(listener: ProtocolKind, agreed: Option<&[u8]>, first: &[u8]) -> Option<ProtocolKind> {
-        let _ = (agreed, first);
+    /// `None` if more bytes are needed to tell.
+    fn choose(listener: ProtocolKind, negotiation: Negotiation<'_>, first: &[u8]) -> Option<ProtocolKind> {
+        let _ = (negotiation, first);
         Some(listener)
     }
+}
+
+/// The encryption of a connection whose protocol is to be chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Negotiation<'a> {
+    /// The bytes are not encrypted.
+    Clear,
+    /// The handshake is over.
+    Encrypted {
+        /// The name on which it has agreed (ALPN, RFC 7301).
+        agreed: Option<&'a [u8]>,
+    },
 }
 
 /// A protocol of one of the two kinds.

@@ -2,7 +2,7 @@
 
 use super::{ResponseSender, ResponseTerms};
 use crate::deadline::Millis;
-use wire::message::{Draft, Fault, Field, FieldLines, Limits, RequestHead, Stamp};
+use wire::message::{Draft, Fault, Field, FieldLines, Limits, PartialRequestLine, RequestHead, Stamp};
 
 /// The number that the protocol gives to an exchange on its connection.
 pub type StreamId = u32;
@@ -106,6 +106,11 @@ pub trait MultiplexedProtocol: Sized {
     /// Returns the properties that the answer depends on if the request's head is invalid or incomplete.
     fn unread_terms(&self) -> Self::Terms;
 
+    /// Returns the readable part of the request line of the head that was read last, for a log.
+    fn partial_line(&self) -> Option<PartialRequestLine<'_>> {
+        None
+    }
+
     /// Returns true if the client opened the connection only for the request that was read last, as far as its head
     /// shows.
     fn serves_one(&self) -> bool {
@@ -118,6 +123,11 @@ pub trait MultiplexedProtocol: Sized {
         true
     }
 
+    /// Returns true if the peer is a web server, which passes on the requests of many clients.
+    fn is_of_web_server(&self) -> bool {
+        false
+    }
+
     /// Returns true if the client repeats a refused request ([`Reset::Refused`]). Otherwise it gets a response that
     /// says that the server is busy.
     fn can_refuse(&self) -> bool {
@@ -128,6 +138,11 @@ pub trait MultiplexedProtocol: Sized {
     /// Otherwise an idle connection stays open for as long as one of HTTP/1.
     fn announces_end(&self) -> bool {
         true
+    }
+
+    /// Tells the client that the connection ends now, if the protocol can do so. No exchange is under way.
+    fn leave(&mut self, out: &mut Vec<u8>) {
+        let _ = out;
     }
 
     /// Returns true if the client knows of the end that [`drain`](Self::drain) has announced: no further request can be

@@ -1,6 +1,8 @@
 //! Kinds of connections: over which network, and in which protocol.
 
-use engine::{AllProtocols, EngineSocket, Http1, Net, OnlySerial, Os, Poller, ProtocolKind, Protocols, Waker};
+use engine::{
+    AllProtocols, EngineSocket, Http1, Negotiation, Net, OnlySerial, Os, Poller, ProtocolKind, Protocols, Waker,
+};
 use std::fmt::Debug;
 use std::io;
 use std::marker::PhantomData;
@@ -31,7 +33,7 @@ pub(crate) type Plain = OverSockets<OnlySerial<Http1>>;
 /// A choice of the protocol of a connection.
 pub(crate) trait Choice: Debug + 'static {
     /// As [`Protocols::choose`].
-    fn choose(listener: ProtocolKind, agreed: Option<&[u8]>, first: &[u8]) -> Option<ProtocolKind>;
+    fn choose(listener: ProtocolKind, negotiation: Negotiation<'_>, first: &[u8]) -> Option<ProtocolKind>;
 }
 
 /// All protocols that Kirsch speaks, chosen by `C`.
@@ -48,7 +50,7 @@ impl<C: Choice> Protocols for ChosenBy<C> {
         AllProtocols::of_kind(kind)
     }
 
-    fn choose(listener: ProtocolKind, agreed: Option<&[u8]>, first: &[u8]) -> Option<ProtocolKind> {
-        C::choose(listener, agreed, first)
+    fn choose(listener: ProtocolKind, negotiation: Negotiation<'_>, first: &[u8]) -> Option<ProtocolKind> {
+        C::choose(listener, negotiation, first)
     }
 }

@@ -66,12 +66,21 @@ pub struct Forwarding {
     /// The peer itself.
     peer: Client,
     is_trusted: bool,
-    /// The client of the head for which `retained` was set last, and the number of that head ([`RequestHead::kept`]);
-    /// `None` if that head had fields to be removed.
-    kept: Option<(u32, Client)>,
+    /// The client of the head for which `retained` was set last; `None` if that head had fields to be removed.
+    kept: Option<KeptClient>,
     current: Client,
     /// Scratch for heads from which fields are removed.
     fields: Vec<Field>,
+}
+
+/// The client of a head that the reader keeps.
+#[derive(Debug)]
+struct KeptClient {
+    /// The number of the head ([`RequestHead::kept`]).
+    head: u32,
+    /// The scheme that it names ([`RequestHead::is_https`]), which is not one of its fields.
+    is_https: Option<bool>,
+    client: Client,
 }
 
 impl Forwarding {
@@ -89,6 +98,12 @@ impl Forwarding {
         &self.peer
     }
 
+    /// Returns true if the peer is one of the trusted proxies.
+    #[must_use]
+    pub fn is_trusted(&self) -> bool {
+        self.is_trusted
+    }
+
     /// Sets the client of `head`, and removes the fields that no trusted proxy has written.
     ///
     /// # Errors
@@ -101,7 +116,7 @@ impl Forwarding {
             return Ok(());
         };
         if self.is_kept(head) {
-            head.client = self.kept.as_ref().map(|(_, client)| client);
+            head.client = self.kept.as_ref().map(|kept| &kept.client);
             return Ok(());
         }
         self.read(head, trust)
@@ -115,17 +130,21 @@ impl Forwarding {
             let names_client = || CLIENT_VARIABLES.contains(&field.name(head.block));
             !(lines.is_forwarding(field) || head.is_cgi && names_client())
         };
-        self.kept.as_ref().is_some_and(|(kept, _)| *kept == head.kept)
+        self.kept.as_ref().is_some_and(|kept| kept.head == head.kept && kept.is_https == head.is_https)
             && head.changed.is_some_and(|changed| changed.iter().all(is_same))
     }
 
     fn read<'a>(&'a mut self, head: &mut RequestHead<'a>, trust: &Trust) -> Result<(), Fault> {
         let lines = Lines::of(head);
-        let (peer, is_trusted) = if head.is_cgi {
+        let (mut peer, is_trusted) = if head.is_cgi {
             client_of_web_server(head, &self.peer, trust)
         } else {
             (self.peer.clone(), self.is_trusted)
         };
+        if is_trusted && head.is_https.is_some() {
+            // A field of the proxy that names the scheme wins over this.
+            peer.is_https = head.is_https;
+        }
         let dashed = lines.dashed_lengths();
         let is_removed = |field: &Field| {
             if lines.is_forwarding(field) {
@@ -140,7 +159,8 @@ impl Forwarding {
             self.fields = head.fields.iter().filter(|field| !is_removed(field)).copied().collect();
         }
         if head.retained {
-            self.kept = (!has_removed).then(|| (head.kept, self.current.clone()));
+            let kept = || KeptClient { head: head.kept, is_https: head.is_https, client: self.current.clone() };
+            self.kept = (!has_removed).then(kept);
         }
         if has_removed {
             head.fields = &self.fields;

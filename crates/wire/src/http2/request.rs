@@ -8,7 +8,9 @@
 use super::limits::{CRUMBS, HEAD_EXCESS};
 use super::priority::Priority;
 use crate::grammar::{decimal, is_space, is_token, is_value, list, target_end};
-use crate::message::{BodyLength, Fault, Field, Keeping, Limits, RequestHead, Target, Version, is_host};
+use crate::message::{
+    BodyLength, Fault, Field, Keeping, Limits, PartialRequestLine, RequestHead, Target, Version, is_host,
+};
 
 /// The bytes that a field counts besides its name and its value (RFC 9113 section 10.5.1).
 const OVERHEAD: usize = 32;
@@ -315,6 +317,15 @@ impl RequestBuilder {
         }
     }
 
+    /// Returns the readable part of the request line of the head that was read last, for a log.
+    pub(super) fn partial_line(&self) -> Option<PartialRequestLine<'_>> {
+        let method = self.method.map(|range| self.part(range)).filter(|method| is_token(method))?;
+        let path = self.path.map_or(&b""[..], |range| self.part(range));
+        let end = target_end(path, 0);
+        let (target, is_cut) = (&path[..end], end < path.len());
+        Some(PartialRequestLine { method, target, is_cut, version: Some(Version::Http2) })
+    }
+
     fn part(&self, (start, end): Range) -> &[u8] {
         &self.pseudo[start..end]
     }
@@ -338,6 +349,7 @@ impl RequestBuilder {
             fields: &self.fields,
             body,
             is_cgi: false,
+            is_https: Some(part(self.scheme).eq_ignore_ascii_case(b"https")),
             takes_errors: false,
             changed: is_repeated.then_some(&[]),
             retained,

@@ -74,6 +74,8 @@ pub(super) struct Stream {
     pub(super) expects_continue: bool,
     /// The bytes that the response has still to send, if `END_STREAM` goes with the last of them.
     pub(super) response_left: Option<u64>,
+    /// True if the client takes trailers behind the response.
+    pub(super) takes_trailers: bool,
     /// The trailers that follow the response.
     pub(super) trailers: Option<Box<FieldLines>>,
     pub(super) priority: Priority,
@@ -95,6 +97,7 @@ impl Stream {
             is_wanted: true,
             expects_continue: false,
             response_left: None,
+            takes_trailers: false,
             trailers: None,
             priority: Priority::default(),
         }

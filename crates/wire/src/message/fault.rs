@@ -112,8 +112,9 @@ faults! {
     HeadTooLarge 431 "The header section is too large.",
     /// HTTP on an address for FastCGI, uwsgi or SCGI.
     HttpOnGatewayProtocol 400 "HTTP was spoken on an address for FastCGI, uwsgi or SCGI: leave this word out of --bind, or have the web server speak it.",
-    /// The preface of HTTP/2, from a client that did not ask whether the server speaks it (RFC 9113 section 3.4).
-    Http2Preface 505 "HTTP/2 was spoken without asking; this server speaks HTTP/1.1.",
+    /// The preface of HTTP/2 on a connection of HTTP/1 (RFC 9113 section 3.4): `--http 1` has turned HTTP/2 off, or a
+    /// client of TLS has not negotiated it.
+    Http2Preface 505 "HTTP/2 was spoken on a connection of HTTP/1.1: encrypted ones have to negotiate it (ALPN), and --http 1 turns it off.",
     /// A rule of HTTP/2 whose violation ends the connection (RFC 9113 section 5.4.1). GOAWAY says which.
     Http2Violated 400 "The client broke a rule of HTTP/2, and the connection ends.",
     /// Not uri-host [":" port] (RFC 9110 section 7.2).

@@ -28,7 +28,7 @@ from kirsch.config.schema import BY_NAME, SETTINGS
 from kirsch.config.setting import ENGINE
 from kirsch.drivers import choice
 from kirsch.net import inherited
-from kirsch.net.addresses import parse_bind
+from kirsch.net.addresses import HTTP, HTTP_VERSIONS, parse_bind
 from kirsch.net.certificates import TlsFiles, new_secrets
 from kirsch.net.sockets import discard, encrypt, exposure
 from kirsch.net.sockets import listen as listen_on
@@ -445,7 +445,7 @@ class Server:
         config = self.config.but(
             access_log_handler=handler,
             certificates=[self._certificates if listener.is_encrypted else None for listener in self._listeners],
-            protocols=[listener.protocol for listener in self._listeners],
+            protocols=[self._protocol_of(listener) for listener in self._listeners],
             proxy_listeners=[listener.proxy for listener in self._listeners],
         )
         native = self._make_native([listener.socket.fileno() for listener in self._listeners], config)
@@ -457,6 +457,10 @@ class Server:
         with self._order:
             self._native = native
             return None if self._stop_requested else _Run(self, native, handler)
+
+    def _protocol_of(self, listener: Listener) -> str:
+        is_http = listener.protocol == HTTP
+        return HTTP_VERSIONS[self._options["http"]] if is_http else listener.protocol
 
     def _make_certificates(self) -> _native.Certificates:
         """Return the certificates of the settings. Raises ValueError, with a line for each mistake."""

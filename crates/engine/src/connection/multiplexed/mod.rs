@@ -16,7 +16,7 @@ use super::opening::OpeningStep;
 use super::pausing::{Ended, keep_incomplete, look_for_departure, resume};
 use super::reception::Repeated;
 use super::replying;
-use super::step::{BUSY, Expired, MISSED, NextAction, Serviced, Step};
+use super::step::{BUSY, Expired, MISSED, NextAction, Serviced, Share, Step};
 use crate::app::{App, MultiplexedOf, Progress, Refusal, TermsOf};
 use crate::config::Config;
 use crate::context::{EngineContext, Time};
@@ -37,12 +37,20 @@ pub(super) struct Multiplexed<A: App> {
     repeated: Repeated,
     /// True if the protocol has been told that no further exchange may begin.
     has_announced_end: bool,
+    /// True if the peer broke a rule of the protocol itself, so that nothing more can be read.
+    has_failed: bool,
 }
 
 impl<A: App> Multiplexed<A> {
     pub(super) fn new(mut protocol: MultiplexedOf<A>, config: &Config, now: Millis) -> Self {
         protocol.open(config.exchanges, &config.limits);
-        Self { protocol, exchanges: Exchanges::new(now), repeated: Repeated::default(), has_announced_end: false }
+        Self {
+            protocol,
+            exchanges: Exchanges::new(now),
+            repeated: Repeated::default(),
+            has_announced_end: false,
+            has_failed: false,
+        }
     }
 
     // ------------------------------------------------------------------------------------------ the end of a
@@ -54,6 +62,19 @@ impl<A: App> Multiplexed<A> {
         if !std::mem::replace(&mut self.has_announced_end, true) {
             self.protocol.drain(&mut link.out(&mut context.scratch).bytes);
         }
+    }
+
+    /// Ends an open connection without exchanges now, and tells the client so if the protocol can.
+    fn leave(&mut self, link: &mut Link<A>, context: &mut EngineContext<A>) {
+        self.has_announced_end = true;
+        self.protocol.leave(&mut link.out(&mut context.scratch).bytes);
+        link.lifecycle.close(Closing::Linger);
+    }
+
+    /// Returns true if the client has opened the connection, begun no request, and can be told of the end.
+    fn has_begun_no_request(&self, link: &Link<A>) -> bool {
+        let is_open = link.input.is_empty() && !link.is_opening();
+        is_open && self.protocol.announces_end() && !self.protocol.is_in_head()
     }
 
     /// Returns true if requests may have arrived that must be answered before the last response is sent, because the
@@ -91,6 +112,7 @@ impl<A: App> Multiplexed<A> {
         let (client, data) = link.client_and_data();
         app.refused(fault.into(), None, client, data);
         link.input.discard();
+        self.has_failed = true;
         if self.protocol.answers_violations() {
             return;
         }
@@ -106,6 +128,14 @@ impl<A: App> Multiplexed<A> {
     fn is_held_up(&self, context: &EngineContext<A>) -> bool {
         let is_full = |exchange: &Exchange<A>| exchange.incoming.as_ref().is_some_and(|incoming| incoming.is_full());
         !context.config.buffer_bodies && !self.protocol.has_windows() && self.exchanges.any(is_full)
+    }
+
+    /// Returns the connection's share of the calls and of the queue. `is_of_proxy`: its peer is a trusted proxy.
+    pub(super) fn share(&self, is_of_proxy: bool, config: &Config) -> Share {
+        let count = |is: fn(&Exchange<A>) -> bool| self.exchanges.iter().filter(|(_, exchange)| is(exchange)).count();
+        let is_of_many = is_of_proxy || self.protocol.is_of_web_server();
+        let most = if is_of_many { usize::MAX } else { config.calls.max(1) };
+        Share { calls: count(Exchange::is_out), most, queued: count(Exchange::is_queued) }
     }
 
     /// Returns true if another exchange may begin.
@@ -128,9 +158,16 @@ impl<A: App> Multiplexed<A> {
             self.announce_end(link, context);
         }
         let mut has_yielded = false;
-        let mut order: Vec<Index> = self.exchanges.indices().collect();
-        order.sort_by_key(|&index| self.exchanges.get(index).map(|exchange| self.protocol.rank(exchange.stream)));
-        for index in order {
+        // Nothing is to be done for requests that arrive or wait for a thread. A client can have many of these at little
+        // cost.
+        let goes_on = |exchange: &Exchange<A>| {
+            exchange.has_backlog() || !matches!(exchange.state.view(), State::Receiving(_) | State::Queued(_))
+        };
+        let some = self.exchanges.iter().filter(|(_, exchange)| goes_on(exchange));
+        let mut order: Vec<(u64, Index)> =
+            some.map(|(index, exchange)| (self.protocol.rank(exchange.stream), index)).collect();
+        order.sort_unstable();
+        for (_, index) in order {
             self.pump(index, link, context);
             let Some(exchange) = self.exchanges.get(index) else { continue };
             if exchange.is_free() || exchange.has_backlog() {
@@ -232,6 +269,10 @@ impl<A: App> Exchanging<A> for Multiplexed<A> {
                 // frame.
                 return Step::Next;
             }
+            if self.has_failed {
+                // The connection ends when the exchanges under way are answered.
+                return Step::Stop(NextAction::Wait);
+            }
         } else if let Some(step) = link.step_to_end(self.has_calls()) {
             return step;
         }
@@ -272,7 +313,8 @@ impl<A: App> Exchanging<A> for Multiplexed<A> {
     }
 
     fn flush(&mut self, link: &mut Link<A>, context: &mut EngineContext<A>) -> bool {
-        if self.protocol.has_control() {
+        // A connection whose handshake has failed has a protocol that has not begun.
+        if self.protocol.has_control() && !link.is_opening() {
             self.write_control(link, context);
         }
         let ends = self.is_to_end(link);
@@ -419,8 +461,12 @@ impl<A: App> Exchanging<A> for Multiplexed<A> {
                 self.announce_end(link, context);
                 // A request may be on its way until the client knows of the end.
                 if is_second || self.protocol.is_end_agreed() {
-                    link.lifecycle.close(Closing::Linger);
+                    self.leave(link, context);
                 }
+                Step::Next
+            }
+            Wait::Head if self.has_begun_no_request(link) => {
+                self.leave(link, context);
                 Step::Next
             }
             Wait::Head if !link.input.is_empty() || self.protocol.is_in_head() => {

@@ -267,7 +267,7 @@ impl<A: App> Multiplexed<A> {
         let Some(index) = self.exchanges.find(stream) else {
             // Its head cannot be read: it never becomes a request.
             let (client, data) = link.client_and_data();
-            app.refused(fault.into(), None, client, data);
+            app.refused(fault.into(), self.protocol.partial_line(), client, data);
             let index = self.exchanges.insert(stream, context.time.now);
             let terms = self.protocol.unread_terms();
             return self.refuse_exchange(index, fault.into(), terms, link, context);

@@ -10,7 +10,7 @@ use super::priority::Priority;
 use super::request::RequestBuilder;
 use super::settings::{DEFAULT_WINDOW, OwnSettings, PeerSettings};
 use super::streams::{Ending, StreamTable, Usage};
-use crate::message::{Fault, Limits, RequestHead};
+use crate::message::{Fault, Limits, PartialRequestLine, RequestHead};
 
 mod requests;
 mod responses;
@@ -524,6 +524,14 @@ impl ServerConnection {
         }
     }
 
+    /// Tells the client that the connection ends now, and which streams have been processed.
+    pub fn leave(&mut self) {
+        if self.going_away != GoingAway::Final && self.stage != ReadStage::Failed {
+            self.going_away = GoingAway::Final;
+            frame::write_go_away(self.streams.last(), ErrorCode::NoError, "", &mut self.control);
+        }
+    }
+
     /// Returns true if the client knows that no further stream may be opened: none can be on its way.
     #[must_use]
     pub fn is_end_agreed(&self) -> bool {
@@ -534,6 +542,12 @@ impl ServerConnection {
     #[must_use]
     pub fn is_ending(&self) -> bool {
         self.stage == ReadStage::Failed || self.has_client_left || self.going_away == GoingAway::Final
+    }
+
+    /// Returns the readable part of the request line of the head that was read last, for a log.
+    #[must_use]
+    pub fn partial_line(&self) -> Option<PartialRequestLine<'_>> {
+        self.request.partial_line()
     }
 
     /// Returns true if a header block has begun, or the connection itself has.

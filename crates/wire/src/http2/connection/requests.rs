@@ -156,6 +156,7 @@ impl ServerConnection {
         let mut stream = Stream::new(id, self.peer.initial_window, STREAM_WINDOW);
         stream.open(block.ends);
         stream.declared = facts.content_length.filter(|_| !block.ends);
+        stream.takes_trailers = facts.takes_trailers;
         stream.expects_continue = facts.expects_continue && !block.ends;
         let step = match result {
             Ok(body) => {

@@ -94,10 +94,11 @@ impl ServerConnection {
         }
     }
 
-    /// Keeps the trailers of a response until its end.
+    /// Keeps the trailers of a response until its end, if the client takes any.
     pub fn keep_trailers(&mut self, id: u32, trailers: &FieldLines) {
         if let Some(stream) = self.streams.get_mut(id)
             && stream.is_response_open()
+            && stream.takes_trailers
         {
             stream.trailers = Some(Box::new(trailers.clone()));
         }

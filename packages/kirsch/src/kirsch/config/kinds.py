@@ -184,6 +184,10 @@ PATTERNS: Kind[tuple[str, ...]] = Kind(
 FILE_NAME: Kind[str] = Kind(values.parse_file_name, "NAME", types=(str,))
 MOUNTS: Kind[tuple[Mount, ...]] = Kind(values.parse_mounts, "PLACE=APP", separator="\0")
 SECRET: Kind[str] = Kind(values.parse_secret, "file:PATH|env:NAME")
+HTTP_VERSIONS: Kind[str] = Kind(
+    values.parse_http_versions, "auto|1|2", toml=(int, str), annotation="str | int",
+    convert=lambda value: values.parse_http_versions(str(value)), choices=("auto", "1", "2"),
+)  # fmt: skip
 TLS_VERSION: Kind[str] = Kind(values.parse_tls_version, "VERSION", choices=("1.2", "1.3"))
 CIPHERS: Kind[str] = Kind(values.parse_ciphers, "NAMES")
 CLIENT_CERTIFICATES: Kind[str] = Kind(

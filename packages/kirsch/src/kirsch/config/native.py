@@ -104,8 +104,9 @@ class NativeConfig:
     been silent for longest. Otherwise it waits in the backlog."""
 
     protocols: Sequence[str] = ()
-    """The protocol of each listener, in their order: ``http``, ``fastcgi``, ``uwsgi`` or ``scgi``. A listener without
-    an entry speaks ``http``."""
+    """The protocol of each listener, in their order: ``http`` (HTTP/1, and HTTP/2 for clients that choose it),
+    ``http1`` or ``http2`` (one of them alone), ``fastcgi``, ``uwsgi`` or ``scgi``. A listener without an entry speaks
+    ``http``."""
 
     proxy_listeners: Sequence[bool] = ()
     """For each listener whether each connection has to begin with a header of the PROXY protocol."""

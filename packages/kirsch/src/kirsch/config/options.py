@@ -29,6 +29,11 @@ class Options(TypedDict, total=False):
     wsgi.errors, at most 64 KiB of each request; web servers write it to their error log. off leaves it to the log of
     Kirsch, which has it in any case."""
 
+    http: str | int
+    """Default: auto. Which versions of HTTP clients may speak: auto is HTTP/1.1 and HTTP/2, 1 is HTTP/1.1 alone, 2 is
+    HTTP/2 alone. With TLS the handshake decides (ALPN), where auto prefers HTTP/2. In clear a client that knows of it,
+    such as a proxy, begins with HTTP/2; a request to upgrade (Upgrade: h2c) is ignored."""
+
     backlog: int
     """Default: 2048, at least 1. How many connections the kernel keeps until the server accepts them. The kernel caps
     it at net.core.somaxconn. A connection costs memory only while it waits. With a short backlog a burst of connections

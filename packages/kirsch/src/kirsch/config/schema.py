@@ -31,6 +31,7 @@ from kirsch.config.kinds import (
     FILE_NAME,
     FILES,
     FUNCTION,
+    HTTP_VERSIONS,
     LOG_CONFIG,
     LOG_FORMAT,
     MOUNTS,
@@ -125,6 +126,13 @@ class Settings(TlsSettings, MergedSettings, sections=SECTIONS):
         "most 64 KiB of each request; web servers write it to their error log. off leaves it to the log of Kirsch, "
         "which has it in any case.",
         scope=ENGINE,
+    )  # fmt: skip
+    http = setting(
+        "Sockets", "--http", HTTP_VERSIONS, "auto",
+        "Which versions of HTTP clients may speak: auto is HTTP/1.1 and HTTP/2, 1 is HTTP/1.1 alone, 2 is HTTP/2 "
+        "alone. With TLS the handshake decides (ALPN), where auto prefers HTTP/2. In clear a client that knows of it, "
+        "such as a proxy, begins with HTTP/2; a request to upgrade (Upgrade: h2c) is ignored.",
+        scope=PROGRAM,
     )  # fmt: skip
     backlog = setting(
         "Sockets", "--backlog", COUNT, "2048",

@@ -120,6 +120,16 @@ def parse_tls_version(text: str) -> str:
     return parse_word(number, ("1.2", "1.3"))
 
 
+def parse_http_versions(text: str) -> str:
+    """Parse ``auto``, ``1`` or ``2``. Raises ValueError."""
+    word = text.strip().lower()
+    if word in ("h11", "httptools"):
+        raise ValueError("is a parser of uvicorn; write auto, or leave --http out")
+    if ":" in word:
+        raise ValueError("is an address, which --http of uWSGI takes; write --bind HOST:PORT")
+    return parse_word({"1.1": "1", "2.0": "2"}.get(word, word), ("auto", "1", "2"))
+
+
 def parse_ciphers(text: str) -> str:
     if any(not " " <= character <= "~" for character in text):
         raise ValueError("names no cipher suites; write names with colons between them")

@@ -16,6 +16,9 @@ _MODE = "mode="
 _PROXY = "proxy"
 
 HTTP = "http"
+HTTP_VERSIONS = {"auto": HTTP, "1": "http1", "2": "http2"}
+"""For each value of ``--http`` the engine's name of the protocol of an address for HTTP."""
+
 GATEWAY_PROTOCOLS = ("fastcgi", "uwsgi", "scgi")
 """The protocols that a web server in front may speak instead of HTTP: the word before the address, with a colon. The
 engine has the same names (``_native.PROTOCOLS``); this module is used where there is no engine."""

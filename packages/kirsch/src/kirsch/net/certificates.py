@@ -19,6 +19,9 @@ TICKET_SECRETS = 3
 TICKET_SECONDS = 6 * 60 * 60.0
 """The time after which a new secret makes the tickets."""
 
+ALPN = {"auto": ["h2", "http/1.1"], "1": ["http/1.1"], "2": ["h2"]}
+"""For each value of ``--http`` the protocols that a handshake offers, the preferred one first."""
+
 # A certificate or a list of them is kilobytes; a revocation list may be megabytes. What is longer is something else.
 _FILE_MAX = 64 << 20
 
@@ -84,7 +87,7 @@ class TlsFiles:
             "certificates": [_read_files(each, mistakes) for each in self.certificates],
             "minimum_version": values["tls_min"],
             "cipher_suites": values["ciphers"],
-            "protocols": ["http/1.1"],
+            "protocols": ALPN[values["http"]],
             "client_certificates": values["cert_reqs"],
             "authorities": [_read(path, "--ca-certs", mistakes) for path in values["ca_certs"]],
             "revocation_lists": [_read(path, "--crlfile", mistakes) for path in values["crlfile"]],

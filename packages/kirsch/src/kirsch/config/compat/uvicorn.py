@@ -41,7 +41,7 @@ OPTIONS = {
     "--lifespan": "=",
     "--reset-contextvars": "omit it; each request has a context of its own, a copy of the lifespan's",
     "--interface": "=, with asgi for asgi3; ASGI 2 is not served",
-    "--http": "omit it; there is one parser",
+    "--http": "=, for auto; there is one parser",
     "--http2": texts.HTTP2,
     "--ws": "omit it; there is one implementation of WebSocket",
     "--ws-max-size --ws-max-queue --ws-ping-interval --ws-ping-timeout": "=",

@@ -44,7 +44,7 @@ OPTIONS = {
     "--http-auto-chunked --http-chunked-input --http-manage-expect --http-buffer-size": _STANDARD,
     "--http-auto-gzip": texts.COMPRESSION,
     "--http-*": _ROUTER,
-    "--https* --ssl-* --sni* --http-to-https": texts.TLS,
+    "--https --https* --ssl-* --sni* --http-to-https": texts.TLS,
     "--fastrouter* --rawrouter* --sslrouter* --router-list --routers-list --zerg* --zergpool --farm": _ROUTER,
     "--subscri* --unsubscribe-* --start-unsubscribed --weight --auto-weight --force-gateway --upload-progress": _ROUTER,
     "--route* --error-route* --response-route* --final-route* --collect-header --pull-header": _ROUTING,
