@@ -80,6 +80,9 @@ class Books:
     def unasked(self):
         return "?"
 
+    def helper(self, id):
+        return "not for visitors"
+
 
 class Admin:
     @cherrypy.expose
@@ -130,7 +133,7 @@ def shop(tmp_path: Path) -> Path:
 def test_handlers_become_typed_where_the_recording_proves_it_and_others_stay(shop: Path) -> None:
     text, typed, reasons = command.migrated(str(shop), str(shop.parent / "recording"))
     assert typed == ["Books.add", "Books.price", "Books.show", "Root.index"]
-    assert "def show(self, id: int, lang: str = 'en'):" in text
+    assert "    @web.get\n    def show(self, id: int, lang: str = 'en'):" in text
     assert '        """Show one."""\n        if id not in' in text
     assert "def price(self, id: int, count: float = 1.0):" in text
     assert '@web.config({"tools.json_out.on": True})' in text
@@ -163,12 +166,13 @@ from kirsch_web.testing import Client
 client = Client(shop.application)
 asked = [("GET", "/"), ("GET", "/books/show/7"), ("GET", "/books/show/x"), ("POST", "/books/show/7"),
          ("GET", "/books/everything?b=1"), ("GET", "/books/secret"), ("GET", "/admin/page"), ("GET", "/nothing"),
-         ("POST", "/books/add?id=9&title=T"), ("GET", "/books/show/9")]
+         ("POST", "/books/add?id=9&title=T"), ("GET", "/books/show/9"), ("GET", "/books/helper/1"),
+         ("POST", "/books/helper/1"), ("PUT", "/books/add")]
 print(json.dumps([[(reply := client.request(*each)).status, reply.text[:12]] for each in asked]))
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=shop.parent, capture_output=True, text=True, check=True)
     found: list[list[Any]] = json.loads(done.stdout.splitlines()[-1])
-    assert [status for status, _ in found] == [200, 200, 404, 405, 200, 401, 401, 404, 303, 200]
+    assert [status for status, _ in found] == [200, 200, 404, 405, 200, 401, 401, 404, 303, 200, 404, 404, 405]
     assert [found[0][1], found[1][1], found[4][1], found[9][1]] == ["Hällo", "Emma (en)", "['b']", "T (en)"]
 
 

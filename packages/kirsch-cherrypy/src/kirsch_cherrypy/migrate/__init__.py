@@ -12,6 +12,7 @@ import threading
 from typing import Any
 
 from kirsch_cherrypy._cptree import Application
+from kirsch_web.publishing import MARK
 
 HEADERS = ("HTTP_ACCEPT", "HTTP_COOKIE", "HTTP_REFERER", "HTTP_X_REQUESTED_WITH", "CONTENT_TYPE")
 """The fields of a request that a recording keeps. Cookies and bodies may have secrets: keep recordings as such."""
@@ -22,8 +23,8 @@ LIMIT = 64 * 1024
 def typed(tree: Any) -> Any:
     """Return the WSGI callable of ``cherrypy.tree`` with typed handlers.
 
-    A handler is typed if CherryPy's ``@expose`` is not on it. kirsch-web answers those, and the layer answers all
-    others, by the same objects.
+    A handler is typed if a decorator of kirsch-web is on it, such as ``@web.get``, and not CherryPy's ``@expose``.
+    kirsch-web answers those, and the layer answers all others, by the same objects. Other methods are not published.
     """
     apps = {name: _Both(app) if isinstance(app, Application) else app for name, app in tree.apps.items()}
 
@@ -55,9 +56,10 @@ class _Both:
             return False
         function = plan.function
         if function is None:  # another method than those of the typed handler of the path
-            found = [self.web.find(each, path)[1].function for each in ("GET", "POST")]
-            function = next((each for each in found if each is not None), None)
-        return function is not None and not getattr(function, "exposed", False)
+            found = [self.web.find(each, path)[1].function for each in ("GET", "POST", "PUT", "DELETE", "PATCH")]
+            function = next((each for each in found if hasattr(each, MARK)), None)
+        # Public methods that nothing exposes are handlers in kirsch-web, and are none here.
+        return hasattr(function, MARK) and not getattr(function, "exposed", False)
 
 
 def recorded(app: Any, path: str) -> Any:

@@ -115,7 +115,7 @@ def _tell(message: str) -> None:
 def main(argv: Sequence[str]) -> int:
     """Run the command and return its exit status."""
     parser = argparse.ArgumentParser(
-        prog="kirsch migrate cherrypy", description=(__doc__ or "").partition("\n\n")[2],
+        prog="kirsch migrate", description=(__doc__ or "").partition("\n\n")[2],
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("framework", choices=["cherrypy"])

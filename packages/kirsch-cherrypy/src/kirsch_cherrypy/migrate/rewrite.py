@@ -86,8 +86,7 @@ class Handler:
         indent = " " * function.col_offset
         edits = []
         first = function.decorator_list[0]
-        # Without a decorator a method answers GET alone.
-        lines = [] if methods == ["GET"] else [f"@web.publish(methods={methods!r})"]
+        lines = ["@web.get" if methods == ["GET"] else f"@web.publish(methods={methods!r})"]
         if self.is_json:
             lines.append('@web.config({"tools.json_out.on": True})')
         start, end = source.at(first.lineno, first.col_offset) - 1, source.at(function.lineno, function.col_offset)
