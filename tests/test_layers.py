@@ -32,6 +32,7 @@ LAYERS = (
     "flask",
     "django",
     "development",
+    "adopt",
     "commands",
     "launching",
     "alone",

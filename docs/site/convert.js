@@ -87,7 +87,7 @@ class Conversion {
     const words = this.words.slice(before).map(quoted).join(" ");
     if (option.kind === "omit") this.note(shown, "left out", option.say);
     else if (option.kind === "hand" || handled === false) this.note(shown, "by hand", option.say);
-    else if (handled === this.rules.asyncio) this.note(shown, words || "left out", words ? "" : handled);
+    else if (handled === this.rules.asyncio) this.note(shown, words || "left out", words ? "" : option.flag === "--http" ? option.say : handled);
     else this.note(shown, words || handled, option.say);
   }
 
@@ -116,7 +116,7 @@ class Conversion {
     let text = value.text;
     const path = option.value.match(/^(.*?)(unix:)?PATH/);
     if (option.value === "fd://N") text = `fd://${text}`;
-    else if (path && /\/|^@/.test(text)) text = `${path[1]}unix:${text.replace(/^unix:/, "")}`;
+    else if (path && (/\/|^@/.test(text) || !/:|^\d+$/.test(text))) text = `${path[1]}unix:${text.replace(/^unix:/, "")}`;
     else text = `${path ? path[1] : ""}${text.replace(/^\*?:/, "0.0.0.0:")}`;
     if (/^\d+$/.test(text)) text = `0.0.0.0:${text}`;
     this.listens = true;

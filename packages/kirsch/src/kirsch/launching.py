@@ -188,6 +188,8 @@ _SPECIAL: dict[str, Callable[[Any, Mapping[str, Any]], list[str]]] = {
     "access_log": lambda value, _: ["--access-logfile=-"] if value else [],
     "app_dir": lambda value, _: [f"--pythonpath={os.fspath(value)}"] if value else [],
     "env_file": _refusal("env_file is uvicorn's; write env={'NAME': 'value'}, or a table [env] in kirsch.toml"),
+    # uvicorn's names of parsers are not versions.
+    "http": lambda value, _: [f"--http={value}"] if str(value) in ("auto", "1", "2") else [],
     "headers": _refusal("headers is uvicorn's; use a middleware that adds the fields, or the proxy in front"),
     "interface": lambda value, _: [f"--interface={'asgi' if value == 'asgi3' else value}"],
     "log_config": _log_config,

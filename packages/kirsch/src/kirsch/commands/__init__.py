@@ -55,6 +55,10 @@ COMMANDS = {
         "List the routes of a running server that have crashed workers and are refused; lift them.",
         "kirsch.commands.quarantine",
     ),
+    "adopt": Command(
+        "Write kirsch.toml from the configuration of another server: kirsch adopt Procfile; compare both.",
+        "kirsch.adopt.command",
+    ),
     "static": Command(
         "Make compressed copies of static files: kirsch static compress DIRECTORY.", "kirsch.commands.static"
     ),

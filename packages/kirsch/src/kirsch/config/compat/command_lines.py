@@ -101,6 +101,7 @@ VALUES = {
     }
     for option in ("-k", "--worker-class")
 }
+VALUES["--http"] = {"h11": "", "httptools": "", "zttp": ""}
 VALUES["--keep-alive"] = VALUES["--timeout-keep-alive"] = {"0": "--keep-alive 1ms"}
 """Values of options that are the same otherwise, in lower case, and what to write for option and value together."""
 

@@ -73,12 +73,17 @@ class Conversion:
     def option(self, name: str, value: str | None, origin: str = "") -> None:
         """Take the option ``name`` with its value, which is None for a switch. ``origin`` says where it is written."""
         self.given.add(name)
-        shown = name if value is None else f"{name} {shlex.quote(value)}"
-        self._origin = origin or shown
         rule = self.server.find(name)
         if rule is None:
+            shown = name if value is None else f"{name} {shlex.quote(value)}"
             self.notes.append(Note(shown, LEFT_OUT, "no option of that server is called so"))
             return
+        self.apply(rule, name, value, origin)
+
+    def apply(self, rule: Rule, name: str, value: str | None, origin: str = "") -> None:
+        """Take an option whose rule is known."""
+        shown = name if value is None else f"{name} {shlex.quote(value)}"
+        self._origin = origin or shown
         before = len(self.settings)
         take: Callable[[Rule, str | None], str] = getattr(self, f"_take_{rule.kind}")
         result = take(rule, value)
@@ -89,7 +94,8 @@ class Conversion:
         if result in (LEFT_OUT, BY_HAND):
             self.notes.append(Note(shown, result, rule.say))
         elif result == rules.ASYNCIO:
-            self.notes.append(Note(shown, words or LEFT_OUT, "" if words else result))
+            say = rule.say if rule.flag == "--http" else result
+            self.notes.append(Note(shown, words or LEFT_OUT, "" if words else say))
         else:
             self.notes.append(Note(shown, words or result, rule.say))
 
@@ -166,7 +172,7 @@ class Conversion:
         path = re.match(r"(.*?)(unix:)?PATH", rule.value)
         if rule.value == "fd://N":
             text = f"fd://{text}"
-        elif path and re.search(r"/|^@", text):
+        elif path and (re.search(r"/|^@", text) or not re.search(r":|^\d+$", text)):
             text = f"{path[1]}unix:{text.removeprefix('unix:')}"
         else:
             text = f"{path[1] if path else ''}{re.sub(r'^[*]?:', '0.0.0.0:', text)}"

@@ -62,7 +62,7 @@ class ServerRules:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.rules = [_rule(name, *each) for each in compat.patterns(name)]
+        self.rules = [rule_of(name, *each) for each in compat.patterns(name)]
         self.subcommand = command_lines.SUBCOMMANDS.get(name, "")
         self.address = command_lines.ADDRESS.get(name, ("127.0.0.1", "8000"))
         self.listens_elsewhere = name in command_lines.ADDRESS
@@ -115,7 +115,8 @@ def programs() -> dict[str, str]:
     return {**{server: server for server in compat.SERVERS}, **command_lines.PROGRAMS}
 
 
-def _rule(server: str, spelling: str, text: str) -> Rule:
+def rule_of(server: str, spelling: str, text: str) -> Rule:
+    """Return the rule of an option, or of a name in a settings file, whose equivalent is ``text``."""
     takes = spelling not in command_lines.SWITCHES[server].split()
     rule = _equivalent(spelling, takes, text)
     application = command_lines.APPLICATION.get(server, {}).get(spelling)
@@ -125,7 +126,8 @@ def _rule(server: str, spelling: str, text: str) -> Rule:
         rule.kind, rule.say = spelling.removeprefix("--"), "one address, HOST:PORT"
     rule.unit = command_lines.UNITS.get(server, {}).get(spelling, "")
     if rule.kind == "set":
-        rule.values = command_lines.VALUES.get(spelling, {})
+        # A name in a settings file has the values of the flag.
+        rule.values = command_lines.VALUES.get(spelling if spelling.startswith("-") else rule.flag, {})
     return rule
 
 

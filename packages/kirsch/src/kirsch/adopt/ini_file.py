@@ -1,0 +1,51 @@
+"""Parses files with sections, as units of systemd, supervisord and uWSGI have them."""
+
+from __future__ import annotations
+
+import configparser
+import re
+
+from kirsch.adopt.adoption import AdoptError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+
+class _Repeated(dict[str, "list[str] | str"]):
+    """Keeps each value of a key that is repeated, as units have them."""
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        before = self.get(key)
+        if isinstance(value, list) and isinstance(before, list):
+            before.extend(value)
+        else:
+            super().__setitem__(key, value)
+
+
+def parse(text: str) -> configparser.RawConfigParser:
+    """Return a parser that has read ``text``; repeated keys are lines of one value. Raises AdoptError."""
+    parser = configparser.RawConfigParser(
+        dict_type=_Repeated,  # type: ignore[arg-type]
+        strict=False,
+        allow_no_value=True,
+        delimiters=("=",),
+        comment_prefixes=("#", ";"),
+        empty_lines_in_values=False,
+    )
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    # Lines of units and of uWSGI are continued by a backslash, and never by their indentation.
+    joined = "\n".join(line.strip() for line in re.sub(r"\\\n\s*", " ", text).splitlines())
+    try:
+        parser.read_string(joined)
+    except configparser.Error as error:
+        raise AdoptError(f"it cannot be read: {' '.join(str(error).split())}") from None
+    return parser
+
+
+def pairs(parser: configparser.RawConfigParser, section: str) -> Iterator[tuple[str, str]]:
+    """Yield (key, value) of a section, in the order of the file."""
+    for key, value in parser.items(section):
+        for each in str(value or "").split("\n"):
+            yield key, each
