@@ -117,12 +117,14 @@ class Program:
                 listener.bind(("127.0.0.1", 0))
                 port = listener.getsockname()[1]
             for name, text in self.values.get("files", {}).items():
+                (data / name).parent.mkdir(parents=True, exist_ok=True)
                 (data / name).write_text(text.replace("{port}", str(port)).replace("{data}", str(data)))
             paths = [folder]
             if world == "layer":
                 paths += [str(PACKAGES / each / "src") for each in ("kirsch-web", "kirsch-cherrypy")] + [str(kirsch)]
             environment = {
                 **os.environ, "WORLD": world, "PYTHONPATH": os.pathsep.join(paths), "HOME": str(data), "TZ": "UTC",
+                **dict.fromkeys(("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"), str(data)),
                 "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0",
             }  # fmt: skip
             command = [
