@@ -101,6 +101,7 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def store_of(kind: str, request: pytest.FixtureRequest, directory: Path) -> Any:
     if kind == "sqlite":
         return sqlite(directory)
+    pytest.importorskip(kind, reason=f"the library {kind} is not installed")
     if kind == "redis":
         stores.append(web.RedisStore(request.getfixturevalue("redis_url"), f"{directory.name}:"))
     else:
@@ -343,6 +344,7 @@ def test_an_expired_session_is_gone(store: Any) -> None:
 
 
 def test_redis_has_no_id_and_forgets_by_itself(redis_url: str) -> None:
+    pytest.importorskip("redis", reason="the library redis is not installed")
     store = web.RedisStore(redis_url, "t:")
     stores.append(store)
     client = cookie_client(store=store, max_age=100)
@@ -354,6 +356,7 @@ def test_redis_has_no_id_and_forgets_by_itself(redis_url: str) -> None:
 
 
 def test_two_processes_share_the_table_of_sqlalchemy(tmp_path: Path) -> None:
+    pytest.importorskip("sqlalchemy", reason="the library sqlalchemy is not installed")
     url = f"sqlite:///{tmp_path}/a.db"
     first, second = web.SQLAlchemyStore(url), web.SQLAlchemyStore(url)
     stores.extend((first, second))
