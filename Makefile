@@ -115,7 +115,7 @@ test-all: test test-slow test-turns ## Run every test, on this Python and on a f
 SLOW_PARTS := test-slow-python test-rust-slow worst-case test-bench test-web survey-smoke
 # These take long and hardly ever fail: CI runs one group for each commit, chosen by its hash. The members of a group are
 # joined by a plus sign; the groups take about as long as each other.
-TURNS := test-asan test-free test-query-slow fuzz-briefly+test-query-oldest loom+test-path+test-web-cherrypy+test-cherrypy-world+test-docs test-wheels+check-macos+h2spec
+TURNS := test-asan test-free test-query-slow fuzz-briefly+test-query-oldest+test-acme loom+test-path+test-web-cherrypy+test-cherrypy-world+test-docs test-wheels+check-macos+h2spec
 
 test-slow: ## Run the slow tests: those marked so, Rust's, the other distributions', the worst clients known, a survey
 	@for part in $(SLOW_PARTS); do $(MAKE) $$part; done
@@ -138,7 +138,7 @@ test-slow-python: build $(STAMPS)/test $(STAMPS)/test-slow test-system ## Run th
 	SHARED="$(abspath $(SHARED))" $(call pytest,$(VENV)) -m slow $(PYTEST_SLOW_ARGS) tests
 	@[ -f $(SHARED)/corpus/run_corpus.py ] || echo "Not run: the shared corpus, which is not at $(SHARED)/corpus."
 test-rust: ## Run the quick tests of the Rust crates of the server alone, 200 simulated worlds among them
-	cargo test --profile $(TEST_PROFILE) -p wire -p transitions -p scheduler -p engine -p sim -p tls --no-fail-fast
+	cargo test --profile $(TEST_PROFILE) -p wire -p transitions -p scheduler -p engine -p sim -p tls -p acme --no-fail-fast
 test-rust-slow: ## Run the other Rust tests: of the gateway, of the load generator, and SLOW_SEEDS simulated worlds
 	$(cargo-test) -p load
 	@$(MAKE) test-gateway
@@ -182,6 +182,16 @@ h2spec: build ## Run h2spec's cases of HTTP/2 against the server, strict ones to
 # DIR is a copy of github.com/http2jp/hpack-test-case.
 hpack-stories: ## Decode and encode the field lists of the copy of hpack-test-case in DIR
 	HPACK_STORIES="$(abspath $(DIR))" cargo test --profile $(TEST_PROFILE) -p wire --test wire http2::stories -- --ignored
+# Let's Encrypt's authority for tests, by the Go module proxy.
+PEBBLE := github.com/letsencrypt/pebble/v2
+pebble: target/pebble/bin/pebble ## Install Pebble, an ACME authority for tests (Go), into target/pebble
+target/pebble/bin/pebble:
+	@command -v go >/dev/null || { echo "Pebble needs Go: apt install golang, or https://go.dev/dl"; exit 1; }
+	GOBIN="$(abspath $(@D))" go install $(PEBBLE)/cmd/pebble@v2.10.3
+	GOBIN="$(abspath $(@D))" go install $(PEBBLE)/cmd/pebble-challtestsrv@v2.10.3
+test-acme: build $(STAMPS)/test ## Obtain certificates from Pebble, which refuses nonces and is slow; skips where Go is not installed
+	@if command -v go >/dev/null; then $(MAKE) pebble; else echo "Not run against Pebble: Go is not installed."; fi
+	$(call pytest,$(VENV)) $(PYTEST_SLOW_ARGS) -rs tests/test_acme_pebble.py
 
 ##@ Test with other interpreters and tools
 test-pythons: ## Run the Python tests, slow ones too, on every CPython >= 3.10 that is found, each in .venvs/X.Y

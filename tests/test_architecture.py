@@ -63,6 +63,13 @@ def test_tls_moves_no_bytes_itself() -> None:
     assert not {"rustls", "tls"} & (dependencies("wire") | dependencies("engine"))
 
 
+def test_acme_sends_nothing_and_reads_no_clock() -> None:
+    assert "#![forbid(unsafe_code)]" in (CRATES / "acme" / "src" / "lib.rs").read_text()
+    assert not {"engine", "gateway", "tls", "pyo3", "hyper", "tokio"} & dependencies("acme")
+    for name, code in sources("acme").items():
+        assert not re.search(r"std::(net::Tcp|fs|thread|env|process|os)|(Instant|SystemTime)::now", code), name
+
+
 def test_the_load_generator_is_told_the_time_and_knows_no_python() -> None:
     assert dependencies("load") == {
         "base64", "engine", "fastrand", "hdrhistogram", "memchr", "rustix", "serde", "serde_json", "sha2", "slab",
