@@ -2,7 +2,7 @@
 
 use crate::memory::BodyMemory;
 use crate::protocol::ProtocolKind;
-use crate::responder::StaticFiles;
+use crate::responder::{EdgeConfig, StaticFiles};
 use std::sync::Arc;
 use std::time::Duration;
 use wire::forwarded::{Trust, Trusted};
@@ -68,6 +68,11 @@ pub struct Config {
     pub queue_timeout: Option<Duration>,
     /// The value of the Server field; if it is empty, the field is left out.
     pub server: String,
+    /// The responder for authorities that verify a name and for clients without https; `None` for none.
+    pub edge: Option<EdgeConfig>,
+    /// The time for which browsers use https alone after a response of an encrypted connection, and true if that is so
+    /// for all names below too (RFC 6797); `None`: the responses say nothing of it.
+    pub transport_security: Option<(Duration, bool)>,
     /// The path of health checks; empty for none. The engine itself answers GET and HEAD of this path, with any query,
     /// with the state of the server. If there is such a path, the engine reads a few bytes of each connection that has
     /// to wait, to see if it asks for this path.
@@ -149,6 +154,8 @@ impl Default for Config {
             queue: 1024,
             queue_timeout: Some(Duration::from_secs(60)),
             server: "kirsch".into(),
+            edge: None,
+            transport_security: None,
             health_path: String::new(),
             static_files: None,
             stalled_after: Some(Duration::from_secs(30)),

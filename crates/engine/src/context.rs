@@ -80,7 +80,7 @@ impl<A: App> EngineContext<A> {
         let files = config.static_files.clone().map(|files| Box::new(FileResponder::new(files)));
         Self {
             config,
-            time: Time { now: 0, wall: 0, stamp, sweep: Sweep::new(), round: 0 },
+            time: Time { now: 0, wall: 0, stamp, encrypted_stamp: None, sweep: Sweep::new(), round: 0 },
             statistics: Statistics::default(),
             meter: Meter::default(),
             observer: None,
@@ -133,9 +133,31 @@ pub(crate) struct Time {
     /// The time in the stamp, in seconds since 1970.
     pub(crate) wall: u64,
     pub(crate) stamp: Stamp,
+    /// The stamp of encrypted connections, if it has more fields.
+    pub(crate) encrypted_stamp: Option<Stamp>,
     pub(crate) sweep: Sweep,
     /// The number of times that the engine had nothing more to do.
     pub(crate) round: u64,
+}
+
+impl Time {
+    /// Returns the stamp for responses of a connection.
+    #[inline]
+    pub(crate) fn stamp(&self, is_encrypted: bool) -> &Stamp {
+        match &self.encrypted_stamp {
+            Some(stamp) if is_encrypted => stamp,
+            _ => &self.stamp,
+        }
+    }
+
+    /// Sets the time in the stamps, in seconds since 1970.
+    pub(crate) fn set_wall(&mut self, second: u64) {
+        self.wall = second;
+        self.stamp.set_time(second);
+        if let Some(stamp) = &mut self.encrypted_stamp {
+            stamp.set_time(second);
+        }
+    }
 }
 
 /// The phase of the engine, and whether it can take more requests.

@@ -88,7 +88,7 @@ pub use protocol::{
     ProtocolKind, Protocols, Reset, ResponseSender, ResponseTerms, SerialProtocol, StreamEvent, StreamId, choose_http,
 };
 pub use reply::Reply;
-pub use responder::{StaticFiles, StaticOptions};
+pub use responder::{EdgeConfig, EdgeNames, StaticFiles, StaticOptions};
 pub use spool::Body;
 pub use stages::{StageClock, Times};
 pub use statistics::Statistics;

@@ -6,12 +6,14 @@
 //!
 //! [`message`] has what all protocols share: the heads of requests and responses, limits, and the rules that a peer can
 //! break. [`http1`] reads and writes them as HTTP/1.1 does, [`http2`] as HTTP/2 does; [`cgi`] and [`fastcgi`] as web
-//! servers pass them on. [`files`] decides what of a file a request gets. [`proxy`] reads the header that a load balancer
+//! servers pass them on. [`files`] decides what of a file a request gets, and [`edge`] what
+//! authorities and clients without https get. [`proxy`] reads the header that a load balancer
 //! sends before the first request, and [`forwarded`] finds the client of a request behind proxies. [`websocket`] is what
 //! a connection of HTTP can turn into.
 #![forbid(unsafe_code)]
 
 pub mod cgi;
+pub mod edge;
 pub mod fastcgi;
 pub mod files;
 pub mod forwarded;

@@ -520,3 +520,22 @@ fn every_misuse_of_a_request_is_refused() {
         assert!(table.iter().any(|(reached, _)| reached == misuse), "not reached: {misuse:?}");
     }
 }
+
+#[test]
+fn transport_security_is_written_unless_the_application_has_set_it() {
+    let mut stamp = stamp("");
+    stamp.demand_transport_security(60, true);
+    let written = |fields: &[(&str, &str)]| {
+        let mut out = Vec::new();
+        let draft = draft("200 OK", fields).unwrap();
+        Sender::begin(&draft, close_after(false), Some(0), &stamp, &mut out);
+        // A copy knows it too.
+        let mut again = Vec::new();
+        Sender::begin(&draft.clone(), close_after(false), Some(0), &stamp, &mut again);
+        assert_eq!(out, again);
+        String::from_utf8(out).unwrap()
+    };
+    assert!(written(&[]).contains("\r\nStrict-Transport-Security: max-age=60; includeSubDomains\r\n"));
+    let own = written(&[("strict-transport-security", "max-age=1")]);
+    assert_eq!(own.to_lowercase().matches("strict-transport-security").count(), 1);
+}

@@ -8,13 +8,13 @@ use crate::responder::{Answer, Body, Source};
 use wire::files::ByteRange;
 
 impl<A: App> EngineContext<A> {
-    /// Counts a response of the file responder, and reports what went wrong with its file.
+    /// Counts a response that the engine makes by itself, and reports what went wrong with its file.
     pub(super) fn note_file(&mut self, answer: &Answer, app: &mut A) {
         if let Some(failure) = self.responders.files.as_mut().and_then(|files| files.take_failure()) {
             app.report(Report::StaticFileFailed(failure));
         }
         self.meter.charge(meter::FILE);
-        self.statistics.static_files += 1;
+        self.statistics.static_files += u64::from(answer.is_of_file);
         self.statistics.count_status(answer.draft().status());
     }
 }

@@ -45,6 +45,8 @@ pub(crate) struct Link<A: App> {
     touched: Millis,
     turn: Turn,
     history: History,
+    /// True if clients of the connection's listener are sent to https.
+    redirects: bool,
     /// True if the connection has become a WebSocket, or the application has hijacked it.
     is_upgraded: bool,
     /// True if driving the connection took much work the last time.
@@ -101,6 +103,7 @@ impl<A: App> Link<A> {
             touched: now,
             turn: Turn { round: 0, called: 0 },
             history: History::New,
+            redirects: context.config.edge.as_ref().is_some_and(|edge| edge.redirects(peer.listener)),
             is_upgraded: false,
             was_busy: false,
         }
@@ -108,6 +111,17 @@ impl<A: App> Link<A> {
 
     pub(super) fn slot(&self) -> usize {
         self.slot
+    }
+
+    /// Returns true if clients of the connection's listener are sent to https.
+    pub(super) fn redirects(&self) -> bool {
+        self.redirects
+    }
+
+    /// Returns true if the bytes of the protocol are encrypted on their way.
+    #[inline]
+    pub(super) fn is_encrypted(&self) -> bool {
+        self.transport.is_encrypted()
     }
 
     pub(super) fn call(&self, exchange: Index) -> CallId {

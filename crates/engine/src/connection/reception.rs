@@ -20,7 +20,7 @@ pub(super) enum Verdict<A: App> {
     HealthCheck,
     /// The connection has no room for another exchange.
     NoRoom,
-    /// A request for a static file, with the answer. `has_body`: the request has a body, which is not read.
+    /// A request that the engine answers by itself, such as one for a static file, with the answer. `has_body`: the request has a body, which is not read.
     File { answer: Box<Answer>, has_body: bool },
     /// A handshake of a WebSocket that breaks a rule, with the answer.
     BadHandshake(Box<(Draft, String)>),
@@ -94,6 +94,13 @@ impl<'h> Reception<'h> {
         }
         if !self.has_room {
             return Verdict::NoRoom;
+        }
+        if let Some(edge) = &context.config.edge
+            && let Some(answer) = edge.answer(head, link.redirects())
+        {
+            let body_bytes = if head.method == b"HEAD" { 0 } else { answer.body_bytes() };
+            app.served(head, answer.draft(), body_bytes, link.app_data());
+            return Verdict::File { answer: Box::new(answer), has_body: !head.body.is_empty() };
         }
         if context.responders.files.is_some()
             && let Some(answer) = find_file(head, link, context, app)

@@ -23,7 +23,7 @@ pub(super) fn reply<A: App, R>(
     write: impl FnOnce(&mut Reply<'_, A>) -> R,
 ) -> (R, Loss) {
     let stage = context.observer.switch(call, Stage::Write);
-    let mut loss = Loss::Nothing;
+    let (mut loss, is_encrypted) = (Loss::Nothing, link.is_encrypted());
     let Lent { composer, waiting, moved, ending } = link.sending.lend(&mut context.scratch);
     let result = write(&mut Reply {
         slot: call.slot,
@@ -35,7 +35,7 @@ pub(super) fn reply<A: App, R>(
         scratch: &mut context.scratch.chunks,
         statistics: &mut context.statistics,
         transport: &mut link.transport,
-        stamp: &context.time.stamp,
+        stamp: context.time.stamp(is_encrypted),
         now: context.time.now,
         terms,
         moved,
@@ -60,7 +60,7 @@ pub(super) fn reply_to_none<A: App, R>(
     context: &mut EngineContext<A>,
     write: impl FnOnce(&mut Reply<'_, A>) -> R,
 ) -> R {
-    let mut out = context.scratch.composer();
+    let (mut out, is_encrypted) = (context.scratch.composer(), link.is_encrypted());
     let result = write(&mut Reply {
         slot: link.slot(),
         out: &mut out,
@@ -71,7 +71,7 @@ pub(super) fn reply_to_none<A: App, R>(
         scratch: &mut Vec::new(),
         statistics: &mut Statistics::default(),
         transport: &mut link.transport,
-        stamp: &context.time.stamp,
+        stamp: context.time.stamp(is_encrypted),
         now: context.time.now,
         terms: terms.ending(),
         moved: &mut 0,

@@ -44,8 +44,8 @@ impl<A: App> WebSocketOf<'_, A> {
         let Some(Upgrade::Asked(opening)) = exchange.upgrade.as_deref() else { return Ok(None) };
         let serial = context.websockets.next_serial();
         let mut head = Vec::new();
-        let now = context.time.now;
-        let websocket = WebSocket::accept(opening, answer, (serial, now), config, &context.time.stamp, &mut head)?;
+        let (now, stamp) = (context.time.now, context.time.stamp(link.is_encrypted()));
+        let websocket = WebSocket::accept(opening, answer, (serial, now), config, stamp, &mut head)?;
         *exchange.upgrade.as_deref_mut().expect("it was asked for") = Upgrade::Open(websocket);
         link.out(&mut context.scratch).bytes.extend_from_slice(&head);
         link.upgrade(&mut context.statistics);

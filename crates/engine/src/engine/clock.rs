@@ -72,8 +72,7 @@ impl Clock {
         let second = now.wall.as_secs();
         if second != self.second {
             self.second = second;
-            context.time.wall = second;
-            context.time.stamp.set_time(second);
+            context.time.set_wall(second);
         }
     }
 

@@ -65,9 +65,16 @@ impl<A: App> Engine<A> {
         now: Now,
     ) -> io::Result<Self> {
         let acceptor = Acceptor::new(&mut net, listeners, &config)?;
-        let stamp = Stamp::new(&config.server, 0)
-            .map_err(|misuse| io::Error::new(io::ErrorKind::InvalidInput, format!("Server: {misuse}")))?;
-        let mut context = EngineContext::new(config, stamp);
+        let stamp = || {
+            Stamp::new(&config.server, 0)
+                .map_err(|misuse| io::Error::new(io::ErrorKind::InvalidInput, format!("Server: {misuse}")))
+        };
+        let (plain, mut encrypted) = (stamp()?, None);
+        if let Some((time, with_subdomains)) = config.transport_security {
+            encrypted.insert(stamp()?).demand_transport_security(time.as_secs(), with_subdomains);
+        }
+        let mut context = EngineContext::new(config, plain);
+        context.time.encrypted_stamp = encrypted;
         let clock = Clock::new(now, &mut context);
         Ok(Self {
             connections: Connections::new(net, acceptor, context),

@@ -106,6 +106,8 @@ pub(crate) struct FileResponder {
 pub(crate) struct Answer {
     head: Head,
     pub(crate) body: Body,
+    /// True if it is the answer to a request for a file.
+    pub(crate) is_of_file: bool,
 }
 
 #[derive(Debug)]
@@ -148,8 +150,13 @@ impl Answer {
         }
     }
 
+    /// Returns a page that has nothing to do with files.
+    pub(super) fn other(page: (Draft, String)) -> Self {
+        Self { is_of_file: false, ..Self::page(page) }
+    }
+
     fn page((draft, text): (Draft, String)) -> Self {
-        Self { head: Head::Own(draft), body: Body::Text(text) }
+        Self { head: Head::Own(draft), body: Body::Text(text), is_of_file: true }
     }
 }
 
@@ -366,7 +373,11 @@ impl FileResponder {
         let representation = entry.representation(coding);
         let (draft, body) = match conditions.select(representation.validators, representation.length) {
             Selected::Whole => {
-                return Ok(Some(Answer { head: Head::Cached(Arc::clone(entry), coding), body: Body::Whole(source) }));
+                return Ok(Some(Answer {
+                    head: Head::Cached(Arc::clone(entry), coding),
+                    body: Body::Whole(source),
+                    is_of_file: true,
+                }));
             }
             Selected::Ranges(Ranges::Some(1, [range, ..])) => (representation.part(range), Body::Part(source, range)),
             Selected::Ranges(Ranges::Some(count, ranges)) => {
@@ -379,7 +390,7 @@ impl FileResponder {
                 return Ok(Some(Answer::page(representation.unsatisfiable())));
             }
         };
-        Ok(Some(Answer { head: Head::Own(draft), body }))
+        Ok(Some(Answer { head: Head::Own(draft), body, is_of_file: true }))
     }
 
     fn boundary(&mut self) -> u128 {

@@ -1,12 +1,15 @@
 //! Responders, with which the engine answers requests without the application: health checks with a page, and requests
-//! for static files with the files of a directory.
+//! for static files with the files of a directory, and at the edge of the network, authorities that verify a name and
+//! clients without https.
 
 mod cache;
 mod directory;
+mod edge;
 mod files;
 #[cfg(test)]
 mod tests;
 
+pub use edge::{EdgeConfig, EdgeNames};
 pub(crate) use files::{Answer, Body, FileResponder, Source};
 pub use files::{StaticFiles, StaticOptions};
 

@@ -125,6 +125,9 @@ impl Sender {
         if !draft.has_server {
             out.extend_from_slice(&stamp.server);
         }
+        if !draft.has_transport_security {
+            out.extend_from_slice(&stamp.transport_security);
+        }
         let keep_alive = request.keep_alive && !draft.close && body != Body::UntilClose;
         match (keep_alive, request.version) {
             (false, _) => out.extend_from_slice(b"Connection: close\r\n"),

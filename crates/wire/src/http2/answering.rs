@@ -94,7 +94,9 @@ impl Answering {
         let length = declared.map_or("", |declared| length.format(declared));
         let date = if draft.has_date { &b""[..] } else { &stamp.date };
         let server = if draft.has_server { &b""[..] } else { &stamp.server };
-        let parts = [&draft.bytes[..], length.as_bytes(), b"\n", trailer.unwrap_or_default(), b"\n", date, server];
+        let security = if draft.has_transport_security { &b""[..] } else { &stamp.transport_security };
+        let trailers = trailer.unwrap_or_default();
+        let parts = [&draft.bytes[..], length.as_bytes(), b"\n", trailers, b"\n", date, server, security];
         if let Some(repeated) = &self.repeated
             && repeated.version == self.encoder.version()
             && !self.encoder.is_resizing()
@@ -117,6 +119,7 @@ impl Answering {
         }
         self.lines(date);
         self.lines(server);
+        self.lines(security);
         if self.encoder.version() == version {
             let repeated = self.repeated.get_or_insert_default();
             repeated.source.clear();

@@ -66,6 +66,7 @@ pub struct Draft {
     content_length: Option<u64>,
     pub(crate) has_date: bool,
     pub(crate) has_server: bool,
+    pub(crate) has_transport_security: bool,
     /// The application asks to close the connection, if it carries one response at a time.
     pub(crate) close: bool,
     /// Set if trailers follow the body: the value of `Trailer`, which may be empty.
@@ -81,11 +82,13 @@ impl Clone for Draft {
 
     /// Allocates nothing if there is room for the head.
     fn clone_from(&mut self, other: &Self) {
-        let Self { bytes, status, content_length, has_date, has_server, close, trailer } = other;
+        let Self { bytes, status, content_length, has_date, has_server, has_transport_security, close, trailer } =
+            other;
         self.bytes.clone_from(bytes);
         self.trailer.clone_from(trailer);
         (self.status, self.content_length) = (*status, *content_length);
         (self.has_date, self.has_server, self.close) = (*has_date, *has_server, *close);
+        self.has_transport_security = *has_transport_security;
     }
 }
 
@@ -97,6 +100,7 @@ impl Draft {
         self.content_length = None;
         self.has_date = false;
         self.has_server = false;
+        self.has_transport_security = false;
         self.close = false;
         self.trailer = None;
     }
@@ -205,7 +209,7 @@ impl Draft {
             return Err(Misuse::ValueInvalid);
         }
         match name.len() {
-            2 | 4 | 6..=8 | 10 | 14 | 16..=19 if !self.note(name, value)? => return Ok(()),
+            2 | 4 | 6..=8 | 10 | 14 | 16..=19 | 25 if !self.note(name, value)? => return Ok(()),
             _ => {}
         }
         self.bytes.extend_from_slice(name);
@@ -260,6 +264,7 @@ impl Draft {
         }
         self.has_date |= is(b"date");
         self.has_server |= is(b"server");
+        self.has_transport_security |= is(b"strict-transport-security");
         Ok(true)
     }
 }
@@ -271,6 +276,8 @@ pub struct Stamp {
     pub(crate) date: Vec<u8>,
     /// `Server: …` with its CRLF, or nothing.
     pub(crate) server: Vec<u8>,
+    /// `Strict-Transport-Security: …` with its CRLF, or nothing.
+    pub(crate) transport_security: Vec<u8>,
 }
 
 impl Stamp {
@@ -283,9 +290,15 @@ impl Stamp {
             return Err(Misuse::ValueInvalid);
         }
         let server = if server.is_empty() { Vec::new() } else { format!("Server: {server}\r\n").into_bytes() };
-        let mut stamp = Self { date: Vec::new(), server };
+        let mut stamp = Self { date: Vec::new(), server, transport_security: Vec::new() };
         stamp.set_time(unix_seconds);
         Ok(stamp)
+    }
+
+    /// Has browsers use https alone for this host, for so many seconds (RFC 6797). For responses of encrypted connections.
+    pub fn demand_transport_security(&mut self, seconds: u64, with_subdomains: bool) {
+        let more = if with_subdomains { "; includeSubDomains" } else { "" };
+        self.transport_security = format!("Strict-Transport-Security: max-age={seconds}{more}\r\n").into_bytes();
     }
 
     /// Sets the Date (RFC 9110 section 6.6.1).

@@ -196,7 +196,7 @@ impl Agreement {
             };
             line(name.as_bytes(), value.as_bytes(), out);
         }
-        let (mut has_date, mut has_server) = (false, false);
+        let (mut has_date, mut has_server, mut has_transport_security) = (false, false, false);
         for (name, value) in fields {
             if let Err(misuse) = check_field(name, value) {
                 out.truncate(start);
@@ -204,6 +204,7 @@ impl Agreement {
             }
             has_date |= name.eq_ignore_ascii_case(b"date");
             has_server |= name.eq_ignore_ascii_case(b"server");
+            has_transport_security |= name.eq_ignore_ascii_case(b"strict-transport-security");
             line(name, value, out);
         }
         if !has_date {
@@ -211,6 +212,9 @@ impl Agreement {
         }
         if !has_server {
             out.extend_from_slice(&stamp.server);
+        }
+        if !has_transport_security {
+            out.extend_from_slice(&stamp.transport_security);
         }
         out.extend_from_slice(b"\r\n");
         Ok(())

@@ -257,6 +257,22 @@ fn response_with_a_length_ends_with_its_last_byte() {
 }
 
 #[test]
+fn response_has_the_transport_security_of_the_stamp_unless_it_has_its_own() {
+    let (mut server, mut stamp) = (opened(&[get(1), get(3)]), Stamp::new("", 0).unwrap());
+    stamp.demand_transport_security(60, false);
+    let mut decoder = Decoder::default();
+    let mut head = |stream, fields: &[(&str, &str)]| {
+        let mut out = Vec::new();
+        server.begin(stream, &draft(fields), terms(false), Some(0), &stamp, &mut out);
+        server.end_response(stream, &mut out);
+        decoded(&mut decoder, &frames(&out)[0].3)
+    };
+    assert!(head(1, &[]).ends_with("strict-transport-security=max-age=60;"));
+    let own = head(3, &[("Strict-Transport-Security", "max-age=1")]);
+    assert_eq!(own.matches("strict-transport-security").count(), 1, "{own}");
+}
+
+#[test]
 fn response_without_a_body_is_one_frame() {
     let (mut server, mut out, stamp) = (opened(&[get(1)]), Vec::new(), Stamp::new("", 0).unwrap());
     server.begin(1, &draft(&[]), terms(false), Some(0), &stamp, &mut out);

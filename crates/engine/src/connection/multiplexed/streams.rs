@@ -300,8 +300,9 @@ impl<A: App> Multiplexed<A> {
         context: &mut EngineContext<A>,
     ) {
         let call = link.call(self.exchanges.next_index());
+        let is_encrypted = link.is_encrypted();
         let out = &mut link.out(&mut context.scratch).bytes;
-        let (stamp, state) = (&context.time.stamp, (health, &context.statistics, context.load.queued));
+        let (stamp, state) = (context.time.stamp(is_encrypted), (health, &context.statistics, context.load.queued));
         let (_, backlog) = context.responders.health.answer(state, |page| {
             reply::write_stream_page(&mut self.protocol, stream, page, terms.refusing(), stamp, out)
         });
@@ -326,8 +327,10 @@ impl<A: App> Multiplexed<A> {
     ) {
         let call = link.call(self.exchanges.next_index());
         context.note_file(answer, app);
+        let is_encrypted = link.is_encrypted();
         let out = &mut link.out(&mut context.scratch).bytes;
-        let mut sender = self.protocol.begin(stream, answer.draft(), terms, None, &context.time.stamp, out);
+        let mut sender =
+            self.protocol.begin(stream, answer.draft(), terms, None, context.time.stamp(is_encrypted), out);
         let has_content = sender.open(answer.body_bytes(), out).0 > 0;
         let written = sender.finish(out);
         debug_assert_eq!(written, Ok(()), "a response with a file is as long as it says");
@@ -391,9 +394,16 @@ impl<A: App> Multiplexed<A> {
         let text = Page::text(refusal.status, refusal.explanation());
         let page = Page::error(refusal.status, &text, context.retry_after(refusal));
         let exchange = self.exchanges.at(index);
+        let is_encrypted = link.is_encrypted();
         let out = &mut link.out(&mut context.scratch).bytes;
-        let (sender, backlog) =
-            reply::write_stream_page(&mut self.protocol, exchange.stream, &page, terms, &context.time.stamp, out);
+        let (sender, backlog) = reply::write_stream_page(
+            &mut self.protocol,
+            exchange.stream,
+            &page,
+            terms,
+            context.time.stamp(is_encrypted),
+            out,
+        );
         exchange.backlog = Some(backlog);
         sender.body_bytes()
     }

@@ -296,8 +296,9 @@ impl<A: App> Serial<A> {
         link: &mut Link<A>,
         context: &mut EngineContext<A>,
     ) {
+        let is_encrypted = link.is_encrypted();
         let out = &mut link.out(&mut context.scratch).bytes;
-        let (stamp, state) = (&context.time.stamp, (health, &context.statistics, context.load.queued));
+        let (stamp, state) = (context.time.stamp(is_encrypted), (health, &context.statistics, context.load.queued));
         context.responders.health.answer(state, |page| {
             reply::write_page(&mut self.protocol, page, terms.refusing(), stamp, out);
         });
@@ -320,8 +321,9 @@ impl<A: App> Serial<A> {
         link.note_request(terms.is_last(), &mut context.load.brief_in_a_row);
         let ends = context.is_draining() || has_body;
         let terms = if ends { terms.ending() } else { terms };
+        let is_encrypted = link.is_encrypted();
         let out = &mut link.out(&mut context.scratch).bytes;
-        let mut sender = self.protocol.begin(answer.draft(), terms, None, &context.time.stamp, out);
+        let mut sender = self.protocol.begin(answer.draft(), terms, None, context.time.stamp(is_encrypted), out);
         let has_content = sender.open(answer.body_bytes(), out).0 > 0;
         let keeps_alive = sender.keeps_alive();
         let written = sender.finish(out);
@@ -349,8 +351,9 @@ impl<A: App> Serial<A> {
         context: &mut EngineContext<A>,
     ) {
         link.note_request(terms.is_last(), &mut context.load.brief_in_a_row);
+        let is_encrypted = link.is_encrypted();
         let out = &mut link.out(&mut context.scratch).bytes;
-        let mut sender = self.protocol.begin(draft, terms.refusing(), None, &context.time.stamp, out);
+        let mut sender = self.protocol.begin(draft, terms.refusing(), None, context.time.stamp(is_encrypted), out);
         if sender.open(text.len() as u64, out).0 > 0 {
             out.extend_from_slice(text.as_bytes());
         }
@@ -409,8 +412,9 @@ impl<A: App> Serial<A> {
     ) -> SenderOf<A> {
         let text = Page::text(refusal.status, refusal.explanation());
         let page = Page::error(refusal.status, &text, context.retry_after(refusal));
+        let is_encrypted = link.is_encrypted();
         let out = link.sending.raw_out(&mut context.scratch);
-        reply::write_page(&mut self.protocol, &page, terms.refusing(), &context.time.stamp, out)
+        reply::write_page(&mut self.protocol, &page, terms.refusing(), context.time.stamp(is_encrypted), out)
     }
 
     /// Ends the connection after a refusal has been written, which is the last output that the peer gets.
