@@ -1,6 +1,7 @@
 //! The certificates of encrypted listeners, for Python.
 
 use crate::config::NativeConfig;
+use engine::EdgeNames;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -16,6 +17,7 @@ use tls::{
 #[pyclass(frozen, module = "kirsch._native")]
 pub(crate) struct Certificates {
     acceptor: Arc<Acceptor>,
+    edge_names: Arc<EdgeNames>,
     report: Mutex<Report>,
 }
 
@@ -26,6 +28,11 @@ struct Report {
 }
 
 impl Certificates {
+    /// Returns the names that have certificates, for the engine's answers to authorities and to clients without https.
+    pub(crate) fn edge_names(&self) -> Arc<EdgeNames> {
+        Arc::clone(&self.edge_names)
+    }
+
     /// Returns the acceptor of listeners with these certificates.
     pub(crate) fn acceptor(&self) -> Arc<Acceptor> {
         Arc::clone(&self.acceptor)
@@ -37,14 +44,17 @@ impl Certificates {
     /// `Certificates(terms)`; see the stub.
     #[new]
     fn new(terms: &Bound<'_, PyDict>) -> PyResult<Self> {
-        let Agreed { config, identities, warnings } = agree(terms)?;
+        let (Agreed { config, identities, warnings }, edge) = agree(terms)?;
+        let edge_names = Arc::new(EdgeNames::default());
+        edge.set(&edge_names, &identities);
         let report = Mutex::new(Report { identities, warnings });
-        Ok(Self { acceptor: Arc::new(Acceptor::new(config)), report })
+        Ok(Self { acceptor: Arc::new(Acceptor::new(config)), edge_names, report })
     }
 
     /// Takes other terms from now on. If there is a mistake in them, the present ones stay.
     fn replace(&self, terms: &Bound<'_, PyDict>) -> PyResult<()> {
-        let Agreed { config, identities, warnings } = agree(terms)?;
+        let (Agreed { config, identities, warnings }, edge) = agree(terms)?;
+        edge.set(&self.edge_names, &identities);
         self.acceptor.replace(config);
         *self.report.lock().unwrap_or_else(PoisonError::into_inner) = Report { identities, warnings };
         Ok(())
@@ -75,6 +85,22 @@ impl Certificates {
     }
 }
 
+/// The terms that are the engine's: it answers authorities, and clients without https.
+struct EdgeTerms {
+    awaited_names: Vec<String>,
+    challenge_thumbprint: Option<String>,
+}
+
+impl EdgeTerms {
+    /// Sets the names for which clients are sent to https: those of the certificates, and those that will have one.
+    fn set(self, names: &EdgeNames, identities: &[Identity]) {
+        let certified = identities.iter().filter(|identity| !identity.is_challenge());
+        let mut hosts: Vec<String> = certified.flat_map(|identity| identity.names.clone()).collect();
+        hosts.extend(self.awaited_names);
+        names.replace(hosts, self.challenge_thumbprint);
+    }
+}
+
 fn describe<'py>(py: Python<'py>, identity: &Identity) -> PyResult<Bound<'py, PyDict>> {
     let description = &identity.description;
     let described = PyDict::new(py);
@@ -93,15 +119,17 @@ fn describe<'py>(py: Python<'py>, identity: &Identity) -> PyResult<Bound<'py, Py
 ///
 /// # Errors
 /// `ValueError` with a line for each mistake of the user's; `TypeError` for terms that are incomplete.
-fn agree(given: &Bound<'_, PyDict>) -> PyResult<Agreed> {
+fn agree(given: &Bound<'_, PyDict>) -> PyResult<(Agreed, EdgeTerms)> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    terms(given)?.agree(now).map_err(|mistakes| {
+    let (terms, edge) = terms(given)?;
+    let agreed = terms.agree(now).map_err(|mistakes| {
         let lines: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
         PyValueError::new_err(lines.join("\n"))
-    })
+    })?;
+    Ok((agreed, edge))
 }
 
-fn terms(given: &Bound<'_, PyDict>) -> PyResult<Terms> {
+fn terms(given: &Bound<'_, PyDict>) -> PyResult<(Terms, EdgeTerms)> {
     let given = NativeConfig::of(given)?;
     let terms = Terms {
         certificates: given
@@ -128,8 +156,12 @@ fn terms(given: &Bound<'_, PyDict>) -> PyResult<Terms> {
         },
         tickets: TicketSecrets(given.take::<Vec<[u8; SECRET]>>("ticket_secrets")?),
     };
+    let edge = EdgeTerms {
+        awaited_names: given.take("awaited_names")?,
+        challenge_thumbprint: given.take("challenge_thumbprint")?,
+    };
     given.finish()?;
-    Ok(terms)
+    Ok((terms, edge))
 }
 
 fn files(given: &Bound<'_, PyDict>) -> PyResult<CertificateFiles> {

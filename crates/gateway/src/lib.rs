@@ -14,7 +14,7 @@
 //!   object, gil, guarded, interrupt, stacks, signals       Python objects, locks and threads
 //!   compat      what CPython and PyPy have differently
 //!   forks       children that the application forks
-//!   certificates  those of encrypted listeners
+//!   certificates  those of encrypted listeners; acme obtains them
 //!   group, inotify, thread_name, clock, text, table        the operating system, and text
 //! ```
 //!
@@ -28,6 +28,7 @@
 //! (`tests/without_python.rs`).
 
 mod access_log;
+mod acme;
 mod asgi;
 mod callable;
 mod certificates;
@@ -77,6 +78,8 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = false)]
 mod _native {
     use crate::access_log;
+    #[pymodule_export]
+    use crate::acme::{AcmeAccount, AcmeFailure, AcmeOrder};
     #[pymodule_export]
     use crate::certificates::Certificates;
     #[pymodule_export]
@@ -149,6 +152,42 @@ mod _native {
     #[pyfunction]
     fn is_request_id(given: &str) -> bool {
         access_log::is_request_id(given.as_bytes())
+    }
+
+    /// See the stub.
+    #[pyfunction]
+    #[pyo3(signature = (name, /))]
+    fn make_request(name: &str) -> PyResult<(String, Vec<u8>)> {
+        crate::acme::make_request(name)
+    }
+
+    /// See the stub.
+    #[pyfunction]
+    #[pyo3(signature = (name, key_authorization, /))]
+    fn make_challenge(name: &str, key_authorization: &str) -> PyResult<(String, String)> {
+        crate::acme::make_challenge(name, key_authorization)
+    }
+
+    /// See the stub.
+    #[pyfunction]
+    fn make_authority() -> PyResult<(String, String)> {
+        crate::acme::make_authority()
+    }
+
+    /// See the stub.
+    #[pyfunction]
+    #[pyo3(signature = (authority_key, names, /))]
+    #[allow(clippy::needless_pass_by_value, reason = "they are Python's arguments")]
+    fn issue_certificate(authority_key: &str, names: Vec<String>) -> PyResult<(String, String)> {
+        crate::acme::issue_certificate(authority_key, &names)
+    }
+
+    /// See the stub.
+    #[pyfunction]
+    #[pyo3(signature = (writable, readable, /))]
+    #[allow(clippy::needless_pass_by_value, reason = "they are Python's arguments")]
+    fn confine(writable: &str, readable: Vec<String>) -> PyResult<&'static str> {
+        crate::acme::confine(writable, &readable)
     }
 
     /// See the stub.

@@ -17,8 +17,8 @@ use crate::proxies;
 use crate::quarantine::Quarantine;
 use crate::scoreboard::{Scoreboard, Stopwatch};
 use engine::{
-    App, BodyMemory, Config, ENGINES_MAX, Engine, EngineGroup, Os, ProtocolKind, SharedRecords, StaticFiles,
-    StaticOptions, WebSocketConfig,
+    App, BodyMemory, Config, ENGINES_MAX, EdgeConfig, Engine, EngineGroup, Os, ProtocolKind, SharedRecords,
+    StaticFiles, StaticOptions, WebSocketConfig,
 };
 use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -366,6 +366,8 @@ fn engine_config(given: &NativeConfig<'_>) -> PyResult<Config> {
         queue: given.take("queue")?,
         queue_timeout: given.take_seconds("queue_timeout")?,
         server: given.take("server_header")?,
+        edge: edge(given)?,
+        transport_security: transport_security(given)?,
         health_path: path("health_path", given.take("health_path")?)?,
         static_files: static_files(given)?,
         stalled_after: given.take_seconds("stall_timeout")?,
@@ -379,6 +381,20 @@ fn engine_config(given: &NativeConfig<'_>) -> PyResult<Config> {
             refuses_broken: true,
         }),
     })
+}
+
+/// Returns the settings of the responder for authorities and for clients without https; `None` without certificates.
+fn edge(given: &NativeConfig<'_>) -> PyResult<Option<EdgeConfig>> {
+    let names: Option<Py<Certificates>> = given.take("edge")?;
+    let redirects = given.take("redirect_listeners")?;
+    let https_port = given.take("redirect_port")?;
+    Ok(names.map(|names| EdgeConfig { names: names.get().edge_names(), redirects, https_port }))
+}
+
+/// Returns how long browsers have to use https alone.
+fn transport_security(given: &NativeConfig<'_>) -> PyResult<Option<(Duration, bool)>> {
+    let with_subdomains = given.take("hsts_subdomains")?;
+    Ok(given.take_seconds("hsts")?.map(|time| (time, with_subdomains)))
 }
 
 /// Returns the acceptors of the listeners whose connections are encrypted.

@@ -5,7 +5,7 @@ Everything here is re-exported or wrapped by ``kirsch``.
 
 from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, FrameType
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 from kirsch.config.native import NativeConfig
 
@@ -19,6 +19,9 @@ __all__ = [
     "SCOREBOARD_FIELDS",
     "SCOREBOARD_SIZE",
     "STAGES",
+    "AcmeAccount",
+    "AcmeFailure",
+    "AcmeOrder",
     "Call",
     "Certificates",
     "Exchange",
@@ -33,6 +36,7 @@ __all__ = [
     "block_signals",
     "check_access_log_format",
     "check_addresses",
+    "confine",
     "count_dropped_line",
     "dropped_lines",
     "find_mount",
@@ -40,7 +44,11 @@ __all__ = [
     "follow_frames",
     "forwarded_client",
     "is_request_id",
+    "issue_certificate",
     "leave_engines",
+    "make_authority",
+    "make_challenge",
+    "make_request",
     "make_room_for_signals",
     "name_thread",
     "publish_quarantine",
@@ -151,6 +159,93 @@ def count_dropped_line() -> None:
 def dropped_lines() -> int:
     """Return how many log lines this process has dropped since it began, as ``log_lines_dropped`` of the statistics."""
 
+class AcmeFailure(Exception):
+    """The authority has refused something, or cannot be reached. The arguments are one line, and the kind of the
+    authority's problem (RFC 8555 section 6.7), which may be empty."""
+
+_Fields: TypeAlias = list[tuple[str, str]]
+_Send: TypeAlias = Callable[[str, str, _Fields, bytes], tuple[int, _Fields, bytes]]
+
+@final
+class AcmeAccount:
+    """An account at an authority (ACME, RFC 8555).
+
+    ``send`` is called with method, URL, fields and body of each request, and returns status, fields and body of the
+    response. If it raises, the text of the exception is that of the AcmeFailure. Every method may raise AcmeFailure.
+    """
+
+    @staticmethod
+    def register(
+        send: _Send, directory: str, contacts: Sequence[str], external: tuple[str, bytes] | None, /
+    ) -> tuple[AcmeAccount, str]:
+        """Return a new account at the authority of ``directory``, and the text from which :meth:`restore` makes it; the
+        text contains the private key. The caller has agreed to the terms of service. ``external`` are identifier and
+        key of an account that the authority knows (external account binding)."""
+
+    @staticmethod
+    def restore(send: _Send, text: str, /) -> AcmeAccount: ...
+    @property
+    def url(self) -> str: ...
+    @property
+    def thumbprint(self) -> str:
+        """The thumbprint of the account's key."""
+
+    def profiles(self) -> list[str]:
+        """Return the names of the profiles that the authority offers."""
+
+    def renewal(self, chain: bytes, /) -> tuple[float, float, float, str | None]:
+        """Return when the certificate is to be replaced (RFC 9773): the window in Unix time, the seconds after which to
+        ask again, and a page that explains it."""
+
+    def order(self, name: str, profile: str | None, replaces: bytes | None, /) -> AcmeOrder:
+        """Order a certificate for a host name or an IP address; ``replaces`` is the one that it follows, in PEM."""
+
+    def resume(self, url: str, /) -> AcmeOrder:
+        """Return an order that was made before."""
+
+@final
+class AcmeOrder:
+    """An order of a certificate. Every method may raise AcmeFailure."""
+
+    @property
+    def url(self) -> str: ...
+    def challenges(self) -> list[tuple[str, str, str]]:
+        """Return kind, token and answer of each challenge, of which one has to be answered; none if the authority is
+        convinced already."""
+
+    def answer(self, kind: str, /) -> None:
+        """Tell the authority that the answer is in place."""
+
+    def refresh(self) -> str:
+        """Return the state: ``pending``, ``ready``, ``processing``, ``valid`` or ``invalid``."""
+
+    def failure(self) -> tuple[str, str]:
+        """Return why it is invalid, as the arguments of an AcmeFailure."""
+
+    def finalize(self, request: bytes, /) -> None:
+        """Ask for the certificate of a request of :func:`make_request`."""
+
+    def certificate(self) -> str | None:
+        """Return the certificate with its issuers in PEM; None while the authority still makes it."""
+
+def make_request(name: str, /) -> tuple[str, bytes]:
+    """Return a new key in PEM, and a request for a certificate of ``name`` in DER. Raises AcmeFailure."""
+
+def make_challenge(name: str, key_authorization: str, /) -> tuple[str, str]:
+    """Return key and certificate, in PEM, that answer a challenge of TLS-ALPN-01 (RFC 8737). Raises AcmeFailure."""
+
+def make_authority() -> tuple[str, str]:
+    """Return key and certificate, in PEM, of an authority of development, which can issue no certificate for a name of
+    the public internet. Raises AcmeFailure."""
+
+def issue_certificate(authority_key: str, names: Sequence[str], /) -> tuple[str, str]:
+    """Return key and certificate, in PEM, by such an authority. Raises AcmeFailure for names that it must not have."""
+
+def confine(writable: str, readable: Sequence[str], /) -> str:
+    """Take rights from this process for good: it may write at and below ``writable``, read there and at and below each
+    of ``readable``, and connect; it has no capability of root. Return ``full``, ``partial`` for a kernel that knows
+    fewer rights, or ``none`` if the system cannot do so. Raises AcmeFailure if the system did not do it."""
+
 @final
 class Certificates:
     """The certificates with which listeners encrypt (``NativeConfig.certificates``)."""
@@ -164,7 +259,9 @@ class Certificates:
         * ``minimum_version`` (1.2 or 1.3), ``cipher_suites`` (names with colons) and ``protocols`` (for ALPN);
         * ``client_certificates`` (none, optional or required), ``authorities`` and ``revocation_lists`` (paths with
           contents);
-        * ``ticket_secrets``: 32 bytes each; new tickets have the first.
+        * ``ticket_secrets``: 32 bytes each; new tickets have the first;
+        * ``awaited_names``: names that will have a certificate; ``challenge_thumbprint``: that of the account's key
+          at an authority, which answers challenges of HTTP-01, or None.
 
         Raises ValueError with a line for each mistake, which says how to mend it.
         """
