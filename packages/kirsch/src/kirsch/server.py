@@ -30,7 +30,7 @@ from kirsch.drivers import choice
 from kirsch.net import inherited
 from kirsch.net.addresses import HTTP, HTTP_VERSIONS, parse_bind
 from kirsch.net.certificates import TlsFiles, new_secrets
-from kirsch.net.sockets import discard, encrypt, exposure
+from kirsch.net.sockets import discard, encrypt, exposure, https_port
 from kirsch.net.sockets import listen as listen_on
 from kirsch.process import forks
 from kirsch.process.real_threads import original, start_thread, thread_starter
@@ -447,6 +447,9 @@ class Server:
             certificates=[self._certificates if listener.is_encrypted else None for listener in self._listeners],
             protocols=[self._protocol_of(listener) for listener in self._listeners],
             proxy_listeners=[listener.proxy for listener in self._listeners],
+            edge=self._certificates,
+            redirect_listeners=[self._redirects(listener) for listener in self._listeners],
+            redirect_port=self._options["https_port"] or https_port(self._listeners),
         )
         native = self._make_native([listener.socket.fileno() for listener in self._listeners], config)
         # From here on only the engine holds the sockets: when it stops accepting, the kernel refuses newcomers
@@ -461,6 +464,11 @@ class Server:
     def _protocol_of(self, listener: Listener) -> str:
         is_http = listener.protocol == HTTP
         return HTTP_VERSIONS[self._options["http"]] if is_http else listener.protocol
+
+    def _redirects(self, listener: Listener) -> bool:
+        """Return whether a listener sends clients to https."""
+        is_plain = listener.protocol == HTTP and not listener.is_encrypted
+        return bool(self._options["redirect_http"]) and is_plain and not isinstance(listener.address, str)
 
     def _make_certificates(self) -> _native.Certificates:
         """Return the certificates of the settings. Raises ValueError, with a line for each mistake."""

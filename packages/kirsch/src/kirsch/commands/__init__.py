@@ -50,6 +50,15 @@ COMMANDS = {
         "kirsch.commands.check",
         takes_settings=True,
     ),
+    "certificates": Command(
+        "Show the certificates, when they are renewed, and what has failed.",
+        "kirsch.commands.certificates",
+        takes_settings=True,
+    ),
+    "dev-cert": Command(
+        "Make a local authority, and a certificate for localhost: kirsch dev-cert [NAME ...].",
+        "kirsch.commands.dev_cert",
+    ),
     "top": Command("Watch a running server: rates, latencies, workers, slow requests.", "kirsch.commands.top"),
     "quarantine": Command(
         "List the routes of a running server that have crashed workers and are refused; lift them.",

@@ -233,6 +233,8 @@ def _read_certificates(chosen: Settings, warnings: list[str], part: str) -> Term
             for each in certificates.certificates()
             for names in [", ".join(each["names"])]
         ]
+        missing = set(files.acme.names).difference(files.acme.present())
+        rows += [(files.acme.certificate(name), "not obtained yet", name) for name in sorted(missing)]
         print_output(f"\nCertificates\n{table(rows, '  ')}")
     return terms
 

@@ -188,6 +188,9 @@ HTTP_VERSIONS: Kind[str] = Kind(
     values.parse_http_versions, "auto|1|2", toml=(int, str), annotation="str | int",
     convert=lambda value: values.parse_http_versions(str(value)), choices=("auto", "1", "2"),
 )  # fmt: skip
+ACME_NAMES: Kind[tuple[str, ...]] = Kind(values.parse_acme_names, "NAME", separator=",")
+CONTACTS: Kind[tuple[str, ...]] = Kind(values.parse_contacts, "MAIL", separator=",")
+URL: Kind[str] = Kind(values.parse_acme_directory, "URL")
 TLS_VERSION: Kind[str] = Kind(values.parse_tls_version, "VERSION", choices=("1.2", "1.3"))
 CIPHERS: Kind[str] = Kind(values.parse_ciphers, "NAMES")
 CLIENT_CERTIFICATES: Kind[str] = Kind(

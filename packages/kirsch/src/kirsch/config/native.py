@@ -115,6 +115,15 @@ class NativeConfig:
     """For each listener whose connections are encrypted its ``_native.Certificates``, and None for another one; a
     listener without an entry does not encrypt."""
 
+    edge: Any = None
+    """The ``_native.Certificates`` whose names the engine sends clients to, and whose challenges it answers."""
+
+    redirect_listeners: Sequence[bool] = ()
+    """For each listener whether it sends clients to https."""
+
+    redirect_port: int = 443
+    """The port of https."""
+
     time_stages: int = 0
     """The engine measures the stages of each request (``NativeServer.times``) and keeps so many until they are
     fetched. It reads a clock some twelve times for a request then, and never otherwise."""

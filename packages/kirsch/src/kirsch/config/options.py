@@ -82,6 +82,23 @@ class Options(TypedDict, total=False):
     """Revocation lists of the authorities of --ca-certs, in PEM or DER. With any, each authority needs one. They are
     read again when they change."""
 
+    redirect_http: bool
+    """Send clients of http:// addresses to https with 308, to the same path. Hosts without a certificate get 421.
+    Health checks, and the requests by which an authority verifies a name (--acme), are answered as before. A trusted
+    proxy that says that its client uses https is served."""
+
+    https_port: int
+    """Default: 0, 0 to 65535. The port to which --redirect-http sends clients. 0 is that of the first https address;
+    another one is needed where something forwards port 443 to it."""
+
+    hsts: float | str
+    """Default: 0. Have browsers use https alone for this long after each response (Strict-Transport-Security), unless
+    the application sets the field. They keep to it even if https fails: begin with 1h, then write 8760h for a year. 0:
+    responses say nothing of it."""
+
+    hsts_subdomains: bool
+    """With --hsts: for all names below the host, too."""
+
     trusted_proxies: str
     """Proxies that are trusted to name the client of a request: IP addresses, networks such as 10.0.0.0/8, and unix for
     peers on Unix sockets. The list of addresses in X-Forwarded-For (or Forwarded, see --forwarded) is read from the

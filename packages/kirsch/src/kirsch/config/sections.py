@@ -5,6 +5,7 @@ SECTIONS = {
     "Application": "Where the application and its settings are found.",
     "Sockets": "Where the application is served.",
     "TLS": "With which certificates connections are encrypted.",
+    "ACME": "Certificates that the server obtains by itself, from an authority such as Let's Encrypt.",
     "Proxies": "Which proxies in front of the server are believed when they name the client of a request. Without them "
     "the client is the peer of the socket, and what requests say of it is not read.",
     "Workers": "How many processes serve, and how new processes take over from old ones.",

@@ -260,14 +260,29 @@ def _contradictions(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]
         elif not least <= workers <= most and workers:
             mistake = f"{workers} is not between --min-workers, {least}, and --max-workers, {most}"
             yield ("workers", "min_workers", "max_workers"), mistake
-    if not (settings.certfile or settings.tls) and any(parse_bind(bind).encrypts for bind in settings.bind):
-        yield ("bind",), "https needs a certificate; give --certfile and --keyfile, or write http instead"
+    yield from _contradictions_of_tls(settings)
     if workers == 0:
         needy = [each for each in SETTINGS if each.supervised and _is_changed(settings, each)]
         if needy:
             flags = ", ".join(each.flags[-1] for each in needy)
             verb, it = ("needs", "it") if len(needy) == 1 else ("need", "them")
             yield ("workers",), f"0 serves without a supervisor, which {flags} {verb}; omit {it}, or write 1"
+
+
+def _contradictions_of_tls(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
+    is_encrypted = bool(settings.certfile or settings.tls or settings.acme)
+    if not is_encrypted and any(parse_bind(bind).encrypts for bind in settings.bind):
+        yield ("bind",), "https needs a certificate; give --certfile and --keyfile, or write http instead"
+    for name in ("redirect_http", "hsts"):
+        if getattr(settings, name) and not is_encrypted:
+            yield (name,), "it needs a certificate; give --certfile and --keyfile, or --acme"
+    if settings.acme and not settings.acme_agree_tos:
+        terms = "; those of Let's Encrypt are at https://letsencrypt.org/repository/"
+        yield ("acme",), f"the authority demands that you agree to its terms of service: give --acme-agree-tos{terms}"
+    if settings.acme_eab_kid and not settings.acme_eab_key:
+        yield ("acme_eab_kid",), "its key is missing; give --acme-eab-key file:PATH"
+    if settings.acme_staging and settings.acme_directory != BY_NAME["acme_directory"].default_value:
+        yield ("acme_staging", "acme_directory"), "it is of Let's Encrypt; give --acme-directory alone"
 
 
 def _is_changed(settings: Settings, each: Setting) -> bool:

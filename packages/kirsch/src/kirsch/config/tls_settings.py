@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from kirsch.config.kinds import CERTIFICATES, CIPHERS, CLIENT_CERTIFICATES, FILE, PATHS, SECRET, TLS_VERSION
-from kirsch.config.setting import PROGRAM, setting
+from kirsch.config.kinds import (
+    CERTIFICATES,
+    CIPHERS,
+    CLIENT_CERTIFICATES,
+    COUNT,
+    DURATION,
+    FILE,
+    PATHS,
+    SECRET,
+    SWITCH,
+    TLS_VERSION,
+)
+from kirsch.config.setting import ENGINE, PROGRAM, setting
 
 
 class TlsSettings:
@@ -67,4 +78,29 @@ class TlsSettings:
         "Revocation lists of the authorities of --ca-certs, in PEM or DER. With any, each authority needs one. They "
         "are read again when they change.",
         scope=PROGRAM, needs="ca_certs",
+    )  # fmt: skip
+    redirect_http = setting(
+        "TLS", "--redirect-http", SWITCH, "no",
+        "Send clients of http:// addresses to https with 308, to the same path. Hosts without a certificate get 421. "
+        "Health checks, and the requests by which an authority verifies a name (--acme), are "
+        "answered as before. A trusted proxy that says that its client uses https is served.",
+        scope=PROGRAM, summary="send clients of http:// to https",
+    )  # fmt: skip
+    https_port = setting(
+        "TLS", "--https-port", COUNT, "0",
+        "The port to which --redirect-http sends clients. 0 is that of the first https address; another one is needed "
+        "where something forwards port 443 to it.",
+        most=65535, scope=PROGRAM,
+    )  # fmt: skip
+    hsts = setting(
+        "TLS", "--hsts", DURATION, "0",
+        "Have browsers use https alone for this long after each response (Strict-Transport-Security), unless the "
+        "application sets the field. They keep to it even if https fails: begin with 1h, then write 8760h for a year. "
+        "0: responses say nothing of it.",
+        scope=ENGINE,
+    )  # fmt: skip
+    hsts_subdomains = setting(
+        "TLS", "--hsts-subdomains", SWITCH, "no",
+        "With --hsts: for all names below the host, too.",
+        scope=ENGINE, needs="hsts",
     )  # fmt: skip

@@ -25,7 +25,7 @@ PROJECT_FILE = "pyproject.toml"
 _PROJECT_TABLE = ("tool", "kirsch")
 
 _MOUNT_KEYS = ("path", "host", "app", "factory", "interface")
-_TABLES = "env, logging, mounts, static, timeout-paths and tls"
+_TABLES = "acme, env, logging, mounts, static, timeout-paths and tls"
 _OTHER_NAMES = {
     "application": "app",
     "target": "app",
@@ -234,6 +234,8 @@ class _Reader:
                 self._read_target(key, value)
             elif key in ("mount", "mounts"):
                 self._read_mounts(key, value)
+            elif key == "acme" and isinstance(value, dict):
+                self._read_acme(value)
             else:
                 self._read_setting(key, value)
 
@@ -249,27 +251,34 @@ class _Reader:
         else:
             self._mistake((key,), f'app is {described(value)}, and a string is wanted, such as "hello:app"')
 
-    def _read_setting(self, key: str, value: object) -> None:
+    def _read_acme(self, table: dict[str, Any]) -> None:
+        """``[acme]`` with names, contact and so on, each of which is a setting of its own."""
+        for name, value in table.items():
+            self._read_setting("acme" if name == "names" else f"acme-{name}", value, ("acme", name))
+
+    def _read_setting(self, key: str, value: object, path: tuple[str, ...] = ()) -> None:
+        """Read the setting that is called ``key`` and is at ``path``."""
+        path = path or (key,)
         each = self._keys.get(key)
         if each is None:
             hint = self._hint(key)
             if isinstance(value, dict) and hint.endswith("there are"):
                 hint = f"; settings stand at the top of this file, and its tables are {_TABLES}"
-            self._mistake((key,), f"there is no setting {key}{hint}")
+            self._mistake(path, f"there is no setting {key}{hint}")
         elif each.command_line_only:
-            self._mistake((key,), f"{key} belongs on the command line")
+            self._mistake(path, f"{key} belongs on the command line")
         elif each.name in self.given:
-            self._mistake((key,), f"{key} is there already, {self.given[each.name][1]} has it")
+            self._mistake(path, f"{key} is there already, {self.given[each.name][1]} has it")
         else:
-            origin = self._origin(key)
+            origin = self._origin(*path)
             try:
                 text = _text(each, value)
                 each.value(text, origin)
                 self.given[each.name] = (text, origin)
             except _WrongTypeError as error:
-                self._mistake((key, *error.path), f"{key} {error}")
+                self._mistake((*path, *error.path), f"{key} {error}")
             except UsageError as error:
-                self.mistakes.append((self._lines.of(key), str(error)))
+                self.mistakes.append((self._lines.of(*path), str(error)))
 
     def _hint(self, key: str) -> str:
         dashed = key.replace("_", "-")

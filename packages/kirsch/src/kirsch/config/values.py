@@ -112,6 +112,65 @@ def parse_secret(text: str) -> str:
     return text
 
 
+def parse_acme_names(text: str) -> tuple[str, ...]:
+    """Parse host names and IP addresses. Raises ValueError for a name that an authority cannot verify by a request."""
+    names: list[str] = []
+    for part in filter(None, map(str.strip, text.split(","))):
+        name = part.lower().rstrip(".")
+        if name.startswith("*."):
+            raise ValueError(
+                f"{part!r} needs a change in the domain name system (DNS-01), which Kirsch does not make; name the "
+                "hosts, or let certbot or lego obtain it, and give --certfile"
+            )
+        if "://" in part or "/" in part:
+            raise ValueError(f"{part!r} is a URL; write the host name alone, as in example.org")
+        if address := _ip_address(name.strip("[]")):
+            names.append(address)
+            continue
+        if not name.isascii():
+            raise ValueError(f"{part!r} is not ASCII; write {name.encode('idna').decode()!r}")
+        if not all(map(_is_label, name.split("."))):
+            hint = "; ports belong to --bind" if ":" in part else ""
+            raise ValueError(f"{part!r} is not a host name or an IP address{hint}")
+        if "." not in name:
+            raise ValueError(f"{part!r} is no name of the internet; for a name of this machine: kirsch dev-cert {part}")
+        names.append(name)
+    return tuple(dict.fromkeys(names))
+
+
+def _ip_address(text: str) -> str:
+    """Return the usual form of an IP address; empty if it is none."""
+    import socket
+
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            return socket.inet_ntop(family, socket.inet_pton(family, text))
+        except (OSError, ValueError):
+            pass
+    return ""
+
+
+def _is_label(label: str) -> bool:
+    return 0 < len(label) < 64 and label.replace("-", "a").isalnum() and label[0] != "-" != label[-1]
+
+
+def parse_contacts(text: str) -> tuple[str, ...]:
+    found = tuple(part.removeprefix("mailto:") for part in filter(None, map(str.strip, text.split(","))))
+    for address in found:
+        name, at, host = address.rpartition("@")
+        if not (name and at and host) or any(character.isspace() for character in address):
+            raise ValueError(f"{address!r} is not a mail address; write it as in admin@example.org")
+    return found
+
+
+def parse_acme_directory(text: str) -> str:
+    """Parse the URL of a directory. Without TLS anybody on the way could pass for the authority."""
+    url = text.strip()
+    if not url.startswith("https://") or not url[8:].partition("/")[0]:
+        raise ValueError("is not the URL of an authority; write it as in https://acme.example/directory")
+    return url
+
+
 def parse_tls_version(text: str) -> str:
     """Parse ``1.2``, ``1.3``, or the same with TLS in front as other servers have it."""
     number = text.strip().lower().removeprefix("tls").removeprefix("v").replace("_", ".")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 
+from kirsch.net.acme_files import AcmeFiles
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -33,15 +35,25 @@ class CertificateError(ValueError):
 
 
 class CertificateFiles:
-    """A certificate, its key and their names. ``names`` are those of servers; without any, those of the certificate."""
+    """A certificate, its key and their names. ``names`` are those of servers; without any, those of the certificate.
+    ``is_challenge``: it answers a challenge of TLS-ALPN-01 and nothing else."""
 
-    __slots__ = ("certfile", "keyfile", "names", "password")
+    __slots__ = ("certfile", "is_challenge", "keyfile", "names", "password")
 
-    def __init__(self, certfile: str, keyfile: str = "", password: str = "", names: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        certfile: str,
+        keyfile: str = "",
+        password: str = "",
+        names: Iterable[str] = (),
+        *,
+        is_challenge: bool = False,
+    ) -> None:
         self.certfile = certfile
         self.keyfile = keyfile or certfile
         self.password = password
         self.names = tuple(names)
+        self.is_challenge = is_challenge
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, CertificateFiles) and self._key() == other._key()
@@ -65,11 +77,12 @@ class TlsFiles:
             first = CertificateFiles(values["certfile"], values["keyfile"], values["keyfile_password"])
             self.certificates.append(first)
         self.certificates += values["tls"]
+        self.acme = AcmeFiles(values)
         self._values = values
 
     def __bool__(self) -> bool:
         """Return whether connections can be encrypted."""
-        return bool(self.certificates)
+        return bool(self.certificates or self.acme.names)
 
     def paths(self) -> list[str]:
         """Return every path whose change may matter."""
@@ -77,6 +90,7 @@ class TlsFiles:
         found += [each.password[5:] for each in self.certificates if each.password.startswith("file:")]
         found += self._values["ca_certs"]
         found += self._values["crlfile"]
+        found += self.acme.paths()
         return list(dict.fromkeys(map(os.path.abspath, found)))
 
     def read(self, secrets: list[bytes]) -> Terms:
@@ -84,7 +98,7 @@ class TlsFiles:
         mistakes: list[str] = []
         values = self._values
         terms: Terms = {
-            "certificates": [_read_files(each, mistakes) for each in self.certificates],
+            "certificates": [_read_files(each, mistakes) for each in self._all()],
             "minimum_version": values["tls_min"],
             "cipher_suites": values["ciphers"],
             "protocols": ALPN[values["http"]],
@@ -92,10 +106,23 @@ class TlsFiles:
             "authorities": [_read(path, "--ca-certs", mistakes) for path in values["ca_certs"]],
             "revocation_lists": [_read(path, "--crlfile", mistakes) for path in values["crlfile"]],
             "ticket_secrets": secrets,
+            "awaited_names": list(self.acme.names),
+            "challenge_thumbprint": self.acme.thumbprint(),
         }
         if mistakes:
             raise CertificateError("\n".join(dict.fromkeys(mistakes)))
         return terms
+
+    def _all(self) -> list[CertificateFiles]:
+        """Return the certificates of the settings, those that have been obtained, and those that answer challenges."""
+        obtained = [CertificateFiles(self.acme.certificate(name)) for name in self.acme.present()]
+        challenges = [
+            CertificateFiles(path, names=(name,), is_challenge=True)
+            for name in self.acme.names
+            for path in [self.acme.challenge(name)]
+            if os.path.exists(path)
+        ]
+        return [*self.certificates, *obtained, *challenges]
 
 
 def new_secrets(old: Iterable[bytes] = ()) -> list[bytes]:
@@ -109,7 +136,7 @@ def _read_files(files: CertificateFiles, mistakes: list[str]) -> dict[str, Any]:
         "key": _read(files.keyfile, "--keyfile", mistakes),
         "password": _password(files.password, mistakes),
         "names": list(files.names),
-        "is_challenge": False,
+        "is_challenge": files.is_challenge,
     }
 
 
@@ -137,15 +164,26 @@ def _trouble(path: str, error: OSError) -> str:
     return f"cannot read {path}: {error.strerror}"
 
 
+def read_secret(text: str, label: str) -> bytes:
+    """Return the secret that ``text`` refers to. Raises CertificateError."""
+    mistakes: list[str] = []
+    found = _secret(text, label, mistakes)
+    if mistakes:
+        raise CertificateError(mistakes[0])
+    return found
+
+
 def _password(text: str, mistakes: list[str]) -> bytes | None:
     """Return the password that ``text`` refers to."""
-    if not text:
-        return None
+    return _secret(text, "--keyfile-password", mistakes) if text else None
+
+
+def _secret(text: str, label: str, mistakes: list[str]) -> bytes:
     kind, _, place = text.partition(":")
     if kind == "env":
         if place in os.environ:
             return os.fsencode(os.environ[place])
-        mistakes.append(f"--keyfile-password: there is no variable {place} in the environment; export it first")
-        return None
-    _, content = _read(place, "--keyfile-password", mistakes)
+        mistakes.append(f"{label}: there is no variable {place} in the environment; export it first")
+        return b""
+    _, content = _read(place, label, mistakes)
     return content.split(b"\n")[0].rstrip(b"\r")

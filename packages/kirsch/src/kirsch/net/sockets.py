@@ -170,6 +170,12 @@ def encrypt(listeners: Iterable[Listener], *, with_certificates: bool) -> None:
         listener.is_encrypted = is_meant if bind.encrypts is None else bind.encrypts
 
 
+def https_port(listeners: Iterable[Listener]) -> int:
+    """Return the port of the first listener that encrypts; 443 if none has a port."""
+    ports = (each.address[1] for each in listeners if each.is_encrypted and not isinstance(each.address, str))
+    return next(ports, 443)
+
+
 def _listen(bind: Bind, backlog: int, owner: tuple[int, int] | None, sets: int) -> list[Listener]:
     if bind.path:
         return [_listen_unix(bind, backlog, owner)]

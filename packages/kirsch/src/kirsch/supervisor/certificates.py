@@ -7,6 +7,8 @@ they start, and after the message ``certificates``.
 The secrets of session tickets are drawn here and published with the certificates. So a client resumes its session with
 every worker, and after reloads and upgrades.
 
+Certificates that are obtained by ACME are files like others: another process writes them (``acme_process.py``).
+
 Files are looked at once a second, through symbolic links. A certificate and its key may be written one after the other:
 as long as they do not fit, nothing changes, and after some seconds that is reported.
 """
@@ -59,6 +61,8 @@ class CertificateManager:
         self._unreported = ""
         if not self._files:
             return
+        if self._files.acme.names:
+            self._create_directory(is_upgrade=adopted_fd is not None)
         self.shared, self.ends = SharedValue(adopted_fd), SharedValue()
         published = self.shared.read() if adopted_fd is not None else None
         self._secrets: list[bytes] = published["ticket_secrets"] if published else new_secrets()
@@ -76,6 +80,7 @@ class CertificateManager:
         self._rotate_at = self._checked_at + TICKET_SECONDS
         self._publish()
         self._warn()
+        self._warn_of_missing()
 
     def __bool__(self) -> bool:
         """Return whether connections can be encrypted."""
@@ -127,7 +132,9 @@ class CertificateManager:
             return
         before, self._files = self._files, files
         self._unreported = ""
-        if not self._try(why, is_last=True):
+        if self._try(why, is_last=True):
+            self._warn_of_missing()
+        else:
             self._files = before
         self._touches = Touches(self._files.paths())
 
@@ -149,8 +156,10 @@ class CertificateManager:
                 self._report(ERROR, f"{why}: keeping the current certificates: {lines}")
             return False
         self._unreported = ""
-        self._terms, self._certificates = terms, found
+        before, self._terms, self._certificates = self._certificates, terms, found
         self._publish()
+        if found.certificates() == before.certificates():
+            return True  # a challenge has changed, or the account at the authority
         names = ", ".join(dict.fromkeys(name for each in found.certificates() for name in each["names"]))
         self._report(INFO, f"{why}: new certificates are in force, for {names}")
         self._warn()
@@ -186,6 +195,25 @@ class CertificateManager:
                 self._warned[key] = min(due)
                 left = f"{seconds / _DAY:.0f} days" if seconds > 2 * _DAY else f"{seconds / 3600:.0f} hours"
                 self._report(WARNING, f"{each['path']}: the certificate expires in {left}; renew it")
+
+    def _create_directory(self, *, is_upgrade: bool) -> None:
+        """Create the directory of --acme. Raises OSError, except at an upgrade, which must not end the service."""
+        try:
+            self._files.acme.create()
+        except OSError as error:
+            if not is_upgrade:
+                raise
+            self._report(ERROR, f"SIGUSR2: {error.args[-1]}")
+
+    def _warn_of_missing(self) -> None:
+        acme = self._files.acme
+        present = acme.present()
+        if missing := [name for name in acme.names if name not in present]:
+            self._report(
+                WARNING,
+                f"{', '.join(missing)}: there is no certificate yet; connections for this name are refused with a TLS "
+                "alert until the authority has issued one",
+            )
 
     def export(self) -> int | None:
         """Return the descriptor for the next image of this program. It survives an exec from here on."""

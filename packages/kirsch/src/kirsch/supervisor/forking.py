@@ -17,8 +17,16 @@ from kirsch import reports
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Protocol
+
+    from kirsch.supervisor.control import Channel
 
     Main = Callable[[], int]
+
+    class Forker(Protocol):
+        """The interface of the supervisor for those that start other processes than workers."""
+
+        def fork(self, main: Main, *channels: Channel) -> int: ...
 
 
 class Forked(BaseException):

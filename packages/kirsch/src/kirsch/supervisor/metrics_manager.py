@@ -12,16 +12,8 @@ from kirsch.supervisor.system import how_ended, kill
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Protocol
-
-    from kirsch.supervisor.control import Channel
+    from kirsch.supervisor.forking import Forker
     from kirsch.supervisor.service import Service
-
-    class Forker(Protocol):
-        """The interface of the supervisor, as the metrics manager uses it."""
-
-        def fork(self, main: Callable[[], int], *channels: Channel) -> int: ...
 
 
 # A metrics process that lives for less is not started again: the next one would probably exit too.

@@ -31,6 +31,7 @@ from kirsch.monitor.scoreboard import Scoreboard
 from kirsch.reports import CRITICAL, ERROR, INFO, WARNING
 from kirsch.serving import FAST_TIMEOUT
 from kirsch.supervisor import forking, upgrade, worker_process, zygote_process
+from kirsch.supervisor.acme_manager import AcmeManager
 from kirsch.supervisor.autoscaler import Autoscaler
 from kirsch.supervisor.certificates import CertificateManager
 from kirsch.supervisor.engine_group import EngineGroup
@@ -93,6 +94,7 @@ class Supervisor:
         self._quarantine = quarantine = Quarantine(service)
         self._worker_manager = worker_manager = WorkerManager(service, loop, zygotes, quarantine, self)
         self._metrics_manager = metrics_manager = MetricsManager(service, self)
+        self._acme_manager = AcmeManager(service, self)
         self._reload_manager = ReloadManager(service, zygotes, worker_manager, metrics_manager.start)
         self._autoscaler = Autoscaler(service, loop, zygotes, self._reload_manager)
         self._reload_triggers = triggers = ReloadTriggers(service, loop, self._reload_manager.begin)
@@ -103,7 +105,7 @@ class Supervisor:
             zygotes,
             self._reload_manager,
             triggers,
-            metrics_manager,
+            (metrics_manager, self._acme_manager),
             self._signal_pipe,
         )
         self._watchdog_at = 0.0 if service.notifier.watchdog_interval else NEVER
@@ -164,6 +166,7 @@ class Supervisor:
         due += [self._worker_manager.due(), self._zygotes.check_time(now)[0]]
         due += [self._autoscaler.due(), self._reload_triggers.due(), self._quarantine.due()]
         due += [self._reload_manager.due(), self._upgrade_manager.due(), self._service.certificates.due()]
+        due.append(self._acme_manager.due())
         not_before = [state.backoff.not_before for state in self._service.index_states()]
         due += [moment for moment in not_before if moment > now]
         return min(due)
@@ -178,6 +181,7 @@ class Supervisor:
             self._end("SIGTERM", STOPPING, service.chosen.graceful_timeout)
         self._reload_triggers.run_due(now)
         service.certificates.run_due(now)
+        self._acme_manager.run_due(now)
         self._autoscaler.run_due(now)
         if now >= self._explain_at:
             self._explain_at = NEVER
@@ -234,6 +238,7 @@ class Supervisor:
                 reports.write_stderr(watched)
         service.notifier.ready(f"serving {service.name}{several}")
         self._metrics_manager.start()
+        self._acme_manager.start()
 
     # Children
 
@@ -257,6 +262,7 @@ class Supervisor:
             channel.close()
         self._service.board.close_fd()
         self._service.certificates.keep_reading_only()
+        self._acme_manager.close_in_child()
         self._reload_triggers.close()
         self._upgrade_manager.close()
 
@@ -266,6 +272,7 @@ class Supervisor:
             self._worker_manager.on_exit,
             self._upgrade_manager.on_exit,
             self._metrics_manager.on_exit,
+            self._acme_manager.on_exit,
             self._zygotes.on_exit,
         )
         while True:
@@ -355,6 +362,7 @@ class Supervisor:
         except OSError as error:
             service.report(ERROR, f"{name}: a log cannot be opened again, and the old file stays: {error}")
         self._worker_manager.signal(signal.SIGUSR1)
+        self._acme_manager.restart()
 
     def _on_sigusr2(self, name: str) -> None:
         self._upgrade_manager.begin(name)
@@ -439,6 +447,7 @@ class Supervisor:
     def _finish(self) -> int:
         self._signal_pipe.end()
         self._metrics_manager.stop()
+        self._acme_manager.stop()
         self._reload_triggers.close()
         self._service.resources.discard()
         return self._service.exit_status

@@ -13,6 +13,7 @@ from kirsch.supervisor.worker_plan import NEVER, STARTING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from kirsch.supervisor.acme_manager import AcmeManager
     from kirsch.supervisor.event_loop import EventLoop
     from kirsch.supervisor.metrics_manager import MetricsManager
     from kirsch.supervisor.reload_manager import ReloadManager
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class UpgradeManager:
-    """Stops ``triggers`` and ``metrics_manager`` before the exec, and starts them again if it fails. Workers stay, and
+    """Stops ``triggers`` and ``helpers`` before the exec, and starts them again if it fails. Workers stay, and
     zygotes are stopped."""
 
     def __init__(
@@ -35,7 +36,7 @@ class UpgradeManager:
         zygotes: ZygotePool,
         reload_manager: ReloadManager,
         triggers: ReloadTriggers,
-        metrics_manager: MetricsManager,
+        helpers: tuple[MetricsManager, AcmeManager],
         signal_pipe: SignalPipe,
     ) -> None:
         self._service = service
@@ -44,7 +45,7 @@ class UpgradeManager:
         self._zygotes = zygotes
         self._reload_manager = reload_manager
         self._reload_triggers = triggers
-        self._metrics_manager = metrics_manager
+        self._helpers = helpers
         self._signal_pipe = signal_pipe
         self._check: upgrade.Check | None = None
         self._awaits_reload = False  # the check has succeeded
@@ -118,7 +119,8 @@ class UpgradeManager:
         for worker in service.workers:
             if worker.state is STARTING or service.is_trial(worker):
                 self._worker_manager.stop(worker, "upgrade", service.chosen.graceful_timeout, None)
-        self._metrics_manager.stop()
+        for helper in self._helpers:
+            helper.stop()
         self._reload_triggers.stop()
         os.set_inheritable(service.board.fd, True)
         state = {
@@ -140,5 +142,6 @@ class UpgradeManager:
             service.resources.stay()
             text = f"the new installation cannot be run: {bootstrap.reason(error)}; keeping this one"
             service.report(ERROR, f"SIGUSR2: {text}")
-            self._metrics_manager.start()
+            for helper in self._helpers:
+                helper.start()
             self._reload_triggers.start()
