@@ -60,6 +60,8 @@ MODULES = {
         "cli",
         "check",
         "check_proxies",
+        "certificates",
+        "dev_cert",
         "completion",
         "man",
         "quarantine",
@@ -95,6 +97,7 @@ MODULES = {
         "schema",
         "sections",
         "tls_settings",
+        "acme_settings",
         "merged",
         "setting",
         "kinds",
@@ -103,7 +106,7 @@ MODULES = {
         "driver_names",
         "__init__",
     ),
-    "net": ("sockets", "addresses", "inherited", "certificates", "client_socket", "__init__"),
+    "net": ("sockets", "addresses", "inherited", "certificates", "acme_files", "client_socket", "__init__"),
     "process": ("stacks", "forks", "signal_handlers", "real_threads", "__init__"),
 }
 
@@ -224,6 +227,7 @@ def test_a_public_name_loads_the_server_and_no_leaf() -> None:
     assert config == {
         f"kirsch.config.{name}"
         for name in (
+            "acme_settings",
             "driver_names",
             "kinds",
             "merged",

@@ -406,8 +406,11 @@ def test_variables_that_are_no_settings_are_pointed_out() -> None:
 def test_every_setting_can_be_given_by_flag_and_by_variable(each: Setting) -> None:
     name, flags, default = each.name, each.flags, each.default
     if each.is_switch:
-        assert getattr(read([flags[-1]], {}), name) is True
-        assert getattr(read([], {f"KIRSCH_{name.upper()}": "1"}), name) is True
+        # These go with certificates.
+        others = {"acme": ["--acme", "a.example", "--acme-agree-tos"], "hsts": ["--certfile", "a.pem", "--hsts", "1"]}
+        with_others = others.get(name.partition("_")[0], ["--certfile", "a.pem"] if name == "redirect_http" else [])
+        assert getattr(read([*with_others, flags[-1]], {}), name) is True
+        assert getattr(read(with_others, {f"KIRSCH_{name.upper()}": "1"}), name) is True
     else:
         for flag in flags:
             given = read([f"{flag}={default}"], {})
