@@ -431,3 +431,15 @@ def test_the_process_that_obtains_can_change_its_directory_alone(tmp_path: Path)
 def test_a_program_takes_no_acme() -> None:
     with pytest.raises(TypeError, match="no option 'acme'"):
         kirsch.Server(lambda *_: [], acme=["example.org"])  # type: ignore[call-arg]
+
+
+def test_kirsch_check_warns_of_addresses_that_no_authority_reaches(tmp_path: Path) -> None:
+    (tmp_path / "x.py").write_text("def app(environ, start_response): ...\n")
+    args = ["check", "--chdir", str(tmp_path), "x:app", "--acme", "shop.example.org", "--acme-agree-tos",
+            "--acme-state", str(tmp_path / "state")]  # fmt: skip
+    done = run(*args, "--bind", "127.0.0.1:0")
+    assert done.returncode == 0, done.stderr
+    assert "the authority cannot reach 127.0.0.1:0 unless something forwards port 80 or 443 to it" in done.stdout
+    assert "not obtained yet" in done.stdout
+    assert not (tmp_path / "state").exists()
+    assert "cannot reach" not in run(*args, "--bind", ":0").stdout

@@ -328,6 +328,16 @@ def _mistakes(chosen: Settings) -> Iterator[tuple[str, str]]:
         yield "backlog", f"the kernel makes {somaxconn} of {chosen.backlog}; raise net.core.somaxconn first"
     if chosen.ready_path and chosen.ready_path == chosen.health_path:
         yield "ready_path", "it is --health-path too, which the server answers; give each a path of its own"
+    places = [bind for bind in map(addresses.parse_bind, chosen.bind) if bind.protocol == addresses.HTTP]
+    if chosen.acme and all(bind.path or addresses.is_loopback(bind.host) for bind in places):
+        where = ", ".join(bind.text for bind in places)
+        yield (
+            "acme",
+            (
+                f"the authority cannot reach {where} unless something forwards port 80 or 443 to it; give --bind "
+                "https://:443 --bind http://:80 --redirect-http"
+            ),
+        )
 
 
 def _unread_file(chosen: Settings) -> Iterator[str]:
