@@ -363,7 +363,8 @@ def test_help_names_the_subcommands() -> None:
         shown = "".join(line.strip() for line in usage)
         installed = sorted(each.name for each in entry_points(group="kirsch.commands"))
         assert {"bench", "profile", "survey"} <= set(installed)
-        assert shown == f"kirsch check|top|quarantine|static|completion|man|{'|'.join(installed)}|help ..."
+        own = "check|certificates|dev-cert|top|quarantine|adopt|static|completion|man"
+        assert shown == f"kirsch {own}|{'|'.join(installed)}|help ..."
 
 
 def test_commands_of_kirsch_web_run(tmp_path: Path) -> None:

@@ -346,7 +346,7 @@ def test_a_byte_order_mark_and_line_ends_of_windows_are_read(write: Write) -> No
         ("preload = yes", "1: yes is not a value of TOML; write preload = true"),
         ("keep-alive = 30s", '1: 30s lacks its quotes; write keep-alive = "30s"'),
         ("[server]\nworkers = 1", ("1: there is no setting server; settings stand at the top of this file, and its "
-         "tables are env, logging, mounts, static, timeout-paths and tls")),
+         "tables are acme, env, logging, mounts, static, timeout-paths and tls")),
         ("\na = 1\na = 2", "3: this is not TOML: cannot overwrite a value"),
         ("\n\n[tool", "3: this is not TOML: expected ']' at the end of a table declaration"),
         ("\n\na = '''", "3: this is not TOML: expected \"'''\""),
