@@ -7,8 +7,8 @@
 //!
 //! [`wire::websocket`] reads and writes the frames. This module has the queue of messages that the application has not
 //! received yet, and the deadlines: for pings, the closing handshake, and incomplete messages. It does not depend on
-//! the transport: bytes and the time are arguments. With HTTP/1.1 the bytes of the connection are the frames
-//! (`connection/websocket.rs`).
+//! the transport: bytes and the time are arguments. With HTTP/1.1 the bytes of the connection are the frames, with HTTP/2
+//! those of a stream (`connection/websocket.rs`).
 
 use crate::config::{Config, LEAST_AHEAD, READ_AHEAD, WebSocketConfig};
 use crate::deadline::{Millis, Timer, Wait, millis};
@@ -16,9 +16,8 @@ use crate::memory::Reservation;
 use crate::meter::{self, Meter};
 use std::borrow::Cow;
 use std::collections::VecDeque;
-use wire::message::Stamp;
 use wire::websocket::{
-    self as frames, AcceptMisuse, CloseCode, Compression, ControlPayload, Event, Kind, Outgoing, PendingOpening, Role,
+    self as frames, CloseCode, Compression, ControlPayload, Deflate, Event, Kind, Outgoing, PendingOpening, Role,
     SendError, WebSocketFault, WebSocketLimits,
 };
 
@@ -145,24 +144,12 @@ pub(crate) struct WebSocket<M> {
 }
 
 impl<M> WebSocket<M> {
-    /// Accepts the WebSocket: writes the head of the HTTP/1.1 response.
-    ///
-    /// # Errors
-    /// Returns the mistake in the application's answer. Then nothing has been written.
-    pub(crate) fn accept<'f>(
-        opening: &PendingOpening,
-        (subprotocol, fields): (Option<&str>, impl IntoIterator<Item = (&'f [u8], &'f [u8])>),
-        (serial, now): (u64, Millis),
-        config: &WebSocketConfig,
-        stamp: &Stamp,
-        out: &mut Vec<u8>,
-    ) -> Result<Self, AcceptMisuse> {
-        let agreement = opening.agree(subprotocol)?;
-        agreement.write(fields, stamp, out)?;
+    /// Creates the WebSocket of an answer that has been written.
+    pub(crate) fn new(deflate: Option<Deflate>, (serial, now): (u64, Millis), config: &WebSocketConfig) -> Self {
         let limits = WebSocketLimits { message: config.message, backlog: HIGH_WATER };
-        Ok(Self {
+        Self {
             serial,
-            frames: frames::Connection::new(Role::Server, agreement.deflate, limits),
+            frames: frames::Connection::new(Role::Server, deflate, limits),
             next: None,
             incoming: VecDeque::new(),
             incoming_bytes: 0,
@@ -176,7 +163,7 @@ impl<M> WebSocket<M> {
             timer: Timer::new(now),
             message_bytes: 0,
             sent_bytes: 0,
-        })
+        }
     }
 
     /// Returns true if the engine may read bytes of the client, because there is room for their messages.

@@ -14,6 +14,7 @@ mod health_pending;
 mod hijack;
 mod holding;
 mod http2;
+mod http2_websocket;
 mod memory;
 mod multiplexed;
 mod multiplexed_pending;

@@ -5,32 +5,32 @@ use engine::{AllProtocols, Config};
 use wire::http2::PREFACE;
 use wire::http2::hpack::{Decoder, Encoder, Indexing};
 
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
+pub(crate) const DATA: u8 = 0;
+pub(crate) const HEADERS: u8 = 1;
+pub(crate) const RST_STREAM: u8 = 3;
+pub(crate) const SETTINGS: u8 = 4;
 const PING: u8 = 6;
 const GOAWAY: u8 = 7;
-const WINDOW_UPDATE: u8 = 8;
+pub(crate) const WINDOW_UPDATE: u8 = 8;
 
-const END_STREAM: u8 = 1;
+pub(crate) const END_STREAM: u8 = 1;
 const ACK: u8 = 1;
-const END_HEADERS: u8 = 4;
+pub(crate) const END_HEADERS: u8 = 4;
 
 /// HTTP/1 and HTTP/2 on one listener.
-type Versions = OverSockets<AllProtocols>;
+pub(crate) type Versions = OverSockets<AllProtocols>;
 
 fn world(plans: Vec<Plan>) -> World<Versions> {
     World::of_kind(timeless(), plans)
 }
 
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
 /// Returns the bytes that a client sends first.
-fn preface() -> Vec<u8> {
+pub(crate) fn preface() -> Vec<u8> {
     [&PREFACE[..], &frame(SETTINGS, 0, 0, b"")].concat()
 }
 
@@ -43,14 +43,14 @@ fn ask(stream: u32, id: usize, method: &str, flags: u8) -> Vec<u8> {
     frame(HEADERS, END_HEADERS | flags, stream, &block)
 }
 
-fn get(stream: u32, id: usize) -> Vec<u8> {
+pub(crate) fn get(stream: u32, id: usize) -> Vec<u8> {
     ask(stream, id, "GET", END_STREAM)
 }
 
 /// One frame that a client has received.
-type Frame = (u8, u8, u32, Vec<u8>);
+pub(crate) type Frame = (u8, u8, u32, Vec<u8>);
 
-fn frames(client: &Client) -> Vec<Frame> {
+pub(crate) fn frames(client: &Client) -> Vec<Frame> {
     let (mut found, mut rest) = (Vec::new(), &client.received[..]);
     while let Some([a, b, c, kind, flags, stream @ ..]) = rest.first_chunk::<9>() {
         let length = usize::from(*a) << 16 | usize::from(*b) << 8 | usize::from(*c);
@@ -62,7 +62,7 @@ fn frames(client: &Client) -> Vec<Frame> {
 }
 
 /// Returns the body of a response, and true if it is whole.
-fn body(client: &Client, stream: u32) -> (Vec<u8>, bool) {
+pub(crate) fn body(client: &Client, stream: u32) -> (Vec<u8>, bool) {
     let of_stream = frames(client).into_iter().filter(|frame| frame.2 == stream);
     let mut is_whole = false;
     let mut bytes = Vec::new();
@@ -79,7 +79,7 @@ fn body(client: &Client, stream: u32) -> (Vec<u8>, bool) {
 }
 
 /// Returns the status of each response, in the order of their heads.
-fn statuses(client: &Client) -> Vec<(u32, String)> {
+pub(crate) fn statuses(client: &Client) -> Vec<(u32, String)> {
     let (mut decoder, mut found) = (Decoder::default(), Vec::new());
     for (_, _, stream, block) in frames(client).into_iter().filter(|frame| frame.0 == HEADERS) {
         let mut status = String::new();
@@ -98,7 +98,7 @@ fn count(client: &Client, kind: u8) -> usize {
     frames(client).iter().filter(|frame| frame.0 == kind).count()
 }
 
-fn until_whole(world: &mut World<Versions>, client: &mut Client, streams: &[u32]) {
+pub(crate) fn until_whole(world: &mut World<Versions>, client: &mut Client, streams: &[u32]) {
     world.until("the responses are whole", &mut [client], |_, clients| {
         streams.iter().all(|&stream| body(clients[0], stream).1)
     });
@@ -271,4 +271,18 @@ fn client_that_sends_no_request_learns_that_the_connection_ends() {
     let found = frames(&client);
     let goaway = found.iter().find(|frame| frame.0 == GOAWAY).expect("the client learns that no stream was processed");
     assert_eq!(goaway.3, [0; 8]);
+}
+
+#[test]
+fn broken_connection_does_not_wait_for_windows_that_cannot_grow() {
+    let mut world = world(vec![Plan::sized(&[1000]), Plan::sized(&[5])]);
+    let mut client = world.client();
+    let small = frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 10]);
+    client.send([preface(), small, get(1, 0), get(3, 1)].concat());
+    until_whole(&mut world, &mut client, &[3]);
+    client.send(frame(PING, 0, 0, &[0; 7]));
+    world.end(&mut client);
+    assert_eq!(count(&client, GOAWAY), 1);
+    client.hang_up();
+    world.until_empty(&mut [&mut client]);
 }

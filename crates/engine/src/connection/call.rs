@@ -5,7 +5,6 @@ use super::exchanging::Exchanging;
 use super::pausing::{has_client_left, resume};
 use super::session::with_session;
 use super::step::{BUSY, Expired, NextAction};
-use super::websocket::has_awaited;
 use crate::app::{App, Progress};
 use crate::context::EngineContext;
 use crate::exchange::{Awaited, Cause, Exchange, Index, Input, State, Until};
@@ -142,9 +141,9 @@ impl<A: App> Connection<A> {
         context: &mut EngineContext<A>,
         app: &mut A,
     ) {
-        let Self { link, session } = self;
-        let exchange = with_session!(session, session => session.exchange_mut(index));
-        if has_awaited(exchange, Awaited::INPUT, link).unwrap_or_else(|| exchange.has_input()) {
+        let of_websocket = self.websocket(index).has_awaited(Awaited::INPUT);
+        let exchange = with_session!(&mut self.session, session => session.exchange_mut(index));
+        if of_websocket.unwrap_or_else(|| exchange.has_input()) {
             return app.wake(waiter);
         }
         exchange.wait(Awaited::INPUT, waiter);
@@ -154,10 +153,11 @@ impl<A: App> Connection<A> {
     /// Has a call wait in the middle until the client has taken all output, or is gone. The connection has to be driven
     /// then, because some of the output may not have been sent at all.
     pub(crate) fn wait_for_output(&mut self, index: Index, waiter: A::Waiter, app: &mut A) {
+        let of_websocket = self.websocket(index).has_awaited(Awaited::OUTPUT);
         let Self { link, session } = self;
         let exchange = with_session!(session, session => session.exchange_mut(index));
         let has_output = link.has_output() || exchange.has_backlog();
-        let is_over = has_awaited(exchange, Awaited::OUTPUT, link).unwrap_or(!has_output);
+        let is_over = of_websocket.unwrap_or(!has_output);
         if exchange.is_detached() || is_over {
             return app.wake(waiter);
         }
@@ -174,9 +174,9 @@ impl<A: App> Connection<A> {
         context: &mut EngineContext<A>,
         app: &mut A,
     ) -> bool {
+        let of_websocket = self.websocket(index).has_awaited(awaited);
         let Self { link, session } = self;
         let exchange = with_session!(session, session => session.exchange_mut(index));
-        let of_websocket = has_awaited(exchange, awaited, link);
         let is_output_taken = !link.has_output() && !exchange.has_backlog();
         let is_over = awaited.has(Awaited::INPUT) && exchange.has_input()
             || awaited.has(Awaited::OUTPUT) && (is_output_taken || exchange.is_detached())

@@ -87,7 +87,10 @@ impl<A: App> Connection<A> {
     /// Returns the WebSocket of the exchange at `index`, or the request for one.
     pub(crate) fn websocket(&mut self, index: Index) -> WebSocketOf<'_, A> {
         let Self { link, session } = self;
-        WebSocketOf { exchange: with_session!(session, session => session.exchange_mut(index)), link }
+        match session {
+            Session::Serial(session) => session.websocket_of(link),
+            Session::Multiplexed(session) => session.websocket_of(index, link),
+        }
     }
 
     // ------------------------------------------------------------------------------------------------------- questions
@@ -539,7 +542,7 @@ impl<A: App> Connection<A> {
         app: &mut A,
     ) -> Result<Option<WebSocketId>, AcceptMisuse> {
         let accepted = self.websocket(index).accept(index, answer, context)?;
-        if accepted.is_some() {
+        if accepted.is_some() && !self.is_multiplexed() {
             // No head follows on this connection.
             self.forget(app);
         }

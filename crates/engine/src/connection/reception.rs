@@ -54,10 +54,10 @@ impl Repeated {
         }
     }
 
-    /// Returns true if the head may have a field Upgrade.
+    /// Returns true if the request may ask for a WebSocket.
     #[inline]
     fn may_upgrade(&self, head: &RequestHead<'_>) -> bool {
-        self.has_upgrade || head.changed.is_none() && !head.retained
+        self.has_upgrade || head.is_websocket || head.changed.is_none() && !head.retained
     }
 }
 
@@ -150,9 +150,11 @@ fn ask_for_upgrade<'h, T: ResponseTerms, M>(
     terms: &mut T,
     config: &WebSocketConfig,
 ) -> Result<Option<Asked<'h, M>>, WebSocketRefusal> {
-    match Opening::read(head, Carrier::Http1) {
+    let carrier = if head.is_websocket { Carrier::Connect } else { Carrier::Http1 };
+    match Opening::read(head, carrier) {
         Ok(read) => Ok(Some((Box::new(Upgrade::Asked(read.keep(config.deflate))), read))),
-        Err(refusal) if config.refuses_broken => Err(refusal),
+        // A CONNECT is no ordinary request.
+        Err(refusal) if config.refuses_broken || head.is_websocket => Err(refusal),
         // No proxy considers the request an upgrade (RFC 9110 section 7.8).
         Err(WebSocketRefusal::ConnectionMissing) => Ok(None),
         // A proxy that does not look at the answer forwards all further bytes as frames: none of them is read as a
@@ -167,13 +169,17 @@ fn ask_for_upgrade<'h, T: ResponseTerms, M>(
 /// Has the application make its request from the head, unless it refuses such requests.
 #[inline]
 fn refuse_or_begin<A: App>(
-    head: &RequestHead<'_>,
+    head: &mut RequestHead<'_>,
     upgrade: Option<Asked<'_, A::Message>>,
     call: CallId,
     link: &mut Link<A>,
     context: &mut EngineContext<A>,
     app: &mut A,
 ) -> Verdict<A> {
+    if head.is_websocket {
+        // For applications it is the request that it is over HTTP/1: routes and logs have methods.
+        head.method = b"GET";
+    }
     if let Some(refusal) = app.refuses(head, upgrade.is_some()) {
         let mut draft = Draft::default();
         // It is a status.

@@ -143,6 +143,27 @@ impl Incoming {
         self.read < self.decoded.len() || self.end.is_some()
     }
 
+    /// Appends up to `most` of the bytes that have arrived to `bytes`, and keeps them.
+    pub(crate) fn copy(&self, most: usize, bytes: &mut Vec<u8>) {
+        let left = &self.decoded[self.read..];
+        bytes.extend_from_slice(&left[..left.len().min(most)]);
+    }
+
+    /// Drops the first `count` bytes.
+    pub(crate) fn advance(&mut self, count: usize) {
+        self.read += count;
+        if self.read == self.decoded.len() {
+            self.decoded = Vec::new();
+            self.reserved.force(0);
+            self.read = 0;
+        }
+    }
+
+    /// Returns true if no bytes are left, and none will arrive.
+    pub(crate) fn is_over(&self) -> bool {
+        self.end.is_some() && self.read == self.decoded.len()
+    }
+
     /// Reads the part of the body that has arrived.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Input {
         let left = &self.decoded[self.read..];

@@ -328,7 +328,7 @@ impl<A: App> Exchange<A> {
     /// Returns the wait of the exchange. `is_blocked`: its connection waits for something that has to happen before.
     fn awaits(&self, is_blocked: bool) -> Wait {
         match self.state.view() {
-            _ if is_blocked || self.has_websocket() => Wait::App,
+            _ if is_blocked || self.has_websocket() && !self.has_backlog() => Wait::App,
             State::Receiving(_) => Wait::Body,
             State::Queued(_) => Wait::Queue,
             _ if self.has_backlog() => Wait::Output,

@@ -146,6 +146,8 @@ impl MultiplexedProtocol for AnyMultiplexed {
 
     passed_on! {
         fn open(&mut self, exchanges: usize, limits: &Limits);
+        fn take_websockets(&mut self);
+        fn accept_websocket(&mut self, stream: StreamId);
         fn set_time(&mut self, now: Millis);
         fn forget(&mut self);
         fn tell_to_continue(&mut self, stream: StreamId, out: &mut Vec<u8>);

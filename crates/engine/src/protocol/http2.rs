@@ -26,6 +26,14 @@ impl MultiplexedProtocol for Http2 {
         self.connection.open(exchanges, limits);
     }
 
+    fn take_websockets(&mut self) {
+        self.connection.take_websockets();
+    }
+
+    fn accept_websocket(&mut self, stream: StreamId) {
+        self.connection.accept_websocket(stream);
+    }
+
     fn set_time(&mut self, now: Millis) {
         self.connection.set_time(now);
     }

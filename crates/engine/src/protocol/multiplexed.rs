@@ -123,6 +123,14 @@ pub trait MultiplexedProtocol: Sized {
         true
     }
 
+    /// Lets clients ask for WebSockets, if the protocol can carry them. Called before [`open`](Self::open).
+    fn take_websockets(&mut self) {}
+
+    /// Records that the application accepts the WebSocket that a request asks for. The response's head follows.
+    fn accept_websocket(&mut self, stream: StreamId) {
+        let _ = stream;
+    }
+
     /// Returns true if the peer is a web server, which passes on the requests of many clients.
     fn is_of_web_server(&self) -> bool {
         false

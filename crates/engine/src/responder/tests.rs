@@ -95,6 +95,7 @@ fn head<'a>(method: &'a [u8], path: &'a [u8]) -> RequestHead<'a> {
         kept: 0,
         client: None,
         is_cgi: false,
+        is_websocket: false,
         is_https: None,
         takes_errors: false,
     }

@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt::{self, Display, Write as _};
 use std::str::FromStr;
+use wire::http2::PREFACE;
 use wire::websocket::client::Offer;
 use wire::websocket::{Compression, Connection, Keys, Outgoing, Role, WebSocketLimits};
 
@@ -20,6 +21,34 @@ const CONNECTIONS_MOST: usize = 32;
 
 const HTTP: &[&str] =
     &["get", "same", "put", "expect", "chunked", "chunk", "last", "line", "field", "end", "head", "bytes"];
+const HTTP2: &[&str] = &[
+    "get",
+    "post",
+    "cookies",
+    "insert",
+    "bomb",
+    "table",
+    "trailers",
+    "begin",
+    "continuation",
+    "continuation-end",
+    "data",
+    "data-end",
+    "padded",
+    "reset",
+    "old",
+    "ping",
+    "settings",
+    "window-size",
+    "settings-ack",
+    "window",
+    "window-of-stream",
+    "priority",
+    "priority-update",
+    "goaway",
+    "unknown",
+    "bytes",
+];
 const WEBSOCKET: &[&str] = &[
     "text",
     "binary",
@@ -88,6 +117,7 @@ pub struct Plan {
 pub(super) struct Script {
     open: Vec<u8>,
     cycle: Vec<u8>,
+    streams: CycleStreams,
     /// Elements, such as frames, fields and chunks, of both.
     elements: (u64, u64),
     pub(super) piece: usize,
@@ -113,6 +143,10 @@ impl Script {
             };
             let count = rest.len().min(into.len() - filled);
             into[filled..filled + count].copy_from_slice(&rest[..count]);
+            if at >= self.open.len() && !self.cycle.is_empty() {
+                let at = at - self.open.len();
+                self.streams.write(at / self.cycle.len(), at % self.cycle.len(), &mut into[filled..filled + count]);
+            }
             filled += count;
             at += count;
         }
@@ -126,12 +160,37 @@ impl Script {
     }
 }
 
+/// The numbers of the streams of HTTP/2 in a cycle, which are larger each time.
+#[derive(Default)]
+struct CycleStreams {
+    /// Where a number is, and which number the first time.
+    places: Vec<(usize, u32)>,
+    /// The number of streams that a cycle opens.
+    count: u32,
+}
+
+impl CycleStreams {
+    /// Writes the numbers into `part`, which is at `start` of the cycle, the `time`th time.
+    fn write(&self, time: usize, start: usize, part: &mut [u8]) {
+        let time = u32::try_from(time).expect("a run is shorter");
+        for &(place, first) in &self.places {
+            let number = first.wrapping_add(time.wrapping_mul(2 * self.count)) & 0x7fff_ffff;
+            for (offset, byte) in number.to_be_bytes().into_iter().enumerate() {
+                if let Some(at) = (place + offset).checked_sub(start).filter(|at| *at < part.len()) {
+                    part[at] = byte;
+                }
+            }
+        }
+    }
+}
+
 impl Plan {
     /// Returns the plan of an honest client, with which every search begins.
     pub fn honest(protocol: Protocol) -> Self {
         let gene = |kind| Gene { kind, a: 1, b: 10, times: 1 };
         let (open, cycle) = match protocol {
             Protocol::Http => (vec![], vec![gene("get"), gene("put")]),
+            Protocol::Http2 => (vec![], vec![gene("get"), gene("post"), gene("data-end"), gene("window")]),
             Protocol::WebSocket => (vec![], vec![gene("text"), gene("compressed")]),
             Protocol::FastCgi => (vec![], vec![gene("request")]),
             Protocol::Scgi | Protocol::Uwsgi => (vec![gene("request")], vec![]),
@@ -144,6 +203,7 @@ impl Plan {
     fn kinds(protocol: Protocol) -> &'static [&'static str] {
         match protocol {
             Protocol::Http => HTTP,
+            Protocol::Http2 => HTTP2,
             Protocol::WebSocket => WEBSOCKET,
             Protocol::FastCgi => FASTCGI,
             Protocol::Scgi | Protocol::Uwsgi => GATEWAY,
@@ -204,15 +264,24 @@ impl Plan {
 
     /// Returns the bytes of the plan.
     pub(super) fn script(&self) -> Script {
-        let mut writer = Writer { protocol: self.protocol, id: 1, padding: 0, elements: 0 };
-        let mut open = if self.protocol == Protocol::WebSocket { HANDSHAKE.to_vec() } else { Vec::new() };
+        let mut writer =
+            Writer { protocol: self.protocol, id: 1, padding: 0, elements: 0, stream: 0, back: 0, places: Vec::new() };
+        let mut open = match self.protocol {
+            Protocol::WebSocket => HANDSHAKE.to_vec(),
+            Protocol::Http2 => [&PREFACE[..], &[0, 0, 0, 4, 0, 0, 0, 0, 0]].concat(),
+            _ => Vec::new(),
+        };
         writer.genes(&self.open, &mut open);
         let first = std::mem::take(&mut writer.elements);
+        let opened = writer.stream;
+        writer.places.clear();
         let mut cycle = Vec::new();
         writer.genes(&self.cycle, &mut cycle);
+        let streams = CycleStreams { places: writer.places, count: (writer.stream - opened).div_ceil(2) };
         Script {
             open,
             cycle,
+            streams,
             elements: (first, writer.elements),
             piece: self.piece,
             connections: self.connections,
@@ -228,6 +297,11 @@ struct Writer {
     id: u8,
     padding: u8,
     elements: u64,
+    /// The last stream of HTTP/2 (0 before the first), and how many streams before it frames are for.
+    stream: u32,
+    back: u32,
+    /// Where the numbers of streams are, and which.
+    places: Vec<(usize, u32)>,
 }
 
 impl Writer {
@@ -245,6 +319,7 @@ impl Writer {
                 }
                 match self.protocol {
                     Protocol::Http => self.http(gene.kind, a, b, out),
+                    Protocol::Http2 => self.http2(gene.kind, a, gene.b, out),
                     Protocol::WebSocket => websocket(gene.kind, a, gene.b, out),
                     Protocol::FastCgi => self.fastcgi(gene.kind, a, b, out),
                     Protocol::Scgi | Protocol::Uwsgi => self.gateway(gene.kind, a, b, out),
@@ -300,6 +375,69 @@ impl Writer {
             "field" => self.fields(1, a % 8192, true, out),
             _ => out.extend_from_slice(b"\r\n"),
         }
+    }
+
+    /// Appends frames of HTTP/2. Fields are encoded without Huffman coding and, except for "insert", without the table.
+    fn http2(&mut self, kind: &str, a: usize, b: u8, out: &mut Vec<u8>) {
+        const END_STREAM: u8 = 1;
+        const END_HEADERS: u8 = 4;
+        const PADDED: u8 = 8;
+        // GET, http, / and an authority; or POST in place of GET.
+        const GET: &[u8] = &[0x82, 0x86, 0x84, 0x01, 1, b'a'];
+        const POST: &[u8] = &[0x83, 0x86, 0x84, 0x01, 1, b'a'];
+        let crumb: &[u8] = &[0x0f, 17, 1, b'c'];
+        // A field of one byte with a value of `b % 127` bytes, not indexed or indexed.
+        let field = |first: u8| [&[first, 1, b'f', b % 127], &vec![b'v'; usize::from(b % 127)][..]].concat();
+        let number = u32::try_from(a).unwrap_or(0).to_be_bytes();
+        let is_opening = matches!(kind, "get" | "cookies" | "insert" | "bomb" | "table" | "post" | "begin");
+        let is_of_connection = matches!(
+            kind,
+            "ping" | "settings" | "window-size" | "settings-ack" | "window" | "priority-update" | "goaway"
+        );
+        let (kind, flags, payload) = match kind {
+            "get" => (1, END_STREAM | END_HEADERS, [GET, &field(0x10).repeat(a % 100)].concat()),
+            "cookies" => (1, END_STREAM | END_HEADERS, [GET, &crumb.repeat(a % 1000)].concat()),
+            "insert" => (1, END_STREAM | END_HEADERS, [GET, &field(0x40)].concat()),
+            "bomb" => (1, END_STREAM | END_HEADERS, [GET, &vec![0xbe; a % 16_000]].concat()),
+            "table" => (1, END_STREAM | END_HEADERS, [&[0x20, 0x3f, 0xe1, 0x1f], GET].concat()),
+            "post" => (1, END_HEADERS, POST.to_vec()),
+            "begin" => (1, END_STREAM, [GET, &field(0x10).repeat(a % 100)].concat()),
+            "trailers" => (1, END_STREAM | END_HEADERS, field(0x10).repeat(a % 100)),
+            "continuation" => (9, 0, field(0x10).repeat(a % 100)),
+            "continuation-end" => (9, END_HEADERS, field(0x10).repeat(a % 100)),
+            "data" => (0, 0, vec![b'x'; a % 16_384]),
+            "data-end" => (0, END_STREAM, vec![b'x'; a % 16_384]),
+            "padded" => (0, PADDED, [&[b][..], &vec![0; usize::from(b)]].concat()),
+            "reset" => (3, 0, vec![0, 0, 0, 8]),
+            "ping" => (6, 0, vec![b; 8]),
+            "settings" => (4, 0, [&[0, 6][..], &number].concat().repeat(usize::from(b) + 1)),
+            "window-size" => (4, 0, [&[0, 4][..], &number].concat()),
+            "settings-ack" => (4, 1, Vec::new()),
+            "window" | "window-of-stream" => (8, 0, number.to_vec()),
+            "priority" => (2, 0, vec![0, 0, 0, 0, b]),
+            "priority-update" => (16, 0, [&[0, 0, 0, b | 1], &b"u=1"[..]].concat()),
+            "goaway" => (7, 0, vec![0; 8]),
+            "old" => {
+                self.back = u32::from(b);
+                return;
+            }
+            _ => (200, 0, vec![b; a % 16_384]),
+        };
+        let stream = if is_opening {
+            self.stream = if self.stream == 0 { 1 } else { self.stream + 2 };
+            self.stream
+        } else if is_of_connection {
+            0
+        } else {
+            self.stream.saturating_sub(2 * self.back).max(1)
+        };
+        let length = u32::try_from(payload.len()).expect("it is bounded").to_be_bytes();
+        out.extend_from_slice(&[length[1], length[2], length[3], kind, flags]);
+        if stream > 0 {
+            self.places.push((out.len(), stream));
+        }
+        out.extend_from_slice(&stream.to_be_bytes());
+        out.extend_from_slice(&payload);
     }
 
     fn proxy(&mut self, kind: &str, a: usize, b: usize, out: &mut Vec<u8>) {

@@ -10,7 +10,7 @@
 //!
 //! | measure | unit | amount subtracted first, because it is a stated total |
 //! |---|---|---|
-//! | [`Measure::Work`] | steps per byte: basic blocks that the engine and `wire` execute | [`WORK_PER_CONNECTION`], [`WORK_PER_REQUEST`], [`WORK_PER_ARRIVAL`] |
+//! | [`Measure::Work`] | steps per byte: basic blocks that the engine and `wire` execute | [`WORK_PER_CONNECTION`], [`WORK_PER_REQUEST`], [`WORK_PER_ARRIVAL`] or [`WORK_PER_ARRIVAL_OF_STREAMS`] |
 //! | [`Measure::Kept`] | bytes of memory per byte, at the peak between two calls of `recv` or `send` | [`KEPT_BY_ENGINE`], [`KEPT_PER_CONNECTION`], the memory that bodies and messages share |
 //! | [`Measure::Delay`] | steps from the moment when another client's request is complete to its answer | nothing |
 //!
@@ -51,10 +51,14 @@ pub const WORK_PER_CONNECTION: u64 = 4000;
 pub const WORK_PER_REQUEST: u64 = 2000;
 /// See [`WORK_PER_CONNECTION`]. It is paid for by the packet: an arrival is received with one system call.
 pub const WORK_PER_ARRIVAL: u64 = 500;
+/// The same for an arrival on a connection of HTTP/2, which may have 100 streams: each is looked at.
+pub const WORK_PER_ARRIVAL_OF_STREAMS: u64 = 10_000;
 /// Bytes that an engine may keep beside its connections, such as the state of a decompressor.
 pub const KEPT_BY_ENGINE: u64 = 512 << 10;
 /// Bytes that it may keep for each connection beside those that are counted per byte.
 pub const KEPT_PER_CONNECTION: u64 = 4 << 10;
+/// The same for HTTP/2, where a connection has up to 100 streams, and a request of a few bytes opens one.
+pub const KEPT_FOR_STREAMS: u64 = 100 << 10;
 /// The same for WebSocket: one compressed message at a time is inflated before it is known whether there is room for
 /// it, to 1 MiB and, beyond that, 100 times its own bytes; while its buffer grows there are two.
 pub const KEPT_WHILE_INFLATING: u64 = 4 << 20;
@@ -124,11 +128,13 @@ pub fn measure(plan: &Plan, measure: Measure, host: Host, gauges: Gauges) -> Cos
         Measure::Work => {
             stage.attack(&script, WARM_UP);
             stage.run(|_| false);
+            let has_streams = plan.protocol() == Protocol::Http2;
+            let per_arrival = if has_streams { WORK_PER_ARRIVAL_OF_STREAMS } else { WORK_PER_ARRIVAL };
             let totals = |stage: &Stage| {
                 let sockets = stage.sockets.borrow();
                 let stated = sockets.connections * WORK_PER_CONNECTION
                     + stage.app.requests * WORK_PER_REQUEST
-                    + sockets.arrivals * WORK_PER_ARRIVAL;
+                    + sockets.arrivals * per_arrival;
                 (sockets.received, stated)
             };
             let (received, stated) = totals(&stage);
@@ -147,7 +153,9 @@ pub fn measure(plan: &Plan, measure: Measure, host: Host, gauges: Gauges) -> Cos
             let inflating = if plan.protocol() == Protocol::WebSocket { KEPT_WHILE_INFLATING } else { 0 };
             stage.attack(&script, budget);
             let memories = stage.memories.clone();
-            let watch = MemoryWatch::new(gauges, memories, KEPT_BY_ENGINE + inflating, KEPT_PER_CONNECTION);
+            let streams = if plan.protocol() == Protocol::Http2 { KEPT_FOR_STREAMS } else { 0 };
+            let per_connection = KEPT_PER_CONNECTION + streams;
+            let watch = MemoryWatch::new(gauges, memories, KEPT_BY_ENGINE + inflating, per_connection);
             stage.sockets.borrow_mut().memory = Some(watch);
             stage.run(|sockets| {
                 sockets.note_memory();

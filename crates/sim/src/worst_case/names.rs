@@ -38,6 +38,8 @@ named! {
     Protocol {
         /// HTTP/1.
         Http = "http",
+        /// HTTP/2 in clear.
+        Http2 = "http2",
         /// WebSocket with permessage-deflate.
         WebSocket = "websocket",
         /// FastCGI.

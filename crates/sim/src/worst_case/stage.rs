@@ -325,7 +325,7 @@ impl Stage {
         let memories = vec![bodies.clone(), messages.clone()];
         let sockets = Rc::new(RefCell::new(Sockets::default()));
         let kind = match protocol {
-            Protocol::Http | Protocol::WebSocket | Protocol::Proxy => ProtocolKind::Http,
+            Protocol::Http | Protocol::Http2 | Protocol::WebSocket | Protocol::Proxy => ProtocolKind::Http,
             Protocol::FastCgi => ProtocolKind::FastCgi,
             Protocol::Uwsgi => ProtocolKind::Uwsgi,
             Protocol::Scgi => ProtocolKind::Scgi,

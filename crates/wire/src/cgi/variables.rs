@@ -197,6 +197,7 @@ impl Variables {
             fields,
             body,
             is_cgi: true,
+            is_websocket: false,
             is_https: None,
             takes_errors: false,
             changed: None,

@@ -133,6 +133,7 @@ impl Receiver {
                 fields,
                 body,
                 is_cgi: false,
+                is_websocket: false,
                 is_https: None,
                 takes_errors: false,
                 changed,

@@ -50,6 +50,8 @@ pub(super) struct RequestBuilder {
     has_regular: bool,
     has_host: bool,
     is_trailer: bool,
+    /// True if an extended CONNECT may ask for a WebSocket.
+    pub(super) takes_websockets: bool,
     facts: HeadFacts,
     error: Option<HeadError>,
     kept: Option<Box<KeptHead>>,
@@ -64,6 +66,8 @@ pub(super) struct HeadFacts {
     pub(super) takes_trailers: bool,
     pub(super) priority: Option<Priority>,
     pub(super) is_head: bool,
+    /// The request is an extended CONNECT for a WebSocket.
+    pub(super) is_websocket: bool,
 }
 
 /// The block that is kept to compare the next one with.
@@ -87,7 +91,7 @@ impl RequestBuilder {
     /// Gives the memory back that is kept for the next head.
     pub(super) fn rest(&mut self) {
         let keeping = std::mem::take(&mut self.keeping);
-        *self = Self { keeping, ..Self::default() };
+        *self = Self { keeping, takes_websockets: self.takes_websockets, ..Self::default() };
     }
 
     /// Returns the facts of the head that is whole.
@@ -270,8 +274,18 @@ impl RequestBuilder {
             let is_malformed = path.is_some() || scheme.is_some() || self.authority.is_none();
             return Err(if is_malformed { HeadError::Malformed } else { HeadError::Fault(Fault::ConnectRefused) });
         }
-        // `:protocol` needs a setting that this server does not send (RFC 8441 section 3).
-        let (Some(path), Some(scheme), None) = (path, scheme, self.protocol) else { return Err(HeadError::Malformed) };
+        let (Some(path), Some(scheme)) = (path, scheme) else { return Err(HeadError::Malformed) };
+        // `:protocol` belongs to CONNECT, and needs a setting of this server (RFC 8441 sections 3 and 4).
+        let is_websocket = match self.protocol.map(|range| self.part(range)) {
+            None => false,
+            Some(_) if !self.takes_websockets || method != b"CONNECT" => return Err(HeadError::Malformed),
+            Some(protocol) if !protocol.eq_ignore_ascii_case(b"websocket") => {
+                return Err(HeadError::Fault(Fault::ConnectRefused));
+            }
+            Some(_) => true,
+        };
+        // The path is that of any request.
+        let target_method: &[u8] = if is_websocket { b"GET" } else { method };
         let (path, scheme) = (self.part(path), self.part(scheme));
         if path.is_empty() {
             return Err(HeadError::Malformed);
@@ -288,8 +302,9 @@ impl RequestBuilder {
         if !(scheme.eq_ignore_ascii_case(b"http") || scheme.eq_ignore_ascii_case(b"https")) {
             return Err(HeadError::Fault(Fault::TargetFormInvalid));
         }
-        Target::read(path, method).map_err(HeadError::Fault)?;
+        Target::read(path, target_method).map_err(HeadError::Fault)?;
         self.check_authority()?;
+        self.facts.is_websocket = is_websocket;
         self.body_length(is_whole, limits)
     }
 
@@ -340,7 +355,9 @@ impl RequestBuilder {
         let part = |range: Option<Range>| range.map_or(&b""[..], |(start, end)| &self.pseudo[start..end]);
         let method = part(self.method);
         let path = part(self.path);
-        let target = Target::read(path, method).expect("the path has been checked");
+        let is_websocket = self.facts.is_websocket;
+        let target_method: &[u8] = if is_websocket { b"GET" } else { method };
+        let target = Target::read(path, target_method).expect("the path has been checked");
         RequestHead {
             method,
             target,
@@ -349,6 +366,7 @@ impl RequestBuilder {
             fields: &self.fields,
             body,
             is_cgi: false,
+            is_websocket,
             is_https: Some(part(self.scheme).eq_ignore_ascii_case(b"https")),
             takes_errors: false,
             changed: is_repeated.then_some(&[]),

@@ -63,12 +63,14 @@ pub(super) struct OwnSettings {
     pub(super) streams: u32,
     pub(super) window: u32,
     pub(super) head: u32,
+    /// WebSockets may be opened by an extended CONNECT.
+    pub(super) takes_websockets: bool,
 }
 
 impl OwnSettings {
     /// Appends the frame that a server sends first.
     pub(super) fn write(self, out: &mut Vec<u8>) {
-        let mut payload = Vec::with_capacity(24);
+        let mut payload = Vec::with_capacity(30);
         for (name, value) in [
             (MAX_CONCURRENT_STREAMS, self.streams),
             (INITIAL_WINDOW_SIZE, self.window),
@@ -77,6 +79,10 @@ impl OwnSettings {
         ] {
             payload.extend_from_slice(&name.to_be_bytes());
             payload.extend_from_slice(&value.to_be_bytes());
+        }
+        if self.takes_websockets {
+            payload.extend_from_slice(&ENABLE_CONNECT_PROTOCOL.to_be_bytes());
+            payload.extend_from_slice(&1_u32.to_be_bytes());
         }
         debug_assert!(payload.len() <= PAYLOAD, "a few settings fit into a frame");
         frame::write(frame::SETTINGS, 0, 0, &payload, out);

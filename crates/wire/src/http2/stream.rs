@@ -74,6 +74,10 @@ pub(super) struct Stream {
     pub(super) expects_continue: bool,
     /// The bytes that the response has still to send, if `END_STREAM` goes with the last of them.
     pub(super) response_left: Option<u64>,
+    /// True if the request asks for a WebSocket: what follows is no body, and has no length.
+    pub(super) is_websocket: bool,
+    /// True if the application has not accepted it.
+    pub(super) is_refused: bool,
     /// True if the client takes trailers behind the response.
     pub(super) takes_trailers: bool,
     /// The trailers that follow the response.
@@ -97,6 +101,8 @@ impl Stream {
             is_wanted: true,
             expects_continue: false,
             response_left: None,
+            is_websocket: false,
+            is_refused: false,
             takes_trailers: false,
             trailers: None,
             priority: Priority::default(),

@@ -53,6 +53,8 @@ pub struct RequestHead<'a> {
     /// The fields are CGI variables (RFC 3875 section 4.1): those of the request's fields are called `HTTP_USER_AGENT`
     /// instead of `User-Agent`, and others such as `REMOTE_ADDR` are among them.
     pub is_cgi: bool,
+    /// The request is an extended CONNECT that asks for a WebSocket (RFC 8441).
+    pub is_websocket: bool,
     /// True if the request is of https by what it says itself (`:scheme` of HTTP/2), which counts only if its peer is
     /// trusted ([`crate::forwarded`]); `None` if it says nothing.
     pub is_https: Option<bool>,

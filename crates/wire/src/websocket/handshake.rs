@@ -22,10 +22,14 @@ pub enum Carrier {
     Connect,
 }
 
-/// Returns true if a request of HTTP/1 asks for WebSocket: then it is to be [read](Opening::read), and refused if it is
+/// Returns true if a request asks for WebSocket: then it is to be [read](Opening::read), and refused if it is
 /// wrong. A request of HTTP/1.0 never does: its Upgrade must be ignored (RFC 9110 section 7.8).
 #[must_use]
 pub fn wants_websocket(head: &RequestHead<'_>) -> bool {
+    head.is_websocket || wants_upgrade(head)
+}
+
+fn wants_upgrade(head: &RequestHead<'_>) -> bool {
     !head.is_cgi
         && head.version != Version::Http10
         && values(head, b"upgrade").flat_map(list).any(|name| name.eq_ignore_ascii_case(b"websocket"))
@@ -221,6 +225,25 @@ impl Agreement {
     }
 }
 
+impl Agreement {
+    /// Returns the head of the answer over HTTP/2, with the application's `fields` (RFC 8441 section 5).
+    ///
+    /// # Errors
+    /// [`AcceptMisuse`] of a field.
+    pub fn draft<'f>(&self, fields: impl IntoIterator<Item = (&'f [u8], &'f [u8])>) -> Result<Draft, AcceptMisuse> {
+        let mut draft = Draft::default();
+        draft.start_code(200).map_err(|_| AcceptMisuse::FieldReserved)?;
+        for (name, value) in &self.fields {
+            draft.field(name.as_bytes(), value.as_bytes()).map_err(|_| AcceptMisuse::FieldReserved)?;
+        }
+        for (name, value) in fields {
+            check_field(name, value)?;
+            draft.field(name, value).map_err(|_| AcceptMisuse::FieldReserved)?;
+        }
+        Ok(draft)
+    }
+}
+
 impl WebSocketRefusal {
     /// Returns the head of the answer, to be written with the body [`text`](Self::text).
     #[must_use]
@@ -264,7 +287,7 @@ fn check_http1<'a>(head: &RequestHead<'a>) -> Result<&'a [u8], WebSocketRefusal>
     if head.version == Version::Http10 {
         return Err(WebSocketRefusal::VersionOfHttpTooOld);
     }
-    if !wants_websocket(head) {
+    if !wants_upgrade(head) {
         return Err(WebSocketRefusal::UpgradeMissing);
     }
     if !values(head, b"connection").flat_map(list).any(|name| name.eq_ignore_ascii_case(b"upgrade")) {

@@ -5,8 +5,9 @@
 //! because that is how clients say that they take more. The memory that this may need is bounded by the number of
 //! exchanges ([`Config::exchanges`]) and by the window of each request's body.
 //!
-//! [`streams`] has what happens to one exchange.
+//! [`streams`] has what happens to one exchange, [`frames`] what happens to one that has become a WebSocket.
 
+mod frames;
 mod streams;
 
 use super::exchanging::{Exchanging, Served, Service};
@@ -43,6 +44,9 @@ pub(super) struct Multiplexed<A: App> {
 
 impl<A: App> Multiplexed<A> {
     pub(super) fn new(mut protocol: MultiplexedOf<A>, config: &Config, now: Millis) -> Self {
+        if config.websocket.is_some() {
+            protocol.take_websockets();
+        }
         protocol.open(config.exchanges, &config.limits);
         Self {
             protocol,
@@ -138,6 +142,20 @@ impl<A: App> Multiplexed<A> {
         Share { calls: count(Exchange::is_out), most, queued: count(Exchange::is_queued) }
     }
 
+    /// Does a step of an open connection of which nothing more can be read. It ends when the exchanges under way are
+    /// answered, as far as their windows allow: these do not grow any more.
+    fn step_failed(&mut self, link: &mut Link<A>, context: &mut EngineContext<A>, app: &mut A) -> Step<A> {
+        if link.transport.has_peer_left() {
+            return Step::Abort;
+        }
+        if self.exchanges.any(|exchange| !exchange.has_backlog()) {
+            return Step::Stop(NextAction::Wait);
+        }
+        self.release(true, context, app);
+        link.lifecycle.close(Closing::Linger);
+        Step::Next
+    }
+
     /// Returns true if another exchange may begin.
     fn has_room(&self, context: &EngineContext<A>) -> bool {
         let is_told = self.has_announced_end && self.protocol.announces_end() && self.protocol.is_end_agreed();
@@ -168,6 +186,18 @@ impl<A: App> Multiplexed<A> {
             some.map(|(index, exchange)| (self.protocol.rank(exchange.stream), index)).collect();
         order.sort_unstable();
         for (_, index) in order {
+            if self.is_websocket(index) {
+                match self.go_on_with_websocket(index, link, context, app) {
+                    Some(NextAction::Again) => has_yielded = true,
+                    Some(action) => {
+                        // The client need not wait for the call. An end of the transport is found by the next turn.
+                        self.flush(link, context);
+                        return Some(action);
+                    }
+                    None => {}
+                }
+                continue;
+            }
             self.pump(index, link, context);
             let Some(exchange) = self.exchanges.get(index) else { continue };
             if exchange.is_free() || exchange.has_backlog() {
@@ -270,8 +300,7 @@ impl<A: App> Exchanging<A> for Multiplexed<A> {
                 return Step::Next;
             }
             if self.has_failed {
-                // The connection ends when the exchanges under way are answered.
-                return Step::Stop(NextAction::Wait);
+                return self.step_failed(link, context, app);
             }
         } else if let Some(step) = link.step_to_end(self.has_calls()) {
             return step;
@@ -330,12 +359,13 @@ impl<A: App> Exchanging<A> for Multiplexed<A> {
     ) -> R {
         let exchange = self.exchanges.at(index);
         let stream = exchange.stream;
+        let has_websocket = exchange.has_websocket();
         let terms = match *exchange.state.view() {
-            State::Running(terms) => terms,
-            State::Detached(Detached { terms, .. }) => {
+            State::Running(terms) if !has_websocket => terms,
+            State::Running(terms) | State::Detached(Detached { terms, .. }) => {
                 let (mut protocol, mut backlog) = (self.protocol.fresh(), None);
                 let channel = Channel::Stream { protocol: &mut protocol, stream, backlog: &mut backlog };
-                let in_flight = (&mut exchange.in_flight, false);
+                let in_flight = (&mut exchange.in_flight, has_websocket);
                 return replying::reply_to_none(channel, in_flight, terms, link, context, write);
             }
             _ => unreachable!("a ticket is for an exchange whose call is out"),
@@ -364,11 +394,15 @@ impl<A: App> Exchanging<A> for Multiplexed<A> {
         exchange.count_status(&mut context.statistics);
         if !exchange.is_running() {
             debug_assert!(exchange.is_out(), "a ticket is for an exchange whose call is out");
-            self.end_detached(index, link);
+            self.end_detached(index, link, context);
             context.observer.give_up(call);
             context.abandoned.extend(progress.into_response());
             return;
         }
+        if matches!(progress, Progress::Done) && self.release_websocket(index) {
+            return context.observer.answered(call);
+        }
+        let exchange = self.exchanges.at(index);
         match keep_incomplete(exchange, progress, call, context) {
             None => {}
             Some(Ended::Done) => {
@@ -399,7 +433,10 @@ impl<A: App> Exchanging<A> for Multiplexed<A> {
         let State::Running(terms) = *exchange.state.view() else { return Expired::Left };
         exchange.end_body(MISSED);
         exchange.state.detach(Cause::Expired { is_written_off: false });
+        let of_websocket = self.websocket_of(index, link).expire_message(context);
+        let exchange = self.exchanges.at(index);
         let expired = match &mut exchange.in_flight {
+            _ if of_websocket.is_some() => Expired::Cut { body_bytes: of_websocket.unwrap_or_default() },
             None => {
                 let body_bytes = self.answer_exchange(index, MISSED, terms, link, context);
                 Expired::Answered { body_bytes }
@@ -444,7 +481,12 @@ impl<A: App> Exchanging<A> for Multiplexed<A> {
 
     fn set_deadlines(&mut self, is_blocked: bool, config: &Config, time: &mut Time) {
         for index in self.exchanges.indices() {
-            self.exchanges.at(index).set_deadline(is_blocked, config, time);
+            let exchange = self.exchanges.at(index);
+            if exchange.has_websocket() && !exchange.has_backlog() {
+                self.set_websocket_deadline(index, config, time);
+            } else {
+                exchange.set_deadline(is_blocked, config, time);
+            }
         }
     }
 
@@ -487,9 +529,13 @@ impl<A: App> Exchanging<A> for Multiplexed<A> {
         let late = self.exchanges.iter().filter(|(_, exchange)| exchange.timer.is_late(now));
         let late: Vec<Index> = late.map(|(index, _)| index).collect();
         for index in late {
-            if self.expire_exchange(index, link, context, app) == Wait::Output {
-                context.statistics.timeouts += 1;
-                self.abandon_exchange(index, link, context, app);
+            match self.expire_exchange(index, link, context, app) {
+                Wait::Output => {
+                    context.statistics.timeouts += 1;
+                    self.abandon_exchange(index, link, context, app);
+                }
+                Wait::WebSocket => self.websocket_of(index, link).expire(context),
+                _ => {}
             }
         }
     }

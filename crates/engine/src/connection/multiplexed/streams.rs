@@ -178,7 +178,10 @@ impl<A: App> Multiplexed<A> {
         exchange.timer.wait = Wait::App;
         exchange.upgrade = upgrade;
         let memory = &context.config.body_memory_total;
-        if !length.is_empty() {
+        if exchange.upgrade.is_some() && !length.is_empty() {
+            // The body is the frames of the WebSocket.
+            exchange.incoming = Some(Box::new(Incoming::new(false, memory.reservation())));
+        } else if !length.is_empty() {
             self.protocol.tell_to_continue(stream, &mut link.out(&mut context.scratch).bytes);
             if context.config.buffer_bodies && app.buffers(&request) {
                 exchange.state.receive(request, terms, length, memory);
@@ -216,7 +219,10 @@ impl<A: App> Multiplexed<A> {
             if is_last {
                 incoming.finish();
             }
-            exchange.wake(Awaited::INPUT, app);
+            // The call of a WebSocket is woken by messages.
+            if !exchange.has_websocket() {
+                exchange.wake(Awaited::INPUT, app);
+            }
             return None;
         }
         if !exchange.is_receiving() {
@@ -427,7 +433,7 @@ impl<A: App> Multiplexed<A> {
             context.statistics.cut += 1;
             self.cut_exchange(index, link, context);
         } else if is_complete && matches!(exchange.state.view(), State::Finishing(_)) {
-            self.end_exchange(index, link);
+            self.end_exchange(index, link, context);
         } else if is_complete {
             // The call of the exchange, which was late, is still running.
             self.protocol.stay(&mut link.out(&mut context.scratch).bytes);
@@ -479,15 +485,15 @@ impl<A: App> Multiplexed<A> {
             self.reset(stream, Reset::Complete, link, context);
         }
         if self.exchanges.at(index).is_sent() {
-            self.end_exchange(index, link);
+            self.end_exchange(index, link, context);
         }
     }
 
     /// Ends an exchange that is complete on both sides.
-    fn end_exchange(&mut self, index: Index, link: &mut Link<A>) {
+    pub(super) fn end_exchange(&mut self, index: Index, link: &mut Link<A>, context: &mut EngineContext<A>) {
         let stream = self.exchanges.at(index).stream;
         self.protocol.forget_stream(stream);
-        self.exchanges.remove(index);
+        self.remove(index, context);
         if self.has_announced_end && self.exchanges.is_empty() && !self.protocol.announces_end() {
             // This may have been the last exchange: the transport is read again for input that arrived since the last
             // poll.
@@ -496,13 +502,13 @@ impl<A: App> Multiplexed<A> {
     }
 
     /// Ends the exchange of a call that has returned after its client got its answer, or has gone.
-    pub(super) fn end_detached(&mut self, index: Index, link: &mut Link<A>) {
+    pub(super) fn end_detached(&mut self, index: Index, link: &mut Link<A>, context: &mut EngineContext<A>) {
         let exchange = self.exchanges.at(index);
         if !exchange.is_sent() && exchange.is_expired() && link.lifecycle.is_open() {
             exchange.drop_all_but_backlog();
             exchange.state.written();
         } else {
-            self.end_exchange(index, link);
+            self.end_exchange(index, link, context);
         }
     }
 
@@ -520,7 +526,7 @@ impl<A: App> Multiplexed<A> {
                 context.statistics.suspended -= 1;
                 context.abandoned.push(suspended.response);
             }
-            self.exchanges.remove(index);
+            self.remove(index, context);
         }
         self.reset(stream, Reset::Cut, link, context);
     }
@@ -544,8 +550,9 @@ impl<A: App> Multiplexed<A> {
 
     /// Gives up an exchange, or tells its call that the client has gone, if `has_left`.
     pub(super) fn release_one(&mut self, index: Index, has_left: bool, context: &mut EngineContext<A>, app: &mut A) {
+        self.exchanges.at(index).lose_websocket();
         if release_exchange(self.exchanges.at(index), has_left, context, app) {
-            self.exchanges.remove(index);
+            self.remove(index, context);
         }
     }
 }

@@ -10,13 +10,11 @@ use crate::connection::lifecycle::Closing;
 use crate::connection::link::Link;
 use crate::connection::pausing::resume;
 use crate::connection::step::{NextAction, Step};
-use crate::connection::websocket::write_close;
+use crate::connection::websocket::WebSocketOf;
 use crate::context::EngineContext;
-use crate::exchange::{Awaited, Until};
+use crate::exchange::Until;
 use crate::observe::{Observer, Stage};
 use crate::transport::{Received, Transport};
-use crate::websocket::{Overdue, Upgrade};
-use wire::websocket::CloseCode;
 
 impl<A: App> Serial<A> {
     /// Returns true if the connection carries frames of a WebSocket.
@@ -33,23 +31,18 @@ impl<A: App> Serial<A> {
         buffer: &mut [u8],
         app: &mut A,
     ) -> Step<A> {
-        self.end_if_due(link, context);
-        self.write_answers(link, context);
+        let mut websocket = self.websocket_of(link);
+        websocket.end_if_due(context);
+        websocket.write_answers(context);
         if !link.flush(false, context) {
             return Step::Abort;
         }
         let (has_output, backlog) = (link.has_output(), link.sending.backlog());
         let Some(config) = &context.config.websocket else { return Step::Stop(NextAction::Close) };
         let Some(websocket) = self.exchange.websocket() else { return Step::Stop(NextAction::Wait) };
-        let (is_open, is_over, wants_input) = (websocket.is_open(), websocket.is_over(), websocket.wants_input(config));
+        let (is_over, wants_input) = (websocket.is_over(), websocket.wants_input(config));
         let (has_something, has_room) = (websocket.has_something(), websocket.has_room(backlog));
-        if has_something {
-            let awaited = if is_open { Awaited::INPUT } else { Awaited::INPUT.or(Awaited::DEPARTURE) };
-            self.exchange.wake(awaited, app);
-        }
-        if has_room {
-            self.exchange.wake(Awaited::OUTPUT, app);
-        }
+        self.websocket_of(link).wake(app);
         match self.exchange.state.until() {
             Some(Until::Turn) => {
                 self.exchange.state.wait_until(Until::Output);
@@ -81,7 +74,7 @@ impl<A: App> Serial<A> {
         }
         if link.input.has_unseen() {
             let mut input = link.input.take();
-            let used = self.take_frames(input.unused_mut(), link, context, app);
+            let used = self.websocket_of(link).take_frames(input.unused_mut(), context, app);
             // Frames for which there is no room stay in the input: a client may have sent many messages at once.
             link.input.keep(input, used);
             return Step::Next;
@@ -101,7 +94,7 @@ impl<A: App> Serial<A> {
     ) -> Step<A> {
         match link.receive(buffer, || None, context) {
             Ok(Received::Bytes { count, .. }) => {
-                let used = self.take_frames(&mut buffer[..count], link, context, app);
+                let used = self.websocket_of(link).take_frames(&mut buffer[..count], context, app);
                 link.input.keep_unseen(&buffer[used..count]);
                 Step::Next
             }
@@ -115,68 +108,9 @@ impl<A: App> Serial<A> {
         }
     }
 
-    /// Takes the messages in `bytes`, as far as there is room for them. Returns the number of bytes taken.
-    fn take_frames(
-        &mut self,
-        bytes: &mut [u8],
-        link: &mut Link<A>,
-        context: &mut EngineContext<A>,
-        app: &mut A,
-    ) -> usize {
-        let backlog = link.sending.waiting_bytes();
-        let EngineContext { config, websockets, time, meter, statistics, scratch, .. } = &mut *context;
-        let out = &mut link.out(scratch).bytes;
-        let (mut used, mut is_overloaded) = (0, false);
-        if let (Some(config), Some(Upgrade::Open(websocket))) =
-            (&config.websocket, self.exchange.upgrade.as_deref_mut())
-        {
-            let compression = &mut websockets.compression;
-            (used, is_overloaded) =
-                websocket.receive(bytes, (time.now, config), compression, (backlog, out), meter, |kind, bytes| {
-                    statistics.messages_in += 1;
-                    app.message(kind, bytes)
-                });
-        }
-        if is_overloaded {
-            context.report_overload(app);
-        }
-        used
-    }
-
-    /// Closes the WebSocket if the server ends, or if the call is over and has not closed it.
-    fn end_if_due(&mut self, link: &mut Link<A>, context: &mut EngineContext<A>) {
-        let end = context.websockets.end;
-        let Some(websocket) = self.exchange.websocket().filter(|websocket| websocket.is_open()) else { return };
-        if websocket.is_released() {
-            write_close(&mut self.exchange, link, (CloseCode::NORMAL, "", true), context);
-        } else if let Some(code) = end {
-            write_close(&mut self.exchange, link, (code, "", false), context);
-        }
-    }
-
-    /// Writes pongs and the answer to a Close frame.
-    fn write_answers(&mut self, link: &mut Link<A>, context: &mut EngineContext<A>) {
-        let Some(websocket) = self.exchange.websocket().filter(|websocket| websocket.owes_answer()) else { return };
-        let backlog = link.sending.backlog();
-        websocket.write_answers(backlog, &mut link.out(&mut context.scratch).bytes);
-    }
-
-    /// Handles the missed deadline of a wait of the WebSocket. The connection has to be driven then.
-    pub(super) fn expire_websocket(&mut self, link: &mut Link<A>, context: &mut EngineContext<A>) {
-        let (now, config) = (context.time.now, &context.config);
-        let out = &mut link.out(&mut context.scratch).bytes;
-        let overdue = self.exchange.websocket().map(|websocket| websocket.expire(now, config, out));
-        context.statistics.timeouts += u64::from(overdue == Some(Overdue::Ended));
-    }
-
-    /// Closes the WebSocket because the application's call for a message has missed its deadline. Returns the bytes of
-    /// messages that were sent; `None`: it is no WebSocket. The client's messages are kept, because dropping them needs
-    /// the application.
-    pub(super) fn expire_message(&mut self, link: &mut Link<A>, context: &mut EngineContext<A>) -> Option<u64> {
-        self.exchange.websocket()?;
-        let reason = "the application did not answer in time";
-        write_close(&mut self.exchange, link, (CloseCode::INTERNAL_ERROR, reason, true), context);
-        self.exchange.websocket().map(|websocket| websocket.sent_bytes)
+    /// Returns the WebSocket of the exchange, whose frames are the bytes of the link.
+    pub(in crate::connection) fn websocket_of<'c>(&'c mut self, link: &'c mut Link<A>) -> WebSocketOf<'c, A> {
+        WebSocketOf { exchange: &mut self.exchange, link, protocol: None }
     }
 
     /// Records that the call of a WebSocket is over. Returns true if the exchange was a WebSocket; the connection has

@@ -332,7 +332,7 @@ impl<A: App> Exchanging<A> for Serial<A> {
         let State::Running(terms) = *self.exchange.state.view() else { return Expired::Left };
         self.exchange.end_body(MISSED);
         self.exchange.state.detach(Cause::Expired { is_written_off: false });
-        let of_websocket = self.expire_message(link, context);
+        let of_websocket = self.websocket_of(link).expire_message(context);
         let (expired, closing) = match &mut self.exchange.in_flight {
             _ if of_websocket.is_some() => {
                 (Expired::Cut { body_bytes: of_websocket.unwrap_or_default() }, Closing::Linger)
@@ -396,7 +396,7 @@ impl<A: App> Exchanging<A> for Serial<A> {
 
     fn expire(&mut self, wait: Wait, link: &mut Link<A>, context: &mut EngineContext<A>, app: &mut A) -> Step<A> {
         match wait {
-            Wait::WebSocket => self.expire_websocket(link, context),
+            Wait::WebSocket => self.websocket_of(link).expire(context),
             Wait::Head if !link.input.is_empty() => {
                 context.statistics.timeouts += 1;
                 self.refuse_stored(SLOW, link, context, app);

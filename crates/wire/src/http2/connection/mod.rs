@@ -186,11 +186,18 @@ impl Default for ServerConnection {
 }
 
 impl ServerConnection {
+    /// Lets clients ask for WebSockets by an extended CONNECT (RFC 8441), on a connection that has not begun.
+    pub fn take_websockets(&mut self) {
+        self.request.takes_websockets = true;
+    }
+
     /// Begins the connection: `most` streams may be under way at a time.
     pub fn open(&mut self, most: usize, limits: &Limits) {
         self.most_streams = most;
+        let takes_websockets = self.request.takes_websockets;
         let number = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
-        let own = OwnSettings { streams: number(most), window: STREAM_WINDOW, head: number(limits.head) };
+        let own =
+            OwnSettings { streams: number(most), window: STREAM_WINDOW, head: number(limits.head), takes_websockets };
         own.write(&mut self.control);
         frame::write_window_update(0, CONNECTION_WINDOW - DEFAULT_WINDOW, &mut self.control);
     }
@@ -542,6 +549,13 @@ impl ServerConnection {
     #[must_use]
     pub fn is_ending(&self) -> bool {
         self.stage == ReadStage::Failed || self.has_client_left || self.going_away == GoingAway::Final
+    }
+
+    /// Records that the application accepts the WebSocket that a request asks for. Its response follows.
+    pub fn accept_websocket(&mut self, id: u32) {
+        if let Some(stream) = self.streams.get_mut(id) {
+            stream.is_refused = false;
+        }
     }
 
     /// Returns the readable part of the request line of the head that was read last, for a log.

@@ -156,6 +156,7 @@ impl ServerConnection {
         let mut stream = Stream::new(id, self.peer.initial_window, STREAM_WINDOW);
         stream.open(block.ends);
         stream.declared = facts.content_length.filter(|_| !block.ends);
+        (stream.is_websocket, stream.is_refused) = (facts.is_websocket, facts.is_websocket);
         stream.takes_trailers = facts.takes_trailers;
         stream.expects_continue = facts.expects_continue && !block.ends;
         let step = match result {
@@ -198,7 +199,9 @@ impl ServerConnection {
         if self.receive_window < 0 {
             return Err(Violation::WindowExceeded);
         }
-        if is_tiny(left, ends) {
+        // The engine charges for the frames of a WebSocket, which may be small.
+        let is_websocket = self.streams.get(header.stream).is_some_and(|stream| stream.is_websocket);
+        if is_tiny(left, ends) && (left == 0 || !is_websocket) {
             self.charge()?;
         }
         let count = HEADER + used;
@@ -274,7 +277,7 @@ impl ServerConnection {
         if is_last && !stream.is_length_right() {
             return Ok((bytes.len(), self.break_stream(id, Violation::ContentLengthWrong)?));
         }
-        if is_wanted && stream.received > limits.body {
+        if is_wanted && !stream.is_websocket && stream.received > limits.body {
             stream.is_wanted = false;
             self.consumed(id, bytes.len());
             let broken = Http2Event::Broken { stream: id, fault: Fault::BodyTooLarge, is_head: false };

@@ -19,6 +19,8 @@ impl ServerConnection {
         stamp: &Stamp,
         out: &mut Vec<u8>,
     ) -> Sender {
+        let refusal = self.streams.get(id).filter(|stream| stream.is_refused).and_then(|_| refusal(draft));
+        let draft = refusal.as_ref().unwrap_or(draft);
         let (sender, declared) = Sender::of_stream(draft, request, length);
         // An acknowledgement of settings precedes what follows from them.
         self.write_control(out);
@@ -128,4 +130,19 @@ impl ServerConnection {
             self.discard_body(id);
         }
     }
+}
+
+/// Returns the response in place of one that would accept a WebSocket, although the application has not done so: it does
+/// not know that a status of 2xx does (RFC 8441 section 5). `None`: the response refuses it.
+fn refusal(draft: &Draft) -> Option<Draft> {
+    if !(200..300).contains(&draft.status()) {
+        return None;
+    }
+    let mut refusal = Draft::default();
+    // 501 is a status, and the fields have been checked.
+    refusal.start_refusal(501).ok()?;
+    for (name, value) in draft.fields() {
+        refusal.field(name, value).ok();
+    }
+    Some(refusal)
 }
