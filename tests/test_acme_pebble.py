@@ -9,6 +9,7 @@ import re
 import signal
 import socket
 import ssl
+import tempfile
 import threading
 import time
 from functools import partial
@@ -346,6 +347,22 @@ def test_the_process_can_be_killed_at_any_time(serve: Serve, site: Site) -> None
         running.send(signal.SIGUSR1)  # starts it again at once
     running.wait_for(OBTAINED.format("shop.example.com"), timeout=120)
     wait_until(lambda: site.is_served("shop.example.com"), "the certificate is served")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_the_process_of_root_becomes_the_owner_of_its_directory(serve: Serve, site: Site) -> None:
+    site.start({"PEBBLE_VA_NOSLEEP": "1"})
+    # Not below the folder of the test, which others cannot enter.
+    with tempfile.TemporaryDirectory() as folder:
+        os.chown(folder, 65534, 65534)
+        running = serving(serve, site, "--acme-state", folder)
+        status = Path(f"/proc/{acme_pid(running)}/status")
+        wait_until(lambda: "\nUid:\t65534\t65534\t65534\t65534\n" in status.read_text(), "it is another user")
+        assert "\nGroups:\t65534 \n" in status.read_text()
+        running.wait_for(OBTAINED.format("shop.example.com"), timeout=120)
+        wait_until(lambda: site.is_served("shop.example.com"), "the certificate is served")
+        assert {path.stat().st_uid for path in Path(folder).rglob("*")} == {65534}
+        running.stop()
 
 
 def test_several_hosts_share_a_directory_and_obtain_one_certificate(serve: Serve, site: Site) -> None:

@@ -38,6 +38,19 @@ _SYSTEM_FILES = (
     "/run/systemd/resolve", "/run/nscd", "/dev/urandom", "/dev/null",
 )  # fmt: skip
 
+# Modules that are used later.
+_LATER = (
+    "email.utils",
+    "encodings.idna",
+    "fcntl",
+    "http.client",
+    "json",
+    "logging",
+    "select",
+    "traceback",
+    "urllib.request",
+)
+
 _HINTS = {
     "connection": "open the port in the firewall, and check that the name leads to this host",
     "dns": "check the entries of the name in the domain name system",
@@ -75,6 +88,7 @@ def run(
     except (OSError, ValueError) as error:
         report_line(ERROR, f"acme: no certificate can be obtained: {error}")
         return 1
+    _import_all()
     _give_up_rights(files, values, report_line)
     try:
         while True:
@@ -164,6 +178,12 @@ def _wait(supervisor_fd: int, seconds: float) -> None:
     readable, _, _ = select.select([supervisor_fd], [], [], max(seconds, 0.0))
     if readable:
         raise SupervisorGoneError
+
+
+def _import_all() -> None:
+    """Import the modules that are used later: another user may not be able to read the library of Python."""
+    for name in _LATER:
+        __import__(name)
 
 
 def _give_up_rights(files: AcmeFiles, values: Mapping[str, Any], report: Any) -> None:
