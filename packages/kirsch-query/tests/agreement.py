@@ -95,6 +95,7 @@ class Database:
             for each in [*session.scalars(sa.select(Owner)), *session.scalars(sa.select(Item))]:
                 if isinstance(each, Owner):
                     assert each.boss is not each  # loads it
+                    assert [getattr(each, name, None) for name in ("desk", "bonus")]
                     assert each.things is not None
             session.expunge_all()
         return things

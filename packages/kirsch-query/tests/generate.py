@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kirsch_query import Where, where
-from models import Colour, Item, Owner, Thing
+from models import Chief, Clerk, Colour, Deputy, Item, Owner, Thing
 
 if TYPE_CHECKING:
     import random
@@ -76,6 +76,12 @@ PLACES = [
     "[:]",
     "[:0]",
 ]
+PATTERNS: list[tuple[str, int]] = [
+    ("a", 0), ("^a", 0), ("a$", 0), ("^$", 0), ("", 0), ("a.b", 0), ("a.b", re.DOTALL), ("[ab]+c?", 0), ("[^a]", 0), (r"\d", 0), (r"\D", 0),
+    (r"^\s|\s$", 0), (r"\w\W", 0), (r"\w", re.ASCII), (r"\W", re.ASCII), ("(a|b)b", 0), ("(?:ab){2}", 0), ("a{0,1}b*?$", 0),
+    ("[\u00e0-\u00ff]", 0), ("\U0001f600", 0), (r"\Aa\Z", 0), (r"[%_\\'\"-]", 0), (r".\r?$", 0), ("a b # a or b", re.VERBOSE),
+    (r"[^\w\s]", 0), ("|a", 0), (r"[\]\[^-]", 0), (r"^\S+$", 0),
+]  # fmt: skip
 UUIDS = [uuid.UUID(int=each) for each in (0, 1, 2**128 - 1)]
 BYTES = [b"", b"a", b"A", b"\x00", b"a\x00b", b"\xff", b"a "]
 
@@ -86,7 +92,10 @@ def rows(chance: random.Random, count: int) -> list[Any]:
     def maybe(values: list[Any]) -> Any:
         return None if chance.random() < 0.2 else chance.choice(values)
 
-    owners = [Owner(id=at + 1, name=maybe(TEXTS), rank=chance.choice(INTS)) for at in range(6)]
+    owners = [Owner(id=at + 1, name=maybe(TEXTS), rank=chance.choice(INTS)) for at in range(3)]
+    owners += [Chief(id=4, name=maybe(TEXTS), rank=chance.choice(INTS), bonus=maybe(INTS))]
+    owners += [Clerk(id=5, name=maybe(TEXTS), rank=chance.choice(INTS), desk=maybe(TEXTS))]
+    owners += [Deputy(id=6, name=maybe(TEXTS), rank=chance.choice(INTS), bonus=maybe(INTS))]
     for owner in owners[1:]:
         owner.boss = chance.choice([None, owners[0], owners[1]]) if owner is not owners[1] else owners[0]
     things, numbers = [], itertools.count(1)
@@ -116,7 +125,9 @@ class Predicates:
     names: dict[str, Any] = {
         "limit": 3, "ratio": 0.5, "nothing": None, "word": "a_b", "datetime": datetime, "Decimal": decimal.Decimal, "Colour": Colour,
         "UUID": uuid.UUID, "some": [1, 2, None], "texts": {"a", "A", "é"}, "helper": lambda n: n > 3,
-        "prefixed": lambda s: s.startswith("a"), "both": lambda n: n and n > 0,
+        "prefixed": lambda s: s.startswith("a"), "both": lambda n: n and n > 0, "re": re, "white": "a \t", "Owner": Owner,
+        "Chief": Chief, "Clerk": Clerk, "Deputy": Deputy,
+        **{f"pattern{at}": re.compile(each, flags) for at, (each, flags) in enumerate(PATTERNS)},
     }  # fmt: skip
 
     def __init__(self, chance: random.Random) -> None:
@@ -159,9 +170,10 @@ class Predicates:
             "several",
             "boolean",
             "boolean",
+            "matched",
         ]
         if row == "x":
-            kinds += ["many", "many", "one", "property"]
+            kinds += ["many", "many", "one", "property", "class"]
         kind = c.choice(kinds)
         if kind == "bool":
             return c.choice([f"{row}.flag", f"{row}.sure", f"{row}.flag == True", f"{row}.flag is False", f"{row}.flag != {row}.sure",
@@ -177,6 +189,10 @@ class Predicates:
             kind = c.choice(["int", "str"])
         if kind == "boolean":
             return self.with_boolean(depth, row)
+        if kind == "matched":
+            return self.matched(row)
+        if kind == "class":
+            return self.of_class()
         if kind == "property":
             return c.choice(["x.is_sure", "helper(x.j)", "helper(x.i)", "not helper(x.i + 1)"])
         if kind == "many":
@@ -301,6 +317,44 @@ class Predicates:
         """A choice that may be None, absent, or neither."""
         return f"{self.boolean(0, row)} if {self.boolean(0, row)} else {'x.flag' if row == 'x' else 'False'}"
 
+    def matched(self, row: str) -> str:
+        """A condition on a pattern."""
+        c = self.chance
+        at, text = c.randrange(len(PATTERNS)), self.text(1, row)
+        how = c.choice(["search", "match", "fullmatch"])
+        pattern, flags = PATTERNS[at]
+        found = c.choice(
+            [
+                f"pattern{at}.{how}({text})",
+                f"re.{how}(pattern{at}, {text})",
+                f"re.{how}({pattern!r}, {text}, {int(flags)})",
+            ]
+        )
+        return c.choice(
+            [
+                found,
+                found,
+                f"{found} is None",
+                f"{found} is not None",
+                f"bool({found})",
+                f"not {found}",
+                f"{found} == None",
+            ]
+        )
+
+    def of_class(self) -> str:
+        """A condition on the class of an object."""
+        c = self.chance
+        name = c.choice(["x.owner", "x.owner.boss"])
+        cls = c.choice(["Owner", "Chief", "Clerk", "Deputy", "(Chief, Clerk)", "(Deputy, int)", "str"])
+        found = f"isinstance({name}, {cls})"
+        kinds = [found, f"not {found}", f"{found} == True", f"{found} != x.sure", f"({found}, x.sure) == (False, True)",
+                 f"any(isinstance(o.owner, {cls}) and o.j > 0 for o in x.owner.things)", f"{name}.kind == 'chief'",
+                 f"(isinstance({name}, Chief) and {self.compared(f'{name}.bonus', self.integer(0, 'x'))})",
+                 f"(isinstance({name}, Clerk) and not {name}.desk == {self.text(0, 'x')})",
+                 f"(isinstance({name}, Clerk) and {name}.desk is None)"]  # fmt: skip
+        return c.choice(kinds)
+
     def several(self, row: str) -> str:
         """A condition on a tuple."""
         c = self.chance
@@ -383,12 +437,18 @@ class Predicates:
             lambda: f"({e()} + ({self.boolean(0, row)}))",
             lambda: f"abs({self.boolean(0, row)})",
             lambda: f"({self.day(depth - 1, row)} - {self.day(0, row)}).days",
+            lambda: f"({e()} {c.choice('&|^')} {e()})",
+            lambda: f"({e()} {c.choice(['& 3', '| 8', '^ -1', '** 2', '** 3', '<< 2', '>> 1', '>> 40'])})",
+            lambda: f"(~{e()})",
+            lambda: f"round({e()})",
+            lambda: f"round({e()} / {c.choice(['2', '4', '-8', e()])})",
         ]
         if row == "x":
             parts = ["year", "month", "day", "hour", "minute", "second", "microsecond"]
             more += [
                 lambda: f"x.at.{c.choice(parts)}", lambda: f"x.day.{c.choice(parts[:3])}", "x.day.weekday()", "x.at.isoweekday()",
-                lambda: f"x.clock.{c.choice(parts[3:])}", "limit", "(x.flag + 1)",
+                lambda: f"x.clock.{c.choice(parts[3:])}", "limit", "(x.flag + 1)", "(x.flag & x.sure)", "(x.flag ^ x.j)",
+                "round(min(max(x.f, -99.5), 1e6))", "round(x.g * 0.0)", "round(x.d)", "round(x.d * 10)",
             ]  # fmt: skip
         columns = ["i", "j", "big", "i", "j"] if row == "x" else ["n", "id"]
         return self.pick(depth, row, columns, BIGS if c.random() < 0.1 else INTS, more)
@@ -406,6 +466,8 @@ class Predicates:
             lambda: f"({e()} if {self.predicate(0, row)} else {e()})",
             "ratio",
             lambda: f"({e()} % 2.0)",
+            f"({row}.{'big' if row == 'x' else 'n'} * {c.choice(['0.5', '1.0', '3.0'])})",
+            lambda: f"({self.integer(1, row)} / {self.integer(1, row)})",
         ]
         return self.pick(depth, row, ["f", "g"], FLOATS, more)
 
@@ -419,6 +481,9 @@ class Predicates:
             lambda: f"({e()} if {self.predicate(0, row)} else {e()})",
             lambda: f"({e()} or {e()})",
             lambda: f"{e()}.lower()",
+            lambda: (
+                f"{e()}.{c.choice(['strip', 'lstrip', 'rstrip'])}({c.choice(['', '', 'white', repr('[]^-a'), repr(''), 'None'])})"
+            ),
         ]
         return self.pick(depth, row, ["s", "t"] if row == "x" else ["word"], TEXTS, more)
 
@@ -428,6 +493,9 @@ class Predicates:
             lambda: f"({e()} {c.choice(['+', '-', '*'])} {e()})",
             lambda: f"abs({e()})",
             lambda: f"({e()} + x.j)",
+            lambda: f"({e()} {c.choice(['//', '%'])} {c.choice([e(), '3', 'x.j', 'Decimal(7)'])})",
+            lambda: f"round({e()}, {c.choice([0, 1, 2, 3])})",
+            lambda: f"({e()} ** 2)",
             "x.j",
         ]
         return self.pick(depth, row, ["d"], DECIMALS, more)

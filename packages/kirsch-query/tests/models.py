@@ -35,9 +35,37 @@ class Owner(Base):
     id: orm.Mapped[int] = orm.mapped_column(primary_key=True)
     name: orm.Mapped[str | None] = orm.mapped_column(sa.String(50))
     rank: orm.Mapped[int] = orm.mapped_column()
+    kind: orm.Mapped[str] = orm.mapped_column(sa.String(10))
     boss_id: orm.Mapped[int | None] = orm.mapped_column(sa.ForeignKey("owner.id"))
     boss: orm.Mapped[Owner | None] = orm.relationship(remote_side="Owner.id")
     things: orm.Mapped[list[Thing]] = orm.relationship(back_populates="owner")
+
+    __mapper_args__ = {"polymorphic_on": "kind", "polymorphic_identity": "owner"}
+
+
+class Chief(Owner):
+    """An owner whose columns are in the same table."""
+
+    bonus: orm.Mapped[int | None] = orm.mapped_column()
+
+    __mapper_args__ = {"polymorphic_identity": "chief"}
+
+
+class Clerk(Owner):
+    """An owner with a table of its own."""
+
+    __tablename__ = "clerk"
+
+    id: orm.Mapped[int] = orm.mapped_column(sa.ForeignKey("owner.id"), primary_key=True)
+    desk: orm.Mapped[str | None] = orm.mapped_column(sa.String(50))
+
+    __mapper_args__ = {"polymorphic_identity": "clerk"}
+
+
+class Deputy(Chief):
+    """A chief of a kind of its own."""
+
+    __mapper_args__ = {"polymorphic_identity": "deputy"}
 
 
 class Thing(Base):
@@ -88,7 +116,8 @@ def wipe(session: orm.Session) -> None:
     for table in (Item, Thing):
         session.execute(sa.delete(table))
     session.execute(sa.update(Owner).values(boss_id=None))
-    session.execute(sa.delete(Owner))
+    for name in ("clerk", "owner"):
+        session.execute(sa.delete(Base.metadata.tables[name]))
     session.commit()
 
 

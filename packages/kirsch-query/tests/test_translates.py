@@ -35,7 +35,7 @@ def test_a_row_of_the_table_is_true_of_this_database(session: orm.Session, row: 
         if translates.cell(texts, name) == "refused":
             with pytest.raises(Refused, match="File"):
                 translates.clause(text, dialect)
-        elif text != "zoned":
+        elif not text.startswith("zoned"):
             query = generate.asked(text, translates.NAMES)
             things = session.scalars(sa.select(Thing).order_by(Thing.id)).all()
             found = list(session.scalars(sa.select(Thing).where(query.clause(Thing)).order_by(Thing.id)))

@@ -7,7 +7,9 @@ page.
 from __future__ import annotations
 
 import datetime
+import re
 import uuid
+import zoneinfo
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from generate import asked
-from kirsch_query import Refused, where
-from models import Colour, Owner, Thing
+from kirsch_query import Refused
+from models import Chief, Clerk, Colour, Owner, Thing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +31,7 @@ TITLES = {"sqlite": "SQLite", "postgresql": "PostgreSQL", "mariadb": "MariaDB"}
 
 NAMES: dict[str, Any] = {
     "limit": 3, "text": "a_b", "Decimal": Decimal, "datetime": datetime, "UUID": uuid.UUID, "Colour": Colour, "nothing": None,
-    "helper": lambda n: n > 3, "owner": Owner(),
+    "helper": lambda n: n > 3, "owner": Owner(), "re": re, "WORD": re.compile(r"[a-z]+\d?$"), "Chief": Chief, "Clerk": Clerk,
 }  # fmt: skip
 
 # Each row of the table: what a reader looks for, the queries that stand for it, and what a reader should know.
@@ -43,21 +45,30 @@ ROWS: list[tuple[str, list[str], str]] = [
     ("`a if c else b`, `x or y`", ["(x.i if x.sure else x.j) > 2", "(x.i or x.j) == 7", "(x.s or 'none') == 'none'"], "of one type"),
     ("`+ - *` of integers", ["x.i + 1 > x.j", "x.i - x.j == 2", "x.i * x.j < 10", "-x.i > 1"], "an error beyond 64 bits on SQLite; to 55 digits"),
     ("`//`, `%` of integers", ["x.j // 2 == -4", "x.j % 3 == 2", "x.i % x.j == 0"], "rounded down, as in Python"),
-    ("`/` of integers", ["x.j / 2 == 3.5", "x.i / x.j > 0"], "to 2⁵³"),
+    ("`/` of integers", ["x.j / 2 == 3.5", "x.i / x.j > 0", "(x.j * 4194304 + 1) / 3 > 1"], "beyond 2⁵³ an error, except on PostgreSQL"),
+    ("`& | ^ ~` of integers and booleans", ["x.j & 1 == 1", "x.big | 6 == 7", "x.flag ^ x.sure", "~x.i < 0"], "of 64 bits"),
+    ("`**`, `<<`, `>>` of integers", ["x.j ** 2 > 3", "x.j << 1 == 2", "x.big >> 3 == 1"], "the second number is written out"),
     ("`+ - * /` of floats", ["x.f + x.g > 1", "x.f * 2.0 < 1", "x.f / x.g > 0"], "of Double columns; an overflow is an error, except on SQLite"),
     ("`//`, `%` of floats", ["x.f % 2.0 == 1", "x.f // 2 == 1"], ""),
-    ("`**`, `&`, `<<` of numbers", ["x.j ** 2 > 3", "x.j & 1 == 1", "x.j << 1 == 2"], ""),
+    ("`**` of floats, by another number", ["x.f ** 2 > 3", "x.j ** limit > 3", "x.j << x.i == 2"], ""),
+    ("`round` to a whole number", ["round(x.f) == 2", "round(x.i / 2) == 2", "round(x.j) > 1"], "halves become even; an error beyond 64 bits"),
+    ("`round` of a Decimal", ["round(x.d) == 1", "round(x.d, 1) == Decimal('0.2')"], "digits are written out"),
+    ("`round` of a float to digits", ["round(x.f, 1) == 0.2"], "write `round(b.weight * 10)`"),
     ("`abs`, `min`, `max`", ["abs(x.j) == 7", "min(x.i, x.j) < 0", "max(x.s, x.t) == 'b'"], "of two or more"),
-    ("`round`, `int`, `float`, `str`", ["round(x.f) == 2", "int(x.f) == 1", "float(x.i) == 1.0", "str(x.i) == '1'"], ""),
+    ("`int`, `float`, `str`", ["int(x.f) == 1", "float(x.i) == 1.0", "str(x.i) == '1'"], ""),
     ("Decimal: comparisons", ["x.d > Decimal('0.10')", "x.d == 1"], ""),
     ("Decimal: `+ - *`", ["x.d + x.d == Decimal('0.20')", "x.d * 3 > 1"], "to 28 digits"),
+    ("Decimal: `//`, `%`, `**`", ["x.d // 3 == 1", "x.d % 3 > 1", "x.d ** 2 > 1"], "to 28 digits; rounded towards zero, as Python does"),
     ("Decimal: `/`", ["x.d / 2 > 1"], ""),
     ("Decimal with float", ["x.d > 0.5"], ""),
     ("text: `startswith`, `endswith`, `in`", ["x.s.startswith(text)", "x.s.endswith(('a', 'b'))", "'%' in x.s", "x.s in x.t", "text.startswith(x.s)"], "no wildcards"),
     ("text: `len`, `+`, slices", ["len(x.s) == 2", "x.s + x.t == 'ab'", "x.s[:1] == 'a'", "x.s[-2:] == 'bc'", "x.s[0] == 'a'"], "slices by constants"),
     ("text: `lower` beside constants", ["x.s.lower() == 'a'", "x.s.lower() in ('a', 'é')", "x.s.lower().startswith('a')", "'é' in x.s.lower()"], "without the Greek σ and ς"),
     ("text: `lower` beside a row's text, `upper`, `casefold`", ["x.s.lower() == x.t", "x.s.upper() == 'A'", "x.s.casefold() == 'a'"], "databases know fewer letters"),
-    ("text: `strip`, `replace`, `split`, f-strings", ["x.s.strip() == 'a'", "x.s.replace('a', 'b') == 'b'", "x.s.split() == ['a']", "f'{x.i}' == '1'"], ""),
+    ("text: `strip`, `lstrip`, `rstrip`", ["x.s.strip() == 'a'", "x.s.lstrip('ab') == ''", "x.s.rstrip(text) == 'b'"], "of white space or of a constant's characters"),
+    ("patterns: `search`, `match`, `fullmatch`", ["WORD.search(x.s)", "re.match('a+', x.s)", "WORD.fullmatch(x.t) is None"], "compiled or written out, see below"),
+    ("patterns with back references, `\\b`, `IGNORECASE`", ["re.search(r'(a)\\1', x.s)", "re.search(r'\\ba', x.s)", "re.search('a', x.s, re.IGNORECASE)", "re.search(text, x.s)"], ""),
+    ("text: `replace`, `split`, f-strings", ["x.s.replace('a', 'b') == 'b'", "x.s.split() == ['a']", "f'{x.i}' == '1'"], ""),
     ("dates and times: parts", ["x.at.year == 2024", "x.at.microsecond == 0", "x.day.month == 2", "x.clock.hour == 2"], ""),
     ("`weekday()`, `isoweekday()`, `date()`", ["x.day.weekday() == 3", "x.at.isoweekday() == 7", "x.at.date() == datetime.date(2000, 1, 1)"], ""),
     (
@@ -70,30 +81,35 @@ ROWS: list[tuple[str, list[str], str]] = [
         "",
     ),
     ("other arithmetic of dates with a row", ["x.at - x.at == datetime.timedelta(0)", "x.day + datetime.timedelta(1) == x.at.date()"], "write `b.day > today - timedelta(3)`"),
-    ("times with a zone: comparisons", ["zoned"], "of a column with a zone"),
+    ("times with a zone: comparisons", ["zoned > moment"], "of a column with a zone"),
+    ("times with a zone: parts", ["zoned.astimezone(utc).hour == 3", "zoned.astimezone(berlin).date() == day", "zoned.astimezone(tokyo).weekday() == 2"], "on the clocks of the zone that is named"),
     ("booleans", ["x.sure", "not x.flag", "x.flag == x.sure", "x.flag is True"], ""),
     ("enums, UUIDs, bytes: `==`, `in`", ["x.colour == Colour.RED", "x.uid != UUID(int=1)", "x.data in (b'a', b'')"], "no order"),
     ("attributes over relations", ["x.owner.name == 'a'", "x.owner.boss.rank > 1", "x.owner is None"], ""),
     ("`any`, `all`, `len` of a relation", ["any(o.n > 1 for o in x.items)", "all(o.n > 1 for o in x.items if o.n)", "len(x.items) == 2", "x.i in [o.n for o in x.items]"], "subqueries"),
     (
         "`sum`, `min`, `max`, `len([...])` of a relation",
-        ["sum(o.n for o in x.items) > 3", "max(o.n for o in x.items if o.n > 1) == x.i", "len([o for o in x.items if o.n]) == 2", "sum(1 for o in x.items if o.n) < 3", "len([o for o in x.owner.things if limit < 0]) == 0"],
-        "of integers and Decimals; `min`, `max` of dates too",
+        ["sum(o.n for o in x.items) > 3", "max(o.n for o in x.items if o.n > 1) == x.i", "len([o for o in x.items if o.n]) == 2", "sum(1 for o in x.items if o.n) < 3", "len({o.n for o in x.items}) == 2", "max(o.word for o in x.items) == 'a'", "len([o for o in x.owner.things if limit < 0]) == 0"],
+        "of integers and Decimals; `min`, `max` of text and dates too",
     ),
     ("objects: `==`, `!=`, `is`", ["x.owner == owner", "x.owner.boss is not owner", "any(i.thing == x for i in x.items)"], "by their primary keys"),
+    ("`isinstance` of mapped objects", ["isinstance(x.owner, Chief)", "isinstance(x.owner.boss, (Chief, Clerk)) and x.j > 1", "isinstance(x.owner, Chief) and x.owner.bonus > 3"], "by the column that names the class"),
     ("tuples: `==`, an order, `in`", ["(x.i, x.t) == (3, 'a')", "(x.j, x.t) > (limit, text)", "(x.i, x.s) in ((1, 'a'), (2, None))"], "the first items that differ decide"),
     ("`any`, `all` of constants", ["any(x.i == v for v in (1, 5))"], "at most 500"),
     ("functions, methods, properties of one expression", ["helper(x.j)", "x.is_sure"], "with a source"),
 ]  # fmt: skip
 
+ZONES: dict[str, Any] = {
+    "utc": datetime.timezone.utc, "berlin": zoneinfo.ZoneInfo("Europe/Berlin"), "day": datetime.date(2024, 3, 31),
+    "tokyo": datetime.timezone(datetime.timedelta(hours=9)), "moment": datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc),
+}  # fmt: skip
 ZONED = sa.Table("zoned", sa.MetaData(), sa.Column("at", sa.DateTime(timezone=True)))
 
 
 def clause(text: str, dialect: Any) -> Any:
     """The condition of a query of the table. Raises Refused."""
-    if text == "zoned":
-        moment = datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc)
-        return where(lambda x: x.at > moment).clause(ZONED, dialect=dialect)
+    if text.startswith("zoned"):
+        return asked(text.replace("zoned", "x.at"), ZONES).clause(ZONED, dialect=dialect)
     return asked(text, NAMES).clause(Thing, dialect=dialect)
 
 

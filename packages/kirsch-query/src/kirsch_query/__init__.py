@@ -17,22 +17,29 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kirsch_query.collations import learn_collations
-    from kirsch_query.merging import Recalled, count, desc, exists, recall, total
+    from kirsch_query.grouped import group
+    from kirsch_query.merging import Recalled, count, exists, recall, total
+    from kirsch_query.sorting import chosen, desc
 
 __all__ = [
-    "QueryError", "Recalled", "Refused", "SourceError", "Where", "comparison", "count", "desc", "exists", "filter",
-    "learn_collations", "recall", "total", "where",
+    "QueryError", "Recalled", "Refused", "SourceError", "Where", "chosen", "comparison", "count", "desc", "exists",
+    "filter", "group", "learn_collations", "recall", "total", "where",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    """Import the names that need SQLAlchemy when they are first used."""
-    if name in ("Recalled", "count", "desc", "exists", "recall", "total"):
-        from kirsch_query import merging
+    """Import the names that few programs use, or that need SQLAlchemy, when they are first used."""
+    for module, names in _LATE.items():
+        if name in names:
+            import importlib
 
-        return getattr(merging, name)
-    if name == "learn_collations":
-        from kirsch_query.collations import learn_collations
-
-        return learn_collations
+            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+_LATE = {
+    "merging": ("Recalled", "count", "exists", "recall", "total"),
+    "collations": ("learn_collations",),
+    "sorting": ("chosen", "desc"),
+    "grouped": ("group",),
+}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-import decimal
+import datetime
 import inspect
 from dataclasses import replace
 from types import FunctionType
@@ -14,27 +14,25 @@ from sqlalchemy import orm
 from sqlalchemy.ext.hybrid import hybrid_property
 from sqlalchemy.sql.selectable import FromGrouping
 
-from kirsch_query.containing import Containing
+from kirsch_query.arithmetic import Arithmetic
 from kirsch_query.emit import op
-from kirsch_query.kinds import INT64, MOST_DAYS, NUMBERS, Kind, NotExact, constant_kind, in_days, is_finite, known_kind
+from kirsch_query.kinds import INT64, Kind, NotExact, constant_kind, in_days, is_finite, known_kind
 from kirsch_query.scope import ABSENT, Scope, attribute_name, inlined_with
 from kirsch_query.terms import (
     SQL,
+    Answer,
     Constant,
     Entity,
     Found,
     Many,
+    Record,
     Related,
     Value,
-    as_int,
     as_sql,
     both,
     digits_of,
-    int_value,
-    is_double,
-    kind_name,
-    size_of,
-    solid,
+    primary_key,
+    reachable,
 )
 
 
@@ -47,16 +45,20 @@ def _is_plain(rows: Any) -> bool:
     return isinstance(rows, sa.Table)
 
 
-class Calculating(Containing):
+class Calculating(Arithmetic):
     """The part of a translation that calculates."""
 
     def _attribute(self, node: ast.Attribute, scope: Scope) -> Found:
         owner, name = self.value(node.value, scope), attribute_name(node, scope)
         if isinstance(owner, Entity | Related):
             return self._field(owner, name)
+        if isinstance(owner, Record):
+            if name not in owner.fields:
+                raise self.refuse(f"a group has no {name}", f"It has {', '.join(owner.fields)}.")
+            return owner.fields[name]
         if isinstance(owner, Value) and owner.kind.name == "span" and name == "days":
             return Value(owner.sql, in_days(owner.kind))
-        if isinstance(owner, Value) and owner.kind.name in ("date", "datetime", "time", "aware"):
+        if isinstance(owner, Value) and owner.kind.name in ("date", "datetime", "time", "aware", "local"):
             return self._part(owner, name)
         raise self.refuse(f"the attribute {name} of this is not translated")
 
@@ -80,6 +82,8 @@ class Calculating(Containing):
             raise self.refuse(f"{name} is calculated by SQL, so that objects in memory do not know its value")
         if isinstance(attribute, orm.RelationshipProperty):
             return self._relation(owner, attribute, name)
+        if attribute is None and (own := [each for each in mapper.self_and_descendants if name in each.attrs]):
+            return self._field(self._subclass(owner, own[0], name), name)
         found = inspect.getattr_static(mapper.class_, name, None)
         if isinstance(found, hybrid_property):
             found = property(found.fget)  # what objects in memory do; its SQL expression may mean something else
@@ -92,6 +96,19 @@ class Calculating(Containing):
             names = ", ".join(sorted(mapper.attrs.keys()))
             raise self.refuse(f"{mapper.class_.__name__} has no attribute {name}", f"It has {names}.")
         raise self.refuse(f"{mapper.class_.__name__}.{name} is no column, and no property of one expression")
+
+    def _subclass(self, owner: Entity | Related, mapper: Any, name: str) -> Related:
+        """Return an object as one of a subclass that has an attribute, of which there may be none."""
+        others = [each for each in sa.inspect(owner.target).mapper.self_and_descendants if name in each.attrs]
+        if not all(each.isa(mapper) for each in others):
+            raise self.refuse(f"several subclasses have an attribute {name} of their own")
+        alias = orm.aliased(mapper)
+        aliases, conditions = (owner.aliases, owner.conditions) if isinstance(owner, Related) else ((), ())
+        pairs = zip(primary_key(alias), primary_key(owner.target), strict=True)
+        same = sa.and_(
+            *(op("text_is", one, other) if isinstance(one.type, sa.String) else one == other for one, other in pairs)
+        )
+        return Related(alias, (*aliases, alias), (*conditions, same))
 
     def _column(self, owner: Entity | Related, sql: Any, column: Any) -> Value:
         try:
@@ -120,133 +137,53 @@ class Calculating(Containing):
     def _part(self, owner: Value, name: str) -> Value:
         """A part of a date or time."""
         dates, times = ("year", "month", "day"), ("hour", "minute", "second", "microsecond")
-        known = {"date": dates, "datetime": dates + times, "time": times}.get(owner.kind.name, ())
+        known = {"date": dates, "datetime": dates + times, "local": dates + times, "time": times}.get(
+            owner.kind.name, ()
+        )
         if owner.kind.name == "aware":
             raise self.refuse(
-                "the parts of a time with a zone depend on the zone of who reads it", "Compare whole times."
+                "the parts of a time with a zone depend on the zone of who reads it",
+                "Name the zone: b.at.astimezone(timezone.utc).hour.",
             )
         if name not in known:
             raise self.refuse(f"the attribute {name} of a {owner.kind.name} is not translated")
         prefix = "time_" if owner.kind.name == "time" else ""
         return Value(op(f"{prefix}{name}", owner.sql), Kind("int", sa.BigInteger(), bound=999999))
 
-    def _binary(self, node: ast.BinOp, scope: Scope) -> Found:
-        left, right = self.value(node.left, scope), self.value(node.right, scope)
-        for each in (left, right):
-            if isinstance(each, Constant) and each.value in (None, ABSENT):
-                return Constant(ABSENT)
-        if not isinstance(left, Constant | Value) or not isinstance(right, Constant | Value):
-            raise self.refuse("objects have no arithmetic")
-        kinds = {kind_name(left), kind_name(right)}
-        if kinds == {"str"} and isinstance(node.op, ast.Add):
-            first, second = (self._calculated(each) for each in (left, right))
-            return Value(op("concat", first, second), Kind("str", sa.String()))
-        if kinds == {"date"} and isinstance(node.op, ast.Sub):
-            first, second = (each.sql if isinstance(each, Value) else self._date(each) for each in (left, right))
-            return Value(op("days", first, second), Kind("span", sa.Integer(), bound=MOST_DAYS))
-        if not kinds <= set(NUMBERS):
-            raise self.refuse(
-                "this arithmetic is not translated",
-                "Move it to a side of the comparison that no row is in: b.day > today - timedelta(days=3).",
-            )
-        if "float" in kinds and "decimal" in kinds:
-            raise self.refuse("Decimal and float have no arithmetic in Python", "Make both of one type.")
-        if "decimal" in kinds:
-            return self._decimal_arithmetic(node, left, right)
-        if "float" in kinds or isinstance(node.op, ast.Div):
-            return self._float_arithmetic(node, left, right)
-        return self._int_arithmetic(node, left, right)
-
-    def _date(self, constant: Constant) -> SQL:
-        return op("as_date", self.literal(constant.value, sa.Date()))
-
-    def _int_arithmetic(self, node: ast.BinOp, left: Constant | Value, right: Constant | Value) -> Value:
-        names = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.FloorDiv: "floordiv", ast.Mod: "mod"}
-        name = names.get(type(node.op))
-        if name is None:
-            raise self.refuse("this operator on integers is not translated")
-        first, second = self._int(left), self._int(right)
-        one, two = first.kind.bound, second.kind.bound
-        bound = {"add": one + two, "sub": one + two, "mul": one * two, "floordiv": one + 1, "mod": two}[name]
-        if len(str(bound)) > 55:
-            raise self.refuse("the result may have more digits than every database keeps", "Multiply fewer columns.")
-        if name in ("floordiv", "mod"):
-            if size_of(node.left) + 2 * size_of(node.right) > 12:
-                raise self.refuse("division within division is not translated", "Divide once.")
-            self.note("rounded down, as Python does; NULL where the divisor is 0")
+    def _in_zone(self, owner: Value, argument: ast.expr, scope: Scope) -> Value:
+        """The time on the clocks of a zone, of which the parts are asked for."""
+        zone = self.known(argument, scope).value if not self._reads_rows(argument, scope) else None
+        name = getattr(zone, "key", None)
+        seconds = zone.utcoffset(None).total_seconds() if isinstance(zone, datetime.timezone) else 0.5
+        if seconds == int(seconds):
+            bound = op("offset", self.literal(int(seconds), sa.Integer()))
+        elif type(zone).__name__ == "ZoneInfo" and isinstance(name, str):
+            bound = self.literal(name, sa.String())
         else:
-            self.note("exact integers of any size (on SQLite an error beyond 64 bits)")
-        return Value(op(f"int_{name}", first.sql, second.sql), Kind("int", sa.BigInteger(), bound=bound))
+            raise self.refuse("the zone is a datetime.timezone or a ZoneInfo with a key", "Write timezone.utc.")
+        self.note("the clocks of the zone, by the database's own table of zones")
+        return Value(op("in_zone", owner.sql, bound), Kind("local", sa.DateTime()))
 
-    def _int(self, value: Constant | Value) -> Value:
-        if isinstance(value, Value):
-            return value if value.kind.name == "int" else int_value(value)
-        number = int(value.value)
-        if not -INT64 <= number < INT64:
-            raise self.refuse("the number has more than 64 bits")
-        return Value(sa.literal(number, sa.BigInteger()), Kind("int", sa.BigInteger(), bound=abs(number)))
-
-    def _float_arithmetic(self, node: ast.BinOp, left: Constant | Value, right: Constant | Value) -> Value:
-        names = {ast.Add: "float_add", ast.Sub: "float_sub", ast.Mult: "float_mul", ast.Div: "divide"}
-        name = names.get(type(node.op))
-        if name is None:
-            raise self.refuse("//, % and ** of floats are not exact on any database")
-        if name == "divide":
-            self.note("as floats; NULL where the divisor is 0")
-        first, second = self._double(left), self._double(right)
-        # SQLite has NULL for NaN, such as infinity - infinity, which Python could evaluate.
-        present = both(solid(left, right), second != sa.literal(0.0, sa.Double()) if name == "divide" else True)
-        return Value(op(name, first, second), Kind("float", sa.Double()), present=as_sql(present))
-
-    def _double(self, value: Constant | Value) -> SQL:
-        if isinstance(value, Value):
-            return self._as_double(value)
-        if not is_finite(value.value) or not is_double(value.value):
-            raise self.refuse("the number is not a finite float without loss", "Use a smaller one.")
-        return op("double", sa.literal(float(value.value), sa.Double()))
-
-    def _decimal_arithmetic(self, node: ast.BinOp, left: Constant | Value, right: Constant | Value) -> Value:
-        names = {ast.Add: "decimal_add", ast.Sub: "decimal_sub", ast.Mult: "decimal_mul"}
-        name = names.get(type(node.op))
-        if name is None:
-            raise self.refuse("division of Decimals is not exact on every database", "Multiply the other side instead.")
-        (one, first), (two, second) = self._decimal(left), self._decimal(right)
-        if name == "decimal_mul":
-            digits = (one[0] + two[0], one[1] + two[1])
-        else:
-            digits = (max(one[0], two[0]) + 1, max(one[1], two[1]))
-        if sum(digits) > min(28, decimal.getcontext().prec):
-            raise self.refuse(
-                "Python rounds Decimals to 28 digits, and this may have more",
-                "Declare the columns with fewer digits, as in Numeric(10, 2).",
-            )
-        return Value(op(name, first, second), Kind("decimal", sa.Numeric(), digits=digits))
-
-    def _decimal(self, value: Constant | Value) -> tuple[tuple[int, int], SQL]:
-        if isinstance(value, Constant):
-            number = decimal.Decimal(value.value)
-            if not is_finite(number):
-                raise self.refuse(f"{number!r} is no number that every database knows")
-            return digits_of(number), self._bound_decimal(number)
-        if value.kind.name == "decimal":
-            if value.kind.digits is None:
-                raise self.refuse("the column does not say how many digits it has", "Declare it Numeric(10, 2).")
-            return value.kind.digits, value.sql
-        return (len(str(value.kind.bound)), 0), as_int(value)
-
-    def _unary(self, node: ast.UnaryOp, scope: Scope) -> Found:
-        if isinstance(node.op, ast.Not):
-            return self._boolean_value(self._exact(node, scope))
-        found = self.value(node.operand, scope)
-        if not isinstance(found, Value) or found.kind.name not in NUMBERS or isinstance(node.op, ast.Invert):
-            raise self.refuse("this operator is not translated")
-        if found.kind.name in ("bool", "int"):
-            found = replace(int_value(found), column=False, none=False, present=None)
-            if isinstance(node.op, ast.UAdd):
-                return found
-            return replace(found, sql=op("int_sub", sa.literal(0, sa.BigInteger()), found.sql))
-        sql = -found.sql if isinstance(node.op, ast.USub) else found.sql
-        return Value(sql, found.kind, present=as_sql(solid(found)))
+    def _is_instance(self, node: ast.expr, classes: Any, scope: Scope) -> Answer:
+        """``isinstance`` of an object, by the column that names the class of each row."""
+        found = self.value(node, scope)
+        given = classes if isinstance(classes, tuple) else (classes,)
+        if not isinstance(found, Entity | Related) or isinstance(found.target, sa.FromClause):
+            raise self.refuse("isinstance() is of a mapped object: a database does not know other types")
+        if not all(isinstance(each, type) for each in given):
+            raise self.refuse("isinstance() is of classes")
+        mapper = sa.inspect(found.target).mapper
+        alike = [each for each in mapper.self_and_descendants if issubclass(each.class_, given)]
+        present = reachable(found)
+        if len(alike) in (0, len(list(mapper.self_and_descendants))):
+            exists = found.exists() if isinstance(found, Related) else True
+            return Answer(bool(alike) and exists, present)
+        if not isinstance(mapper.polymorphic_on, sa.Column) or mapper.polymorphic_on not in mapper.c.values():
+            raise self.refuse(f"no column of {mapper.class_.__name__} names the class of a row")
+        self.note("the column that names the class of each row")
+        field = self._field(found, mapper.get_property_by_column(mapper.polymorphic_on).key)
+        names = Constant([each.polymorphic_identity for each in alike])
+        return Answer(self._in_constant(False, field, names), present)
 
     def _conditional(self, node: ast.IfExp, scope: Scope) -> Found:
         test = self._exact(node.test, scope)

@@ -297,6 +297,8 @@ class Comparing(Base):
         assert isinstance(right, Value)
         if "lower" in (left.kind.name, right.kind.name):
             raise self.refuse(".lower() is compared with a constant alone")
+        if "local" in (left.kind.name, right.kind.name):
+            self._refuse_mixture(left.kind.name, right.kind.name)
         if group_of(left.kind) != group_of(right.kind) or left.kind.members != right.kind.members:
             self._refuse_mixture(left.kind.name, right.kind.name)
             if not (left.none and right.none):
@@ -316,6 +318,10 @@ class Comparing(Base):
 
     def _refuse_mixture(self, left: str, right: str) -> None:
         """Refuse what Python compares in a way of its own; other kinds are never equal."""
+        if "local" in (left, right):
+            raise self.refuse(
+                "the time on the clocks of a zone is not compared", "Compare whole times, without astimezone()."
+            )
         for pair in (("datetime", "aware"), ("date", "datetime"), ("date", "aware"), ("enum", "str"), ("str", "enum")):
             if (left, right) in (pair, pair[::-1]):
                 raise self.refuse(
@@ -506,7 +512,7 @@ class Comparing(Base):
             left, right = right, left
             name = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}[name]
         assert isinstance(left, Value)
-        if left.kind.name in ("enum", "uuid", "bytes", "lower"):
+        if left.kind.name in ("enum", "uuid", "bytes", "lower", "local", "match"):
             raise self.refuse(
                 f"the order of {left.kind.name} values is not the same on every database",
                 "They are compared by == and in.",

@@ -263,6 +263,13 @@ _operation("replace", sa.String(), sqlite=lambda x, old, new: f"replace({x}, {ol
            postgresql=lambda x, old, new: f'replace({x} COLLATE "C", {old}, {new})',
            mariadb=lambda x, old, new: f"replace({_bytewise(x)}, {old}, {new})")  # fmt: skip
 # From a start and up to a stop that are not negative.
+# Without the characters of a set around it, which MariaDB is given as a pattern.
+for _name, _trim, _btrim in (("strip", "trim", "btrim"), ("lstrip", "ltrim", "ltrim"), ("rstrip", "rtrim", "rtrim")):
+    _operation(_name, sa.String(), sqlite=lambda x, y, trim=_trim: f"{trim}({x}, {y})",
+               postgresql=lambda x, y, trim=_btrim: f"{trim}({x}, {y})",
+               mariadb=lambda x, y: f"regexp_replace({_bytewise(x)}, {y}, '')")  # fmt: skip
+_operation("matches", sa.Boolean(), sqlite=lambda x, y: f"({x} REGEXP {y})", postgresql=lambda x, y: f'({x} COLLATE "C" ~ {y})',
+           mariadb=lambda x, y: f"({_bytewise(x)} REGEXP {y})")  # fmt: skip
 _operation("slice", sa.String(), sqlite=lambda x, start, stop: f"substr({x}, {start} + 1, max({stop} - {start}, 0))",
            postgresql=lambda x, start, stop: f"substr({x}, {start} + 1, greatest({stop} - {start}, 0))",
            mariadb=lambda x, start, stop: f"substr({x}, {start} + 1, greatest({stop} - {start}, 0))")  # fmt: skip
@@ -315,6 +322,57 @@ _operation("int_floordiv", sa.BigInteger(),
            sqlite=lambda x, y: _whole(f"({_whole(f'{x} - {_modulo_sqlite(x, y)}')}) / {y}"),
            postgresql=lambda x, y: f"div({_numeric(x)} - {_modulo(_numeric(x), _numeric(y))}, nullif({_numeric(y)}, 0))",
            mariadb=lambda x, y: f"round(({_exact(x)} - {_modulo(_exact(x), _exact(y))}) / nullif({_exact(y)}, 0))")  # fmt: skip
+# Bits, of at most 64. MariaDB gives unsigned numbers.
+for _name, _sign, _mariadb in (("and", "&", "&"), ("or", "|", "|"), ("xor", "#", "^")):
+    _operation(
+        f"int_{_name}", sa.BigInteger(),
+        sqlite=(lambda x, y: f"(({x} | {y}) - ({x} & {y}))") if _name == "xor" else lambda x, y, sign=_sign: f"({x} {sign} {y})",
+        postgresql=lambda x, y, sign=_sign: f"(CAST({x} AS BIGINT) {sign} CAST({y} AS BIGINT))",
+        mariadb=lambda x, y, sign=_mariadb: f"CAST(CAST({x} AS SIGNED) {sign} CAST({y} AS SIGNED) AS SIGNED)",
+    )  # fmt: skip
+
+
+# The exact quotient of integers, rounded once. 53 bits of both sides are exact as floats; beyond that only PostgreSQL has as
+# many digits as it takes, and the others raise an error.
+def _quotient(double: Emit, error: str) -> Emit:
+    most = 2**53
+    return lambda x, y: (
+        f"(CASE WHEN abs({x}) <= {most} AND abs({y}) <= {most} THEN {double(x)} / nullif({y}, 0)"
+        f" WHEN {x} IS NOT NULL AND {y} <> 0 THEN {error.format(x=x, y=y)} END)"
+    )
+
+
+_operation("quotient", sa.Double(), sqlite=_quotient(lambda x: f"CAST({x} AS REAL)", "abs(-9223372036854775808)"),
+           postgresql=lambda x, y: f"CAST(CAST({x} AS NUMERIC(200, 130)) / nullif({_numeric(y)}, 0) AS DOUBLE PRECISION)",
+           mariadb=_quotient(lambda x: f"CAST({x} AS DOUBLE)", "exp(710 + 0 * {x})"))  # fmt: skip
+
+
+# A float as the nearest integer, halves as the even one. MariaDB keeps to 64 bits without an error.
+def _rounded_sqlite(x: str) -> str:
+    half = "v - CAST(v AS INTEGER)"
+    odd = "CAST(v AS INTEGER) % 2 <> 0"
+    up = f"{half} > 0.5 OR ({half} = 0.5 AND {odd})"
+    down = f"{half} < -0.5 OR ({half} = -0.5 AND {odd})"
+    whole = f"CAST(v AS INTEGER) + CASE WHEN {up} THEN 1 WHEN {down} THEN -1 ELSE 0 END"
+    fits = "v >= -9223372036854775808.0 AND v < 9223372036854775808.0"
+    value = f"CASE WHEN {fits} THEN {whole} WHEN v IS NOT NULL THEN abs(-9223372036854775808) END"
+    return f"(SELECT {value} FROM (SELECT {x} AS v))"  # noqa: S608 - of SQL that is compiled already
+
+
+def _rounded_mariadb(x: str) -> str:
+    error = f"abs(CAST({x} AS SIGNED)) + 9223372036854775807"
+    return f"(CASE WHEN abs({x}) < 9.2e18 THEN CAST({x} AS SIGNED) WHEN {x} IS NOT NULL THEN {error} END)"
+
+
+_operation("float_round", sa.BigInteger(), sqlite=_rounded_sqlite, postgresql=lambda x: f"CAST({x} AS BIGINT)",
+           mariadb=_rounded_mariadb)  # fmt: skip
+_operation("half_even", sa.Numeric(), sqlite=lambda x: x,
+           postgresql=lambda x: f"(floor({x}) + CASE WHEN {x} - floor({x}) > 0.5 OR ({x} - floor({x}) = 0.5 AND mod(floor({x}), 2) <> 0) THEN 1 ELSE 0 END)",
+           mariadb=lambda x: f"(floor({x}) + CASE WHEN {x} - floor({x}) > 0.5 OR ({x} - floor({x}) = 0.5 AND mod(floor({x}), 2) <> 0) THEN 1 ELSE 0 END)")  # fmt: skip
+_operation("decimal_mod", sa.Numeric(), sqlite=lambda x, y: f"({x} % {y})", postgresql=lambda x, y: f"mod({x}, nullif({y}, 0))",
+           mariadb=lambda x, y: f"(mod({x}, nullif({y}, 0)) + 0)")  # fmt: skip
+_operation("decimal_floordiv", sa.Numeric(), sqlite=lambda x, y: f"({x} / {y})", postgresql=lambda x, y: f"div({x}, nullif({y}, 0))",
+           mariadb=lambda x, y: f"round(({x} - mod({x}, nullif({y}, 0))) / nullif({y}, 0))")  # fmt: skip
 _operation("int_abs", sa.BigInteger(), sqlite=lambda x: f"abs({x})", postgresql=lambda x: f"abs({_numeric(x)})",
            mariadb=lambda x: f"abs({_exact(x)})")  # fmt: skip
 _operation("abs", sa.Double(), sqlite=lambda x: f"abs({x})")
@@ -358,5 +416,7 @@ _operation("weekday", sa.Integer(), sqlite=lambda x: f"((CAST(strftime('%w', sub
 _operation("uuid", sa.String(), sqlite=lambda x: x, mariadb=lambda x: f"CAST({x} AS CHAR(36))")
 _operation("enum", sa.String(), sqlite=lambda x: f"({x} COLLATE BINARY)", postgresql=lambda x: f'(CAST({x} AS TEXT) COLLATE "C")',
            mariadb=lambda x: f"({_bytewise(f'CAST({x} AS CHAR)')})")  # fmt: skip
+_operation("offset", sa.Interval(), sqlite=lambda x: x, postgresql=lambda x: f"make_interval(secs => {x})")
+_operation("in_zone", sa.DateTime(), sqlite=lambda x, _: x, postgresql=lambda x, zone: f"({x} AT TIME ZONE {zone})")
 _operation("date", sa.Date(), sqlite=lambda x: f"substr({x}, 1, 10)", postgresql=lambda x: f"CAST({x} AS DATE)",
            mariadb=lambda x: f"date({x})")  # fmt: skip

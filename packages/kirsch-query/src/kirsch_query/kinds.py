@@ -269,6 +269,16 @@ def _datetime(type_: Any) -> Kind:
     return Kind("datetime", type_ if isinstance(type_, mysql.DATETIME) else sa.DateTime(), refusals=refused)
 
 
+def python_value(kind: Kind, value: Any) -> Any:
+    """Return a value of a kind as Python's: databases give Decimals for integers, and numbers for booleans."""
+    if value is None:
+        return None
+    if kind.name == "span":
+        return datetime.timedelta(days=int(value))
+    convert: Any = {"int": int, "bool": bool, "decimal": decimal.Decimal}.get(kind.name)
+    return convert(value) if convert else value
+
+
 _SIMPLE: dict[type[Any], str] = {
     bool: "bool",
     int: "int",

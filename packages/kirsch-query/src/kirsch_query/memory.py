@@ -225,9 +225,9 @@ def _contained(negated: bool, left: ast.expr, right: ast.expr, scope: Scope) -> 
     if isinstance(right, ast.Tuple | ast.List | ast.Set) and bound_names(right, scope) and not star:
         found = any(compare(ast.Eq(), needle, value(each, scope)) for each in right.elts)
     elif isinstance(right, LOOPS) and bound_names(right, scope):
-        elements = _elements(right, scope)
-        found = any(each is not None and compare(ast.Eq(), needle, value(right.elt, each)) for each in elements)
-        if negated and None in elements:
+        scopes = elements(right, scope)
+        found = any(each is not None and compare(ast.Eq(), needle, value(right.elt, each)) for each in scopes)
+        if negated and None in scopes:
             return False
     else:
         container = value(right, scope)
@@ -243,7 +243,7 @@ def _contained(negated: bool, left: ast.expr, right: ast.expr, scope: Scope) -> 
 LOOPS = (ast.GeneratorExp, ast.ListComp, ast.SetComp)
 
 
-def _elements(node: ast.GeneratorExp | ast.ListComp | ast.SetComp, scope: Scope) -> list[Scope | None]:
+def elements(node: ast.GeneratorExp | ast.ListComp | ast.SetComp, scope: Scope) -> list[Scope | None]:
     """Return the scopes of a comprehension's elements. None stands for the elements of what is None or absent."""
     found: list[Scope | None] = [scope]
     for part in node.generators:
@@ -276,7 +276,7 @@ def unpack(target: ast.expr, item: Any) -> dict[str, Any]:
 METHODS = {
     "startswith", "endswith", "lower", "upper", "casefold", "strip", "lstrip", "rstrip", "title", "capitalize",
     "swapcase", "isdigit", "isalpha", "isalnum", "isupper", "islower", "isspace", "replace", "split", "count", "find",
-    "date", "time", "weekday",
+    "date", "time", "weekday", "astimezone",
     "isoweekday", "isoformat", "strftime", "timestamp", "hex", "quantize", "is_integer", "bit_length", "get",
 }  # fmt: skip
 """Methods of the values that databases know. Each is a function of its owner and its arguments, and of nothing else."""
@@ -291,9 +291,9 @@ def _call(node: ast.Call, scope: Scope) -> Any:
         return _opaque(node, scope)
     if is_builtin(function, "any", "all") and len(node.args) == 1 and isinstance(node.args[0], LOOPS):
         whole = all if function is all else any  # what cannot be looped over meets nothing
-        return whole(each is not None and truth(node.args[0].elt, each) for each in _elements(node.args[0], scope))
+        return whole(each is not None and truth(node.args[0].elt, each) for each in elements(node.args[0], scope))
     if is_builtin(function, "sum", "min", "max", "len") and len(node.args) == 1 and not node.keywords:
-        kinds = (ast.ListComp,) if function is len else LOOPS
+        kinds = (ast.ListComp, ast.SetComp) if function is len else LOOPS
         if isinstance(node.args[0], kinds):
             return _aggregate(function, node.args[0], scope)
     if is_builtin(function, "bool") and len(node.args) == 1:
@@ -317,8 +317,7 @@ def _call(node: ast.Call, scope: Scope) -> Any:
 
 def _aggregate(function: Any, node: ast.GeneratorExp | ast.ListComp | ast.SetComp, scope: Scope) -> Any:
     """``sum``, ``min``, ``max`` or ``len`` of a comprehension. The least and the greatest of nothing are absent."""
-    elements = _elements(node, scope)
-    values = [ABSENT if each is None else value(node.elt, each) for each in elements]
+    values = [ABSENT if each is None else value(node.elt, each) for each in elements(node, scope)]
     if any(each is ABSENT for each in values) or (not values and (function is min or function is max)):
         return ABSENT
     return _guarded(function, list(dict.fromkeys(values)) if isinstance(node, ast.SetComp) else values)

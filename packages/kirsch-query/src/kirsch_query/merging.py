@@ -18,10 +18,11 @@ from sqlalchemy import orm
 
 from kirsch_query import cache, sql, terms
 from kirsch_query.errors import QueryError, Refused
-from kirsch_query.order import desc, ordering
+from kirsch_query.order import ordering
 from kirsch_query.pending import Changes, refuse_related
 from kirsch_query.query import Where, asked_value, where
 from kirsch_query.scope import Item
+from kirsch_query.sorting import desc
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
@@ -66,7 +67,7 @@ class _Either(Protocol[P, R]):
     def __call__(self, session: Asynchronous, *args: P.args, **options: P.kwargs) -> Awaitable[R]: ...
 
 
-def _asynchronous(function: Callable[Concatenate[Any, P], R]) -> _Either[P, R]:
+def asynchronous(function: Callable[Concatenate[Any, P], R]) -> _Either[P, R]:
     """Let the first argument be an asynchronous session, whose result is then awaited, or a registry of sessions."""
 
     @functools.wraps(function)
@@ -83,7 +84,7 @@ def _asynchronous(function: Callable[Concatenate[Any, P], R]) -> _Either[P, R]:
     return either
 
 
-class _Query:
+class Asking:
     """A query of some models in one session: what the database is asked, and what memory adds."""
 
     def __init__(self, session: orm.Session, models: Any, query: Any, finish: str | None) -> None:
@@ -322,7 +323,7 @@ def recall(
     finish: str | None = None,
     options: Sequence[Any] = (),
 ) -> Awaitable[Recalled[Any]]: ...
-@_asynchronous
+@asynchronous
 def recall(
     session: Any,
     models: Any,
@@ -347,7 +348,7 @@ def recall(
     numbers: tuple[Any, ...] = (0 if limit is None else limit, offset)
     if not all(isinstance(each, int) and each >= 0 for each in numbers):
         raise QueryError("limit and offset are integers that are not negative")
-    asked = _Query(session, models, query, finish)
+    asked = Asking(session, models, query, finish)
     asked.options = tuple(options)
     keys = ordering(order, asked.targets, asked.dialect, asked.changes)
     if limit != 0 and not offset and not options:
@@ -368,7 +369,7 @@ def recall(
     return Recalled(result, asked.rows_read, asked.left)
 
 
-def _counted(asked: _Query, aggregate: Any, memory: Callable[..., Any]) -> list[Any]:
+def _counted(asked: Asking, aggregate: Any, memory: Callable[..., Any]) -> list[Any]:
     """An aggregate of what the database has, and the value of each row that memory decides."""
     sums = []
 
@@ -384,26 +385,26 @@ def _counted(asked: _Query, aggregate: Any, memory: Callable[..., Any]) -> list[
     return [*(asked.session.execute(each).scalar_one() for each in sums), *values]
 
 
-@_asynchronous
+@asynchronous
 def count(session: Any, models: _Models, query: _Asked, *, finish: str | None = None) -> int:
     """Return the number of objects that :func:`recall` would give, without reading those of the database."""
-    asked = _Query(session, models, query, finish)
+    asked = Asking(session, models, query, finish)
     return int(sum(_counted(asked, sa.func.count(), lambda *_: 1)))
 
 
-@_asynchronous
+@asynchronous
 def exists(session: Any, models: _Models, query: _Asked, *, finish: str | None = None) -> bool:
     """Return whether :func:`recall` would give anything."""
     return bool(recall(session, models, query, limit=1, finish=finish))
 
 
-@_asynchronous
+@asynchronous
 def total(session: Any, models: _Models, query: _Asked, of: Callable[..., Any], *, finish: str | None = None) -> Any:
     """Return the sum of a number over the objects that :func:`recall` would give; where it is None it counts nothing.
 
     Integers and Decimals are summed exactly. Floats are refused, because their sum depends on the order of the rows.
     """
-    asked = _Query(session, models, query, finish)
+    asked = Asking(session, models, query, finish)
     values = ordering(of, asked.targets, asked.dialect, asked.changes).single()
     assert values.translator is not None
     with asked.flushed():

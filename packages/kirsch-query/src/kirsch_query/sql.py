@@ -23,6 +23,7 @@ from kirsch_query.comparing import MOST_LOOPED
 from kirsch_query.emit import Checked, op
 from kirsch_query.errors import Refused
 from kirsch_query.kinds import INT32, NUMBERS, TEXTS, Kind
+from kirsch_query.matching import STRIPS
 from kirsch_query.relations import conjoined
 from kirsch_query.scope import ABSENT, Item, Late, Scope, attribute_name, inlined, inlined_with, is_builtin
 from kirsch_query.terms import (
@@ -36,6 +37,7 @@ from kirsch_query.terms import (
     Found,
     Many,
     Note,
+    Record,
     Related,
     Several,
     Value,
@@ -70,11 +72,9 @@ _AGGREGATE = (
 )
 _CONVERSION = ("databases convert in their own ways", IN_MEMORY)
 _REASONS = {
-    "round": ("databases round halves away from zero, and Python to even", IN_MEMORY),
     "str": ("each database writes numbers in its own way", IN_MEMORY),
     "int": _CONVERSION,
     "float": _CONVERSION,
-    "isinstance": ("a database does not know Python's types", "Ask for the objects of the subclass alone."),
     "getattr": ("the name is not in the source", "Use comparison(name, '<', value)."),
     "sum": _AGGREGATE,
     "min": _AGGREGATE,
@@ -117,6 +117,10 @@ class Translator(Aggregating):
         finally:
             self.at = outer
             self.depth -= 1
+
+    def within(self, translate: Callable[[], T], node: ast.expr, scope: Scope) -> T:
+        """As :meth:`_within`, for what is part of no other expression."""
+        return self._within(lambda *_: translate(), node, scope)
 
     def _condition(self, node: ast.expr, scope: Scope, positive: bool) -> Condition:
         if isinstance(node, ast.BoolOp):
@@ -181,7 +185,7 @@ class Translator(Aggregating):
             return Related(found.target, found.aliases, found.conditions).exists()
         if isinstance(found, Several):
             return both(bool(found.items), *there(found))
-        if isinstance(found, Entity):
+        if isinstance(found, Entity | Record):
             raise self.refuse("whether a whole row counts as true is not decided by the database")
         if found.of_related is not None:
             owner, field = found.of_related
@@ -278,6 +282,11 @@ class Translator(Aggregating):
         owner = self.value(node.value, scope)
         if isinstance(owner, Entity | Related):
             raise self.refuse("an object is not indexed", "Write b.price, which reads the items of mappings too.")
+        if isinstance(owner, Several):
+            number = node.slice.value if isinstance(node.slice, ast.Constant) else None
+            if type(number) is int and number < len(owner.items):
+                return owner.items[number]
+            raise self.refuse("a tuple is indexed by a number that is written out")
         if not isinstance(owner, Value) or owner.kind.name != "str":
             raise self.refuse("only text is indexed or sliced")
         if isinstance(node.slice, ast.Slice):
@@ -340,7 +349,7 @@ class Translator(Aggregating):
         if not keywords and len(arguments) == 1:
             if is_builtin(function, "any", "all") and isinstance(arguments[0], memory.LOOPS):
                 return self._quantifier(arguments[0], is_builtin(function, "all"), scope)
-            kinds = (ast.ListComp,) if is_builtin(function, "len") else (ast.GeneratorExp, ast.ListComp)
+            kinds = (ast.ListComp, ast.SetComp) if is_builtin(function, "len") else memory.LOOPS
             if is_builtin(function, "sum", "min", "max", "len") and isinstance(arguments[0], kinds):
                 return self._aggregate(function.__name__, arguments[0], scope)
             if is_builtin(function, "bool"):
@@ -358,6 +367,13 @@ class Translator(Aggregating):
             return self._affix(prefix, owner, arguments[0], scope)
         if is_builtin(function, "min", "max") and len(arguments) > 1 and not keywords:
             return self._extreme(is_builtin(function, "max"), arguments, scope)
+        if is_builtin(function, "round") and not keywords and len(arguments) in (1, 2):
+            return self._rounded_number(node, scope)
+        if is_builtin(function, "isinstance") and not keywords and len(arguments) == 2:
+            return self._is_instance(arguments[0], self.known(arguments[1], scope).value, scope)
+        searched = None if keywords else self._pattern(function, arguments, scope)
+        if searched is not None:
+            return self._searched(*searched, scope, as_condition)
         inner = inlined(function, arguments, keywords, scope)
         if inner is not None:
             self.keep_nothing()
@@ -404,14 +420,18 @@ class Translator(Aggregating):
             if owner.kind.name == "str" and name == "lower" and not node.args:
                 self.note("the letters change that are ASCII or in the constant; no others matter")
                 return Value(op("lower", owner.sql), Kind("lower", sa.String()))
-            if owner.kind.name in ("date", "datetime") and not node.args:
+            if owner.kind.name == "str" and name in STRIPS and len(node.args) < 2:
+                return self._stripped(name, owner, node.args, scope)
+            if owner.kind.name == "aware" and name == "astimezone" and len(node.args) == 1:
+                return self._in_zone(owner, node.args[0], scope)
+            if owner.kind.name in ("date", "datetime", "local") and not node.args:
                 if name in ("weekday", "isoweekday"):
                     sql = op("weekday", owner.sql)
                     return Value(
                         sql + sa.literal(1, sa.Integer()) if name == "isoweekday" else sql,
                         Kind("int", sa.BigInteger(), bound=7),
                     )
-                if name == "date" and owner.kind.name == "datetime":
+                if name == "date" and owner.kind.name != "date":
                     return Value(op("date", owner.sql), Kind("date", sa.Date()))
         hint = IN_MEMORY
         if name in ("upper", "casefold", "swapcase", "title", "capitalize"):

@@ -143,7 +143,7 @@ class Several:
     items: tuple[Found, ...]
 
 
-Found: TypeAlias = "Constant | Value | Entity | Related | Many | Several"
+Found: TypeAlias = "Constant | Value | Entity | Related | Many | Several | Record"
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,6 +160,13 @@ class Note:
 
     text: str
     reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """The result for a group of rows: its key and its aggregates, by name."""
+
+    fields: dict[str, Found]
 
 
 # Small helpers

@@ -1,0 +1,212 @@
+r"""Regular expressions in the words of each database, as far as they mean there what they mean in Python.
+
+Whether a pattern is found in a text is a question about a regular language, which all engines answer alike if their
+characters and classes are the same. So a pattern is taken apart and written anew: each character by its number, each
+class by the numbers of its members, anchors by those that know no lines. What is not regular, and what depends on
+letter case, is refused: back references, assertions about what is around, ````, atomic groups, IGNORECASE.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+try:
+    from re import _parser as parser  # type: ignore[attr-defined]
+except ImportError:  # 3.10
+    import sre_parse as parser
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MOST_REPEATED = 255
+"""The greatest number of a repetition that is written out: PostgreSQL's limit."""
+_LAST = 0x10FFFF
+
+
+class NotPlain(Exception):
+    """A pattern that databases match in ways of their own. Never leaves this package."""
+
+    def __init__(
+        self, problem: str, hint: str = 'Read the rows and use filter(), or let recall() do so: finish="python".'
+    ) -> None:
+        super().__init__(problem)
+        self.hint = hint
+
+
+@functools.lru_cache(maxsize=256)
+def plain(pattern: re.Pattern[Any], name: str) -> str:
+    """Return a pattern of which ``search``, ``match`` or ``fullmatch`` is asked, in a form for :class:`Written`.
+
+    Raises NotPlain.
+    """
+    if not isinstance(pattern.pattern, str):
+        raise NotPlain("bytes")
+    if pattern.flags & re.IGNORECASE:
+        raise NotPlain("IGNORECASE", "Name both letters, [Aa], or compare .lower().")
+    parsed = parser.parse(pattern.pattern, pattern.flags)
+    text = _Writer(pattern.flags).sequence(parsed)
+    if name == "search":
+        return text
+    return rf"\A(?:{text})" + (r"\u{end}" if name == "fullmatch" else "")
+
+
+class _Writer:
+    """Writes a parsed pattern anew."""
+
+    def __init__(self, flags: int) -> None:
+        self.flags = flags
+
+    def sequence(self, parsed: Any) -> str:
+        return "".join(self.one(str(op), given) for op, given in parsed)
+
+    def one(self, op: str, given: Any) -> str:
+        """Return one part of a sequence."""
+        if op == "LITERAL":
+            return _character(given)
+        if op == "NOT_LITERAL":
+            return f"[^{_character(given)}]"
+        if op == "ANY":
+            return r"\u{any}" if self.flags & re.DOTALL else r"[^\u{a}]"
+        if op == "IN":
+            return self.members(given)
+        if op == "BRANCH":
+            return f"(?:{'|'.join(map(self.sequence, given[1]))})"
+        if op == "SUBPATTERN" and not given[1] and not given[2]:
+            return f"(?:{self.sequence(given[3])})"
+        if op in ("MAX_REPEAT", "MIN_REPEAT"):
+            return self.repeated(*given)
+        if op == "AT":
+            return self.anchor(str(given))
+        raise NotPlain(_WORDS.get(op, f"a {op.lower()}"))
+
+    def repeated(self, least: int, most: Any, item: Any) -> str:
+        least, most = int(least), None if str(most) == "MAXREPEAT" else int(most)
+        if max(least, most or 0) > MOST_REPEATED:
+            raise NotPlain(f"a repetition of more than {MOST_REPEATED}")
+        return f"(?:{self.sequence(item)}){{{least},{'' if most is None else most}}}"
+
+    def anchor(self, name: str) -> str:
+        lines = self.flags & re.MULTILINE
+        if name == "AT_BEGINNING_STRING" or (name == "AT_BEGINNING" and not lines):
+            return r"\A"
+        if name == "AT_END_STRING":
+            return r"\u{end}"
+        if name == "AT_END" and not lines:
+            return r"(?=\u{a}?\u{end})"
+        raise NotPlain("MULTILINE" if lines else "a boundary of words", "Name the characters around: (^|[^a-z])word.")
+
+    def members(self, given: Any) -> str:
+        """Return a class of characters."""
+        ranges: list[tuple[int, int]] = []
+        negated = False
+        for op, each in given:
+            if str(op) == "NEGATE":
+                negated = True
+            elif str(op) == "LITERAL":
+                ranges.append((each, each))
+            elif str(op) == "RANGE":
+                ranges.append(each)
+            else:
+                ranges += _category(str(each), bool(self.flags & re.ASCII))
+        written = "".join(
+            _character(low) if low == high else f"{_character(low)}-{_character(high)}" for low, high in ranges
+        )
+        return f"[{'^' if negated else ''}{written}]"
+
+
+_WORDS = {
+    "SUBPATTERN": "flags of a group", "GROUPREF": "a back reference", "GROUPREF_EXISTS": "a condition",
+    "ASSERT": "an assertion", "ASSERT_NOT": "an assertion", "ATOMIC_GROUP": "an atomic group",
+    "POSSESSIVE_REPEAT": "a possessive repetition",
+}  # fmt: skip
+
+
+def _character(number: int) -> str:
+    """Return a character by its number; ASCII letters and digits as they are."""
+    if number == 0 or 0xD800 <= number < 0xE000:
+        raise NotPlain("a character that no database stores")
+    text = chr(number)
+    return text if text.isascii() and text.isalnum() else rf"\u{{{number:x}}}"
+
+
+_TESTS = {"DIGIT": str.isdecimal, "SPACE": str.isspace, "WORD": lambda each: each.isalnum() or each == "_"}
+
+
+@functools.cache
+def _category(name: str, ascii_only: bool) -> list[tuple[int, int]]:
+    r"""Return the characters of ``\d``, ``\s``, ``\w`` or of the opposite, as ranges that all can store."""
+    opposite = "_NOT_" in name
+    test: Any = _TESTS[name.rpartition("_")[2]]
+    members = [
+        each for each in range(1, _LAST + 1)
+        if not 0xD800 <= each < 0xE000 and ((not ascii_only or each < 128) and test(chr(each))) is not opposite
+    ]  # fmt: skip
+    return list(_ranges(members))
+
+
+def _ranges(members: Iterable[int]) -> Iterable[tuple[int, int]]:
+    start = last = -2
+    for each in members:
+        if each != last + 1:
+            if start >= 0:
+                yield start, last
+            start = each
+        last = each
+    if start >= 0:
+        yield start, last
+
+
+# Per database
+
+
+_NUMBER = re.compile(r"\\u\{(\w+)\}")
+_PYTHON = {"end": r"\Z", "any": "(?s:.)"}
+_PCRE = {"end": r"\z", "any": "(?s:.)"}
+_POSTGRESQL = {"end": r"\Z", "any": "."}
+
+
+def around(name: str, characters: str, dialect: str) -> str:
+    """Return what removes characters around a text: themselves, or for MariaDB a pattern."""
+    kept = "".join(each for each in characters if not 0xD800 <= ord(each) < 0xE000)
+    if dialect not in ("mysql", "mariadb"):
+        return kept.replace("\0", "")
+    if not kept:
+        return "(?!)"
+    members = "[" + "".join(rf"\x{{{ord(each):x}}}" for each in kept) + "]+"
+    return {"strip": rf"\A{members}|{members}\z", "lstrip": rf"\A{members}", "rstrip": rf"{members}\z"}[name]
+
+
+def _written(text: str, dialect: str) -> str:
+    """Return a plain pattern in the words of a database; SQLite asks Python's own."""
+    if dialect in ("mysql", "mariadb"):
+        return _NUMBER.sub(lambda found: _PCRE.get(found[1], rf"\x{{{found[1]}}}"), text)
+    words = _POSTGRESQL if dialect == "postgresql" else _PYTHON
+    found = _NUMBER.sub(lambda found: words[found[1]] if found[1] in words else rf"\U{int(found[1], 16):08x}", text)
+    return f"***:{found}" if dialect == "postgresql" else found
+
+
+class Written(sa.types.TypeDecorator[str]):
+    """The type of a text parameter that is written for each database: of a plain pattern, or of characters."""
+
+    impl = sa.String
+    cache_ok = True
+
+    def __init__(self, role: str) -> None:
+        super().__init__()
+        self.role = role
+
+    def process_bind_param(self, value: str | None, dialect: Any) -> str | None:
+        """Return the text for a database."""
+        if value is None:
+            return None
+        return _written(value, dialect.name) if self.role == "found" else around(self.role, value, dialect.name)
+
+
+FOUND = Written("found")
+SURROUNDED = {name: Written(name) for name in ("strip", "lstrip", "rstrip")}
+
+__all__ = ["FOUND", "SURROUNDED", "NotPlain", "plain"]
