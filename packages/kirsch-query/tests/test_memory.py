@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import linecache
 import math
 import os
 import random
 import sys
+import warnings
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -122,6 +124,18 @@ class Row(dict[str, Any]):
     is_prefixed = Thing.is_prefixed
 
 
+def function_of(text: str, names: dict[str, Any]) -> Any:
+    """Return the function of a row ``x``, with half of the names in its closure and half of them global."""
+    inner = sorted(names)[::2]
+    source = f"def outer({', '.join(inner)}):\n    return lambda x: {text}\n"
+    linecache.cache[source] = (0, None, source.splitlines(keepends=True), source)
+    outer: dict[str, Any] = dict(names)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)
+        exec(compile(source, source, "exec"), outer)
+    return outer["outer"](*(names[name] for name in inner))
+
+
 def test_code_made_of_random_queries_gives_what_their_trees_give(
     say: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,6 +167,9 @@ def test_code_made_of_random_queries_gives_what_their_trees_give(
             assert [id(each) in found for each in dicts] == expected, f"seed {SEED}: {text}, of dicts"
             found = set(map(id, query.filter(mixed)))
             assert [id(each) in found for each in mixed[::3]] == expected, f"seed {SEED}: {text}, of several kinds"
+            single: Any = where(function_of(text, predicates.names))
+            for kind in (things, dicts):
+                assert [single(each) for each in kind] == expected, f"seed {SEED}: {text}, one by one"
         compared += 1
         written += judging._rule_code(source) is not None
     say(f"memory: QUERY_SEED={SEED} {compared} queries compared with their trees, code was written for {written}")
@@ -226,6 +243,19 @@ def test_a_long_filter_gives_what_calls_give(text: str) -> None:
     assert [id(each) in found for each in rows] == [query(each) for each in rows]
     assert found
     assert len(found) < len(rows)
+
+
+def test_one_row_after_the_other_reads_names_at_each_use_and_takes_none() -> None:
+    limit = 0
+    query = where(lambda b: len(b.title) < limit)
+    for number in range(2 * judging.RARE):
+        limit = number % 3
+        assert query({"title": "a"}) == (limit > 1)
+        assert query(row(title="a")) == (limit > 1)
+        assert query(row(title=None)) is False
+    assert query.one is not None  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError):
+        query(row(name="a"))
 
 
 def test_a_long_filter_raises_what_a_call_raises_and_reads_no_further() -> None:

@@ -13,7 +13,7 @@ import builtins
 import functools
 import itertools
 from collections.abc import Mapping
-from types import CodeType, FunctionType
+from types import CellType, CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kirsch_query import memory
@@ -354,6 +354,59 @@ END: Any = object()
 _LOOP_HELPERS: dict[str, Any] = {
     **_HELPERS, "type": type, "kind_of": kind_of, "error": Exception, "end": END
 }  # fmt: skip
+
+
+@functools.lru_cache(maxsize=4096)
+def _one_code(source: Source, free: tuple[str, ...]) -> CodeType | None:
+    """Return the code of the query by the rule for None, which reads the names around it as the query itself does.
+
+    ``free`` are the names of its closure. The parts that depend on no row are evaluated first. None where the tree is
+    to be evaluated.
+    """
+    hoisted = _hoisted(source)
+    if hoisted is None:
+        return None
+    rule = _Rule(hoisted)
+    helpers = ", ".join(f"{hoisted.prefix}{name}" for name in _ONE_HELPERS)
+    try:
+        truth = rule.truth(hoisted.body)
+        for name in sorted(rule.strict):
+            truth = f"({truth} if {name} in {hoisted.prefix}strict else {hoisted.prefix}give_up())"
+        parts = ", ".join(map(ast.unparse, hoisted.parts))
+        body = f"(lambda {', '.join(hoisted.names)}: {truth})({parts})" if hoisted.parts else truth
+        text = f"lambda {', '.join([*free, helpers])}: lambda {', '.join(source.rows)}: {body}"
+        outer = code_of(ast.parse(text, mode="eval").body, source.filename)
+    except (_Unknown, SyntaxError, RecursionError, MemoryError):
+        return None
+    return next(each for each in outer.co_consts if isinstance(each, CodeType))
+
+
+_STRICT = frozenset(getattr(builtins, name) for name in memory.FUNCTIONS)
+_ONE_HELPERS: dict[str, Any] = {**_HELPERS, "strict": _STRICT}
+
+
+def of_one(function: FunctionType, source: Source) -> Callable[..., Any] | None:
+    """Return a query by the rule for None as a function of its rows, which reads the names around it at each use.
+
+    None until the query has judged some rows, and if the tree is to be evaluated. Where the function raises, the tree
+    decides.
+    """
+    if source.judged < RARE or function.__defaults__ or function.__kwdefaults__:
+        return None
+    code, hoisted = _one_code(source, function.__code__.co_freevars), _hoisted(source)
+    if code is None or hoisted is None:
+        return None
+    known = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    cells = []
+    for name in code.co_freevars:
+        helper = name.removeprefix(hoisted.prefix)
+        if name in known:
+            cells.append(known[name])
+        elif helper != name:
+            cells.append(CellType(_ONE_HELPERS[helper]))
+        else:
+            return None
+    return FunctionType(code, function.__globals__, closure=tuple(cells))
 
 
 class Judge(NamedTuple):

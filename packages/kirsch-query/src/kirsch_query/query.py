@@ -133,12 +133,14 @@ class Where(Generic[T]):
 
 
 class _Leaf(Where[T]):
-    __slots__ = ("function", "given", "plain", "source")
+    __slots__ = ("function", "given", "one", "plain", "source")
 
     def __init__(self, source: Source, function: FunctionType | None, given: Mapping[str, Any]) -> None:
         self.source = source
         self.function = function
         self.given = given
+        self.one: Any = None
+        """The query by the rule for None, once it is made."""
         self.arity = len(source.rows)
         self.plain = function is not None and not given and not has_loops(source.body)
         """True if a call of the function evaluates what depends on no row once, as a use of the query does."""
@@ -148,11 +150,21 @@ class _Leaf(Where[T]):
 
     def __call__(self, *rows: Any) -> bool:
         """Return whether the query holds, by the function itself where Python can evaluate that."""
-        if self.plain and len(rows) == self.arity and not any(isinstance(row, Mapping) for row in rows):
+        if self.plain and len(rows) == self.arity:
             try:
-                return bool(self.function(*rows))  # type: ignore[misc]
+                if not any(isinstance(row, Mapping) for row in rows):
+                    return bool(self.function(*rows))  # type: ignore[misc]
             except Exception:  # noqa: BLE001, S110 - the rule for None decides, and raises again what is another mistake
                 pass
+            try:
+                if self.one is not None:
+                    return bool(self.one(*rows))
+            except Exception:  # noqa: BLE001, S110 - the tree decides, and raises again what is another mistake
+                pass
+            else:
+                from kirsch_query import judging
+
+                self.one = judging.of_one(self.function, self.source)  # type: ignore[arg-type]
         return super().__call__(*rows)
 
     def scope(self, names: Mapping[str, Any]) -> Scope:
