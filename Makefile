@@ -240,9 +240,9 @@ databases: ## Install PostgreSQL and MariaDB, if that is possible
 test-query-quick: ## Compare 2,000 random queries of kirsch-query with Python on each database
 	$(MAKE) test-query QUERY_ARGS=tests/test_agreement.py
 test-query-slow:
-	QUERY_CASES=100000 QUERY_HISTORIES=1000 timeout 1200 $(MAKE) test-query
+	QUERY_CASES=100000 QUERY_HISTORIES=1000 QUERY_GROUPINGS=1000 timeout 1500 $(MAKE) test-query
 test-query-all: ## Run kirsch-query's tests with 100,000 random queries and 10,000 histories on each database, in ten minutes
-	QUERY_CASES=100000 QUERY_HISTORIES=10000 $(MAKE) test-query QUERY_ARGS="$(QUERY_ARGS)"
+	QUERY_CASES=100000 QUERY_HISTORIES=10000 QUERY_GROUPINGS=5000 $(MAKE) test-query QUERY_ARGS="$(QUERY_ARGS)"
 
 bench-query: ## Measure kirsch-query beside SQLAlchemy, Pony, Peewee and Django's ORM
 	$(call install,.venvs/query-bench,-r $(QUERY)/bench/rivals.txt -e $(QUERY))
