@@ -316,7 +316,8 @@ fn response_goes_as_far_as_both_windows() {
 
 #[test]
 fn trailers_end_a_response() {
-    let (mut server, mut out, stamp) = (opened(&[get(1)]), Vec::new(), Stamp::new("", 0).unwrap());
+    let (mut server, mut out, stamp) =
+        (opened(&[request(&[("te", "trailers")])]), Vec::new(), Stamp::new("", 0).unwrap());
     let mut head = draft(&[]);
     head.expect_trailers();
     server.begin(1, &head, terms(true), None, &stamp, &mut out);
