@@ -133,18 +133,23 @@ def _character(number: int) -> str:
     return text if text.isascii() and text.isalnum() else rf"\u{{{number:x}}}"
 
 
-_TESTS = {"DIGIT": str.isdecimal, "SPACE": str.isspace, "WORD": lambda each: each.isalnum() or each == "_"}
+_TESTS: dict[str, Any] = {
+    "DIGIT": str.isdecimal, "SPACE": str.isspace, "WORD": lambda each: each.isalnum() or each == "_"
+}  # fmt: skip
+_ASCII = {"DIGIT": r"\d", "SPACE": r"\s", "WORD": r"\w"}
 
 
 @functools.cache
 def _category(name: str, ascii_only: bool) -> list[tuple[int, int]]:
     r"""Return the characters of ``\d``, ``\s``, ``\w`` or of the opposite, as ranges that all can store."""
-    opposite = "_NOT_" in name
-    test: Any = _TESTS[name.rpartition("_")[2]]
+    opposite, kind = "_NOT_" in name, name.rpartition("_")[2]
+    test = _TESTS[kind]
+    if ascii_only:  # which has fewer spaces than ASCII has for str.isspace()
+        found = {chr(each) for each in range(128) if re.match(_ASCII[kind], chr(each), re.ASCII)}
+        test = found.__contains__
     members = [
-        each for each in range(1, _LAST + 1)
-        if not 0xD800 <= each < 0xE000 and ((not ascii_only or each < 128) and test(chr(each))) is not opposite
-    ]  # fmt: skip
+        each for each in range(1, _LAST + 1) if not 0xD800 <= each < 0xE000 and bool(test(chr(each))) is not opposite
+    ]
     return list(_ranges(members))
 
 
