@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from kirsch.adopt import command
 from kirsch.config import compat
 from kirsch.config.compat import texts
 from kirsch.config.schema import SETTINGS
@@ -278,7 +279,8 @@ def test_page_on_migrating_names_only_flags_that_there_are() -> None:
     theirs = set(" ".join(line for lines in PEERS.values() for line in lines).split())
     named = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", prose))
     assert len(named) > 10
-    assert named <= OURS | theirs, named - OURS - theirs
+    adopting = {flag for action in command._parser()._actions for flag in action.option_strings}
+    assert named <= OURS | theirs | adopting, named - OURS - theirs - adopting
 
 
 def test_page_on_migrating_has_every_answer() -> None:
