@@ -120,9 +120,7 @@ class Dispatcher:
         segments = [each for each in path.split("/") if each]
         full = [*segments, "index"]
         total = len(full)
-        conf = dict(_config_of(root))
-        if "/" in sections:
-            conf.update(sections["/"])
+        conf = {**_config_of(root), **sections.get("/", {})}
         # Each step: the name, the object or None, its configuration, and how many segments are left behind it.
         trail: list[tuple[str, Any, dict[str, Any], int]] = [("root", root, conf, total)]
         node, left, at = root, full[:], ""
@@ -143,12 +141,12 @@ class Dispatcher:
             if len(left) == before:
                 del left[0]
             node = found
-            conf = dict(_config_of(node)) if node is not None else {}
-            for each in full[total - before : total - len(left)]:
-                if len(at) < longest:  # behind it no section can follow
+            conf = _config_of(node)
+            if len(at) < longest:  # behind it no section can follow
+                for each in full[total - before : total - len(left)]:
                     at = f"{at}/{each}"
                     if at in sections:
-                        conf.update(sections[at])
+                        conf = {**conf, **sections[at]}
             trail.append((name, node, conf, len(left)))
         return self._handler_on(trail, full, path)
 
