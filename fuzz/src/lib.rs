@@ -5,6 +5,7 @@
 
 pub mod files;
 pub mod gateways;
+pub mod http2;
 pub mod proxies;
 pub mod websocket;
 
