@@ -198,6 +198,63 @@ fn transport_answers_while_it_reads() {
 }
 
 #[test]
+fn answers_behind_the_end_of_output_are_not_sent() {
+    let mut world = world(timeless(), vec![Plan::sized(&[3])]);
+    let mut client = world.client();
+    client.send([hello(), record(DATA, LAST)].concat());
+    until_answered(&mut world, &mut client, 1);
+    client.send(record(ECHO, b"late"));
+    client.pump();
+    // A socket whose output has ended would refuse the answer, and the engine reset the connection.
+    assert_eq!(world.end(&mut client), End::Closed);
+    assert_eq!((answers(&client), opened(&client.received).1), (1, vec![HELLO, CLOSE]));
+}
+
+#[test]
+fn peer_that_asks_without_reading_is_not_read_further() {
+    let mut world = world(Config { write_timeout: Some(seconds(5)), ..timeless() }, vec![Plan::sized(&[3])]);
+    let mut client = world.client();
+    client.send(hello());
+    client.reads = false;
+    let question = record(ECHO, &[b'e'; 1000]);
+    for _ in 0..20 {
+        client.send(question.repeat(1000));
+        client.pump();
+        world.settle();
+    }
+    // Only the kernel's buffers are full. The deadline of output ends the connection.
+    world.advance(ms(5200));
+    world.settle();
+    assert_eq!((world.statistics().timeouts, world.statistics().connections), (1, 0));
+}
+
+#[test]
+fn handshakes_of_many_clients_do_not_delay_those_that_have_theirs_behind_them() {
+    let mut world = world(timeless(), vec![Plan::sized(&[3])]);
+    let mut known = world.client();
+    known.send([hello(), record(DATA, GET)].concat());
+    until_answered(&mut world, &mut known, 1);
+    let mut others: Vec<_> = (0..200).map(|_| world.client()).collect();
+    world.settle();
+    for other in &mut others {
+        other.send(hello());
+        other.pump();
+    }
+    known.send(record(DATA, GET));
+    known.pump();
+    world.until("the known client has its answer", &mut [&mut known], |_, clients| answers(clients[0]) == 2);
+    let begun = |others: &mut Vec<Client>| {
+        for other in others.iter_mut() {
+            other.pump();
+        }
+        others.iter().filter(|other| !other.received.is_empty()).count()
+    };
+    assert!(begun(&mut others) < 100, "{} handshakes came first", begun(&mut others));
+    world.settle();
+    assert_eq!(begun(&mut others), 200);
+}
+
+#[test]
 fn bytes_of_the_transport_count_as_output_of_the_connection() {
     let config = Config { write_timeout: Some(seconds(5)), ..timeless() };
     let mut world = world(config, vec![Plan::sized(&[100_000; 40])]);

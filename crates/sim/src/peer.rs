@@ -138,11 +138,13 @@ impl Peer {
                 latency: plan.latency,
                 packet: plan.packet,
                 capacity: plan.capacity,
+                is_encrypted: self.world.is_encrypted && !self.index.is_multiple_of(4),
             }));
             self.connected_at = now;
             self.shared.trace(|| format!("peer {} connects as c{}", self.index, self.connection.unwrap_or_default()));
             return Some(now);
         };
+        network.flush_records(connection);
         self.misbehave_if_due(network);
         let mut next = Micros::MAX;
         if self.ending.is_none() {

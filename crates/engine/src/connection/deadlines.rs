@@ -11,6 +11,7 @@ use crate::app::App;
 use crate::config::{Config, HIJACK_LINGER, IDLE_AFTER, LINGER, UNUSED_GRACE};
 use crate::context::{EngineContext, Time};
 use crate::deadline::{Millis, Wait, millis};
+use crate::transport::Transport as _;
 use std::time::Duration;
 
 impl<A: App> Link<A> {
@@ -93,6 +94,8 @@ impl<A: App> Link<A> {
     /// earlier waiting time counts too.
     fn transfer_deadline(&mut self, is_new: bool, config: &Config, now: Millis) -> Millis {
         let (moved, waited) = self.sending.measured();
+        // Bytes that the transport has accepted have not moved before the socket takes them.
+        let moved = moved.saturating_sub(self.transport.unsent_bytes() as u64);
         let begun = self.timer.since.saturating_sub(waited);
         self.timer.transfer((config.write_timeout, config.min_rate), begun, moved, is_new, now)
     }

@@ -181,10 +181,11 @@ impl<A: App> Link<A> {
         self.turn.called += 1;
     }
 
-    /// Ends a turn, in which the connection took much work or little.
+    /// Ends a turn, in which the connection took much work or little. A handshake will take much: those of many new
+    /// clients must not delay the clients that have theirs behind them.
     #[inline]
     pub(super) fn end_turn(&mut self, was_busy: bool) {
-        self.was_busy = was_busy;
+        self.was_busy = was_busy || (self.is_opening() && self.transport.is_encrypted());
     }
 
     /// Returns true if driving the connection took much work the last time.

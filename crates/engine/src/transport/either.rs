@@ -61,6 +61,10 @@ impl<S: Socket, C: Cipher> Transport for ClearOrEncrypted<S, C> {
         of_either!(self, transport => transport.has_unsent())
     }
 
+    fn unsent_bytes(&self) -> usize {
+        of_either!(self, transport => transport.unsent_bytes())
+    }
+
     #[inline]
     fn flush(&mut self) -> io::Result<()> {
         of_either!(self, transport => transport.flush())

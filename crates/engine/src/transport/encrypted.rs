@@ -19,6 +19,10 @@ const RECORD: usize = 16 << 10;
 /// The number of bytes received at once if the engine's buffer is smaller: a record with its header and tag.
 const RECEIVED_AT_ONCE: usize = RECORD + 512;
 
+/// The maximum number of bytes that the cipher may have to send itself while the socket takes nothing: then no more is
+/// received. A peer could otherwise ask for answers without end, and read none.
+const ANSWERS_AT_MOST: usize = 4 << 10;
+
 /// The way in which the transport ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OutputEnd {
@@ -46,6 +50,8 @@ pub struct Encrypted<S, C> {
     /// Records to be sent, of which the socket has taken the first `sent` bytes.
     unsent: Vec<u8>,
     sent: usize,
+    /// The number of bytes among `unsent` that the cipher sends itself, counted since the socket had taken everything.
+    answered: usize,
     ending: OutputEnd,
     /// True until the header of the PROXY protocol, which is not encrypted, has been read.
     is_clear: bool,
@@ -80,6 +86,7 @@ impl<S: Socket, C: Cipher> Encrypted<S, C> {
             taken: 0,
             unsent: Vec::new(),
             sent: 0,
+            answered: 0,
             ending: OutputEnd::None,
             is_clear: after_header,
             has_begun: false,
@@ -98,8 +105,15 @@ impl<S: Socket, C: Cipher> Encrypted<S, C> {
     /// [`io::ErrorKind::InvalidData`] if the handshake has failed or the peer has broken the rules.
     fn decrypt_and_answer(&mut self, received: &mut [u8]) -> io::Result<()> {
         self.has_begun = true;
+        let before = self.unsent.len();
         let decrypted = self.cipher.open(received, &mut self.opened, &mut self.unsent);
         self.has_failed |= decrypted.is_err();
+        if self.ending == OutputEnd::None {
+            self.answered += self.unsent.len() - before;
+        } else {
+            // Nothing may follow the end of output, and the socket would refuse it as if the peer were gone.
+            self.unsent.truncate(before);
+        }
         self.flush()?;
         decrypted.map_err(failed)
     }
@@ -122,7 +136,7 @@ impl<S: Socket, C: Cipher> Encrypted<S, C> {
             buffer
         };
         let mut is_drained = false;
-        while !is_drained && self.opened.is_empty() && !self.cipher.has_ended() && self.unsent.is_empty() {
+        while !is_drained && self.opened.is_empty() && !self.cipher.has_ended() && self.answered < ANSWERS_AT_MOST {
             match self.plain.receive(buffer)? {
                 Received::End => return Ok(None),
                 Received::WouldBlock => is_drained = true,
@@ -164,6 +178,14 @@ impl<S: Socket, C: Cipher> Encrypted<S, C> {
         }
         self.flush()?;
         Ok(self.unsent.is_empty())
+    }
+
+    /// Discards what waits: the peer must not see an orderly end. Otherwise the engine would go on sending to a socket
+    /// that is cut.
+    fn forbid_output(&mut self) {
+        self.ending = OutputEnd::Forbidden;
+        (self.unsent, self.sent) = (Vec::new(), 0);
+        (self.opened, self.taken) = (Vec::new(), 0);
     }
 
     /// Ends the encrypted output, if the peer may see that.
@@ -296,6 +318,10 @@ impl<S: Socket, C: Cipher> Transport for Encrypted<S, C> {
         !self.unsent.is_empty()
     }
 
+    fn unsent_bytes(&self) -> usize {
+        self.unsent.len() - self.sent
+    }
+
     #[inline(never)]
     fn flush(&mut self) -> io::Result<()> {
         while !self.unsent.is_empty() {
@@ -304,7 +330,7 @@ impl<S: Socket, C: Cipher> Transport for Encrypted<S, C> {
                 Moved::WouldBlock => return Ok(()),
             }
             if self.sent == self.unsent.len() {
-                (self.unsent, self.sent) = (Vec::new(), 0);
+                (self.unsent, self.sent, self.answered) = (Vec::new(), 0, 0);
             }
         }
         if self.ending == OutputEnd::Due {
@@ -330,19 +356,19 @@ impl<S: Socket, C: Cipher> Transport for Encrypted<S, C> {
 
     #[inline(never)]
     fn reset_on_drop(&mut self) {
-        self.ending = OutputEnd::Forbidden;
+        self.forbid_output();
         self.plain.reset_on_drop();
     }
 
     #[inline(never)]
     fn cut(&mut self) {
-        self.ending = OutputEnd::Forbidden;
+        self.forbid_output();
         self.plain.cut();
     }
 
     #[inline(never)]
     fn shut_down(&mut self) {
-        self.ending = OutputEnd::Forbidden;
+        self.forbid_output();
         self.plain.shut_down();
     }
 

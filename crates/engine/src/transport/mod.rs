@@ -102,6 +102,12 @@ pub trait Transport {
     /// Returns true if the transport has accepted bytes, or has bytes of its own, that it has not passed to the socket.
     fn has_unsent(&self) -> bool;
 
+    /// Returns the number of bytes that the transport has not passed to the socket, which shows how fast the peer takes
+    /// them.
+    fn unsent_bytes(&self) -> usize {
+        0
+    }
+
     /// Sends these unsent bytes, as many as the socket accepts.
     fn flush(&mut self) -> io::Result<()>;
 

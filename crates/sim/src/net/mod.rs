@@ -13,9 +13,11 @@
 
 mod carrying;
 mod pipe;
+mod records;
 mod server;
 #[cfg(test)]
 mod tests;
+mod transport;
 mod wires;
 
 pub(crate) use server::{Listening, Side, number_of};
@@ -23,7 +25,8 @@ pub(crate) use wires::Medium;
 
 use crate::clock::{Event, Micros, Shared};
 use engine::Readiness;
-use pipe::{End, Pipe, post};
+use pipe::{End, Pipe, PlainCounts, post};
+use records::ClientRecords;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use wires::Wires;
@@ -83,6 +86,9 @@ struct Connection {
     is_closed: bool,
     has_vanished: bool,
     reset_of_peer: Reset,
+    /// The client's side of the encryption, if the connection is encrypted.
+    records: Option<Box<ClientRecords>>,
+    plain: PlainCounts,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -131,6 +137,7 @@ pub(crate) struct Route {
     pub(crate) latency: Micros,
     pub(crate) packet: usize,
     pub(crate) capacity: usize,
+    pub(crate) is_encrypted: bool,
 }
 
 /// The result of a peer's read.
@@ -230,6 +237,8 @@ impl Network {
             is_closed: false,
             has_vanished: false,
             reset_of_peer: Reset::None,
+            records: route.is_encrypted.then(|| Box::new(ClientRecords::new(number))),
+            plain: PlainCounts::default(),
         });
         self.shared.schedule(self.shared.now() + route.latency, Event::ArriveAtServer(number));
         number
@@ -237,11 +246,49 @@ impl Network {
 
     /// Sends bytes to the server, as many as fit; returns their number.
     pub(crate) fn peer_sends(&mut self, number: usize, bytes: &[u8]) -> usize {
-        let now = self.shared.now();
+        self.flush_records(number);
+        let shared = Rc::clone(&self.shared);
         let connection = &mut self.connections[number];
         if connection.is_closed || connection.reset_of_peer.here().is_some() {
             return 0;
         }
+        let Some(records) = &mut connection.records else { return self.wire_sends(number, bytes) };
+        if !records.may_seal() {
+            return 0;
+        }
+        let count = records.seal(bytes, &shared);
+        self.flush_records(number);
+        count
+    }
+
+    /// Moves the sealed bytes of an encrypted connection into its pipe, as far as there is room, and then the end of
+    /// the client's side. Takes the hello of the server, if it has arrived.
+    pub(crate) fn flush_records(&mut self, number: usize) {
+        let shared = Rc::clone(&self.shared);
+        let connection = &mut self.connections[number];
+        let Some(records) = &mut connection.records else { return };
+        if connection.is_closed || connection.reset_of_peer.here().is_some() {
+            return;
+        }
+        let arrived = &connection.to_peer.arrived[connection.to_peer.read..];
+        let hello = records.hello_length(arrived);
+        if hello > 0 {
+            let bytes = connection.to_peer.take(hello).to_vec();
+            records.open(&bytes, &shared);
+        }
+        let unsent = std::mem::take(&mut records.unsent);
+        let count = if unsent.is_empty() { 0 } else { self.wire_sends(number, &unsent) };
+        let Some(records) = &mut self.connections[number].records else { return };
+        records.unsent = unsent[count..].to_vec();
+        if records.is_ending && records.unsent.is_empty() {
+            self.wire_ends(number);
+        }
+    }
+
+    /// Sends bytes on the wire.
+    fn wire_sends(&mut self, number: usize, bytes: &[u8]) -> usize {
+        let now = self.shared.now();
+        let connection = &mut self.connections[number];
         let count = bytes.len().min(connection.to_server.room());
         connection.to_server.wants_room = count < bytes.len();
         if !connection.has_vanished {
@@ -257,10 +304,30 @@ impl Network {
     }
 
     pub(crate) fn peer_reads(&mut self, number: usize, most: usize) -> Got {
+        let shared = Rc::clone(&self.shared);
         let connection = &mut self.connections[number];
         if connection.reset_of_peer.here().is_some() {
             return Got::Reset;
         }
+        let has_opened = connection.records.as_ref().is_some_and(|records| records.has_opened());
+        // Its library reads ahead at the client's pace, so that a long record is no pause for the server.
+        let is_more = !has_opened || connection.to_peer.unread() > 0;
+        let got = if is_more { self.wire_reads(number, most) } else { Got::Bytes(Vec::new()) };
+        let Some(records) = &mut self.connections[number].records else { return got };
+        match got {
+            Got::Bytes(bytes) => {
+                records.open(&bytes, &shared);
+                Got::Bytes(records.take(most))
+            }
+            // An end that was not told is a cut: the client cannot know whether it has everything.
+            Got::End if !records.has_ended => Got::Reset,
+            got => got,
+        }
+    }
+
+    /// Reads bytes from the wire.
+    fn wire_reads(&mut self, number: usize, most: usize) -> Got {
+        let connection = &mut self.connections[number];
         if connection.to_peer.unread() > 0 {
             let bytes = connection.to_peer.take(most).to_vec();
             self.shared.moved();
@@ -278,11 +345,23 @@ impl Network {
     /// Returns true if a read by the peer would return bytes, an end or a reset.
     pub(crate) fn peer_is_ready(&self, number: usize) -> bool {
         let connection = &self.connections[number];
-        connection.reset_of_peer.here().is_some() || connection.to_peer.unread() > 0 || connection.to_peer.is_ended()
+        let has_opened = connection.records.as_ref().is_some_and(|records| records.has_opened());
+        let has_bytes = has_opened || connection.to_peer.unread() > 0;
+        connection.reset_of_peer.here().is_some() || has_bytes || connection.to_peer.is_ended()
     }
 
     /// Closes the peer's sending side.
     pub(crate) fn peer_ends(&mut self, number: usize) {
+        match &mut self.connections[number].records {
+            Some(records) => {
+                records.end();
+                self.flush_records(number);
+            }
+            None => self.wire_ends(number),
+        }
+    }
+
+    fn wire_ends(&mut self, number: usize) {
         let now = self.shared.now();
         let connection = &mut self.connections[number];
         if connection.has_vanished || connection.to_server.end != End::Open {
@@ -299,6 +378,10 @@ impl Network {
             return self.peer_resets(number);
         }
         self.peer_ends(number);
+        // Sealed bytes for which there is no room are lost.
+        if self.connections[number].records.is_some() {
+            self.wire_ends(number);
+        }
         self.connections[number].is_closed = true;
     }
 
@@ -532,25 +615,32 @@ impl Network {
 
     /// Bytes that the server has sent on a connection.
     pub(crate) fn sent_on(&self, number: usize) -> u64 {
-        self.connections[number].to_peer.sent
+        let connection = &self.connections[number];
+        if connection.records.is_some() { connection.plain.sent } else { connection.to_peer.sent }
     }
 
     /// Bytes that the server has received on a connection.
     pub(crate) fn taken(&self, number: usize) -> u64 {
-        self.connections[number].to_server.taken
+        let connection = &self.connections[number];
+        if connection.records.is_some() { connection.plain.taken } else { connection.to_server.taken }
     }
 
     pub(crate) fn history(&self, number: usize) -> History {
         let connection = &self.connections[number];
+        let (last_send, earlier_send) = if connection.records.is_some() {
+            (connection.plain.last_send, connection.plain.earlier_send)
+        } else {
+            (connection.to_peer.last_send, connection.to_peer.earlier_send)
+        };
         History {
             accepted: connection.accepted,
             dropped: connection.dropped,
             unread_since: connection.unread_since,
             was_refused: connection.was_refused,
             last_arrival: connection.to_server.last_arrival,
-            last_send: connection.to_peer.last_send,
-            earlier_send: connection.to_peer.earlier_send,
-            taken: connection.to_server.taken,
+            last_send,
+            earlier_send,
+            taken: self.taken(number),
             full_since: connection.to_peer.full_since,
             left_at: self.left_at(number),
         }

@@ -29,6 +29,17 @@ pub(super) struct Pipe {
     pub(super) full_since: Option<Micros>,
 }
 
+/// The bytes of the protocol on an encrypted connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PlainCounts {
+    /// The engine has received so many, and sent so many.
+    pub(super) taken: u64,
+    pub(super) sent: u64,
+    pub(super) last_send: Micros,
+    /// The last send before that one.
+    pub(super) earlier_send: Micros,
+}
+
 /// The end of a direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {

@@ -1,9 +1,10 @@
 //! The server's side of the network: the engine's [`engine::Net`] and its sockets.
 
 use super::pipe::{End, post};
+use super::transport::SimTransport;
 use super::{Listener, Network, Reset, Watched};
 use crate::clock::Event;
-use engine::{Accepted, EngineSocket, Local, Moved, Net, Socket, Tcp};
+use engine::{Accepted, EngineSocket, Local, Moved, Net, Socket};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fs::File;
@@ -65,7 +66,7 @@ impl Drop for Listening {
 
 impl Net for Side {
     type Listener = Listening;
-    type Transport = Tcp<SimSocket>;
+    type Transport = SimTransport<SimSocket>;
 
     fn listen(&mut self, listener: &Listening, index: usize) -> io::Result<Local> {
         let mut network = self.0.borrow_mut();
@@ -103,7 +104,7 @@ impl Net for Side {
         }
     }
 
-    fn accept(&mut self, listener: &Listening) -> io::Result<Accepted<Tcp<SimSocket>>> {
+    fn accept(&mut self, listener: &Listening) -> io::Result<Accepted<SimTransport<SimSocket>>> {
         let mut network = self.0.borrow_mut();
         let network = &mut *network;
         if !network.has_descriptor() {
@@ -138,7 +139,9 @@ impl Net for Side {
         network.most_open = network.most_open.max(network.open);
         network.shared.trace(|| format!("c{number} accepted"));
         let socket = SimSocket { network: Rc::clone(&self.0), number, socket };
-        Ok(Accepted::Connection(Tcp::new(socket), Some(address_of(number))))
+        let is_encrypted = network.connections[number].records.is_some();
+        let transport = SimTransport::new(socket, &self.0, number, is_encrypted);
+        Ok(Accepted::Connection(transport, Some(address_of(number))))
     }
 
     fn is_awaited(&self, listener: &Listening) -> bool {
@@ -149,7 +152,7 @@ impl Net for Side {
         }
     }
 
-    fn watch(&mut self, transport: &Tcp<SimSocket>, slot: usize, output: bool, again: bool) -> io::Result<()> {
+    fn watch(&mut self, transport: &SimTransport<SimSocket>, slot: usize, output: bool, again: bool) -> io::Result<()> {
         let socket = transport.socket();
         let mut network = self.0.borrow_mut();
         let shared = Rc::clone(&network.shared);
@@ -203,7 +206,7 @@ impl SimSocket {
                 if connection.to_server.take(count) != &buffer[..count] {
                     shared.fail(|| format!("c{} receives other bytes than its client has sent", self.number));
                 }
-                network.received += count as u64;
+                network.received += if connection.records.is_some() { 0 } else { count as u64 };
                 shared.moved();
                 shared.trace(|| format!("c{} receives {count}", self.number));
                 if std::mem::take(&mut connection.to_server.wants_room) {
@@ -226,7 +229,9 @@ impl SimSocket {
             Ok(Moved::WouldBlock) => 0,
             Err(_) => return,
         };
-        let pipe = &mut network.connections[self.number].to_peer;
+        let connection = &mut network.connections[self.number];
+        let is_encrypted = connection.records.is_some();
+        let pipe = &mut connection.to_peer;
         if count < whole {
             pipe.full_since.get_or_insert(now);
         } else {
@@ -234,7 +239,7 @@ impl SimSocket {
         }
         if count > 0 {
             pipe.sent_at(now);
-            network.sent += count as u64;
+            network.sent += if is_encrypted { 0 } else { count as u64 };
             shared.moved();
         }
         shared.trace(|| format!("c{} sends {count} of {whole}", self.number));
@@ -283,7 +288,7 @@ impl SimSocket {
                 shared.schedule(at, Event::ArriveAtPeer(self.number));
             }
         }
-        network.sent += count as u64;
+        network.sent += if connection.records.is_some() { 0 } else { count as u64 };
         shared.moved();
         shared.trace(|| format!("c{} sends {count} of {whole}", self.number));
         Ok(Moved::Bytes(count))
@@ -320,7 +325,7 @@ impl Socket for SimSocket {
             let bytes = connection.to_server.take(buffer.len());
             let count = bytes.len();
             buffer[..count].copy_from_slice(bytes);
-            network.received += count as u64;
+            network.received += if connection.records.is_some() { 0 } else { count as u64 };
             shared.moved();
             shared.trace(|| format!("c{} receives {count}", self.number));
             if std::mem::take(&mut connection.to_server.wants_room) {

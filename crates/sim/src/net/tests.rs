@@ -1,8 +1,9 @@
 //! Tests of the simulated network.
 
 use super::server::SimSocket;
+use super::transport::SimTransport;
 use super::*;
-use engine::{Accepted, Moved, Net, Socket, Tcp};
+use engine::{Accepted, Moved, Net, Socket};
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
 
@@ -35,7 +36,7 @@ impl Rig {
 
     /// Opens a connection with a capacity of 10 bytes.
     fn connect(&mut self) -> (usize, SimSocket) {
-        let route = Route { peer: 0, listener: 0, latency: 5, packet: usize::MAX, capacity: 10 };
+        let route = Route { peer: 0, listener: 0, latency: 5, packet: usize::MAX, capacity: 10, is_encrypted: false };
         let number = self.network.borrow_mut().connect(route);
         self.settle();
         let Ok(Accepted::Connection(transport, address)) = self.side.accept(&self.listener) else {
@@ -102,7 +103,7 @@ fn readiness_is_reported_once_and_again_with_news() {
     assert_eq!(socket.receive(&mut buffer).unwrap(), Moved::Bytes(0));
     assert_eq!(rig.poll(), []);
     // Watching again reports the current state.
-    let socket = Tcp::new(socket);
+    let socket = SimTransport::new(socket, &rig.network, number, false);
     rig.side.watch(&socket, 7, true, true).unwrap();
     assert_eq!(rig.poll(), [readable(true)]);
 }

@@ -107,6 +107,7 @@ pub(super) fn draw(rng: &mut Rng) -> Plan {
     Plan {
         host: Host::EventLoop,
         is_multiplexed: false,
+        is_encrypted: rng.u8(0..4) == 0,
         config,
         medium: Medium::Simulated,
         listeners: 1,

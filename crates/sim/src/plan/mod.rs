@@ -30,6 +30,8 @@ pub(crate) struct Plan {
     pub(crate) host: Host,
     /// True if connections speak the protocol of [`crate::frames`] instead of HTTP/1.
     pub(crate) is_multiplexed: bool,
+    /// True if most connections are encrypted, with the scripted [`cipher`](crate::cipher).
+    pub(crate) is_encrypted: bool,
     pub(crate) config: Config,
     pub(crate) medium: Medium,
     pub(crate) conditions: Conditions,

@@ -343,7 +343,7 @@ impl<A: App> Exchanging<A> for Multiplexed<A> {
 
     fn flush(&mut self, link: &mut Link<A>, context: &mut EngineContext<A>) -> bool {
         // A connection whose handshake has failed has a protocol that has not begun.
-        if self.protocol.has_control() && !link.is_opening() {
+        if self.protocol.has_control() && !(link.is_opening() && link.transport.is_encrypted()) {
             self.write_control(link, context);
         }
         let ends = self.is_to_end(link);
