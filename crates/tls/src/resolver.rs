@@ -53,7 +53,8 @@ impl Certificates {
         exact.or_else(wildcard).unwrap_or(&self.default)
     }
 
-    /// Returns the certificate for a client that verifies signatures of `schemes`, in its order.
+    /// Returns the certificate for a client that verifies signatures of `schemes`, in its order. If it verifies none of
+    /// the certificates, or supports no cipher suite, it gets the first: rustls finds that out, and tells the client.
     fn choose(&self, name: Option<&str>, schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         let candidates = match name {
             Some(name) => self.named(&name.to_ascii_lowercase()),
@@ -61,7 +62,7 @@ impl Certificates {
         };
         let signs =
             |scheme: &SignatureScheme| candidates.iter().find(|each| each.key.choose_scheme(&[*scheme]).is_some());
-        schemes.iter().find_map(signs).cloned()
+        schemes.iter().find_map(signs).or(candidates.first()).cloned()
     }
 
     /// Returns the certificate of a challenge. For an address the client asks for the name in `in-addr.arpa` or

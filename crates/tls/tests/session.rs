@@ -247,3 +247,183 @@ fn new_configuration_is_for_new_connections() {
     let error = new.client.process_new_packets().expect_err("its client does not know this certificate");
     assert!(error.to_string().starts_with("invalid peer certificate"), "{error}");
 }
+
+/// Returns the header and the content of each record, which must be well formed and no longer than records may be.
+fn split(mut records: &[u8]) -> Vec<(u8, usize)> {
+    let mut found = Vec::new();
+    while !records.is_empty() {
+        let [kind, 3, 1 | 3, high, low] = records[..5] else { panic!("no record: {:?}", &records[..5]) };
+        let length = usize::from(u16::from_be_bytes([high, low]));
+        assert!((20..=23).contains(&kind) && length <= 16_384 + 256, "a record of kind {kind} with {length} bytes");
+        found.push((kind, length));
+        records = &records[5 + length..];
+    }
+    found
+}
+
+/// Opens records of a client in a session, and returns what the session sends.
+fn open(session: &mut Session, records: &[u8]) -> (Result<(), CipherFault>, Vec<u8>) {
+    let (mut opened, mut unsent) = (Vec::new(), Vec::new());
+    let result = session.open(&mut records.to_vec(), &mut opened, &mut unsent);
+    assert_eq!(opened, b"");
+    (result, unsent)
+}
+
+#[test]
+fn records_that_break_rules_end_the_connection() {
+    for version in BOTH {
+        let (acceptor, client) = acceptor(version);
+        // An alert, a change of the cipher, and data that nobody has encrypted, before the first message.
+        for early in [&b"\x15\x03\x01\0\x02\x01\0"[..], b"\x14\x03\x01\0\x01\x01", b"\x17\x03\x03\0\x01a"] {
+            let (result, unsent) = open(&mut acceptor.accept().expect("a session"), early);
+            assert_eq!(
+                (result.expect_err("no hello").reason.as_str(), unsent.len()),
+                ("the client does not speak TLS", 0)
+            );
+        }
+        let hello = Pair::new(&acceptor, &client, usize::MAX).records();
+        let after_hello: [(&str, &[u8]); 5] = [
+            ("an alert", b"\x15\x03\x03\0\x02\x02\x28"),
+            ("data in clear", b"\x17\x03\x03\0\x01a"),
+            ("a longer record than there may be", b"\x17\x03\x03\x48\x01"),
+            ("a message of the handshake without content", b"\x16\x03\x03\0\0"),
+            ("a record of unknown kind", b"\x63\x03\x03\0\x01a"),
+        ];
+        for (what, bytes) in after_hello {
+            let mut session = acceptor.accept().expect("a session");
+            assert_eq!(open(&mut session, &hello).0, Ok(()));
+            let (result, unsent) = open(&mut session, bytes);
+            assert!(result.is_err(), "{what}, {version:?}");
+            // Nothing but alerts answers. None answers an alert.
+            assert!(split(&unsent).iter().all(|(kind, _)| [21, 23].contains(kind)), "{what}: {unsent:?}");
+        }
+        let mut session = acceptor.accept().expect("a session");
+        assert_eq!(open(&mut session, &hello).0, Ok(()));
+        // An end before the handshake is over. Nobody has signed it, so that it counts for no end in TLS 1.2:
+        // the end of TCP follows, or the deadline of a head.
+        let (result, unsent) = open(&mut session, b"\x15\x03\x03\0\x02\x01\0");
+        assert_eq!(result.is_err(), version.version == rustls::ProtocolVersion::TLSv1_3);
+        assert!(!session.is_ready() && !session.has_ended() && split(&unsent).len() < 2);
+    }
+}
+
+#[test]
+fn floods_that_carry_nothing_are_ended_soon() {
+    // New keys, each with the question for new keys of the server.
+    let (acceptor, client) = acceptor(&version::TLS13);
+    let mut pair = Pair::new(&acceptor, &client, usize::MAX);
+    pair.shake_hands();
+    let mut answered = 0;
+    let ends = (0..1000).find(|_| {
+        pair.client.refresh_traffic_keys().expect("TLS 1.3 has them");
+        let records = pair.records();
+        let (result, unsent) = open(&mut pair.session, &records);
+        answered += unsent.len();
+        result.is_err()
+    });
+    assert!(ends.is_some_and(|count| count < 100) && answered < 10_000, "{ends:?}, {answered} bytes");
+    // Changes of the cipher that mean nothing in TLS 1.3, and alerts that only warn.
+    for (flood, version) in
+        [(&b"\x14\x03\x03\0\x01\x01"[..], &version::TLS13), (b"\x15\x03\x03\0\x02\x01\x5a", &version::TLS12)]
+    {
+        let (acceptor, client) = self::acceptor(version);
+        let mut session = acceptor.accept().expect("a session");
+        let hello = Pair::new(&acceptor, &client, usize::MAX).records();
+        assert_eq!(open(&mut session, &hello).0, Ok(()));
+        let ends = (0..1000).find(|_| open(&mut session, flood).0.is_err());
+        assert!(ends.is_some_and(|count| count < 100), "{ends:?}");
+    }
+    // A message that never ends, in records of one byte.
+    let mut session = acceptor.accept().expect("a session");
+    assert_eq!(open(&mut session, b"\x16\x03\x01\0\x04\x01\0\xff\xff").0, Ok(()));
+    let ends = (0..200_000).find(|_| open(&mut session, b"\x16\x03\x01\0\x01a").0.is_err());
+    assert!(ends.is_some(), "the message grows without end");
+}
+
+/// Changes `records` in one way.
+fn spoil(records: &mut Vec<u8>, rng: &mut fastrand::Rng) {
+    if records.is_empty() {
+        return;
+    }
+    let at = rng.usize(..records.len());
+    let inserted: [&[u8]; 5] = [
+        b"\x15\x03\x03\0\x02\x01\0",
+        b"\x14\x03\x03\0\x01\x01",
+        b"\x16\x03\x03\0\0",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\xff",
+    ];
+    match rng.u8(0..6) {
+        0 => records[at] ^= 1 << rng.u8(0..8),
+        1 => records.truncate(at),
+        2 => drop(records.drain(at..(at + rng.usize(1..40)).min(records.len()))),
+        3 => drop(records.splice(at..at, inserted[rng.usize(..inserted.len())].iter().copied())),
+        // The same records again, as in a replay.
+        4 => records.extend(records.clone()),
+        _ => drop(records.splice(0..0, inserted[rng.usize(..inserted.len())].iter().copied())),
+    }
+}
+
+/// Gives a client records. Returns false if it does not understand them.
+fn is_understood(client: &mut ClientConnection, mut records: &[u8]) -> bool {
+    while !records.is_empty() {
+        if client.read_tls(&mut records).is_err() || client.process_new_packets().is_err() {
+            return false;
+        }
+        while client.reader().read(&mut [0; 16_384]).is_ok_and(|count| count > 0) {}
+    }
+    true
+}
+
+/// Changes the bytes of a client at random. The session must not fail in another way than by a fault, must not open
+/// anything that the client has not written, and must send well-formed records.
+#[test]
+fn nothing_that_a_client_has_not_written_is_opened_however_its_records_are_changed() {
+    let seed = std::env::var("TLS_SEED").ok().and_then(|seed| seed.parse().ok());
+    let cases = std::env::var("TLS_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(1500);
+    let acceptors = BOTH.map(acceptor);
+    for seed in seed.map_or(0..cases, |seed| seed..seed + 1) {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let (acceptor, client) = &acceptors[rng.usize(..2)];
+        let mut pair = Pair::new(acceptor, client, usize::MAX);
+        let (mut written, mut opened) = (Vec::new(), Vec::new());
+        let spoiled_at = rng.usize(0..8);
+        'turns: for turn in 0..8 {
+            let mut records = pair.records();
+            if turn == spoiled_at {
+                spoil(&mut records, &mut rng);
+            }
+            for part in records.chunks(rng.usize(1..3000)) {
+                let mut unsent = Vec::new();
+                let result = pair.session.open(&mut part.to_vec(), &mut opened, &mut unsent);
+                // A client that speaks HTTP gets an answer in clear.
+                if !unsent.starts_with(b"HTTP/1.1 400 ") {
+                    split(&unsent);
+                }
+                assert!(written.starts_with(&opened), "seed {seed}: other bytes than those written are opened");
+                assert!(opened.is_empty() || pair.session.is_ready(), "seed {seed}: bytes before the handshake's end");
+                if result.is_err() || pair.session.has_ended() || !is_understood(&mut pair.client, &unsent) {
+                    break 'turns;
+                }
+            }
+            if pair.session.is_ready() {
+                let mut sealed = Vec::new();
+                pair.session.seal(&pattern(rng.usize(1..40_000)), &mut sealed).expect("the handshake is over");
+                split(&sealed);
+                if !is_understood(&mut pair.client, &sealed) {
+                    break 'turns;
+                }
+            }
+            if !pair.client.is_handshaking() {
+                let bytes = pattern(rng.usize(1..20_000));
+                let count = pair.client.writer().write(&bytes).expect("memory can be written");
+                written.extend_from_slice(&bytes[..count]);
+                match rng.u8(0..8) {
+                    0 => pair.client.refresh_traffic_keys().unwrap_or_default(),
+                    1 => pair.client.send_close_notify(),
+                    _ => {}
+                }
+            }
+        }
+    }
+}

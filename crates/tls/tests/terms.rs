@@ -2,6 +2,9 @@
 
 use rcgen::{BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::HandshakeKind::{Full, Resumed};
+use rustls::client::{
+    ClientSessionMemoryCache, ClientSessionStore, Resumption, Tls12ClientSessionValue, Tls13ClientSessionValue,
+};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::{
@@ -494,6 +497,121 @@ fn session_is_resumed_by_another_process_and_not_after_the_terms_for_clients_hav
         assert_eq!(kind(&changed, &client, "one.example"), Resumed);
         changed.tickets = TicketSecrets(vec![[9; 32]]);
         assert_eq!(kind(&changed, &client, "one.example"), Full);
+    }
+}
+
+/// A store of a client that offers each session to every server, as an attacker would who has stolen tickets.
+#[derive(Debug)]
+struct ForeignSessions(ClientSessionMemoryCache);
+
+impl ForeignSessions {
+    fn name() -> ServerName<'static> {
+        ServerName::try_from("every.example").expect("a name")
+    }
+}
+
+impl ClientSessionStore for ForeignSessions {
+    fn set_kx_hint(&self, _: ServerName<'static>, group: NamedGroup) {
+        self.0.set_kx_hint(Self::name(), group);
+    }
+
+    fn kx_hint(&self, _: &ServerName<'_>) -> Option<NamedGroup> {
+        self.0.kx_hint(&Self::name())
+    }
+
+    fn set_tls12_session(&self, _: ServerName<'static>, value: Tls12ClientSessionValue) {
+        self.0.set_tls12_session(Self::name(), value);
+    }
+
+    fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
+        self.0.tls12_session(&Self::name())
+    }
+
+    fn remove_tls12_session(&self, _: &ServerName<'static>) {
+        self.0.remove_tls12_session(&Self::name());
+    }
+
+    fn insert_tls13_ticket(&self, _: ServerName<'static>, value: Tls13ClientSessionValue) {
+        self.0.insert_tls13_ticket(Self::name(), value);
+    }
+
+    fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
+        self.0.take_tls13_ticket(&Self::name())
+    }
+}
+
+/// RFC 6066 section 3: a session is not resumed for another server name. Otherwise the certificate that a client has
+/// shown to one site would count for another.
+#[test]
+fn session_of_one_server_name_is_not_resumed_for_another() {
+    let authority = Authority::new("authority");
+    let made = authority.issue(&["one.example", "two.example"], &rcgen::PKCS_ECDSA_P256_SHA256);
+    let terms = terms_of(&made);
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        let mut roots = RootCertStore::empty();
+        roots.add(authority.certificate.clone()).expect("it is one");
+        let mut client = ClientConfig::builder_with_protocol_versions(&[version])
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        client.resumption = Resumption::store(Arc::new(ForeignSessions(ClientSessionMemoryCache::new(8))));
+        let client = Arc::new(client);
+        let kinds = ["one.example", "one.example", "two.example", "two.example"].map(|name| {
+            let (server, _) = shake_hands(agree(&terms).config, Arc::clone(&client), name).expect("it succeeds");
+            server.handshake_kind().expect("it is over")
+        });
+        assert_eq!(kinds, [Full, Resumed, Full, Resumed], "{version:?}");
+    }
+}
+
+#[test]
+fn nothing_that_is_broken_is_offered() {
+    let made = Authority::new("authority").issue(&["one.example"], &rcgen::PKCS_ECDSA_P256_SHA256);
+    let Agreed { config, .. } = agree(&terms_of(&made));
+    for suite in &config.crypto_provider().cipher_suites {
+        let name = suite.suite().as_str().unwrap_or_default();
+        // Each has forward secrecy and an authenticated cipher: no RSA key exchange (ROBOT), no CBC (Lucky 13), no RC4.
+        let is_sound = name.starts_with("TLS13_") || name.starts_with("TLS_ECDHE_");
+        assert!(is_sound && (name.contains("_GCM_") || name.contains("_CHACHA20_POLY1305")), "{name}");
+    }
+    // Early data can be replayed (RFC 8446 section 8).
+    assert_eq!((config.max_early_data_size, config.send_half_rtt_data), (0, false));
+    assert!(!config.enable_secret_extraction);
+}
+
+/// A list in a file that was damaged, or written by an attacker, is a mistake of the settings and never a panic, as in
+/// rustls-webpki before 0.103.13 (RUSTSEC-2026-0104).
+#[test]
+fn damaged_revocation_list_does_not_panic() {
+    let authority = Authority::new("authority");
+    let ec = &rcgen::PKCS_ECDSA_P256_SHA256;
+    let (made, own) = (authority.issue(&["one.example"], ec), authority.issue(&["client"], ec));
+    let begin = SystemTime::now() - Duration::from_secs(3600);
+    let point = rcgen::CrlDistributionPoint { uris: vec!["http://one.example/crl".to_owned()] };
+    let params = CertificateRevocationListParams {
+        this_update: begin.into(),
+        next_update: (begin + Duration::from_secs(86400)).into(),
+        crl_number: 1_u64.into(),
+        issuing_distribution_point: Some(rcgen::CrlIssuingDistributionPoint {
+            distribution_point: point,
+            scope: Some(rcgen::CrlScope::UserCertsOnly),
+        }),
+        revoked_certs: Vec::new(),
+        key_identifier_method: rcgen::KeyIdMethod::Sha256,
+    };
+    let list = params.signed_by(&authority.issuer).expect("a list can be made").der().to_vec();
+    let mut terms = terms_of(&made);
+    terms.clients.certificates = ClientCertificates::Required;
+    terms.clients.authorities = vec![source("ca.pem", &authority.pem)];
+    for at in 0..list.len() {
+        for bits in [0x01, 0xff] {
+            let mut damaged = list.clone();
+            damaged[at] ^= bits;
+            terms.clients.revocation_lists = vec![source("crl.der", damaged)];
+            if let Ok(agreed) = terms.agree(now()) {
+                let client = Arc::new(client_config(&authority, Some(&own)));
+                shake_hands(agreed.config, client, "one.example").ok();
+            }
+        }
     }
 }
 
