@@ -1,0 +1,199 @@
+"""Encrypted connections under load: many handshakes at once, certificates and secrets that change meanwhile."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import resource
+import shutil
+import signal
+import socket
+import ssl
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from authority import Authority
+
+if TYPE_CHECKING:
+    from running import Running, Serve
+
+TESTS = Path(__file__).parent
+HERE = ("--chdir", str(TESTS))
+
+# Of so many requests none may fail while certificates change; a longer run has TLS_RELOAD_REQUESTS=200000.
+REQUESTS = int(os.environ.get("TLS_RELOAD_REQUESTS", "4000"))
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+def connected(running: Running, context: ssl.SSLContext) -> http.client.HTTPSConnection:
+    connection = http.client.HTTPSConnection("localhost", running.port, timeout=30, context=context)
+    connection.connect()
+    return connection
+
+
+def ask(connection: http.client.HTTPSConnection) -> float:
+    """Return the seconds until the answer to a GET was there."""
+    began = time.monotonic()
+    connection.request("GET", "/hello")
+    with connection.getresponse() as response:
+        assert response.status == 200
+        response.read()
+    return time.monotonic() - began
+
+
+def first_message() -> bytes:
+    """Return the first message of a client's handshake."""
+    hello = ssl.MemoryBIO()
+    half = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), hello, server_hostname="localhost")
+    with pytest.raises(ssl.SSLWantReadError):
+        half.do_handshake()
+    return hello.read()
+
+
+@pytest.mark.slow
+def test_thousands_of_handshakes_delay_no_other_client(serve: Serve, authority: Authority) -> None:
+    certificate, key = authority.issue("handshakes")
+    running = serve("waiting_app:app", *HERE, "--certfile", certificate, "--keyfile", key, "--header-timeout", "60")
+    known = connected(running, ssl.create_default_context(cafile=authority.certificate))
+    alone = sorted(ask(known) for _ in range(200))
+    first = first_message()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    count = min(2000, hard - 300)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, count + 200), hard))
+    waiting = []
+    seconds = []
+    try:
+        for index in range(count):
+            each = socket.create_connection((running.host, running.port), timeout=30)
+            waiting.append(each)
+            # All of the first message without the second, a part of it, or its first byte.
+            each.sendall((first, first[: len(first) // 2], first[:1])[index % 3])
+            if index % 20 == 0:
+                seconds.append(ask(known))
+        # Some go on, one byte at a time.
+        for place in range(1, 60):
+            for each in waiting[2::30]:
+                each.sendall(first[place : place + 1])
+            seconds.append(ask(known))
+        known.close()
+    finally:
+        for each in waiting:
+            each.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    # A busy machine delays single requests without handshakes too.
+    allowed = 0.1 + alone[-1]
+    late = [each for each in seconds if each > allowed]
+    assert len(late) <= len(seconds) // 50, (max(seconds), alone[-1], len(late))
+
+
+def changing_files(folder: Path, authority: Authority) -> tuple[list[tuple[str, str]], Path, Path]:
+    """Return three certificates with their keys, and the paths at which a server finds the first of them."""
+    pairs = [authority.issue(f"{folder.name}-{number}") for number in range(3)]
+    live = folder / "live"
+    live.symlink_to(folder / "0")
+    for number, pair in enumerate(pairs):
+        (folder / str(number)).mkdir()
+        for path, name in zip(pair, ("cert.pem", "key.pem"), strict=True):
+            shutil.copy(path, folder / str(number) / name)
+    return pairs, live / "cert.pem", live / "key.pem"
+
+
+@pytest.mark.slow
+def test_no_request_fails_while_certificates_and_workers_change(
+    serve: Serve, authority: Authority, tmp_path: Path
+) -> None:
+    _, certificate, key = changing_files(tmp_path, authority)
+    running = serve(
+        "wsgi_app:app", *HERE, "--workers", "2", "--certfile", str(certificate), "--keyfile", str(key),
+    )  # fmt: skip
+    failures: list[str] = []
+    counts = [0] * 4
+    served: set[bytes] = set()
+
+    def clients(number: int) -> None:
+        context = ssl.create_default_context(cafile=authority.certificate)
+        while counts[number] < REQUESTS // len(counts) and not failures:
+            try:
+                connection = connected(running, context)
+                assert isinstance(connection.sock, ssl.SSLSocket)
+                served.add(connection.sock.getpeercert(True) or b"")
+                for _ in range(25):
+                    connection.request("GET", "/")
+                    with connection.getresponse() as response:
+                        response.read()
+                        counts[number] += 1
+                        if response.status != 200:
+                            failures.append(f"status {response.status}")
+                        if response.will_close:
+                            break
+                connection.close()
+            except Exception as error:  # noqa: BLE001
+                failures.append(f"request {counts[number]} of client {number}: {error!r}")
+
+    threads = [threading.Thread(target=clients, args=(number,)) for number in range(len(counts))]
+    for thread in threads:
+        thread.start()
+    turn = 0
+    while any(thread.is_alive() for thread in threads):
+        turn += 1
+        following = tmp_path / "following"
+        following.symlink_to(tmp_path / str(turn % 3))
+        following.rename(tmp_path / "live")
+        if turn % 2:
+            os.kill(running.pid, signal.SIGHUP)
+        time.sleep(1.5)
+    for thread in threads:
+        thread.join()
+    assert not failures, failures
+    assert sum(counts) >= REQUESTS - 100
+    assert len(served) > 1, "the certificate has not changed meanwhile"
+    print(f"{sum(counts)} requests, {turn} changes, {len(served)} certificates, 0 failures")
+
+
+def test_secrets_of_tickets_are_replaced_while_the_server_runs(
+    serve: Serve, authority: Authority, tmp_path: Path
+) -> None:
+    # The supervisor would wait for 6 hours.
+    (tmp_path / "sitecustomize.py").write_text(
+        "import kirsch.supervisor.certificates as certificates\ncertificates.TICKET_SECONDS = 2.0\n"
+    )
+    certificate, key = authority.issue("tickets")
+    running = serve(
+        "wsgi_app:app", *HERE, "--workers", "2", "--certfile", certificate, "--keyfile", key,
+        env={"PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    client = ssl.create_default_context(cafile=authority.certificate)
+    client.maximum_version = ssl.TLSVersion.TLSv1_2
+
+    def session_of(session: ssl.SSLSession | None) -> tuple[ssl.SSLSession, bool]:
+        with (
+            socket.create_connection((running.host, running.port), timeout=20) as raw,
+            client.wrap_socket(raw, server_hostname="localhost", session=session) as end,
+        ):
+            end.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            while end.recv(65536):
+                pass
+            assert end.session is not None
+            return end.session, bool(end.session_reused)
+
+    old, _ = session_of(None)
+    begun = time.monotonic()
+    assert session_of(old)[1]
+    # A client that returns is recognized, by a worker that has had the secret for no longer than others.
+    young = old
+    kinds = []
+    while time.monotonic() < begun + 9:
+        young, was_resumed = session_of(young)
+        kinds.append(was_resumed)
+        time.sleep(0.2)
+    assert all(kinds), kinds
+    # Of the secrets three are kept, so that the first ticket is too old by now.
+    assert not session_of(old)[1]
