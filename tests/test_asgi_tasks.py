@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(
 asyncio_task: Any = asyncio.Task
 
 # True if the server uses tasks again under this interpreter.
-REUSES = (3, 12) <= sys.version_info < (3, 14) and getattr(sys, "_is_gil_enabled", lambda: True)()
+REUSES = (3, 12) <= sys.version_info < (3, 16) and getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
 def serve_tasks(serve: Serve, **env: str) -> Running:

@@ -3,7 +3,9 @@
 mod awaitable;
 mod future;
 mod parking;
+mod registry;
 mod tasks;
+mod trial;
 
 use super::concurrency::{EventLoop, FirstStep, Operation};
 use crate::object::Object;

@@ -13,11 +13,14 @@
 //! A parked Task costs more than a plain one if its request waits after all, or leaves something behind. So after such
 //! a request the next ones get plain Tasks: one, then twice as many each time.
 //!
-//! This relies on details of CPython 3.12 and 3.13, which were read and tested there. On other versions, in asyncio's
-//! debug mode and on free-threaded builds every request has a new Task.
+//! This relies on details of CPython 3.12 to 3.15, which were read and tested there. On these versions a parked Task is
+//! tried out once, before the first request gets one ([`trial`](super::trial)). On other versions, after a trial that
+//! failed, in asyncio's debug mode and on free-threaded builds every request has a new Task.
 
 use super::future::{Futures, LoopFuture};
 use super::parking::RequestCoroutine;
+use super::registry::{Registry, call};
+use super::trial::{Candidate, Stepped, Trial};
 use crate::asgi::concurrency::{FirstStep, TaskWaiter as _};
 use crate::compat;
 use crate::guarded::Guarded;
@@ -26,7 +29,7 @@ use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PySet, PyString, PyTuple};
+use pyo3::types::{PyDict, PyString, PyTuple};
 use std::ptr;
 
 /// The maximum number of plain Tasks in a row before another Task is parked.
@@ -51,11 +54,12 @@ enum Maker {
     /// `make_task(coroutine, context, name)`, if a Task cannot begin at once: before CPython 3.12.
     Later(Py<PyAny>),
     /// The class, and the names of the arguments after the coroutine.
-    AtOnce { class: Object, keywords: Object, reuse: Option<Reuse> },
+    AtOnce { class: Object, keywords: Object, reuse: Option<Box<Reuse>> },
 }
 
 /// The data for using a Task again.
 struct Reuse {
+    registry: Registry,
     functions: Functions,
     /// The variables of the context, with their values.
     variables: Vec<(Object, Object)>,
@@ -64,6 +68,8 @@ struct Reuse {
 
 #[derive(Default)]
 struct ReuseState {
+    /// The outcome of the trial, once it was made.
+    works: Option<bool>,
     parked: Option<ParkedTask>,
     /// The number of plain Tasks that are left before the next Task is parked, and the number with which that count
     /// last began.
@@ -71,16 +77,7 @@ struct ReuseState {
     last_plain: u32,
 }
 
-/// asyncio's functions for implementers of Tasks ("Extending", in the documentation of asyncio), and others; and the
-/// objects that two pairs of these functions change, `_enter_task` and `_leave_task`, `_register_eager_task` and
-/// `_unregister_eager_task`.
 struct Functions {
-    /// The Task that runs in each loop, a dict.
-    current: Object,
-    /// Tasks in their first steps, a set.
-    eager: Object,
-    register: Object,
-    unregister: Object,
     set_name: Object,
     count_weak_references: Object,
     /// The descriptor of the attribute `_callbacks`, and its get function.
@@ -114,7 +111,8 @@ impl Tasks {
             let class = lent.getattr("task_class")?;
             let keywords = ["loop", "eager_start", "context", "name"].map(|name| PyString::intern(py, name));
             // If something that reuse needs is missing, each request has a Task of its own.
-            let reuse = if can_reuse(&event_loop)? { Reuse::new(py, &class, &context).ok() } else { None };
+            let reuse =
+                if can_reuse(&event_loop)? { Reuse::new(py, &class, &context).ok().map(Box::new) } else { None };
             let keywords = PyTuple::new(py, keywords)?.into_any().unbind().into();
             Maker::AtOnce { class: class.unbind().into(), keywords, reuse }
         } else {
@@ -144,9 +142,9 @@ impl Tasks {
             Maker::AtOnce { class, keywords, reuse } => {
                 if !will_wait
                     && let Some(reuse) = reuse
-                    && let Some(parked) = reuse.take(py, |context| {
-                        let made = ParkedTask::new(py, self, class, keywords, context);
-                        made.and_then(|made| made.hidden(py, &reuse.functions))
+                    && let Some(parked) = reuse.take(py, &self.event_loop, || {
+                        let made = ParkedTask::new(py, self, class, keywords, reuse)?;
+                        made.hidden(py, &reuse.functions)
                     })
                 {
                     match reuse.begin(py, self, parked, coroutine, number) {
@@ -206,28 +204,6 @@ impl Tasks {
 }
 
 impl Functions {
-    /// Makes the Task the current one of the loop. Returns false if there is one, or memory is short.
-    fn enter(&self, _py: Python<'_>, event_loop: &Object, task: &Object) -> bool {
-        // SAFETY: all are live and the thread is attached. The result is borrowed, and only compared.
-        let current = unsafe { ffi::PyDict_SetDefault(self.current.as_ptr(), event_loop.as_ptr(), task.as_ptr()) };
-        done(!current.is_null()) && current == task.as_ptr()
-    }
-
-    /// Undoes [`enter`](Self::enter). Returns false if the Task was not the current one.
-    fn leave(&self, _py: Python<'_>, event_loop: &Object, task: &Object) -> bool {
-        // SAFETY: as above.
-        unsafe {
-            let current = ffi::PyDict_GetItemWithError(self.current.as_ptr(), event_loop.as_ptr());
-            done(current == task.as_ptr()) && done(ffi::PyDict_DelItem(self.current.as_ptr(), event_loop.as_ptr()) == 0)
-        }
-    }
-
-    /// Has `asyncio.all_tasks` show the Task. Returns false if memory is short.
-    fn register_eager(&self, _py: Python<'_>, task: &Object) -> bool {
-        // SAFETY: both are live and the thread is attached.
-        done(unsafe { ffi::PySet_Add(self.eager.as_ptr(), task.as_ptr()) } == 0)
-    }
-
     /// Returns true if the Task has done callbacks, or if that cannot be determined.
     fn has_callbacks(&self, _py: Python<'_>, task: &Object) -> bool {
         let (descriptor, get) = &self.callbacks;
@@ -236,13 +212,11 @@ impl Functions {
         unsafe {
             let kind = ffi::Py_TYPE(task.as_ptr()).cast();
             let callbacks = Object::from_new(get(descriptor.as_ptr(), task.as_ptr(), kind));
-            !done(callbacks.is_some()) || callbacks.is_some_and(|callbacks| callbacks.as_ptr() != ffi::Py_None())
+            if callbacks.is_none() {
+                ffi::PyErr_Clear();
+            }
+            callbacks.is_none_or(|callbacks| callbacks.as_ptr() != ffi::Py_None())
         }
-    }
-
-    fn unregister_eager(&self, _py: Python<'_>, task: &Object) -> bool {
-        // SAFETY: as above.
-        done(unsafe { ffi::PySet_Discard(self.eager.as_ptr(), task.as_ptr()) } >= 0)
     }
 }
 
@@ -265,20 +239,11 @@ fn descriptor(descriptor: &Bound<'_, PyAny>) -> PyResult<(Object, ffi::descrgetf
     Ok((descriptor.clone().unbind().into(), get))
 }
 
-/// Returns the argument. If it is false, clears the exception that has been raised.
-fn done(is_done: bool) -> bool {
-    if !is_done {
-        // SAFETY: the callers are attached.
-        unsafe { ffi::PyErr_Clear() };
-    }
-    is_done
-}
-
 /// Returns true if Tasks may be used again: see the module.
 fn can_reuse(event_loop: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = event_loop.py();
     let version = py.version_info();
-    let is_known = (3, 12) <= (version.major, version.minor) && (version.major, version.minor) <= (3, 13);
+    let is_known = (3, 12) <= (version.major, version.minor) && (version.major, version.minor) <= (3, 15);
     Ok(is_known && compat::COUNTS_REFERENCES && !event_loop.call_method0("get_debug")?.is_truthy()?)
 }
 
@@ -288,14 +253,7 @@ impl Reuse {
         if !class.is(&asyncio.getattr("Task")?) {
             return Err(PyRuntimeError::new_err("the class of Tasks is not that of the C implementation"));
         }
-        let get = |name: &str| asyncio.getattr(name).map(|function| Object::from(function.unbind()));
-        let current = asyncio.getattr("_current_tasks")?.cast_into_exact::<PyDict>()?;
-        let eager = asyncio.getattr("_eager_tasks")?.cast_into_exact::<PySet>()?;
         let functions = Functions {
-            current: current.into_any().unbind().into(),
-            eager: eager.into_any().unbind().into(),
-            register: get("_register_task")?,
-            unregister: get("_unregister_task")?,
             set_name: class.getattr("set_name")?.unbind().into(),
             count_weak_references: py.import("_weakref")?.getattr("getweakrefcount")?.unbind().into(),
             callbacks: descriptor(&class.getattr("_callbacks")?)?,
@@ -305,23 +263,38 @@ impl Reuse {
             let (variable, value) = item?.extract::<(Py<PyAny>, Py<PyAny>)>()?;
             variables.push((variable.into(), value.into()));
         }
-        Ok(Self { functions, variables, state: Guarded::new(ReuseState::default()) })
+        Ok(Self {
+            registry: Registry::new(&asyncio)?,
+            functions,
+            variables,
+            state: Guarded::new(ReuseState::default()),
+        })
     }
 
-    /// Returns the parked Task, or a new one; `None` if a plain one is due, or a new one cannot be made.
-    fn take(&self, py: Python<'_>, make: impl FnOnce(&Self) -> PyResult<ParkedTask>) -> Option<ParkedTask> {
-        let (parked, is_plain) = self.state.with(py, |state| {
-            let is_plain = state.plain > 0;
+    /// Returns the parked Task, or a new one; `None` if a plain one is due, if a new one cannot be made, or if the trial
+    /// has failed.
+    fn take(&self, py: Python<'_>, event_loop: &Object, make: impl Fn() -> PyResult<ParkedTask>) -> Option<ParkedTask> {
+        let (parked, is_plain, works) = self.state.with(py, |state| {
+            let is_plain = state.plain > 0 || state.works == Some(false);
             state.plain = state.plain.saturating_sub(1);
-            (if is_plain { None } else { state.parked.take() }, is_plain)
+            (if is_plain { None } else { state.parked.take() }, is_plain, state.works)
         });
         if is_plain {
             return None;
         }
+        if works.is_none() {
+            // Within a request's own step nothing can be tried out: another Task is current.
+            let made = || make().map(|parked| Tried { reuse: self, event_loop, parked });
+            let works = Trial::new(py, event_loop).and_then(|trial| trial.run(py, made)).unwrap_or(Some(false))?;
+            self.state.with(py, |state| state.works = Some(works));
+            if !works {
+                return None;
+            }
+        }
         // A Task that was cancelled ends by itself.
         let parked = parked.filter(|parked| !parked.future.is_cancelled(py));
         parked.or_else(|| {
-            let made = make(self);
+            let made = make();
             if made.is_err() {
                 self.state.with(py, |state| state.plain = PLAIN);
             }
@@ -349,32 +322,30 @@ impl Reuse {
         coroutine: &Object,
         number: u64,
     ) -> Result<PyResult<FirstStep>, ParkedTask> {
-        let functions = &self.functions;
-        let named = parked.rename(py, functions, number);
-        let task = &parked.task;
-        if named.is_err() || !functions.enter(py, &tasks.event_loop, task) {
-            return Err(parked);
-        }
-        let mut is_sound = functions.register_eager(py, task);
-        parked.future.hold(py, true);
-        parked.coroutine.get().begin(coroutine.bind(py).unbind());
-        let mut result = ptr::null_mut();
-        // SAFETY: the thread is attached and all objects are live; a result is a new reference, and with PYGEN_ERROR
-        // the exception is set.
-        let (status, result) = unsafe {
-            let entered = compat::PyContext_Enter(parked.context.as_ptr());
-            is_sound &= entered == 0;
-            let status = compat::PyIter_Send(coroutine.as_ptr(), ffi::Py_None(), &raw mut result);
-            (status, Bound::from_owned_ptr_or_err(py, result).map(Bound::unbind))
+        let named = parked.rename(py, &self.functions, number);
+        let step = || {
+            parked.future.hold(py, true);
+            parked.coroutine.get().begin(coroutine.bind(py).unbind());
+            let mut result = ptr::null_mut();
+            // SAFETY: the thread is attached and the objects are live; a result is a new reference, and with
+            // PYGEN_ERROR the exception is set.
+            unsafe {
+                let status = compat::PyIter_Send(coroutine.as_ptr(), ffi::Py_None(), &raw mut result);
+                (status, Bound::from_owned_ptr_or_err(py, result).map(Bound::unbind))
+            }
         };
-        is_sound &= functions.unregister_eager(py, task);
-        is_sound &= functions.leave(py, &tasks.event_loop, task);
+        let Some(((status, result), is_sound)) =
+            named.ok().and_then(|()| self.step(py, &tasks.event_loop, &parked, step))
+        else {
+            return Err(parked);
+        };
+        let task = &parked.task;
         let begun = match result {
             Ok(awaited) if status == ffi::PySendResult::PYGEN_NEXT => {
                 self.note_plain(py);
-                let registered = call(py, &functions.register, [task]);
+                let registered = self.registry.register(py, task);
                 parked.coroutine.get().wait(coroutine.bind(py).unbind(), awaited);
-                registered.and_then(|_| parked.resume(py)).map(|()| Some(FirstStep::Waiting(task.bind(py).unbind())))
+                registered.and_then(|()| parked.resume(py)).map(|()| Some(FirstStep::Waiting(task.bind(py).unbind())))
             }
             result => {
                 parked.coroutine.get().clear();
@@ -387,12 +358,7 @@ impl Reuse {
                 }
             }
         };
-        // SAFETY: as above; it was entered by this thread.
-        unsafe {
-            if compat::PyContext_Exit(parked.context.as_ptr()) != 0 {
-                PyErr::fetch(py).write_unraisable(py, None);
-            }
-        }
+        parked.leave_context(py);
         Ok(match begun {
             Ok(None) => {
                 self.state.with(py, |state| state.last_plain = 0);
@@ -402,6 +368,30 @@ impl Reuse {
             Ok(Some(begun)) => Ok(begun),
             Err(error) => Err(error),
         })
+    }
+
+    /// Calls `act` as a step of a Task that is parked: the Task is the current one, `asyncio.all_tasks` shows it, and its
+    /// context is entered. The context stays entered: [`ParkedTask::leave_context`] must follow. Returns the result of
+    /// `act`, and true if all of that was done and undone; `None`, and no context is entered, if `act` was not called
+    /// because another Task is current.
+    fn step<T>(
+        &self,
+        py: Python<'_>,
+        event_loop: &Object,
+        parked: &ParkedTask,
+        act: impl FnOnce() -> T,
+    ) -> Option<(T, bool)> {
+        let task = &parked.task;
+        if !self.registry.enter(py, event_loop, task) {
+            return None;
+        }
+        let mut is_sound = self.registry.show(py, task);
+        // SAFETY: the thread is attached, and the context live.
+        is_sound &= unsafe { compat::PyContext_Enter(parked.context.as_ptr()) } == 0;
+        let result = act();
+        is_sound &= self.registry.hide(py, task);
+        is_sound &= self.registry.leave(py, event_loop, task);
+        Some((result, is_sound))
     }
 
     /// Has the next requests get plain Tasks.
@@ -446,6 +436,43 @@ impl Reuse {
     }
 }
 
+/// A Task in its trial.
+struct Tried<'a> {
+    reuse: &'a Reuse,
+    event_loop: &'a Object,
+    parked: ParkedTask,
+}
+
+impl Candidate for Tried<'_> {
+    fn task(&self) -> &Object {
+        &self.parked.task
+    }
+
+    fn name(&self) -> &Object {
+        &self.parked.name
+    }
+
+    fn step(&self, py: Python<'_>, act: impl FnOnce() -> PyResult<bool>) -> PyResult<Stepped> {
+        let stepped = self.reuse.step(py, self.event_loop, &self.parked, act);
+        let Some((result, is_sound)) = stepped else { return Err(PyRuntimeError::new_err("another Task is current")) };
+        let is_untouched = self.reuse.is_untouched(py, &self.parked);
+        self.parked.leave_context(py);
+        Ok(Stepped { is_right: result? && is_sound, is_untouched })
+    }
+
+    fn hold(&self, py: Python<'_>, is_held: bool) {
+        self.parked.future.hold(py, is_held);
+    }
+
+    fn end(&self, py: Python<'_>, value: Py<PyAny>) -> PyResult<()> {
+        let stepped = self.reuse.step(py, self.event_loop, &self.parked, || ());
+        let Some(((), _)) = stepped else { return Err(PyRuntimeError::new_err("another Task is current")) };
+        let ended = self.parked.end(py, Ok(value));
+        self.parked.leave_context(py);
+        ended
+    }
+}
+
 impl ParkedTask {
     fn new(py: Python<'_>, tasks: &Tasks, class: &Object, keywords: &Object, reuse: &Reuse) -> PyResult<Self> {
         let context = tasks.copy_context(py)?;
@@ -460,7 +487,7 @@ impl ParkedTask {
             ));
         }
         drop(object);
-        call(py, &reuse.functions.unregister, [&task])?;
+        reuse.registry.unregister(py, &task)?;
         // SAFETY: the object is live and the thread attached.
         let attributes = unsafe {
             let attributes = ffi::PyObject_GenericGetDict(task.as_ptr(), ptr::null_mut());
@@ -500,24 +527,22 @@ impl ParkedTask {
         objects.map(|object| unsafe { ffi::Py_REFCNT(object) })
     }
 
+    /// Leaves the context, which [`Reuse::step`] has entered.
+    fn leave_context(&self, py: Python<'_>) {
+        // SAFETY: the thread is attached, the context is live, and this thread has entered it, or the call fails.
+        if unsafe { compat::PyContext_Exit(self.context.as_ptr()) } != 0 {
+            PyErr::fetch(py).write_unraisable(py, None);
+        }
+    }
+
     fn resume(&self, py: Python<'_>) -> PyResult<()> {
         self.future.resume(py)
     }
 
-    /// Ends the Task with `result`.
+    /// Ends the Task with `result`. Its context is entered, and no Task is current.
     fn end(&self, py: Python<'_>, result: PyResult<Py<PyAny>>) -> PyResult<()> {
         self.coroutine.get().end(result);
         self.resume(py)
-    }
-}
-
-/// `function(*arguments)`
-fn call<const N: usize>(py: Python<'_>, function: &Object, arguments: [&Object; N]) -> PyResult<Object> {
-    let arguments = arguments.map(Object::as_ptr);
-    // SAFETY: all objects are live, and the thread is attached.
-    unsafe {
-        let result = ffi::PyObject_Vectorcall(function.as_ptr(), arguments.as_ptr(), N, ptr::null_mut());
-        Object::from_new_or_error(py, result)
     }
 }
 
