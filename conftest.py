@@ -12,6 +12,7 @@ Developing a test against another server
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import os
 import random
@@ -38,10 +39,16 @@ if TYPE_CHECKING:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as slow what drives a program of the system: to install it takes longer than most tests."""
+    """Mark as slow what drives a program of the system, because to install it takes longer than most tests; skip tests
+    with a parameter that names a package which is not installed for this interpreter."""
+    missing = [name for name in ("gevent", "uvloop") if importlib.util.find_spec(name) is None]
     for item in items:
         if "program" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)
+        callspec = getattr(item, "callspec", None)
+        for value in callspec.params.values() if callspec is not None else ():
+            if value in missing:
+                item.add_marker(pytest.mark.skip(reason=f"{value} is not installed (pyproject.toml names it)"))
 
 
 @pytest.fixture

@@ -16,6 +16,16 @@ HAS_LOCK = not sysconfig.get_config_var("Py_GIL_DISABLED") or getattr(sys.flags,
 ENGINES = 1 if HAS_LOCK else len(os.sched_getaffinity(0))
 """How many engines a process with threads has. Each keeps its log short by itself."""
 
+FREES_AT_ONCE = sys.implementation.name == "cpython"
+"""True if an object ends with the last reference to it, and not when a collector finds it."""
+
+READS_DICTS_DIRECTLY = sys.implementation.name == "cpython"
+"""True if C code that reads a dict calls no method of a class derived from ``dict``."""
+
+HAS_UVLOOP = importlib.util.find_spec("uvloop") is not None
+
+needs_freeing_at_once = pytest.mark.skipif(not FREES_AT_ONCE, reason="this interpreter does not count references")
+needs_uvloop = pytest.mark.skipif(not HAS_UVLOOP, reason="uvloop is not installed (pyproject.toml names it)")
 needs_lock = pytest.mark.skipif(not HAS_LOCK, reason="this interpreter has no lock that a call could keep from others")
 needs_no_lock = pytest.mark.skipif(HAS_LOCK, reason="this interpreter has a lock; make test-free finds one without")
 

@@ -16,6 +16,7 @@ import pytest
 
 import kirsch
 from asgi_app import WRONG
+from interpreter import needs_gevent
 from proc import wait_until
 from raw import Peer, build_request, exchange
 
@@ -645,6 +646,7 @@ def test_server_in_a_program_serves_asgi_and_stops() -> None:
 
 
 def test_drivers_that_do_not_fit_are_refused(serve: Serve) -> None:
+    needs_gevent()
     import asgi_app
     import wsgi_app
 

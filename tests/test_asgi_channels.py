@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from interpreter import needs_freeing_at_once
 from raw import Peer, build_request
 
 if TYPE_CHECKING:
@@ -164,6 +165,7 @@ def test_awaitables_of_receive_and_send_have_the_methods_of_a_coroutine(
     assert "bug in kirsch" not in site.stderr
 
 
+@needs_freeing_at_once
 @pytest.mark.parametrize("action", ["default", "error"])
 def test_message_that_is_not_awaited_is_warned_of(serve: Serve, write_app: Callable[[str], str], action: str) -> None:
     site = serve(write_app(APP), env={"PYTHONWARNINGS": f"{action}::RuntimeWarning"})

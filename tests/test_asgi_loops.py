@@ -15,6 +15,7 @@ import pytest
 import kirsch
 import test_asgi
 from asgi_app import app
+from interpreter import needs_uvloop
 from raw import Peer, build_request
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from running import Running, Serve
 
 # If uvloop has no release for an interpreter, CPython's own loop stands for loops that are not the driver's.
-LOOPS = ["asyncio", "uvloop"] if sys.version_info < (3, 15) else ["asyncio"]
+LOOPS = ["asyncio", "uvloop"]
 
 
 def run_in(loop: str, function: Callable[[], Awaitable[None]]) -> None:
@@ -76,6 +77,7 @@ async def fetch(server: kirsch.Server, target: str) -> bytes:
     ],
 )
 @pytest.mark.slow
+@needs_uvloop
 def test_uvloop_serves_as_the_loop_of_cpython_does(serve: Serve, test: Callable[[Serve], None]) -> None:
     def serve_with_uvloop(application: str, *args: str, **more: Any) -> Running:
         return serve(application, "--loop", "uvloop", *args, **more)
@@ -83,6 +85,7 @@ def test_uvloop_serves_as_the_loop_of_cpython_does(serve: Serve, test: Callable[
     test(serve_with_uvloop)  # type: ignore[arg-type]  # a Serve has no other use here
 
 
+@needs_uvloop
 def test_uvloop_runs_and_is_named_where_it_is_missing(serve: Serve, write_app: Callable[[str], str]) -> None:
     name = write_app("""
         import asyncio

@@ -107,7 +107,7 @@ MODULES = {
         "__init__",
     ),
     "net": ("sockets", "addresses", "inherited", "certificates", "acme_files", "client_socket", "__init__"),
-    "process": ("stacks", "forks", "signal_handlers", "real_threads", "__init__"),
+    "process": ("stacks", "forks", "signal_handlers", "spawn", "real_threads", "__init__"),
 }
 
 # Modules that no layer above imports: profiles, middleware, and the interfaces of WebSockets for applications.

@@ -46,3 +46,14 @@ impl Arguments<'_> {
         Ok(SharedRecords::new((0..count).map(record).collect(), bells, own, Box::new(view)))
     }
 }
+
+/// See the stub.
+#[cfg(target_os = "linux")]
+#[pyfunction]
+pub(crate) fn eventfd() -> PyResult<RawFd> {
+    use rustix::event::{EventfdFlags, eventfd};
+    use std::os::fd::IntoRawFd as _;
+
+    let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).map_err(std::io::Error::from)?;
+    Ok(fd.into_raw_fd())
+}

@@ -85,6 +85,9 @@ mod _native {
     #[pymodule_export]
     use crate::forks::{block_signals, leave_engines, restore_signals};
     use crate::group;
+    #[cfg(target_os = "linux")]
+    #[pymodule_export]
+    use crate::group::eventfd;
     #[pymodule_export]
     use crate::host::Call;
     #[cfg(target_os = "linux")]

@@ -2,6 +2,7 @@
 
 use crate::asgi::concurrency::EventLoop as _;
 use crate::asgi::{self, Asgi};
+use crate::compat::check_signals;
 use crate::config::NativeConfig;
 use crate::host::{AnyEngines, Call, HostedJob, Iteration, RunJob, RunsIn, Stop};
 use crate::mounted::{Application, Mounted, MountedRequests};
@@ -175,7 +176,7 @@ impl Server {
             patience.filter(|patience| !patience.is_zero()).and_then(|patience| Instant::now().checked_add(patience));
         let timers = event_loop.timers(py);
         loop {
-            py.check_signals()?;
+            check_signals(py)?;
             let Iteration { has_run, is_beside_ready, is_over } = Self::run_once(slf, patience)?;
             // The loop is not asked for nothing: its own part of an iteration costs as much as a short call.
             let is_done = is_beside_ready || is_over || has_run && event_loop.has_work(py, &timers);
@@ -350,7 +351,7 @@ impl Monitor {
             // A signal interrupts the wait or writes to the pipe, whichever thread the system chose for it.
             let patience = left_over_since.map(|since: Instant| FAREWELL.saturating_sub(since.elapsed()));
             py.detach(|| self.sleep(patience));
-            if let Err(error) = py.check_signals() {
+            if let Err(error) = check_signals(py) {
                 engines.fail_with(py, error);
             }
             match engines.threads_left(py) {

@@ -6,6 +6,7 @@ pub(crate) use pyo3::ffi::{
     PyInterpreterState_Get, PyIter_Send, PyObject_CheckBuffer, PyObject_GC_UnTrack, PyThreadState_SetAsyncExc,
     PyTuple_GET_ITEM,
 };
+use pyo3::prelude::*;
 
 /// Returns the latin-1 bytes of a `str`, borrowed from it; `None` if a character is beyond latin-1.
 ///
@@ -20,4 +21,12 @@ pub(crate) unsafe fn latin1_of<'a>(string: *mut ffi::PyObject) -> Option<&'a [u8
         let length = ffi::PyUnicode_GET_LENGTH(string).cast_unsigned();
         Some(std::slice::from_raw_parts(ffi::PyUnicode_DATA(string).cast::<u8>(), length))
     }
+}
+
+/// Runs the handlers of signals that have arrived, in the main thread.
+///
+/// # Errors
+/// The exception that a handler raises.
+pub(crate) fn check_signals(py: Python<'_>) -> PyResult<()> {
+    py.check_signals()
 }

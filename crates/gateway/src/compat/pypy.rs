@@ -5,6 +5,7 @@
 use pyo3::exceptions::PyNotImplementedError;
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 use std::ptr;
 
@@ -206,4 +207,19 @@ pub(crate) unsafe fn PyContext_Enter(_context: *mut ffi::PyObject) -> c_int {
 pub(crate) unsafe fn PyContext_Exit(context: *mut ffi::PyObject) -> c_int {
     // SAFETY: as the caller promises.
     unsafe { PyContext_Enter(context) }
+}
+
+/// Runs the handlers of signals that have arrived, in the main thread. `PyErr_CheckSignals` does nothing on PyPy, which
+/// runs handlers between bytecodes only: in code that the JIT has compiled, at the end of a loop's body.
+///
+/// # Errors
+/// The exception that a handler raises.
+pub(crate) fn check_signals(py: Python<'_>) -> PyResult<()> {
+    static CHECK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let check = CHECK.get_or_try_init(py, || {
+        let code = c"def check_signals():\n    for _ in (None, None):\n        pass\n";
+        let module = PyModule::from_code(py, code, c"<kirsch>", c"kirsch_signals")?;
+        module.getattr("check_signals").map(Bound::unbind)
+    })?;
+    check.call0(py).map(drop)
 }

@@ -12,6 +12,7 @@ use super::job::Job;
 use super::shared::{ControlRequest, Reentered, ServerShared, Stop};
 use super::threads::{Host, Iteration, Polled};
 use crate::clock;
+use crate::compat::check_signals;
 use crate::interface::Interface;
 use crate::scoreboard::Snapshot;
 use engine::Times;
@@ -259,7 +260,7 @@ impl<I: Interface> AnyEngines for Engines<I> {
             if self.shared.wait_for_end(py, wait) {
                 return Ok(None);
             }
-            py.check_signals()?;
+            check_signals(py)?;
         }
     }
 

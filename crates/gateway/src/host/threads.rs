@@ -13,6 +13,7 @@ use super::shared::{Hooks, PendingControl, Reentered, Replacement, ServerShared,
 use super::state::{EngineState, HostEngine, StateParts, Watched};
 use super::suspended::SuspendedCalls;
 use crate::clock::{self, Usage};
+use crate::compat::check_signals;
 use crate::forks::Origin;
 use crate::interface::{ExchangeHost, Handles as _, Interface};
 use crate::limit::RequestLimit;
@@ -522,7 +523,7 @@ impl<I: Interface> Threads for AttachedThread<'_, I> {
         host.tidy(self.py, is_idle);
         // If there is one thread, it is the one that may run signal handlers.
         if host.threads == 1
-            && let Err(error) = self.py.check_signals()
+            && let Err(error) = check_signals(self.py)
         {
             host.fail_with(self.py, error);
         }

@@ -10,6 +10,7 @@ use super::shared::{Bell, Reentered, Waiter};
 use super::state::EngineState;
 use super::threads::{AttachedThread, Host};
 use crate::clock;
+use crate::compat::check_signals;
 use crate::gil::WithGil;
 use crate::interface::{Interface, Message};
 use crate::interrupt::{self, raise_here, raise_in};
@@ -343,7 +344,7 @@ impl<I: Interface> Host<I> {
             py.detach(|| bell.wait(timeout));
             self.with(py, |state| state.end_sleep(begun))?;
         }
-        py.check_signals()
+        check_signals(py)
     }
 
     /// Returns the calls that have missed their deadlines, each once, and the time to wait until there may be more.

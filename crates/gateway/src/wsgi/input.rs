@@ -209,6 +209,16 @@ impl BodyReader {
         self.read_some(py, bytes)
     }
 
+    /// Returns what is here, `size` bytes at most, or with a negative size all that is left: PyPy's `BufferedReader`
+    /// has no use for `readall`.
+    #[pyo3(signature = (size = -1, /))]
+    fn read<'py>(&self, py: Python<'py>, size: isize) -> PyResult<Bound<'py, PyBytes>> {
+        let Ok(size) = usize::try_from(size) else { return self.readall(py) };
+        let mut bytes = vec![0; size.min(READ_SIZE)];
+        let count = self.read_some(py, &mut bytes)?;
+        Ok(PyBytes::new(py, &bytes[..count]))
+    }
+
     /// All that is left.
     fn readall<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let (mut all, mut end) = (Vec::new(), 0);

@@ -39,6 +39,7 @@ __all__ = [
     "confine",
     "count_dropped_line",
     "dropped_lines",
+    "eventfd",
     "find_mount",
     "flush_logs",
     "follow_frames",
@@ -680,6 +681,9 @@ def follow_frames(frame: FrameType) -> list[tuple[CodeType, dict[str, Any], int]
     The frame may be another thread's, which goes on meanwhile: all threads are stopped for the moment. Where a
     free-threaded interpreter does not offer that, the list is empty.
     """
+
+def eventfd() -> int:
+    """Create an eventfd(2), non-blocking and closed at an exec: PyPy 3.11 has no :func:`os.eventfd`. Raises OSError."""
 
 @final
 class Inotify:

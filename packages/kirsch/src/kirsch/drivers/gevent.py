@@ -57,6 +57,9 @@ if TYPE_CHECKING:
 else:
     _Greenlet = Greenlet
 
+# None on PyPy, which does not count references.
+_count_references = getattr(sys, "getrefcount", None)
+
 # A timer that fires this much early costs one poll. Setting another timer each time would cost more.
 _TIMER_SLACK = 0.001
 
@@ -337,7 +340,7 @@ class _Request(_Greenlet):
         while True:
             exchange, driver._next = driver._next, None
             assert exchange is not None
-            references = sys.getrefcount(self) - 1  # without that of _requests
+            references = 0 if _count_references is None else _count_references(self) - 1  # without that of _requests
             try:
                 exchange.run()
             finally:
@@ -348,7 +351,8 @@ class _Request(_Greenlet):
                 driver._rearm()
                 return
             if (
-                sys.getrefcount(self) != references
+                _count_references is None
+                or _count_references(self) != references
                 or getweakrefcount(self)
                 or self.has_links()
                 or self.__dict__

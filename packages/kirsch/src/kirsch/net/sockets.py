@@ -29,6 +29,8 @@ UNIX_PATH_MAX = 107
 
 # A name with two addresses and port 0 needs one free port on both, and another program may use it on the second.
 _SAME_PORT_ATTEMPTS = 20
+# PyPy 3.11 does not name it.
+_O_PATH: int = getattr(os, "O_PATH", 0o10000000)
 
 
 def exposure(listener: Bind | Listener, trusted_proxies: str, proxy_from: str) -> str:
@@ -500,7 +502,7 @@ def _give_path(path: str, mode: int | None, owner: tuple[int, int] | None) -> No
     """Set mode and owner of a socket's path, but of nothing else that may be at the path by now."""
     if mode is None and owner is None:
         return
-    fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    fd = os.open(path, _O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if stat.S_ISSOCK(os.fstat(fd).st_mode):
             itself = f"/proc/self/fd/{fd}"

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import os
 
+from kirsch import _native
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,12 +40,12 @@ class EngineGroup:
 
     def make_room(self, chosen: Settings, wanted: int) -> None:
         """Create eventfds for as many workers as there may be. Running workers do not learn of new ones."""
-        if not hasattr(os, "eventfd"):
+        if not hasattr(_native, "eventfd"):
             return
         count = min(2 * max(chosen.workers, chosen.max_workers, wanted) + _SPARE, self._board.slots)
         while len(self._fds) < count:
             try:
-                self._fds.append(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
+                self._fds.append(_native.eventfd())
             except OSError:
                 return  # out of descriptors: the other workers do not take part
 

@@ -17,6 +17,7 @@ import signal
 import sys
 
 from kirsch import reports
+from kirsch.process.spawn import spawn
 from kirsch.supervisor.signal_pipe import unblock
 
 TYPE_CHECKING = False
@@ -95,13 +96,7 @@ class Check:
         try:
             if chosen.directory:
                 os.chdir(chosen.directory)
-            self.pid = os.posix_spawn(
-                arguments[0],
-                arguments,
-                os.environ,
-                file_actions=[(os.POSIX_SPAWN_DUP2, write_fd, 1), (os.POSIX_SPAWN_DUP2, write_fd, 2)],
-                setsigdef=[signal.SIGPIPE],
-            )
+            self.pid = spawn(arguments, {1: write_fd, 2: write_fd}, [signal.SIGPIPE])
         except OSError:
             os.close(self._fd)
             raise

@@ -355,17 +355,9 @@ def _spawn(command: list[str], channel: int) -> int:
 
     It has a process group of its own, because Ctrl-C in the terminal is for the supervisor, with which it exits.
     """
-    import signal
+    from kirsch.process.spawn import spawn
 
-    return os.posix_spawn(
-        command[0],
-        command,
-        os.environ,
-        file_actions=[(os.POSIX_SPAWN_DUP2, channel, 0)],
-        setpgroup=0,
-        setsigmask=(),
-        setsigdef=signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
-    )
+    return spawn(command, {0: channel}, own_group=True)
 
 
 def _end_with(supervisor: Any) -> None:
