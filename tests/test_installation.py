@@ -117,6 +117,19 @@ def test_python_that_is_too_old_is_told_so_in_one_line(site: Path) -> None:
         assert done.stderr.splitlines()[-1] == line.replace("kirsch", "ImportError", 1)
 
 
+@pytest.mark.parametrize("package", ["kirsch-cherrypy", "kirsch-query", "kirsch-web"])
+def test_package_says_that_python_is_too_old(package: str) -> None:
+    pythons = older_pythons()
+    if not pythons:
+        pytest.skip("there is no Python 3.7 to 3.9 here: pyenv install 3.9")
+    source = Path(__file__).resolve().parent.parent / "packages" / package / "src"
+    for python in pythons:
+        command = [python, "-B", "-c", f"import {package.replace('-', '_')}"]
+        env = os.environ | {"PYTHONPATH": str(source)}
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+        assert done.stderr.splitlines()[-1].startswith(f"ImportError: {package} needs Python 3.10 or newer, and this")
+
+
 @pytest.mark.parametrize("backend", BACKENDS, ids=lambda path: path.parent.name)
 @pytest.mark.parametrize("rust", ["", "rustc 1.63.0 (4b91a6ea7 2022-08-08)"], ids=["none", "old"])
 def test_build_without_a_fitting_rust_ends_with_one_line(backend: Path, rust: str, tmp_path: Path) -> None:

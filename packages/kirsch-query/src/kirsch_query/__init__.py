@@ -9,6 +9,14 @@
 
 from __future__ import annotations
 
+import sys
+
+# pip refuses older ones; a folder on their path does not.
+if sys.version_info < (3, 10):  # noqa: UP036
+    raise ImportError(
+        f"kirsch-query needs Python 3.10 or newer, and this is {sys.version.split()[0]} ({sys.executable})"
+    )
+
 from kirsch_query.errors import QueryError, Refused, SourceError
 from kirsch_query.query import Where, comparison, filter, where  # noqa: A004 - Dejavu's name: kirsch_query.filter
 

@@ -14,6 +14,12 @@ response. An application is a plain WSGI callable.
 
 from __future__ import annotations
 
+import sys
+
+# pip refuses older ones; a folder on their path does not.
+if sys.version_info < (3, 10):  # noqa: UP036
+    raise ImportError(f"kirsch-web needs Python 3.10 or newer, and this is {sys.version.split()[0]} ({sys.executable})")
+
 from kirsch_web.app import App, url
 from kirsch_web.errors import (
     ConfigError,
