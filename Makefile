@@ -109,13 +109,16 @@ test-docs: docs-site ## Look at the documentation site in a browser: every page 
 ##@ Test
 test: same-python ## Build, and run the server's tests except the slow ones, and the quick ones of kirsch-query
 	@scripts/test.sh
-test-all: test test-slow test-turns ## Run every test, on this Python and on a free-threaded one
+test-all: test test-slow test-turns ## Run every test, on this Python, a free-threaded one, and OTHER_PYTHONS
 
 # These take long and rarely fail alone. They run with the profile that ships.
 SLOW_PARTS := test-slow-python test-rust-slow worst-case test-bench test-web survey-smoke
 # These take long and hardly ever fail: CI runs one group for each commit, chosen by its hash. The members of a group are
-# joined by a plus sign; the groups take about as long as each other.
-TURNS := test-asan test-free test-query-slow fuzz-briefly+test-query-oldest+test-acme loom+test-path+test-web-cherrypy+test-cherrypy-world+test-docs test-wheels+check-macos+h2spec
+# joined by a plus sign; the groups take about as long as each other. OTHER_PYTHONS are those on which nothing else runs
+# the tests.
+OTHER_PYTHONS := 3.10 3.14 3.15 pypy3.11
+TURNS := test-asan test-free test-query-slow fuzz-briefly+test-query-oldest+test-acme loom+test-path+test-web-cherrypy+test-cherrypy-world+test-docs test-wheels+check-macos+h2spec \
+	$(OTHER_PYTHONS:%=test-on-%)
 
 test-slow: ## Run the slow tests: those marked so, Rust's, the other distributions', the worst clients known, a survey
 	@for part in $(SLOW_PARTS); do $(MAKE) $$part; done
@@ -194,6 +197,10 @@ test-acme: build $(STAMPS)/test ## Obtain certificates from Pebble, which refuse
 	$(call pytest,$(VENV)) $(PYTEST_SLOW_ARGS) -rs tests/test_acme_pebble.py
 
 ##@ Test with other interpreters and tools
+test-everywhere: ## Run the quick tests of all distributions on CPython 3.10 to 3.15, 3.14t, 3.15t and PyPy, and print one table
+	@$(PYTHON) scripts/everywhere.py
+test-on-%:
+	@$(PYTHON) scripts/everywhere.py $*
 test-pythons: ## Run the Python tests, slow ones too, on every CPython >= 3.10 that is found, each in .venvs/X.Y
 	@TEST_PROFILE=$(PROFILE) scripts/each_python.sh cpython -- test-python test-slow-python test-bench test-query test-web
 test-query-pythons: ## Run kirsch-query's tests on every CPython >= 3.10 and PyPy >= 3.10 that is found

@@ -42,7 +42,11 @@ apt=(-qq -o "Dir::Etc::sourcelist=$work/sources.list" -o Dir::Etc::sourceparts=-
     -o Acquire::http::Timeout=60 -o Acquire::Retries=2)
 apt-get "${apt[@]}" update >"$work/log" 2>&1 || fail "no index of $MIRROR $SUITE: $(head -n 1 "$work/log")"
 
-apt-get "${apt[@]}" install --yes --download-only --no-install-recommends "${@/%/-venv}" >"$work/log" 2>&1 ||
+# With the headers of PyPy, gevent's source can be compiled: no wheel of it is for PyPy.
+headers=()
+[[ " $* " != *" pypy3 "* ]] || headers=(pypy3-dev)
+apt-get "${apt[@]}" install --yes --download-only --no-install-recommends "${@/%/-venv}" "${headers[@]}" \
+    >"$work/log" 2>&1 ||
     fail "$* cannot be downloaded from $MIRROR $SUITE: $(grep -m 1 '^E:' "$work/log")"
 root=$folder/root
 rm -rf "$root"

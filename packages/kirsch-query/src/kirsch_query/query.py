@@ -11,7 +11,7 @@ from types import FunctionType, GenericAlias, MethodType
 
 from kirsch_query.errors import QueryError, SourceError
 from kirsch_query.scope import Scope, Space, constant, mangled, space_of
-from kirsch_query.source import Source, bound_source, free_names, from_function, from_text, has_loops
+from kirsch_query.source import Source, bound_source, free_names, from_function, from_text, has_loops, is_python
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -338,14 +338,14 @@ def _function(query: Any) -> tuple[FunctionType, dict[str, Any]]:
     function: Any = query
     arguments: tuple[Any, ...] = ()
     names: dict[str, Any] = {}
-    while not isinstance(function, FunctionType):
+    while not is_python(function):
         call = getattr(type(function), "__call__", None)  # noqa: B004 - the method itself is called
         if isinstance(function, functools.partial):
             arguments, names = (*function.args, *arguments), {**function.keywords, **names}
             function = function.func
         elif isinstance(function, MethodType):
             function, arguments = function.__func__, (function.__self__, *arguments)
-        elif isinstance(call, FunctionType):
+        elif is_python(call):
             function, arguments = call, (function, *arguments)
         else:
             raise SourceError(

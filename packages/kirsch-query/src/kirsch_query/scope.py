@@ -8,7 +8,7 @@ import functools
 from types import CodeType, FunctionType, MethodType
 
 from kirsch_query.errors import QueryError, SourceError
-from kirsch_query.source import Source, code_of, free_names, from_function, function_of
+from kirsch_query.source import Source, code_of, free_names, from_function, function_of, is_python
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def inlined(function: Any, arguments: list[ast.expr], keywords: Mapping[str, ast
     if isinstance(function, MethodType):
         first = [Item(function.__self__)]
         function = function.__func__
-    if not isinstance(function, FunctionType):
+    if not is_python(function):
         return None
     return inlined_with(function, [*first, *(Late(each, scope) for each in arguments)],
                         {name: Late(each, scope) for name, each in keywords.items()})  # fmt: skip

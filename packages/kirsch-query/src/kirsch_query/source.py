@@ -53,6 +53,11 @@ class Source:
         return " ".join((text or ast.unparse(node)).split())
 
 
+def is_python(function: object) -> bool:
+    """Whether this is a function that is written in Python: PyPy gives those of the interpreter the same type."""
+    return isinstance(function, FunctionType) and isinstance(function.__code__, CodeType)
+
+
 def from_function(function: FunctionType) -> Source:
     """Return the source of a function; the same object for the same code. Raises SourceError."""
     return _from_code(function.__code__, function)
