@@ -1,7 +1,7 @@
 """Prints what servers cost before they serve: import, first answer, memory of an idle worker, size of the wheel.
 
     scripts/footprint.py PYTHON...           interpreters of environments that have kirsch, gunicorn, uvicorn, granian
-    scripts/footprint.py --rounds 5 PYTHON   medians of so many rounds (9 by default)
+    scripts/footprint.py --rounds 5 PYTHON   the least of so many rounds (9 by default): other programs only add
 
 A server that an environment does not have is left out. The import is that of the module which the server's command
 imports, within an interpreter that has started; the first answer is counted from the start of the command until a
@@ -14,7 +14,6 @@ import argparse
 import os
 import signal
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -64,7 +63,7 @@ def main() -> int:
     given = parser.parse_args()
     print("| Python | server | import | first answer | worker, resident | wheel |")
     print("|---|---|---|---|---|---|")
-    for python in given.pythons:
+    for python in map(os.path.abspath, given.pythons):
         for peer in PEERS:
             if row := measure(python, peer, given.rounds):
                 print("| " + " | ".join([version(python), f"{peer.name} {row[0]}", *row[1:]]) + " |", flush=True)
@@ -82,11 +81,11 @@ def measure(python: str, peer: Peer, rounds: int) -> list[str] | None:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "hello.py").write_text(HELLO, encoding="utf-8")
         served = [serve(python, peer, folder) for _ in range(rounds)]
-    first = statistics.median(seconds for seconds, _ in served)
-    resident = statistics.median(size for _, size in served)
+    first = min(seconds for seconds, _ in served)
+    resident = min(size for _, size in served)
     return [
         found,
-        f"{statistics.median(imports) * 1000:.0f} ms",
+        f"{min(imports) * 1000:.0f} ms",
         f"{first * 1000:.0f} ms",
         f"{resident / 2**20:.1f} MiB",
         wheel(python, peer.name),
