@@ -19,7 +19,7 @@ from kirsch_query.errors import Place, SourceError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Any, TypeAlias, TypeVar
+    from typing import Any, TypeAlias, TypeGuard, TypeVar
 
     _Node = TypeVar("_Node", bound=ast.AST)
 
@@ -53,7 +53,7 @@ class Source:
         return " ".join((text or ast.unparse(node)).split())
 
 
-def is_python(function: object) -> bool:
+def is_python(function: object) -> TypeGuard[FunctionType]:
     """Whether this is a function that is written in Python: PyPy gives those of the interpreter the same type."""
     return isinstance(function, FunctionType) and isinstance(function.__code__, CodeType)
 
