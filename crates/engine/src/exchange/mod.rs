@@ -328,9 +328,10 @@ impl<A: App> Exchange<A> {
     /// Returns the wait of the exchange. `is_blocked`: its connection waits for something that has to happen before.
     fn awaits(&self, is_blocked: bool) -> Wait {
         match self.state.view() {
+            // Its time passes also while output of other exchanges waits.
+            State::Queued(_) => Wait::Queue,
             _ if is_blocked || self.has_websocket() && !self.has_backlog() => Wait::App,
             State::Receiving(_) => Wait::Body,
-            State::Queued(_) => Wait::Queue,
             _ if self.has_backlog() => Wait::Output,
             // While the application does not read more of the body, the client is not slow.
             State::Running(_) if self.waits_for(Awaited::INPUT) => Wait::Body,

@@ -125,6 +125,10 @@ impl MultiplexedProtocol for AnyMultiplexed {
         of_any!(self, protocol => protocol.partial_line())
     }
 
+    fn leave(&mut self, out: &mut Vec<u8>) -> bool {
+        of_any!(self, protocol => protocol.leave(out))
+    }
+
     passed_on! {
         fn unread_terms(&self) -> Request;
         fn serves_one(&self) -> bool;
@@ -160,7 +164,6 @@ impl MultiplexedProtocol for AnyMultiplexed {
         fn forget_stream(&mut self, stream: StreamId);
         fn consumed(&mut self, stream: StreamId, bytes: usize, out: &mut Vec<u8>);
         fn drain(&mut self, out: &mut Vec<u8>);
-        fn leave(&mut self, out: &mut Vec<u8>);
         fn stay(&mut self, out: &mut Vec<u8>);
         fn write_control(&mut self, out: &mut Vec<u8>);
     }

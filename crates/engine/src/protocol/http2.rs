@@ -165,9 +165,10 @@ impl MultiplexedProtocol for Http2 {
         self.connection.write_control(out);
     }
 
-    fn leave(&mut self, out: &mut Vec<u8>) {
+    fn leave(&mut self, out: &mut Vec<u8>) -> bool {
         self.connection.leave();
         self.connection.write_control(out);
+        true
     }
 
     fn has_control(&self) -> bool {

@@ -148,9 +148,10 @@ pub trait MultiplexedProtocol: Sized {
         true
     }
 
-    /// Tells the client that the connection ends now, if the protocol can do so. No exchange is under way.
-    fn leave(&mut self, out: &mut Vec<u8>) {
+    /// Tells the client that the connection ends now. No exchange is under way. Returns false if the protocol cannot.
+    fn leave(&mut self, out: &mut Vec<u8>) -> bool {
         let _ = out;
+        false
     }
 
     /// Returns true if the client knows of the end that [`drain`](Self::drain) has announced: no further request can be

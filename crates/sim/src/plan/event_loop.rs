@@ -107,7 +107,7 @@ pub(super) fn draw(rng: &mut Rng) -> Plan {
     Plan {
         host: Host::EventLoop,
         is_multiplexed: false,
-        is_encrypted: rng.u8(0..4) == 0,
+        is_encrypted: false,
         config,
         medium: Medium::Simulated,
         listeners: 1,

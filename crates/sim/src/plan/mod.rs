@@ -268,10 +268,13 @@ fn pick<T: Copy>(from: &[T], rng: &mut Rng) -> T {
 impl Plan {
     /// Draws the plan of a world with this driver.
     pub(crate) fn draw(host: Host, rng: &mut Rng) -> Self {
-        match host {
+        // Drawn from a generator of its own, so that the rest of a seed's world does not depend on it.
+        let is_encrypted = Rng::with_seed(rng.get_seed() ^ 0x7E15).u8(0..4) == 0;
+        let plan = match host {
             Host::Threads => threads::draw(rng),
             Host::EventLoop => event_loop::draw(rng),
-        }
+        };
+        Self { is_encrypted: is_encrypted && !plan.is_multiplexed, ..plan }
     }
 
     /// Returns true if ticks do more than send coalesced output.

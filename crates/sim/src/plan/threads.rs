@@ -89,7 +89,7 @@ pub(super) fn draw(rng: &mut Rng) -> Plan {
     let mut plan = Plan {
         host: Host::Threads,
         is_multiplexed: swarm.multiplexed,
-        is_encrypted: rng.u8(0..4) == 0 && !swarm.multiplexed,
+        is_encrypted: false,
         config: Config { connections: most, ..config },
         medium: Medium::Simulated,
         conditions: Conditions {

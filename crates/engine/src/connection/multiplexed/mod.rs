@@ -68,11 +68,10 @@ impl<A: App> Multiplexed<A> {
         }
     }
 
-    /// Ends an open connection without exchanges now, and tells the client so if the protocol can.
-    fn leave(&mut self, link: &mut Link<A>, context: &mut EngineContext<A>) {
+    /// Tells the client that an open connection without exchanges ends now. Returns false if the protocol cannot.
+    fn leave(&mut self, link: &mut Link<A>, context: &mut EngineContext<A>) -> bool {
         self.has_announced_end = true;
-        self.protocol.leave(&mut link.out(&mut context.scratch).bytes);
-        link.lifecycle.close(Closing::Linger);
+        self.protocol.leave(&mut link.out(&mut context.scratch).bytes)
     }
 
     /// Returns true if the client has opened the connection, begun no request, and can be told of the end.
@@ -504,11 +503,15 @@ impl<A: App> Exchanging<A> for Multiplexed<A> {
                 // A request may be on its way until the client knows of the end.
                 if is_second || self.protocol.is_end_agreed() {
                     self.leave(link, context);
+                    link.lifecycle.close(Closing::Linger);
                 }
                 Step::Next
             }
             Wait::Head if self.has_begun_no_request(link) => {
-                self.leave(link, context);
+                if !self.leave(link, context) {
+                    return Step::End;
+                }
+                link.lifecycle.close(Closing::Linger);
                 Step::Next
             }
             Wait::Head if !link.input.is_empty() || self.protocol.is_in_head() => {
