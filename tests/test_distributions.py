@@ -101,7 +101,10 @@ def test_command_of_a_missing_distribution_says_what_to_install(name: str, site:
 
 def test_server_alone_says_in_its_help_what_can_be_added(site: Site) -> None:
     short, long, page = (site.kirsch(*args) for args in (["--help"], ["--help-all"], ["man"]))
-    assert short.stdout.splitlines()[1] == "       kirsch check|top|quarantine|static|completion|man|help ..."
+    usage = " ".join(short.stdout.partition("\n\n")[0].split())
+    assert usage.endswith("kirsch check|certificates|dev-cert|top|quarantine|adopt|static| completion|man|help ..."), (
+        usage
+    )
     for done in (long, page):
         assert (done.returncode, done.stderr) == (0, "")
         shown = " ".join(done.stdout.replace(r"\(aq", "'").split())
@@ -141,7 +144,7 @@ def test_commands_appear_with_their_distribution(site: Site) -> None:
     usage = site.kirsch("help").stdout.split("\n\n", 1)[0].splitlines()
     assert (
         "".join(line.strip() for line in usage[1:])
-        == "kirsch check|top|quarantine|static|completion|man|bench|profile|survey|help ..."
+        == "kirsch check|certificates|dev-cert|top|quarantine|adopt|static|completion|man|bench|profile|survey|help ..."
     )
     assert all(len(line) <= 80 for line in usage)
     assert "More commands" not in site.kirsch("help", "all").stdout

@@ -60,6 +60,7 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "before_fork": ("site_hooks:other", {"preload": True}),
     "after_fork": ("site_hooks:other", {"preload": True}),
     "driver": ("gevent", {}),
+    "http": ("1", {}),
     "interface": ("wsgi", {}),
     "lifespan": ("on", {}),
     "loop": ("asyncio", {}),

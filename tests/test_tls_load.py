@@ -126,7 +126,7 @@ def test_no_request_fails_while_certificates_and_workers_change(
                 assert isinstance(connection.sock, ssl.SSLSocket)
                 served.add(connection.sock.getpeercert(True) or b"")
                 for _ in range(25):
-                    connection.request("GET", "/")
+                    connection.request("GET", "/hello")
                     with connection.getresponse() as response:
                         response.read()
                         counts[number] += 1

@@ -25,9 +25,7 @@ from typing import Any
 
 # pip refuses older ones; a folder on their path does not.
 if _sys.version_info < (3, 10):  # noqa: UP036
-    raise ImportError(
-        f"kirsch-cherrypy needs Python 3.10 or newer, and this is {_sys.version.split()[0]} ({_sys.executable})"
-    )
+    raise ImportError(f"kirsch-cherrypy needs Python 3.10 or newer, and this is {_sys.version[:3]} ({_sys.executable})")
 
 from kirsch_cherrypy import _cpconfig, _globals
 from kirsch_cherrypy import _cpdispatch as _cpdispatch

@@ -11,6 +11,7 @@ from kirsch.alone import serve_alone
 from kirsch.config import sources
 from kirsch.config.schema import BY_NAME, SETTINGS
 from kirsch.config.setting import UsageError
+from kirsch.process.signal_handlers import set_handlers
 from kirsch.server import Server
 from kirsch.serving import serve_until_signal, take_listeners
 
@@ -258,9 +259,8 @@ def _wait(child: subprocess.Popen[bytes]) -> int:
 
 def _wait_with_handlers(child: subprocess.Popen[bytes]) -> int:
     """Do the same where the system does not tell who has sent a signal: on macOS, and with PyPy."""
-    previous = {number: signal.signal(number, lambda each, _: child.send_signal(each)) for number in _PASSED_ON}
+    previous = set_handlers(dict.fromkeys(_PASSED_ON, lambda each, _: child.send_signal(each)))
     try:
         return child.wait()
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+        set_handlers(previous)

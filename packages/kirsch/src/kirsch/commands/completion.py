@@ -55,7 +55,8 @@ def main(argv: Sequence[str]) -> int:
 def flags_of(command: Command) -> list[str]:
     """Return the flags of a subcommand, as its help lists them; none of one that cannot be loaded."""
     shown = io.StringIO()
-    with contextlib.redirect_stdout(shown), contextlib.suppress(commands.CommandError):
+    # argparse ends with SystemExit after its help.
+    with contextlib.redirect_stdout(shown), contextlib.suppress(commands.CommandError, SystemExit):
         command.main(["--help"])
     columns = re.findall(r"^  +(-.*?)(?:  |$)", shown.getvalue(), re.MULTILINE)
     return list(dict.fromkeys(re.findall(r"(?<![\w-])--?[A-Za-z][\w-]*", " ".join(["--help", *columns]))))
