@@ -50,6 +50,8 @@ def start(worker):
 def other(worker): pass
 """
 
+ACME = {"acme": ["one.example"], "acme_agree_tos": True}
+
 # What is not for every setting of the same kind. The second part of a pair is what it needs beside it.
 VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "workers": (1, {}),
@@ -83,6 +85,21 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "ca_certs": (["other.pem"], {}),
     "cert_reqs": ("optional", {}),
     "crlfile": (["other.crl"], {"ca_certs": ["other.pem"]}),
+    "redirect_http": (True, ACME),
+    "https_port": (8443, {"redirect_http": True, **ACME}),
+    "hsts": ("3h", ACME),
+    "hsts_subdomains": (True, {"hsts": "3h", **ACME}),
+    "acme": (["one.example"], {"acme_agree_tos": True}),
+    "acme_agree_tos": (True, {"acme": ["one.example"]}),
+    "acme_contact": ("one@one.example", ACME),
+    "acme_directory": ("https://one.example/directory", ACME),
+    "acme_staging": (True, ACME),
+    "acme_profile": ("other", ACME),
+    "acme_challenge": ("http-01", ACME),
+    "acme_state": ("other", ACME),
+    "acme_eab_kid": ("other", {"acme_eab_key": "env:NOTES", **ACME}),
+    "acme_eab_key": ("env:NOTES", {"acme_eab_kid": "other", **ACME}),
+    "acme_ca_certs": ("other.pem", ACME),
 }
 
 # Of each kind; durations are long, so that nothing comes of them in a test.
