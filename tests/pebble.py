@@ -63,12 +63,13 @@ class Pebble:
         path = folder / "pebble.json"
         path.write_text(json.dumps({"pebble": config}))
         chaos = {"PEBBLE_WFE_NONCEREJECT": "10", "PEBBLE_VA_SLEEPTIME": "1", "PEBBLE_AUTHZREUSE": "0"}
+        servers = program("pebble-challtestsrv"), program("pebble")
         self._output = (folder / "pebble.log").open("wb")
         self._processes = [
-            self._start([program("pebble-challtestsrv"), "-http01", "", "-https01", "", "-tlsalpn01", "", "-doh", "",
+            self._start([servers[0], "-http01", "", "-https01", "", "-tlsalpn01", "", "-doh", "",
                          "-dnsserver", f"127.0.0.1:{dns}", "-management", f"127.0.0.1:{free_port()}",
                          "-defaultIPv6", ""], {}),
-            self._start([program("pebble"), "-strict", "-config", str(path), "-dnsserver", f"127.0.0.1:{dns}"],
+            self._start([servers[1], "-strict", "-config", str(path), "-dnsserver", f"127.0.0.1:{dns}"],
                         {**chaos, **(environment or {})}),
         ]  # fmt: skip
         self.log = Path(self._output.name)
