@@ -14,9 +14,14 @@ use crate::watched::{changes, watch};
 use pyo3::ffi::PyObject;
 use pyo3::prelude::*;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// An application that has changed so many dicts in a row is not expected to leave one untouched.
 const MISSES: u8 = 4;
+
+/// The maximum number of dicts in this process that wait to be used again. With more connections than that, most of
+/// them are idle, and their dicts would take memory for nothing.
+const SPARES: usize = 1024;
 
 /// Takes back the dicts of equal requests.
 pub(crate) struct Reused {
@@ -40,6 +45,28 @@ struct State {
 struct Spare {
     dict: Object,
     is_watched: bool,
+    place: SparePlace,
+}
+
+/// One of the [`SPARES`].
+struct SparePlace;
+
+static TAKEN_PLACES: AtomicUsize = AtomicUsize::new(0);
+
+impl SparePlace {
+    /// Takes a place; `None` if none is left.
+    fn take() -> Option<Self> {
+        let taken = TAKEN_PLACES.fetch_add(1, Ordering::Relaxed);
+        let place = Self;
+        // One too many is given back at once.
+        (taken < SPARES).then_some(place)
+    }
+}
+
+impl Drop for SparePlace {
+    fn drop(&mut self) {
+        TAKEN_PLACES.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 struct Lent {
@@ -72,7 +99,8 @@ impl Reused {
     /// Returns a dict to be used again, if there is one.
     pub(crate) fn take(&self, py: Python<'_>) -> Option<Object> {
         self.state.with(py, |state| {
-            let Spare { dict, is_watched } = state.spare.take()?;
+            let Spare { dict, is_watched, place } = state.spare.take()?;
+            drop(place);
             state.lent = is_watched.then(|| Lent { dict: dict.as_ptr(), changes: changes(py) });
             Some(dict)
         })
@@ -88,6 +116,7 @@ impl Reused {
             self.state.with(py, |state| state.misses = misses.saturating_add(1));
             return dict.release(py);
         }
+        let Some(place) = SparePlace::take() else { return dict.release(py) };
         let is_watched = lent.is_some() || self.watch(py, &dict);
         for (key, own) in &self.own {
             if let Own::Set(value) = own
@@ -100,7 +129,7 @@ impl Reused {
         }
         let surplus = self.state.with(py, |state| {
             state.misses = 0;
-            state.spare.replace(Spare { dict, is_watched })
+            state.spare.replace(Spare { dict, is_watched, place })
         });
         drop(surplus);
     }
@@ -179,5 +208,19 @@ impl Own {
                 })
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_places_are_bounded_and_given_back() {
+        let mut places: Vec<SparePlace> = std::iter::from_fn(SparePlace::take).collect();
+        assert_eq!(places.len(), SPARES);
+        assert!(SparePlace::take().is_none());
+        places.pop();
+        assert!(SparePlace::take().is_some());
     }
 }
