@@ -202,44 +202,36 @@ def pyramid() -> dict[str, tuple[App, dict[str, Any]]]:
     return {"hello": (app, environ("/")), "/users/show/7": (app, environ("/users/show/7"))}
 
 
+def of_cherrypy(cherrypy: Any) -> dict[str, tuple[App, dict[str, Any]]]:
+    """Return the pages of a program for CherryPy, with the module that it imports by this name."""
+
+    class Users:
+        @cherrypy.expose
+        def show(self, id: str) -> str:
+            return f"user {int(id)}"
+
+    class Root:
+        users = Users()
+
+        @cherrypy.expose
+        def index(self) -> str:
+            return "Hello, world!"
+
+    cherrypy.config.update({"log.screen": False})
+    app = cherrypy.Application(Root())
+    return {"hello": (app, environ("/")), "/users/show/7": (app, environ("/users/show/7"))}
+
+
 def cherrypy() -> dict[str, tuple[App, dict[str, Any]]]:
     import cherrypy
 
-    class Users:
-        @cherrypy.expose
-        def show(self, id: str) -> str:
-            return f"user {int(id)}"
-
-    class Root:
-        users = Users()
-
-        @cherrypy.expose
-        def index(self) -> str:
-            return "Hello, world!"
-
-    cherrypy.config.update({"log.screen": False})
-    app = cherrypy.Application(Root())
-    return {"hello": (app, environ("/")), "/users/show/7": (app, environ("/users/show/7"))}
+    return of_cherrypy(cherrypy)
 
 
 def kirsch_cherrypy() -> dict[str, tuple[App, dict[str, Any]]]:
-    import kirsch_cherrypy as cherrypy
+    import kirsch_cherrypy
 
-    class Users:
-        @cherrypy.expose
-        def show(self, id: str) -> str:
-            return f"user {int(id)}"
-
-    class Root:
-        users = Users()
-
-        @cherrypy.expose
-        def index(self) -> str:
-            return "Hello, world!"
-
-    cherrypy.config.update({"log.screen": False})
-    app = cherrypy.Application(Root())
-    return {"hello": (app, environ("/")), "/users/show/7": (app, environ("/users/show/7"))}
+    return of_cherrypy(kirsch_cherrypy)
 
 
 # ASGI

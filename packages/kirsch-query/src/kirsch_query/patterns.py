@@ -12,7 +12,7 @@ import functools
 import re
 from typing import TYPE_CHECKING, Any
 
-import sqlalchemy as sa
+from kirsch_query.texts import Text
 
 try:
     from re import _parser as parser  # type: ignore[attr-defined]
@@ -194,15 +194,10 @@ def _written(text: str, dialect: str) -> str:
     return f"***:{found}" if dialect == "postgresql" else found
 
 
-class Written(sa.types.TypeDecorator[str]):
+class Written(Text):
     """The type of a text parameter that is written for each database: of a plain pattern, or of characters."""
 
-    impl = sa.String
     cache_ok = True
-
-    def __init__(self, role: str) -> None:
-        super().__init__()
-        self.role = role
 
     def process_bind_param(self, value: str | None, dialect: Any) -> str | None:
         """Return the text for a database."""
