@@ -6,6 +6,8 @@ import contextlib
 import json
 import os
 import signal
+import socket
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -85,12 +87,24 @@ def test_stop_tells_clients_in_two_steps_and_answers_what_was_asked(serve: Serve
 
 
 def attack(site: Running, frames: list[bytes]) -> Frames:
-    """Send frames as fast as the server takes them, until it ends the connection."""
+    """Send frames as fast as the server takes them, until it says that it ends the connection."""
     client = Frames.connect(site)
     client.is_hostile = True
+    sock = client.peer.sock
+
+    def send() -> None:
+        with contextlib.suppress(OSError):
+            sock.sendall(b"".join(frames))
+
+    sock.settimeout(20)
+    sender = threading.Thread(target=send)
+    sender.start()
+    with contextlib.suppress(ConnectionError):
+        client.receive_until(lambda: bool(client.codes) or client.has_closed)
+    # The server reads nothing more, so that the rest would wait.
     with contextlib.suppress(OSError):
-        client.peer.send(b"".join(frames))
-        client.receive_until(lambda: client.has_closed)
+        sock.shutdown(socket.SHUT_RDWR)
+    sender.join(20)
     return client
 
 

@@ -176,6 +176,7 @@ def test_no_request_fails_while_certificates_and_workers_change(
     print(f"{sum(counts)} requests, {turn} changes, 0 failures")
 
 
+@pytest.mark.slow
 def test_secrets_of_tickets_are_replaced_while_the_server_runs(
     serve: Serve, authority: Authority, tmp_path: Path
 ) -> None:
