@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import subprocess
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    import ssl
+
+    from running import Running
 
 EC = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
 RSA = ("-newkey", "rsa:2048")
@@ -58,3 +65,16 @@ class Authority:
                  f"subjectAltName={names}", "-addext", "basicConstraints=critical,CA:FALSE", "-CA", self.certificate,
                  "-CAkey", self._key, "-keyout", own_key, "-out", certificate)  # fmt: skip
         return certificate, own_key
+
+
+def session_of(running: Running, client: ssl.SSLContext, session: ssl.SSLSession | None) -> tuple[ssl.SSLSession, bool]:
+    """Ask for a page with a session of before, if there is one. Return the session, and whether it was resumed."""
+    with (
+        socket.create_connection((running.host, running.port), timeout=20) as raw,
+        client.wrap_socket(raw, server_hostname="localhost", session=session) as end,
+    ):
+        end.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        while end.recv(65536):
+            pass
+        assert end.session is not None
+        return end.session, bool(end.session_reused)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import kirsch
-from authority import EC, ED25519, RSA, Authority
+from authority import EC, ED25519, RSA, Authority, session_of
 from kirsch.config import sources
 from kirsch.config.setting import UsageError
 from proc import wait_until
@@ -183,28 +183,20 @@ def test_sessions_are_resumed_by_every_worker_and_after_reload_and_upgrade(serve
     running = serve("wsgi_app:app", *HERE, "--workers", "4", "--certfile", certificate, "--keyfile", key)
     for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
         client = context(authority, minimum_version=version, maximum_version=version)
-        session = None
+        session: ssl.SSLSession | None = None
 
-        def shake_hands(client: ssl.SSLContext = client) -> bool:
-            """Return whether the session was resumed."""
+        def is_resumed(client: ssl.SSLContext = client) -> bool:
             nonlocal session
-            with (
-                socket.create_connection((running.host, running.port), timeout=20) as raw,
-                client.wrap_socket(raw, server_hostname="localhost", session=session) as end,
-            ):
-                end.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-                while end.recv(65536):
-                    pass
-                session = end.session
-                return bool(end.session_reused)
+            session, resumed = session_of(running, client, session)
+            return resumed
 
-        assert not shake_hands()
-        assert all(shake_hands() for _ in range(20))
+        assert not is_resumed()
+        assert all(is_resumed() for _ in range(20))
         for number, done in ((signal.SIGHUP, "SIGHUP: done"), (signal.SIGUSR2, "SIGUSR2: done")):
             after = len(running.stderr)
             os.kill(running.pid, number)
             running.wait_for(done, after=after)
-            assert all(shake_hands() for _ in range(10)), number
+            assert all(is_resumed() for _ in range(10)), number
 
 
 def test_clients_with_a_certificate_are_told_to_the_application(serve: Serve, authority: Authority) -> None:

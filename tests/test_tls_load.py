@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from authority import Authority
+from authority import Authority, session_of
 from proc import wait_until
 
 if TYPE_CHECKING:
@@ -192,27 +192,16 @@ def test_secrets_of_tickets_are_replaced_while_the_server_runs(
     client = ssl.create_default_context(cafile=authority.certificate)
     client.maximum_version = ssl.TLSVersion.TLSv1_2
 
-    def session_of(session: ssl.SSLSession | None) -> tuple[ssl.SSLSession, bool]:
-        with (
-            socket.create_connection((running.host, running.port), timeout=20) as raw,
-            client.wrap_socket(raw, server_hostname="localhost", session=session) as end,
-        ):
-            end.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-            while end.recv(65536):
-                pass
-            assert end.session is not None
-            return end.session, bool(end.session_reused)
-
-    old, _ = session_of(None)
+    old, _ = session_of(running, client, None)
     begun = time.monotonic()
-    assert session_of(old)[1]
+    assert session_of(running, client, old)[1]
     # A client that returns is recognized, by a worker that has had the secret for no longer than others.
     young = old
     kinds = []
     while time.monotonic() < begun + 9:
-        young, was_resumed = session_of(young)
+        young, was_resumed = session_of(running, client, young)
         kinds.append(was_resumed)
         time.sleep(0.2)
     assert all(kinds), kinds
     # Of the secrets three are kept, so that the first ticket is too old by now.
-    assert not session_of(old)[1]
+    assert not session_of(running, client, old)[1]
