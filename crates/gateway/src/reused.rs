@@ -109,8 +109,14 @@ impl Reused {
     /// Takes back a dict of a call that is over. That may run code of the application's.
     #[inline(never)]
     pub(crate) fn take_back(&self, py: Python<'_>, dict: Object) {
-        let (lent, misses) =
-            self.state.with(py, |state| (state.lent.take_if(|lent| lent.dict == dict.as_ptr()), state.misses));
+        let (lent, has_another, misses) = self.state.with(py, |state| {
+            let lent = state.lent.take_if(|lent| lent.dict == dict.as_ptr());
+            (lent, state.lent.is_some() || state.spare.is_some(), state.misses)
+        });
+        if lent.is_none() && has_another {
+            // Requests that are served together, such as pipelined ones, have one dict that comes again.
+            return dict.release(py);
+        }
         let is_unchanged = lent.as_ref().is_some_and(|lent| lent.changes == changes(py));
         if misses >= MISSES || !self.is_untouched(py, &dict, is_unchanged) {
             self.state.with(py, |state| state.misses = misses.saturating_add(1));
