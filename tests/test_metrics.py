@@ -106,10 +106,12 @@ def test_histograms_are_cumulative_and_in_seconds(family: Family) -> None:
 def test_every_engine_counter_has_a_metric(family: Family) -> None:
     told = {source for source, _, _ in (*metrics.COUNTERS, *metrics.GAUGES)}
     told |= {f"status_{each}" for each in metrics.STATUS_CLASSES}
+    handshakes = {name for name in Layout.of_native().fields if name.startswith("tls:")}
+    assert {name.split(":")[1] for name in handshakes} == {source for source, _, _, _ in metrics.HANDSHAKES}
     buckets = {name for name in Layout.of_native().fields if re.fullmatch(r"(\w+)_(sum|\d+)", name)}
     assert {name.rpartition("_")[0] for name in buckets} == {source for source, _, _ in metrics.HISTOGRAMS}
     # When it was written down is no metric; the other two are the health path's.
-    assert set(Layout.of_native().fields) - told - buckets == {"published", "draining", "stalled"}
+    assert set(Layout.of_native().fields) - told - buckets - handshakes == {"published", "draining", "stalled"}
     assert {source for source, _, _ in metrics.COUNTERS}.isdisjoint(NOT_COUNTED)
     assert {source for source, _, _ in metrics.GAUGES} <= NOT_COUNTED
     names = {name for name, _ in scrape(family)}

@@ -9,8 +9,8 @@ use std::fmt::Display;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tls::{
-    Acceptor, Agreed, CertificateFiles, ClientCertificates, ClientTerms, Identity, MinimumVersion, SECRET, Source,
-    Terms, TicketSecrets,
+    Acceptor, Agreed, CertificateFiles, ClientCertificates, ClientTerms, HANDSHAKE_COUNTERS, Identity, MinimumVersion,
+    SECRET, Source, Terms, TicketSecrets,
 };
 
 /// The certificates of a server's listeners. Replacing them takes effect for handshakes that begin afterwards.
@@ -72,14 +72,11 @@ impl Certificates {
         self.report.lock().unwrap_or_else(PoisonError::into_inner).warnings.clone()
     }
 
-    /// Returns the numbers of handshakes so far, by their result: `full`, `resumed`, `failed` and `plain`.
+    /// Returns the numbers of handshakes so far, by their family and their name in it.
     fn handshakes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let counts = self.acceptor.counts();
         let numbers = PyDict::new(py);
-        for (name, number) in
-            [("full", counts.full), ("resumed", counts.resumed), ("failed", counts.failed), ("plain", counts.plain)]
-        {
-            numbers.set_item(name, number)?;
+        for (counter, number) in HANDSHAKE_COUNTERS.into_iter().zip(self.acceptor.counts()) {
+            numbers.set_item(counter, number)?;
         }
         Ok(numbers)
     }

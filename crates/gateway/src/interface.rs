@@ -42,7 +42,7 @@ pub(crate) struct ListenerInfo {
 pub(crate) struct Remote {
     pub(crate) peer: Peer,
     /// The result of its handshake, if the connection is encrypted.
-    pub(crate) security: Option<Box<Security>>,
+    pub(crate) security: Option<Arc<Security>>,
 }
 
 /// The application of a request, and how it is called.

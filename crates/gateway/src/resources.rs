@@ -212,6 +212,8 @@ impl Resources {
                 calls_at_most: self.calls_at_most.map_or(usize::MAX, |most| share(most, index, engines)),
                 limit: self.limit.clone(),
                 scoreboard,
+                // All encrypted listeners have the same.
+                acceptor: self.acceptors.iter().flatten().next().cloned(),
                 engine_index,
                 shared: Arc::clone(&shared),
                 answers_health: !self.config.health_path.is_empty(),

@@ -33,7 +33,12 @@ impl Acceptor {
         Session::new(config, Arc::clone(&self.counters))
     }
 
-    /// Returns the numbers of handshakes so far.
+    /// Returns the number of handshakes so far, whatever their result.
+    pub fn handshakes(&self) -> u64 {
+        self.counters.total()
+    }
+
+    /// Returns the numbers of handshakes so far, by their results.
     pub fn counts(&self) -> HandshakeCounts {
         self.counters.counts()
     }

@@ -54,7 +54,12 @@ fn is_called(suite: SupportedCipherSuite, name: &str) -> bool {
     openssl || name_of(suite).eq_ignore_ascii_case(name)
 }
 
-/// Returns IANA's name. rustls writes those of TLS 1.3 with a 3 behind TLS.
-fn name_of(suite: SupportedCipherSuite) -> String {
-    suite.suite().as_str().unwrap_or_default().replacen("TLS13_", "TLS_", 1)
+/// Returns IANA's name. rustls writes those of TLS 1.3 with a 13 behind TLS.
+pub(crate) fn name_of(suite: SupportedCipherSuite) -> &'static str {
+    match suite.suite() {
+        CipherSuite::TLS13_AES_128_GCM_SHA256 => "TLS_AES_128_GCM_SHA256",
+        CipherSuite::TLS13_AES_256_GCM_SHA384 => "TLS_AES_256_GCM_SHA384",
+        CipherSuite::TLS13_CHACHA20_POLY1305_SHA256 => "TLS_CHACHA20_POLY1305_SHA256",
+        other => other.as_str().unwrap_or_default(),
+    }
 }

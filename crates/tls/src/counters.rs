@@ -1,34 +1,144 @@
-//! The numbers of handshakes.
+//! The numbers of handshakes, by their results.
 
+use crate::security::Security;
+use std::array;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The numbers of handshakes since the process began, by their result.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HandshakeCounts {
-    /// Handshakes with the certificate of the server.
-    pub full: u64,
-    /// Handshakes that resumed an earlier session.
-    pub resumed: u64,
-    /// Handshakes that failed.
-    pub failed: u64,
-    /// Connections on which a client spoke HTTP without TLS.
-    pub plain: u64,
+/// The counters of handshakes, each with its family and its name in it:
+///
+/// * `full` and `resumed`: handshakes that have succeeded, by the version of TLS;
+/// * `failed`: handshakes that have not, by the reason;
+/// * `cipher` and `group`: those that have succeeded, by the cipher suite and by the group of the key exchange. A
+///   session of TLS 1.2 is resumed without a key exchange, which is `none`.
+pub const HANDSHAKE_COUNTERS: [(&str, &str); 34] = [
+    ("full", "TLSv1.2"),
+    ("full", "TLSv1.3"),
+    ("resumed", "TLSv1.2"),
+    ("resumed", "TLSv1.3"),
+    ("failed", "abandoned"),
+    ("failed", "alert"),
+    ("failed", "certificate_refused"),
+    ("failed", "client_certificate"),
+    ("failed", "no_certificate"),
+    ("failed", "no_common_cipher"),
+    ("failed", "no_common_protocol"),
+    ("failed", "no_common_version"),
+    ("failed", "not_tls"),
+    ("failed", "other"),
+    ("failed", "plain_http"),
+    ("cipher", "TLS_AES_128_GCM_SHA256"),
+    ("cipher", "TLS_AES_256_GCM_SHA384"),
+    ("cipher", "TLS_CHACHA20_POLY1305_SHA256"),
+    ("cipher", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"),
+    ("cipher", "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"),
+    ("cipher", "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"),
+    ("cipher", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"),
+    ("cipher", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"),
+    ("cipher", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"),
+    ("cipher", "other"),
+    ("group", "X25519MLKEM768"),
+    ("group", "secp256r1MLKEM768"),
+    ("group", "MLKEM768"),
+    ("group", "MLKEM1024"),
+    ("group", "X25519"),
+    ("group", "secp256r1"),
+    ("group", "secp384r1"),
+    ("group", "none"),
+    ("group", "other"),
+];
+
+/// The reason why a handshake has failed, which is a name among the [`HANDSHAKE_COUNTERS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FailureKind {
+    /// The client has closed the connection, or missed the deadline.
+    Abandoned,
+    /// The client has sent an alert for another reason than the server's certificate.
+    Alert,
+    /// The client does not accept the server's certificate.
+    CertificateRefused,
+    /// The client has no certificate, or one that is not accepted.
+    ClientCertificate,
+    /// The server has no certificate for the name.
+    NoCertificate,
+    /// There is no cipher suite, group or signature algorithm in common.
+    NoCommonCipher,
+    /// There is no application protocol in common (ALPN).
+    NoCommonProtocol,
+    /// There is no version in common.
+    NoCommonVersion,
+    /// The client does not speak TLS.
+    NotTls,
+    /// The client has broken a rule.
+    Other,
+    /// The client speaks HTTP without TLS.
+    PlainHttp,
 }
 
-/// The counters of handshakes, shared by the sessions.
-#[derive(Debug, Default)]
+impl FailureKind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Abandoned => "abandoned",
+            Self::Alert => "alert",
+            Self::CertificateRefused => "certificate_refused",
+            Self::ClientCertificate => "client_certificate",
+            Self::NoCertificate => "no_certificate",
+            Self::NoCommonCipher => "no_common_cipher",
+            Self::NoCommonProtocol => "no_common_protocol",
+            Self::NoCommonVersion => "no_common_version",
+            Self::NotTls => "not_tls",
+            Self::Other => "other",
+            Self::PlainHttp => "plain_http",
+        }
+    }
+}
+
+/// The values of the [`HANDSHAKE_COUNTERS`], in their order.
+pub type HandshakeCounts = [u64; HANDSHAKE_COUNTERS.len()];
+
+/// The counters of handshakes, shared by the sessions of an acceptor.
+#[derive(Debug)]
 pub(crate) struct Counters {
-    pub(crate) full: AtomicU64,
-    pub(crate) resumed: AtomicU64,
-    pub(crate) failed: AtomicU64,
-    pub(crate) plain: AtomicU64,
+    values: [AtomicU64; HANDSHAKE_COUNTERS.len()],
+    /// The number of handshakes that are counted.
+    total: AtomicU64,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self { values: array::from_fn(|_| AtomicU64::new(0)), total: AtomicU64::new(0) }
+    }
 }
 
 impl Counters {
+    /// Counts a handshake that has succeeded.
+    pub(crate) fn count(&self, security: &Security) {
+        self.add(if security.is_resumed { "resumed" } else { "full" }, security.version_name());
+        self.add("cipher", security.cipher_name);
+        self.add("group", security.group_name.unwrap_or("none"));
+        self.total.fetch_add(1, Ordering::Release);
+    }
+
+    /// Counts a handshake that has failed.
+    pub(crate) fn count_failure(&self, kind: FailureKind) {
+        self.add("failed", kind.name());
+        self.total.fetch_add(1, Ordering::Release);
+    }
+
+    /// A handshake costs so much that the search of the table does not show.
+    fn add(&self, family: &str, name: &str) {
+        let place = |name| HANDSHAKE_COUNTERS.iter().position(|counter| *counter == (family, name));
+        if let Some(index) = place(name).or_else(|| place("other")) {
+            self.values[index].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the number of handshakes so far, whatever their result.
+    pub(crate) fn total(&self) -> u64 {
+        self.total.load(Ordering::Acquire)
+    }
+
     /// Returns the numbers so far.
     pub(crate) fn counts(&self) -> HandshakeCounts {
-        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let Self { full, resumed, failed, plain } = self;
-        HandshakeCounts { full: of(full), resumed: of(resumed), failed: of(failed), plain: of(plain) }
+        array::from_fn(|index| self.values[index].load(Ordering::Relaxed))
     }
 }

@@ -29,7 +29,7 @@ pub use acceptor::Acceptor;
 pub use cipher_suites::choose_cipher_suites;
 pub use client_certificate::{ClientCertificate, certificate_pem};
 pub use clients::{ClientCertificates, ClientTerms};
-pub use counters::HandshakeCounts;
+pub use counters::{HANDSHAKE_COUNTERS, HandshakeCounts};
 pub use description::Description;
 pub use distinguished_name::DistinguishedName;
 pub use identity::{CertificateFiles, Identity};

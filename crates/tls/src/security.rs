@@ -1,5 +1,6 @@
 //! The result of a handshake: the client, and the terms of the encryption.
 
+use crate::cipher_suites::name_of;
 use rustls::pki_types::CertificateDer;
 use rustls::{CommonState, HandshakeKind, ProtocolVersion, SupportedCipherSuite};
 use std::sync::Arc;
@@ -13,6 +14,8 @@ pub struct Security {
     pub cipher_suite: u16,
     /// The name of the cipher suite (IANA's registry).
     pub cipher_name: &'static str,
+    /// The name of the group of the key exchange, such as `X25519MLKEM768`; `None` if the session was resumed without one.
+    pub group_name: Option<&'static str>,
     /// The server name that the client asked for (SNI, RFC 6066 section 3), in lower case.
     pub server_name: Option<Arc<str>>,
     /// The certificates of the client, its own first, in DER; empty if it has presented none.
@@ -28,7 +31,8 @@ impl Security {
         Self {
             version: state.protocol_version().map_or(0, |version: ProtocolVersion| version.into()),
             cipher_suite: suite.map_or(0, |suite: SupportedCipherSuite| suite.suite().into()),
-            cipher_name: suite.and_then(|suite| suite.suite().as_str()).unwrap_or(""),
+            cipher_name: suite.map_or("", name_of),
+            group_name: state.negotiated_key_exchange_group().and_then(|group| group.name().as_str()),
             server_name,
             client_certificates: state.peer_certificates().map(<[_]>::to_vec).unwrap_or_default(),
             is_resumed: state.handshake_kind() == Some(HandshakeKind::Resumed),

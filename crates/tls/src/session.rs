@@ -4,7 +4,7 @@
 //! decrypts in the caller's memory, so that an idle connection has no buffers. Version 0.24 has one interface of the
 //! same form.
 
-use crate::counters::Counters;
+use crate::counters::{Counters, FailureKind};
 use crate::security::Security;
 use engine::{Cipher, CipherFault};
 use rustls::server::{ClientHello, ResolvesServerCert, ServerConnectionData, UnbufferedServerConnection};
@@ -13,9 +13,8 @@ use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, EncryptErr
 use rustls::{AlertDescription, CertificateError, Error, PeerIncompatible, ServerConfig};
 use std::cell::RefCell;
 use std::fmt;
-use std::mem::take;
+use std::mem::{replace, take};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// The work of a handshake step with asymmetric cryptography, in units of the engine's meter: 100 µs, as a copied byte
 /// costs half a nanosecond.
@@ -31,6 +30,8 @@ const RECORD_OVERHEAD: usize = 5 + 1 + 8 + 16;
 const INCOMPLETE_AT_MOST: usize = 128 << 10;
 /// The memory for a record of rustls' own, which is enough for most.
 const SMALL: usize = 256;
+/// The error of rustls if the resolver has no certificate, which has no name of its own.
+const NO_CERTIFICATE: &str = "no server certificate chain resolved";
 /// The longest content of a record.
 const RECORD: usize = 16 << 10;
 
@@ -42,10 +43,12 @@ pub struct Session {
     counters: Arc<Counters>,
     /// True until the first byte has arrived.
     is_new: bool,
-    /// True once the end of the handshake has been counted.
+    /// True once the handshake is over.
     is_ready: bool,
+    /// True once the result of the handshake has been counted.
+    is_counted: bool,
     has_ended: bool,
-    security: Option<Box<Security>>,
+    security: Option<Arc<Security>>,
     server_name: Option<Arc<str>>,
     work: u64,
 }
@@ -92,6 +95,7 @@ impl Session {
             counters,
             is_new: true,
             is_ready: false,
+            is_counted: false,
             has_ended: false,
             security: None,
             server_name: None,
@@ -103,9 +107,17 @@ impl Session {
     fn finish_handshake(&mut self) {
         self.is_ready = true;
         let security = Security::of(&self.connection, self.server_name.take());
-        let counter = if security.is_resumed { &self.counters.resumed } else { &self.counters.full };
-        counter.fetch_add(1, Ordering::Relaxed);
-        self.security = Some(Box::new(security));
+        if !replace(&mut self.is_counted, true) {
+            self.counters.count(&security);
+        }
+        self.security = Some(Arc::new(security));
+    }
+
+    /// Counts the failure of the handshake. After its end nothing is counted.
+    fn count_failure(&mut self, kind: FailureKind) {
+        if !replace(&mut self.is_counted, true) {
+            self.counters.count_failure(kind);
+        }
     }
 
     /// Appends the alert that rustls has prepared.
@@ -167,6 +179,15 @@ fn append(out: &mut Vec<u8>, mut size: usize, mut write: impl FnMut(&mut [u8]) -
     }
 }
 
+impl Drop for Session {
+    fn drop(&mut self) {
+        // A client that has sent nothing may have been a health check.
+        if !self.is_new {
+            self.count_failure(FailureKind::Abandoned);
+        }
+    }
+}
+
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session").field("is_ready", &self.is_ready).finish_non_exhaustive()
@@ -174,7 +195,7 @@ impl fmt::Debug for Session {
 }
 
 impl Cipher for Session {
-    type Security = Box<Security>;
+    type Security = Arc<Security>;
 
     fn open(&mut self, received: &mut [u8], opened: &mut Vec<u8>, unsent: &mut Vec<u8>) -> Result<(), CipherFault> {
         if take(&mut self.is_new) && received.first().is_some_and(|first| *first != HANDSHAKE) {
@@ -227,7 +248,7 @@ impl Cipher for Session {
         self.connection.alpn_protocol()
     }
 
-    fn take_security(&mut self) -> Option<Box<Security>> {
+    fn take_security(&mut self) -> Option<Arc<Security>> {
         self.security.take()
     }
 
@@ -275,9 +296,7 @@ impl Session {
             }
             if let Some(error) = failure {
                 self.append_alert(unsent);
-                if !self.is_ready {
-                    self.counters.failed.fetch_add(1, Ordering::Relaxed);
-                }
+                self.count_failure(kind_of(&error));
                 return Err(CipherFault { reason: explain(&error) });
             }
             if !self.is_ready && !self.connection.is_handshaking() {
@@ -292,12 +311,39 @@ impl Session {
     /// Answers a client that does not speak TLS, if it speaks HTTP.
     fn refuse_plain(&mut self, received: &[u8], unsent: &mut Vec<u8>) -> CipherFault {
         if !received[0].is_ascii_uppercase() {
-            self.counters.failed.fetch_add(1, Ordering::Relaxed);
+            self.count_failure(FailureKind::NotTls);
             return CipherFault { reason: "the client does not speak TLS".to_owned() };
         }
-        self.counters.plain.fetch_add(1, Ordering::Relaxed);
+        self.count_failure(FailureKind::PlainHttp);
         unsent.extend_from_slice(wire::http1::TLS_EXPECTED);
         CipherFault { reason: "the client speaks HTTP without TLS".to_owned() }
+    }
+}
+
+/// Returns the counter of the failure.
+fn kind_of(error: &Error) -> FailureKind {
+    match error {
+        Error::NoCertificatesPresented | Error::InvalidCertificate(_) => FailureKind::ClientCertificate,
+        Error::AlertReceived(
+            AlertDescription::UnknownCA
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::CertificateExpired
+            | AlertDescription::BadCertificate,
+        ) => FailureKind::CertificateRefused,
+        Error::AlertReceived(_) => FailureKind::Alert,
+        Error::PeerIncompatible(
+            PeerIncompatible::Tls12NotOfferedOrEnabled
+            | PeerIncompatible::Tls12NotOffered
+            | PeerIncompatible::Tls13RequiredForQuic,
+        ) => FailureKind::NoCommonVersion,
+        Error::PeerIncompatible(
+            PeerIncompatible::NoCipherSuitesInCommon
+            | PeerIncompatible::NoKxGroupsInCommon
+            | PeerIncompatible::NoSignatureSchemesInCommon,
+        ) => FailureKind::NoCommonCipher,
+        Error::NoApplicationProtocol => FailureKind::NoCommonProtocol,
+        Error::General(text) if text == NO_CERTIFICATE => FailureKind::NoCertificate,
+        _ => FailureKind::Other,
     }
 }
 
@@ -322,6 +368,9 @@ fn explain(error: &Error) -> String {
         Error::PeerIncompatible(
             PeerIncompatible::Tls12NotOfferedOrEnabled | PeerIncompatible::Tls13RequiredForQuic,
         ) => "the client offers no version of TLS that is enabled".to_owned(),
+        Error::General(text) if text == NO_CERTIFICATE => {
+            "there is no certificate for the name that the client asks for".to_owned()
+        }
         Error::NoApplicationProtocol => "the client offers no protocol (ALPN) that the server speaks".to_owned(),
         other => other.to_string(),
     }

@@ -6,7 +6,9 @@ use engine::{Peer, Refusal};
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tls::Security;
 use wire::message::{Client, Draft, Field, PartialRequestLine, RequestHead, Version, find};
 
 /// Apache's and gunicorn's combined format.
@@ -14,6 +16,9 @@ const COMBINED: &str = r#"%(h)s %(l)s %(u)s %(t)s "%(r)s" %(s)s %(b)s "%(f)s" "%
 /// gunicorn's atoms, without those that carry a name, and one of our own: `W`, the close code of a WebSocket.
 const ATOMS: [&str; 20] =
     ["h", "l", "u", "t", "r", "m", "U", "q", "H", "s", "b", "B", "f", "a", "T", "L", "M", "D", "p", "W"];
+
+/// The values of the encryption, which have the form of Apache's: `%({SSL_PROTOCOL}x)s`.
+const ENCRYPTION: [&str; 5] = ["SSL_PROTOCOL", "SSL_CIPHER", "SSL_GROUP", "SSL_TLS_SNI", "SSL_SESSION_RESUMED"];
 
 const REQUEST_ID_MAX: usize = 128;
 /// Of the target of a request that was refused no more is shown.
@@ -37,11 +42,14 @@ pub(crate) struct Entry {
     block: Box<[u8]>,
     fields: Box<[Field]>,
     is_cgi: bool,
+    /// The encryption of the connection.
+    security: Option<Arc<Security>>,
 }
 
 impl Entry {
-    pub(crate) fn new(head: &RequestHead<'_>, peer: Peer) -> Self {
+    pub(crate) fn new(head: &RequestHead<'_>, peer: Peer, security: Option<&Arc<Security>>) -> Self {
         Self {
+            security: security.cloned(),
             begun: Instant::now(),
             at: SystemTime::now(),
             address: address_of(head, peer),
@@ -59,7 +67,12 @@ impl Entry {
     }
 
     /// Of what never became a request, with what could be read of its request line.
-    pub(crate) fn unread(peer: Peer, client: Option<&Client>, line: Option<&PartialRequestLine<'_>>) -> Self {
+    pub(crate) fn unread(
+        peer: Peer,
+        security: Option<&Arc<Security>>,
+        client: Option<&Client>,
+        line: Option<&PartialRequestLine<'_>>,
+    ) -> Self {
         let (method, mut target) = line.map_or((&b""[..], Vec::new()), |line| (line.method, line.target.to_vec()));
         let is_cut = line.is_some_and(|line| line.is_cut) || target.len() > TARGET_MAX;
         if is_cut {
@@ -70,6 +83,7 @@ impl Entry {
         Self {
             begun: Instant::now(),
             at: SystemTime::now(),
+            security: security.cloned(),
             address: address(client, peer),
             is_https: client.map(|client| client.is_https == Some(true)),
             host: None,
@@ -99,6 +113,19 @@ impl Entry {
 
     fn query(&self) -> &[u8] {
         if self.has_query { &self.target[self.path_end + 1..] } else { b"" }
+    }
+
+    /// A value of the encryption, by the name of its variable in Apache's `mod_ssl`.
+    fn encryption(&self, name: &str) -> Option<&str> {
+        let security = self.security.as_ref()?;
+        match name {
+            "SSL_PROTOCOL" => Some(security.version_name()),
+            "SSL_CIPHER" => Some(security.cipher_name),
+            "SSL_GROUP" => security.group_name,
+            "SSL_TLS_SNI" => security.server_name.as_deref(),
+            "SSL_SESSION_RESUMED" => Some(if security.is_resumed { "Resumed" } else { "Initial" }),
+            _ => None,
+        }
     }
 
     /// The user of Basic credentials (RFC 7617).
@@ -154,6 +181,7 @@ pub(super) enum Piece {
     RequestField(String),
     ResponseField(String),
     Variable(String),
+    Encryption(&'static str),
 }
 
 /// A compiled format.
@@ -265,6 +293,13 @@ fn piece(name: &str) -> Result<Piece, String> {
             "i" => return Ok(Piece::RequestField(name.to_ascii_lowercase())),
             "o" => return Ok(Piece::ResponseField(name.to_ascii_lowercase())),
             "e" => return Ok(Piece::Variable(name.to_owned())),
+            "x" => {
+                let known = ENCRYPTION.into_iter().find(|known| *known == name);
+                return known.map(Piece::Encryption).ok_or_else(|| {
+                    let names = ENCRYPTION.join(", ");
+                    format!("is no access log format: there is no value {{{name}}}x; the values of TLS are {names}")
+                });
+            }
             _ => {}
         }
     }
@@ -292,7 +327,7 @@ fn piece(name: &str) -> Result<Piece, String> {
         _ => {
             return Err(format!(
                 "is no access log format: there is no atom %({name})s; the atoms are h l u t r m U q H s b B f a T L M \
-                 D p W and {{NAME}}i, {{NAME}}o, {{NAME}}e"
+                 D p W and {{NAME}}i, {{NAME}}o, {{NAME}}e, {{NAME}}x"
             ));
         }
     })
@@ -351,6 +386,7 @@ impl Line<'_> {
             Piece::Process => write!(out, "<{}>", std::process::id()),
             Piece::RequestField(name) => push_escaped(entry.field(name.as_bytes()), out),
             Piece::ResponseField(name) => push_escaped(self.response_field(name).as_deref(), out),
+            Piece::Encryption(name) => push_escaped(entry.encryption(name).map(str::as_bytes), out),
             Piece::Variable(name) => push_escaped((self.variable)(name).as_deref().map(str::as_bytes), out),
         };
     }
@@ -405,6 +441,13 @@ impl Line<'_> {
         if let Some(is_https) = entry.is_https {
             object["scheme"] = if is_https { "https" } else { "http" }.into();
         }
+        if entry.security.is_some() {
+            let names = ["tls_version", "tls_cipher", "tls_group", "tls_server_name"];
+            for (key, name) in names.into_iter().zip(ENCRYPTION) {
+                object[key] = entry.encryption(name).into();
+            }
+            object["tls_resumed"] = (entry.encryption("SSL_SESSION_RESUMED") == Some("Resumed")).into();
+        }
         for character in object.to_string().chars() {
             // Legal in JSON, but a terminal obeys them, or shows a line as something else than it is.
             if matches!(character, '\u{7f}'..='\u{9f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}') {
@@ -424,6 +467,12 @@ impl Line<'_> {
                 self.push_piece(&piece, time, &mut value);
             }
             atoms.push((name.to_owned(), value));
+        }
+        for name in ENCRYPTION {
+            atoms.push((
+                format!("{{{name}}}x"),
+                self.entry.encryption(name).map_or("-".to_owned(), |value| escaped(value.as_bytes())),
+            ));
         }
         let Entry { fields, block, .. } = self.entry;
         atoms.extend(fields.iter().map(|field| {
@@ -453,7 +502,16 @@ mod tests {
         let (mut receiver, mut fields) = (Receiver::default(), Vec::new());
         let head = receiver.head(request, &mut fields, &Limits::default()).unwrap().unwrap();
         let peer = Peer { address: Some(SocketAddr::from(([127, 0, 0, 1], 5))), listener: 0 };
-        let mut entry = Entry::new(&head.request, peer);
+        let security = Security {
+            version: 0x0304,
+            cipher_suite: 0x1301,
+            cipher_name: "TLS_AES_128_GCM_SHA256",
+            group_name: Some("X25519"),
+            server_name: Some("example.org".into()),
+            client_certificates: Vec::new(),
+            is_resumed: true,
+        };
+        let mut entry = Entry::new(&head.request, peer, Some(&Arc::new(security)));
         entry.at = UNIX_EPOCH + Duration::from_micros(1_784_808_000_123_456);
         // The grammar has no such byte in a target; what is logged of a refused request may have.
         entry.target = (*b"/a\x1b?q=1").into();
@@ -488,6 +546,15 @@ mod tests {
     }
 
     #[test]
+    fn test_atoms_show_the_encryption() {
+        let format =
+            "%({SSL_PROTOCOL}x)s %({SSL_CIPHER}x)s %({SSL_GROUP}x)s %({SSL_TLS_SNI}x)s %({SSL_SESSION_RESUMED}x)s";
+        assert_eq!(line(format, &|_| None), "TLSv1.3 TLS_AES_128_GCM_SHA256 X25519 example.org Resumed");
+        let unknown = Format::compile("%({SSL_NOTHING}x)s").unwrap_err();
+        assert!(unknown.contains("the values of TLS are SSL_PROTOCOL"), "{unknown}");
+    }
+
+    #[test]
     fn test_json_line_is_one_object_that_no_terminal_obeys() {
         let line = line("json", &|_| None);
         assert!(!line.contains('\u{1b}') && !line.contains('\n'));
@@ -496,6 +563,9 @@ mod tests {
         assert_eq!(object["path"], "/a\u{1b}");
         assert_eq!(object["request_id"], "r-1");
         assert_eq!(object["duration_us"], 1_500_250);
+        assert_eq!(object["tls_version"], "TLSv1.3");
+        assert_eq!(object["tls_server_name"], "example.org");
+        assert_eq!(object["tls_resumed"], true);
     }
 
     #[test]

@@ -232,7 +232,10 @@ impl<I: Interface> App for WithGil<AppState<I>> {
                 .quarantine
                 .as_ref()
                 .and_then(|quarantine| quarantine.to_record(route.application, head.method, head.target.path)),
-            entry: app.access_log.as_ref().map(|_| Box::new(Entry::new(head, connection.remote.peer))),
+            entry: app
+                .access_log
+                .as_ref()
+                .map(|_| Box::new(Entry::new(head, connection.remote.peer, connection.remote.security.as_ref()))),
             queued_at: None,
             is_refused: false,
         }
@@ -261,7 +264,7 @@ impl<I: Interface> App for WithGil<AppState<I>> {
                 .quarantine
                 .as_ref()
                 .and_then(|quarantine| quarantine.to_record(route.application, WEBSOCKET, head.target.path)),
-            entry: app.access_log.as_ref().map(|_| Box::new(Entry::new(head, remote.peer))),
+            entry: app.access_log.as_ref().map(|_| Box::new(Entry::new(head, remote.peer, remote.security.as_ref()))),
             queued_at: None,
             is_refused: false,
         }
@@ -334,7 +337,8 @@ impl<I: Interface> App for WithGil<AppState<I>> {
     ) {
         let (py, app) = self.parts();
         if let Some(log) = &mut app.access_log {
-            let entry = Entry::unread(connection.remote.peer, named, line.as_ref());
+            let entry =
+                Entry::unread(connection.remote.peer, connection.remote.security.as_ref(), named, line.as_ref());
             log.write(py, &entry, LoggedResponse::refused(refusal), None, None);
         }
         let message = app.refusals.note(refusal, || Refused {
@@ -350,14 +354,14 @@ impl<I: Interface> App for WithGil<AppState<I>> {
     fn served(&mut self, head: &RequestHead<'_>, response: &Draft, body_bytes: u64, connection: &mut Self::Connection) {
         let (py, app) = self.parts();
         if let Some(log) = &mut app.access_log {
-            let entry = Entry::new(head, connection.remote.peer);
+            let entry = Entry::new(head, connection.remote.peer, connection.remote.security.as_ref());
             let response =
                 LoggedResponse { status: response.status(), body_bytes, draft: Some(response), close_code: None };
             log.write(py, &entry, response, None, None);
         }
     }
 
-    fn secured(&mut self, security: Box<Security>, connection: &mut Self::Connection) {
+    fn secured(&mut self, security: Arc<Security>, connection: &mut Self::Connection) {
         connection.remote.security = Some(security);
     }
 

@@ -227,6 +227,7 @@ impl Served {
                 calls_at_most: usize::MAX,
                 limit: None,
                 scoreboard: None,
+                acceptor: None,
                 engine_index: EngineIndex::first(1),
                 shared: Arc::clone(&shared),
                 answers_health: false,

@@ -28,6 +28,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
+use tls::Acceptor;
 
 /// See the module.
 pub(crate) struct Host<I: Interface> {
@@ -71,6 +72,8 @@ pub(crate) struct Plan<I: Interface> {
     pub(crate) calls_at_most: usize,
     pub(crate) limit: Option<Arc<RequestLimit>>,
     pub(crate) scoreboard: Option<Arc<Scoreboard>>,
+    /// The acceptor of encrypted connections, whose handshakes are published.
+    pub(crate) acceptor: Option<Arc<Acceptor>>,
     pub(crate) engine_index: EngineIndex,
     pub(crate) shared: Arc<ServerShared<Host<I>>>,
     /// True if others ask for the server's health, even while no thread polls the engine.
@@ -103,7 +106,11 @@ impl<I: Interface> Host<I> {
     pub(crate) fn new(plan: Plan<I>) -> Arc<Self> {
         let Plan { interface, engine, poller, waker, report, hooks, threads, engine_index, shared, .. } = plan;
         let is_watched = plan.answers_health || plan.scoreboard.is_some();
-        let publisher = plan.scoreboard.clone().map(|scoreboard| Publisher::new(scoreboard, engine_index.is_alone()));
+        let publisher = plan.scoreboard.clone().map(|scoreboard| {
+            // Counters of handshakes count for the whole process.
+            let acceptor = plan.acceptor.filter(|_| engine_index.index == 0);
+            Publisher::new(scoreboard, engine_index.is_alone(), acceptor)
+        });
         let watched = is_watched.then(|| Watched { scoreboard: plan.scoreboard, coming: Arc::default() });
         let state = EngineState::new(StateParts {
             engine,

@@ -4,6 +4,7 @@ use engine::Statistics;
 use scheduler::PoolStatistics;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tls::{HANDSHAKE_COUNTERS, HandshakeCounts};
 
 /// The counters and gauges of an engine at one time.
 pub(crate) struct Snapshot {
@@ -141,7 +142,9 @@ const BOUNDS: [u64; 17] = {
 
 /// Words of a histogram: the sum, and the buckets.
 const HISTOGRAM: usize = 1 + BOUNDS.len() + 1;
-pub(super) const WORDS: usize = FIELDS.len() + HISTOGRAMS.len() * HISTOGRAM;
+/// The first word of the counters of handshakes.
+const HANDSHAKES: usize = FIELDS.len() + HISTOGRAMS.len() * HISTOGRAM;
+pub(super) const WORDS: usize = HANDSHAKES + HANDSHAKE_COUNTERS.len();
 
 /// Bytes of all of it.
 pub(crate) const SIZE: usize = WORDS * size_of::<AtomicU64>();
@@ -150,7 +153,9 @@ pub(crate) const SIZE: usize = WORDS * size_of::<AtomicU64>();
 pub(crate) fn names() -> Vec<String> {
     let buckets = |name: &'static str| (0..=BOUNDS.len()).map(move |bucket| format!("{name}_{bucket}"));
     let of = |name| std::iter::once(format!("{name}_sum")).chain(buckets(name));
-    FIELDS.iter().map(|&name| name.to_owned()).chain(HISTOGRAMS.into_iter().flat_map(of)).collect()
+    let handshakes = HANDSHAKE_COUNTERS.into_iter().map(|(family, name)| format!("tls:{family}:{name}"));
+    let fields = FIELDS.iter().map(|&name| name.to_owned());
+    fields.chain(HISTOGRAMS.into_iter().flat_map(of)).chain(handshakes).collect()
 }
 
 /// The bounds of the buckets in seconds.
@@ -204,6 +209,13 @@ pub(super) fn publish(words: &Words, snapshot: &Snapshot, published: Option<&mut
             word.fetch_add(value.wrapping_sub(*published), Ordering::Relaxed);
             *published = value;
         }
+    }
+}
+
+/// Stores the numbers of handshakes.
+pub(super) fn publish_handshakes(words: &Words, counts: &HandshakeCounts) {
+    for (word, count) in words[HANDSHAKES..].iter().zip(counts) {
+        word.store(*count, Ordering::Relaxed);
     }
 }
 

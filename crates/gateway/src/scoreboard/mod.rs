@@ -8,9 +8,9 @@
 //!
 //! ```text
 //!   0        FIELDS             then for each histogram
-//!   ┌─────────┬─────┬──────────┬─────┬──────────┬─────┬───────────────┐
-//!   │published│ ... │threads_.. │ sum │ up to .. │ ... │ beyond bounds │ ...
-//!   └─────────┴─────┴──────────┴─────┴──────────┴─────┴───────────────┘
+//!   ┌─────────┬─────┬───────────┬─────┬──────────┬─────┬───────────────┬─────┐
+//!   │published│ ... │threads_.. │ sum │ up to .. │ ... │ beyond bounds │ ... │ handshakes
+//!   └─────────┴─────┴───────────┴─────┴──────────┴─────┴───────────────┴─────┘
 //! ```
 
 mod layout;
@@ -26,6 +26,7 @@ use pyo3::prelude::*;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tls::Acceptor;
 
 /// The memory.
 pub(crate) struct Scoreboard {
@@ -81,15 +82,26 @@ pub(crate) struct Publisher {
     scoreboard: Arc<Scoreboard>,
     /// The values that this engine has published last, if it is one of several.
     published: Option<Box<Values>>,
+    /// The handshakes of the process, if this engine publishes them, and the number of those published.
+    handshakes: Option<(Arc<Acceptor>, u64)>,
 }
 
 impl Publisher {
-    pub(crate) fn new(scoreboard: Arc<Scoreboard>, is_alone: bool) -> Self {
-        Self { scoreboard, published: (!is_alone).then(|| Box::new([0; layout::VALUES])) }
+    /// Creates the publisher of an engine. The handshakes are those of `acceptor`, which one engine of a process has.
+    pub(crate) fn new(scoreboard: Arc<Scoreboard>, is_alone: bool, acceptor: Option<Arc<Acceptor>>) -> Self {
+        let published = (!is_alone).then(|| Box::new([0; layout::VALUES]));
+        Self { scoreboard, published, handshakes: acceptor.map(|acceptor| (acceptor, 0)) }
     }
 
     pub(crate) fn publish(&mut self, snapshot: &Snapshot) {
         layout::publish(self.scoreboard.words, snapshot, self.published.as_deref_mut());
+        if let Some((acceptor, published)) = &mut self.handshakes {
+            let total = acceptor.handshakes();
+            if total != *published {
+                *published = total;
+                layout::publish_handshakes(self.scoreboard.words, &acceptor.counts());
+            }
+        }
     }
 }
 

@@ -278,8 +278,9 @@ class Certificates:
     def warnings(self) -> list[str]:
         """Return the probable mistakes in the terms, each in one line."""
 
-    def handshakes(self) -> dict[str, int]:
-        """Return the numbers of handshakes so far, by their result: ``full``, ``resumed``, ``failed`` and ``plain``."""
+    def handshakes(self) -> dict[tuple[str, str], int]:
+        """Return the numbers of handshakes so far, by a family and a name in it: ``full`` and ``resumed`` by the
+        version of TLS, ``failed`` by the reason, ``cipher`` and ``group`` of those that have succeeded."""
 
 @final
 class NativeServer:

@@ -318,6 +318,12 @@ def _head(report: StatusReport, width: int, unicode: bool) -> Iterator[Line]:
     sent, received = (report["counters"].get(f"websocket_messages_{way}", 0) for way in ("out", "in"))
     if gauges.get("websockets") or sent or received:
         yield "", f"WebSockets {short(gauges['websockets'])}   messages {short(received)} in, {short(sent)} out"
+    if tls := report.get("tls"):
+        full, resumed = (sum(tls[family].values()) for family in ("full", "resumed"))
+        failed = sorted(tls["failed"].items(), key=lambda each: -each[1])
+        reasons = ", ".join(f"{reason.replace('_', ' ')} {short(count)}" for reason, count in failed[:3] if count)
+        failures = f", {short(sum(tls['failed'].values()))} failed ({reasons})" if reasons else ""
+        yield "", f"TLS        {short(full)} full handshakes, {short(resumed)} resumed{failures}"
     yield "faint", f"{'at most':22}{'median':>9}{'p90':>10}{'p99':>10}{'(mean)':>10}"
     names = {"service_time": "service time", "queue_wait": "wait in queue", "interpreter_wait": "wait for the GIL"}
     for key, title in names.items():

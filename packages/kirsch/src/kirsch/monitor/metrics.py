@@ -60,6 +60,15 @@ COUNTERS = (
 
 STATUS_CLASSES = ("1xx", "2xx", "3xx", "4xx", "5xx")
 
+# Handshakes of TLS: (family in the engine, name of the metric, label, help).
+HANDSHAKES = (
+    ("full", "kirsch_tls_handshakes_full_total", "version", "Handshakes that began a session, by the version of TLS."),
+    ("resumed", "kirsch_tls_handshakes_resumed_total", "version", "Handshakes that resumed a session."),
+    ("failed", "kirsch_tls_handshakes_failed_total", "reason", "Handshakes that failed, by the reason."),
+    ("cipher", "kirsch_tls_ciphers_total", "cipher", "Handshakes by the cipher suite that was agreed on."),
+    ("group", "kirsch_tls_groups_total", "group", "Handshakes by the group of the key exchange that was agreed on."),
+)
+
 # Gauges: sums over the current workers.
 GAUGES = (
     ("connections", "kirsch_connections", "Connections open now."),
@@ -132,6 +141,9 @@ def exposition(
         text = "When a certificate expires."
         ends = [({"path": path}, end) for path, end in certificate_ends]
         family("kirsch_certificate_expiry_timestamp_seconds", "gauge", text, ends)
+    counted = handshakes(snapshot)
+    for source, name, label, text in HANDSHAKES if counted else ():
+        family(name, "counter", text, [({label: each}, count) for each, count in counted[source].items()])
     for source, name, text in HISTOGRAMS:
         lines += _histogram(name, text, snapshot.histogram(source))
 
@@ -150,6 +162,16 @@ def exposition(
         [(w, w.values.get("running", 0)) for w in workers],
     )
     return "\n".join(lines) + "\n"
+
+
+def handshakes(snapshot: Snapshot) -> dict[str, dict[str, int]]:
+    """Return the numbers of handshakes by family and by the name in it; empty if there was none."""
+    families: dict[str, dict[str, int]] = {}
+    for name, count in snapshot.counters.items():
+        if name.startswith("tls:"):
+            _, family, label = name.split(":")
+            families.setdefault(family, {})[label] = count
+    return families if any(count for family in families.values() for count in family.values()) else {}
 
 
 def _histogram(name: str, text: str, histogram: Histogram) -> list[str]:

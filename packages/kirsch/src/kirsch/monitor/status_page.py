@@ -133,6 +133,7 @@ class Status:
             ],
             "gauges": gauges,
             "counters": {source: now.counters.get(source, 0) for source, _, _ in metrics.COUNTERS},
+            "tls": metrics.handshakes(now),
             "responses": {each: now.counters.get(f"status_{each}", 0) for each in metrics.STATUS_CLASSES},
             "recent": {
                 "seconds": round(now.time - before.time, 3),
