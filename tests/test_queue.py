@@ -90,3 +90,23 @@ def test_full_queue_drops_no_request(serve: Serve, tmp_path: Path) -> None:
         peer.close()
     journal = get_json(site, "/records")["journal"]
     assert len(journal) == len(set(journal)) + 1 == 2 + 60 + 30 + 1
+
+
+def test_queued_request_of_a_client_that_left_is_not_called_overload(serve: Serve, tmp_path: Path) -> None:
+    site = serve_waiting(serve, "--threads=2")
+    gate = tmp_path / "gate"
+    blockers = [ask(site, f"/wait?{gate}") for _ in range(2)]
+    await_inside(site, gate, 2)
+    for number in range(3):
+        ask(site, f"/echo?{number}").close()
+    await_turns(site)
+    gate.touch()
+    for peer in blockers:
+        assert_answered(peer, b"waited")
+        peer.close()
+    assert get_json(site, "/records")["journal"] == [f"/wait?{gate}"] * 2 + ["/records"]
+    site.stop()
+    lines = [line for line in site.stderr.splitlines() if "503" in line]
+    assert "/echo?0: The client closed its side of the connection while the request was queued." in lines[0]
+    assert "and 2 more requests were refused with 503" in lines[1]
+    assert not [line for line in lines if "too much to do" in line]

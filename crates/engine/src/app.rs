@@ -42,33 +42,54 @@ impl<R> Progress<R> {
 pub struct Refusal {
     /// The status that the peer got.
     pub status: u16,
-    /// The rule that the request broke; `None` if the request was too slow or the engine could not serve it.
-    pub fault: Option<Fault>,
-    /// Seconds for which the application still refuses such requests ([`App::refuses`]); `None` for any other refusal.
-    pub quarantine: Option<u32>,
+    /// `None` if the request was too slow or the engine could not serve it, as the status says.
+    pub cause: Option<RefusalCause>,
+}
+
+/// The cause of a refusal that the status does not tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusalCause {
+    /// The rule that the request broke.
+    Fault(Fault),
+    /// The application refuses such requests ([`App::refuses`]) for so many more seconds.
+    Quarantine(u32),
+    /// The client closed its side of the connection while the request was queued.
+    Left,
 }
 
 impl Refusal {
     /// The refusal of a request that broke no rule.
     #[must_use]
     pub const fn of_status(status: u16) -> Self {
-        Self { status, fault: None, quarantine: None }
+        Self { status, cause: None }
+    }
+
+    /// Returns the rule that the request broke, if it broke one.
+    #[must_use]
+    pub const fn fault(&self) -> Option<Fault> {
+        match self.cause {
+            Some(RefusalCause::Fault(fault)) => Some(fault),
+            _ => None,
+        }
     }
 
     /// Returns one sentence for the client.
     #[must_use]
     pub fn explanation(&self) -> &'static str {
-        match (self.fault, self.quarantine) {
-            (Some(fault), _) => fault.explanation(),
-            (None, Some(_)) => "Requests of this kind have crashed the server, and are not accepted for a while.",
-            (None, None) => explanation(self.status),
+        match self.cause {
+            Some(RefusalCause::Fault(fault)) => fault.explanation(),
+            Some(RefusalCause::Quarantine(_)) => {
+                "Requests of this kind have crashed the server, and are not accepted for a while."
+            }
+            Some(RefusalCause::Left) => "The client closed its side of the connection while the request was queued.",
+            None => explanation(self.status),
         }
     }
 }
 
 impl From<Fault> for Refusal {
     fn from(fault: Fault) -> Self {
-        Self { fault: Some(fault), ..Self::of_status(fault.status()) }
+        Self { status: fault.status(), cause: Some(RefusalCause::Fault(fault)) }
     }
 }
 

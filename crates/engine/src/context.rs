@@ -2,7 +2,7 @@
 //!
 //! It has one part for each use, so that a function can take the part that it needs.
 
-use crate::app::{App, Refusal, Report};
+use crate::app::{App, Refusal, RefusalCause, Report};
 use crate::coalescing::DeferredOutput;
 use crate::compose::Composer;
 use crate::config::Config;
@@ -120,7 +120,7 @@ impl<A: App> EngineContext<A> {
     /// Returns the number of seconds after which the client may repeat a refused request.
     pub(crate) fn retry_after(&self, refusal: Refusal) -> Option<u64> {
         let timeout = self.config.queue_timeout;
-        if let Some(seconds) = refusal.quarantine {
+        if let Some(RefusalCause::Quarantine(seconds)) = refusal.cause {
             return Some(u64::from(seconds));
         }
         (refusal.status == 503).then(|| timeout.map_or(1, |timeout| timeout.as_secs().max(1)))

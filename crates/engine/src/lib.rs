@@ -71,7 +71,9 @@ mod statistics;
 mod transport;
 mod websocket;
 
-pub use app::{AcceptPause, App, CallId, Progress, Refusal, Rejection, Report, SecurityOf, Ticket, TransportOf, Work};
+pub use app::{
+    AcceptPause, App, CallId, Progress, Refusal, RefusalCause, Rejection, Report, SecurityOf, Ticket, TransportOf, Work,
+};
 pub use config::{Config, STOP_GRACE, UNUSED_GRACE, WebSocketConfig};
 pub use connection::{Expired, HijackId, HijackRefusal, Hijacked};
 pub use deadline::Now;

@@ -54,10 +54,14 @@ fn answers(client: &mut Client) -> usize {
 
 /// Checks that the only answer is 503 and the close.
 fn was_refused(world: &mut World, client: &mut Client, retry_after: &str) {
+    was_refused_because(world, client, retry_after, "The server has too much to do at the moment.");
+}
+
+fn was_refused_because(world: &mut World, client: &mut Client, retry_after: &str, reason: &str) {
     assert_eq!(world.end(client), End::Closed);
     assert_eq!((client.answers.len(), client.answers[0].status, client.answers[0].keep_alive), (1, 503, false));
     assert!(client.answers[0].head.contains(&format!("\r\nRetry-After: {retry_after}\r\n")), "{}", client.text());
-    assert!(client.text().ends_with("503 Service Unavailable\nThe server has too much to do at the moment.\n"));
+    assert!(client.text().ends_with(&format!("503 Service Unavailable\n{reason}\n")), "{}", client.text());
 }
 
 #[test]
@@ -266,7 +270,8 @@ fn queued_request_of_a_gone_peer_is_not_called() {
         world.settle();
         finish(&mut world, 0);
         finish(&mut world, 3);
-        was_refused(&mut world, &mut clients[1], "1");
+        let reason = "The client closed its side of the connection while the request was queued.";
+        was_refused_because(&mut world, &mut clients[1], "1", reason);
         assert_eq!((answers(&mut clients[0]), answers(&mut clients[2])), (1, 1));
         assert_eq!((world.app.called(), world.statistics().left, world.statistics().queued), (vec![0, 3], 2, 0));
         for id in [1, 2] {

@@ -3,7 +3,7 @@
 //! each rule in that time. No Python here.
 
 use crate::text::escaped;
-use engine::{Refusal, Rejection};
+use engine::{Refusal, RefusalCause, Rejection};
 use std::io;
 use std::time::{Duration, Instant};
 use wire::message::Fault;
@@ -50,7 +50,11 @@ const TARGET_MAX: usize = 200;
 impl Refusals {
     /// A request was refused. Returns what is to be reported.
     pub(crate) fn note<'a>(&mut self, refusal: Refusal, refused: impl FnOnce() -> Refused<'a>) -> Option<String> {
-        if !self.is_first(What::Refused(Refusal { quarantine: refusal.quarantine.map(|_| 0), ..refusal })) {
+        let cause = refusal.cause.map(|cause| match cause {
+            RefusalCause::Quarantine(_) => RefusalCause::Quarantine(0),
+            cause => cause,
+        });
+        if !self.is_first(What::Refused(Refusal { cause, ..refusal })) {
             return None;
         }
         let Refused { client, method, target } = refused();
@@ -133,7 +137,7 @@ impl Refusals {
 }
 
 fn reason(refusal: Refusal) -> String {
-    let source = refusal.fault.and_then(Fault::source).map(|source| format!(" ({source})")).unwrap_or_default();
+    let source = refusal.fault().and_then(Fault::source).map(|source| format!(" ({source})")).unwrap_or_default();
     format!("{}{source}", refusal.explanation())
 }
 

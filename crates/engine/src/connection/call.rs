@@ -4,7 +4,7 @@ use super::Connection;
 use super::exchanging::Exchanging;
 use super::pausing::{has_client_left, resume};
 use super::session::with_session;
-use super::step::{BUSY, Expired, NextAction};
+use super::step::{Expired, LEFT, NextAction};
 use crate::app::{App, Progress};
 use crate::context::EngineContext;
 use crate::exchange::{Awaited, Cause, Exchange, Index, Input, State, Until};
@@ -53,7 +53,7 @@ impl<A: App> Connection<A> {
         if self.link.transport.has_peer_left() {
             context.statistics.left += 1;
             let Self { link, session } = self;
-            with_session!(session, session => session.refuse_request(index, BUSY, link, context, app));
+            with_session!(session, session => session.refuse_request(index, LEFT, link, context, app));
             return None;
         }
         let request = self.exchange_mut(index).state.dequeue()?;

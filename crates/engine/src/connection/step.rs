@@ -1,6 +1,6 @@
 //! The results of a step of a connection, and the answers that the engine gives instead of the application.
 
-use crate::app::{App, Refusal};
+use crate::app::{App, Refusal, RefusalCause};
 use crate::exchange::Index;
 use crate::protocol::ProtocolKind;
 
@@ -26,6 +26,9 @@ pub enum Expired {
 
 /// The answer to a request for which the server has no thread.
 pub(super) const BUSY: Refusal = Refusal::of_status(503);
+
+/// The answer to a queued request whose client has closed its side of the connection.
+pub(super) const LEFT: Refusal = Refusal { status: 503, cause: Some(RefusalCause::Left) };
 
 /// The refusal sent to a client whose call has missed its deadline.
 pub(super) const MISSED: Refusal = Refusal::of_status(504);

@@ -651,7 +651,8 @@ impl<K: Kind> App for Script<K> {
         _client: Option<&Client>,
         _connection: &mut usize,
     ) {
-        self.log.push(Event::Refused { status: refusal.status, fault: refusal.fault.map(wire::message::Fault::name) });
+        self.log
+            .push(Event::Refused { status: refusal.status, fault: refusal.fault().map(wire::message::Fault::name) });
     }
 
     fn failed_to_secure(&mut self, _: &std::io::Error, _: &mut usize) {

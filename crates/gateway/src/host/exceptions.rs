@@ -54,13 +54,13 @@ fn has_class(error: &Bound<'_, PyBaseException>, is_meant: impl Fn(&str) -> bool
 
 /// Returns the exception for a request body that cannot be read to its end.
 pub(super) fn broken_body(refusal: Refusal) -> PyErr {
-    match refusal.fault {
-        None if refusal.status == 504 => PyTimeoutError::new_err("the request has missed its deadline"),
-        None => PyTimeoutError::new_err("the request body took too long to arrive"),
+    match refusal.fault() {
         Some(Fault::Truncated) => {
             PyConnectionResetError::new_err("the client left before its request body was complete")
         }
         Some(fault) => PyOSError::new_err(format!("the request body is broken: {}", fault.explanation())),
+        None if refusal.status == 504 => PyTimeoutError::new_err("the request has missed its deadline"),
+        None => PyTimeoutError::new_err("the request body took too long to arrive"),
     }
 }
 

@@ -8,7 +8,7 @@ pub(crate) use layout::{LIST_SIZE, QUARANTINED_MAX, QuarantineRoute, TABLE_SIZE}
 
 use crate::clock;
 use crate::scoreboard::View;
-use engine::Refusal;
+use engine::{Refusal, RefusalCause};
 use layout::{List, ListWords, Place, Quarantined, RouteTable, TableWords};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -50,7 +50,7 @@ impl Quarantine {
     #[cold]
     fn find(&self, route: &QuarantineRoute) -> Option<Refusal> {
         let seconds = self.list().seconds_left(route, clock::fine())?;
-        Some(Refusal { quarantine: Some(seconds), ..Refusal::of_status(503) })
+        Some(Refusal { status: 503, cause: Some(RefusalCause::Quarantine(seconds)) })
     }
 
     /// Returns the route of a request, if it is to be recorded. One load while there is nothing to do.
