@@ -86,6 +86,15 @@ UUIDS = [uuid.UUID(int=each) for each in (0, 1, 2**128 - 1)]
 BYTES = [b"", b"a", b"A", b"\x00", b"a\x00b", b"\xff", b"a "]
 
 
+def document(chance: random.Random) -> dict[str, Any]:
+    """A JSON document, of whose keys each has values of one type or None."""
+    found: dict[str, Any] = {
+        "n": chance.choice([None, *BIGS, True]), "w": chance.choice([None, *TEXTS]), "l": [chance.choice(INTS) for _ in range(chance.randrange(3))],
+        "d": chance.choice([None, {}, {"n": chance.choice(FLOATS)}]),
+    }  # fmt: skip
+    return {name: each for name, each in found.items() if chance.random() < 0.8}
+
+
 def rows(chance: random.Random, count: int) -> list[Any]:
     """Objects with every kind of value, None among them."""
 
@@ -108,7 +117,7 @@ def rows(chance: random.Random, count: int) -> list[Any]:
             i=maybe(INTS), j=chance.choice(INTS), big=maybe(BIGS), f=maybe(FLOATS), g=chance.choice(FLOATS), d=maybe(DECIMALS),
             s=maybe(TEXTS), t=chance.choice(TEXTS), flag=maybe([True, False]), sure=chance.choice([True, False]), day=maybe(DAYS),
             at=maybe(TIMES), clock=maybe(CLOCKS), colour=maybe(list(Colour)), uid=maybe(UUIDS), data=maybe(BYTES), owner=maybe(owners),
-            items=items,
+            items=items, doc=maybe([document(chance)]),
         ))  # fmt: skip
     return [*owners, *things]
 
@@ -173,7 +182,7 @@ class Predicates:
             "matched",
         ]
         if row == "x":
-            kinds += ["many", "many", "one", "property", "class"]
+            kinds += ["many", "many", "one", "property", "class", "document"]
         kind = c.choice(kinds)
         if kind == "bool":
             return c.choice([f"{row}.flag", f"{row}.sure", f"{row}.flag == True", f"{row}.flag is False", f"{row}.flag != {row}.sure",
@@ -191,6 +200,8 @@ class Predicates:
             return self.with_boolean(depth, row)
         if kind == "matched":
             return self.matched(row)
+        if kind == "document":
+            return self.of_document()
         if kind == "class":
             return self.of_class()
         if kind == "property":
@@ -316,6 +327,18 @@ class Predicates:
     def choice(self, row: str) -> str:
         """A choice that may be None, absent, or neither."""
         return f"{self.boolean(0, row)} if {self.boolean(0, row)} else {'x.flag' if row == 'x' else 'False'}"
+
+    def of_document(self) -> str:
+        """A condition on a part of a JSON document."""
+        c = self.chance
+        number = c.choice(["x.doc['n']", "x.doc['d']['n']", "x.doc['l'][0]", "x.doc['l'][-1]", "x.doc.get('n')"])
+        text = c.choice(["x.doc['w']", "x.doc.get('w')", "x.doc['w'][0]"])
+        return c.choice([
+            self.compared(number, c.choice([self.literal(BIGS), self.literal(FLOATS), "x.i", "limit", "ratio"])), self.compared(text, self.text(0, "x")),
+            f"{number} {c.choice(['is', 'is not', '==', '!='])} None", f"{c.choice([number, text])} {c.choice(['in', 'not in'])} some", f"{text} in texts",
+            c.choice([number, text, "x.doc", "x.doc['d']"]), f"{text}.startswith({self.text(0, 'x')})", f"{self.literal(TEXTS)} {c.choice(['in', 'not in'])} {text}",
+            "len(x.doc['l']) > 1", f"{text}.lower() == {self.literal(LOWER)}",
+        ])  # fmt: skip
 
     def matched(self, row: str) -> str:
         """A condition on a pattern."""

@@ -88,6 +88,7 @@ class Thing(Base):
     colour: orm.Mapped[Colour | None] = orm.mapped_column()
     uid: orm.Mapped[uuid.UUID | None] = orm.mapped_column()
     data: orm.Mapped[bytes | None] = orm.mapped_column()
+    doc: orm.Mapped[Any] = orm.mapped_column(sa.JSON, nullable=True)
     owner_id: orm.Mapped[int | None] = orm.mapped_column(sa.ForeignKey("owner.id"))
     owner: orm.Mapped[Owner | None] = orm.relationship(back_populates="things")
     items: orm.Mapped[list[Item]] = orm.relationship(back_populates="thing")

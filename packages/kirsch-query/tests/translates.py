@@ -68,7 +68,17 @@ ROWS: list[tuple[str, list[str], str]] = [
     ("text: `strip`, `lstrip`, `rstrip`", ["x.s.strip() == 'a'", "x.s.lstrip('ab') == ''", "x.s.rstrip(text) == 'b'"], "of white space or of a constant's characters"),
     ("patterns: `search`, `match`, `fullmatch`", ["WORD.search(x.s)", "re.match('a+', x.s)", "WORD.fullmatch(x.t) is None"], "compiled or written out, see below"),
     ("patterns with back references, `\\b`, `IGNORECASE`", ["re.search(r'(a)\\1', x.s)", "re.search(r'\\ba', x.s)", "re.search('a', x.s, re.IGNORECASE)", "re.search(text, x.s)"], ""),
-    ("text: `replace`, `split`, f-strings", ["x.s.replace('a', 'b') == 'b'", "x.s.split() == ['a']", "f'{x.i}' == '1'"], ""),
+    ("f-strings", ["f'{x.s}: {x.i}' == 'a: 1'", "f'{text}-{x.t}'.startswith('a')"], "of columns of text and integers, without a format"),
+    ("text: `replace`, `split`", ["x.s.replace('a', 'b') == 'b'", "x.s.split() == ['a']"], ""),
+    (
+        "parts of JSON columns",
+        [
+            "x.doc['d']['n'] == 3", "x.doc['l'][0] > limit", "x.doc['w'] in ('a', None)", "x.doc['w'].startswith(text)", "'a' in x.doc['l']",
+            "len(x.doc['l']) == 2", "x.doc.get('w') is None", "not x.doc['n']", "x.doc['n'] == x.i",
+        ],
+        "keys are written out, see below",
+    ),
+    ("parts of JSON columns: arithmetic, an order of rows", ["x.doc['n'] + 1 == 3", "x.doc['n'] == Decimal(1)", "x.doc['n'] == x.doc['w']", "x.doc[text] == 3", "max(x.doc['n'], 1) == 3", "x.doc == {'n': 1}", "abs(x.doc['n']) == 1", "(x.doc['n'] or 1) == 1", "x.doc['w'][:1] == 'a'", "round(x.doc['n']) == 1"], ""),
     ("dates and times: parts", ["x.at.year == 2024", "x.at.microsecond == 0", "x.day.month == 2", "x.clock.hour == 2"], ""),
     ("`weekday()`, `isoweekday()`, `date()`", ["x.day.weekday() == 3", "x.at.isoweekday() == 7", "x.at.date() == datetime.date(2000, 1, 1)"], ""),
     (

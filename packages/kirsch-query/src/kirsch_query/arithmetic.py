@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import decimal
+import functools
 from dataclasses import replace
+from functools import partial
 
 import sqlalchemy as sa
 
@@ -27,6 +29,7 @@ from kirsch_query.terms import (
     size_of,
     solid,
 )
+from kirsch_query.texts import SOUGHT
 
 MOST_FACTORS = 8
 """The greatest exponent of ``**``: it is written as a product."""
@@ -36,6 +39,26 @@ _SHIFTS: dict[type[ast.operator], ast.operator] = {ast.LShift: ast.Mult(), ast.R
 
 class Arithmetic(Matching):
     """The part of a translation that calculates with numbers and dates."""
+
+    def _formatted(self, node: ast.JoinedStr, scope: Scope) -> Found:
+        """An f-string, as joined text, of text and integers."""
+        parts = [
+            self._written(each, scope) if isinstance(each, ast.FormattedValue) else Constant(ast.literal_eval(each))
+            for each in node.values
+        ]
+        return Value(functools.reduce(partial(op, "concat"), map(self._calculated, parts)), Kind("str", sa.String()))
+
+    def _written(self, node: ast.FormattedValue, scope: Scope) -> Constant | Value:
+        if node.conversion != -1 or node.format_spec is not None:
+            raise self.refuse("each database formats in its own way", "Write {b.title} without a format.")
+        found = self.value(node.value, scope)
+        if isinstance(found, Constant) and not found.is_absent():
+            return Constant(format(found.value))
+        if not isinstance(found, Value) or not found.column or found.kind.name not in ("str", "int"):
+            raise self.refuse("each database writes this in its own way", "Format columns of text and of integers.")
+        text = found.sql if found.kind.name == "str" else op("int_text", found.sql)
+        text = sa.func.coalesce(text, self.literal("None", SOUGHT)) if found.none else text
+        return Value(text, Kind("str", sa.String()))
 
     def _binary(self, node: ast.BinOp, scope: Scope) -> Found:
         left, right = self.value(node.left, scope), self.value(node.right, scope)

@@ -15,6 +15,7 @@ from sqlalchemy.ext.hybrid import hybrid_property
 from sqlalchemy.sql.selectable import FromGrouping
 
 from kirsch_query.arithmetic import Arithmetic
+from kirsch_query.documents import is_document
 from kirsch_query.emit import op
 from kirsch_query.kinds import INT64, Kind, NotExact, constant_kind, in_days, is_finite, known_kind
 from kirsch_query.scope import ABSENT, Scope, attribute_name, inlined_with
@@ -117,6 +118,8 @@ class Calculating(Arithmetic):
             raise self.refuse(why.problem, why.hint) from None
         for database, problem, hint in kind.refusals:
             self.refuse_on(database, problem, hint)
+        if kind.name == "json":
+            sql = op("json_root", sql)
         none = bool(column.nullable) or not _is_plain(sa.inspect(owner.target).selectable)
         if isinstance(owner, Entity):
             return Value(sql, kind, none=none, column=True)
@@ -205,6 +208,8 @@ class Calculating(Arithmetic):
         return Value(sql, kind, none=none, present=present, column=always and not none)
 
     def _same_kind(self, then: Found, other: Found) -> tuple[Value, Value]:
+        if is_document(then) or is_document(other):
+            raise self.refuse("the type of a part of a JSON document is not known", "Compare the part itself.")
         model = next((each for each in (then, other) if isinstance(each, Value)), None)
         if model is None:
             known = next(

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy import orm
 
 from kirsch_query import memory
+from kirsch_query.documents import Documents, is_document
 from kirsch_query.emit import op
 from kirsch_query.kinds import (
     BIG,
@@ -33,7 +34,6 @@ from kirsch_query.kinds import (
 )
 from kirsch_query.terms import (
     SQL,
-    Base,
     Condition,
     Constant,
     Entity,
@@ -112,7 +112,7 @@ def _days_beside(found: Found, other: Found) -> Found:
     return found
 
 
-class Comparing(Base):
+class Comparing(Documents):
     """The part of a translation that compares."""
 
     # Comparisons
@@ -147,6 +147,8 @@ class Comparing(Base):
         if isinstance(right, Value) and right.of_related is not None:
             owner, field = right.of_related
             return owner.where(self.compare(cmp, left, field))
+        if is_document(left) or is_document(right):
+            return self.compare_document(cmp, left, right)
         for one, other in ((left, right), (right, left)):
             if (
                 isinstance(one, Constant)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from kirsch_query.comparing import CONTAINERS, MOST_LOOPED, Comparing
+from kirsch_query.documents import is_document
 from kirsch_query.emit import op
 from kirsch_query.kinds import BIG, INT64, TEXTS, Kind
 from kirsch_query.terms import SQL, Condition, Constant, Found, Several, Value, both, either, negated, solid, there
@@ -43,6 +44,8 @@ class Containing(Comparing):
         container = self.value(right, scope)
         if isinstance(container, Constant):
             return self._in_constant(negate, needle, container)
+        if isinstance(container, Value) and is_document(container):
+            return self.in_document(negate, needle, container)
         if isinstance(container, Value) and container.kind.name in TEXTS:
             return self._in_text(negate, needle, container)
         raise self.refuse("what `in` looks into is not translated", "Look into a constant, or into text.")
@@ -73,6 +76,8 @@ class Containing(Comparing):
         if needle.of_related is not None:
             owner, field = needle.of_related
             return owner.where(self._in_constant(negate, field, given))
+        if is_document(needle):
+            return self._negated_membership(negate, self.document_among(needle, given), needle)
         if type(container) is str:
             return self._in_text(negate, needle, given)
         if type(container) is range and given.value.step == 1 and needle.kind.name == "int":

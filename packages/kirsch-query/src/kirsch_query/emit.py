@@ -43,7 +43,7 @@ def dialect_name(dialect: Any) -> str:
     return "mariadb" if name == "mysql" and getattr(dialect, "is_mariadb", False) else name
 
 
-def _operation(
+def operation(
     name: str, type_: Any, *, sqlite: Emit, postgresql: Emit | None = None, mariadb: Emit | None = None
 ) -> None:
     """Define an element; a database that has no emitter of its own uses SQLite's."""
@@ -129,23 +129,23 @@ def _print_checked(element: Checked, compiler: Any, **options: Any) -> str:
 
 
 # The same on all three databases: true if a condition is false or NULL, else false.
-_operation("not_true", sa.Boolean(), sqlite=lambda x: f"({x} IS NOT TRUE)")
+operation("not_true", sa.Boolean(), sqlite=lambda x: f"({x} IS NOT TRUE)")
 # MariaDB keeps the results of a subquery by the values that it reads of the outer row, and finds them by collation: for
 # 'A' it would give again what 'a' had. It keeps none of a subquery that calls rand().
-_operation("uncached", sa.Boolean(), sqlite=lambda x: x, mariadb=lambda x: f"({x} AND rand() >= 0)")
-_operation("not", sa.Boolean(), sqlite=lambda x: f"(NOT {x})")
+operation("uncached", sa.Boolean(), sqlite=lambda x: x, mariadb=lambda x: f"({x} AND rand() >= 0)")
+operation("not", sa.Boolean(), sqlite=lambda x: f"(NOT {x})")
 # True if a value is one of those that a subquery gives, or that an expanding parameter has.
-_operation("among", sa.Boolean(), sqlite=lambda x, y: f"({x} IN {y})")
+operation("among", sa.Boolean(), sqlite=lambda x, y: f"({x} IN {y})")
 # The same condition as IN and as EXISTS.
-_operation("semi_join", sa.Boolean(), sqlite=lambda _, exists: f"({exists})", postgresql=lambda among, _: among,
+operation("semi_join", sa.Boolean(), sqlite=lambda _, exists: f"({exists})", postgresql=lambda among, _: among,
            mariadb=lambda among, _: among)  # fmt: skip
-_operation("same", sa.Boolean(), sqlite=lambda x, y: f"({x} IS {y})",
+operation("same", sa.Boolean(), sqlite=lambda x, y: f"({x} IS {y})",
            postgresql=lambda x, y: f"({x} IS NOT DISTINCT FROM {y})", mariadb=lambda x, y: f"({x} <=> {y})")  # fmt: skip
 
 # Comparisons of numbers. PostgreSQL takes NaN for equal to itself and greater than all else.
 for _name, _sign, _greater in (("eq", "=", 0), ("lt", "<", 1), ("le", "<=", 1), ("gt", ">", 0), ("ge", ">=", 0)):
-    _operation(f"number_{_name}", sa.Boolean(), sqlite=lambda x, y, sign=_sign: f"({x} {sign} {y})")
-    _operation(
+    operation(f"number_{_name}", sa.Boolean(), sqlite=lambda x, y, sign=_sign: f"({x} {sign} {y})")
+    operation(
         f"float_{_name}", sa.Boolean(), sqlite=lambda x, y, sign=_sign: f"({x} {sign} {y})",
         postgresql=lambda x, y, sign=_sign, greater=_greater: f"({x} {sign} {y} AND {(x, y)[greater]} <> 'NaN')",
     )  # fmt: skip
@@ -154,7 +154,7 @@ for _name, _sign, _more in (
     ("lt", "plus", "<"), ("le", "plus", "<="), ("ge", "plus", ">="), ("gt", "minus", ">"), ("ge", "minus", ">="), ("le", "minus", "<=")
 ):  # fmt: skip
     _digits, _nan = ("9e999", "'Infinity'") if _sign == "plus" else ("-9e999", "'-Infinity'"), ">" in _more
-    _operation(
+    operation(
         f"float_{_name}_{_sign}", sa.Boolean(), sqlite=lambda x, more=_more, inf=_digits[0]: f"({x} {more} {inf})",
         postgresql=lambda x, more=_more, inf=_digits[1], nan=_nan: f"({x} {more} {inf}{f' AND {x} <> {chr(39)}NaN{chr(39)}' if nan else ''})",
         mariadb=lambda x, all_=(_sign == "plus") == (_more[0] == "<"): f"({x} {'=' if all_ else '<>'} {x})",
@@ -164,7 +164,7 @@ for _name, _sign, _more in (
 # Text: compared by code points, without padding, whatever the collation of the column.
 
 
-def _bytewise(x: str) -> str:
+def bytewise(x: str) -> str:
     return f"CONVERT({x} USING utf8mb4) COLLATE utf8mb4_nopad_bin"
 
 
@@ -172,24 +172,24 @@ def _utf8(digits: str) -> str:
     return f"CHAR(0x{digits} USING utf8mb4)"
 
 
-_operation("text", sa.String(), sqlite=lambda x: f"({x} COLLATE BINARY)", postgresql=lambda x: f'({x} COLLATE "C")',
-           mariadb=lambda x: f"({_bytewise(x)})")  # fmt: skip
-_operation("text_eq", sa.Boolean(), sqlite=lambda x, y: f"({x} = {y} COLLATE BINARY)",
-           postgresql=lambda x, y: f'({x} = {y} COLLATE "C")', mariadb=lambda x, y: f"({_bytewise(x)} = {_bytewise(y)})")  # fmt: skip
+operation("text", sa.String(), sqlite=lambda x: f"({x} COLLATE BINARY)", postgresql=lambda x: f'({x} COLLATE "C")',
+           mariadb=lambda x: f"({bytewise(x)})")  # fmt: skip
+operation("text_eq", sa.Boolean(), sqlite=lambda x, y: f"({x} = {y} COLLATE BINARY)",
+           postgresql=lambda x, y: f'({x} = {y} COLLATE "C")', mariadb=lambda x, y: f"({bytewise(x)} = {bytewise(y)})")  # fmt: skip
 # A column and a value: the plain comparison, which an index serves, is implied by the exact one.
-_operation("text_is", sa.Boolean(), sqlite=lambda x, y: f"({x} = {y} COLLATE BINARY)",
+operation("text_is", sa.Boolean(), sqlite=lambda x, y: f"({x} = {y} COLLATE BINARY)",
            postgresql=lambda x, y: f"({x} = {y})",
-           mariadb=lambda x, y: f"({x} = {y} AND {_bytewise(x)} = {_bytewise(y)})")  # fmt: skip
+           mariadb=lambda x, y: f"({x} = {y} AND {bytewise(x)} = {bytewise(y)})")  # fmt: skip
 # The same of a column with a collation of its own, which PostgreSQL may have told to take different text for equal.
-_operation("text_is_collated", sa.Boolean(), sqlite=lambda x, y: f"({x} = {y} COLLATE BINARY)",
+operation("text_is_collated", sa.Boolean(), sqlite=lambda x, y: f"({x} = {y} COLLATE BINARY)",
            postgresql=lambda x, y: f'({x} = {y} AND {x} = {y} COLLATE "C")',
-           mariadb=lambda x, y: f"({x} = {y} AND {_bytewise(x)} = {_bytewise(y)})")  # fmt: skip
+           mariadb=lambda x, y: f"({x} = {y} AND {bytewise(x)} = {bytewise(y)})")  # fmt: skip
 # The same of several values, which one expanding parameter has.
-_operation("text_among", sa.Boolean(), sqlite=lambda x, y: f"({x} COLLATE BINARY IN {y})",
-           postgresql=lambda x, y: f"({x} IN {y})", mariadb=lambda x, y: f"({x} IN {y} AND {_bytewise(x)} IN {y})")  # fmt: skip
-_operation("text_among_collated", sa.Boolean(), sqlite=lambda x, y: f"({x} COLLATE BINARY IN {y})",
+operation("text_among", sa.Boolean(), sqlite=lambda x, y: f"({x} COLLATE BINARY IN {y})",
+           postgresql=lambda x, y: f"({x} IN {y})", mariadb=lambda x, y: f"({x} IN {y} AND {bytewise(x)} IN {y})")  # fmt: skip
+operation("text_among_collated", sa.Boolean(), sqlite=lambda x, y: f"({x} COLLATE BINARY IN {y})",
            postgresql=lambda x, y: f'({x} IN {y} AND {x} COLLATE "C" IN {y})',
-           mariadb=lambda x, y: f"({x} IN {y} AND {_bytewise(x)} IN {y})")  # fmt: skip
+           mariadb=lambda x, y: f"({x} IN {y} AND {bytewise(x)} IN {y})")  # fmt: skip
 # An order, and whether text is from one up to another, which is the range of a prefix. A column whose collation is
 # known (see kinds.order_of) is compared by it, so that its index serves.
 
@@ -204,79 +204,80 @@ def _like(x: str, low: str, high: str) -> str:
     for each in ("!", "_", "char(37)"):  # a percent sign would have to be doubled for the driver
         sign = each if each.startswith("char") else f"'{each}'"
         escaped = f"replace({escaped}, {sign}, concat('!', {sign}))"
-    exact = _between(_bytewise(x), _bytewise(low), _bytewise(high))
+    exact = _between(bytewise(x), bytewise(low), bytewise(high))
     return f"({x} LIKE concat({escaped}, char(37)) ESCAPE '!' AND {exact})"
 
 
 for _order in ("", "p", "m", "pm", "g", "pg", "u", "pu"):
     _c = "" if "p" in _order else ' COLLATE "C"'
     for _name, _sign in (("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">=")):
-        _operation(
+        operation(
             f"text_{_name}{_order}", sa.Boolean(), sqlite=lambda x, y, sign=_sign: f"({x} {sign} {y} COLLATE BINARY)",
             postgresql=lambda x, y, sign=_sign, c=_c: f"({x} {sign} {y}{c})",
             mariadb=lambda x, y, sign=_sign, known="m" in _order:
-                f"({x} {sign} {y})" if known else f"({_bytewise(x)} {sign} {_bytewise(y)})",
+                f"({x} {sign} {y})" if known else f"({bytewise(x)} {sign} {bytewise(y)})",
         )  # fmt: skip
-    _operation(
+    operation(
         f"prefix{_order}", sa.Boolean(),
         sqlite=lambda x, low, high: _between(x, f"{low} COLLATE BINARY", f"{high} COLLATE BINARY"),
         postgresql=lambda x, low, high, c=_c: _between(x, f"{low}{c}", f"{high}{c}"),
         mariadb=_like if "g" in _order else _between if "m" in _order else
-            lambda x, low, high: _between(_bytewise(x), _bytewise(low), _bytewise(high)),
+            lambda x, low, high: _between(bytewise(x), bytewise(low), bytewise(high)),
     )  # fmt: skip
     # The same beside two texts around all text in the range, by a collation whose index serves then.
     if "u" in _order:
-        _operation(
+        operation(
             f"prefix_within{_order}", sa.Boolean(),
             sqlite=lambda x, low, high, *_: _between(x, f"{low} COLLATE BINARY", f"{high} COLLATE BINARY"),
             postgresql=lambda x, low, high, *_, c=_c: _between(x, f"{low}{c}", f"{high}{c}"),
             mariadb=lambda x, low, high, start, end:
-                f"({_between(x, start, end)} AND {_between(_bytewise(x), _bytewise(low), _bytewise(high))})",
+                f"({_between(x, start, end)} AND {_between(bytewise(x), bytewise(low), bytewise(high))})",
         )  # fmt: skip
-    _operation(
+    operation(
         f"sorted{_order}", sa.String(), sqlite=lambda x: f"({x} COLLATE BINARY)",
-        postgresql=lambda x, c=_c: f"({x}{c})", mariadb=lambda x, known="m" in _order: x if known else f"({_bytewise(x)})",
+        postgresql=lambda x, c=_c: f"({x}{c})", mariadb=lambda x, known="m" in _order: x if known else f"({bytewise(x)})",
     )  # fmt: skip
 # A boolean column. PostgreSQL asks no other server for IS TRUE, and MariaDB no index.
-_operation("is_true", sa.Boolean(), sqlite=lambda x: f"({x} IS 1)", postgresql=lambda x: f"({x})",
+operation("is_true", sa.Boolean(), sqlite=lambda x: f"({x} IS 1)", postgresql=lambda x: f"({x})",
            mariadb=lambda x: f"({x} = 1)")  # fmt: skip
-_operation("length", sa.Integer(), sqlite=lambda x: f"length({x})", postgresql=lambda x: f"char_length({x})",
+operation("length", sa.Integer(), sqlite=lambda x: f"length({x})", postgresql=lambda x: f"char_length({x})",
            mariadb=lambda x: f"char_length({x})")  # fmt: skip
-_operation("contains", sa.Boolean(), sqlite=lambda x, y: f"(instr({x}, {y}) > 0)",
+operation("contains", sa.Boolean(), sqlite=lambda x, y: f"(instr({x}, {y}) > 0)",
            postgresql=lambda x, y: f'(strpos({x} COLLATE "C", {y}) > 0)',
-           mariadb=lambda x, y: f"(locate({_bytewise(y)}, {_bytewise(x)}) > 0)")  # fmt: skip
-_operation("starts", sa.Boolean(), sqlite=lambda x, y: f"(substr({x}, 1, length({y})) = {y} COLLATE BINARY)",
+           mariadb=lambda x, y: f"(locate({bytewise(y)}, {bytewise(x)}) > 0)")  # fmt: skip
+operation("starts", sa.Boolean(), sqlite=lambda x, y: f"(substr({x}, 1, length({y})) = {y} COLLATE BINARY)",
            postgresql=lambda x, y: f'(left({x}, char_length({y})) = {y} COLLATE "C")',
-           mariadb=lambda x, y: f"(left({_bytewise(x)}, char_length({y})) = {_bytewise(y)})")  # fmt: skip
-_operation("ends", sa.Boolean(),
+           mariadb=lambda x, y: f"(left({bytewise(x)}, char_length({y})) = {bytewise(y)})")  # fmt: skip
+operation("ends", sa.Boolean(),
            sqlite=lambda x, y: f"(length({x}) >= length({y}) AND substr({x}, length({x}) - length({y}) + 1) = {y} COLLATE BINARY)",
            postgresql=lambda x, y: f'(right({x}, char_length({y})) = {y} COLLATE "C")',
-           mariadb=lambda x, y: f"(right({_bytewise(x)}, char_length({y})) = {_bytewise(y)})")  # fmt: skip
-_operation("concat", sa.String(), sqlite=lambda x, y: f"({x} || {y})", mariadb=lambda x, y: f"concat({x}, {y})")
+           mariadb=lambda x, y: f"(right({bytewise(x)}, char_length({y})) = {bytewise(y)})")  # fmt: skip
+operation("int_text", sa.String(), sqlite=lambda x: f"CAST({x} AS TEXT)", mariadb=lambda x: f"CAST({x} AS CHAR)")
+operation("concat", sa.String(), sqlite=lambda x, y: f"({x} || {y})", mariadb=lambda x, y: f"concat({x}, {y})")
 # ASCII letters in lower case, as in Python; of others only the two are changed whose lower case has an ASCII letter:
 # the Kelvin sign, and the dotted capital I, which becomes two characters.
-_operation("lower", sa.String(),
+operation("lower", sa.String(),
            sqlite=lambda x: f"lower(replace(replace({x}, char(8490), 'k'), char(304), 'i' || char(775)))",
            postgresql=lambda x: f"""lower(replace(replace({x} COLLATE "C", chr(8490), 'k'), chr(304), 'i' || chr(775)))""",
-           mariadb=lambda x: f"lower(replace(replace({_bytewise(x)}, {_utf8('e284aa')}, 'k'), {_utf8('c4b0')}, {_utf8('69cc87')}))")  # fmt: skip
-_operation("replace", sa.String(), sqlite=lambda x, old, new: f"replace({x}, {old}, {new})",
+           mariadb=lambda x: f"lower(replace(replace({bytewise(x)}, {_utf8('e284aa')}, 'k'), {_utf8('c4b0')}, {_utf8('69cc87')}))")  # fmt: skip
+operation("replace", sa.String(), sqlite=lambda x, old, new: f"replace({x}, {old}, {new})",
            postgresql=lambda x, old, new: f'replace({x} COLLATE "C", {old}, {new})',
-           mariadb=lambda x, old, new: f"replace({_bytewise(x)}, {old}, {new})")  # fmt: skip
+           mariadb=lambda x, old, new: f"replace({bytewise(x)}, {old}, {new})")  # fmt: skip
 # From a start and up to a stop that are not negative.
 # Without the characters of a set around it, which MariaDB is given as a pattern.
 for _name, _trim, _btrim in (("strip", "trim", "btrim"), ("lstrip", "ltrim", "ltrim"), ("rstrip", "rtrim", "rtrim")):
-    _operation(_name, sa.String(), sqlite=lambda x, y, trim=_trim: f"{trim}({x}, {y})",
+    operation(_name, sa.String(), sqlite=lambda x, y, trim=_trim: f"{trim}({x}, {y})",
                postgresql=lambda x, y, trim=_btrim: f"{trim}({x}, {y})",
-               mariadb=lambda x, y: f"regexp_replace({_bytewise(x)}, {y}, '')")  # fmt: skip
-_operation("matches", sa.Boolean(), sqlite=lambda x, y: f"({x} REGEXP {y})", postgresql=lambda x, y: f'({x} COLLATE "C" ~ {y})',
-           mariadb=lambda x, y: f"({_bytewise(x)} REGEXP {y})")  # fmt: skip
-_operation("slice", sa.String(), sqlite=lambda x, start, stop: f"substr({x}, {start} + 1, max({stop} - {start}, 0))",
+               mariadb=lambda x, y: f"regexp_replace({bytewise(x)}, {y}, '')")  # fmt: skip
+operation("matches", sa.Boolean(), sqlite=lambda x, y: f"({x} REGEXP {y})", postgresql=lambda x, y: f'({x} COLLATE "C" ~ {y})',
+           mariadb=lambda x, y: f"({bytewise(x)} REGEXP {y})")  # fmt: skip
+operation("slice", sa.String(), sqlite=lambda x, start, stop: f"substr({x}, {start} + 1, max({stop} - {start}, 0))",
            postgresql=lambda x, start, stop: f"substr({x}, {start} + 1, greatest({stop} - {start}, 0))",
            mariadb=lambda x, start, stop: f"substr({x}, {start} + 1, greatest({stop} - {start}, 0))")  # fmt: skip
-_operation("from_end", sa.Integer(), sqlite=lambda x, n: f"max(length({x}) - {n}, 0)",
+operation("from_end", sa.Integer(), sqlite=lambda x, n: f"max(length({x}) - {n}, 0)",
            postgresql=lambda x, n: f"greatest(char_length({x}) - {n}, 0)",
            mariadb=lambda x, n: f"greatest(char_length({x}) - {n}, 0)")  # fmt: skip
-_operation("bytes_length", sa.Integer(), sqlite=lambda x: f"length({x})", postgresql=lambda x: f"octet_length({x})")
+operation("bytes_length", sa.Integer(), sqlite=lambda x: f"length({x})", postgresql=lambda x: f"octet_length({x})")
 
 
 # Integers are as long as they need to be. SQLite's have 64 bits and would go on as inexact floats: an error instead,
@@ -297,13 +298,13 @@ def _numeric(x: str) -> str:
 
 
 for _name, _sign in (("add", "+"), ("sub", "-"), ("mul", "*")):
-    _operation(
+    operation(
         f"int_{_name}", sa.BigInteger(), sqlite=lambda x, y, sign=_sign: _whole(f"{x} {sign} {y}"),
         postgresql=lambda x, y, sign=_sign: f"({_numeric(x)} {sign} {y})",
         mariadb=lambda x, y, sign=_sign: f"({_exact(x)} {sign} {_exact(y)})",
     )  # fmt: skip
-    _operation(f"float_{_name}", sa.Double(), sqlite=lambda x, y, sign=_sign: f"({x} {sign} {y})")
-    _operation(f"decimal_{_name}", sa.Numeric(), sqlite=lambda x, y, sign=_sign: f"({x} {sign} {y})")
+    operation(f"float_{_name}", sa.Double(), sqlite=lambda x, y, sign=_sign: f"({x} {sign} {y})")
+    operation(f"decimal_{_name}", sa.Numeric(), sqlite=lambda x, y, sign=_sign: f"({x} {sign} {y})")
 
 
 def _modulo(x: str, y: str) -> str:
@@ -316,15 +317,15 @@ def _modulo_sqlite(x: str, y: str) -> str:
     return _whole(f"({x} % {y} + {y}) % {y}")
 
 
-_operation("int_mod", sa.BigInteger(), sqlite=_modulo_sqlite,
+operation("int_mod", sa.BigInteger(), sqlite=_modulo_sqlite,
            postgresql=lambda x, y: _modulo(_numeric(x), _numeric(y)), mariadb=lambda x, y: _modulo(_exact(x), _exact(y)))  # fmt: skip
-_operation("int_floordiv", sa.BigInteger(),
+operation("int_floordiv", sa.BigInteger(),
            sqlite=lambda x, y: _whole(f"({_whole(f'{x} - {_modulo_sqlite(x, y)}')}) / {y}"),
            postgresql=lambda x, y: f"div({_numeric(x)} - {_modulo(_numeric(x), _numeric(y))}, nullif({_numeric(y)}, 0))",
            mariadb=lambda x, y: f"round(({_exact(x)} - {_modulo(_exact(x), _exact(y))}) / nullif({_exact(y)}, 0))")  # fmt: skip
 # Bits, of at most 64. MariaDB gives unsigned numbers.
 for _name, _sign, _mariadb in (("and", "&", "&"), ("or", "|", "|"), ("xor", "#", "^")):
-    _operation(
+    operation(
         f"int_{_name}", sa.BigInteger(),
         sqlite=(lambda x, y: f"(({x} | {y}) - ({x} & {y}))") if _name == "xor" else lambda x, y, sign=_sign: f"({x} {sign} {y})",
         postgresql=lambda x, y, sign=_sign: f"(CAST({x} AS BIGINT) {sign} CAST({y} AS BIGINT))",
@@ -342,7 +343,7 @@ def _quotient(double: Emit, error: str) -> Emit:
     )
 
 
-_operation("quotient", sa.Double(), sqlite=_quotient(lambda x: f"CAST({x} AS REAL)", "abs(-9223372036854775808)"),
+operation("quotient", sa.Double(), sqlite=_quotient(lambda x: f"CAST({x} AS REAL)", "abs(-9223372036854775808)"),
            postgresql=lambda x, y: f"CAST(CAST({x} AS NUMERIC(200, 130)) / nullif({_numeric(y)}, 0) AS DOUBLE PRECISION)",
            mariadb=_quotient(lambda x: f"CAST({x} AS DOUBLE)", "exp(710 + 0 * {x})"))  # fmt: skip
 
@@ -364,28 +365,28 @@ def _rounded_mariadb(x: str) -> str:
     return f"(CASE WHEN abs({x}) < 9.2e18 THEN CAST({x} AS SIGNED) WHEN {x} IS NOT NULL THEN {error} END)"
 
 
-_operation("float_round", sa.BigInteger(), sqlite=_rounded_sqlite, postgresql=lambda x: f"CAST({x} AS BIGINT)",
+operation("float_round", sa.BigInteger(), sqlite=_rounded_sqlite, postgresql=lambda x: f"CAST({x} AS BIGINT)",
            mariadb=_rounded_mariadb)  # fmt: skip
-_operation("half_even", sa.Numeric(), sqlite=lambda x: x,
+operation("half_even", sa.Numeric(), sqlite=lambda x: x,
            postgresql=lambda x: f"(floor({x}) + CASE WHEN {x} - floor({x}) > 0.5 OR ({x} - floor({x}) = 0.5 AND mod(floor({x}), 2) <> 0) THEN 1 ELSE 0 END)",
            mariadb=lambda x: f"(floor({x}) + CASE WHEN {x} - floor({x}) > 0.5 OR ({x} - floor({x}) = 0.5 AND mod(floor({x}), 2) <> 0) THEN 1 ELSE 0 END)")  # fmt: skip
-_operation("decimal_mod", sa.Numeric(), sqlite=lambda x, y: f"({x} % {y})", postgresql=lambda x, y: f"mod({x}, nullif({y}, 0))",
+operation("decimal_mod", sa.Numeric(), sqlite=lambda x, y: f"({x} % {y})", postgresql=lambda x, y: f"mod({x}, nullif({y}, 0))",
            mariadb=lambda x, y: f"(mod({x}, nullif({y}, 0)) + 0)")  # fmt: skip
-_operation("decimal_floordiv", sa.Numeric(), sqlite=lambda x, y: f"({x} / {y})", postgresql=lambda x, y: f"div({x}, nullif({y}, 0))",
+operation("decimal_floordiv", sa.Numeric(), sqlite=lambda x, y: f"({x} / {y})", postgresql=lambda x, y: f"div({x}, nullif({y}, 0))",
            mariadb=lambda x, y: f"round(({x} - mod({x}, nullif({y}, 0))) / nullif({y}, 0))")  # fmt: skip
-_operation("int_abs", sa.BigInteger(), sqlite=lambda x: f"abs({x})", postgresql=lambda x: f"abs({_numeric(x)})",
+operation("int_abs", sa.BigInteger(), sqlite=lambda x: f"abs({x})", postgresql=lambda x: f"abs({_numeric(x)})",
            mariadb=lambda x: f"abs({_exact(x)})")  # fmt: skip
-_operation("abs", sa.Double(), sqlite=lambda x: f"abs({x})")
-_operation("whole", sa.Integer(), sqlite=lambda x: f"CAST({x} AS INTEGER)", mariadb=lambda x: f"CAST({x} AS SIGNED)")
-_operation("double", sa.Double(), sqlite=lambda x: f"CAST({x} AS REAL)",
+operation("abs", sa.Double(), sqlite=lambda x: f"abs({x})")
+operation("whole", sa.Integer(), sqlite=lambda x: f"CAST({x} AS INTEGER)", mariadb=lambda x: f"CAST({x} AS SIGNED)")
+operation("double", sa.Double(), sqlite=lambda x: f"CAST({x} AS REAL)",
            postgresql=lambda x: f"CAST({x} AS DOUBLE PRECISION)", mariadb=lambda x: f"CAST({x} AS DOUBLE)")  # fmt: skip
-_operation("numeric", sa.Numeric(), sqlite=lambda x: x, postgresql=_numeric)
+operation("numeric", sa.Numeric(), sqlite=lambda x: x, postgresql=_numeric)
 # MariaDB takes a value of these types for text, which matters where it is not compared with a column.
 for _name, _type in (("datetime", "DATETIME(6)"), ("date", "DATE"), ("time", "TIME(6)")):
-    _operation(f"as_{_name}", None, sqlite=lambda x: x, mariadb=lambda x, type_=_type: f"CAST({x} AS {type_})")
-_operation("days", sa.Integer(), sqlite=lambda x, y: f"CAST(julianday({x}) - julianday({y}) AS INTEGER)",
+    operation(f"as_{_name}", None, sqlite=lambda x: x, mariadb=lambda x, type_=_type: f"CAST({x} AS {type_})")
+operation("days", sa.Integer(), sqlite=lambda x, y: f"CAST(julianday({x}) - julianday({y}) AS INTEGER)",
            postgresql=lambda x, y: f"({x} - {y})", mariadb=lambda x, y: f"datediff({x}, {y})")  # fmt: skip
-_operation("divide", sa.Double(), sqlite=lambda x, y: f"({x} / nullif({y}, 0))")
+operation("divide", sa.Double(), sqlite=lambda x, y: f"({x} / nullif({y}, 0))")
 
 # Parts of dates and times. SQLite has them as text of a fixed form.
 _PARTS = {"year": (1, 4), "month": (6, 2), "day": (9, 2), "hour": (12, 2), "minute": (15, 2), "second": (18, 2),
@@ -404,19 +405,19 @@ for _name, (_start, _count) in _PARTS.items():
     for _prefix, _offset in (("", 0), ("time_", 11)):
         if _start <= _offset:
             continue
-        _operation(
+        operation(
             f"{_prefix}{_name}", sa.Integer(),
             sqlite=lambda x, start=_start - _offset, count=_count: f"CAST(substr({x}, {start}, {count}) AS INTEGER)",
             postgresql=lambda x, name=_name: _extract(name).format(x=x),
             mariadb=lambda x, name=_name: f"{name}({x})",
         )  # fmt: skip
-_operation("weekday", sa.Integer(), sqlite=lambda x: f"((CAST(strftime('%w', substr({x}, 1, 10)) AS INTEGER) + 6) % 7)",
+operation("weekday", sa.Integer(), sqlite=lambda x: f"((CAST(strftime('%w', substr({x}, 1, 10)) AS INTEGER) + 6) % 7)",
            postgresql=lambda x: f"(CAST(EXTRACT(ISODOW FROM {x}) AS INTEGER) - 1)", mariadb=lambda x: f"weekday({x})")  # fmt: skip
 # An order that is Python's: MariaDB sorts UUIDs by their time, and two of the databases sort enums by declaration.
-_operation("uuid", sa.String(), sqlite=lambda x: x, mariadb=lambda x: f"CAST({x} AS CHAR(36))")
-_operation("enum", sa.String(), sqlite=lambda x: f"({x} COLLATE BINARY)", postgresql=lambda x: f'(CAST({x} AS TEXT) COLLATE "C")',
-           mariadb=lambda x: f"({_bytewise(f'CAST({x} AS CHAR)')})")  # fmt: skip
-_operation("offset", sa.Interval(), sqlite=lambda x: x, postgresql=lambda x: f"make_interval(secs => {x})")
-_operation("in_zone", sa.DateTime(), sqlite=lambda x, _: x, postgresql=lambda x, zone: f"({x} AT TIME ZONE {zone})")
-_operation("date", sa.Date(), sqlite=lambda x: f"substr({x}, 1, 10)", postgresql=lambda x: f"CAST({x} AS DATE)",
+operation("uuid", sa.String(), sqlite=lambda x: x, mariadb=lambda x: f"CAST({x} AS CHAR(36))")
+operation("enum", sa.String(), sqlite=lambda x: f"({x} COLLATE BINARY)", postgresql=lambda x: f'(CAST({x} AS TEXT) COLLATE "C")',
+           mariadb=lambda x: f"({bytewise(f'CAST({x} AS CHAR)')})")  # fmt: skip
+operation("offset", sa.Interval(), sqlite=lambda x: x, postgresql=lambda x: f"make_interval(secs => {x})")
+operation("in_zone", sa.DateTime(), sqlite=lambda x, _: x, postgresql=lambda x, zone: f"({x} AT TIME ZONE {zone})")
+operation("date", sa.Date(), sqlite=lambda x: f"substr({x}, 1, 10)", postgresql=lambda x: f"CAST({x} AS DATE)",
            mariadb=lambda x: f"date({x})")  # fmt: skip

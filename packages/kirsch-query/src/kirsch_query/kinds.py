@@ -198,6 +198,8 @@ def _kind(type_: Any) -> Kind:
         return Kind("decimal", sa.Numeric(), digits=places, refusals=refused)
     if isinstance(type_, sa.Enum):
         return _enum(type_)
+    if isinstance(type_, sa.JSON):
+        return Kind("json", sa.JSON())
     if isinstance(type_, sa.CHAR | sa.NCHAR):
         raise NotExact("a CHAR column is padded on some databases", "Use String.")
     if isinstance(type_, sa.String) and type(type_).__module__.startswith(("sqlalchemy.sql.", "sqlalchemy.dialects.")):
@@ -316,6 +318,8 @@ def stored(kind: Kind, value: Any) -> bool:
     """Return whether a column of this kind stores the value such that an equal one is read back."""
     if isinstance(value, datetime.datetime):
         return kind.name == ("datetime" if value.utcoffset() is None else "aware")
+    if kind.name == "json":
+        return _is_json(value)
     if kind.name not in NUMBERS:
         return isinstance(value, _STORED.get(kind.name, ()))
     if not isinstance(value, int | float | decimal.Decimal) or not is_finite(value):
@@ -325,6 +329,15 @@ def stored(kind: Kind, value: Any) -> bool:
         beyond = (exponent if isinstance(exponent, int) else 0) + (kind.digits[1] if kind.digits else len(digits))
         return not isinstance(value, float) and (beyond >= 0 or not any(digits[beyond:]))
     return value in (0, 1) if kind.name == "bool" else kind.name == "float" or value == int(value)
+
+
+def _is_json(value: Any) -> bool:
+    """Return whether a value is read back from its JSON as it is."""
+    if isinstance(value, dict):
+        return all(type(key) is str and _is_json(each) for key, each in value.items())
+    if isinstance(value, list):
+        return all(map(_is_json, value))
+    return value is None or type(value) in (str, bool, int) or (type(value) is float and math.isfinite(value))
 
 
 def is_finite(value: Any) -> bool:

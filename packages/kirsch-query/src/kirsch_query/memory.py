@@ -326,7 +326,7 @@ def _aggregate(function: Any, node: ast.GeneratorExp | ast.ListComp | ast.SetCom
 def _subscript(node: ast.Subscript, scope: Scope) -> Any:
     try:
         return _guarded(operator.getitem, value(node.value, scope), value(node.slice, scope))
-    except IndexError:
+    except LookupError:  # a position that a text does not have, or a key that a document does not have
         return ABSENT
 
 

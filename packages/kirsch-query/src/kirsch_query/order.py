@@ -146,7 +146,7 @@ def sort_columns(sorting: Sorting, translator: Translator, rows: Sequence[Any]) 
     return columns
 
 
-UNSORTED = ("enum", "uuid", "bytes", "lower", "local", "match")
+UNSORTED = ("enum", "uuid", "bytes", "lower", "local", "match", "json")
 _SORTABLE = {"bool": "whole", "uuid": "uuid", "enum": "enum"}
 """How values of these kinds are sorted."""
 

@@ -20,6 +20,7 @@ import sqlalchemy as sa
 from kirsch_query import memory
 from kirsch_query.aggregating import Aggregating
 from kirsch_query.comparing import MOST_LOOPED
+from kirsch_query.documents import is_document, length_of, text_of
 from kirsch_query.emit import Checked, op
 from kirsch_query.errors import Refused
 from kirsch_query.kinds import INT32, NUMBERS, TEXTS, Kind
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _WORDS: dict[type[ast.expr], str] = {
-    ast.JoinedStr: "an f-string", ast.Lambda: "a lambda", ast.Dict: "a dict with values of a row",
+    ast.Lambda: "a lambda", ast.Dict: "a dict with values of a row",
     ast.Set: "a set with values of a row", ast.Starred: "*", ast.GeneratorExp: "a comprehension",
     ast.ListComp: "a comprehension", ast.SetComp: "a comprehension", ast.DictComp: "a comprehension",
 }  # fmt: skip
@@ -191,6 +192,8 @@ class Translator(Aggregating):
             owner, field = found.of_related
             return owner.where(self._truth(field))
         name = found.kind.name
+        if name == "json":
+            return op("json_true", found.sql)
         if name == "span":
             return found.sql != sa.literal(0, sa.Integer())
         if name == "bool":
@@ -228,6 +231,7 @@ class Translator(Aggregating):
             ast.Compare: self._as_value,
             ast.Call: self._call,
             ast.Subscript: self._subscript,
+            ast.JoinedStr: self._formatted,
             ast.Tuple: self._several,
             ast.List: self._several,
         }
@@ -287,6 +291,8 @@ class Translator(Aggregating):
             if type(number) is int and number < len(owner.items):
                 return owner.items[number]
             raise self.refuse("a tuple is indexed by a number that is written out")
+        if isinstance(owner, Value) and is_document(owner) and not isinstance(node.slice, ast.Slice):
+            return self.part_of(owner, node.slice)
         if not isinstance(owner, Value) or owner.kind.name != "str":
             raise self.refuse("only text is indexed or sliced")
         if isinstance(node.slice, ast.Slice):
@@ -415,6 +421,10 @@ class Translator(Aggregating):
                     return self._inside(inner, as_condition)
             raise self.refuse(f"the method {name} is not one expression whose source is known")
         if isinstance(owner, Value) and not keywords:
+            if is_document(owner):
+                if name == "get" and len(node.args) == 1:
+                    return self.part_of(owner, node.args[0], get=True)
+                owner = text_of(owner)
             if owner.kind.name in TEXTS and name in ("startswith", "endswith") and len(node.args) == 1:
                 return self._affix(name == "startswith", owner, node.args[0], scope)
             if owner.kind.name == "str" and name == "lower" and not node.args:
@@ -500,6 +510,8 @@ class Translator(Aggregating):
             return self._counted(found, True)
         if isinstance(found, Value) and found.kind.name in ("str", "bytes"):
             return Value(op("length" if found.kind.name == "str" else "bytes_length", found.sql), kind)
+        if isinstance(found, Value) and is_document(found):
+            return length_of(found)
         raise self.refuse("len() is of text, bytes or a relation")
 
     def _absolute(self, node: ast.Call, scope: Scope) -> Value:

@@ -401,5 +401,11 @@ class Base:
     def _boolean_value(self, found: Condition) -> Found:
         raise NotImplementedError
 
+    def compare(self, cmp: ast.cmpop, left: Found, right: Found) -> Condition:
+        raise NotImplementedError
+
+    def _in_constant(self, negate: bool, needle: Found, given: Constant) -> Condition:
+        raise NotImplementedError
+
     def _membership(self, negate: bool, left: ast.expr, right: ast.expr, scope: Scope) -> Condition:
         raise NotImplementedError
