@@ -318,6 +318,8 @@ def test_mistakes_are_told_in_one_line_at_the_start(authority: Authority, tmp_pa
         status, text = refusal("--certfile", given[0], "--keyfile", given[1])
         assert (status, text.count("\n")) == (2, 1), text
         assert expected in text
+    # One file that may hold both is reported once.
+    assert refusal("--certfile", missing)[1].count("\n") == 1
     status, text = refusal("--bind", "https://127.0.0.1:0")
     assert (status, "https needs a certificate; give --certfile and --keyfile" in text) == (2, True), text
     status, text = refusal("--certfile", certificate, "--keyfile", key, "--keyfile-password", "hunter2")
@@ -328,9 +330,17 @@ def test_mistakes_are_told_in_one_line_at_the_start(authority: Authority, tmp_pa
 
 def test_check_shows_certificates_and_warns_of_their_end(authority: Authority) -> None:
     certificate, key = authority.issue("checked", "a.example", "b.example", days=1)
-    command = [sys.executable, "-m", "kirsch", "check", "wsgi_app:app", "--certfile", certificate, "--keyfile", key]
+    binds = ["-b", "127.0.0.1:0", "-b", "http://127.0.0.1:0", "--metrics-bind", "127.0.0.1:0"]
+    files = ["--certfile", certificate, "--keyfile", key]
+    command = [sys.executable, "-m", "kirsch", "check", "wsgi_app:app", *binds, *files]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=TESTS, check=False)
     assert done.returncode == 0, done.stderr
+    addresses = done.stdout.partition("\nSockets\n")[2].splitlines()[:3]
+    assert [line.split() for line in addresses] == [
+        ["https://127.0.0.1:0"],
+        ["http://127.0.0.1:0"],
+        ["http://127.0.0.1:0", "metrics"],
+    ]
     assert re.search(r"checked\.pem +EC P-256, until \d{4}-\d\d-\d\d +a\.example, b\.example", done.stdout), done.stdout
 
 

@@ -273,9 +273,10 @@ def _sockets(chosen: Settings, refused: _Refused) -> list[tuple[str, str]]:
     taken: dict[Any, str] = {}
     for text, purpose in [*((bind, "") for bind in chosen.bind), *((bind, "metrics") for bind in chosen.metrics_bind)]:
         bind = addresses.parse_bind(text)
+        with_certificates = chosen.has_certificates and not purpose
         if bind.fd is not None or bind.name:
             rows.append((text, purpose or "has to be open already"))
-        for url, family, address in refused.trial(sockets.probe, text) or ():
+        for url, family, address in refused.trial(sockets.probe, text, with_certificates) or ():
             rows.append((url, purpose))
             port = 0 if isinstance(address, str) else address[1]
             if port == 0 and not isinstance(address, str):

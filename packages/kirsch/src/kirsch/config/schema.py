@@ -70,6 +70,11 @@ class Settings(AcmeSettings, TlsSettings, MergedSettings, sections=SECTIONS):
 
     __slots__ = ()
 
+    @property
+    def has_certificates(self) -> bool:
+        """Return whether listeners can encrypt."""
+        return bool(self.certfile or self.tls or self.acme)
+
     config = setting(
         "Application", "-c --config", FILE, "",
         "Read settings from this TOML file. Empty: read kirsch.toml, or else the table [tool.kirsch] of "

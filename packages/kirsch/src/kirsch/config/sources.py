@@ -270,11 +270,10 @@ def _contradictions(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]
 
 
 def _contradictions_of_tls(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
-    is_encrypted = bool(settings.certfile or settings.tls or settings.acme)
-    if not is_encrypted and any(parse_bind(bind).encrypts for bind in settings.bind):
+    if not settings.has_certificates and any(parse_bind(bind).encrypts for bind in settings.bind):
         yield ("bind",), "https needs a certificate; give --certfile and --keyfile, or write http instead"
     for name in ("redirect_http", "hsts"):
-        if getattr(settings, name) and not is_encrypted:
+        if getattr(settings, name) and not settings.has_certificates:
             yield (name,), "it needs a certificate; give --certfile and --keyfile, or --acme"
     if settings.acme and not settings.acme_agree_tos:
         terms = "; those of Let's Encrypt are at https://letsencrypt.org/repository/"

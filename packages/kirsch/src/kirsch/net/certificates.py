@@ -133,7 +133,8 @@ def new_secrets(old: Iterable[bytes] = ()) -> list[bytes]:
 def _read_files(files: CertificateFiles, mistakes: list[str]) -> dict[str, Any]:
     return {
         "chain": _read(files.certfile, "--certfile", mistakes),
-        "key": _read(files.keyfile, "--keyfile", mistakes),
+        # One file may hold both, and is reported once.
+        "key": _read(files.keyfile, "--certfile" if files.keyfile == files.certfile else "--keyfile", mistakes),
         "password": _password(files.password, mistakes),
         "names": list(files.names),
         "is_challenge": files.is_challenge,

@@ -168,8 +168,12 @@ def encrypt(listeners: Iterable[Listener], *, with_certificates: bool) -> None:
             raise ValueError(
                 f"{bind.text}: https needs a certificate; give --certfile and --keyfile, or write http instead"
             )
-        is_meant = with_certificates and bind.protocol == HTTP and listener.socket.family != socket.AF_UNIX
-        listener.is_encrypted = is_meant if bind.encrypts is None else bind.encrypts
+        listener.is_encrypted = _encrypts(bind, listener.socket.family, with_certificates)
+
+
+def _encrypts(bind: Bind, family: int, with_certificates: bool) -> bool:
+    is_meant = with_certificates and bind.protocol == HTTP and family != socket.AF_UNIX
+    return is_meant if bind.encrypts is None else bind.encrypts
 
 
 def https_port(listeners: Iterable[Listener]) -> int:
@@ -190,7 +194,7 @@ def _listen(bind: Bind, backlog: int, owner: tuple[int, int] | None, sets: int) 
     return [Listener(inherited.adopt(fd, where), bind.text) for fd in descriptors]
 
 
-def probe(text: str) -> list[tuple[str, int, Any]]:
+def probe(text: str, with_certificates: bool = False) -> list[tuple[str, int, Any]]:
     """Return (URL, family, socket address) of each address that :func:`listen` would listen on for ``text``.
 
     Nothing listens: a TCP address is bound for a moment. An address in use is accepted, because the server that is to
@@ -204,7 +208,8 @@ def probe(text: str) -> list[tuple[str, int, Any]]:
         if not os.access(folder, os.W_OK | os.X_OK):
             error = OSError(errno.EACCES if os.path.isdir(folder) else errno.ENOENT, "")
             raise OSError(error.errno, f"{where}: {_unix_trouble(path, error)}")
-        return [(url(bind.protocol, path), socket.AF_UNIX, path)]
+        is_encrypted = _encrypts(bind, socket.AF_UNIX, with_certificates)
+        return [(url(bind.protocol, path, is_encrypted=is_encrypted), socket.AF_UNIX, path)]
     if bind.fd is not None or bind.name:
         return []
     found = []
@@ -219,7 +224,8 @@ def probe(text: str) -> list[tuple[str, int, Any]]:
                 continue
             if error.errno != errno.EADDRINUSE:
                 raise OSError(error.errno, _tcp_trouble(bind, host, bind.port, error)) from error
-        found.append((url(bind.protocol, (host, bind.port)), family, address))
+        is_encrypted = _encrypts(bind, family, with_certificates)
+        found.append((url(bind.protocol, (host, bind.port), is_encrypted=is_encrypted), family, address))
     if missing is not None and not found:
         raise missing
     return found
