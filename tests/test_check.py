@@ -127,8 +127,8 @@ def test_an_address_in_use_is_no_trouble_because_nothing_is_bound(here: Path) ->
     [
         (["--bnid", ":1", "hello"], 2, "there is no flag --bnid; did you mean --bind?"),
         (["--strct", "hello"], 2, "there is no flag --strct; did you mean --strict?"),
-        (["--keep-alive", "soon", "hello"], 2, ("--keep-alive: 'soon' is not a duration; write 90, 90s, 5m, 1h30m or "
-         "500ms")),
+        (["--keep-alive", "soon", "hello"], 2, ("--keep-alive: 'soon' is not a duration; write 90, 90s, 5m, 1h30m, "
+         "30d or 500ms")),
         ([], 2, "which application? Name it, as in `kirsch hello:app`; kirsch --help tells more"),
         (["--chdir", "/nowhere/at/all", "hello"], 2, ("--chdir: cannot change to '/nowhere/at/all': No such file or "
          "directory")),
@@ -314,7 +314,7 @@ def test_mistakes_of_everything_are_told_in_one_run(write: Write, here: Path) ->
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
         "kirsch: there is no flag --bnid; did you mean --bind?",
-        "kirsch: kirsch.toml:1: keep-alive: 'soon' is not a duration; write 90, 90s, 5m, 1h30m or 500ms",
+        "kirsch: kirsch.toml:1: keep-alive: 'soon' is not a duration; write 90, 90s, 5m, 1h30m, 30d or 500ms",
         "kirsch: kirsch.toml:2: there is no setting wrokers; did you mean workers?",
         'kirsch: kirsch.toml:3: debug lacks its quotes; write log-level = "debug"',
         "kirsch: PORT: 'http' is not a port, a number from 1 to 65535; correct it, or give --bind",

@@ -89,7 +89,7 @@ def test_a_declared_setting_has_flags_a_variable_a_key_and_a_default(copy: Path)
 @pytest.mark.parametrize(
     ("words", "variables", "message"),
     [
-        (["--brew-time", "soon"], {}, "--brew-time: 'soon' is not a duration; write 90, 90s, 5m, 1h30m or 500ms"),
+        (["--brew-time", "soon"], {}, "--brew-time: 'soon' is not a duration; write 90, 90s, 5m, 1h30m, 30d or 500ms"),
         (["-B", "1s"], {}, "-B: '1s' is too little; 60 is the least"),
         ([], {"KIRSCH_BREW_TIME": "1h"}, "KIRSCH_BREW_TIME: '1h' is too much; 600 is the most"),
         (["--brw-time", "1s"], {}, "there is no flag --brw-time; did you mean --brew-time?"),
@@ -130,7 +130,7 @@ print(json.dumps(used))
         300.0,
         180.0,
         "brew_time must be at least 60, and is 30",
-        "brew_time: 'soon' is not a duration; write 90, 90s, 5m, 1h30m or 500ms",
+        "brew_time: 'soon' is not a duration; write 90, 90s, 5m, 1h30m, 30d or 500ms",
         "brew_time must be float, and is None",
     ]
 

@@ -15,7 +15,8 @@ SECTIONS = {
     "Outside view": "What can be observed without a request to the application.",
     "Requests": "How the application is called: by which driver, how many calls at a time, and how long a request may "
     "take.",
-    "Time": "How long a client may take. Durations are written 90, 90s, 5m, 1h30m or 500ms; a bare number is seconds.",
+    "Time": "How long a client may take. Durations are written 90, 90s, 5m, 1h30m, 30d or 500ms; a bare number is "
+    "seconds.",
     "Size": "How much a client may send. Sizes are written 65536, 64k, 1MiB or 1g; k, m and g are powers of 1024.",
     "Response": "What is added to responses.",
     "WebSocket": "How much a client of a WebSocket may send, and how it is seen to be there.",

@@ -95,7 +95,7 @@ class TlsSettings:
     hsts = setting(
         "TLS", "--hsts", DURATION, "0",
         "Have browsers use https alone for this long after each response (Strict-Transport-Security), unless the "
-        "application sets the field. They keep to it even if https fails: begin with 1h, then write 8760h for a year. "
+        "application sets the field. They keep to it even if https fails: begin with 1h, then write 365d for a year. "
         "0: responses say nothing of it.",
         scope=ENGINE,
     )  # fmt: skip
