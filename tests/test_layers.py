@@ -97,6 +97,7 @@ MODULES = {
         "schema",
         "sections",
         "tls_settings",
+        "compression_settings",
         "acme_settings",
         "merged",
         "setting",
@@ -236,6 +237,7 @@ def test_a_public_name_loads_the_server_and_no_leaf() -> None:
             "sections",
             "setting",
             "tls_settings",
+            "compression_settings",
             "values",
         )
     }

@@ -75,6 +75,8 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "static": ({"/other": "other"}, {}),
     "static_missing": ("app", {}),
     "static_symlinks": ("anywhere", {}),
+    "compress": ("br", {}),
+    "compress_types": ("text/plain", {}),
     # Nothing is encrypted here; test_certificates.py changes certificates in force.
     "certfile": ("other.pem", {}),
     "keyfile": ("other.key", {}),

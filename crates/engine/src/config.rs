@@ -1,5 +1,6 @@
 //! The configuration of an engine.
 
+use crate::compression::CompressionConfig;
 use crate::memory::BodyMemory;
 use crate::protocol::ProtocolKind;
 use crate::responder::{EdgeConfig, StaticFiles};
@@ -83,6 +84,8 @@ pub struct Config {
     pub stalled_after: Option<Duration>,
     /// The settings of WebSockets. `None`: a request that asks for a WebSocket is an ordinary request.
     pub websocket: Option<WebSocketConfig>,
+    /// The settings of content codings. `None`: bodies are sent as they are.
+    pub compression: Option<CompressionConfig>,
 }
 
 /// Limits and times of WebSockets. A `None` time is no limit.
@@ -109,10 +112,11 @@ pub struct WebSocketConfig {
 }
 
 impl Config {
-    /// Returns the limits on the memory of request bodies and of messages.
+    /// Returns the limits on the memory of request bodies, of messages and of encoders.
     pub fn memories(&self) -> impl Iterator<Item = &BodyMemory> {
         let messages = self.websocket.as_ref().map(|websocket| &websocket.memory);
-        [&self.body_memory_total].into_iter().chain(messages)
+        let encoders = self.compression.as_ref().map(|compression| &compression.memory);
+        [&self.body_memory_total].into_iter().chain(messages).chain(encoders)
     }
 }
 
@@ -160,6 +164,7 @@ impl Default for Config {
             static_files: None,
             stalled_after: Some(Duration::from_secs(30)),
             websocket: None,
+            compression: None,
         }
     }
 }

@@ -5,6 +5,7 @@
 use crate::app::{App, Refusal, RefusalCause, Report};
 use crate::coalescing::DeferredOutput;
 use crate::compose::Composer;
+use crate::compression::CompressionState;
 use crate::config::Config;
 use crate::deadline::{Millis, Sweep};
 use crate::health::Health;
@@ -70,6 +71,8 @@ pub(crate) struct EngineContext<A: App> {
     pub(crate) coalescing: Coalescing,
     pub(crate) responders: Responders,
     pub(crate) websockets: WebSockets,
+    /// The encoders of bodies, if responses are encoded.
+    pub(crate) compression: Option<Box<CompressionState>>,
     /// The responses that cannot continue. The application has to drop them.
     pub(crate) abandoned: Vec<A::Response>,
 }
@@ -78,8 +81,10 @@ impl<A: App> EngineContext<A> {
     pub(crate) fn new(config: Config, stamp: Stamp) -> Self {
         let health = HealthResponder::new(&config.health_path);
         let files = config.static_files.clone().map(|files| Box::new(FileResponder::new(files)));
+        let compression = config.compression.clone().map(|config| Box::new(CompressionState::new(config)));
         Self {
             config,
+            compression,
             time: Time { now: 0, wall: 0, stamp, encrypted_stamp: None, sweep: Sweep::new(), round: 0 },
             statistics: Statistics::default(),
             meter: Meter::default(),

@@ -1,6 +1,7 @@
 //! The state of a response while it is written.
 
 use crate::compose::Mark;
+use crate::compression::EncodedBody;
 use crate::deadline::Millis;
 use crate::statistics::Statistics;
 
@@ -18,6 +19,8 @@ pub(crate) struct InFlight<S> {
     /// The position of the response in the composed output, if no other output was waiting, and the number of bytes
     /// sent before it.
     pub(crate) start: Option<(Mark, u64)>,
+    /// The encoder of the body, if it is encoded.
+    pub(crate) encoded: Option<Box<EncodedBody>>,
     /// The status of the response, until it has been counted.
     status: Option<u16>,
 }
@@ -49,7 +52,7 @@ pub(crate) enum Ending {
 
 impl<S> InFlight<S> {
     pub(crate) fn new(sender: S, pace: Pace, start: Option<(Mark, u64)>, status: u16) -> Self {
-        Self { sender, pace, parts: 0, part_at: 0, produced: 0, start, status: Some(status) }
+        Self { sender, pace, parts: 0, part_at: 0, produced: 0, start, encoded: None, status: Some(status) }
     }
 
     /// Counts the status, which can no longer change.

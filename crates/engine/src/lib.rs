@@ -46,6 +46,7 @@
 mod app;
 mod coalescing;
 mod compose;
+mod compression;
 mod config;
 mod connection;
 mod context;
@@ -74,6 +75,7 @@ mod websocket;
 pub use app::{
     AcceptPause, App, CallId, Progress, Refusal, RefusalCause, Rejection, Report, SecurityOf, Ticket, TransportOf, Work,
 };
+pub use compression::{CompressionConfig, ENCODE_AT_ONCE};
 pub use config::{Config, STOP_GRACE, UNUSED_GRACE, WebSocketConfig};
 pub use connection::{Expired, HijackId, HijackRefusal, Hijacked};
 pub use deadline::Now;

@@ -3,6 +3,7 @@
 use crate::app::{App, MultiplexedOf, SenderOf, SerialOf, TermsOf, TransportOf};
 use crate::coalescing::DeferredOutput;
 use crate::compose::Composer;
+use crate::compression::{CompressionState, Offer};
 use crate::config::{COPY_AT_MOST, WRITE_BUFFER};
 use crate::deadline::Millis;
 use crate::exchange::Backlog;
@@ -58,6 +59,10 @@ pub struct Reply<'a, A: App> {
     pub(crate) parts_come_fast: &'a mut bool,
     /// The ending of the previous response on the same connection.
     pub(crate) ending: &'a mut Ending,
+    /// The encoders of bodies, if the server has compression and the output is not discarded.
+    pub(crate) compression: Option<&'a mut CompressionState>,
+    /// The encoding that the request asks for.
+    pub(crate) offer: Offer,
 }
 
 /// The protocol by which a response is written.
@@ -74,7 +79,7 @@ pub(crate) enum Channel<'a, A: App> {
 }
 
 impl<A: App> Channel<'_, A> {
-    fn is_stream(&self) -> bool {
+    pub(crate) fn is_stream(&self) -> bool {
         matches!(self, Self::Stream { .. })
     }
 
@@ -113,6 +118,28 @@ impl<A: App> Reply<'_, A> {
 
     /// Writes the head. `length` is the length of the body, if it is known although the application did not declare it.
     pub fn begin(&mut self, draft: &Draft, length: Option<u64>) {
+        if self.compression.is_some()
+            && let Some((draft, encoded)) = self.negotiate(draft, length)
+        {
+            self.begin_as(&draft, length.filter(|_| encoded.is_none()));
+            if let Some(in_flight) = self.in_flight
+                && !in_flight.sender.is_bodiless()
+            {
+                in_flight.encoded = encoded;
+            }
+            return;
+        }
+        self.begin_as(draft, length);
+    }
+
+    /// Writes the head of a response whose body is a file, which is sent as it is.
+    pub fn begin_file(&mut self, draft: &Draft, length: Option<u64>) {
+        self.begin_as(draft, length);
+    }
+
+    /// Writes the head as it is.
+    #[inline]
+    fn begin_as(&mut self, draft: &Draft, length: Option<u64>) {
         debug_assert!(self.in_flight.is_none(), "a response has one head");
         self.recall();
         // On a multiplexed connection, output of other exchanges may follow the head, so it cannot be withdrawn.
@@ -188,6 +215,9 @@ impl<A: App> Reply<'_, A> {
         // If the previous part has not been sent yet, the parts arrive faster than ticks.
         *self.parts_come_fast |= self.out.deferred.is_some();
         let in_flight = self.in_flight.as_mut().expect("the head comes first");
+        if in_flight.encoded.is_some() {
+            return self.write_slice(chunk.as_ref());
+        }
         let length = chunk.as_ref().len();
         let (admitted, verdict) = in_flight.sender.open(length as u64, &mut self.out.bytes);
         in_flight.produced += admitted;
@@ -199,7 +229,7 @@ impl<A: App> Reply<'_, A> {
         }
         self.out.push(chunk, end);
         in_flight.sender.close(admitted, &mut self.out.bytes);
-        self.flush_if_full();
+        self.transmit_if_full();
         verdict
     }
 
@@ -211,6 +241,13 @@ impl<A: App> Reply<'_, A> {
     pub fn write_fitting(&mut self, chunk: A::Chunk) -> bool {
         self.recall();
         let in_flight = self.in_flight.as_mut().expect("the head comes first");
+        if let Some(encoded) = &in_flight.encoded {
+            let bytes = chunk.as_ref();
+            let room = encoded.room().and_then(|room| usize::try_from(room).ok()).unwrap_or(usize::MAX);
+            let written = self.write_slice(&bytes[..room.min(bytes.len())]);
+            debug_assert_eq!(written, Ok(()), "a part that fits is admitted");
+            return room <= bytes.len();
+        }
         let length = chunk.as_ref().len();
         let room = in_flight.sender.room().unwrap_or(u64::MAX).min(length as u64);
         let (admitted, _) = in_flight.sender.open(room, &mut self.out.bytes);
@@ -223,7 +260,7 @@ impl<A: App> Reply<'_, A> {
         }
         self.out.push(chunk, end);
         in_flight.sender.close(admitted, &mut self.out.bytes);
-        self.flush_if_full();
+        self.transmit_if_full();
         is_whole
     }
 
@@ -237,6 +274,9 @@ impl<A: App> Reply<'_, A> {
     pub fn write_file(&mut self, file: File, offset: u64, length: u64) -> Result<(), Misuse> {
         self.recall();
         let in_flight = self.in_flight.as_mut().expect("the head comes first");
+        if in_flight.encoded.is_some() {
+            return self.encode_file(&file, offset, length);
+        }
         let (admitted, verdict) = in_flight.sender.open(length, &mut self.out.bytes);
         in_flight.produced += admitted;
         if let Channel::Stream { backlog, .. } = &mut self.channel {
@@ -275,6 +315,9 @@ impl<A: App> Reply<'_, A> {
 
     fn end(&mut self, trailers: Option<&FieldLines>) -> Result<(), Misuse> {
         self.recall();
+        if self.is_encoded() {
+            self.finish_encoder()?;
+        }
         let in_flight = self.in_flight.as_mut().expect("the head comes first");
         if in_flight.parts > 0 && *self.ending != Ending::Unpredictable {
             let is_soon = self.now.saturating_sub(in_flight.part_at) <= SOON;
@@ -292,7 +335,7 @@ impl<A: App> Reply<'_, A> {
         if let Channel::Stream { protocol, stream, backlog } = &mut self.channel {
             if backlog.is_none() && self.output.is_empty() && !is_gone {
                 protocol.end_response(*stream, &mut self.out.bytes);
-                self.flush_if_full();
+                self.transmit_if_full();
             } else {
                 Backlog::of(backlog).finish();
                 self.pump();
@@ -309,7 +352,7 @@ impl<A: App> Reply<'_, A> {
         if end <= COPY_AT_MOST && has_way && backlog.is_none() && protocol.window(*stream) >= end {
             if end > 0 {
                 protocol.frame(*stream, &chunk.as_ref()[..end], &mut self.out.bytes);
-                self.flush_if_full();
+                self.transmit_if_full();
             }
             return;
         }
@@ -317,14 +360,14 @@ impl<A: App> Reply<'_, A> {
         self.pump();
     }
 
-    fn flush_if_full(&mut self) {
+    pub(crate) fn transmit_if_full(&mut self) {
         if self.out.is_full() {
-            self.flush();
+            self.transmit();
         }
     }
 
     /// Frames as much of the backlog as the client accepts now.
-    fn pump(&mut self) {
+    pub(crate) fn pump(&mut self) {
         let is_gone = self.is_gone();
         let Channel::Stream { protocol, stream, backlog } = &mut self.channel else { return };
         if is_gone {
@@ -339,7 +382,7 @@ impl<A: App> Reply<'_, A> {
         if pumped.is_err() {
             *self.loss = Loss::Exchange;
         } else {
-            self.flush_if_full();
+            self.transmit_if_full();
         }
     }
 
@@ -379,6 +422,15 @@ impl<A: App> Reply<'_, A> {
 
     /// Sends the output written so far, as much as the peer accepts.
     pub fn flush(&mut self) {
+        if self.is_encoded() {
+            self.recall();
+            self.flush_encoder();
+        }
+        self.transmit();
+    }
+
+    /// As [`flush`](Self::flush), but an encoder may keep some of the body.
+    fn transmit(&mut self) {
         self.recall();
         if *self.loss == Loss::Connection {
             self.out.clear();
@@ -400,6 +452,10 @@ impl<A: App> Reply<'_, A> {
     /// the next tick if the application is still busy. Call this or [`flush`](Self::flush) before application code that
     /// may take long.
     pub fn send_soon(&mut self) {
+        if self.is_encoded() {
+            self.recall();
+            self.flush_encoder();
+        }
         let now = self.now;
         let may_wait = self.in_flight.as_mut().is_some_and(|in_flight| {
             let took = now.saturating_sub(std::mem::replace(&mut in_flight.part_at, now));
@@ -415,7 +471,7 @@ impl<A: App> Reply<'_, A> {
             }
             return;
         }
-        self.flush();
+        self.transmit();
         if let Some(in_flight) = self.in_flight
             && in_flight.pace == Pace::First
         {
@@ -473,7 +529,10 @@ impl<A: App> Reply<'_, A> {
     /// length.
     #[must_use]
     pub fn offered_bytes(&self) -> u64 {
-        self.in_flight.as_ref().map_or(0, |in_flight| in_flight.sender.offered_bytes())
+        self.in_flight.as_ref().map_or(0, |in_flight| match &in_flight.encoded {
+            Some(encoded) => encoded.offered_bytes(),
+            None => in_flight.sender.offered_bytes(),
+        })
     }
 
     /// Returns true if the peer has left, or the response cannot be sent completely.

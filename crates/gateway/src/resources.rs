@@ -17,8 +17,8 @@ use crate::proxies;
 use crate::quarantine::Quarantine;
 use crate::scoreboard::{Scoreboard, Stopwatch};
 use engine::{
-    App, BodyMemory, Config, ENGINES_MAX, EdgeConfig, Engine, EngineGroup, Os, ProtocolKind, SharedRecords,
-    StaticFiles, StaticOptions, WebSocketConfig,
+    App, BodyMemory, CompressionConfig, Config, ENGINES_MAX, EdgeConfig, Engine, EngineGroup, Os, ProtocolKind,
+    SharedRecords, StaticFiles, StaticOptions, WebSocketConfig,
 };
 use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -29,6 +29,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tls::{Acceptor, TlsListener, TlsNet};
+use wire::files::Coding;
 use wire::message::Limits;
 use wire::websocket::DeflateSettings;
 
@@ -218,6 +219,7 @@ impl Resources {
                 shared: Arc::clone(&shared),
                 answers_health: !self.config.health_path.is_empty(),
                 times_stages: self.time_stages > 0,
+                compresses: self.config.compression.is_some(),
                 replacement: self.replacement.clone(),
             };
             hosts.push(Host::new(plan));
@@ -382,7 +384,25 @@ fn engine_config(given: &NativeConfig<'_>) -> PyResult<Config> {
             ping_timeout: given.take_seconds("ws_ping_timeout")?,
             refuses_broken: true,
         }),
+        compression: compression(given)?,
     })
+}
+
+/// Returns the settings of content codings; `None` if bodies are sent as they are.
+fn compression(given: &NativeConfig<'_>) -> PyResult<Option<CompressionConfig>> {
+    let names: Vec<String> = given.take("compress")?;
+    let coding = |name: &String| {
+        let coding = Coding::ALL.into_iter().find(|coding| coding.token() == name && *coding != Coding::Identity);
+        coding.ok_or_else(|| PyValueError::new_err(format!("compress: {name:?} is none of zstd, br, gzip")))
+    };
+    let config = CompressionConfig {
+        codings: names.iter().map(coding).collect::<PyResult<_>>()?,
+        types: given.take("compress_types")?,
+        min_size: given.take("compress_min_size")?,
+        encodes_private: given.take("compress_private")?,
+        memory: BodyMemory::new(given.take("compress_memory")?),
+    };
+    Ok((!config.codings.is_empty()).then_some(config))
 }
 
 /// Returns the settings of the responder for authorities and for clients without https; `None` without certificates.

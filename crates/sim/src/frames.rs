@@ -118,6 +118,10 @@ impl ResponseTerms for IsHead {
         false
     }
 
+    fn delimits_body(self) -> bool {
+        true
+    }
+
     fn ending(self) -> Self {
         self
     }

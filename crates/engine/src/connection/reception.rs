@@ -3,6 +3,7 @@
 use super::front::Front;
 use super::link::Link;
 use crate::app::{App, CallId, Refusal, TermsOf};
+use crate::compression::Offer;
 use crate::config::WebSocketConfig;
 use crate::context::EngineContext;
 use crate::observe::{Observer, Stage};
@@ -35,6 +36,8 @@ pub(super) struct AcceptedRequest<A: App> {
     pub(super) request: A::Request,
     pub(super) length: BodyLength,
     pub(super) upgrade: Option<Box<Upgrade<A::Message>>>,
+    /// The encoding of the response that the client asks for.
+    pub(super) offer: Offer,
 }
 
 /// The memory of a session about the heads that its protocol repeats.
@@ -187,11 +190,12 @@ fn refuse_or_begin<A: App>(
         app.served(head, &draft, 0, link.app_data());
         return Verdict::Refused(refusal);
     }
+    let offer = context.compression.as_ref().map(|compression| compression.offer(head)).unwrap_or_default();
     context.observer.switch(call, Stage::Environ);
     let (request, upgrade) = match upgrade {
         None => (app.begin(head, link.app_data()), None),
         Some((kept, opening)) => (app.begin_websocket(head, &opening, link.app_data()), Some(kept)),
     };
     context.observer.switch(call, Stage::Parse);
-    Verdict::Accepted(AcceptedRequest { request, length: head.body, upgrade })
+    Verdict::Accepted(AcceptedRequest { request, length: head.body, upgrade, offer })
 }

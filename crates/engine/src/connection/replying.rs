@@ -4,6 +4,7 @@ use super::link::Link;
 use super::sending::Lent;
 use crate::app::{App, CallId, SenderOf, TermsOf};
 use crate::coalescing::DeferredOutput;
+use crate::compression::Offer;
 use crate::context::EngineContext;
 use crate::in_flight::{Ending, InFlight};
 use crate::observe::{Observer, Stage};
@@ -17,7 +18,7 @@ use crate::statistics::Statistics;
 pub(super) fn reply<A: App, R>(
     channel: Channel<'_, A>,
     in_flight: &mut Option<InFlight<SenderOf<A>>>,
-    (call, terms): (CallId, TermsOf<A>),
+    (call, terms, offer): (CallId, TermsOf<A>, Offer),
     link: &mut Link<A>,
     context: &mut EngineContext<A>,
     write: impl FnOnce(&mut Reply<'_, A>) -> R,
@@ -43,7 +44,12 @@ pub(super) fn reply<A: App, R>(
         is_upgraded: false,
         parts_come_fast: &mut context.coalescing.parts_come_fast,
         ending,
+        compression: context.compression.as_deref_mut(),
+        offer,
     });
+    if let Some(compression) = &mut context.compression {
+        context.meter.charge(compression.take_work());
+    }
     if let Some(stage) = stage {
         context.observer.switch(call, stage);
     }
@@ -79,6 +85,8 @@ pub(super) fn reply_to_none<A: App, R>(
         is_upgraded,
         parts_come_fast: &mut false,
         ending: &mut Ending::default(),
+        compression: None,
+        offer: Offer::default(),
     });
     out.clear();
     context.scratch.composers.push(out);

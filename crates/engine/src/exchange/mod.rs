@@ -16,6 +16,7 @@ pub use incoming::Input;
 pub(crate) use state::{Cause, Detached, ExchangeState, State, Until};
 
 use crate::app::{App, Refusal, SenderOf, TermsOf};
+use crate::compression::Offer;
 use crate::config::Config;
 use crate::context::{EngineContext, Load, Time};
 use crate::deadline::{Millis, Timer, Wait, millis};
@@ -46,6 +47,8 @@ pub(crate) struct Exchange<A: App> {
     pub(crate) backlog: Option<Box<Backlog<A::Chunk>>>,
     /// The WebSocket that the request asks for, or that the exchange has become.
     pub(crate) upgrade: Option<Box<Upgrade<A::Message>>>,
+    /// The encoding of the response that the client asks for.
+    pub(crate) offer: Offer,
     /// The thread or greenlet that waits in the middle of the call, and the condition that it waits for.
     waiter: Option<(Awaited, A::Waiter)>,
     pub(crate) timer: Timer,
@@ -86,6 +89,7 @@ impl<A: App> Exchange<A> {
             in_flight: None,
             backlog: None,
             upgrade: None,
+            offer: Offer::default(),
             waiter: None,
             timer: Timer::new(now),
         }

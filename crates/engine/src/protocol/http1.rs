@@ -117,6 +117,10 @@ impl ResponseTerms for Request {
         !self.keep_alive
     }
 
+    fn delimits_body(self) -> bool {
+        self.version != Version::Http10
+    }
+
     #[inline]
     fn ending(self) -> Self {
         Self { keep_alive: false, ..self }

@@ -125,6 +125,9 @@ pub trait ResponseTerms: Copy + Debug {
     /// connections.
     fn is_last(self) -> bool;
 
+    /// Returns true if the end of a body without Content-Length can be seen although the connection goes on.
+    fn delimits_body(self) -> bool;
+
     /// Returns the same terms, but with a response that is the last one of its connection.
     #[must_use]
     fn ending(self) -> Self;

@@ -17,6 +17,7 @@ use super::job::{
     Ending, Failure, InFlight, Job, MessageRules, Mismatch, OpenHandles, Request, Rest, Resumable, Stream,
 };
 use super::shared::Waiter;
+use super::slices::encode_most;
 use super::state::EngineState;
 use super::threads::Host;
 use crate::clock;
@@ -161,7 +162,11 @@ impl<I: Interface> InFlight<I> {
         match answer {
             Ok(Answer::Whole(chunk)) => {
                 call.close_input(host, py);
-                return Some(Ending { call, rest: Rest::Write(chunk) });
+                match encode_most(host, py, call.exchange(), chunk, true) {
+                    Ok(Ok(chunk)) => return Some(Ending { call, rest: Rest::Write(chunk) }),
+                    Ok(Err(mismatch)) => call.fail(host, py, Failure::Mismatched(mismatch)),
+                    Err(error) => call.fail(host, py, Failure::Raised(error)),
+                }
             }
             Ok(Answer::Body(body)) => Stream::start(call, body, worker, host, py),
             Ok(Answer::Suspended(waiter)) => call.suspend(host, py, waiter),

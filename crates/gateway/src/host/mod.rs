@@ -9,6 +9,7 @@
 //!   stream     a response that is made part by part              │
 //!   listening  WebSockets whose messages are work                │
 //!   upgraded   the end of calls that became WebSockets           ┘
+//!   slices     long parts of bodies that are encoded
 //!   threads    Host: one engine as its threads see it
 //!   suspended, hosting, reports                                    parts of a Host
 //!   responses, websockets  operations on exchanges               ┐
@@ -41,6 +42,7 @@ mod reports;
 mod responses;
 mod shared;
 mod sleepers;
+mod slices;
 mod state;
 mod stream;
 mod suspended;

@@ -48,7 +48,11 @@ impl<I: Interface> EngineState<I> {
                         if is_last {
                             reply.check_length(draft, length).map_err(|misuse| Mismatch::of(misuse, draft, length))?;
                         }
-                        reply.begin(draft, is_last.then_some(length));
+                        match part {
+                            // A file is sent without being read.
+                            Some(Part::File { .. }) => reply.begin_file(draft, is_last.then_some(length)),
+                            _ => reply.begin(draft, is_last.then_some(length)),
+                        }
                     }
                     let mismatch = |misuse: Misuse, offered: u64| Mismatch::of(misuse, draft, offered);
                     let written = match part.take() {

@@ -4,6 +4,7 @@
 use super::app::WARNING;
 use super::exchange::ExchangeState;
 use super::job::{Failure, InFlight, Mismatch, Resumable, Stream};
+use super::slices::encode_most;
 use super::threads::Host;
 use crate::clock;
 use crate::interface::{Interface, ResponseBody};
@@ -113,6 +114,15 @@ impl<I: Interface> Stream<I> {
                 continue;
             }
             let ends_at_length = self.body.ends_at_length();
+            let chunk = if ends_at_length {
+                // These are blocks of a file, and short.
+                chunk
+            } else {
+                match encode_most(host, py, self.call.exchange(), chunk, false)? {
+                    Ok(chunk) => chunk,
+                    Err(mismatch) => return Ok(Pumped::TooLong(mismatch)),
+                }
+            };
             let (stop, body_bytes) = self.call.write_part(host, py, |reply, draft| {
                 if !reply.is_begun() {
                     if draft.is_empty() {
@@ -200,7 +210,7 @@ impl<I: Interface> Stream<I> {
             if let Err(misuse @ Misuse::BodyTooShort) = reply.check_length(draft, left) {
                 return Ok(Some(Mismatch::of(misuse, draft, left)));
             }
-            reply.begin(draft, Some(left));
+            reply.begin_file(draft, Some(left));
             let written = reply.write_file(file, offset, length);
             debug_assert!(written.is_ok(), "the length is at most what was declared");
             Ok(None)

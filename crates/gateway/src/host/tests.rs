@@ -232,6 +232,7 @@ impl Served {
                 shared: Arc::clone(&shared),
                 answers_health: false,
                 times_stages: false,
+                compresses: false,
                 replacement: None,
             });
             Arc::new(Engines::new(vec![host], shared))

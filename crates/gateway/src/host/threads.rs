@@ -48,6 +48,8 @@ pub(crate) struct Host<I: Interface> {
     pub(super) threads: usize,
     /// True if the engine measures the stages of requests.
     pub(super) times_stages: bool,
+    /// True if the engine encodes bodies.
+    pub(super) compresses: bool,
     pub(super) waker: Waker,
     pub(super) pending: PendingControl,
     pub(super) engine_index: EngineIndex,
@@ -80,6 +82,8 @@ pub(crate) struct Plan<I: Interface> {
     pub(crate) answers_health: bool,
     /// True if the engine measures the stages of requests.
     pub(crate) times_stages: bool,
+    /// True if the engine encodes bodies.
+    pub(crate) compresses: bool,
     pub(crate) replacement: Option<Arc<Replacement>>,
 }
 
@@ -136,6 +140,7 @@ impl<I: Interface> Host<I> {
             hooks,
             threads,
             times_stages: plan.times_stages,
+            compresses: plan.compresses,
             waker,
             pending: PendingControl::default(),
             engine_index,

@@ -7,6 +7,7 @@ use super::exchange::{Acceptance, End, Exchange, ExchangeHost, MessageSent, Part
 use super::exchange::{HijackId, HijackRefusal, Hijacked};
 use super::responses::Blocking;
 use super::shared::{Bell, Reentered, Waiter};
+use super::slices::{encode_most, encode_slices};
 use super::state::EngineState;
 use super::threads::{AttachedThread, Host};
 use crate::clock;
@@ -25,6 +26,10 @@ use wire::websocket::{CloseCode, Prepared};
 
 impl<I: Interface> ExchangeHost for Host<I> {
     fn write(&self, py: Python<'_>, exchange: &Exchange, chunk: Chunk) -> PyResult<bool> {
+        let chunk = match encode_most(self, py, exchange, chunk, false)? {
+            Ok(chunk) => chunk,
+            Err(mismatch) => return Err(PyValueError::new_err(mismatch.to_string())),
+        };
         let written = self.with(py, |state| {
             exchange.with(py, |exchange| {
                 let is_writable = !exchange.finished && exchange.upgraded.is_none();
@@ -88,7 +93,13 @@ impl<I: Interface> ExchangeHost for Host<I> {
         })?)
     }
 
-    fn send(&self, py: Python<'_>, exchange: &Exchange, part: Option<Part>, end: End<'_>) -> PyResult<Sent> {
+    fn send(&self, py: Python<'_>, exchange: &Exchange, mut part: Option<Part>, end: End<'_>) -> PyResult<Sent> {
+        if self.compresses
+            && let Some(given) = part.take()
+        {
+            let rest = encode_slices(self, py, exchange, given, !matches!(end, End::NotYet))?;
+            part = Some(rest.map_err(|mismatch| PyValueError::new_err(mismatch.to_string()))?);
+        }
         let sent = self.with(py, |state| state.send(py, exchange, part, end))?;
         sent.map_err(|mismatch| PyValueError::new_err(mismatch.to_string()))
     }

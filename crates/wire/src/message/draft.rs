@@ -135,6 +135,11 @@ impl Draft {
         self.content_length
     }
 
+    /// Forgets the declared Content-Length.
+    pub(crate) fn forget_length(&mut self) {
+        self.content_length = None;
+    }
+
     /// Returns the fields so far, without Content-Length.
     pub fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.bytes.split(|&b| b == b'\n').skip(1).filter_map(|line| {

@@ -9,6 +9,7 @@
 //! Nothing here knows how a message is framed: each protocol does that.
 
 mod client;
+mod coded;
 mod connection_info;
 mod draft;
 mod fault;
@@ -20,6 +21,7 @@ mod request;
 mod target;
 
 pub use client::Client;
+pub use coded::COMPRESS_FIELD;
 pub use connection_info::{ConnectionInfo, TlsInfo};
 pub use draft::{Draft, Misuse, Page, Stamp};
 pub use fault::Fault;

@@ -371,9 +371,10 @@ impl<A: App> Exchanging<A> for Multiplexed<A> {
         };
         let goes_on = exchange.is_body_here() && !context.is_draining();
         let terms = if goes_on { terms } else { terms.ending() };
-        let Exchange { in_flight, backlog, .. } = exchange;
+        let Exchange { in_flight, backlog, offer, .. } = exchange;
         let channel = Channel::Stream { protocol: &mut self.protocol, stream, backlog };
-        let (result, loss) = replying::reply(channel, in_flight, (link.call(index), terms), link, context, write);
+        let call = (link.call(index), terms, *offer);
+        let (result, loss) = replying::reply(channel, in_flight, call, link, context, write);
         if loss != Loss::Nothing {
             self.lose(index, loss, link, context);
         }

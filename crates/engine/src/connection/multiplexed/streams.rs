@@ -166,7 +166,7 @@ impl<A: App> Multiplexed<A> {
     /// Begins the exchange of a request. Returns the request if it is ready.
     fn begin(
         &mut self,
-        AcceptedRequest { request, length, upgrade }: AcceptedRequest<A>,
+        AcceptedRequest { request, length, upgrade, offer }: AcceptedRequest<A>,
         stream: StreamId,
         terms: TermsOf<A>,
         link: &mut Link<A>,
@@ -177,6 +177,7 @@ impl<A: App> Multiplexed<A> {
         let exchange = self.exchanges.at(index);
         exchange.timer.wait = Wait::App;
         exchange.upgrade = upgrade;
+        exchange.offer = offer;
         let memory = &context.config.body_memory_total;
         if exchange.upgrade.is_some() && !length.is_empty() {
             // The body is the frames of the WebSocket.

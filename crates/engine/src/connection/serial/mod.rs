@@ -259,9 +259,9 @@ impl<A: App> Exchanging<A> for Serial<A> {
         };
         let goes_on = exchange.is_body_here() && !context.is_draining();
         let terms = if goes_on { terms } else { terms.ending() };
-        let (channel, call) = (Channel::Serial(&mut self.protocol), link.call(index));
+        let (channel, call) = (Channel::Serial(&mut self.protocol), (link.call(index), terms, exchange.offer));
         let in_flight = &mut exchange.in_flight;
-        let (result, loss) = replying::reply(channel, in_flight, (call, terms), link, context, write);
+        let (result, loss) = replying::reply(channel, in_flight, call, link, context, write);
         if loss != Loss::Nothing {
             self.lose(link);
         }

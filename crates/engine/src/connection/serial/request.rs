@@ -120,7 +120,7 @@ impl<A: App> Serial<A> {
     #[inline]
     fn begin(
         &mut self,
-        AcceptedRequest { mut request, length, upgrade }: AcceptedRequest<A>,
+        AcceptedRequest { mut request, length, upgrade, offer }: AcceptedRequest<A>,
         (terms, expects_continue): (TermsOf<A>, bool),
         mut used: usize,
         input: &[u8],
@@ -131,6 +131,7 @@ impl<A: App> Serial<A> {
         link.note_request(terms.is_last(), &mut context.load.brief_in_a_row);
         self.exchange.timer.wait = Wait::App;
         self.exchange.upgrade = upgrade;
+        self.exchange.offer = offer;
         if length.is_empty() {
             self.exchange.state.run(terms);
             link.count_call();

@@ -181,6 +181,14 @@ STATIC: Kind[tuple[tuple[str, str], ...]] = Kind(
 PATTERNS: Kind[tuple[str, ...]] = Kind(
     values.parse_patterns, "PATTERN", annotation="Iterable[str] | str", convert=values.program_patterns, separator=",",
 )  # fmt: skip
+CODINGS: Kind[tuple[str, ...]] = Kind(
+    values.parse_codings, "on|off|CODINGS", annotation="Iterable[str] | str | bool", types=(bool,), toml=(bool, str),
+    convert=values.program_codings, separator=",", choices=("on", "off", "zstd", "br", "gzip"),
+)  # fmt: skip
+MEDIA_TYPES: Kind[tuple[str, ...]] = Kind(
+    values.parse_media_types, "TYPES", annotation="Iterable[str] | str", convert=values.program_media_types,
+    separator=",",
+)  # fmt: skip
 FILE_NAME: Kind[str] = Kind(values.parse_file_name, "NAME", types=(str,))
 MOUNTS: Kind[tuple[Mount, ...]] = Kind(values.parse_mounts, "PLACE=APP", separator="\0")
 SECRET: Kind[str] = Kind(values.parse_secret, "file:PATH|env:NAME")

@@ -253,6 +253,31 @@ class Options(TypedDict, total=False):
     """Default: kirsch. The Server header field of responses in which the application sets none. Empty: no such
     field."""
 
+    compress: Iterable[str] | str | bool
+    """Default: off. Compress the responses of the application for clients that accept it (Accept-Encoding): on, or the
+    codings in order of preference, as in zstd,br,gzip, which is what on means. Each part of a response can be decoded
+    when it arrives. Left as they are: responses that are encoded already, that are parts (206), or that say
+    Cache-Control: no-transform or Kirsch-Compress: off; files (wsgi.file_wrapper, pathsend); clients of HTTP/1.0. Files
+    of --static are compressed ahead of time instead. off: no response is compressed."""
+
+    compress_types: Iterable[str] | str
+    """Default: text/*, application/json, application/javascript, application/xml, application/x-ndjson,
+    application/wasm, image/svg+xml, *+json, *+xml. The media types that --compress compresses. A star stands for any
+    beginning or any end. Images, audio and video are compressed already."""
+
+    compress_min_size: int | str
+    """Default: 512. Compress no body that is shorter, if its length is known when the response begins."""
+
+    compress_private: bool
+    """Compress also responses that may hold a secret of the client's: those to requests with Cookie or Authorization,
+    and those with Set-Cookie. Over https, a page that shows both a secret (such as a CSRF token that stays the same)
+    and a text of the request's lets an attacker find out the secret from the lengths of responses (BREACH).
+    Kirsch-Compress: on in a response allows it for that response."""
+
+    compress_memory: int | str
+    """Default: 64m. The memory of a worker for compression. A response under way takes 400 KiB with gzip, 768 KiB with
+    zstd and 1200 KiB with br; one for which there is no room is not compressed."""
+
     ws_max_size: int | str
     """Default: 16MiB, at least 1. How long a message of a client may be, after it is decompressed. A longer one closes
     the WebSocket with code 1009. Each WebSocket may take this much memory."""

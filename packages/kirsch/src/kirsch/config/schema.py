@@ -18,6 +18,7 @@ application, of the 60 that it may take.
 from __future__ import annotations
 
 from kirsch.config.acme_settings import AcmeSettings
+from kirsch.config.compression_settings import CompressionSettings
 from kirsch.config.kinds import (
     ACCOUNT,
     ADDRESSES,
@@ -65,8 +66,8 @@ if TYPE_CHECKING:
 _WORKERS_MAX = 256
 
 
-class Settings(AcmeSettings, TlsSettings, MergedSettings, sections=SECTIONS):
-    """All settings; those of TLS are in ``tls_settings.py``, those of ACME in ``acme_settings.py``."""
+class Settings(AcmeSettings, TlsSettings, CompressionSettings, MergedSettings, sections=SECTIONS):
+    """All settings. Those of TLS, ACME and compression are in files of their own."""
 
     __slots__ = ()
 
