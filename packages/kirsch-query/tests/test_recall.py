@@ -606,22 +606,57 @@ def test_a_changed_key_is_found_by_its_new_value(engine: sa.Engine) -> None:
         session.rollback()
 
 
-def test_a_condition_is_a_criterion_for_all_that_is_loaded_and_a_function_of_it_is_refused() -> None:
+def test_criteria_hold_for_all_that_is_loaded_and_a_function_of_a_class_is_refused() -> None:
     engine = sa.create_engine("sqlite://", poolclass=sa.StaticPool)
     Thing.metadata.create_all(engine)
     with orm.Session(engine) as session:
         things = [Thing(id=at, i=at, j=0, g=0.0, t="", sure=True) for at in range(1, 5)]
         session.add_all([Owner(id=1, rank=1, things=things)])
         session.commit()
+        most = 3
+        cheap = where(lambda x: x.i < most)
         for most in (3, 2):
             session.expunge_all()
-            cheap = where(lambda x, most=most: x.i < most)
-            criterion = orm.with_loader_criteria(Thing, cheap.clause(Thing), include_aliases=True)
-            expected = list(range(1, most))
-            assert [each.id for each in session.scalars(sa.select(Thing).options(criterion))] == expected
-            assert [each.id for each in session.scalars(sa.select(orm.aliased(Thing)).options(criterion))] == expected
-            owners = session.scalars(sa.select(Owner).options(orm.selectinload(Owner.things), criterion))
+            options, expected = cheap.criteria(Thing), list(range(1, most))
+            assert [each.id for each in session.scalars(sa.select(Thing).options(*options))] == expected
+            assert [each.id for each in session.scalars(sa.select(orm.aliased(Thing)).options(*options))] == expected
+            owners = session.scalars(sa.select(Owner).options(orm.selectinload(Owner.things), *options))
             assert [each.id for each in owners.one().things] == expected
         with pytest.raises(QueryError, match="SQLAlchemy keeps what a function"):
             session.scalars(sa.select(Thing).options(orm.with_loader_criteria(Thing, lambda cls: cheap.clause(cls))))
+    engine.dispose()
+
+
+def test_criteria_of_a_class_hold_for_all_mapped_classes_that_inherit_from_it() -> None:
+    class Base(orm.DeclarativeBase):
+        pass
+
+    class Removable:
+        removed: orm.Mapped[bool] = orm.mapped_column()
+
+    class Note(Removable, Base):
+        __tablename__ = "note"
+        id: orm.Mapped[int] = orm.mapped_column(primary_key=True)
+
+    class Named(Removable):
+        name: orm.Mapped[str] = orm.mapped_column(sa.String(9))
+
+    class File(Named, Base):
+        __tablename__ = "file"
+        id: orm.Mapped[int] = orm.mapped_column(primary_key=True)
+
+    engine = sa.create_engine("sqlite://", poolclass=sa.StaticPool)
+    Base.metadata.create_all(engine)
+    with orm.Session(engine) as session:
+        session.add_all(
+            [
+                *(Note(id=at, removed=at == 1) for at in (1, 2)),
+                *(File(id=at, removed=at == 1, name="") for at in (1, 2)),
+            ]
+        )
+        session.flush()
+        kept = where(lambda x: not x.removed)
+        for column in (Note.id, File.id):
+            loaded = sa.select(column).options(*kept.criteria(Removable))
+            assert list(session.scalars(loaded)) == [2]
     engine.dispose()

@@ -19,6 +19,7 @@ from types import BuiltinFunctionType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import sqlalchemy as sa
+from sqlalchemy import orm
 from sqlalchemy.sql import visitors
 from sqlalchemy.sql.selectable import AliasedReturnsRows, Join
 
@@ -356,6 +357,13 @@ def clause(query: Query, models: tuple[Any, ...], dialect: Any) -> Checked:
     """Return the condition of a query for some models, with the values that the names around it have now."""
     found = _kept_for(query, models, dialect)
     return Prepared(*found) if isinstance(found, tuple) else found
+
+
+def criteria(query: Query, base: type[Any]) -> list[Any]:
+    """Return options by which SQLAlchemy loads no rows of a class and its subclasses but those of a query."""
+    if sa.inspect(base, raiseerr=False) is not None:
+        return [orm.with_loader_criteria(base, clause(query, (base,), None), include_aliases=True)]
+    return [option for each in base.__subclasses__() for option in criteria(query, each)]
 
 
 def select(query: Query, models: tuple[Any, ...]) -> sa.Select[Any]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Any, Generic, Protocol, overload
 
     import sqlalchemy as sa
+    from sqlalchemy.orm.interfaces import ORMOption
     from typing_extensions import TypeVar  # which type checkers bring along
 
     from kirsch_query.explain import Explanation
@@ -85,6 +86,17 @@ class Where(Generic[T]):
         from kirsch_query import cache
 
         return cache.select(self, self.models(models))
+
+    def criteria(self, base: type[Any]) -> list[ORMOption]:
+        """Return the options by which SQLAlchemy loads no rows of a class but those for which the query holds.
+
+        ``base`` is a mapped class, or a class from which mapped ones inherit. It takes the place of
+        ``with_loader_criteria(base, lambda cls: ...)``, of which SQLAlchemy would keep the values of the first use.
+        Raises :class:`Refused` where it is not exact.
+        """
+        from kirsch_query import cache
+
+        return cache.criteria(self, base)
 
     def explain(self, *models: Any, engine: Any = None) -> Explanation:
         """Return the translation of the query: SQL, bound values, additions and their reasons, and the index used.

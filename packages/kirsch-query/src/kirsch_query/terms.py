@@ -42,7 +42,7 @@ class Entity:
         if type(self.target).__name__ == "_WrapUserEntity":
             raise QueryError(
                 "SQLAlchemy keeps what a function given to with_loader_criteria() returns, with its values",
-                hint="Give it the condition: with_loader_criteria(Book, cheap.clause(Book)).",
+                hint="Write options(*cheap.criteria(Book)). Book may be a class from which mapped ones inherit.",
             )
         if not mapped and not isinstance(found, sa.FromClause):
             raise QueryError(f"{self.target!r} is not a mapped class, an alias of one, or a table")
