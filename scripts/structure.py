@@ -22,7 +22,7 @@ import sys
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -245,7 +245,8 @@ def _statements(node: ast.AST, around: ast.AST | None = None) -> Iterator[tuple[
 
 
 def read_python(path: Path) -> tuple[Module, list[ast.Import | ast.ImportFrom]]:
-    """Return a module and its import statements, also those inside functions and for type checking."""
+    """Return a module and its imports: statements, also those inside functions and for type checking, and calls of
+    ``import_module`` and ``__import__`` with a written name."""
     source = path.read_text(encoding="utf-8")
     lines = source.splitlines()
     module = Module(path)
@@ -270,10 +271,23 @@ def read_python(path: Path) -> tuple[Module, list[ast.Import | ast.ImportFrom]]:
                 rows = range(first.lineno - 1, first.end_lineno or 0)
                 module.comments += _not_blank(lines[row] for row in rows)
                 lines[rows.start : rows.stop] = [""] * len(rows)
+    imports += [_imported(node) for node in ast.walk(tree) if _names_import(node)]
     remarks = sum(1 for line in lines if line.lstrip().startswith("#"))
     module.comments += remarks
     module.code = _not_blank(lines) - remarks
     return module, imports
+
+
+def _names_import(node: ast.AST) -> TypeGuard[ast.Call]:
+    if not (isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant)):
+        return False
+    function = node.func
+    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    return name in ("import_module", "__import__") and isinstance(node.args[0].value, str)
+
+
+def _imported(call: ast.Call) -> ast.Import:
+    return ast.Import([ast.alias(ast.literal_eval(call.args[0]))])
 
 
 def python_imports(statements: list[ast.Import | ast.ImportFrom], known: set[str]) -> set[str]:

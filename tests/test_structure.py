@@ -61,13 +61,14 @@ FAULTS = {
         {"a.py": "def long():\n" + "    pass\n" * structure.LINES_OF_A_FUNCTION},
     ),
     "package: modules in a circle of imports": (
-        3,
+        4,
         {
             "__init__.py": "",
             "a.py": "from package import b\n",
             "b.py": "if TYPE_CHECKING:\n    from package.c import C\n",
-            "c.py": "def c():\n    import package.a\n",
-            "d.py": "import package.a\n",
+            "c.py": "def c():\n    import package.d\n",
+            "d.py": "def d():\n    return importlib.import_module('package.a').A\n",
+            "e.py": "import package.a\n",
         },
     ),
     "package: names with several types": (1, {"a.py": "class Same: ...\n", "b.py": "class Same: ...\n"}),

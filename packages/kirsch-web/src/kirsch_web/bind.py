@@ -11,10 +11,11 @@ from __future__ import annotations
 import copy
 
 from kirsch_web import bodies
-from kirsch_web.convert import Invalid, checked_json
+from kirsch_web.convert import checked_json
 from kirsch_web.errors import BadText, ConfigError, HTTPError, NotFound
 from kirsch_web.fields import media_type
 from kirsch_web.publishing import WITH_BODY
+from kirsch_web.records import Invalid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

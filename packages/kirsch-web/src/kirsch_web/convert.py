@@ -1,7 +1,7 @@
-"""Conversions of JSON to the types that handlers declare, and records: dataclasses and TypedDicts.
+"""Conversions of JSON to the types that handlers declare.
 
 All are prepared when the application is mounted. :mod:`kirsch_web.texts` converts single texts, and
-:mod:`kirsch_web.models` has the records of other libraries.
+:mod:`kirsch_web.records` is what a dataclass, a TypedDict or a model of another library becomes.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from typing import Any
 
 from kirsch_web.constraints import check_types, constraints, failing
 from kirsch_web.errors import BadText, ConfigError
-from kirsch_web.texts import DICTS, LISTS, is_text_in_json, many, plain, text_converter, union_members
+from kirsch_web.records import Invalid, Record, as_it_is, class_of, is_record, joined, library_record
+from kirsch_web.texts import DICTS, LISTS, is_text_in_json, plain, text_converter, union_members
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from kirsch_web.constraints import Checks
     from kirsch_web.texts import FromText
@@ -28,182 +29,11 @@ if TYPE_CHECKING:
     FromJson = Callable[[Any], Any]
 
 
-class Invalid(Exception):
-    """A value is not of its type; ``problems`` has a path such as ``price`` or ``items.0.id`` and a reason for each."""
-
-    def __init__(self, problems: list[tuple[str, str]]) -> None:
-        super().__init__(problems)
-        self.problems = problems
-
-    @classmethod
-    def one(cls, reason: str) -> Invalid:
-        return cls([("", reason)])
-
-
-# Records
-
-
-class Field:
-    """One field of a record."""
-
-    __slots__ = ("annotation", "json", "many", "name", "required", "text")
-
-    def __init__(self, name: str, annotation: Any, required: bool, is_foreign: bool = False) -> None:
-        self.name = name
-        self.annotation = annotation
-        self.required = required
-        self.text = text_converter(annotation)
-        self.many = many(annotation)
-        self.json = _json_any if is_foreign else json_converter(annotation)  # a library knows more types than this file
-
-
-LIBRARIES = {
-    "__pydantic_validator__": "PydanticRecord",
-    "__attrs_attrs__": "AttrsRecord",
-    "__struct_fields__": "StructRecord",
-}
-"""The records of other libraries in :mod:`kirsch_web.models`, by an attribute that each library's classes have."""
-
-
-class Record:
-    """A dataclass or a TypedDict, built from a form, a query or JSON; generic ones too."""
-
-    def __init__(self, annotation: Any) -> None:
-        self.annotation = annotation
-        self.cls = class_of(annotation)
-        self.fields: list[Field] = []
-
-    def variables(self) -> dict[Any, Any]:
-        """Return the types that stand for type variables in the fields."""
-        return _type_variables(self.annotation)
-
-    def resolve(self) -> None:
-        """Read the types of the fields; apart from ``__init__``, because a record may contain itself."""
-        cls = self.cls
-        variables = self.variables()
-        hints = {name: substituted(hint, variables) for name, hint in hints_of(cls).items()}
-        if typing.is_typeddict(cls):
-            self.fields = [Field(name, *_required(hint, name in cls.__required_keys__)) for name, hint in hints.items()]
-        else:
-            given = [each for each in dataclasses.fields(cls) if each.init]
-            self.fields = [Field(each.name, hints[each.name], _has_no_default(each)) for each in given]
-            for name, hint in hints.items():
-                if isinstance(hint, dataclasses.InitVar) and _has_no_default(cls.__dataclass_fields__[name]):
-                    raise ConfigError(
-                        f"{describe(cls)}: {name} is an InitVar, which no request gives; it needs a default"
-                    )
-
-    @staticmethod
-    def to_builtins(value: Any, otherwise: Callable[[Any], Any]) -> Any:
-        """Return a value of the class in types that JSON has; ``otherwise`` converts what the library does not know."""
-        raise NotImplementedError(f"{type(value)} {otherwise}")
-
-    def schema(self, mode: str) -> dict[str, Any] | None:  # noqa: ARG002 - for subclasses
-        """Return the JSON Schema of the class as its library makes it; None if it follows from the fields."""
-        return None
-
-    def from_json(self, value: Any) -> Any:
-        """Return the record of a JSON object. Raises Invalid with every field that is wrong."""
-        if type(value) is not dict:
-            raise Invalid.one("is not an object")
-        built: dict[str, Any] = {}
-        problems: list[tuple[str, str]] = []
-        for field in self.fields:
-            if field.name in value:
-                try:
-                    built[field.name] = field.json(value[field.name])
-                except Invalid as error:
-                    problems += [(_join(field.name, path), reason) for path, reason in error.problems]
-            elif field.required:
-                problems.append((field.name, "is missing"))
-        if problems:
-            raise Invalid(problems)
-        return self._build(built)
-
-    def from_fields(self, values: Mapping[str, list[str]]) -> Any:
-        """Return the record of a form or a query. Raises Invalid with every field that is wrong."""
-        built: dict[str, Any] = {}
-        problems: list[tuple[str, str]] = []
-        for field in self.fields:
-            texts = values.get(field.name)
-            if texts is None:
-                if field.required:
-                    problems.append((field.name, "is missing"))
-                continue
-            try:
-                if field.many is not None:
-                    builder, item = field.many
-                    built[field.name] = builder([item(text) for text in texts])
-                elif len(texts) > 1:
-                    problems.append((field.name, "is given more than once"))
-                elif field.text is None:
-                    problems.append((field.name, "cannot be given in a form; send JSON"))
-                else:
-                    built[field.name] = field.text(texts[0])
-            except BadText as error:
-                problems.append((field.name, f"is not {error}"))
-        if problems:
-            raise Invalid(problems)
-        return self._build(built)
-
-    def _build(self, values: dict[str, Any]) -> Any:
-        try:
-            return self.cls(**values)
-        except (ValueError, TypeError) as error:  # of the class's own __post_init__
-            raise Invalid.one(str(error)) from error
-
-
-def class_of(annotation: Any) -> Any:
-    """Return the class of ``Page[Book]``, which is ``Page``, and of other annotations themselves."""
-    return typing.get_origin(annotation) or annotation
-
-
-def _type_variables(annotation: Any) -> dict[Any, Any]:
-    """Return the types for the type variables in the fields of ``Page[Book]``, and of a class that derives from it."""
-    found: dict[Any, Any] = {}
-    cls = class_of(annotation)
-    for base in getattr(cls, "__orig_bases__", ()):
-        if typing.get_origin(base) not in (None, typing.Generic):
-            found.update(_type_variables(base))
-    given = dict(zip(getattr(cls, "__parameters__", ()), typing.get_args(annotation)))  # noqa: B905 - those given
-    return {**{variable: substituted(each, given) for variable, each in found.items()}, **given}
-
-
-def substituted(hint: Any, variables: dict[Any, Any]) -> Any:
-    """Return an annotation with types in place of its type variables; one that stands for nothing is its bound, or
-    any."""
-    if isinstance(hint, typing.TypeVar):
-        return variables.get(hint, hint.__bound__ or Any)
-    parameters = getattr(hint, "__parameters__", ())
-    if not parameters or typing.get_origin(hint) is None:
-        return hint
-    return hint[tuple(substituted(each, variables) for each in parameters)]
-
-
-def _join(name: str, path: str) -> str:
-    return f"{name}.{path}" if path else name
-
-
 @lru_cache(maxsize=1024)
 def foreign_record(cls: type) -> type[Record] | None:
     """Return the class of the records of another library's class; None for other classes."""
-    name = next((name for mark, name in LIBRARIES.items() if hasattr(cls, mark)), "")
+    name = library_record(cls)
     return getattr(import_module("kirsch_web.models"), name) if name else None
-
-
-def _has_no_default(field: dataclasses.Field[Any]) -> bool:
-    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-
-
-def _required(hint: Any, required: bool) -> tuple[Any, bool]:
-    """Type of a TypedDict's field, and whether it is required.
-
-    Python knows this only of annotations that are no text, as all are with ``from __future__ import annotations``.
-    """
-    while (name := getattr(typing.get_origin(hint), "_name", "")) in ("Required", "NotRequired", "ReadOnly"):
-        required = {"Required": True, "NotRequired": False}.get(name, required)
-        hint = typing.get_args(hint)[0]
-    return hint, required
 
 
 @lru_cache(maxsize=1024)
@@ -228,37 +58,11 @@ def record(annotation: Any) -> Record | None:
     if found is None:
         found = _records[annotation] = (foreign_record(class_of(annotation)) or Record)(annotation)
         try:
-            found.resolve()
+            found.resolve(json_converter)
         except BaseException:
             del _records[annotation]
             raise
     return found
-
-
-def is_record(annotation: Any) -> bool:
-    """Return whether an annotation is one that a Record can be made of."""
-    cls = class_of(annotation)
-    return isinstance(cls, type) and (
-        dataclasses.is_dataclass(cls) or typing.is_typeddict(cls) or foreign_record(cls) is not None
-    )
-
-
-def hints_of(thing: Any) -> dict[str, Any]:
-    """Return the resolved annotations. Raises ConfigError that names what could not be resolved."""
-    try:
-        return typing.get_type_hints(thing, include_extras=True)
-    except NameError as error:
-        raise ConfigError(
-            f"{describe(thing)}: an annotation names {error.name!r}, which is not found where it is defined; "
-            "import it there outside of `if TYPE_CHECKING`"
-        ) from None
-    except TypeError as error:
-        raise ConfigError(f"{describe(thing)}: an annotation cannot be evaluated: {error}") from None
-
-
-def describe(thing: Any) -> str:
-    """``shop.Books.show``."""
-    return f"{getattr(thing, '__module__', '?')}.{getattr(thing, '__qualname__', repr(thing))}"
 
 
 # JSON
@@ -277,16 +81,6 @@ def _json_float(value: Any) -> Any:
         except OverflowError:
             pass
     raise Invalid.one("is not a number")
-
-
-def _json_none(value: Any) -> Any:
-    if value is None:
-        return None
-    raise Invalid.one("is not null")
-
-
-def _json_any(value: Any) -> Any:
-    return value
 
 
 def _json_text(converter: FromText, value: Any) -> Any:
@@ -359,7 +153,7 @@ def _json_list(builder: Callable[[Any], Any], item: FromJson, value: Any) -> Any
         try:
             built.append(item(each))
         except Invalid as error:
-            problems += [(_join(str(number), path), reason) for path, reason in error.problems]
+            problems += [(joined(str(number), path), reason) for path, reason in error.problems]
             if len(problems) > 20:
                 break
     if problems:
@@ -384,7 +178,7 @@ def _json_dict(key: FromText, item: FromJson, value: Any) -> Any:
         try:
             built[key(name)] = item(each)
         except Invalid as error:
-            problems += [(_join(name, path), reason) for path, reason in error.problems]
+            problems += [(joined(name, path), reason) for path, reason in error.problems]
         except BadText as error:
             problems.append((name, f"is a key that is not {error}"))
     if problems:
@@ -392,16 +186,11 @@ def _json_dict(key: FromText, item: FromJson, value: Any) -> Any:
     return built
 
 
-class _JsonRecord:
-    """Found when it is first used, because a record may contain itself."""
-
-    def __init__(self, cls: Any) -> None:
-        self.cls = cls
-
-    def __call__(self, value: Any) -> Any:
-        found = record(self.cls)
-        assert found is not None
-        return found.from_json(value)
+def _json_record(annotation: Any, value: Any) -> Any:
+    # Found when it is used, because a record may contain itself.
+    found = record(annotation)
+    assert found is not None
+    return found.from_json(value)
 
 
 _JSONS: dict[Any, FromJson] = {
@@ -409,10 +198,10 @@ _JSONS: dict[Any, FromJson] = {
     str: partial(_exactly, str, "is not a string"),
     bool: partial(_exactly, bool, "is not true or false"),
     float: _json_float,
-    type(None): _json_none,
-    None: _json_none,
-    Any: _json_any,
-    object: _json_any,
+    type(None): partial(_exactly, type(None), "is not null"),
+    None: partial(_exactly, type(None), "is not null"),
+    Any: as_it_is,
+    object: as_it_is,
     dict: partial(_exactly, dict, "is not an object"),
     list: partial(_exactly, list, "is not an array"),
 }
@@ -457,7 +246,7 @@ def _json_converter(annotation: Any) -> FromJson:
     if target is tuple and len(arguments) != 0 and arguments[-1] is not Ellipsis:
         return partial(_json_tuple, tuple(json_converter(each) for each in arguments))
     if isinstance(target, type) and target in LISTS:
-        return partial(_json_list, LISTS[target], json_converter(arguments[0]) if arguments else _json_any)
+        return partial(_json_list, LISTS[target], json_converter(arguments[0]) if arguments else as_it_is)
     if target in DICTS:
         if not arguments:
             return _JSONS[dict]
@@ -472,5 +261,5 @@ def _json_converter(annotation: Any) -> FromJson:
             assert converter is not None
             return partial(_json_text, converter)
     if is_record(annotation):
-        return _JsonRecord(annotation)
+        return partial(_json_record, annotation)
     raise ConfigError(f"{annotation!r} is not a type that a request can be converted to")

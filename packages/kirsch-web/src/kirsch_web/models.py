@@ -1,20 +1,21 @@
 """Records of other libraries: msgspec Structs, attrs classes, Pydantic models and dataclasses.
 
-``convert.LIBRARIES`` knows the classes by an attribute that their library gives them. This file is loaded only if an
+``records.LIBRARIES`` knows the classes by an attribute that their library gives them. This file is loaded only if an
 application has such a class, which has loaded the library.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
 import math
 import sys
 import typing
 from typing import Any
 
 from kirsch_web.constraints import library_of, marks
-from kirsch_web.convert import Field, Invalid, Record, class_of, describe, hints_of, is_record, substituted
 from kirsch_web.errors import ConfigError
+from kirsch_web.records import Field, Invalid, Record, class_of, describe, hints_of, is_record, substituted
 from kirsch_web.texts import plain, union_members
 
 TYPE_CHECKING = False
@@ -52,7 +53,7 @@ class StructRecord(Record):
     def to_builtins(value: Any, otherwise: Callable[[Any], Any]) -> Any:
         return sys.modules["msgspec"].to_builtins(value, enc_hook=otherwise)
 
-    def resolve(self) -> None:
+    def resolve(self, _convert: Callable[[Any], Callable[[Any], Any]]) -> None:
         cls = self.cls
         variables = self.variables()
         hints = {name: substituted(hint, variables) for name, hint in hints_of(cls).items()}
@@ -64,7 +65,7 @@ class StructRecord(Record):
                 )
         required = _struct_required(cls)
         names = zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True)
-        self.fields = [Field(encoded, hints[name], name in required, True) for name, encoded in names]
+        self.fields = [Field(encoded, hints[name], name in required) for name, encoded in names]
 
     def from_json(self, value: Any) -> Any:
         return _struct_of(self.annotation, value, strict=True)
@@ -122,7 +123,7 @@ class AttrsRecord(Record):
     def to_builtins(value: Any, _otherwise: Callable[[Any], Any]) -> Any:
         return {each.alias: getattr(value, each.name) for each in type(value).__attrs_attrs__ if each.init}
 
-    def resolve(self) -> None:
+    def resolve(self, convert: Callable[[Any], Callable[[Any], Any]]) -> None:
         hints, variables = hints_of(self.cls), self.variables()
         nothing = sys.modules["attr"].NOTHING
         for each in self.cls.__attrs_attrs__:
@@ -130,8 +131,8 @@ class AttrsRecord(Record):
                 hint = hints.get(each.name, each.type or Any)
                 if each.converter is not None:
                     hint = _input_of(each.converter)
-                field = Field(each.alias, substituted(hint, variables), each.default is nothing)
-                self.fields.append(field)
+                hint = substituted(hint, variables)
+                self.fields.append(Field(each.alias, hint, each.default is nothing, convert(hint)))
 
     def _build(self, values: dict[str, Any]) -> Any:
         try:
@@ -171,7 +172,7 @@ class PydanticRecord(Record):
     def to_builtins(value: Any, _otherwise: Callable[[Any], Any]) -> Any:
         return type(value).__pydantic_serializer__.to_python(value, mode="json", by_alias=True)
 
-    def resolve(self) -> None:
+    def resolve(self, _convert: Callable[[Any], Callable[[Any], Any]]) -> None:
         pydantic = sys.modules["pydantic"]
         try:
             self._adapter = pydantic.TypeAdapter(self.annotation)
@@ -184,13 +185,11 @@ class PydanticRecord(Record):
         known = getattr(self.cls, "__pydantic_fields__", None)
         for name, info in (self.cls.model_fields if known is None else known).items():
             given = _aliases(info.validation_alias or info.alias)
-            self.fields.append(Field(given[0] if given else name, info.annotation, info.is_required(), True))
+            self.fields.append(Field(given[0] if given else name, info.annotation, info.is_required()))
 
     def from_json(self, value: Any) -> Any:
-        from kirsch_web.response import encode_json
-
         # As JSON, because a strict model takes a date from JSON's text, and not from Python's.
-        return self._validated(self._adapter.validate_json, encode_json(value))
+        return self._validated(self._adapter.validate_json, json.dumps(value))
 
     def from_fields(self, values: Mapping[str, list[str]]) -> Any:
         named = {field.name: field for field in self.fields}

@@ -12,7 +12,7 @@ import re
 import typing
 from typing import Any
 
-from kirsch_web import convert, texts
+from kirsch_web import convert, records, texts
 from kirsch_web.constraints import constraints
 from kirsch_web.errors import NotFound
 from kirsch_web.publishing import WITH_BODY
@@ -335,7 +335,7 @@ class _Schemas:
             schema["uniqueItems"] = True
         return schema
 
-    def fields(self, record: convert.Record) -> dict[str, Any]:
+    def fields(self, record: records.Record) -> dict[str, Any]:
         """Return the schemas of the fields of a record, by their names."""
         foreign = record.schema(self.mode)
         given = {} if foreign is None else self._foreign(foreign).get("properties", {})
@@ -357,7 +357,7 @@ class _Schemas:
         found: dict[str, Any] = _with_references(schema, renamed)
         return found
 
-    def _component(self, cls: Any, record: convert.Record) -> str:
+    def _component(self, cls: Any, record: records.Record) -> str:
         foreign = record.schema(self.mode)
         # The schemas of input and output are two components if they differ.
         key = cls if foreign == record.schema("validation") else (cls, self.mode)

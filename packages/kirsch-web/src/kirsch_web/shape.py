@@ -11,7 +11,7 @@ import types
 from functools import partial
 from typing import Annotated, Any, get_args, get_origin
 
-from kirsch_web import convert, texts
+from kirsch_web import convert, records, texts
 from kirsch_web.constraints import constraints
 from kirsch_web.errors import ConfigError
 from kirsch_web.forms import Upload
@@ -59,7 +59,7 @@ class Parameter:
         self.positional = positional
         self.source = "value"
         self.inject: Callable[[Any], Any] | None = None
-        self.record: convert.Record | None = None
+        self.record: records.Record | None = None
         self.field = ""
         self.uploads = False
         self.text: Callable[[str], Any] | None = None
@@ -138,7 +138,7 @@ class Shape:
     """The signature of a handler, ``self`` left out."""
 
     def __init__(self, function: Callable[..., object]) -> None:
-        self.where = convert.describe(function)
+        self.where = records.describe(function)
         try:
             signature = inspect.signature(function)
         except (ValueError, TypeError):
@@ -148,7 +148,7 @@ class Shape:
             target = target.__func__ if isinstance(target, types.MethodType) else target.__wrapped__
         if not isinstance(target, types.FunctionType):
             target = type(target).__call__ if not isinstance(target, type) else vars(target).get("__init__", target)
-        hints = convert.hints_of(target)
+        hints = records.hints_of(target)
         self.returns = hints.get("return", Any)
         self.parameters: list[Parameter] = []
         self.rest: Callable[[str], Any] | None = None
@@ -183,9 +183,9 @@ class Shape:
                 if each.kind is inspect.Parameter.POSITIONAL_ONLY and parameter.source != "value":
                     raise ConfigError(f"{self.where}: parameter {each.name} is positional-only; a path cannot give it")
                 self.parameters.append(parameter)
-        records = [each.name for each in self.parameters if each.source == "record"]
-        if len(records) > 1:
-            raise ConfigError(f"{self.where}: {' and '.join(records)} each take the whole body; only one can")
+        takers = [each.name for each in self.parameters if each.source == "record"]
+        if len(takers) > 1:
+            raise ConfigError(f"{self.where}: {' and '.join(takers)} each take the whole body; only one can")
 
 
 _shapes: dict[Any, Shape] = {}
@@ -209,7 +209,7 @@ def shape_of(function: Callable[..., object]) -> Shape:
 
 def keyword_types(function: Callable[..., object]) -> dict[str, Any]:
     """Names and annotations of the parameters behind the first; of a tool's callable, these are its options."""
-    hints = convert.hints_of(
+    hints = records.hints_of(
         function if isinstance(function, types.FunctionType) else getattr(function, "__func__", function)
     )
     names = list(inspect.signature(function).parameters.values())[1:]
