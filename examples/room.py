@@ -1,8 +1,8 @@
 """A chat over WebSockets in plain WSGI: ``kirsch room:app``, from this folder, then open http://127.0.0.1:8000/ in two
 windows.
 
-A handler is called for each message, so 10,000 idle connections hold no thread. Workers share no memory: with several
-of them, messages must go through a broker that all of them listen to, such as Redis.
+A handler is called for each message, so 10,000 idle connections hold no thread. The group has a name, so with
+``--workers 4`` it has the clients of all workers.
 """
 
 from kirsch.websocket import Group, accept
@@ -26,7 +26,7 @@ form.onsubmit = (event) => {
 
 class Room:
     def __init__(self):
-        self.group = Group()
+        self.group = Group("room")
 
     def open(self, ws):
         self.group.add(ws)

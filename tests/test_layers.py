@@ -41,6 +41,7 @@ LAYERS = (
     "bootstrap",
     "serving",
     "server",
+    "groups",
     "stopping",
     "monitor",
     "drivers",
@@ -84,6 +85,7 @@ MODULES = {
         "shared_value",
         "__init__",
     ),
+    "groups": ("__init__", "group", "subscription", "link", "relay", "brokers", "frames", "connector"),
     "apps": ("loading", "mounted", "signature", "__init__"),
     "config": (
         "sources",
@@ -99,6 +101,7 @@ MODULES = {
         "tls_settings",
         "compression_settings",
         "acme_settings",
+        "group_settings",
         "merged",
         "setting",
         "kinds",
@@ -118,7 +121,7 @@ LEAVES = frozenset({"profile", "middleware", "websocket"})
 BELOW_LEAVES: dict[str, set[str]] = {
     "middleware": {"middleware", "profile"},
     "profile": {"profile", "process"},
-    "websocket": {"_native"},
+    "websocket": {"_native", "groups"},
 }
 
 # Modules that are imported when a setting needs them.
@@ -230,6 +233,7 @@ def test_a_public_name_loads_the_server_and_no_leaf() -> None:
         for name in (
             "acme_settings",
             "driver_names",
+            "group_settings",
             "kinds",
             "merged",
             "native",

@@ -66,6 +66,7 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "interface": ("wsgi", {}),
     "lifespan": ("on", {}),
     "loop": ("asyncio", {}),
+    "groups": ("nats://127.0.0.1:9", {}),
     "chdir": ("other", {}),
     "mount": ([{"path": "/other", "app": "site_app:app"}], {}),
     "pythonpath": (["other"], {}),

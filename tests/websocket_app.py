@@ -69,6 +69,8 @@ async def scope(scope: Any, receive: Any, send: Any) -> None:
     shown = {key: value for key, value in scope.items() if key not in ("headers", "raw_path", "query_string")}
     shown["headers"] = [[name.decode(), value.decode()] for name, value in scope["headers"]]
     shown["query_string"] = scope["query_string"].decode()
+    # That of groups is no JSON.
+    shown["extensions"] = {name: value for name, value in scope["extensions"].items() if name != "kirsch.websocket"}
     await send({"type": "websocket.send", "text": json.dumps(shown)})
     await send({"type": "websocket.close", "code": 3000, "reason": "that is all"})
     say(f"then {json.dumps(await receive())}")

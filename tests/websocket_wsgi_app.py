@@ -169,7 +169,7 @@ EARLY_MISUSES: dict[str, Callable[[Any], object]] = {
     "header dict": lambda ws: ws.accept(headers={"a": "b"}),
     "header CR": lambda ws: ws.accept(headers=[("a", "b\rc")]),
     "header reserved": lambda ws: ws.accept(headers=[("Upgrade", "h2c")]),
-    "group of ints": lambda ws: Group([1]),  # type: ignore[list-item]
+    "group of ints": lambda ws: Group("", [1]),
 }
 
 

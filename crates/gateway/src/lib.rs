@@ -51,6 +51,7 @@ mod log_writer;
 mod mounted;
 mod mounts;
 mod object;
+mod peers;
 mod proxies;
 mod quarantine;
 mod refusals;
@@ -95,6 +96,8 @@ mod _native {
     use crate::inotify::Inotify;
     #[pymodule_export]
     use crate::log_writer::{LogWriter, count_dropped_line, dropped_lines, flush_logs};
+    #[pymodule_export]
+    use crate::peers::send_to_all;
     use crate::quarantine;
     use crate::scoreboard;
     #[pymodule_export]
@@ -110,7 +113,7 @@ mod _native {
     #[pymodule_export]
     use crate::wsgi::hijack::Hijack;
     #[pymodule_export]
-    use crate::wsgi::websocket::{WebSocket, send_to_all};
+    use crate::wsgi::websocket::WebSocket;
     use pyo3::prelude::*;
     use pyo3::types::PyTuple;
 

@@ -6,10 +6,11 @@ use super::shared::{LoopWaiter, Shared};
 use crate::guarded::Guarded;
 use crate::interface::{Awaited, Exchange, Incoming, Message};
 use crate::object::Object;
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use std::sync::Arc;
 use wire::message::FieldLines;
+use wire::websocket::CloseCode;
 
 /// See the module. The host uses it as the waiter for the call's events.
 #[pyclass(frozen, module = "kirsch._native")]
@@ -108,6 +109,27 @@ impl HttpCallState {
     }
 }
 
+/// The face of a WebSocket for `kirsch.Group`, beside [`send_to_all`](crate::peers::send_to_all).
+#[pymethods]
+impl HttpCall {
+    /// Whether no message can be sent any more.
+    #[getter]
+    fn closed(&self, py: Python<'_>) -> PyResult<bool> {
+        if self.is_unanswered(py)? {
+            return Ok(false);
+        }
+        Ok(!self.exchange.is_websocket(py) || self.exchange.websocket_end(py)?.is_some())
+    }
+
+    /// Closes the WebSocket, if it is open.
+    fn close(&self, py: Python<'_>, code: u16, reason: &str) -> PyResult<()> {
+        match CloseCode::new(code) {
+            Some(code) => self.exchange.close_websocket(py, code, reason),
+            None => Err(PyValueError::new_err(format!("{code} is no code with which a WebSocket may be closed"))),
+        }
+    }
+}
+
 impl HttpCall {
     pub(super) fn new(exchange: Exchange, shared: Arc<Shared>) -> Self {
         Self { exchange, shared, state: Guarded::new(HttpCallState::new()) }
@@ -135,7 +157,12 @@ impl HttpCall {
         self.state.with(py, |state| state.without_wait = 0);
     }
 
-    pub(super) fn exchange(&self) -> &Exchange {
+    /// Returns true if the application has not answered the handshake of its WebSocket, and still can.
+    pub(crate) fn is_unanswered(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.phase(py) == Some(Phase::Asked) && !self.exchange.is_disconnected(py)?)
+    }
+
+    pub(crate) fn exchange(&self) -> &Exchange {
         &self.exchange
     }
 

@@ -32,7 +32,7 @@ use crate::interface::{
     Answer, ExchangeHost, Input, Interface, ListenerInfo, RequestBody, ResponseBody, Route, Summary,
 };
 use crate::object::{Chunk, Object};
-use call::HttpCall;
+pub(crate) use call::HttpCall;
 use concurrency::{EventLoop, FirstStep};
 use handles::{AsgiHandleTypes, AsgiHandles};
 use pyo3::exceptions::PyRuntimeError;
@@ -116,7 +116,12 @@ impl Interface for Asgi {
         match body {
             RequestBody::Empty => {}
             RequestBody::Arriving => handles.call().get().expect_body(py),
-            RequestBody::WebSocket => handles.call().get().expect_websocket(py),
+            RequestBody::WebSocket => {
+                handles.call().get().expect_websocket(py);
+                // `kirsch.Group` sends through it, because frameworks wrap `send`.
+                let extensions = scope.bind(py).get_item(intern!(py, "extensions"))?;
+                extensions.set_item(intern!(py, "kirsch.websocket"), handles.call())?;
+            }
             // The body came with the head.
             RequestBody::Bytes(bytes) => handles.call().get().set_whole_body(py, bytes),
             // Bodies are never collected for this interface.

@@ -7,7 +7,9 @@
 //! ```
 
 use super::start_response::StartResponseRef;
-use crate::interface::{Acceptance, Incoming, Message, MessageHandler, MessageSent, OutgoingMessage, WebSocketEnd};
+use crate::interface::{
+    Acceptance, Exchange, Incoming, Message, MessageHandler, MessageSent, OutgoingMessage, WebSocketEnd,
+};
 use crate::object::{Chunk, Object};
 use pyo3::exceptions::{PyRuntimeError, PyStopIteration, PyTimeoutError, PyTypeError, PyValueError};
 use pyo3::intern;
@@ -16,7 +18,7 @@ use pyo3::types::{PyBool, PyByteArray, PyBytes, PyInt, PyList, PyMemoryView, PyS
 use pyo3::{PyTraverseError, PyVisit};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use wire::websocket::{AcceptMisuse, CloseCode, Outgoing, Prepared};
+use wire::websocket::{AcceptMisuse, CloseCode, Outgoing};
 
 pyo3::import_exception!(kirsch.websocket, Closed);
 pyo3::import_exception!(kirsch.websocket, QueueFull);
@@ -51,6 +53,10 @@ impl WebSocket {
         let offered = environ.item_text(py, "HTTP_SEC_WEBSOCKET_PROTOCOL").unwrap_or_default();
         let names = offered.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty());
         Self { start_response, subprotocols: names.collect(), state: Mutex::default() }
+    }
+
+    pub(crate) fn exchange(&self) -> &Exchange {
+        self.start_response.exchange()
     }
 
     /// Nothing of Python runs, and nothing panics, while it is held.
@@ -289,36 +295,14 @@ impl WebSocket {
     }
 }
 
-/// Sends a message, framed and compressed once, to all of these WebSockets, without waiting. Returns those that are
-/// closed, and those whose clients have too much to read and have got nothing.
-#[pyfunction]
-#[pyo3(signature = (websockets, data, /))]
-pub(crate) fn send_to_all(
-    py: Python<'_>,
-    websockets: Vec<Py<WebSocket>>,
-    data: &Bound<'_, PyAny>,
-) -> PyResult<[Vec<Py<WebSocket>>; 2]> {
-    let message = Data::of(data)?;
-    let prepared = Prepared::new(message.outgoing()?);
-    let (mut ended, mut full) = (Vec::new(), Vec::new());
-    for websocket in websockets {
-        match websocket.get().start_response.exchange().send_prepared(py, &prepared)? {
-            MessageSent::Done | MessageSent::Full => {}
-            MessageSent::Refused => full.push(websocket),
-            MessageSent::Closed => ended.push(websocket),
-        }
-    }
-    Ok([ended, full])
-}
-
 /// A message as Python gives it.
-enum Data<'py> {
+pub(crate) enum Data<'py> {
     Text(Bound<'py, PyString>),
     Binary(Bound<'py, PyBytes>),
 }
 
 impl<'py> Data<'py> {
-    fn of(data: &Bound<'py, PyAny>) -> PyResult<Self> {
+    pub(crate) fn of(data: &Bound<'py, PyAny>) -> PyResult<Self> {
         if let Ok(text) = data.cast::<PyString>() {
             return Ok(Self::Text(text.clone()));
         }
@@ -332,7 +316,7 @@ impl<'py> Data<'py> {
         Err(wrong_type(data, "a message must be str (text) or bytes (binary)"))
     }
 
-    fn outgoing(&self) -> PyResult<Outgoing<'_>> {
+    pub(crate) fn outgoing(&self) -> PyResult<Outgoing<'_>> {
         match self {
             Data::Text(text) => characters(text).map(Outgoing::Text),
             Data::Binary(bytes) => Ok(Outgoing::Binary(bytes.as_bytes())),

@@ -74,6 +74,8 @@ class WebSocket:
     """True if it was closed, by either side."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.scope = scope
+        """The scope of ASGI, by which ``kirsch.Group`` finds the WebSocket."""
         self._receive = receive
         self._send = send
         self.subprotocols: list[str] = list(scope.get("subprotocols", ()))

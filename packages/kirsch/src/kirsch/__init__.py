@@ -18,6 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kirsch._native import FileWrapper, __version__
     from kirsch.drivers import ClientDisconnected, RequestTimeout
+    from kirsch.groups import Group
     from kirsch.launching import run
     from kirsch.monitor.scoreboard import worker_number, worker_numbers
     from kirsch.server import Server
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ClientDisconnected",
     "FileWrapper",
+    "Group",
     "RequestTimeout",
     "Server",
     "__version__",
@@ -42,6 +44,7 @@ __all__ = [
 _HOMES = {
     "ClientDisconnected": "drivers",
     "FileWrapper": "_native",
+    "Group": "groups",
     "RequestTimeout": "drivers",
     "Server": "server",
     "__version__": "_native",

@@ -607,9 +607,12 @@ class WebSocket:
     @data.setter
     def data(self, data: Any) -> None: ...
 
-def send_to_all(websockets: Sequence[WebSocket], data: Any, /) -> list[list[WebSocket]]:
+def send_to_all(peers: Sequence[Any], data: Any, /) -> list[list[Any]]:
     """Send a message, framed and compressed once, without waiting. Returns those that are closed, and those whose
-    clients have too much to read and have got nothing."""
+    clients have too much to read and have got nothing.
+
+    Each peer is a :class:`WebSocket`, or the entry ``kirsch.websocket`` of the extensions of an ASGI scope.
+    """
 
 def check_access_log_format(log_format: str, /) -> None:
     """Raise ValueError if no access log can be written in ``log_format``.

@@ -33,7 +33,9 @@ INFO, WARNING, ERROR, CRITICAL = 20, 30, 40, 50
 LEVELS = {"debug": 10, "info": INFO, "warning": WARNING, "error": ERROR, "critical": CRITICAL}
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
-_FOLDERS = ("adopt", "apps", "commands", "config", "django", "drivers", "monitor", "net", "process", "supervisor")
+_FOLDERS = (
+    *("adopt", "apps", "commands", "config", "django", "drivers", "groups", "monitor", "net", "process", "supervisor"),
+)
 OWN_DIRECTORIES = frozenset({_PACKAGE, *(os.path.join(_PACKAGE, name) for name in _FOLDERS)})
 """The directories of the server's own modules. kirsch.web and kirsch.query count as part of the application."""
 

@@ -25,13 +25,12 @@ choice::
 
 from __future__ import annotations
 
-import threading
-
-from kirsch._native import WebSocket, send_to_all
+from kirsch._native import WebSocket
+from kirsch.groups import Group
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterable
     from typing import Any, Protocol, TypeAlias
 
     Message: TypeAlias = str | bytes
@@ -139,70 +138,3 @@ def accept(
     websocket.accept(subprotocol, list(headers))
     websocket.handle(handler)
     return Response("200 OK", [("Content-Length", "0")], b"")
-
-
-class Group:
-    """WebSockets that get the same messages. Any thread may use it. Those that are closed leave it by themselves."""
-
-    def __init__(self, websockets: Iterable[WebSocket] = ()) -> None:
-        self._lock = threading.Lock()
-        self._websockets: set[WebSocket] = set()
-        self._tidy_at = 64
-        for websocket in websockets:
-            self.add(websocket)
-
-    def add(self, websocket: WebSocket) -> None:
-        """Add a WebSocket, unless it is there."""
-        if not isinstance(websocket, WebSocket):
-            raise TypeError(f"a group is of WebSockets, not {type(websocket).__name__}: {websocket!r:.80}")
-        with self._lock:
-            self._websockets.add(websocket)
-            is_crowded = len(self._websockets) >= self._tidy_at
-        if is_crowded:
-            # Closed WebSockets must not accumulate if nothing is sent.
-            self._tidy()
-
-    def discard(self, websocket: WebSocket) -> None:
-        """Remove a WebSocket, if it is there."""
-        with self._lock:
-            self._websockets.discard(websocket)
-
-    def send_all(self, data: str | bytes) -> list[WebSocket]:
-        """Send a message to all, without waiting. It is framed and compressed once.
-
-        Returns those that have not got it, because their clients have more than 64 KiB still to read: close them, or
-        send them what they need later.
-        """
-        closed, full = send_to_all(self._snapshot(), data)
-        if closed:
-            with self._lock:
-                self._websockets.difference_update(closed)
-        return full
-
-    def close_all(self, code: int = 1000, reason: str = "") -> None:
-        """Close all, and remove them."""
-        for websocket in self._snapshot():
-            websocket.close(code, reason)
-            self.discard(websocket)
-
-    def _snapshot(self) -> list[WebSocket]:
-        with self._lock:
-            return list(self._websockets)
-
-    def _tidy(self) -> None:
-        closed = [websocket for websocket in self._snapshot() if websocket.closed]
-        with self._lock:
-            self._websockets.difference_update(closed)
-            self._tidy_at = max(64, 2 * len(self._websockets))
-
-    def __len__(self) -> int:
-        self._tidy()
-        with self._lock:
-            return len(self._websockets)
-
-    def __iter__(self) -> Iterator[WebSocket]:
-        return iter([websocket for websocket in self._snapshot() if not websocket.closed])
-
-    def __contains__(self, websocket: object) -> bool:
-        with self._lock:
-            return websocket in self._websockets

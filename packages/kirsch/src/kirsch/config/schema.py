@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from kirsch.config.acme_settings import AcmeSettings
 from kirsch.config.compression_settings import CompressionSettings
+from kirsch.config.group_settings import GroupSettings
 from kirsch.config.kinds import (
     ACCOUNT,
     ADDRESSES,
@@ -66,8 +67,8 @@ if TYPE_CHECKING:
 _WORKERS_MAX = 256
 
 
-class Settings(AcmeSettings, TlsSettings, CompressionSettings, MergedSettings, sections=SECTIONS):
-    """All settings. Those of TLS, ACME and compression are in files of their own."""
+class Settings(AcmeSettings, GroupSettings, TlsSettings, CompressionSettings, MergedSettings, sections=SECTIONS):
+    """All settings. Those of TLS, ACME, groups and compression are in files of their own."""
 
     __slots__ = ()
 

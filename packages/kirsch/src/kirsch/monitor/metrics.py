@@ -135,6 +135,10 @@ def exposition(
     family("kirsch_responses_total", "counter", "Responses by class of status.", responses)
     for source, name, text in GAUGES:
         family(name, "gauge", text, [({}, snapshot.gauge(source))])
+    text = "Messages sent to groups with a name."
+    family("kirsch_group_messages_total", "counter", text, [({}, snapshot.group_messages)])
+    dropped = [({"reason": reason}, number) for reason, number in snapshot.group_messages_dropped.items()]
+    family("kirsch_group_messages_dropped_total", "counter", "Messages of groups that were dropped.", dropped)
     text = "Routes in quarantine now, because they crash workers."
     family("kirsch_routes_quarantined", "gauge", text, [({}, len(snapshot.quarantined))])
     if certificate_ends:

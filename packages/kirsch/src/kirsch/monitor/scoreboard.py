@@ -55,9 +55,12 @@ REASONS = (
 SLOW_REQUESTS_MAX = 8
 """The number of slow requests that a slot keeps: the newest."""
 
+GROUP_DROPS = ("slow-client", "slow-worker", "lost-relay", "lost-broker")
+"""The reasons for which messages of groups are dropped."""
+
 _MAGIC = int.from_bytes(b"kirsch\0\1", sys.byteorder)
 # To be increased with any change of the layout below. The layout of the native part is checked separately.
-_VERSION = 4
+_VERSION = 5
 _PAGE = 4096
 _MASK = (1 << 64) - 1
 # A reader that has asked for running requests is assumed to read on for this long.
@@ -77,7 +80,9 @@ _LOOK_NANOSECONDS = 10 * 10**9
     _H_LOOKED,
     _H_LOG_LINES_DROPPED,
     _H_LIFT,
-) = range(12)
+    _H_GROUP_MESSAGES,
+) = range(13)
+# Messages of groups, and behind it those that were dropped, for each of these reasons.
 # The reasons in the header: this many, each with a count and a text. Further ones are counted as "other".
 _REASONS, _REASONS_AT, _REASON_SIZE = 30, 256, 64
 # The text of the last replacement.
@@ -388,6 +393,13 @@ class Scoreboard:
         """Set how many log lines the supervisor has dropped: ``own`` in this image, and those of earlier images."""
         self._words[_H_LOG_LINES_DROPPED] = self._log_lines_dropped_before + own
 
+    # For the relay of groups, which is one process at a time
+
+    def count_group_messages(self, kind: str, number: int) -> None:
+        """Count messages of groups: ``messages`` that were sent, or one of ``GROUP_DROPS``."""
+        index = 0 if kind == "messages" else 1 + GROUP_DROPS.index(kind)
+        self._words[_H_GROUP_MESSAGES + index] += number
+
     # For all processes
 
     def read(self) -> Snapshot:
@@ -607,6 +619,9 @@ class Snapshot:
         self.counters = counters
         self.slow = tuple(slow)
         self.quarantined = board.quarantined()
+        self.group_messages = words[_H_GROUP_MESSAGES]
+        dropped = words[_H_GROUP_MESSAGES + 1 : _H_GROUP_MESSAGES + 1 + len(GROUP_DROPS)]
+        self.group_messages_dropped = dict(zip(GROUP_DROPS, dropped.tolist(), strict=True))
         self.bounds = board.layout.bounds
 
     def gauge(self, name: str) -> int:

@@ -41,7 +41,7 @@ def run(
     from kirsch.server import Server
     from kirsch.serving import serve_until_signal
 
-    _set_signals()
+    set_signals()
     status = Status(board, certificate_ends)
     server = Server(Pages(status), report=report, **_OPTIONS)  # type: ignore[arg-type]
     server.config.evicts_silent = True
@@ -53,7 +53,7 @@ def run(
     return serve_until_signal(server, ready=ready, owns_process=True)
 
 
-def _set_signals() -> None:
+def set_signals() -> None:
     """Remove the supervisor's handlers, and ignore signals that are for the supervisor alone: ``pkill -HUP kirsch``
     sends them to all processes. This process starts no program that would inherit that."""
     signal.set_wakeup_fd(-1)

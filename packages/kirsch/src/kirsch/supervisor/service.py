@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from kirsch.config.schema import Settings
+    from kirsch.groups.connector import Connector
     from kirsch.monitor.scoreboard import Scoreboard
     from kirsch.supervisor.certificates import CertificateManager
     from kirsch.supervisor.engine_group import EngineGroup
@@ -63,7 +64,8 @@ class Generation:
 
 
 class Service:
-    """``resources``, ``certificates``, ``board`` and ``notifier`` are fixed; the rest changes with events.
+    """``resources``, ``certificates``, ``board``, ``group``, ``connector`` and ``notifier`` are fixed; the rest changes
+    with events.
 
     The actual state: ``workers``, and the states of their indexes. ``served``: at least one worker has been ready.
     ``announced``: all first workers have been. ``name`` is the name of the application.
@@ -81,6 +83,7 @@ class Service:
         certificates: CertificateManager,
         board: Scoreboard,
         group: EngineGroup,
+        connector: Connector,
         notifier: Notifier,
     ) -> None:
         self.current = current
@@ -89,6 +92,7 @@ class Service:
         self.certificates = certificates
         self.board = board
         self.group = group
+        self.connector = connector
         self.notifier = notifier
         self.name = current.chosen.target or ""
         self.workers: list[Worker] = []

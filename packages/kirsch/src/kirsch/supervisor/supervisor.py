@@ -27,6 +27,7 @@ import time
 from functools import partial
 
 from kirsch import bootstrap, reports
+from kirsch.groups.connector import Connector
 from kirsch.monitor.scoreboard import Scoreboard
 from kirsch.reports import CRITICAL, ERROR, INFO, WARNING
 from kirsch.serving import FAST_TIMEOUT
@@ -39,6 +40,7 @@ from kirsch.supervisor.event_loop import EventLoop
 from kirsch.supervisor.metrics_manager import MetricsManager
 from kirsch.supervisor.notify import Notifier
 from kirsch.supervisor.quarantine import Quarantine
+from kirsch.supervisor.relay_manager import RelayManager
 from kirsch.supervisor.reload_manager import ReloadManager
 from kirsch.supervisor.reload_triggers import ReloadTriggers
 from kirsch.supervisor.resources import Resources
@@ -95,6 +97,8 @@ class Supervisor:
         self._worker_manager = worker_manager = WorkerManager(service, loop, zygotes, quarantine, self)
         self._metrics_manager = metrics_manager = MetricsManager(service, self)
         self._acme_manager = AcmeManager(service, self)
+        relay = {} if state is None else state.get("relay", {})
+        self._relay_manager = relay_manager = RelayManager(service, loop, self, relay.get("pid", 0))
         self._reload_manager = ReloadManager(service, zygotes, worker_manager, metrics_manager.start)
         self._autoscaler = Autoscaler(service, loop, zygotes, self._reload_manager)
         self._reload_triggers = triggers = ReloadTriggers(service, loop, self._reload_manager.begin)
@@ -106,6 +110,7 @@ class Supervisor:
             self._reload_manager,
             triggers,
             (metrics_manager, self._acme_manager),
+            relay_manager,
             self._signal_pipe,
         )
         self._watchdog_at = 0.0 if service.notifier.watchdog_interval else NEVER
@@ -166,7 +171,7 @@ class Supervisor:
         due += [self._worker_manager.due(), self._zygotes.check_time(now)[0]]
         due += [self._autoscaler.due(), self._reload_triggers.due(), self._quarantine.due()]
         due += [self._reload_manager.due(), self._upgrade_manager.due(), self._service.certificates.due()]
-        due.append(self._acme_manager.due())
+        due += [self._acme_manager.due(), self._relay_manager.due()]
         not_before = [state.backoff.not_before for state in self._service.index_states()]
         due += [moment for moment in not_before if moment > now]
         return min(due)
@@ -182,6 +187,7 @@ class Supervisor:
         self._reload_triggers.run_due(now)
         service.certificates.run_due(now)
         self._acme_manager.run_due(now)
+        self._relay_manager.run_due(now)
         self._autoscaler.run_due(now)
         if now >= self._explain_at:
             self._explain_at = NEVER
@@ -263,6 +269,7 @@ class Supervisor:
         self._service.board.close_fd()
         self._service.certificates.keep_reading_only()
         self._acme_manager.close_in_child()
+        self._relay_manager.close_in_child(is_helper=not channels)
         self._reload_triggers.close()
         self._upgrade_manager.close()
 
@@ -273,6 +280,7 @@ class Supervisor:
             self._upgrade_manager.on_exit,
             self._metrics_manager.on_exit,
             self._acme_manager.on_exit,
+            self._relay_manager.on_exit,
             self._zygotes.on_exit,
         )
         while True:
@@ -448,6 +456,7 @@ class Supervisor:
         self._signal_pipe.end()
         self._metrics_manager.stop()
         self._acme_manager.stop()
+        self._relay_manager.stop()
         self._reload_triggers.close()
         self._service.resources.discard()
         return self._service.exit_status
@@ -463,6 +472,7 @@ def _open(chosen: Settings, state: upgrade.State | None) -> Service:
             adopted = None if state is None else state.get("certificates")
             certificates = CertificateManager(chosen, resources.errors, adopted)
             board = _scoreboard(chosen, state)
+            connector = Connector(() if state is None else state.get("relay", {}).get("fds", ()))
         except BaseException:
             resources.discard()
             raise
@@ -470,7 +480,7 @@ def _open(chosen: Settings, state: upgrade.State | None) -> Service:
         current = Generation(number, chosen, path=os.curdir)
     except OSError as error:
         raise bootstrap.StartupError(bootstrap.EXIT_FAILED, bootstrap.reason(error)) from None
-    return Service(current, resources, certificates, board, _group(board, state), Notifier())
+    return Service(current, resources, certificates, board, _group(board, state), connector, Notifier())
 
 
 def _scoreboard(chosen: Settings, state: upgrade.State | None) -> Scoreboard:

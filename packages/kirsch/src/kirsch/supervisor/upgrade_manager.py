@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kirsch.supervisor.acme_manager import AcmeManager
     from kirsch.supervisor.event_loop import EventLoop
     from kirsch.supervisor.metrics_manager import MetricsManager
+    from kirsch.supervisor.relay_manager import RelayManager
     from kirsch.supervisor.reload_manager import ReloadManager
     from kirsch.supervisor.reload_triggers import ReloadTriggers
     from kirsch.supervisor.service import Service
@@ -37,6 +38,7 @@ class UpgradeManager:
         reload_manager: ReloadManager,
         triggers: ReloadTriggers,
         helpers: tuple[MetricsManager, AcmeManager],
+        relay_manager: RelayManager,
         signal_pipe: SignalPipe,
     ) -> None:
         self._service = service
@@ -46,6 +48,7 @@ class UpgradeManager:
         self._reload_manager = reload_manager
         self._reload_triggers = triggers
         self._helpers = helpers
+        self._relay_manager = relay_manager
         self._signal_pipe = signal_pipe
         self._check: upgrade.Check | None = None
         self._awaits_reload = False  # the check has succeeded
@@ -127,6 +130,7 @@ class UpgradeManager:
             **service.resources.export(),
             "board": service.board.fd,
             "group": service.group.export(),
+            "relay": self._relay_manager.export(),
             "certificates": service.certificates.export(),
             "generation": service.current.number,
             "served": service.served,
@@ -138,6 +142,7 @@ class UpgradeManager:
         except OSError as error:
             os.set_inheritable(service.board.fd, False)
             service.group.set_inheritable(False)
+            service.connector.set_inheritable(False)
             service.certificates.stay()
             service.resources.stay()
             text = f"the new installation cannot be run: {bootstrap.reason(error)}; keeping this one"

@@ -80,6 +80,7 @@ class WorkerManager:
             service.board,
             service.group,
             service.certificates.shared,
+            service.connector,
         )
 
     def adopt(self, exported: Iterable[State], board: Scoreboard | None) -> None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from kirsch.apps.mounted import Application
     from kirsch.config.schema import Settings
+    from kirsch.groups.connector import Connector
     from kirsch.monitor.scoreboard import Scoreboard
     from kirsch.monitor.shared_value import SharedValue
     from kirsch.net.sockets import Listener
@@ -76,6 +77,7 @@ class SpawnContext:
         board: Scoreboard,
         group: EngineGroup,
         certificates: SharedValue | None,
+        connector: Connector,
     ) -> None:
         self.chosen = chosen
         self.directories = directories
@@ -85,6 +87,7 @@ class SpawnContext:
         self.board = board
         self.group = group
         self.certificates = certificates
+        self.connector = connector
 
 
 class Loaded:
@@ -123,6 +126,7 @@ class WorkerArguments:
 def main(arguments: WorkerArguments, loaded: Loaded | None = None) -> int:
     """Serve. ``loaded`` is what the zygote has loaded, if it forked this worker. Return the exit status."""
     arguments.slot.occupy()
+    arguments.context.connector.use(arguments.context.chosen.groups)
     arguments.channel.send("hello", pid=os.getpid())
     forks.add(partial(_leave_in_child, arguments))
     try:
@@ -171,6 +175,7 @@ def _leave_in_child(arguments: WorkerArguments) -> None:
 
     restore_signals()
     arguments.channel.close()
+    arguments.context.connector.close_worker_end()
     for listener in arguments.context.listeners:
         listener.close()
     titles.child(arguments.slot.index)
