@@ -117,7 +117,7 @@ SLOW_PARTS := test-slow-python test-rust-slow worst-case test-bench test-web sur
 # joined by a plus sign; the groups take about as long as each other. OTHER_PYTHONS are those on which nothing else runs
 # the tests.
 OTHER_PYTHONS := 3.10 3.14 3.15 pypy3.11
-TURNS := test-asan test-free test-query-slow fuzz-briefly+test-query-oldest+test-acme loom+test-path+test-web-cherrypy+test-cherrypy-world+test-docs test-wheels+check-macos+h2spec \
+TURNS := test-asan test-free test-query-slow fuzz-briefly+test-query-oldest+test-acme+test-tls loom+test-path+test-web-cherrypy+test-cherrypy-world+test-docs test-wheels+check-macos+h2spec \
 	$(OTHER_PYTHONS:%=test-on-%)
 
 test-slow: ## Run the slow tests: those marked so, Rust's, the other distributions', the worst clients known, a survey
@@ -174,9 +174,17 @@ autobahn-wire: ## The same against the WebSocket of crates/wire alone, which ech
 	cargo build --release -p wire --example websocket_echo
 	$(AUTOBAHN) --echo target/release/examples/websocket_echo
 
+# The wheels have AWS-LC; ring is for platforms where that does not build.
+test-tls: build $(STAMPS)/test ## Scan the server with testssl.sh and sslyze, and run the Rust tests of TLS with ring
+	@tests/system_packages.sh testssl:testssl.sh
+	@$(call install,.venvs/scanners,'sslyze>=6.3') || echo "sslyze cannot be installed. The test that needs it will skip."
+	$(call pytest,$(VENV)) $(PYTEST_SLOW_ARGS) -rs tests/test_tls_scanners.py
+	$(cargo-test) -p tls --no-default-features --features ring
+	$(cargo-test) -p acme --no-default-features --features ring
+	PYO3_PYTHON="$(abspath $(BIN)/python)" cargo check --profile $(TEST_PROFILE) -p gateway --no-default-features --features ring
 # DIR is a copy of tlsfuzzer; tests/tls/tlsfuzzer.json has what differs from its expectations, and why.
 tlsfuzzer: build ## Run the scripts of the copy of tlsfuzzer in DIR against the server; SCRIPTS=... some of them
-	scripts/environment.sh .venvs/tlsfuzzer "" 'tlslite-ng>=0.9.0b2'
+	$(call install,.venvs/tlsfuzzer,'tlslite-ng>=0.9.0b2')
 	.venvs/tlsfuzzer/bin/python scripts/tlsfuzzer.py --server $(BIN)/kirsch $(DIR) $(SCRIPTS)
 
 # Without DIR, a copy of h2spec 2.6.0, the version of Go's module proxy is built, which has one case less.

@@ -156,6 +156,9 @@ pub enum Report {
     /// [`WebSocketConfig::memory`](crate::WebSocketConfig::memory). Holds that limit in bytes. Reported at most once a
     /// minute.
     MessageMemoryFull(usize),
+    /// The engine closed the connection whose handshake had been under way for longest, because there were more than
+    /// [`Config::handshakes`](crate::Config::handshakes), which it holds. Reported at most once a minute.
+    HandshakesFull(usize),
     /// The engine could not store a request body in a file. The client got 507 or 500.
     SpoolFailed(std::io::Error),
 }

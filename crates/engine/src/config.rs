@@ -17,6 +17,9 @@ pub struct Config {
     pub limits: Limits,
     /// The maximum number of open connections. At the limit the engine stops accepting and the kernel's backlog fills.
     pub connections: usize,
+    /// The maximum number of encrypted connections whose handshake is under way. At the limit the oldest of them is closed
+    /// for a new one.
+    pub handshakes: usize,
     /// The protocol of each listener, in their order; HTTP/1 for listeners beyond the end of the list.
     pub protocols: Vec<ProtocolKind>,
     /// For each listener, true if a connection has to begin with a header of the PROXY protocol; false for listeners
@@ -139,6 +142,7 @@ impl Default for Config {
         Self {
             limits: Limits::default(),
             connections: 65_536,
+            handshakes: HANDSHAKES,
             protocols: Vec::new(),
             proxy_listeners: Vec::new(),
             proxy_from: None,
@@ -187,6 +191,9 @@ pub(crate) const GLANCE: usize = 1 << 10;
 /// The time that a connection must have waited at a listener before the watchdog accepts it. Other processes that
 /// accept from the same listener had time to do so before.
 pub(crate) const WATCHDOG_AFTER: Duration = Duration::from_millis(180);
+/// The default of [`Config::handshakes`]. A server manages some thousand handshakes a second, and an ordinary client ends
+/// its own within two round trips: so many are under way only if clients do not end them.
+pub const HANDSHAKES: usize = 1024;
 /// The number of connections that the watchdog accepts from one listener at a time.
 pub(crate) const WATCHDOG_ACCEPTS: usize = 128;
 /// The number of connections accepted from one listener before the engine closes it: more than any backlog holds.

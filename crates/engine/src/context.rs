@@ -8,6 +8,7 @@ use crate::compose::Composer;
 use crate::compression::CompressionState;
 use crate::config::Config;
 use crate::deadline::{Millis, Sweep};
+use crate::handshakes::Handshakes;
 use crate::health::Health;
 use crate::meter::Meter;
 use crate::responder::{FileResponder, HealthResponder, Responder};
@@ -64,6 +65,7 @@ pub(crate) struct EngineContext<A: App> {
     pub(crate) time: Time,
     pub(crate) statistics: Statistics,
     pub(crate) meter: Meter,
+    pub(crate) handshakes: Handshakes,
     /// The timer of the stages of requests, while a profile is taken.
     pub(crate) observer: Option<Box<Stages>>,
     pub(crate) load: Load,
@@ -77,6 +79,16 @@ pub(crate) struct EngineContext<A: App> {
     pub(crate) abandoned: Vec<A::Response>,
 }
 
+/// Returns true if nothing was `reported` within the last minute, and notes that something is reported now.
+fn is_first_in_a_minute(reported: &mut Option<Millis>, now: Millis) -> bool {
+    const INTERVAL: Millis = 60_000;
+    let is_first = reported.is_none_or(|reported| now >= reported.saturating_add(INTERVAL));
+    if is_first {
+        *reported = Some(now);
+    }
+    is_first
+}
+
 impl<A: App> EngineContext<A> {
     pub(crate) fn new(config: Config, stamp: Stamp) -> Self {
         let health = HealthResponder::new(&config.health_path);
@@ -88,6 +100,7 @@ impl<A: App> EngineContext<A> {
             time: Time { now: 0, wall: 0, stamp, encrypted_stamp: None, sweep: Sweep::new(), round: 0 },
             statistics: Statistics::default(),
             meter: Meter::default(),
+            handshakes: Handshakes::default(),
             observer: None,
             load: Load { phase: Phase::Serving, queued: 0, may_call: true, is_full: false, brief_in_a_row: 0 },
             scratch: Scratch { composers: Vec::new(), fields: Vec::new(), chunks: Vec::new() },
@@ -106,14 +119,17 @@ impl<A: App> EngineContext<A> {
     /// Reports that a WebSocket was closed for lack of memory, at most once a minute, because a client can cause such a
     /// close with a few bytes.
     pub(crate) fn report_overload(&mut self, app: &mut A) {
-        const INTERVAL: Millis = 60_000;
-        let (now, reported) = (self.time.now, &mut self.websockets.overload_reported);
-        let is_new = reported.is_none_or(|reported| now >= reported.saturating_add(INTERVAL));
         if let Some(config) = &self.config.websocket
-            && is_new
+            && is_first_in_a_minute(&mut self.websockets.overload_reported, self.time.now)
         {
-            *reported = Some(now);
             app.report(Report::MessageMemoryFull(config.memory.most()));
+        }
+    }
+
+    /// Reports that a handshake was given up for a new one, at most once a minute.
+    pub(crate) fn report_handshakes(&mut self, app: &mut A) {
+        if is_first_in_a_minute(&mut self.handshakes.reported, self.time.now) {
+            app.report(Report::HandshakesFull(self.config.handshakes));
         }
     }
 

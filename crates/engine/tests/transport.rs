@@ -1,7 +1,7 @@
 //! The encrypted transport, over a cipher without cryptography: a drained socket and a drained transport differ, a
 //! record may be incomplete, and the transport has bytes of its own to send while it reads. HTTP/1 over it is unchanged.
 
-use crate::common::{Client, End, Kind, Op, Plan, World, ms, pattern, seconds, timeless};
+use crate::common::{Client, End, Event, Kind, Op, Plan, World, ms, pattern, seconds, timeless};
 use engine::{Accepted, Config, Encrypted, EngineSocket, Http1, Local, Net, OnlySerial, Os, Poller, Tcp, Waker};
 use sim::cipher::{self, ALERT, CLOSE, DATA, ECHO, HELLO, RECORD, RecordCipher, record};
 use std::io;
@@ -305,6 +305,35 @@ fn faults_are_told_to_the_client_and_to_the_application() {
         drop(client);
         world.until_empty(&mut []);
     }
+}
+
+#[test]
+fn oldest_handshake_is_given_up_for_a_new_one_if_there_are_too_many() {
+    let mut world = world(Config { handshakes: 2, ..timeless() }, vec![Plan::sized(&[3])]);
+    let full = |world: &World<_>| world.app.count(|event| *event == Event::HandshakesFull(2));
+    // A connection whose handshake is over does not count, and the one whose handshake has failed does not either.
+    let mut ready = world.client();
+    ready.send(hello());
+    let mut failed = world.client();
+    failed.send(record(b'x', b""));
+    ready.pump();
+    failed.pump();
+    world.settle();
+    let mut waiting: Vec<_> = (0..2).map(|_| world.client()).collect();
+    waiting[1].send(&hello()[..5]);
+    waiting[1].pump();
+    world.settle();
+    assert_eq!((world.statistics().connections, full(&world)), (4, 0));
+    let mut new = world.client();
+    new.send([hello(), record(DATA, GET)].concat());
+    until_answered(&mut world, &mut new, 1);
+    assert_eq!((world.end(&mut waiting[0]), waiting[0].received.len()), (End::Closed, 0));
+    assert_eq!(full(&world), 1);
+    // There is room again for the others.
+    ready.send(record(DATA, GET));
+    until_answered(&mut world, &mut ready, 1);
+    waiting[1].send([&hello()[5..], &record(DATA, GET)].concat());
+    until_answered(&mut world, &mut waiting[1], 1);
 }
 
 #[test]

@@ -17,8 +17,8 @@ use crate::proxies;
 use crate::quarantine::Quarantine;
 use crate::scoreboard::{Scoreboard, Stopwatch};
 use engine::{
-    App, BodyMemory, CompressionConfig, Config, ENGINES_MAX, EdgeConfig, Engine, EngineGroup, Os, ProtocolKind,
-    SharedRecords, StaticFiles, StaticOptions, WebSocketConfig,
+    App, BodyMemory, CompressionConfig, Config, ENGINES_MAX, EdgeConfig, Engine, EngineGroup, HANDSHAKES, Os,
+    ProtocolKind, SharedRecords, StaticFiles, StaticOptions, WebSocketConfig,
 };
 use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -345,6 +345,7 @@ fn engine_config(given: &NativeConfig<'_>) -> PyResult<Config> {
             body: given.take("limit_request_body")?,
         },
         connections: given.take("worker_connections")?,
+        handshakes: HANDSHAKES,
         proxy_listeners: given.take("proxy_listeners")?,
         proxy_from: proxies::take_proxy_from(given)?,
         trust: proxies::take_trust(given)?,

@@ -543,7 +543,10 @@ impl<P: Simulated> App for Records<P> {
             report if self.plan.host == Host::EventLoop => {
                 self.shared.fail(|| format!("the engine reports {report:?}"));
             }
-            Report::FileShrank | Report::StaticFileFailed(_) | Report::MessageMemoryFull(_) => {}
+            Report::FileShrank
+            | Report::StaticFileFailed(_)
+            | Report::MessageMemoryFull(_)
+            | Report::HandshakesFull(_) => {}
             Report::Panicked(message) if message == PLANNED_PANIC || message == EMPTY_RESPONSE => {}
             Report::Panicked(message) => self.shared.fail(|| format!("the engine panicked: {message}")),
             Report::SpoolFailed(error) => self.shared.fail(|| format!("a body could not be stored: {error}")),

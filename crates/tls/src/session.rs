@@ -122,9 +122,10 @@ impl Session {
 
     /// Appends the alert that rustls has prepared.
     fn append_alert(&mut self, unsent: &mut Vec<u8>) {
-        // rustls gives what it has to send before it looks at input, and fails again afterwards.
-        while let UnbufferedStatus { state: Ok(ConnectionState::EncodeTlsData(mut encoding)), .. } =
-            self.connection.process_tls_records(&mut [])
+        // rustls gives what it has to send before it looks at input. Asked once more, it would look at input that is not
+        // there, and panic.
+        while self.connection.wants_write()
+            && let Ok(ConnectionState::EncodeTlsData(mut encoding)) = self.connection.process_tls_records(&mut []).state
         {
             encode(&mut encoding, unsent);
         }

@@ -16,6 +16,7 @@ use crate::compose::Composer;
 use crate::context::{EngineContext, Scratch};
 use crate::deadline::{Millis, Timer, Wait};
 use crate::exchange::Index;
+use crate::handshakes::Handshakes;
 use crate::net::Peer;
 use crate::observe::Observer;
 use crate::protocol::ProtocolKind;
@@ -184,8 +185,17 @@ impl<A: App> Link<A> {
     /// Ends a turn, in which the connection took much work or little. A handshake will take much: those of many new
     /// clients must not delay the clients that have theirs behind them.
     #[inline]
-    pub(super) fn end_turn(&mut self, was_busy: bool) {
-        self.was_busy = was_busy || (self.is_opening() && self.transport.is_encrypted());
+    pub(super) fn end_turn(&mut self, was_busy: bool, handshakes: &mut Handshakes) {
+        let is_securing = self.is_opening() && self.transport.is_encrypted();
+        if is_securing && !self.transport.is_shaking_hands() {
+            handshakes.end(self.slot());
+        }
+        self.was_busy = was_busy || is_securing;
+    }
+
+    /// Returns true if the handshake of an encrypted transport is under way.
+    pub(crate) fn is_shaking_hands(&self) -> bool {
+        self.transport.is_shaking_hands()
     }
 
     /// Returns true if driving the connection took much work the last time.

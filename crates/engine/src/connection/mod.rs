@@ -250,7 +250,7 @@ impl<A: App> Connection<A> {
             NextAction::Call(..) => self.link.sending.defer(&mut context.coalescing.deferred, self.link.slot()),
             _ => {}
         }
-        self.link.end_turn(context.meter.is_bulk());
+        self.link.end_turn(context.meter.is_bulk(), &mut context.handshakes);
         if context.observer.is_some() {
             self.observe_wait(&action, context);
         }

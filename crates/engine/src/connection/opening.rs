@@ -52,6 +52,9 @@ impl<A: App> Link<A> {
         let opened = self.choose(input);
         if matches!(opened, OpeningStep::Ready | OpeningStep::Other(_)) {
             self.opening = Opening::Over;
+            if self.transport.is_encrypted() {
+                context.handshakes.end(self.slot());
+            }
             if let Some(security) = self.transport.take_security() {
                 app.secured(security, self.app_data());
             }
@@ -130,6 +133,7 @@ impl<A: App> Link<A> {
     /// the rules of the encryption. The transport has told the peer.
     pub(super) fn fail(&mut self, error: &io::Error, context: &mut EngineContext<A>, app: &mut A) {
         app.failed_to_secure(error, self.app_data());
+        context.handshakes.end(self.slot());
         context.observer.give_up(self.call(0));
         self.input.discard();
         self.lifecycle.close(Closing::Linger);

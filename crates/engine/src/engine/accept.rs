@@ -65,6 +65,7 @@ impl<A: App> Connections<A> {
                 let slot = self.admit(transport, &peer);
                 self.context.meter.charge(meter::ACCEPT);
                 self.slab[slot].introduce(data, &mut self.context, app);
+                self.close_surplus_handshakes(app);
                 // Often the first request has arrived already.
                 self.drive(slot, app);
                 RoundStage::Accept { index, attempt: attempt + 1 }

@@ -77,7 +77,10 @@ impl<A: App> Connections<A> {
     pub(super) fn admit(&mut self, transport: TransportOf<A>, peer: &Peer) -> usize {
         let vacancy = self.slab.vacant_entry();
         let slot = vacancy.key();
-        vacancy.insert(Connection::new(transport, slot, peer, &self.context));
+        let connection = vacancy.insert(Connection::new(transport, slot, peer, &self.context));
+        if connection.link().is_shaking_hands() {
+            self.context.handshakes.begin(slot);
+        }
         self.context.statistics.accepted += 1;
         self.context.statistics.connections += 1;
         slot
@@ -236,6 +239,9 @@ impl<A: App> Connections<A> {
     pub(super) fn remove(&mut self, slot: usize) {
         self.context.observer.forget(slot);
         let connection = self.slab.remove(slot);
+        if connection.link().is_shaking_hands() {
+            self.context.handshakes.end(slot);
+        }
         self.context.statistics.websockets -= u64::from(connection.link().is_upgraded());
         // Dropping the transport removes it from the poller.
         drop(connection);
@@ -292,6 +298,15 @@ impl<A: App> Connections<A> {
         let silent = self.slab.iter().filter_map(|(slot, it)| it.silent_since().map(|since| (since, slot)));
         let Some((_, slot)) = silent.min() else { return false };
         self.cut(slot, app)
+    }
+
+    /// Closes the connections whose handshakes have been under way for longest, if there are too many.
+    pub(super) fn close_surplus_handshakes(&mut self, app: &mut A) {
+        let most = self.context.config.handshakes;
+        while let Some(slot) = self.context.handshakes.take_surplus(most) {
+            self.context.report_handshakes(app);
+            self.cut(slot, app);
+        }
     }
 
     /// Notes whether the engine can take no further request now: no thread can call the application, and the queue of

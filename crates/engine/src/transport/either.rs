@@ -111,6 +111,10 @@ impl<S: Socket, C: Cipher> Transport for ClearOrEncrypted<S, C> {
         of_either!(self, transport => transport.is_encrypted())
     }
 
+    fn is_shaking_hands(&self) -> bool {
+        of_either!(self, transport => transport.is_shaking_hands())
+    }
+
     fn agreed_protocol(&self) -> Option<&[u8]> {
         of_either!(self, transport => transport.agreed_protocol())
     }

@@ -384,6 +384,10 @@ impl<S: Socket, C: Cipher> Transport for Encrypted<S, C> {
         true
     }
 
+    fn is_shaking_hands(&self) -> bool {
+        !self.cipher.is_ready()
+    }
+
     fn agreed_protocol(&self) -> Option<&[u8]> {
         self.cipher.agreed_protocol()
     }

@@ -69,6 +69,11 @@ pub trait Transport {
         false
     }
 
+    /// Returns true if the handshake of an encrypted transport is not over.
+    fn is_shaking_hands(&self) -> bool {
+        false
+    }
+
     /// Returns the name of the protocol on which the handshake has agreed (ALPN, RFC 7301).
     fn agreed_protocol(&self) -> Option<&[u8]> {
         None

@@ -179,6 +179,7 @@ pub(crate) enum Event {
     Panicked(String),
     SpoolFailed,
     MessageMemoryFull,
+    HandshakesFull(usize),
     StaticFileFailed,
     FileShrank,
 }
@@ -673,6 +674,7 @@ impl<K: Kind> App for Script<K> {
             Report::Panicked(message) => Event::Panicked(message),
             Report::SpoolFailed(_) => Event::SpoolFailed,
             Report::MessageMemoryFull(_) => Event::MessageMemoryFull,
+            Report::HandshakesFull(most) => Event::HandshakesFull(most),
             Report::FileShrank => Event::FileShrank,
             Report::StaticFileFailed(_) => Event::StaticFileFailed,
         });

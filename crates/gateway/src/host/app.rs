@@ -416,6 +416,13 @@ impl<I: Interface> App for WithGil<AppState<I>> {
                     most >> 20
                 ),
             ),
+            Report::HandshakesFull(most) => (
+                WARNING,
+                format!(
+                    "more than {most} handshakes of TLS are under way: the oldest are closed for new ones; clients begin \
+                     handshakes that they do not end"
+                ),
+            ),
             Report::SpoolFailed(error) => {
                 let place = std::env::temp_dir();
                 let place = place.display();
