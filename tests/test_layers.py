@@ -39,6 +39,7 @@ LAYERS = (
     "supervisor",
     "hooks",
     "bootstrap",
+    "tracing",
     "serving",
     "server",
     "groups",

@@ -441,6 +441,9 @@ impl Line<'_> {
         if let Some(is_https) = entry.is_https {
             object["scheme"] = if is_https { "https" } else { "http" }.into();
         }
+        if let Some(id) = entry.field(b"traceparent").and_then(trace_id) {
+            object["trace_id"] = id.into();
+        }
         if entry.security.is_some() {
             let names = ["tls_version", "tls_cipher", "tls_group", "tls_server_name"];
             for (key, name) in names.into_iter().zip(ENCRYPTION) {
@@ -482,6 +485,21 @@ impl Line<'_> {
         atoms.extend(self.response_fields().map(|(name, value)| (format!("{{{name}}}o"), escaped(&value))));
         atoms
     }
+}
+
+/// Returns the trace id of a traceparent field; `None` if the field is invalid (W3C Trace Context, section 3.2).
+fn trace_id(field: &[u8]) -> Option<&str> {
+    let is_hex = |part: &[u8]| part.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let mut parts = field.splitn(5, |&byte| byte == b'-');
+    let (version, id, parent, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    // A later version may have more parts.
+    let is_known = version == b"00";
+    let is_complete = [(version, 2), (id, 32), (parent, 16), (flags, 2)]
+        .iter()
+        .all(|(part, length)| part.len() == *length && is_hex(part));
+    let is_valid = is_complete && version != b"ff" && !(is_known && parts.next().is_some());
+    let is_zero = |part: &[u8]| part.iter().all(|&byte| byte == b'0');
+    std::str::from_utf8(id).ok().filter(|_| is_valid && !is_zero(id) && !is_zero(parent))
 }
 
 /// Returns true if a request id that a client or a proxy has made is short and plain: then it can do no harm in a log.
@@ -580,6 +598,29 @@ mod tests {
     fn test_every_listed_atom_compiles() {
         for atom in ATOMS {
             assert!(piece(atom).is_ok(), "{atom}");
+        }
+    }
+
+    #[test]
+    fn test_trace_id_is_that_of_a_valid_field() {
+        const ID: &str = "0af7651916cd43dd8448eb211c80319c";
+        let field = |version: &str, id: &str, rest: &str| format!("{version}-{id}-b7ad6b7169203331-01{rest}");
+        for valid in [field("00", ID, ""), field("01", ID, ""), field("cc", ID, "-more")] {
+            assert_eq!(trace_id(valid.as_bytes()), Some(ID), "{valid}");
+        }
+        let zero = "0".repeat(32);
+        for invalid in [
+            String::new(),
+            field("00", ID, "-more"),
+            field("ff", ID, ""),
+            field("0", ID, ""),
+            field("00", &zero, ""),
+            field("00", &ID.to_uppercase(), ""),
+            field("00", &ID[1..], ""),
+            format!("00-{ID}-0000000000000000-01"),
+            format!("00-{ID}"),
+        ] {
+            assert_eq!(trace_id(invalid.as_bytes()), None, "{invalid}");
         }
     }
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kirsch.config.schema import Settings
     from kirsch.server import Server
     from kirsch.serving import Signals
+    from kirsch.tracing import Tracing
 
 # No worker uses more descriptors than this. With more, programs that close every possible descriptor become slow.
 _DESCRIPTORS_MAX = 1 << 20
@@ -213,10 +214,29 @@ def make_server(app: Application, chosen: Settings, report: reports.Report) -> S
     if is_buffering_asked_for and interface(app, chosen) == "asgi":
         origin = chosen.origins["request_buffering"]
         report(reports.WARNING, f"{origin} has no effect: an ASGI application receives a body as it arrives", None)
+    tracing = _make_tracing(report) if chosen.otel else None
+    if tracing is not None:
+        called_by = interface(app, chosen)
+        app = app.wrapped(tracing.wrapped) if isinstance(app, Mounted) else tracing.wrapped(app, called_by)
     server = Server(app, chosen.bind, **_options(chosen, report))
+    if tracing is not None:
+        server.at_end = tracing.shutdown
     if isinstance(report, reports.ErrorLog):
         server.config.errors = report.stream()
     return server
+
+
+def _make_tracing(report: reports.Report) -> Tracing:
+    """Return the tracing of this process. Raises StartupError."""
+    try:
+        from kirsch.tracing import Tracing
+
+        return Tracing(report)
+    except ImportError as error:
+        text = f"--otel: {error}: install kirsch[otel], which brings opentelemetry-sdk and the exporter for OTLP"
+        raise StartupError(EXIT_FAILED, text) from None
+    except ValueError as error:
+        raise StartupError(EXIT_USAGE, str(error)) from None
 
 
 def serve(signals: Signals, ready: Callable[[], None]) -> int:
@@ -240,6 +260,9 @@ def serve(signals: Signals, ready: Callable[[], None]) -> int:
         raise StartupError(EXIT_USAGE, str(error)) from None
     except drivers.NotStartedError as error:
         raise StartupError(EXIT_NOT_LOADED, f"the application cannot start: {error}", error.cause) from None
+    finally:
+        if signals.server.at_end is not None:
+            signals.server.at_end()
 
 
 def reason(error: OSError) -> str:

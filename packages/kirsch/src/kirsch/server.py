@@ -147,6 +147,8 @@ class Server:
         self.owns_process = False
         # Asks the supervisor for another worker in this one's place; set before start().
         self.request_replacement: Callable[[], None] | None = None
+        # Called when the server has ended, before its process does.
+        self.at_end: Callable[[], None] | None = None
 
     @property
     def addresses(self) -> tuple[Address, ...]:

@@ -389,6 +389,9 @@ class Settings(AcmeSettings, GroupSettings, TlsSettings, CompressionSettings, Me
         "like --bind. Every client that can connect to it can read them.",
         fixed=True, summary="numbers for Prometheus, and a status page", supervised=True,
     )  # fmt: skip
+    otel = setting(
+        "Outside view", "--otel", SWITCH, "no",
+        "Export spans of requests by OTLP, as OpenTelemetry's variables say. Needs kirsch[otel].")  # fmt: skip
     slow_request = setting(
         "Outside view", "--slow-request", DURATION, "0",
         "Log a request that takes longer than this, with its stack, while it still runs. 0 logs none.",

@@ -1,0 +1,174 @@
+"""Spans of requests (``--otel``), as a collector receives them by OTLP over HTTP."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from waiting import HERE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from running import Running, Serve
+
+trace_service = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
+
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+UNSAMPLED = PARENT[:-1] + "0"
+
+every_interface = pytest.mark.parametrize("interface", ["wsgi", "asgi"])
+
+
+class Collector:
+    """A receiver of spans, with the protocol's own messages."""
+
+    def __init__(self) -> None:
+        self.spans: list[Any] = []
+        self.changed = threading.Condition()
+        collector = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                request = trace_service.ExportTraceServiceRequest()
+                request.ParseFromString(self.rfile.read(int(self.headers["Content-Length"])))
+                with collector.changed:
+                    for resource in request.resource_spans:
+                        for scope in resource.scope_spans:
+                            collector.spans += scope.spans
+                    collector.changed.notify_all()
+                self.send_response(200)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.thread = threading.Thread(target=self.server.serve_forever)
+        self.thread.start()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{self.server.server_port}",
+            "OTEL_BSP_SCHEDULE_DELAY": "50",
+        }
+
+    def wait_for(self, count: int) -> list[Any]:
+        with self.changed:
+            assert self.changed.wait_for(lambda: len(self.spans) >= count, 30), self.spans
+            return list(self.spans)
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    with closing(Collector()) as collector:
+        yield collector
+
+
+def served(serve: Serve, interface: str, collector: Collector, **environment: str) -> Running:
+    env = {**collector.environment, **environment}
+    return serve(f"tracing_app:{interface}", "--otel", "--pythonpath", HERE, env=env)
+
+
+def get(site: Running, path: str, **fields: str) -> tuple[int, str]:
+    with closing(http.client.HTTPConnection("127.0.0.1", site.port, timeout=30)) as connection:
+        connection.request("GET", path, headers=fields)
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+
+
+def attributes(span: Any) -> dict[str, Any]:
+    return {each.key: getattr(each.value, each.value.WhichOneof("value")) for each in span.attributes}
+
+
+@every_interface
+def test_trace_is_continued_into_the_application(serve: Serve, interface: str, collector: Collector) -> None:
+    site = served(serve, interface, collector)
+    status, text = get(site, "/a?b=1", traceparent=PARENT, tracestate="vendor=x")
+    assert (status, text) == (200, PARENT[3:35])
+    spans = {span.name: span for span in collector.wait_for(2)}
+    request, query = spans["GET"], spans["query"]
+    assert request.trace_id.hex() == query.trace_id.hex() == PARENT[3:35]
+    assert request.parent_span_id.hex() == PARENT[36:52]
+    assert query.parent_span_id == request.span_id
+    assert request.trace_state == "vendor=x"
+    found = attributes(request)
+    assert found["url.path"] == "/a"
+    assert found["url.query"] == "b=1"
+    assert found["http.response.status_code"] == 200
+    assert found["kirsch.application.seconds"] > 0
+    given = get(site, "/given", traceparent=PARENT)[1]
+    assert given == f"{PARENT[:36]}{collector.wait_for(3)[2].span_id.hex()}-01"
+
+
+@every_interface
+@pytest.mark.parametrize("field", ["00-0-0-0", PARENT.replace("00-", "ff-", 1), "00-" + "0" * 32 + PARENT[35:]])
+def test_invalid_traceparent_begins_a_new_trace(serve: Serve, interface: str, collector: Collector, field: str) -> None:
+    site = served(serve, interface, collector)
+    status, text = get(site, "/", traceparent=field)
+    assert status == 200
+    request = next(span for span in collector.wait_for(2) if span.name == "GET")
+    assert (request.trace_id.hex(), request.parent_span_id) == (text, b"")
+
+
+@every_interface
+def test_request_that_is_not_sampled_has_no_spans(serve: Serve, interface: str, collector: Collector) -> None:
+    site = served(serve, interface, collector, OTEL_TRACES_SAMPLER="parentbased_always_off")
+    assert get(site, "/given")[1] == "-"
+    assert get(site, "/given", traceparent=UNSAMPLED)[1].endswith("-00")
+    get(site, "/", traceparent=UNSAMPLED)
+    get(site, "/")
+    get(site, "/sampled", traceparent=PARENT)
+    assert site.stop() == 0
+    assert {attributes(span).get("url.path", "/sampled") for span in collector.wait_for(2)} == {"/sampled"}
+    assert len(collector.spans) == 2
+
+
+@every_interface
+def test_failures_are_errors_and_all_is_exported_at_the_stop(
+    serve: Serve, interface: str, collector: Collector
+) -> None:
+    site = served(serve, interface, collector, OTEL_BSP_SCHEDULE_DELAY="600000")
+    assert get(site, "/busy")[0] == 503
+    assert get(site, "/error")[0] == 500
+    site.wait_for("LookupError")
+    assert site.stop() == 0
+    spans = {attributes(span).get("url.path"): span for span in collector.wait_for(3)}
+    assert spans["/busy"].status.code == spans["/error"].status.code == 2
+    assert attributes(spans["/error"])["error.type"] == "LookupError"
+    assert [event.name for event in spans["/error"].events] == ["exception"]
+
+
+def test_body_in_parts_belongs_to_the_span(serve: Serve, collector: Collector) -> None:
+    site = served(serve, "wsgi", collector)
+    get(site, "/parts", traceparent=PARENT)
+    spans = collector.wait_for(4)
+    request = next(span for span in spans if span.name == "GET")
+    assert {span.parent_span_id for span in spans if span.name == "query"} == {request.span_id}
+    assert attributes(request)["kirsch.application.seconds"] >= 0.06
+    assert request.end_time_unix_nano - request.start_time_unix_nano >= 60_000_000
+
+
+def test_collector_that_cannot_be_reached_is_reported_and_delays_nothing(serve: Serve, collector: Collector) -> None:
+    nowhere = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_EXPORTER_OTLP_TIMEOUT": "1"}
+    site = served(serve, "wsgi", collector, **nowhere, OTEL_BSP_MAX_QUEUE_SIZE="2")
+    for _ in range(50):
+        assert get(site, "/")[0] == 200
+    site.wait_for(r"--otel: \d+ spans were lost: the collector is slow or cannot be reached")
+
+
+def test_sampler_that_does_not_exist_is_named(serve: Serve, collector: Collector) -> None:
+    with pytest.raises(AssertionError, match=r"OTEL_TRACES_SAMPLER: 'often' is none of"):
+        served(serve, "wsgi", collector, OTEL_TRACES_SAMPLER="often")
