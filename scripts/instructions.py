@@ -6,7 +6,8 @@ Processor time depends on the machine and on what else it does; the instructions
 regression of a few per cent shows here first. Each request shape is served twice, a few and many times, on one
 keep-alive connection, and the difference is divided by the difference in requests: start-up and shut-down cancel out.
 In the shapes ``ws`` and ``ws-16k`` a request is a message of a WebSocket that is sent back, of 125 bytes and of 16 KiB,
-by an ASGI application; in ``ws-wsgi`` it is one of 125 bytes and the application a WSGI one.
+by an ASGI application; in ``ws-wsgi`` it is one of 125 bytes and the application a WSGI one. The shapes ``h2`` and
+``h2-32`` are ``ka`` over HTTP/2, with one stream and with 32 at a time.
 What the kernel executes is not counted. One thread serves, without a supervisor: with more, the count would depend on
 how the threads are scheduled.
 
@@ -98,6 +99,8 @@ SHAPES: dict[str, tuple[str, str, str, int]] = {
     "chrome": ("app", "/", BROWSER, 1),
     "mixed": ("app", "/item/{n}?page={n}", BROWSER + "X-Id: {n:08x}\n", 1),
     "pipe16": ("app", "/", "Host: localhost\n", 16),
+    "h2": ("app", "/", "Host: localhost\n", 1),
+    "h2-32": ("app", "/", "Host: localhost\n", 32),
     "fastcgi": ("app", "/", BROWSER, 1),
     "asgi": ("asgi", "/", "Host: localhost\n", 1),
     "asgi-chrome": ("asgi", "/", BROWSER, 1),
@@ -152,7 +155,21 @@ def fastcgi_request(number: int) -> bytes:
     return record(1, b"\0\1\1\0\0\0\0\0") + record(4, pairs) + record(4, b"") + record(5, b"")
 
 
+def http2_frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    return struct.pack("!I", len(payload))[1:] + struct.pack("!BBI", kind, flags, stream) + payload
+
+
+def http2_request(number: int) -> bytes:
+    """GET / as h2load sends it: the first request adds the authority to the table, the others name its place there."""
+    start = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + http2_frame(4, 0, 0, b"") + http2_frame(8, 0, 0, b"\x3f\0\0\0")
+    authority = b"\xbe" if number else b"\x41\x09localhost"
+    return (b"" if number else start) + http2_frame(1, 5, 2 * number + 1, b"\x82\x86\x84" + authority)
+
+
 def request(shape: str, number: int) -> bytes:
+    if shape.startswith("h2"):
+        return http2_request(number)
+    number %= 997
     if shape == "fastcgi":
         return fastcgi_request(number)
     target, fields = (text.format(n=number) for text in SHAPES[shape][1:3])
@@ -217,7 +234,7 @@ def drive(pid: int, port: int, shape: str, count: int) -> None:
     with socket.create_connection(("127.0.0.1", port), timeout=120) as connection:
         for number in range(0, count, depth):
             wait_until_blocked(pid)
-            connection.sendall(b"".join(request(shape, (number + place) % 997) for place in range(depth)))
+            connection.sendall(b"".join(request(shape, number + place) for place in range(depth)))
             answers = b""
             while answers.count(BODY.encode()) < depth:
                 piece = connection.recv(65536)

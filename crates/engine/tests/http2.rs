@@ -1,7 +1,7 @@
 //! HTTP/2 through real sockets: what the session adds to the state machines of `wire`.
 
-use crate::common::{Client, OverSockets, Plan, World, ms, pattern, seconds, timeless};
-use engine::{AllProtocols, Config};
+use crate::common::{Client, Op, OverSockets, Plan, World, ms, pattern, seconds, timeless};
+use engine::{AllProtocols, Config, Expired};
 use wire::http2::PREFACE;
 use wire::http2::hpack::{Decoder, Encoder, Indexing};
 
@@ -217,6 +217,35 @@ fn calls_of_one_connection_are_bounded() {
     world.go_on_with_woken();
     until_whole(&mut world, &mut greedy, &[1, 3, 7, 9]);
     assert_eq!(world.app.called(), [0, 1, 5, 3, 4]);
+}
+
+#[test]
+fn stream_of_a_late_call_ends_although_its_response_was_whole() {
+    let config = Config { exchanges: 1, ..timeless() };
+    let whole = Plan { declared: Some(9), ..Plan::of(vec![Op::Begin, Op::Write(9), Op::Flush, Op::Flush]) };
+    let mut world: World<Versions> = World::of_kind(config, vec![whole, Plan::sized(&[5])]);
+    world.keeps = true;
+    let mut client = world.client();
+    let small = frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 4]);
+    client.send([preface(), small, get(1, 0)].concat());
+    world.until("the call runs", &mut [&mut client], |world, _| world.is_out(0));
+    for _ in 0..2 {
+        let index = world.index_of(0);
+        world.step(index);
+    }
+    // A part of the response has to wait for its window.
+    client.send(frame(WINDOW_UPDATE, 0, 1, &[0, 0, 4, 0]));
+    until_whole(&mut world, &mut client, &[1]);
+    let (now, call) = (world.now(), world.calls[world.index_of(0)].ticket.call());
+    assert_eq!(world.engine.expire(call, now), Expired::Whole);
+    world.settle();
+    world.keeps = false;
+    world.go_on_with(0);
+    world.settle();
+    // The call was the only one that the connection may have.
+    client.send([get(3, 1), frame(WINDOW_UPDATE, 0, 3, &[0, 0, 4, 0])].concat());
+    until_whole(&mut world, &mut client, &[3]);
+    assert_eq!(body(&client, 3).0, pattern(1, 0, 5));
 }
 
 #[test]

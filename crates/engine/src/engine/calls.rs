@@ -77,7 +77,12 @@ impl<A: App> Engine<A> {
 
     /// Excludes a call that has [expired](Self::expire) from the calls that the engine's stop waits for.
     pub fn write_off(&mut self, call: CallId) {
-        self.connections[call.slot].exchange_mut(call.exchange).write_off();
+        // The exchange of a response that is to be abandoned is over already.
+        if let Some((connection, _)) = self.connections.find(call.slot)
+            && connection.exchange(call.exchange).is_some_and(Exchange::is_expired)
+        {
+            connection.exchange_mut(call.exchange).write_off();
+        }
     }
 
     /// Reads the part that has arrived of the body of `ticket`'s request, if bodies are not buffered.

@@ -353,6 +353,19 @@ fn early_response_ends_the_request() {
 }
 
 #[test]
+fn stream_that_both_sides_have_ended_can_be_reset() {
+    let (mut server, mut out, stamp) = (opened(&[get(1)]), Vec::new(), Stamp::new("", 0).unwrap());
+    server.begin(1, &draft(&[]), terms(false), Some(0), &stamp, &mut out);
+    server.end_response(1, &mut out);
+    // Its call still runs, so the server has not forgotten it.
+    let reset = frame(RST_STREAM, 0, 1, &[0, 0, 0, 8]);
+    let (_, event) = server.next(&reset, &limits()).unwrap();
+    assert!(matches!(event, Http2Event::Reset { stream: 1 }));
+    let (_, event) = server.next(&reset, &limits()).unwrap();
+    assert!(matches!(event, Http2Event::Nothing));
+}
+
+#[test]
 fn expectation_is_met_once() {
     let head = frame(HEADERS, END_HEADERS, 1, &block(&fields("POST", &[("expect", "100-continue")])));
     let (mut server, mut out) = (opened(&[head]), Vec::new());

@@ -444,6 +444,10 @@ impl<A: App> Exchanging<A> for Multiplexed<A> {
             Some(in_flight) => {
                 in_flight.count_status(&mut context.statistics);
                 if in_flight.sender.is_whole() {
+                    // The call may have written the last byte without having ended the response.
+                    if let Some(backlog) = &mut exchange.backlog {
+                        backlog.finish();
+                    }
                     Expired::Whole
                 } else {
                     let body_bytes = in_flight.sender.body_bytes();

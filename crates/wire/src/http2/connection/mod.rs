@@ -484,7 +484,10 @@ impl ServerConnection {
     /// if it is not under way.
     fn remove(&mut self, id: u32, ending: Ending) -> bool {
         let Some(mut stream) = self.streams.remove(id, ending) else { return false };
-        stream.reset();
+        // A stream that both sides have ended is kept while its call runs.
+        if stream.is_request_open() || stream.is_response_open() {
+            stream.reset();
+        }
         self.give_back(stream.unconsumed);
         true
     }
