@@ -80,6 +80,7 @@ PATTERNS: list[tuple[str, int]] = [
     ("a", 0), ("^a", 0), ("a$", 0), ("^$", 0), ("", 0), ("a.b", 0), ("a.b", re.DOTALL), ("[ab]+c?", 0), ("[^a]", 0), (r"\d", 0), (r"\D", 0),
     (r"^\s|\s$", 0), (r"\w\W", 0), (r"\w", re.ASCII), (r"\W", re.ASCII), ("(a|b)b", 0), ("(?:ab){2}", 0), ("a{0,1}b*?$", 0),
     ("[\u00e0-\u00ff]", 0), ("\U0001f600", 0), (r"\Aa\Z", 0), (r"[%_\\'\"-]", 0), (r".\r?$", 0), ("a b # a or b", re.VERBOSE),
+    ("a", re.IGNORECASE), ("[^a-e]k?", re.IGNORECASE), ("\u00e9|ss", re.IGNORECASE), ("i.", re.IGNORECASE | re.ASCII), ("[B-b]", re.IGNORECASE),
     (r"[^\w\s]", 0), ("|a", 0), (r"[\]\[^-]", 0), (r"^\S+$", 0),
 ]  # fmt: skip
 UUIDS = [uuid.UUID(int=each) for each in (0, 1, 2**128 - 1)]

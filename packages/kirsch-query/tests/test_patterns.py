@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from generate import asked
 from kirsch_query import Refused
-from kirsch_query.patterns import _category
+from kirsch_query.patterns import _category, _written, plain
 from models import Thing, stored
 
 SAMPLES = [*range(1, 0x250), 0x0660, 0x1680, 0x2003, 0x2028, 0x3000, 0x4E00, 0xFF11, 0x1D7D8, 0x10FFFF]
@@ -52,10 +52,36 @@ def test_patterns_agree_with_python_for_characters_at_the_ends_of_classes(engine
     ("pattern", "flags", "why"),
     [
         (r"(a)\1", 0, "a back reference"), ("a(?=b)", 0, "an assertion"), (r"\bab", 0, "a boundary of words"),
-        ("^a", re.MULTILINE, "MULTILINE"), ("a", re.IGNORECASE, "IGNORECASE"), ("(?i:a)", 0, "flags of a group"),
+        ("^a", re.MULTILINE, "MULTILINE"), ("[a-\U0001F600]", re.IGNORECASE, "IGNORECASE with a range"),
+        ("(?i:a)", 0, "flags of a group"),
         ("a{300}", 0, "a repetition"), ("\0", 0, "no database stores"),
     ],
 )  # fmt: skip
 def test_a_pattern_that_is_not_regular_is_refused_with_words(pattern: str, flags: int, why: str) -> None:
     with pytest.raises(Refused, match=f"{why}.*in their own ways"):
         asked("pattern.search(x.t)", {"pattern": re.compile(pattern, flags)}).clause(Thing)
+
+
+@pytest.mark.parametrize("flags", [re.IGNORECASE, re.IGNORECASE | re.ASCII])
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "i",
+        "[^k]",
+        "s",
+        "[A-z]",
+        "\u00e9",
+        "[^\u0130-\u0132]",
+        "[\u0370-\u03ff]",
+        "\U00010400",
+        "\u1e9e",
+        "[\u0000-\uffff]",
+    ],
+)
+def test_ignorecase_takes_the_letters_for_the_same_that_python_does(pattern: str, flags: int) -> None:
+    if "\0" in pattern:
+        pattern = pattern.replace("\0", "\1").replace("\uffff", "\ud7ff")
+    compiled = re.compile(pattern, flags)
+    again = re.compile(_written(plain(compiled, "fullmatch"), "sqlite"))
+    for each in map(chr, [*range(1, 0xD800), *range(0xE000, 0x10800), *range(0x1E900, 0x1E944)]):
+        assert bool(again.match(each)) is bool(compiled.fullmatch(each)), hex(ord(each))

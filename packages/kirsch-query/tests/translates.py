@@ -66,8 +66,8 @@ ROWS: list[tuple[str, list[str], str]] = [
     ("text: `lower` beside constants", ["x.s.lower() == 'a'", "x.s.lower() in ('a', 'é')", "x.s.lower().startswith('a')", "'é' in x.s.lower()"], "without the Greek σ and ς"),
     ("text: `lower` beside a row's text, `upper`, `casefold`", ["x.s.lower() == x.t", "x.s.upper() == 'A'", "x.s.casefold() == 'a'"], "databases know fewer letters"),
     ("text: `strip`, `lstrip`, `rstrip`", ["x.s.strip() == 'a'", "x.s.lstrip('ab') == ''", "x.s.rstrip(text) == 'b'"], "of white space or of a constant's characters"),
-    ("patterns: `search`, `match`, `fullmatch`", ["WORD.search(x.s)", "re.match('a+', x.s)", "WORD.fullmatch(x.t) is None"], "compiled or written out, see below"),
-    ("patterns with back references, `\\b`, `IGNORECASE`", ["re.search(r'(a)\\1', x.s)", "re.search(r'\\ba', x.s)", "re.search('a', x.s, re.IGNORECASE)", "re.search(text, x.s)"], ""),
+    ("patterns: `search`, `match`, `fullmatch`", ["WORD.search(x.s)", "re.match('a+', x.s)", "re.search('a', x.s, re.IGNORECASE)", "WORD.fullmatch(x.t) is None"], "compiled or written out, see below"),
+    ("patterns with back references, `\\b`", ["re.search(r'(a)\\1', x.s)", "re.search(r'\\ba', x.s)", "re.search(text, x.s)"], ""),
     ("f-strings", ["f'{x.s}: {x.i}' == 'a: 1'", "f'{text}-{x.t}'.startswith('a')"], "of columns of text and integers, without a format"),
     ("text: `replace`, `split`", ["x.s.replace('a', 'b') == 'b'", "x.s.split() == ['a']"], ""),
     (

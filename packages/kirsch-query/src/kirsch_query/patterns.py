@@ -2,8 +2,9 @@ r"""Regular expressions in the words of each database, as far as they mean there
 
 Whether a pattern is found in a text is a question about a regular language, which all engines answer alike if their
 characters and classes are the same. So a pattern is taken apart and written anew: each character by its number, each
-class by the numbers of its members, anchors by those that know no lines. What is not regular, and what depends on
-letter case, is refused: back references, assertions about what is around, ````, atomic groups, IGNORECASE.
+class by the numbers of its members, anchors by those that know no lines. With IGNORECASE a letter becomes the class of
+the letters that Python takes for the same. What is not regular is refused: back references, assertions about what is
+around, boundaries of words, atomic groups.
 """
 
 from __future__ import annotations
@@ -45,8 +46,6 @@ def plain(pattern: re.Pattern[Any], name: str) -> str:
     """
     if not isinstance(pattern.pattern, str):
         raise NotPlain("bytes")
-    if pattern.flags & re.IGNORECASE:
-        raise NotPlain("IGNORECASE", "Name both letters, [Aa], or compare .lower().")
     parsed = parser.parse(pattern.pattern, pattern.flags)
     text = _Writer(pattern.flags).sequence(parsed)
     if name == "search":
@@ -65,10 +64,10 @@ class _Writer:
 
     def one(self, op: str, given: Any) -> str:
         """Return one part of a sequence."""
-        if op == "LITERAL":
+        if op == "LITERAL" and not self.flags & re.IGNORECASE:
             return _character(given)
-        if op == "NOT_LITERAL":
-            return f"[^{_character(given)}]"
+        if op in ("LITERAL", "NOT_LITERAL"):
+            return self.members([("NEGATE", None)] * (op == "NOT_LITERAL") + [("LITERAL", given)])
         if op == "ANY":
             return r"\u{any}" if self.flags & re.DOTALL else r"[^\u{a}]"
         if op == "IN":
@@ -112,6 +111,9 @@ class _Writer:
                 ranges.append(each)
             else:
                 ranges += _category(str(each), bool(self.flags & re.ASCII))
+                continue
+            if self.flags & re.IGNORECASE and str(op) != "NEGATE":
+                ranges += _ranges(_alike(*ranges[-1], bool(self.flags & re.ASCII)))
         written = "".join(
             _character(low) if low == high else f"{_character(low)}-{_character(high)}" for low, high in ranges
         )
@@ -131,6 +133,35 @@ def _character(number: int) -> str:
         raise NotPlain("a character that no database stores")
     text = chr(number)
     return text if text.isascii() and text.isalnum() else rf"\u{{{number:x}}}"
+
+
+@functools.cache
+def _cased() -> dict[str, set[str]]:
+    """Return the letters that have a case, by their forms. Letters that are taken for the same share a form."""
+    found: dict[str, set[str]] = {}
+    for each in map(chr, range(0x20000)):
+        if each.lower() != each or each.upper() != each:
+            for form in _forms(each):
+                found.setdefault(form, set()).add(each)
+    return found
+
+
+def _forms(letter: str) -> set[str]:
+    low, high = letter.lower(), letter.upper()
+    return {letter, low, low[0], high, low.upper(), high.lower(), letter.casefold()}
+
+
+def _alike(first: int, last: int, ascii_only: bool) -> list[int]:
+    """Return the letters that IGNORECASE takes for one of a range, in order."""
+    if last > 0xFFFF and last != first:
+        raise NotPlain("IGNORECASE with a range of characters beyond U+FFFF", "Name the characters.")
+    cased, found = _cased(), set()
+    flags = re.IGNORECASE | (re.ASCII if ascii_only else re.UNICODE)
+    for letter in map(chr, range(first, last + 1)):
+        if letter in cased:
+            same = re.compile(re.escape(letter), flags)
+            found |= {ord(each) for form in _forms(letter) for each in cased.get(form, ()) if same.match(each)}
+    return sorted(found)
 
 
 _TESTS: dict[str, Any] = {
