@@ -110,12 +110,39 @@ pub(crate) struct Timer {
     /// The time when an awaited transfer last made progress, and the number of bytes transferred by then.
     progressed: Millis,
     transferred: u64,
+    /// The time since which the transfer is held up by others; `None` if it is not.
+    held: Option<Millis>,
+}
+
+/// The transfers that hold up others: those of one connection together. Whoever waits behind them is in time as long as
+/// they are.
+#[derive(Debug)]
+pub(crate) struct SharedTransfer {
+    begun: Millis,
+    moved: Millis,
+    /// The numbers of bytes transferred at the beginning and at the last progress.
+    at_begin: u64,
+    transferred: u64,
+}
+
+impl SharedTransfer {
+    pub(crate) fn new(transferred: u64, now: Millis) -> Self {
+        Self { begun: now, moved: now, at_begin: transferred, transferred }
+    }
+
+    /// Returns the deadline of a transfer that waits for these, which have moved `transferred` bytes so far.
+    pub(crate) fn deadline(&mut self, limits: (Option<Duration>, u64), transferred: u64, now: Millis) -> Millis {
+        if transferred != self.transferred {
+            (self.moved, self.transferred) = (now, transferred);
+        }
+        transfer(limits.0, limits.1, self.begun, self.moved, transferred - self.at_begin)
+    }
 }
 
 impl Timer {
     pub(crate) fn new(now: Millis) -> Self {
         // `App` has no limit. So the first wait with a limit differs from it and sets a deadline.
-        Self { wait: Wait::App, deadline: Millis::MAX, since: now, progressed: now, transferred: 0 }
+        Self { wait: Wait::App, deadline: Millis::MAX, since: now, progressed: now, transferred: 0, held: None }
     }
 
     /// Returns true if the deadline has passed.
@@ -127,6 +154,21 @@ impl Timer {
     pub(crate) fn turn_to(&mut self, wait: Wait, now: Millis) -> Option<(Wait, Millis)> {
         let before = std::mem::replace(&mut self.wait, wait);
         (before != wait).then(|| (before, now.saturating_sub(std::mem::replace(&mut self.since, now))))
+    }
+
+    /// Stops the time of a transfer that waits for others until `deadline`.
+    pub(crate) fn hold(&mut self, deadline: Millis, now: Millis) {
+        self.deadline = deadline;
+        self.held.get_or_insert(now);
+    }
+
+    /// Lets the time of a transfer pass again.
+    pub(crate) fn release(&mut self, now: Millis) {
+        if let Some(held) = self.held.take() {
+            let passed = now.saturating_sub(held);
+            self.since += passed;
+            self.progressed += passed;
+        }
     }
 
     /// Returns the deadline of a transfer that began at `begun` and has moved `bytes` so far. `limits` are the

@@ -129,6 +129,54 @@ fn window_of_one_stream_delays_no_other() {
     assert_eq!(body(&client, 1).0, pattern(0, 0, 1000));
 }
 
+/// A client of two responses, the first of which fills the window of the connection, with a write timeout of 5 s.
+fn client_of_two_responses() -> (World<Versions>, Client) {
+    let config = Config { write_timeout: Some(seconds(5)), min_rate: 100, ..timeless() };
+    let mut world: World<Versions> = World::of_kind(config, vec![Plan::sized(&[200_000]), Plan::sized(&[3])]);
+    let mut client = world.client();
+    let wide = frame(SETTINGS, 0, 0, &[0, 4, 0, 16, 0, 0]);
+    client.send([preface(), wide, get(1, 0), get(3, 1)].concat());
+    world.until("the window is full", &mut [&mut client], |_, clients| {
+        body(clients[0], 1).0.len() == 65_535 && !statuses(clients[0]).iter().all(|it| it.0 == 1)
+    });
+    (world, client)
+}
+
+#[test]
+fn response_that_waits_for_others_is_in_time_while_the_client_takes_these() {
+    let (mut world, mut client) = client_of_two_responses();
+    for _ in 0..8 {
+        client.send(frame(WINDOW_UPDATE, 0, 0, &[0, 0, 4, 0]));
+        world.settle();
+        world.advance(seconds(3));
+        client.pump();
+    }
+    assert_eq!((count(&client, RST_STREAM), body(&client, 3).0.len()), (0, 0));
+    assert!(body(&client, 1).0.len() >= 65_535 + 7 * 1024);
+    client.send(frame(WINDOW_UPDATE, 0, 0, &[0, 16, 0, 0]));
+    until_whole(&mut world, &mut client, &[1, 3]);
+    assert_eq!(body(&client, 3).0, pattern(1, 0, 3));
+}
+
+#[test]
+fn client_that_takes_no_response_is_cut_on_all_streams() {
+    // It takes nothing, or a byte now and then.
+    for each in [0, 1] {
+        let (mut world, mut client) = client_of_two_responses();
+        for _ in 0..4 {
+            if each > 0 {
+                client.send(frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, each]));
+            }
+            world.settle();
+            world.advance(seconds(2));
+            client.pump();
+        }
+        world.settle();
+        client.pump();
+        assert_eq!(count(&client, RST_STREAM), 2, "{each} bytes at a time");
+    }
+}
+
 #[test]
 fn broken_rule_ends_the_connection_after_running_calls_are_answered() {
     let mut world = world(vec![Plan::sized(&[5])]);

@@ -350,6 +350,7 @@ impl<A: App> Exchange<A> {
             return;
         }
         let now = time.now;
+        self.timer.release(now);
         let before = self.timer.turn_to(wait, now);
         if let (Some((Wait::Body, passed)), Some(incoming)) = (before, &mut self.incoming) {
             incoming.waited += passed;
@@ -376,6 +377,20 @@ impl<A: App> Exchange<A> {
             _ => Millis::MAX,
         };
         time.sweep.note(self.timer.deadline);
+    }
+
+    /// Returns true if output waits for the client alone, and not for the connection.
+    pub(crate) fn awaits_output(&self, is_blocked: bool) -> bool {
+        self.awaits(is_blocked) == Wait::Output
+    }
+
+    /// Sets the deadline of output that waits for that of other exchanges.
+    pub(crate) fn hold(&mut self, deadline: Millis, config: &Config, time: &mut Time) {
+        if self.timer.wait != Wait::Output {
+            self.set_deadline(false, config, time);
+        }
+        self.timer.hold(deadline, time.now);
+        time.sweep.note(deadline);
     }
 
     /// Gives up a request for which the application has not been called, or a suspended response. The exchange is free

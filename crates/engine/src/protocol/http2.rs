@@ -122,6 +122,10 @@ impl MultiplexedProtocol for Http2 {
         self.connection.window(stream)
     }
 
+    fn sent_meanwhile(&self, stream: StreamId) -> Option<u64> {
+        self.connection.sent_meanwhile(stream)
+    }
+
     fn rank(&self, stream: StreamId) -> u64 {
         let priority = self.connection.priority_of(stream);
         // Responses that are of use only as a whole are sent one after the other; the others share (RFC 9218 section

@@ -219,6 +219,13 @@ pub trait MultiplexedProtocol: Sized {
         usize::MAX
     }
 
+    /// Returns the number of bytes of all responses sent so far, if a response has to wait for others although the client
+    /// would take more of it.
+    fn sent_meanwhile(&self, stream: StreamId) -> Option<u64> {
+        let _ = stream;
+        None
+    }
+
     /// Returns the place of a response in the order in which responses are sent: the lowest first.
     fn rank(&self, stream: StreamId) -> u64 {
         let _ = stream;

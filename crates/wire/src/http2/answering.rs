@@ -10,6 +10,8 @@ pub(super) struct Answering {
     encoder: Encoder,
     /// The bytes that the client takes on all streams together.
     pub(super) window: i64,
+    /// The number of bytes sent on all streams together.
+    pub(super) sent: u64,
     /// The block that has been encoded last.
     pub(super) block: Vec<u8>,
     name: Vec<u8>,
@@ -30,6 +32,7 @@ impl Default for Answering {
         Self {
             encoder: Encoder::default(),
             window: i64::from(DEFAULT_WINDOW),
+            sent: 0,
             block: Vec::new(),
             name: Vec::new(),
             repeated: None,

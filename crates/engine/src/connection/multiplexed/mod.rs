@@ -21,7 +21,7 @@ use super::step::{BUSY, Expired, MISSED, NextAction, Serviced, Share, Step};
 use crate::app::{App, MultiplexedOf, Progress, Refusal, TermsOf};
 use crate::config::Config;
 use crate::context::{EngineContext, Time};
-use crate::deadline::{Millis, Sweep, Wait};
+use crate::deadline::{Millis, SharedTransfer, Sweep, Wait};
 use crate::exchange::{Awaited, Cause, Detached, Exchange, Exchanges, Index, Input, State, Until};
 use crate::health::Health;
 use crate::observe::Observer;
@@ -38,6 +38,8 @@ pub(super) struct Multiplexed<A: App> {
     repeated: Repeated,
     /// True if the protocol has been told that no further exchange may begin.
     has_announced_end: bool,
+    /// The responses sent while others are held up by the window of the connection.
+    sending: Option<SharedTransfer>,
     /// True if the peer broke a rule of the protocol itself, so that nothing more can be read.
     has_failed: bool,
 }
@@ -53,6 +55,7 @@ impl<A: App> Multiplexed<A> {
             exchanges: Exchanges::new(now),
             repeated: Repeated::default(),
             has_announced_end: false,
+            sending: None,
             has_failed: false,
         }
     }
@@ -484,14 +487,7 @@ impl<A: App> Exchanging<A> for Multiplexed<A> {
     }
 
     fn set_deadlines(&mut self, is_blocked: bool, config: &Config, time: &mut Time) {
-        for index in self.exchanges.indices() {
-            let exchange = self.exchanges.at(index);
-            if exchange.has_websocket() && !exchange.has_backlog() {
-                self.set_websocket_deadline(index, config, time);
-            } else {
-                exchange.set_deadline(is_blocked, config, time);
-            }
-        }
+        self.set_exchange_deadlines(is_blocked, config, time);
     }
 
     fn note_deadlines(&self, sweep: &mut Sweep) {

@@ -2,15 +2,15 @@
 
 use super::Multiplexed;
 use crate::app::{App, Refusal, TermsOf};
-use crate::config::WRITE_BUFFER;
+use crate::config::{Config, WRITE_BUFFER};
 use crate::connection::bodies::{body_ended, spool_refusal};
 use crate::connection::exchanging::{Exchanging, release_exchange};
 use crate::connection::files::push_body;
 use crate::connection::link::Link;
 use crate::connection::reception::{AcceptedRequest, Reception, Verdict};
 use crate::connection::step::BUSY;
-use crate::context::EngineContext;
-use crate::deadline::Wait;
+use crate::context::{EngineContext, Time};
+use crate::deadline::{SharedTransfer, Wait};
 use crate::exchange::{Awaited, Backlog, Cause, Incoming, Index, State};
 use crate::health::Health;
 use crate::meter;
@@ -530,6 +530,29 @@ impl<A: App> Multiplexed<A> {
             self.remove(index, context);
         }
         self.reset(stream, Reset::Cut, link, context);
+    }
+
+    /// Sets the deadlines of all exchanges. A response that waits because others use the window of the connection is in
+    /// time while the client takes these.
+    pub(super) fn set_exchange_deadlines(&mut self, is_blocked: bool, config: &Config, time: &mut Time) {
+        let mut sending = self.sending.take();
+        for index in self.exchanges.indices() {
+            let exchange = self.exchanges.at(index);
+            let stream = exchange.stream;
+            if exchange.has_websocket() && !exchange.has_backlog() {
+                self.set_websocket_deadline(index, config, time);
+            } else if exchange.awaits_output(is_blocked)
+                && let Some(sent) = self.protocol.sent_meanwhile(stream)
+            {
+                let sending = self
+                    .sending
+                    .get_or_insert_with(|| sending.take().unwrap_or_else(|| SharedTransfer::new(sent, time.now)));
+                let limits = (config.write_timeout, config.min_rate);
+                exchange.hold(sending.deadline(limits, sent, time.now), config, time);
+            } else {
+                exchange.set_deadline(is_blocked, config, time);
+            }
+        }
     }
 
     /// Gives up an exchange whose client has taken nothing for too long.

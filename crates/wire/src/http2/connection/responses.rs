@@ -66,6 +66,14 @@ impl ServerConnection {
         }
     }
 
+    /// Returns the number of bytes of all responses sent so far, if the client would take more of this one, and the
+    /// window of the connection, which all responses share, keeps it from being sent.
+    #[must_use]
+    pub fn sent_meanwhile(&self, id: u32) -> Option<u64> {
+        let is_held = self.answering.window <= 0 && self.streams.get(id).is_some_and(|stream| stream.send_window > 0);
+        is_held.then_some(self.answering.sent)
+    }
+
     /// Returns the priority of a response.
     #[must_use]
     pub fn priority_of(&self, id: u32) -> Priority {
@@ -88,6 +96,7 @@ impl ServerConnection {
             }
             stream.send_window -= length;
             self.answering.window -= length;
+            self.answering.sent += part.len() as u64;
             debug_assert!(stream.send_window >= 0 && self.answering.window >= 0, "a part fits into the window");
             let flags = if is_last { END_STREAM } else { 0 };
             FrameHeader { length: part.len(), kind: frame::DATA, flags, stream: id }.write(out);
