@@ -180,7 +180,7 @@ class World:
         for thing in self.things:
             try:
                 found[thing.id] = bool(function(thing))
-            except (TypeError, AttributeError, ZeroDivisionError, LookupError):
+            except (TypeError, AttributeError, ArithmeticError, LookupError):
                 continue
             except ValueError as error:
                 assert "empty" in str(error), "min() or max() of nothing"  # noqa: PT017 - others are mistakes
@@ -199,7 +199,7 @@ class World:
         for database in self.databases:
             try:
                 found = database.ordered(text)
-            except (Refused, TypeError, ZeroDivisionError, OverflowError, AttributeError, LookupError):
+            except (Refused, TypeError, ArithmeticError, AttributeError, LookupError):
                 continue
             if isinstance(found, Exception):
                 if not is_overflow(found):
@@ -241,7 +241,7 @@ def run(seed: int, cases: int, urls: dict[str, str], alone: int) -> Outcome:
             for database in world.databases:
                 database.counts.refused += 1
             continue
-        except (TypeError, ZeroDivisionError, OverflowError, AttributeError, LookupError):
+        except (TypeError, ArithmeticError, AttributeError, LookupError):
             outcome.raised += 1  # a part that no row is in: Python raises, and so does the translation
             continue
         here = expected[text] = world.memory(each)
