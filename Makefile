@@ -185,7 +185,7 @@ test-tls: build $(STAMPS)/test ## Scan the server with testssl.sh and sslyze, an
 # DIR is a copy of tlsfuzzer; tests/tls/tlsfuzzer.json has what differs from its expectations, and why.
 tlsfuzzer: build ## Run the scripts of the copy of tlsfuzzer in DIR against the server; SCRIPTS=... some of them
 	$(call install,.venvs/tlsfuzzer,'tlslite-ng>=0.9.0b2')
-	.venvs/tlsfuzzer/bin/python scripts/tlsfuzzer.py --server $(BIN)/kirsch $(DIR) $(SCRIPTS)
+	.venvs/tlsfuzzer/bin/python scripts/tlsfuzzer.py --server $(abspath $(BIN))/kirsch $(DIR) $(SCRIPTS)
 
 # Without DIR, a copy of h2spec 2.6.0, the version of Go's module proxy is built, which has one case less.
 h2spec: build ## Run h2spec's cases of HTTP/2 against the server, strict ones too, in clear and with TLS; DIR= a copy of it
