@@ -159,6 +159,37 @@ fn response_that_waits_for_others_is_in_time_while_the_client_takes_these() {
 }
 
 #[test]
+fn body_that_finds_no_room_beside_unread_ones_is_not_late() {
+    let config = Config { buffer_bodies: false, body_timeout: Some(seconds(5)), ..timeless() };
+    let plans = (0..5).map(|_| Plan::of(vec![Op::ReadAll(100_000)])).collect();
+    let mut world: World<Versions> = World::of_kind(config, plans);
+    world.keeps = true;
+    let mut client = world.client();
+    client.send(preface());
+    for id in 0..4 {
+        let stream = 1 + 2 * u32::try_from(id).unwrap();
+        // The window of a stream; four of them are that of the connection.
+        client.send([ask(stream, id, "POST", 0), frame(DATA, 0, stream, &[b'a'; 16_384]).repeat(16)].concat());
+        world.until("the body has arrived", &mut [&mut client], |world, clients| {
+            world.is_out(id) && clients[0].unsent() == 0
+        });
+    }
+    client.send(ask(9, 4, "POST", 0));
+    world.until("the call runs", &mut [&mut client], |world, _| world.is_out(4));
+    world.go_on_with(4);
+    world.settle();
+    world.advance(seconds(8));
+    world.settle();
+    assert_eq!((world.statistics().timeouts, count(&client, RST_STREAM)), (0, 0));
+    // As soon as one has been read, the client could send.
+    world.go_on_with(0);
+    world.settle();
+    world.advance(seconds(8));
+    world.settle();
+    assert!(world.statistics().timeouts > 0);
+}
+
+#[test]
 fn client_that_takes_no_response_is_cut_on_all_streams() {
     // It takes nothing, or a byte now and then.
     for each in [0, 1] {

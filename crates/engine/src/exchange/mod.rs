@@ -330,7 +330,7 @@ impl<A: App> Exchange<A> {
     }
 
     /// Returns the wait of the exchange. `is_blocked`: its connection waits for something that has to happen before.
-    fn awaits(&self, is_blocked: bool) -> Wait {
+    pub(crate) fn awaits(&self, is_blocked: bool) -> Wait {
         match self.state.view() {
             // Its time passes also while output of other exchanges waits.
             State::Queued(_) => Wait::Queue,
@@ -379,14 +379,9 @@ impl<A: App> Exchange<A> {
         time.sweep.note(self.timer.deadline);
     }
 
-    /// Returns true if output waits for the client alone, and not for the connection.
-    pub(crate) fn awaits_output(&self, is_blocked: bool) -> bool {
-        self.awaits(is_blocked) == Wait::Output
-    }
-
-    /// Sets the deadline of output that waits for that of other exchanges.
+    /// Sets the deadline of a transfer that waits for those of other exchanges.
     pub(crate) fn hold(&mut self, deadline: Millis, config: &Config, time: &mut Time) {
-        if self.timer.wait != Wait::Output {
+        if self.timer.wait != self.awaits(false) {
             self.set_deadline(false, config, time);
         }
         self.timer.hold(deadline, time.now);

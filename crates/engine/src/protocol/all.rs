@@ -144,6 +144,7 @@ impl MultiplexedProtocol for AnyMultiplexed {
         fn is_in_head(&self) -> bool;
         fn window(&self, stream: StreamId) -> usize;
         fn sent_meanwhile(&self, stream: StreamId) -> Option<u64>;
+        fn is_full_of_bodies(&self) -> bool;
         fn rank(&self, stream: StreamId) -> u64;
         fn has_control(&self) -> bool;
         fn must_write_control(&self) -> bool;

@@ -126,6 +126,10 @@ impl MultiplexedProtocol for Http2 {
         self.connection.sent_meanwhile(stream)
     }
 
+    fn is_full_of_bodies(&self) -> bool {
+        self.connection.is_full_of_bodies()
+    }
+
     fn rank(&self, stream: StreamId) -> u64 {
         let priority = self.connection.priority_of(stream);
         // Responses that are of use only as a whole are sent one after the other; the others share (RFC 9218 section

@@ -226,6 +226,11 @@ pub trait MultiplexedProtocol: Sized {
         None
     }
 
+    /// Returns true if the client can send no body, because of those that the application has not read.
+    fn is_full_of_bodies(&self) -> bool {
+        false
+    }
+
     /// Returns the place of a response in the order in which responses are sent: the lowest first.
     fn rank(&self, stream: StreamId) -> u64 {
         let _ = stream;

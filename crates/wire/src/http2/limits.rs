@@ -9,6 +9,10 @@ pub(super) const STREAM_WINDOW: u32 = 256 << 10;
 /// The same for all streams of a connection together: the most that its bodies can take in memory. Not streams ×
 /// window.
 pub(super) const CONNECTION_WINDOW: u32 = 1 << 20;
+
+/// The smallest part of a window that is given back: the data of a full frame. A client sends frames no larger than its
+/// window.
+pub(super) const PART_OF_WINDOW: u32 = 16 << 10;
 /// The parts of `Cookie` in a head. Browsers send one for each cookie, 90 beside 15 other fields; Envoy's bound of 100
 /// fields with cookies included broke them.
 pub(super) const CRUMBS: usize = 400;

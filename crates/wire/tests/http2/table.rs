@@ -375,6 +375,37 @@ fn bodies_get_their_windows_back() {
 }
 
 #[test]
+fn body_that_is_read_goes_on_beside_unread_ones() {
+    let limits = Limits { body: 1 << 30, ..Limits::default() };
+    // Three bodies that nobody reads leave a quarter of the connection's window.
+    let mut frames = vec![post(1), post(3), post(5), post(7)];
+    for stream in [1, 3, 5] {
+        frames.extend(vec![frame(DATA, 0, stream, &[0; 16_384]); 16]);
+    }
+    let mut server = ServerConnection::default();
+    server.open(10, &limits);
+    let mut window: usize = 1 << 20;
+    let mut input = connection(&frames);
+    for sent in 0..256 {
+        while !input.is_empty() {
+            let (used, event) = server.next(&input, &limits).expect("the connection goes on");
+            let read = if let Http2Event::Data { stream: 7, bytes, .. } = event { bytes.len() } else { 0 };
+            input.drain(..used);
+            server.consumed(7, read);
+        }
+        let mut text = String::new();
+        describe_frames(&mut server, &mut text);
+        let given =
+            text.lines().filter_map(|line| line.strip_prefix("> window 0 ")).map(|it| it.parse::<usize>().unwrap());
+        // The first one is the window of the connection itself.
+        window += if sent == 0 { 0 } else { given.sum() };
+        let used = if sent == 0 { 3 * 16 } else { 0 } + 1;
+        window = window.checked_sub(used * 16_384).expect("the client may send on");
+        input = frame(DATA, 0, 7, &[0; 16_384]);
+    }
+}
+
+#[test]
 fn stream_beyond_its_window_is_reset() {
     let mut frames = vec![post(1)];
     frames.extend(vec![frame(DATA, 0, 1, &[0; 16_384]); 17]);

@@ -10,7 +10,7 @@ use crate::connection::link::Link;
 use crate::connection::reception::{AcceptedRequest, Reception, Verdict};
 use crate::connection::step::BUSY;
 use crate::context::{EngineContext, Time};
-use crate::deadline::{SharedTransfer, Wait};
+use crate::deadline::{Millis, SharedTransfer, Wait};
 use crate::exchange::{Awaited, Backlog, Cause, Incoming, Index, State};
 use crate::health::Health;
 use crate::meter;
@@ -533,7 +533,8 @@ impl<A: App> Multiplexed<A> {
     }
 
     /// Sets the deadlines of all exchanges. A response that waits because others use the window of the connection is in
-    /// time while the client takes these.
+    /// time while the client takes these. A body that the client cannot send, because the application does not read
+    /// others, has no deadline.
     pub(super) fn set_exchange_deadlines(&mut self, is_blocked: bool, config: &Config, time: &mut Time) {
         let mut sending = self.sending.take();
         for index in self.exchanges.indices() {
@@ -541,7 +542,12 @@ impl<A: App> Multiplexed<A> {
             let stream = exchange.stream;
             if exchange.has_websocket() && !exchange.has_backlog() {
                 self.set_websocket_deadline(index, config, time);
-            } else if exchange.awaits_output(is_blocked)
+                continue;
+            }
+            let wait = exchange.awaits(is_blocked);
+            if wait == Wait::Body && self.protocol.is_full_of_bodies() {
+                exchange.hold(Millis::MAX, config, time);
+            } else if wait == Wait::Output
                 && let Some(sent) = self.protocol.sent_meanwhile(stream)
             {
                 let sending = self

@@ -4,7 +4,7 @@
 use super::{FrameStep, GoingAway, Http2Event, OpenBlock, Purpose, ReadStage, ServerConnection, is_tiny, skip};
 use crate::http2::error::Violation;
 use crate::http2::frame::{self, FrameHeader, HEADER};
-use crate::http2::limits::{BLOCK_FRAMES, CONNECTION_WINDOW, STREAM_WINDOW};
+use crate::http2::limits::{BLOCK_FRAMES, CONNECTION_WINDOW, PART_OF_WINDOW, STREAM_WINDOW};
 use crate::http2::request::HeadError;
 use crate::http2::stream::Stream;
 use crate::http2::streams::{Ending, Usage};
@@ -337,10 +337,18 @@ impl ServerConnection {
         self.give_back(count);
     }
 
-    /// Enlarges the window of the connection.
+    /// Returns true if bodies that the application does not read have used up the window of the connection, so that the
+    /// client can send no other body.
+    #[must_use]
+    pub fn is_full_of_bodies(&self) -> bool {
+        self.receive_window + i64::from(self.owed) < i64::from(PART_OF_WINDOW)
+    }
+
+    /// Enlarges the window of the connection, in large parts as long as bodies that wait leave room for that.
     pub(super) fn give_back(&mut self, count: u32) {
         self.owed += count;
-        if self.owed >= CONNECTION_WINDOW / 2 {
+        let is_short = self.owed >= PART_OF_WINDOW && self.receive_window < i64::from(self.owed);
+        if is_short || self.owed >= CONNECTION_WINDOW / 2 {
             let increment = std::mem::take(&mut self.owed);
             self.receive_window += i64::from(increment);
             frame::write_window_update(0, increment, &mut self.control);
