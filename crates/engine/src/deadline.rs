@@ -110,12 +110,12 @@ pub(crate) struct Timer {
     /// The time when an awaited transfer last made progress, and the number of bytes transferred by then.
     progressed: Millis,
     transferred: u64,
-    /// The time since which the transfer is held up by others; `None` if it is not.
+    /// The time when the transfer had to begin to wait for others; `None` if it does not wait for others.
     held: Option<Millis>,
 }
 
-/// The transfers that hold up others: those of one connection together. Whoever waits behind them is in time as long as
-/// they are.
+/// The progress of all responses of one connection together. A response that cannot be sent because of the others is in
+/// time as long as this one is.
 #[derive(Debug)]
 pub(crate) struct SharedTransfer {
     begun: Millis,
@@ -130,7 +130,7 @@ impl SharedTransfer {
         Self { begun: now, moved: now, at_begin: transferred, transferred }
     }
 
-    /// Returns the deadline of a transfer that waits for these, which have moved `transferred` bytes so far.
+    /// Returns the deadline of a response that waits for the others, of which `transferred` bytes have been sent so far.
     pub(crate) fn deadline(&mut self, limits: (Option<Duration>, u64), transferred: u64, now: Millis) -> Millis {
         if transferred != self.transferred {
             (self.moved, self.transferred) = (now, transferred);

@@ -347,17 +347,27 @@ impl<A: App> Reply<'_, A> {
     /// Frames as many of the first `end` bytes of `chunk` as the client accepts now. The rest waits in the backlog. If
     /// no output of this response or of other exchanges waits for the client, a small part needs no backlog.
     fn push_part(&mut self, chunk: A::Chunk, end: usize) {
-        let has_way = self.output.is_empty() && !self.is_gone();
-        let Channel::Stream { protocol, stream, backlog } = &mut self.channel else { return };
-        if end <= COPY_AT_MOST && has_way && backlog.is_none() && protocol.window(*stream) >= end {
-            if end > 0 {
-                protocol.frame(*stream, &chunk.as_ref()[..end], &mut self.out.bytes);
-                self.transmit_if_full();
-            }
-            return;
+        if !self.frame_at_once(&chunk.as_ref()[..end])
+            && let Channel::Stream { backlog, .. } = &mut self.channel
+        {
+            Backlog::of(backlog).output.push_chunk(chunk, 0, end);
+            self.pump();
         }
-        Backlog::of(backlog).output.push_chunk(chunk, 0, end);
-        self.pump();
+    }
+
+    /// Frames a small part for the client of an exchange of a multiplexed protocol, if the client accepts it now and no
+    /// output waits. Returns false if the part has to go through the backlog.
+    pub(crate) fn frame_at_once(&mut self, part: &[u8]) -> bool {
+        let has_way = self.output.is_empty() && !self.is_gone() && part.len() <= COPY_AT_MOST;
+        let Channel::Stream { protocol, stream, backlog } = &mut self.channel else { return false };
+        if !has_way || backlog.is_some() || protocol.window(*stream) < part.len() {
+            return false;
+        }
+        if !part.is_empty() {
+            protocol.frame(*stream, part, &mut self.out.bytes);
+            self.transmit_if_full();
+        }
+        true
     }
 
     pub(crate) fn transmit_if_full(&mut self) {
@@ -422,11 +432,17 @@ impl<A: App> Reply<'_, A> {
 
     /// Sends the output written so far, as much as the peer accepts.
     pub fn flush(&mut self) {
+        self.flush_encoded();
+        self.transmit();
+    }
+
+    /// Has the encoder write all that it keeps of the body.
+    #[inline]
+    fn flush_encoded(&mut self) {
         if self.is_encoded() {
             self.recall();
             self.flush_encoder();
         }
-        self.transmit();
     }
 
     /// As [`flush`](Self::flush), but an encoder may keep some of the body.
@@ -452,10 +468,7 @@ impl<A: App> Reply<'_, A> {
     /// the next tick if the application is still busy. Call this or [`flush`](Self::flush) before application code that
     /// may take long.
     pub fn send_soon(&mut self) {
-        if self.is_encoded() {
-            self.recall();
-            self.flush_encoder();
-        }
+        self.flush_encoded();
         let now = self.now;
         let may_wait = self.in_flight.as_mut().is_some_and(|in_flight| {
             let took = now.saturating_sub(std::mem::replace(&mut in_flight.part_at, now));

@@ -3,9 +3,8 @@
 use super::EncodedBody;
 use super::policy::Decision;
 use crate::app::App;
-use crate::config::COPY_AT_MOST;
 use crate::exchange::Backlog;
-use crate::protocol::{MultiplexedProtocol as _, ResponseSender, ResponseTerms as _};
+use crate::protocol::{ResponseSender, ResponseTerms as _};
 use crate::reply::{Channel, Loss, Reply};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -145,30 +144,18 @@ impl<A: App> Reply<'_, A> {
         let encoded = std::mem::take(&mut state.encoded);
         let (admitted, _) = in_flight.sender.open(encoded.len() as u64, &mut self.out.bytes);
         let bytes = &encoded[..usize::try_from(admitted).unwrap_or(encoded.len())];
-        if self.channel.is_stream() {
-            self.push_stream_bytes(bytes);
-        } else {
+        if !self.channel.is_stream() {
             self.out.bytes.extend_from_slice(bytes);
             in_flight.sender.close(admitted, &mut self.out.bytes);
             self.transmit_if_full();
+        } else if !self.frame_at_once(bytes)
+            && let Channel::Stream { backlog, .. } = &mut self.channel
+        {
+            Backlog::of(backlog).output.push_bytes(bytes);
+            self.pump();
         }
         if let Some(state) = self.compression.as_deref_mut() {
             state.encoded = encoded;
         }
-    }
-
-    /// Frames bytes of an exchange of a multiplexed protocol, or adds them to its backlog.
-    fn push_stream_bytes(&mut self, bytes: &[u8]) {
-        let has_way = self.output.is_empty() && !self.is_gone() && bytes.len() <= COPY_AT_MOST;
-        let Channel::Stream { protocol, stream, backlog } = &mut self.channel else { return };
-        if has_way && backlog.is_none() && protocol.window(*stream) >= bytes.len() {
-            if !bytes.is_empty() {
-                protocol.frame(*stream, bytes, &mut self.out.bytes);
-                self.transmit_if_full();
-            }
-            return;
-        }
-        Backlog::of(backlog).output.push_bytes(bytes);
-        self.pump();
     }
 }

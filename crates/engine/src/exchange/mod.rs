@@ -343,9 +343,8 @@ impl<A: App> Exchange<A> {
         }
     }
 
-    /// Sets the deadline of the current wait.
-    pub(crate) fn set_deadline(&mut self, is_blocked: bool, config: &Config, time: &mut Time) {
-        let wait = self.awaits(is_blocked);
+    /// Sets the deadline of the current wait, as [`awaits`](Self::awaits) returns it.
+    pub(crate) fn set_deadline(&mut self, wait: Wait, config: &Config, time: &mut Time) {
         if wait == Wait::App && self.timer.wait == Wait::App {
             return;
         }
@@ -379,10 +378,10 @@ impl<A: App> Exchange<A> {
         time.sweep.note(self.timer.deadline);
     }
 
-    /// Sets the deadline of a transfer that waits for those of other exchanges.
-    pub(crate) fn hold(&mut self, deadline: Millis, config: &Config, time: &mut Time) {
-        if self.timer.wait != self.awaits(false) {
-            self.set_deadline(false, config, time);
+    /// Sets the deadline of a wait for a transfer that has to wait for those of other exchanges first.
+    pub(crate) fn hold(&mut self, wait: Wait, deadline: Millis, config: &Config, time: &mut Time) {
+        if self.timer.wait != wait {
+            self.set_deadline(wait, config, time);
         }
         self.timer.hold(deadline, time.now);
         time.sweep.note(deadline);

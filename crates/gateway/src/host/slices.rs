@@ -91,7 +91,7 @@ pub(super) fn encode_slices<I: Interface>(
             })
         })?;
         match written {
-            // The client has left: whoever writes the rest learns that.
+            // The client has left, as the write of the rest will report.
             None => break,
             Some(Err(mismatch)) => return Ok(Err(mismatch)),
             Some(Ok(())) => at += slice.len(),

@@ -546,7 +546,7 @@ impl<A: App> Multiplexed<A> {
             }
             let wait = exchange.awaits(is_blocked);
             if wait == Wait::Body && self.protocol.is_full_of_bodies() {
-                exchange.hold(Millis::MAX, config, time);
+                exchange.hold(wait, Millis::MAX, config, time);
             } else if wait == Wait::Output
                 && let Some(sent) = self.protocol.sent_meanwhile(stream)
             {
@@ -554,9 +554,9 @@ impl<A: App> Multiplexed<A> {
                     .sending
                     .get_or_insert_with(|| sending.take().unwrap_or_else(|| SharedTransfer::new(sent, time.now)));
                 let limits = (config.write_timeout, config.min_rate);
-                exchange.hold(sending.deadline(limits, sent, time.now), config, time);
+                exchange.hold(wait, sending.deadline(limits, sent, time.now), config, time);
             } else {
-                exchange.set_deadline(is_blocked, config, time);
+                exchange.set_deadline(wait, config, time);
             }
         }
     }

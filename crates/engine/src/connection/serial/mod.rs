@@ -387,7 +387,7 @@ impl<A: App> Exchanging<A> for Serial<A> {
 
     #[inline]
     fn set_deadlines(&mut self, is_blocked: bool, config: &Config, time: &mut Time) {
-        self.exchange.set_deadline(is_blocked, config, time);
+        self.exchange.set_deadline(self.exchange.awaits(is_blocked), config, time);
     }
 
     fn note_deadlines(&self, sweep: &mut Sweep) {
