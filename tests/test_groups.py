@@ -213,6 +213,21 @@ def test_group_works_without_supervisor(serve: Serve) -> None:
         assert get(site, "/count/seven") == "2"
 
 
+def listening(pid: int) -> set[str]:
+    """The sockets of a process that listen on TCP, by inode."""
+    found = {os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir() if each.is_symlink()}
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return found & {f"socket:[{row[9]}]" for row in rows if row[3] == "0A"}
+
+
+def test_relay_and_metrics_process_have_no_sockets_of_others(serve: Serve) -> None:
+    site = serve_groups(serve, "wsgi", "--metrics-bind", "127.0.0.1:0", workers=1)
+    with joined(site, "/room/a", workers=1):
+        metrics = next(pid for pid in descendants(site.pid) if "kirsch: metrics" in title(pid))
+        wait_until(lambda: len(listening(metrics)) == 1, "the metrics process has its own socket alone")
+        assert listening(relay_pid(site)) == set()
+
+
 def test_server_without_named_groups_has_no_relay(serve: Serve) -> None:
     site = serve_app(serve, "--workers", "2", app="websocket_wsgi_app:app")
     site.page()

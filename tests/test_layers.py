@@ -86,7 +86,7 @@ MODULES = {
         "shared_value",
         "__init__",
     ),
-    "groups": ("__init__", "group", "subscription", "link", "relay", "brokers", "frames", "connector"),
+    "groups": ("__init__", "group", "subscription", "link", "relay", "brokers", "frames", "connector", "bounded"),
     "apps": ("loading", "mounted", "signature", "__init__"),
     "config": (
         "sources",

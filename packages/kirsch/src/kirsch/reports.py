@@ -147,6 +147,24 @@ def prepare_fork() -> None:
         _native.flush_logs(PATIENCE, settle=True)
 
 
+class Seldom:
+    """The interval between reports of what may happen often, in seconds."""
+
+    __slots__ = ("_next", "_seconds")
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._next = 0.0
+
+    def is_due(self) -> bool:
+        """Return whether a report is due, which counts as made."""
+        now = monotonic()
+        if now < self._next:
+            return False
+        self._next = now + self._seconds
+        return True
+
+
 def dropped_lines() -> int:
     """Return how many log lines this process has dropped since it began, those of the access log included."""
     from kirsch import _native

@@ -23,6 +23,8 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.trace.sampling import Decision, ParentBased, Sampler, SamplingResult, TraceIdRatioBased
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from kirsch.reports import WARNING, Seldom
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 
     from kirsch.reports import Report
 
-_WARNING = 30
+_REPORT_SECONDS = 60.0
 
 # Whether the request of this context is sampled; None outside of requests.
 _is_sampled: ContextVar[bool | None] = ContextVar("kirsch_is_sampled", default=None)
@@ -317,7 +319,7 @@ class _Exporting(SpanProcessor):
     def _start(self) -> None:
         self._pid = os.getpid()
         self._dropped = 0
-        self._reported_at = 0.0
+        self._reports = Seldom(_REPORT_SECONDS)
         self._queue: queue.Queue[ReadableSpan | None] = queue.Queue(self._most)
         self._exporter = OTLPSpanExporter()
         self._thread = threading.Thread(target=self._run, name="kirsch-otel", daemon=True)
@@ -358,7 +360,7 @@ class _Exporting(SpanProcessor):
                 except Exception:  # noqa: BLE001 - whatever it raises, the spans are lost and the server goes on
                     is_exported = False
                 self._dropped += 0 if is_exported else len(batch)
-            if self._dropped and time.monotonic() - self._reported_at > 60:
+            if self._dropped and self._reports.is_due():
                 self._report_dropped()
         self._exporter.shutdown()  # type: ignore[no-untyped-call]  # so it is in the library
 
@@ -379,6 +381,5 @@ class _Exporting(SpanProcessor):
 
     def _report_dropped(self) -> None:
         if self._dropped:
-            self._reported_at = time.monotonic()
             count, self._dropped = self._dropped, 0
-            self._report(_WARNING, f"--otel: {count} spans were lost: the collector is slow or cannot be reached", None)
+            self._report(WARNING, f"--otel: {count} spans were lost: the collector is slow or cannot be reached", None)

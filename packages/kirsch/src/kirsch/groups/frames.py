@@ -113,3 +113,9 @@ def message_of(body: bytes) -> Message:
 def with_id(body: bytes, mark: str) -> bytes:
     """Return the body of a message with another id."""
     return body[:1] + bytes((len(mark),)) + mark.encode() + body[2 + body[1] :]
+
+
+def place_of(mark: str) -> tuple[int, int]:
+    """Return an id of a Redis stream as numbers, which have its order. An empty id is before all."""
+    first, _, second = mark.partition("-")
+    return (int(first), int(second or 0)) if first.isdigit() else (0, 0)

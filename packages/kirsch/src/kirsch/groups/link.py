@@ -12,10 +12,10 @@ import selectors
 import socket
 import threading
 import time
-from collections import deque
 
 from kirsch import reports
 from kirsch.groups import connector
+from kirsch.groups.bounded import BYTES_MAX, MESSAGES_MAX, BoundedQueue
 from kirsch.groups.frames import (
     ANSWER,
     ASK,
@@ -47,12 +47,6 @@ if TYPE_CHECKING:
         def tidy(self) -> None: ...
 
 
-FRAMES_MAX = 10_000
-"""The messages that wait for the relay."""
-
-BYTES_MAX = 8 << 20
-"""The bytes of these messages."""
-
 ASK_SECONDS = 1.0
 """How long an answer of the relay may take."""
 
@@ -73,15 +67,14 @@ class Link:
     def __init__(self, rooms: Rooms) -> None:
         self._rooms = rooms
         self._lock = threading.RLock()
-        self._out: deque[bytes] = deque()
-        self._out_bytes = 0
+        self._out = BoundedQueue()
         self._socket: socket.socket | None = None
         self._is_welcome = False
         self._began = threading.Event()
         self._questions: dict[int, Question] = {}
         self._next_question = 0
         self._counts: dict[str, int] = {}
-        self._reported_at = 0.0
+        self._reports = reports.Seldom(_REPORT_SECONDS)
         self._waker, self._wakened = socket.socketpair()
         self._waker.setblocking(False)
         self._wakened.setblocking(False)
@@ -119,10 +112,8 @@ class Link:
             if self._sent == len(frame):
                 self._sent = 0
                 return True
-        elif len(self._out) >= FRAMES_MAX or self._out_bytes + len(frame) > BYTES_MAX:
+        if not self._out.put(frame, len(frame)):
             return False
-        self._out.append(frame)
-        self._out_bytes += len(frame)
         self._wake()
         return True
 
@@ -151,12 +142,10 @@ class Link:
         """Count messages that were lost in this process, for the metrics, and report them in the error log."""
         with self._lock:
             self._counts[reason] = self._counts.get(reason, 0) + number
-            now = time.monotonic()
-            if reason != "lost-relay" or now < self._reported_at + _REPORT_SECONDS:
+            if reason != "lost-relay" or not self._reports.is_due():
                 return
-            self._reported_at = now
         reports.write_stderr(
-            f"kirsch: groups: messages are dropped, because the relay does not take them: {FRAMES_MAX} messages or "
+            f"kirsch: groups: messages are dropped, because the relay does not take them: {MESSAGES_MAX} messages or "
             f"{BYTES_MAX >> 20} MiB wait",
             reports.WARNING,
         )
@@ -205,8 +194,7 @@ class Link:
             self._knows_state = True
         opening = [encode(HELLO, b"", json.dumps([VERSION, os.getpid()]).encode()), *self._rooms.opening()]
         with self._lock:
-            self._out.extendleft(reversed(opening))
-            self._out_bytes += sum(map(len, opening))
+            self._out.put_first(opening)
             self._socket = own
         frames = Frames()
         tidy_at = time.monotonic() + _TIDY_SECONDS
@@ -235,14 +223,14 @@ class Link:
     def _flush(self) -> None:
         with self._lock:
             while self._out:
-                frame = self._out[0]
+                frame = self._out.first()
                 self._sent = self._write(frame, self._sent)
                 if self._sent < len(frame):
                     return
                 self._forget_first()
 
     def _forget_first(self) -> None:
-        self._out_bytes -= len(self._out.popleft())
+        self._out.take()
         self._sent = 0
 
     def _read(self, own: socket.socket, frames: Frames) -> bool:

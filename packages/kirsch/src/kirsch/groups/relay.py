@@ -2,8 +2,8 @@
 
 It has three kinds of neighbours: the workers, over Unix sockets; with ``--groups`` a broker, which the relays of other
 hosts are connected to; and the scoreboard, on which it counts. It keeps who wants which group, and the members of each
-group, and forgets what a worker has told it when the connection ends. It keeps no messages, except
-those that wait for a worker or for the broker.
+group, and forgets what a worker has told it when the connection ends. It keeps no messages except those that wait for a
+worker or for the broker.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import secrets
 import signal
 import time
 from base64 import b64encode
-from collections import deque
 
 from kirsch.groups import connector
+from kirsch.groups.bounded import BoundedQueue
 from kirsch.groups.frames import (
     ANSWER,
     ASK,
@@ -35,7 +35,7 @@ from kirsch.groups.frames import (
     encode,
     with_id,
 )
-from kirsch.reports import ERROR, INFO, WARNING
+from kirsch.reports import ERROR, INFO, WARNING, Seldom
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,12 +45,6 @@ if TYPE_CHECKING:
     from kirsch.groups.brokers import Broker
     from kirsch.groups.frames import Frame
     from kirsch.reports import ErrorLog
-
-FRAMES_MAX = 10_000
-"""The messages that wait for a worker that does not read."""
-
-BYTES_MAX = 8 << 20
-"""The bytes of these messages."""
 
 MEMBERS_BYTES_MAX = 64 << 20
 """The data of all members of all groups on this host. Members beyond it are counted, and have no data."""
@@ -65,8 +59,6 @@ _CONTROL = b"\0control"
 _REPORT_SECONDS = 10.0
 _END_SECONDS = 1.0
 _LOOK_SECONDS = 1.0
-
-Count = "Callable[[str, int], None]"
 
 
 class _Members:
@@ -91,9 +83,8 @@ class _Worker(asyncio.Protocol):
         self.groups: set[bytes] = set()
         self._frames = Frames()
         self._is_full = False
-        self._waiting: deque[bytes] = deque()
-        self._waiting_bytes = 0
-        self._reported_at = -_REPORT_SECONDS
+        self._waiting = BoundedQueue()
+        self._reports = Seldom(_REPORT_SECONDS)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
@@ -115,18 +106,10 @@ class _Worker(asyncio.Protocol):
         if not self._is_full:
             self._transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
             return
-        dropped = 0
-        for frame in frames:
-            if len(self._waiting) < FRAMES_MAX and self._waiting_bytes + len(frame) <= BYTES_MAX:
-                self._waiting.append(frame)
-                self._waiting_bytes += len(frame)
-            else:
-                dropped += 1
+        dropped = sum(not self._waiting.put(frame, len(frame)) for frame in frames)
         if dropped:
             self._relay.count("slow-worker", dropped)
-            now = time.monotonic()
-            if now > self._reported_at + _REPORT_SECONDS:
-                self._reported_at = now
+            if self._reports.is_due():
                 self._relay.report(
                     WARNING,
                     f"groups: worker {self.pid} does not take the messages of its groups: {len(self._waiting)} wait, "
@@ -139,9 +122,7 @@ class _Worker(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._is_full = False
         while self._waiting and not self._is_full:
-            frame = self._waiting.popleft()
-            self._waiting_bytes -= len(frame)
-            self._transport.write(frame)
+            self._transport.write(self._waiting.take())
 
     @property
     def is_idle(self) -> bool:
@@ -220,8 +201,6 @@ class Relay:
         """Forget what a worker has told: its connection has ended."""
         self._workers.discard(worker)
         for name in list(worker.groups):
-            for data in self._groups[name].by_worker.pop(worker, {}).values():
-                self._members_bytes -= len(data)
             self._unsubscribe(worker, name)
 
     def receive(self, worker: _Worker, frame: Frame, outputs: dict[_Worker, list[bytes]]) -> None:
@@ -276,7 +255,7 @@ class Relay:
         if group is None:
             return
         group.subscribers.discard(worker)
-        group.by_worker.pop(worker, None)
+        self._members_bytes -= sum(map(len, group.by_worker.pop(worker, {}).values()))
         if not group.subscribers:
             del self._groups[name]
             if self._broker is not None:

@@ -7,7 +7,7 @@ import time
 from base64 import b64decode
 from collections import deque
 
-from kirsch.groups.frames import message_of
+from kirsch.groups.frames import message_of, place_of
 from kirsch.stopping import is_stopping
 
 TYPE_CHECKING = False
@@ -81,8 +81,8 @@ class Subscription:
         history = [message_of(b64decode(body)) for body in answer or ()]
         with self._ready:
             held, self._held = self._held or [], None
-        last = _place(history[-1].id) if history else (0, 0)
-        for message in (*history, *(each for each in held if _place(each.id) > last)):
+        last = place_of(history[-1].id) if history else (0, 0)
+        for message in (*history, *(each for each in held if place_of(each.id) > last)):
             self.put(message)
 
     def close(self) -> None:
@@ -187,9 +187,3 @@ class Subscription:
 
     def __del__(self) -> None:
         self.close()
-
-
-def _place(mark: str) -> tuple[int, int]:
-    """Return an id of a Redis stream as numbers, which have its order. An empty id is before all."""
-    first, _, second = mark.partition("-")
-    return (int(first), int(second or 0)) if first.isdigit() else (0, 0)

@@ -10,7 +10,6 @@ from kirsch import bootstrap
 from kirsch.net.acme_files import AcmeFiles
 from kirsch.net.addresses import HTTP
 from kirsch.reports import ERROR, WARNING
-from kirsch.supervisor import titles
 from kirsch.supervisor.system import how_ended, kill
 from kirsch.supervisor.worker_plan import NEVER
 
@@ -67,15 +66,7 @@ class AcmeManager:
 
             def main() -> int:
                 os.close(writing)
-                service.close_directories()
-                service.resources.close_sockets()
-                for listener in service.resources.metrics:
-                    listener.close()
-                service.group.close()
-                for value in (service.certificates.shared, service.certificates.ends):
-                    if value is not None:
-                        value.close()
-                titles.other("acme", service.board.application)
+                service.become_helper("acme")
                 return acme_process.run(files, values, service.resources.errors, challenges, reading)
 
             self._pid = self._forker.fork(main)

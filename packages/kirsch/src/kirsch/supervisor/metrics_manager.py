@@ -7,7 +7,7 @@ import time
 
 from kirsch import bootstrap
 from kirsch.reports import ERROR
-from kirsch.supervisor import privileges, titles
+from kirsch.supervisor import privileges
 from kirsch.supervisor.system import how_ended, kill
 
 TYPE_CHECKING = False
@@ -29,21 +29,17 @@ class MetricsManager:
 
     def start(self) -> None:
         """Start the metrics process, unless it runs already or there is no ``--metrics-bind``."""
-        service, resources, board = self._service, self._service.resources, self._service.board
+        service, resources = self._service, self._service.resources
         if not resources.metrics or self._pid:
             return
         from kirsch.supervisor import metrics_process
 
         def main() -> int:
-            service.close_directories()
-            resources.close_sockets()
-            self._service.group.close()
-            if service.certificates.shared is not None:
-                service.certificates.shared.close()
+            ends = service.certificates.ends
+            service.become_helper("metrics", keeps=(*resources.metrics, ends))
             if resources.identity is not None:
                 privileges.drop(resources.identity)
-            titles.other("metrics", board.application)
-            return metrics_process.run(board, resources.metrics, resources.errors, service.certificates.ends)
+            return metrics_process.run(service.board, resources.metrics, resources.errors, ends)
 
         try:
             self._pid = self._forker.fork(main)

@@ -12,7 +12,7 @@ import time
 
 from kirsch import bootstrap
 from kirsch.reports import ERROR
-from kirsch.supervisor import privileges, titles
+from kirsch.supervisor import privileges
 from kirsch.supervisor.backoff import Backoff
 from kirsch.supervisor.system import how_ended, kill
 from kirsch.supervisor.worker_plan import NEVER
@@ -55,19 +55,15 @@ class RelayManager:
     def _start(self) -> None:
         from kirsch.supervisor import relay_process
 
-        service, connector, board = self._service, self._service.connector, self._service.board
+        service, connector = self._service, self._service.connector
         url = service.chosen.groups
         self._loop.remove_reader(connector.relay_end)
 
         def main() -> int:
-            service.close_directories()
-            service.resources.close_sockets()
-            service.group.close()
-            connector.close_worker_end()
+            service.become_helper("groups", keeps=(connector,))
             if service.resources.identity is not None:
                 privileges.drop(service.resources.identity)
-            titles.other("groups", board.application)
-            return relay_process.run(connector.relay_end, url, service.resources.errors, board)
+            return relay_process.run(connector.relay_end, url, service.resources.errors, service.board)
 
         self._started = time.monotonic()
         try:
@@ -88,11 +84,6 @@ class RelayManager:
         """Stop the relay, at the end."""
         kill(self._pid, signal.SIGTERM)
         self._pid = 0
-
-    def close_in_child(self, *, is_helper: bool) -> None:
-        """In a forked child: close what is the relay's alone. The relay is one of the ``is_helper``."""
-        if not is_helper:
-            self._service.connector.close_relay_end()
 
     def on_exit(self, pid: int, code: int) -> bool:
         """Handle the exit of process ``pid`` with ``code``; False if it is not the relay."""

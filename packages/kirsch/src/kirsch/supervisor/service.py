@@ -11,6 +11,7 @@ from kirsch.supervisor.worker_plan import IndexState, Worker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import NoReturn
 
     from kirsch.config.schema import Settings
@@ -162,6 +163,21 @@ class Service:
         if self.trial is not None:
             self.trial.close()
             self.trial = None
+
+    def become_helper(self, role: str, *, keeps: Iterable[object] = ()) -> None:
+        """In a child that is no worker, such as the metrics process: close what the supervisor and workers need, except
+        what the child ``keeps``, and show its role."""
+        kept = set(map(id, keeps))
+        self.close_directories()
+        self.resources.close_sockets()
+        self.group.close()
+        self.connector.close_worker_end()
+        if id(self.connector) not in kept:
+            self.connector.close_relay_end()
+        for each in (*self.resources.metrics, self.certificates.shared, self.certificates.ends):
+            if each is not None and id(each) not in kept:
+                each.close()
+        titles.other(role, self.board.application)
 
     def close_directories(self) -> None:
         """In a forked child, which needs none of them."""

@@ -261,7 +261,8 @@ class Supervisor:
             worker.channel.close()
         for zygote in self._zygotes.all():
             zygote.channel.close()
-        if channels:  # the metrics process has none, and serves on these sockets
+        if channels:  # a helper has none, and closes what it does not keep (Service.become_helper)
+            self._service.connector.close_relay_end()
             for listener in self._service.resources.metrics:
                 listener.close()
         for channel in channels:
@@ -269,7 +270,6 @@ class Supervisor:
         self._service.board.close_fd()
         self._service.certificates.keep_reading_only()
         self._acme_manager.close_in_child()
-        self._relay_manager.close_in_child(is_helper=not channels)
         self._reload_triggers.close()
         self._upgrade_manager.close()
 

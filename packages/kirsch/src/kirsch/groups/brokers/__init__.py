@@ -8,12 +8,11 @@ is not published twice.
 from __future__ import annotations
 
 import asyncio
-import time
-from collections import deque
 from urllib.parse import parse_qs, urlsplit
 
 from kirsch.config.group_settings import BROKERS
-from kirsch.reports import ERROR, INFO, WARNING
+from kirsch.groups.bounded import BoundedQueue
+from kirsch.reports import ERROR, INFO, WARNING, Seldom
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,12 +22,6 @@ if TYPE_CHECKING:
     from kirsch.reports import ErrorLog
 
     Receive = Callable[[bytes, str, bytes], None]
-
-MESSAGES_MAX = 10_000
-"""The messages that wait for the broker."""
-
-BYTES_MAX = 8 << 20
-"""The bytes of these messages."""
 
 HISTORY_MAX = 1_000_000
 """The most messages of a group that ``history=`` may keep."""
@@ -54,10 +47,10 @@ class Broker:
         self.place = f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}"
         self._report = report
         self._count = count
-        self._queue: deque[tuple[bytes, bytes, bool]] = deque()
-        self._queue_bytes = 0
+        # The name, the content and `keeps` of each message.
+        self._queue = BoundedQueue()
         self._filled = asyncio.Event()
-        self._reported_at = -_REPORT_SECONDS
+        self._reports = Seldom(_REPORT_SECONDS)
         self.names: set[bytes] = set()
         """The groups that this host wants."""
         self._subscribed: set[bytes] = set()
@@ -75,16 +68,13 @@ class Broker:
 
     def publish(self, name: bytes, content: bytes, *, keeps: bool) -> None:
         """Publish a message to the group ``name``; ``keeps``: it belongs to the group's history. Does not wait."""
-        if len(self._queue) >= MESSAGES_MAX or self._queue_bytes + len(content) > BYTES_MAX:
+        if not self._queue.put((name, content, keeps), len(content)):
             self._count("lost-broker", 1)
-            if time.monotonic() > self._reported_at + _REPORT_SECONDS:
-                self._reported_at = time.monotonic()
+            if self._reports.is_due():
                 self._report(
                     WARNING, f"groups: {self.place} does not take messages: {len(self._queue)} wait, others are dropped"
                 )
             return
-        self._queue.append((name, content, keeps))
-        self._queue_bytes += len(content)
         self._filled.set()
 
     def subscribe(self, name: bytes) -> None:
@@ -155,8 +145,7 @@ class Broker:
             batch = []
             size = 0
             while self._queue and size < 1 << 16:
-                name, content, keeps = self._queue.popleft()
-                self._queue_bytes -= len(content)
+                name, content, keeps = self._queue.take()
                 size += len(content)
                 batch.append((name, content, keeps and self.has_history))
             self._is_busy = True

@@ -13,6 +13,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from kirsch.groups.brokers import Broker
+from kirsch.groups.frames import place_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class RedisBroker(Broker):
         self._take_kept(name, mark.decode(), content)
 
     def _take_kept(self, name: bytes, mark: str, content: bytes) -> None:
-        if _place(mark) > _place(self._last.get(name, "")):
+        if place_of(mark) > place_of(self._last.get(name, "")):
             self._last[name] = mark
             self._receive(name, mark, content)
 
@@ -127,11 +128,6 @@ class RedisBroker(Broker):
 
     def _key(self, name: bytes) -> bytes:
         return f"{self.prefix}history:".encode() + name
-
-
-def _place(mark: str) -> tuple[int, int]:
-    first, _, second = mark.partition("-")
-    return (int(first or 0), int(second or 0))
 
 
 make = RedisBroker
