@@ -14,8 +14,8 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Health {
     Alive,
-    /// The maximum number of calls run and requests wait; or one call keeps all threads from polling, but not for long
-    /// yet.
+    /// The maximum number of calls is running and requests are waiting; or one call keeps all threads from polling, for
+    /// less than [`Config::stalled_after`](crate::Config::stalled_after).
     Saturated,
     /// No thread has polled the engine for longer than [`Config::stalled_after`](crate::Config::stalled_after) although
     /// connections wait for it.

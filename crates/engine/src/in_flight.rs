@@ -46,7 +46,7 @@ pub(crate) enum Ending {
     Unknown,
     /// The response ended soon after the part with this number.
     BehindPart(u32),
-    /// The assumption was wrong once: a tick has sent the part.
+    /// The assumption has failed once: a timer tick had to send the part, because the end did not follow soon.
     Unpredictable,
 }
 

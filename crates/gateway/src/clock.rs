@@ -35,7 +35,7 @@ impl Clock {
     }
 }
 
-/// The time that [`now`] begins with, alone.
+/// Returns the monotonic time with which [`now`] begins.
 pub(crate) fn coarse() -> Duration {
     read(MONOTONIC)
 }

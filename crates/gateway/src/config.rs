@@ -69,7 +69,7 @@ impl<'py> NativeConfig<'py> {
     }
 }
 
-/// The error of a conversion with the name of the setting before its message.
+/// Returns the error of a conversion, with the name of the setting before its message.
 fn named(py: Python<'_>, name: &str, error: &PyErr) -> PyErr {
     let message = format!("{name}: {}", error.value(py));
     if error.is_instance_of::<PyTypeError>(py) {

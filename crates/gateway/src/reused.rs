@@ -37,7 +37,7 @@ struct State {
     spare: Option<Spare>,
     /// The watched dict that was lent last.
     lent: Option<Lent>,
-    /// The number of dicts in a row that did not come back untouched.
+    /// The number of consecutive dicts that were changed or kept by the application.
     misses: u8,
 }
 
@@ -140,8 +140,8 @@ impl Reused {
         drop(surplus);
     }
 
-    /// Returns true if no code can tell `dict` from a new one. `is_unchanged`: nothing has been set in it, or in a dict
-    /// of its own.
+    /// Returns true if `dict` is indistinguishable from a new dict, so that it can be reused. `is_unchanged`: no item
+    /// was set in it, or in one of its nested dicts.
     fn is_untouched(&self, py: Python<'_>, dict: &Object, is_unchanged: bool) -> bool {
         if dict.reference_count(py) != 1 {
             return false;

@@ -246,7 +246,7 @@ impl Server {
     }
 
     fn wakeup_fd(&self) -> RawFd {
-        // It has to wake the thread that may run signal handlers.
+        // A signal must wake the thread that may run signal handlers (the main thread).
         if self.threads == 1 { self.engine_wakeup } else { self.monitor.writer.as_raw_fd() }
     }
 

@@ -20,9 +20,9 @@ const MOST_UNSENT: usize = 32 << 10;
 pub(crate) enum End {
     /// With a whole response.
     Whole,
-    /// The exchange was not begun, and the client may send it again.
+    /// The server has not processed the request, and the client may retry it.
     Refused,
-    /// The response lacks its end.
+    /// The response is truncated.
     Cut,
 }
 

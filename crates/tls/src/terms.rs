@@ -39,10 +39,10 @@ pub struct Terms {
     pub tickets: TicketSecrets,
 }
 
-/// A configuration of rustls, and what is to be told of it.
+/// A configuration of rustls, with what the log and `kirsch check` report about it.
 #[derive(Debug)]
 pub struct Agreed {
-    /// The configuration.
+    /// The configuration for new handshakes.
     pub config: ServerConfig,
     /// The certificates.
     pub identities: Vec<Identity>,

@@ -328,7 +328,7 @@ pub(super) trait Exchanging<A: App> {
     /// gone.
     fn release(&mut self, has_left: bool, context: &mut EngineContext<A>, app: &mut A);
 
-    /// Discards the output of all running calls, for this cause.
+    /// Detaches all running calls, and discards their output; `cause` is the reason.
     fn detach(&mut self, cause: Cause);
 
     // -------------------------------------------------------------------------------------------------------- watchdog

@@ -28,8 +28,9 @@ enum WebServer {
     /// It has sent no request.
     #[default]
     Unknown,
-    /// It closes a connection if anything follows `END_REQUEST`. Up to the head of a response it has one buffer of a
-    /// page: if STDERR arrives before the head, and the buffer ends within the header of a record, the client gets 502.
+    /// It closes a connection if anything follows `END_REQUEST`. Until it has read the head of a response, it uses a
+    /// single buffer of one page: if STDERR arrives before the head, and the buffer ends within the header of a record,
+    /// the client gets 502.
     Nginx,
     /// It sends no further request after the server has asked it not to.
     HaProxy,

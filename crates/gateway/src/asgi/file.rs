@@ -26,7 +26,7 @@ pub(super) fn of_path(py: Python<'_>, message: &Bound<'_, PyDict>) -> PyResult<P
             "the path of http.response.pathsend must be a str such as '/srv/files/report.pdf'",
         ));
     };
-    // The name in the bytes of the file system: Python has surrogates for bytes that are not UTF-8.
+    // The conversion to file-system bytes decodes the surrogates that Python uses for bytes that are not UTF-8.
     let name: PathBuf = text.extract()?;
     if !name.is_absolute() {
         return Err(PyValueError::new_err(format!(

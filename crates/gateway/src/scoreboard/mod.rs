@@ -163,7 +163,7 @@ impl Stopwatch {
         }
     }
 
-    /// A request has to wait.
+    /// Returns the time at which a request is put into the queue.
     pub(crate) fn queue() -> Moment {
         Moment::of(clock::fine())
     }

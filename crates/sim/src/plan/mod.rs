@@ -41,7 +41,7 @@ pub(crate) struct Plan {
     pub(crate) most_calls: usize,
     /// The step by which the engine's clock advances.
     pub(crate) grain: Micros,
-    /// A notified thread arrives within this time.
+    /// The maximum time until a notified thread runs.
     pub(crate) wake_time: Micros,
     /// True if the rest of the process opens and closes files.
     pub(crate) has_files: bool,

@@ -50,15 +50,15 @@ pub(crate) enum Handling {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TaskOp {
-    /// Takes time, in which others go on.
+    /// Waits for a time, in which other tasks run.
     Sleep(Micros),
     /// Takes a part of the body, or a message.
     Receive,
     /// Takes all of the body, or all messages until the end.
     ReceiveAll,
-    /// Waits until the client has left.
+    /// Waits until the client has disconnected.
     AwaitDeparture,
-    /// Declares the length of the body, if it says so.
+    /// Sends the head of the response, with Content-Length if true.
     Head(bool),
     /// Sends so many bytes of the body.
     Part(usize),

@@ -67,7 +67,7 @@ pub struct Receiver {
     keeping: Keeping,
     /// Answers to records that are no request's, until they are [taken](Self::take_answers).
     answers: Vec<u8>,
-    /// The number of requests that may be under way.
+    /// The maximum number of concurrent requests.
     most: usize,
     serial: u32,
     is_ending: bool,
@@ -124,9 +124,9 @@ enum Phase {
 /// The part of a record that the next byte belongs to.
 #[derive(Clone, Copy, Debug)]
 enum Stage {
-    /// So many bytes of its header are here.
+    /// This many bytes of the record's header have been received.
     Header(usize),
-    /// So many bytes of its content are still to come, at least one.
+    /// This many bytes of the record's content are missing, at least one.
     Content(usize),
     /// The same for its padding.
     Padding(usize),

@@ -49,9 +49,9 @@ pub fn end_request(id: RequestId, status: ProtocolStatus, out: &mut Vec<u8>) {
 /// Writes the record of [`end_request`] for a connection that ends after it: the record announces a byte of padding,
 /// and the end of the connection takes its place.
 ///
-/// Apache has passed the whole response on by then. It is done with the request only when it has read the padding or
-/// the end, and so cannot send a further request on the connection in between. It reports the record as cut in its log.
-/// If the connection goes on nevertheless, a byte must be written first.
+/// Apache has forwarded the whole response by then. It treats the request as finished only after it has read the
+/// padding byte or the end of the connection, so it cannot send another request on the connection before that. It logs
+/// the truncated record. If the connection is to continue nevertheless, a byte must be written first.
 pub fn end_request_and_connection(id: RequestId, status: ProtocolStatus, out: &mut Vec<u8>) {
     let padding = out.len() + PADDING_LENGTH;
     end(id.number, status, out);

@@ -9,9 +9,9 @@ pub const RANGES_MAX: usize = 8;
 /// Bytes of a representation. `first <= last < length`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ByteRange {
-    /// The first one's position.
+    /// The position of the first byte.
     pub first: u64,
-    /// The last one's position.
+    /// The position of the last byte (inclusive).
     pub last: u64,
 }
 

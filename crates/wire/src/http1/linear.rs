@@ -80,7 +80,7 @@ fn assert_linear(what: &str, input: &[u8], read: impl Fn(&[u8], usize) -> u64) {
 #[test]
 #[cfg_attr(miri, ignore = "heads of 64 KiB at every step take minutes there")]
 fn heads() {
-    // The longest request line makes the whole input longer than the limit of its block.
+    // With the longest allowed request line, the input exceeds the limit of a request head.
     let longest = format!("GET /{} HTTP/1.1\r\n", "p".repeat(8190 - 14)).into_bytes();
     for length in [40, 735, 8000] {
         let block = block(length);

@@ -14,7 +14,7 @@ const ENABLE_CONNECT_PROTOCOL: u16 = 8;
 /// RFC 9218 section 2.1.
 const NO_RFC7540_PRIORITIES: u16 = 9;
 
-/// The window of a stream before its end says otherwise.
+/// The initial flow-control window of a stream until the peer sends `SETTINGS_INITIAL_WINDOW_SIZE`.
 pub(super) const DEFAULT_WINDOW: u32 = 65_535;
 
 /// The settings of the peer that this end obeys.
@@ -22,7 +22,7 @@ pub(super) const DEFAULT_WINDOW: u32 = 65_535;
 pub(super) struct PeerSettings {
     /// The largest dynamic table of this end's encoder.
     pub(super) header_table: usize,
-    /// The window of a new stream.
+    /// The initial flow-control window of a new stream, in bytes.
     pub(super) initial_window: u32,
 }
 

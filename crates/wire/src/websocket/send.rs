@@ -51,7 +51,7 @@ pub enum SendError {
     MessageOpen,
     /// More waits to be sent than the limit allows. It may be sent again when the peer has taken some.
     QueueFull,
-    /// The parts of one message are of two kinds.
+    /// A message has both text and binary parts.
     KindChanged,
 }
 

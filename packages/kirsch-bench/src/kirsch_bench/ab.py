@@ -385,7 +385,7 @@ def print_report(rows: Sequence[Sequence[object]]) -> None:
 
 
 def report_text(rows: Sequence[Sequence[object]]) -> str:
-    """Return the table: cells to the right, `` | `` behind each."""
+    """Return the table as text: cells are right-aligned, and ``|`` follows each."""
     widths = [max(len(str(row[column])) for row in rows) for column in range(len(rows[0]))]
     return "\n".join(
         " | ".join(str(value).rjust(width) for value, width in zip(row, widths, strict=True)) + " |" for row in rows

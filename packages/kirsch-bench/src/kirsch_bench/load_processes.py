@@ -116,7 +116,7 @@ def _listen(selector: selectors.BaseSelector, timeout: float) -> bool:
 
 
 def _collect(members: Sequence[_Member], selector: selectors.BaseSelector) -> None:
-    """Make processes that still work report what they have."""
+    """Make the processes that are still running report their results."""
     for member in members:
         member.interrupt()
     deadline = time.monotonic() + _STOP_SECONDS

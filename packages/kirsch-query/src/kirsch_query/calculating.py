@@ -99,7 +99,10 @@ class Calculating(Arithmetic):
         raise self.refuse(f"{mapper.class_.__name__}.{name} is no column, and no property of one expression")
 
     def _subclass(self, owner: Entity | Related, mapper: Any, name: str) -> Related:
-        """Return an object as one of a subclass that has an attribute, of which there may be none."""
+        """Return ``owner`` joined with the row of its subclass ``mapper``, which has the attribute ``name``.
+
+        The row may be absent. Refuses the query if several subclasses have an attribute of this name.
+        """
         others = [each for each in sa.inspect(owner.target).mapper.self_and_descendants if name in each.attrs]
         if not all(each.isa(mapper) for each in others):
             raise self.refuse(f"several subclasses have an attribute {name} of their own")

@@ -184,7 +184,7 @@ class Comparing(Documents):
         return self._ordered(cmp, left, right)
 
     def _compare_several(self, cmp: ast.cmpop, left: Found, right: Found) -> Condition:
-        """A comparison of two tuples or two lists, which the first items that differ decide."""
+        """Compare two tuples or two lists: the first pair of different items decides."""
         types, items = [], []
         for each in (left, right):
             if isinstance(cmp, ast.Is | ast.IsNot) or not isinstance(each, Several | Constant):

@@ -199,7 +199,7 @@ def _between(x: str, low: str, high: str) -> str:
 
 
 def _like(x: str, low: str, high: str) -> str:
-    """The range on MariaDB, and what is true of all text in it and served by an index: LIKE, without wildcards."""
+    """Return the range on MariaDB and a LIKE without wildcards, which all text in it fulfils and an index serves."""
     escaped = low
     for each in ("!", "_", "char(37)"):  # a percent sign would have to be doubled for the driver
         sign = each if each.startswith("char") else f"'{each}'"

@@ -176,7 +176,7 @@ class _Parser:
         if self._buffer.startswith(delimiter[2:], self._at):
             raise HTTPError(400, "a part of the multipart body has no content, not even an empty one")
         while (found := self._buffer.find(delimiter, self._at)) < 0:
-            # All but what may be the beginning of a delimiter.
+            # Everything except a tail that may be the beginning of a delimiter.
             safe = len(self._buffer) - len(delimiter) + 1
             if safe > self._at:
                 piece = memoryview(self._buffer)[self._at : safe]

@@ -274,7 +274,7 @@ class ErrorLog:
             if self._handler is None:
                 logger.log(level, message, exc_info=_exc_info(error))
             elif level >= logger.level:
-                # Nor must logging.disable().
+                # logging.disable() must not suppress this record either.
                 logger.handle(logger.makeRecord(logger.name, level, "", 0, message, (), _exc_info(error)))
         except (Exception, SystemExit) as failure:  # noqa: BLE001 - of a handler, of changes to logging, of the error
             self._write_plainly(level, message, error, failure)

@@ -120,7 +120,7 @@ class Profile:
 
     @property
     def server_share(self) -> float:
-        """Of the time in which a request is served, the application's included."""
+        """Return the share of the server in the time in which a request is served, the application's time included."""
         took = self.server + self.stages["app"].mean
         return self.server / took if took else 0.0
 

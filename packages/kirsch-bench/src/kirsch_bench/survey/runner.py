@@ -175,7 +175,7 @@ def _free_port() -> int:
 
 
 def _await_answer(server: Server, target: targets.Target, load: Load, patience: float) -> tuple[Answer, float]:
-    """The first right answer, and when it was there, in seconds from the server's start. Raises NotReadyError."""
+    """Return the first correct response, and its time in seconds since the server's start. Raises NotReadyError."""
     pause, problem = _FIRST_PAUSE_SECONDS, "nothing listens"
     accepted = load.checks["status"]
     while True:

@@ -253,7 +253,7 @@ class Supervisor:
         return forking.fork(main, partial(self._leave, channels))
 
     def _leave(self, channels: tuple[Channel, ...]) -> None:
-        """In a new child: close what belongs to the supervisor alone. The stack frees the rest."""
+        """In a new child process: close the resources that only the supervisor needs."""
         worker_process.set_signals()
         self._loop.close()
         self._signal_pipe.close()

@@ -115,7 +115,7 @@ class UpgradeManager:
             self._loop.remove_reader(self._check.fileno())
 
     def _become(self) -> None:
-        """Execute the new installation with the same sockets and workers. Returns only where that fails."""
+        """Execute the new installation (execve) with the same sockets and workers; return only if that fails."""
         service = self._service
         self._awaits_reload = False
         self._zygotes.dismiss_all()

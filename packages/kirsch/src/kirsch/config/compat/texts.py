@@ -8,7 +8,7 @@ WEBSOCKETS = "omit it; an application uses wsgi.websocket in the environ in plac
 HTTP2 = "omit it; HTTP/2 is spoken to clients that choose it, and --http 1 turns it off"
 HTTP2_BOUNDS = "omit it; docs/http2.md lists the bounds, which are fixed"
 DAEMON = "systemd keeps a server in the background: {systemd}"
-FORWARDED = "--trusted-proxies ADDRESSES; Kirsch reads X-Forwarded-For and X-Forwarded-Proto of these proxies alone"
+FORWARDED = "--trusted-proxies ADDRESSES; Kirsch reads X-Forwarded-For and X-Forwarded-Proto only from these proxies"
 PROXY_PROTOCOL = "--bind HOST:PORT?proxy, and --proxy-from ADDRESSES for the peers that may send it"
 PROTOCOLS = "--bind fastcgi:ADDRESS, uwsgi:ADDRESS or scgi:ADDRESS; or unix:PATH with proxy_pass in the proxy"
 STATIC = "--static /static=DIRECTORY; --static-index, --static-max-age and the like say more"
