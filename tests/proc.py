@@ -50,14 +50,25 @@ def open_files(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
+def descriptors(pid: int) -> dict[str, str]:
+    """What the open descriptors of process ``pid`` refer to, by their numbers: paths, or names such as socket:[5]."""
+    found = {}
+    for each in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            found[each.name] = os.readlink(each)
+    return found
+
+
+def listening(pid: int) -> set[str]:
+    """The sockets of process ``pid`` that listen on TCP, by the names that :func:`descriptors` has."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return {f"socket:[{row[9]}]" for row in rows if row[3] == "0A"}.intersection(descriptors(pid).values())
+
+
 def files_without_name(pid: int) -> int:
     """Open files of process ``pid`` that have been unlinked, as those are that spooled bodies are kept in."""
-    descriptors = Path(f"/proc/{pid}/fd")
-    names = []
-    for each in descriptors.iterdir():
-        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
-            names.append(os.readlink(each))
     # The scoreboard is such a file too, in memory, and up to CPython 3.12 mmap keeps a descriptor of it.
+    names = descriptors(pid).values()
     return sum(name.endswith(" (deleted)") and not name.startswith("/memfd:") for name in names)
 
 

@@ -22,7 +22,7 @@ from kirsch import _native
 from kirsch.commands import top
 from kirsch.config.native import NativeConfig
 from kirsch.monitor.scoreboard import Scoreboard
-from proc import wait_until
+from proc import descriptors, wait_until
 from raw import Peer, build_request
 from running import COMMAND_VARIABLE
 from two_engines import COMMAND as TWO_ENGINES
@@ -365,13 +365,7 @@ def test_connections_that_come_and_go_are_served_by_both(serve_balanced: Callabl
 
 
 def eventfds(pid: int) -> set[str]:
-    links = set()
-    for name in os.listdir(f"/proc/{pid}/fd"):
-        with contextlib.suppress(FileNotFoundError):
-            link = os.readlink(f"/proc/{pid}/fd/{name}")
-            if "eventfd" in link:
-                links.add(name)
-    return links
+    return {number for number, name in descriptors(pid).items() if "eventfd" in name}
 
 
 def test_descriptors_are_no_more_after_a_reload(serve_balanced: Callable[..., Running]) -> None:

@@ -17,6 +17,7 @@ import two_engines
 from interpreter import needs_gevent, needs_no_lock
 from kirsch._native import follow_frames
 from kirsch.drivers import threads as driver
+from proc import descriptors
 from raw import Peer, PeerClosed, build_request
 from running import COMMAND_VARIABLE
 from waiting import PATIENCE, ask, assert_answered, connect, get_json, serve_waiting
@@ -79,12 +80,7 @@ def test_each_processor_has_an_engine(serve: Serve) -> None:
             os.sched_setaffinity(0, both)
         get_json(site, "/who")
         # Each engine has a ticker, a thread of its own.
-        polls = 0
-        for descriptor in os.listdir(f"/proc/{site.server_pid}/fd"):
-            try:
-                polls += "eventpoll" in os.readlink(f"/proc/{site.server_pid}/fd/{descriptor}")
-            except FileNotFoundError:
-                continue
+        polls = sum("eventpoll" in each for each in descriptors(site.server_pid).values())
         assert polls == 2 * processors, "an engine has a poller, and another descriptor of it to register with"
 
 

@@ -22,7 +22,7 @@ from websockets.exceptions import ConnectionClosed
 
 import kirsch
 from kirsch.groups.frames import Frames, Message, encode, message_body, message_of
-from proc import wait_until
+from proc import listening, wait_until
 from running import descendants, title
 from test_websocket import connect, serve_app, upgraded
 
@@ -211,13 +211,6 @@ def test_group_works_without_supervisor(serve: Serve) -> None:
         client.send("hello")
         assert client.recv(timeout=20) == other.recv(timeout=20) == "hello"
         assert get(site, "/count/seven") == "2"
-
-
-def listening(pid: int) -> set[str]:
-    """The sockets of a process that listen on TCP, by inode."""
-    found = {os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir() if each.is_symlink()}
-    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return found & {f"socket:[{row[9]}]" for row in rows if row[3] == "0A"}
 
 
 def test_relay_and_metrics_process_have_no_sockets_of_others(serve: Serve) -> None:

@@ -19,17 +19,26 @@ import subprocess
 import textwrap
 import threading
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 import running
-from proc import cpu_share, files_without_name, open_files, raise_descriptor_limit, rss, settled, wait_until
+from proc import (
+    cpu_share,
+    descriptors,
+    files_without_name,
+    open_files,
+    raise_descriptor_limit,
+    rss,
+    settled,
+    wait_until,
+)
 from raw import MalformedResponse, Peer, PeerClosed, build_request, exchange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from running import Running, Serve
 
@@ -588,12 +597,7 @@ def test_a_body_is_kept_in_a_file_without_a_name(serve: Serve, write_app: Callab
 
     def held() -> int:
         """Open files in the folder, with or without a name."""
-        links = (Path(f"/proc/{site.server_pid}/fd/{fd}") for fd in os.listdir(f"/proc/{site.server_pid}/fd"))
-        count = 0
-        for link in links:
-            with contextlib.suppress(FileNotFoundError):  # closed since it was listed
-                count += os.readlink(link).startswith(str(spool))
-        return count
+        return sum(name.startswith(str(spool)) for name in descriptors(site.server_pid).values())
 
     begun = build_request("POST", "/", headers={"Content-Length": str(3 * MIB)}) + b"x" * 2 * MIB
     with connect(site) as peer:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import socket
 import ssl
@@ -15,7 +14,7 @@ import pytest
 from authority import Authority
 from kirsch import _native
 from kirsch.net.acme_files import AcmeFiles, write
-from proc import wait_until
+from proc import descriptors, listening, wait_until
 from running import children, title
 
 if TYPE_CHECKING:
@@ -227,8 +226,8 @@ def test_the_process_that_obtains_has_few_rights_and_ends_with_the_supervisor(ob
     status = Path(f"/proc/{pid}/status").read_text()
     assert re.search(r"^NoNewPrivs:\t1$", status, re.M) or "Landlock" in obtaining.stderr
     assert re.search(r"^CapEff:\t0+$", status, re.M)
-    sockets = [os.readlink(f"/proc/{pid}/fd/{each}") for each in os.listdir(f"/proc/{pid}/fd")]
-    assert not [each for each in sockets if each.startswith("socket:") and "memfd" in each], sockets
+    assert listening(pid) == set()
+    assert not [each for each in descriptors(pid).values() if "kirsch-value" in each], "the certificates are not its"
     obtaining.process.kill()
     obtaining.process.wait()
     wait_until(lambda: not title(pid), "the process has ended")

@@ -19,7 +19,7 @@ import pytest
 from kirsch.config import kinds
 from kirsch.config.schema import SETTINGS
 from kirsch.config.sections import SECTIONS
-from proc import wait_until
+from proc import descriptors, wait_until
 from running import children, title
 
 if TYPE_CHECKING:
@@ -149,15 +149,9 @@ def toml(settings: dict[str, Any]) -> str:
     return "".join(f"{name.replace('_', '-')} = {written(each)}\n" for name, each in settings.items())
 
 
-def descriptors(pid: int) -> int:
+def open_descriptors(pid: int) -> int:
     """How many a process has open, without the eventfds of the engine group: room for more workers stays."""
-    count = 0
-    for entry in os.scandir(f"/proc/{pid}/fd"):
-        try:
-            count += os.readlink(entry.path) != "anon_inode:[eventfd]"
-        except FileNotFoundError:
-            pass  # closed meanwhile
-    return count
+    return sum(name != "anon_inode:[eventfd]" for name in descriptors(pid).values())
 
 
 class Site:
@@ -200,7 +194,7 @@ class Site:
             "titles": sorted((child, title(child)) for child in children(pid)),
             "supervisor": title(pid),
             "directory": os.readlink(f"/proc/{pid}/cwd"),
-            "descriptors": descriptors(pid),
+            "descriptors": open_descriptors(pid),
             "headers": headers,
         }
 

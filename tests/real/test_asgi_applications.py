@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import json
 import os
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from browsers import chromium
 
-from proc import wait_until
+from proc import descriptors, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -225,12 +224,7 @@ def test_django_async_views_leave_no_database_connection_open(
     site = serve("django_async:app", cwd=HERE, env={"DATABASE": str(database)})
 
     def connections() -> int:
-        folder = f"/proc/{site.server_pid}/fd"
-        targets = []
-        for link in os.listdir(folder):
-            with contextlib.suppress(OSError):  # closed meanwhile
-                targets.append(os.readlink(f"{folder}/{link}"))
-        return targets.count(str(database))
+        return list(descriptors(site.server_pid).values()).count(str(database))
 
     names = [f"user{number:02}" for number in range(20)]
     for number, name in enumerate(names):
