@@ -51,7 +51,7 @@ def open_files(pid: int) -> int:
 
 
 def descriptors(pid: int) -> dict[str, str]:
-    """What the open descriptors of process ``pid`` refer to, by their numbers: paths, or names such as socket:[5]."""
+    """The open descriptors of process ``pid``: their numbers, and the path or name (socket:[5]) that each refers to."""
     found = {}
     for each in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # closed meanwhile

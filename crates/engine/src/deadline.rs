@@ -110,8 +110,8 @@ pub(crate) struct Timer {
     /// The time when an awaited transfer last made progress, and the number of bytes transferred by then.
     progressed: Millis,
     transferred: u64,
-    /// The time when the transfer had to begin to wait for others; `None` if it does not wait for others.
-    held: Option<Millis>,
+    /// The time when the transfer had to begin to wait for others; `Millis::MAX` if it does not wait for others.
+    held: Millis,
 }
 
 /// The progress of all responses of one connection together. A response that cannot be sent because of the others is in
@@ -142,7 +142,7 @@ impl SharedTransfer {
 impl Timer {
     pub(crate) fn new(now: Millis) -> Self {
         // `App` has no limit. So the first wait with a limit differs from it and sets a deadline.
-        Self { wait: Wait::App, deadline: Millis::MAX, since: now, progressed: now, transferred: 0, held: None }
+        Self { wait: Wait::App, deadline: Millis::MAX, since: now, progressed: now, transferred: 0, held: Millis::MAX }
     }
 
     /// Returns true if the deadline has passed.
@@ -159,16 +159,15 @@ impl Timer {
     /// Stops the time of a transfer that waits for others until `deadline`.
     pub(crate) fn hold(&mut self, deadline: Millis, now: Millis) {
         self.deadline = deadline;
-        self.held.get_or_insert(now);
+        self.held = self.held.min(now);
     }
 
     /// Lets the time of a transfer pass again.
     pub(crate) fn release(&mut self, now: Millis) {
-        if let Some(held) = self.held.take() {
-            let passed = now.saturating_sub(held);
-            self.since += passed;
-            self.progressed += passed;
-        }
+        // `Millis::MAX` is later than `now`, so no time has passed.
+        let passed = now.saturating_sub(std::mem::replace(&mut self.held, Millis::MAX));
+        self.since += passed;
+        self.progressed += passed;
     }
 
     /// Returns the deadline of a transfer that began at `begun` and has moved `bytes` so far. `limits` are the

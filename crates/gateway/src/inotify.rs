@@ -80,7 +80,7 @@ impl Inotify {
             let mut buffer = [MaybeUninit::uninit(); BUFFER];
             let mut reader = Reader::new(fd.as_fd(), &mut buffer);
             let mut events = Vec::new();
-            // What has been read is taken as a whole: it would be lost with the reader.
+            // All events of one read are taken: those left in the reader would be lost with it.
             while events.len() < EVENTS || !reader.is_buffer_empty() {
                 match reader.next() {
                     Ok(event) => {

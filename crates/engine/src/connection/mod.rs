@@ -63,8 +63,14 @@ pub(crate) struct Connection<A: App> {
     session: Session<A>,
 }
 
+/// The most bytes of a connection besides its transport and what the application keeps with it. Each of ten thousand
+/// idle connections takes them, so a field has to be worth its size. `tests/test_idle_memory.py` measures the sum.
+const BYTES: usize = 632;
+
 impl<A: App> Connection<A> {
     pub(crate) fn new(transport: TransportOf<A>, slot: usize, peer: &Peer, context: &EngineContext<A>) -> Self {
+        let of_app = size_of::<Option<A::Connection>>() + size_of::<TransportOf<A>>();
+        debug_assert!(size_of::<Self>() <= BYTES + of_app, "{} bytes and {of_app} bytes", size_of::<Self>() - of_app);
         let kind = context.config.protocols.get(peer.listener).copied().unwrap_or_default();
         Self {
             link: Link::new(transport, slot, peer, kind, context),

@@ -255,7 +255,7 @@ impl Log {
     pub(crate) fn append(self: &Arc<Self>, lines: &[u8], patience: Duration) {
         let mut state = self.lock();
         let queued = state.queued();
-        // What alone is more than the bound has to be let through when nothing else is queued.
+        // Lines longer than the bound are let through when nothing else is queued.
         if queued > 0 && queued + lines.len() > CAPACITY {
             self.lose(&mut state, count(lines), None);
             return;

@@ -4,7 +4,7 @@ use crate::grammar::{list, trim};
 
 /// The encoding of a file's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
+#[repr(u8)]
 pub enum Coding {
     /// Not at all.
     Identity,
