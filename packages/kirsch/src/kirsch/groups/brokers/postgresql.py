@@ -34,6 +34,8 @@ class PostgresqlBroker(Broker):
         super().__init__(url, report, count)
         self._connection: Any = None
         self._ended: asyncio.Event | None = None
+        # asyncpg refuses a second statement on a connection while one runs.
+        self._statement = asyncio.Lock()
         self._names: dict[str, bytes] = {}
         # The parts of a message that have come so far, by channel and the pid of the server's process.
         self._parts: dict[tuple[str, int], list[str]] = {}
@@ -57,22 +59,25 @@ class PostgresqlBroker(Broker):
                 await asyncio.wait_for(self._ended.wait(), _SECONDS)
             except asyncio.TimeoutError:
                 # A server that is stopped keeps its connections, and says nothing.
-                if self.is_idle:
+                async with self._statement:
                     await self._connection.fetchval("SELECT 1")
 
     async def change_subscriptions(self, added: set[bytes], removed: set[bytes]) -> None:
         for name in added:
             channel = self._channel(name)
             self._names[channel] = name
-            await self._connection.add_listener(channel, self._take)
+            async with self._statement:
+                await self._connection.add_listener(channel, self._take)
         for name in removed:
             channel = self._channel(name)
             self._names.pop(channel, None)
-            await self._connection.remove_listener(channel, self._take)
+            async with self._statement:
+                await self._connection.remove_listener(channel, self._take)
 
     async def publish_now(self, batch: list[tuple[bytes, bytes, bool]]) -> None:
         calls = list(itertools.chain.from_iterable(self._calls(name, content) for name, content, _ in batch))
-        async with self._connection.transaction():
+        # One transaction, without further statements: a ROLLBACK would wait for a server that does not answer once more.
+        async with self._statement:
             await self._connection.executemany("SELECT pg_notify($1, $2)", calls)
 
     def _calls(self, name: bytes, content: bytes) -> list[tuple[str, str]]:
