@@ -76,7 +76,7 @@ class PostgresqlBroker(Broker):
 
     async def publish_now(self, batch: list[tuple[bytes, bytes, bool]]) -> None:
         calls = list(itertools.chain.from_iterable(self._calls(name, content) for name, content, _ in batch))
-        # One transaction, without further statements: a ROLLBACK would wait for a server that does not answer once more.
+        # It is a transaction by itself. The ROLLBACK of one of ours would wait once more for a server that is stopped.
         async with self._statement:
             await self._connection.executemany("SELECT pg_notify($1, $2)", calls)
 
