@@ -14,8 +14,15 @@
 //!                        "think": 0,                  between an answer and the next request
 //!                        "thinking": "constant"}}     or "exponential", with `think` as its mean
 //!         or {"open":   {"rate": 100,                 requests per second, whatever the server does
-//!                        "arrivals": "constant",      or "poisson"
-//!                        "offset": 0,                 when the first is due, so that several processes interleave
+//!                        "stages": [{"seconds": 30, "rate": 200}],
+//!                                                     after the start the rate changes evenly to `rate` within so many
+//!                                                     seconds (0: at once), then to that of the next stage; the last
+//!                                                     one stays; default: none
+//!                        "arrivals": "constant",      at equal intervals as far as the rate is constant, or "poisson"
+//!                        "phase": 0,                  of constant arrivals: the part of an interval, from 0 to below 1,
+//!                                                     by which they are late, so that several processes interleave
+//!                        "schedule": null,            [[1.5, 0], ...]: when each request is due, in order, and its
+//!                                                     index, in place of a rate; give their number as `count`
 //!                        "connections": 0,            opened at the start; further ones when they are needed
 //!                        "max_connections": 1000,
 //!                        "pipeline": 1,               unanswered requests on a connection before another is opened
@@ -168,14 +175,21 @@ pub enum Thinking {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Open {
-    /// Requests per second.
+    /// Requests per second at the start.
+    #[serde(default)]
     pub rate: f64,
+    /// The changes of the rate, one after the other.
+    #[serde(default)]
+    pub stages: Vec<RateStage>,
     /// Their distribution.
     #[serde(default)]
     pub arrivals: Arrivals,
-    /// Seconds from the start to the first of constant arrivals.
+    /// The part of an interval by which constant arrivals are late.
     #[serde(default)]
-    pub offset: f64,
+    pub phase: f64,
+    /// When each request is due, in seconds, and its index; in place of a rate.
+    #[serde(default)]
+    pub schedule: Option<Vec<(f64, usize)>>,
     /// Number of connections opened at the start.
     #[serde(default)]
     pub connections: usize,
@@ -192,6 +206,16 @@ pub struct Open {
     /// Seconds for which a request may wait for a connection; default: the timeout.
     #[serde(default)]
     pub max_wait: Option<f64>,
+}
+
+/// An even change of the rate of the open model.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct RateStage {
+    /// Duration of the change in seconds; 0: it happens at once.
+    pub seconds: f64,
+    /// Requests per second at its end.
+    pub rate: f64,
 }
 
 /// Distributions of the arrivals of the open model.
@@ -494,10 +518,7 @@ impl Plan {
                 }
             }
             Model::Open(open) => {
-                if !(1e-6..=1e7).contains(&open.rate) {
-                    return wrong("model.open.rate", "from a millionth to ten million requests a second");
-                }
-                time("model.open.offset", open.offset, 0.0)?;
+                self.check_arrivals(open)?;
                 if let Some(wait) = open.max_wait {
                     time("model.open.max_wait", wait, 0.0)?;
                 }
@@ -513,6 +534,37 @@ impl Plan {
                     return wrong("model.open.max_waiting", "up to a hundred million");
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Checks when the requests of the open model are due.
+    fn check_arrivals(&self, open: &Open) -> Result<(), PlanError> {
+        let wrong = |place: &str, problem: &str| Err(PlanError::at(format!("model.open.{place}"), problem.to_owned()));
+        if let Some(schedule) = &open.schedule {
+            if self.count != u64::try_from(schedule.len()).ok() || open.rate != 0.0 || !open.stages.is_empty() {
+                return wrong("schedule", "give the number of its requests as count, and neither rate nor stages");
+            }
+            if !schedule
+                .iter()
+                .all(|&(at, request)| (0.0..=Self::LONGEST).contains(&at) && request < self.requests.len())
+                || !schedule.is_sorted_by(|(before, _), (after, _)| before <= after)
+            {
+                return wrong("schedule", "times in order, from 0 to a year, each with the index of a request");
+            }
+            return Ok(());
+        }
+        let least = if open.stages.is_empty() { 1e-6 } else { 0.0 };
+        if !(least..=1e7).contains(&open.rate) {
+            return wrong("rate", "from a millionth to ten million requests a second");
+        }
+        for stage in &open.stages {
+            if !(0.0..=1e7).contains(&stage.rate) || !(0.0..=Self::LONGEST).contains(&stage.seconds) {
+                return wrong("stages", "up to ten million requests a second, each up to a year");
+            }
+        }
+        if !(0.0..1.0).contains(&open.phase) {
+            return wrong("phase", "from 0 to below 1");
         }
         Ok(())
     }

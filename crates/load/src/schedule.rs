@@ -79,47 +79,133 @@ impl Window {
 /// The schedule of the open model.
 #[derive(Debug)]
 pub(crate) struct Arrivals {
-    rate: f64,
-    spread: Spread,
-    offset: f64,
-    count: u64,
-    /// Sum of the intervals so far, in seconds.
-    sum: f64,
+    source: Source,
     next: Nanos,
-    random: fastrand::Rng,
+}
+
+#[derive(Debug)]
+enum Source {
+    Rate(Curve),
+    /// When each request is due, and its index; and the number of those that have been due.
+    Recorded(Vec<(f64, usize)>, usize),
 }
 
 impl Arrivals {
     pub(crate) fn new(open: &Open, seed: u64) -> Self {
-        let random = fastrand::Rng::with_seed(seed ^ 0x0a22_17a1);
-        let mut arrivals =
-            Self { rate: open.rate, spread: open.arrivals, offset: open.offset, count: 0, sum: 0.0, next: 0, random };
-        arrivals.next = match open.arrivals {
-            Spread::Constant => nanos(open.offset),
-            Spread::Poisson => arrivals.gap(),
+        let source = match &open.schedule {
+            Some(schedule) => Source::Recorded(schedule.clone(), 0),
+            None => Source::Rate(Curve::new(open, seed)),
         };
+        let mut arrivals = Self { source, next: 0 };
+        arrivals.find();
         arrivals
     }
 
-    /// Returns when the next request is due.
+    /// Returns when the next request is due; `MAX`: there is none.
     pub(crate) fn next(&self) -> Nanos {
         self.next
     }
 
-    /// Advances to the request after the one that was due.
-    pub(crate) fn advance(&mut self) {
-        self.count += 1;
-        self.next = match self.spread {
-            // Computed from the start each time, so that rounding errors do not add up.
-            #[allow(clippy::cast_precision_loss, reason = "there are never that many")]
-            Spread::Constant => nanos(self.offset + self.count as f64 / self.rate),
-            Spread::Poisson => self.gap(),
-        };
+    /// Returns the index of the next request, if the schedule decides it.
+    pub(crate) fn request(&self) -> Option<usize> {
+        match &self.source {
+            Source::Rate(_) => None,
+            Source::Recorded(schedule, done) => schedule.get(*done).map(|&(_, request)| request),
+        }
     }
 
-    fn gap(&mut self) -> Nanos {
-        self.sum += exponential(&mut self.random) / self.rate;
-        nanos(self.sum)
+    /// Advances to the request after the one that was due.
+    pub(crate) fn advance(&mut self) {
+        match &mut self.source {
+            Source::Rate(curve) => curve.advance(),
+            Source::Recorded(_, done) => *done += 1,
+        }
+        self.find();
+    }
+
+    fn find(&mut self) {
+        self.next = match &mut self.source {
+            Source::Rate(curve) => curve.due(),
+            Source::Recorded(schedule, done) => schedule.get(*done).map_or(Nanos::MAX, |&(at, _)| nanos(at)),
+        };
+    }
+}
+
+/// Arrivals at a rate that changes evenly between given points. The number of arrivals that are due up to a time is
+/// the area below the curve of the rate, so the time of an arrival is where that area reaches its number. Each time is
+/// computed from the number and not from the time before, so that rounding errors do not add up.
+#[derive(Debug)]
+struct Curve {
+    pieces: Vec<Piece>,
+    /// The piece in which the next arrival is due.
+    piece: usize,
+    spread: Spread,
+    /// Of constant arrivals: the number of those before the next one.
+    count: u64,
+    /// The area up to the next arrival: with Poisson arrivals a sum of exponentially distributed numbers.
+    area: f64,
+    phase: f64,
+    random: fastrand::Rng,
+}
+
+/// A part of the curve in which the rate is a line. The last one has no end.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    /// Begin, in seconds.
+    from: f64,
+    /// Requests per second at the begin.
+    rate: f64,
+    /// Change of the rate per second.
+    slope: f64,
+    /// The area before the begin.
+    before: f64,
+}
+
+impl Curve {
+    fn new(open: &Open, seed: u64) -> Self {
+        let mut pieces = Vec::with_capacity(open.stages.len() + 1);
+        let (mut from, mut rate, mut before) = (0.0, open.rate, 0.0);
+        for stage in &open.stages {
+            if stage.seconds > 0.0 {
+                pieces.push(Piece { from, rate, slope: (stage.rate - rate) / stage.seconds, before });
+            }
+            before += f64::midpoint(rate, stage.rate) * stage.seconds;
+            (from, rate) = (from + stage.seconds, stage.rate);
+        }
+        pieces.push(Piece { from, rate, slope: 0.0, before });
+        let random = fastrand::Rng::with_seed(seed ^ 0x0a22_17a1);
+        let mut curve =
+            Self { pieces, piece: 0, spread: open.arrivals, count: 0, area: 0.0, phase: open.phase, random };
+        match curve.spread {
+            Spread::Constant => curve.area = curve.phase,
+            Spread::Poisson => curve.area = exponential(&mut curve.random),
+        }
+        curve
+    }
+
+    fn advance(&mut self) {
+        self.count += 1;
+        match self.spread {
+            #[allow(clippy::cast_precision_loss, reason = "there are never that many")]
+            Spread::Constant => self.area = self.count as f64 + self.phase,
+            Spread::Poisson => self.area += exponential(&mut self.random),
+        }
+    }
+
+    /// Returns when the next arrival is due.
+    fn due(&mut self) -> Nanos {
+        while self.pieces.get(self.piece + 1).is_some_and(|next| next.before <= self.area) {
+            self.piece += 1;
+        }
+        let Piece { from, rate, slope, before } = self.pieces[self.piece];
+        let area = self.area - before;
+        if area <= 0.0 && (rate > 0.0 || slope > 0.0) {
+            return nanos(from);
+        }
+        // Where `rate * x + slope * x * x / 2` is the area, in the form that does not subtract similar numbers.
+        let root = (rate * rate + 2.0 * slope * area).max(0.0).sqrt();
+        let after = if slope == 0.0 { area / rate } else { 2.0 * area / (rate + root) };
+        if after.is_finite() { nanos(from + after) } else { Nanos::MAX }
     }
 }
 

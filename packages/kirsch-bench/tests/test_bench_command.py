@@ -425,7 +425,7 @@ def test_mistakes_on_the_command_line_are_one_line_each(flags: list[str], words:
         (["--arrivals", "poisson"], "--arrivals means nothing without --rate"),
         (["--think", "1s", "--rate", "5"], "--rate and --think do not go together"),
         (["--draw"], "--draw means nothing without --requests-file"),
-        (["--slo", "p99<20"], "lacks a unit"),
+        (["--slo", "p99<20"], "a latency has a unit"),
         (["--slo", "p99<1s", "-n", "5"], "--slo and --requests do not go together"),
         (["--max-rate", "5"], "--max-rate means nothing without --slo"),
         (["--sleep", "1"], "--sleep means nothing with a URL"),

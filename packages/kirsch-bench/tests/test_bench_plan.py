@@ -43,7 +43,7 @@ def test_processes_share_connections_and_counts_exactly() -> None:
 def test_constant_arrivals_of_several_processes_are_constant_together() -> None:
     plans = load(rate=30.0, processes=3).plans()
     arrivals = sorted(
-        plan["model"]["open"]["offset"] + number / plan["model"]["open"]["rate"]
+        plan["model"]["open"]["phase"] / plan["model"]["open"]["rate"] + number / plan["model"]["open"]["rate"]
         for plan in plans
         for number in range(10)
     )

@@ -14,22 +14,25 @@ impl<N: Net> Generator<N> {
         }
     }
 
-    /// Returns a request that is due at this time, if one may still begin.
-    pub(super) fn begin(&mut self, due: Nanos, noticed_late: bool) -> Option<Job> {
+    /// Returns a request that is due at this time, if one may still begin. `request` is its index; `None`: the script
+    /// chooses it.
+    pub(super) fn begin(&mut self, due: Nanos, noticed_late: bool, request: Option<usize>) -> Option<Job> {
         let knew = self.window.from().is_some();
         let is_measured = self.window.begin(due)?;
         if !knew {
             self.tell_window();
         }
         self.active += 1;
-        let request = self.script.draw();
+        let request = request.unwrap_or_else(|| self.script.draw());
         Some(Job { due, put: 0, given: 0, first: 0, noticed_late, request, is_measured, is_last: false })
     }
 
     /// Creates the requests that are due, and drops those that have waited too long.
     pub(super) fn arrive(&mut self, now: Nanos) {
         while let Some(due) = self.demand.next_arrival().filter(|&due| due <= now) {
-            let job = self.begin(due, now - due > LATE);
+            let Demand::Open(pool) = &self.demand else { return };
+            let request = pool.arrivals.request();
+            let job = self.begin(due, now - due > LATE, request);
             let Demand::Open(pool) = &mut self.demand else { return };
             let Some(job) = job else {
                 pool.is_done = true;
@@ -101,7 +104,7 @@ impl<N: Net> Generator<N> {
                 job
             } else {
                 user.ready -= 1;
-                match self.begin(now, false) {
+                match self.begin(now, false, None) {
                     Some(job) => job,
                     None => break,
                 }

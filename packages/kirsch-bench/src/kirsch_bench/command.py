@@ -72,6 +72,8 @@ def _run(given: dict[str, Any]) -> int:
     files = Files({name: given[name] for name in ("json", "html", "hdr") if name in given})
     display = Display(quiet="quiet" in given)
     if "slo" in given:
+        if "fail_if" in given:
+            raise UsageError("--slo and --fail-if do not go together; --slo tries rates that break its objective")
         return _slo(given, load, files, display)
     for name in ("slo_precision", "max_rate"):
         if name in given:
@@ -123,10 +125,15 @@ def _target(given: dict[str, Any]) -> targets.Target:
 
 def build_load(given: dict[str, Any], target: targets.Target) -> Load:
     """Return the measurement that flags ask for. Raises UsageError for those that contradict each other."""
+    from kirsch_bench import stages
     from kirsch_bench.plan import Load
 
     for first, second in (
         ("duration", "requests"),
+        ("stages", "duration"),
+        ("stages", "requests"),
+        ("stages", "think"),
+        ("stages", "slo"),
         ("rate", "think"),
         ("varying", "length"),
         ("varying", "sha256"),
@@ -135,19 +142,24 @@ def build_load(given: dict[str, Any], target: targets.Target) -> Load:
     ):
         if first in given and second in given and not (first == "rate" and "slo" in given):
             raise UsageError(f"--{first.replace('_', '-')} and --{second.replace('_', '-')} do not go together")
-    is_open = "rate" in given or "slo" in given
+    is_open = bool(given.keys() & {"rate", "slo", "stages"})
     for name in ("arrivals", "max_connections"):
         if name in given and not is_open:
-            raise UsageError(f"--{name.replace('_', '-')} means nothing without --rate")
+            raise UsageError(f"--{name.replace('_', '-')} means nothing without --rate or --stages")
     count = given.get("requests")
     duration = None if count is not None else given.get("duration", 5.0 if "slo" in given else 10.0)
-    kind, warmup = given.get("warmup", ("seconds", 1.0 if count is None else 0.0))
+    kind, warmup = given.get("warmup", ("seconds", 1.0 if count is None and "stages" not in given else 0.0))
+    rate_stages = stages.parse(given["stages"]) if "stages" in given else ()
+    if rate_stages:
+        duration = sum(stage.seconds for stage in rate_stages) - warmup
+        if kind != "seconds" or duration <= 0:
+            raise UsageError("--warmup with --stages is a time, shorter than all stages: the part that is not measured")
     checks = {
         "status": given.get("status", [[200, 399]]),
         "length": None if "varying" in given else given.get("length", "first"),
         "sha256": None if "varying" in given else given.get("sha256", "first"),
     }
-    rate = given.get("rate", 100.0) if is_open else None
+    rate = given.get("rate", 0.0 if rate_stages else 100.0) if is_open else None
     processes = given.get("processes", 1)
     max_connections = given.get("max_connections", 1000)
     if rate is not None and max_connections < processes:
@@ -157,6 +169,7 @@ def build_load(given: dict[str, Any], target: targets.Target) -> Load:
         requests=_requests(given, target, checks),
         connections=given.get("connections", 0 if is_open else 10),
         rate=rate,
+        stages=rate_stages,
         arrivals=given.get("arrivals", "constant"),
         max_connections=max_connections,
         pipeline=given.get("pipeline", 1),
@@ -197,11 +210,12 @@ def _requests(given: dict[str, Any], target: targets.Target, checks: dict[str, A
 
 
 def _single(given: dict[str, Any], load: Load, files: Files, display: Display) -> int:
-    from kirsch_bench import ab, hdrlog, page, summary
+    from kirsch_bench import ab, hdrlog, page, summary, thresholds
     from kirsch_bench.environment import Machine, capture
 
+    conditions = [thresholds.parse(text) for text in given.get("fail_if", ())]
     environment, machine = capture(), Machine()
-    result = measure(load, display)
+    result = measure(load, display, thresholds=conditions)
     environment["machine"] = machine.as_json()
     files.answer(ab.block(result) if "ab" in given else summary.text(result))
     files.write("hdr", lambda: hdrlog.write(result))
@@ -265,7 +279,13 @@ def _document(load: Load, result: Result, environment: dict[str, Any]) -> dict[s
 def _status(result: Result, files: Files) -> int:
     if result.interrupted:
         return errors.INTERRUPTED
-    return errors.OK if result.went_well and not files.failed else errors.ERRORS_SEEN
+    if any(judged.is_crossed for judged in result.thresholds):
+        return errors.THRESHOLD_CROSSED
+    if files.failed or result.troubles or result.unreachable:
+        return errors.ERRORS_SEEN
+    # A threshold of errors says how many are too many.
+    tolerates = any(judged.threshold.judges_errors for judged in result.thresholds)
+    return errors.OK if tolerates or result.went_well else errors.ERRORS_SEEN
 
 
 def _thread_report(given: dict[str, Any]) -> int:

@@ -12,6 +12,8 @@ ERRORS_SEEN = 1
 """Something was measured, and not all of it went well; also a report that could not be written."""
 USAGE = 2
 UNREACHABLE = 3
+THRESHOLD_CROSSED = 4
+"""A condition of --fail-if became true."""
 INTERRUPTED = 130
 """128 + SIGINT, as the shell has it; what had been measured by then was reported."""
 

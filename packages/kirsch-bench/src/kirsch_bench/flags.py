@@ -30,6 +30,9 @@ How much
   -R, --rate N            instead: N requests a second, whether or not the
                           server keeps up; latency counts from when each was to
                           be sent
+  --stages LIST           instead: 30s:100,1m:500,30s:0 raises the rate evenly
+                          from --rate (0) to 100 a second within 30 seconds,
+                          then to 500 within a minute, then down to 0
   --arrivals HOW          constant or poisson (constant)
   --max-connections N     bounds the connections of --rate (1000); what finds
                           none in time is dropped, and counted
@@ -48,6 +51,10 @@ How much
                           p99<20ms,p99.9<100ms,errors<0.1%; each step takes the
                           --duration (5s), the first one asks at the --rate
                           (100)
+  --fail-if CONDITION     fail with exit status 4 if 'p99 > 50ms' or
+                          'errors > 0.1%' at the end; 'p99 > 50ms abort after
+                          10s' also ends the run early; may be given more than
+                          once
   --slo-precision SHARE   how near the rate found and the one that fails are
                           (5%)
   --max-rate N            as far as --slo goes
@@ -108,8 +115,8 @@ Load tests in Python
   above
 
 Exit status: 0 when all went well, 1 when there were errors, 2 when the command
-line is wrong, 3 when there is no server, 130 after Ctrl-C, which ends a run and
-reports what it has."""
+line is wrong, 3 when there is no server, 4 when a condition of --fail-if became
+true, 130 after Ctrl-C, which ends a run and reports what it has."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -270,6 +277,7 @@ _FLAGS = (
     _flag("-h", "--help", **_SWITCH),
     _flag("-c", "--connections", parse=_count()),
     _flag("-R", "--rate", parse=_rate),
+    _flag("--stages"),
     _flag("--arrivals", parse=_word("constant", "poisson")),
     _flag("--max-connections", parse=_count()),
     _flag("-z", "--duration", parse=_time),
@@ -282,6 +290,7 @@ _FLAGS = (
     _flag("--timeout", parse=_time),
     _flag("--seed", parse=_count(0)),
     _flag("--slo"),
+    _flag("--fail-if", action="append"),
     _flag("--slo-precision", parse=_share),
     _flag("--max-rate", parse=_rate),
     _flag("--headers", parse=_word(*PROFILES)),

@@ -31,7 +31,8 @@ from kirsch_bench.errors import Failure
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    Progress = Callable[[Sequence[dict[str, Any]]], None]
+    Progress = Callable[[Sequence[dict[str, Any]]], object]
+    Hear = Callable[[int, dict[str, Any]], bool]
 
 _READY_SECONDS = 60.0
 """Importing takes a tenth of a second; the rest is for a loaded machine and a large test module."""
@@ -53,23 +54,28 @@ class Outcome:
 
 @dataclass
 class Run:
-    """The outcomes of all processes, in the order of their jobs. ``interrupted``: a signal ended the run early."""
+    """The outcomes of all processes, in the order of their jobs. ``interrupted``: a signal ended the run early;
+    ``stopped``: ``hear`` did."""
 
     outcomes: list[Outcome]
     interrupted: bool = False
+    stopped: bool = False
 
 
-def run(jobs: Sequence[dict[str, Any]], *, seconds_max: float, progress: Progress | None = None) -> Run:
+def run(
+    jobs: Sequence[dict[str, Any]], *, seconds_max: float, progress: Progress | None = None, hear: Hear | None = None
+) -> Run:
     """Run each job in a process of its own and return when all have ended.
 
     ``seconds_max`` bounds the work from the start on; a process that takes longer has to report what it has, and is
-    then killed. ``progress`` is called with the latest word of each that has spoken.
+    then killed. ``progress`` is called with the latest word of each that has spoken. ``hear`` is called with each
+    word and the index of its process, and ends the run if it returns True.
     """
     members: list[_Member] = []
     with _interrupts() as interrupted, selectors.DefaultSelector() as selector:
         try:
-            for job in jobs:
-                member = _Member(job)
+            for index, job in enumerate(jobs):
+                member = _Member(job, index)
                 members.append(member)
                 selector.register(member.output, selectors.EVENT_READ, member)
             _wait(members, selector, time.monotonic() + _READY_SECONDS, interrupted, until=lambda each: each.ready)
@@ -79,12 +85,12 @@ def run(jobs: Sequence[dict[str, Any]], *, seconds_max: float, progress: Progres
             start = time.monotonic() + _START_AHEAD_SECONDS
             for member in members:
                 member.say({"go": start})
-            _wait(members, selector, start + seconds_max, interrupted, progress=progress)
+            stopped = _wait(members, selector, start + seconds_max, interrupted, progress=progress, hear=hear)
             _collect(members, selector)
         finally:
             for member in members:
                 member.end()
-        return Run([member.outcome for member in members], bool(interrupted))
+        return Run([member.outcome for member in members], bool(interrupted), stopped)
 
 
 def _wait(
@@ -95,15 +101,22 @@ def _wait(
     *,
     until: Callable[[_Member], bool] | None = None,
     progress: Progress | None = None,
-) -> None:
-    """Listen until each member is over (or ``until`` of it), the deadline passes, or a signal interrupts it."""
+    hear: Hear | None = None,
+) -> bool:
+    """Listen until each member is over (or ``until`` of it), the deadline passes, or a signal interrupts it. Returns
+    True if ``hear`` ended it."""
     while not all(member.over or (until is not None and until(member)) for member in members):
         if interrupted or time.monotonic() >= deadline:
-            return
+            return False
         heard = _listen(selector, 0.1)
         words = [member.progress for member in members if member.progress is not None]
         if heard and words and progress is not None:
             progress(words)
+        for member in members:
+            fresh, member.fresh = member.fresh, []
+            if hear is not None and any(hear(member.index, word) for word in fresh):
+                return True
+    return False
 
 
 def _listen(selector: selectors.BaseSelector, timeout: float) -> bool:
@@ -130,7 +143,7 @@ def _collect(members: Sequence[_Member], selector: selectors.BaseSelector) -> No
 class _Member:
     """One process and the messages between it and this one."""
 
-    def __init__(self, job: dict[str, Any]) -> None:
+    def __init__(self, job: dict[str, Any], index: int) -> None:
         try:
             self._process = subprocess.Popen(  # ourselves
                 [sys.executable, "-m", "kirsch_bench._worker"],
@@ -147,7 +160,10 @@ class _Member:
         self.outcome = Outcome()
         self.ready = False
         self.over = False
+        self.index = index
         self.progress: dict[str, Any] | None = None
+        self.fresh: list[dict[str, Any]] = []
+        """The reports of progress that nobody has looked at."""
         self._line = bytearray()
         self.say(job)
 
@@ -181,6 +197,7 @@ class _Member:
             self.fail(word["failed"])
         elif "progress" in word:
             self.progress = word["progress"]
+            self.fresh.append(word["progress"])
         elif "ready" in word:
             self.ready = True
 

@@ -15,30 +15,36 @@ if TYPE_CHECKING:
     from kirsch_bench.plan import Load
     from kirsch_bench.progress import Display
     from kirsch_bench.results import Result
+    from kirsch_bench.thresholds import Threshold
 
 
-def measure(load: Load, display: Display, prefix: str = "") -> Result:
-    """Run a load in its processes. ``prefix`` begins the progress line.
+def measure(load: Load, display: Display, prefix: str = "", thresholds: Sequence[Threshold] = ()) -> Result:
+    """Run a load in its processes. ``prefix`` begins the progress line. A threshold that aborts ends the run.
 
     Raises UnreachableError if the server did not answer, Failure if no process could measure.
     """
     from kirsch_bench import load_processes, server_cost
+    from kirsch_bench import thresholds as judging
     from kirsch_bench.processes import Watch
     from kirsch_bench.progress import load_line
     from kirsch_bench.results import merge
 
     planned = load.seconds_planned
+    judge = judging.ThresholdWatch(thresholds)
     server = server_cost.find(load.target)
     with Watch(server) if server is not None else contextlib.nullcontext() as watch:
 
-        def hear(words: Sequence[dict[str, Any]]) -> None:
+        def show(words: Sequence[dict[str, Any]]) -> None:
             if watch is not None and load.duration is not None:
                 start = time.time() - max(word["elapsed"] for word in words)
                 watch.aim(start + load.warmup_seconds, start + load.warmup_seconds + load.duration)
             display.show(load_line(words, planned, prefix))
 
         ran = load_processes.run(
-            [{"kind": "plan", "plan": plan} for plan in load.plans()], seconds_max=load.seconds_max, progress=hear
+            [{"kind": "plan", "plan": plan} for plan in load.plans()],
+            seconds_max=load.seconds_max,
+            progress=show,
+            hear=judge.hear,
         )
     display.clear()
     parts = [outcome.result for outcome in ran.outcomes if outcome.result is not None]
@@ -48,7 +54,9 @@ def measure(load: Load, display: Display, prefix: str = "") -> Result:
             raise KeyboardInterrupt
         raise Failure(troubles[0])
     result = merge(parts, load, troubles=troubles)
-    result.interrupted = result.interrupted or ran.interrupted
+    # A process that is stopped reports that it was interrupted.
+    result.interrupted = ran.interrupted or (result.interrupted and not ran.stopped)
+    result.thresholds = judging.judge(thresholds, result, judge.aborted)
     if watch is not None and result.answered:
         window = result.started + result.window_from
         used = watch.between(window, window + result.seconds)

@@ -40,6 +40,7 @@ def write(result: Result, document: dict[str, Any], search: Found | None = None)
         parts += ["<h2>How long it took</h2>", plot(_spectrum(result)), latency_table(result)]
     if result.series:
         parts += ["<h2>While it ran</h2>", plot(_rates(result)), plot(_latencies(result))]
+    parts += _thresholds(result)
     parts += _errors(result)
     seconds = f"{result.seconds:.2f} s measured, begun {_when(result.started)}"
     return document_page(f"{load.target.url}", f"{summary.describe(load)}; {seconds}", parts, document)
@@ -155,12 +156,18 @@ def _rates(result: Result) -> str:
         for each in series
         if each.seconds and each.failed + each.dropped
     ]
+    lines = [rate]
+    curve = result.load.curve
+    if result.load.stages and curve is not None:
+        asked = [(each.at + each.seconds / 2, curve.mean(each.at, each.seconds)) for each in series]
+        lines.append(Line("asked for", [(at, value) for at, value in asked if at < curve.seconds]))
+        highest = max(highest, *(value for _, value in asked))
     highest = max([highest, *(height for *_, height in bad)])
     return plots.draw(
         "Requests answered a second, over time",
         plots.linear(ends, "seconds", lambda value: f"{value:g}", to_tick=False),
         plots.linear(highest, "a second", lambda value: f"{value:,.0f}" if highest >= 10 else f"{value:g}"),
-        [rate],
+        lines,
         band=(0.0, result.window_from) if result.window_from > 0 else None,
         bars=bad,
         bars_name="failed or dropped",
@@ -205,6 +212,17 @@ def _errors(result: Result) -> list[str]:
         table(rows),
         *(f"<p>{escape(each)}</p>" for each in result.troubles),
     ]
+
+
+def _thresholds(result: Result) -> list[str]:
+    if not result.thresholds:
+        return []
+    rows = [["condition", "", "figure"]]
+    rows += [
+        [each.threshold.condition.text, "crossed" if each.is_crossed else "kept", each.text]
+        for each in result.thresholds
+    ]
+    return ["<h2>Thresholds</h2>", table(rows, left=(0, 1, 2))]
 
 
 def _search(found: Found) -> list[str]:

@@ -11,6 +11,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kirsch_bench.stages import Curve, RateStage
+
 if TYPE_CHECKING:
     from kirsch_bench.target import Target
 
@@ -23,14 +25,16 @@ class Load:
     """One measurement. Times in seconds, rates in requests a second, all for all processes together.
 
     ``rate`` None is the closed model with ``connections``; otherwise they are opened at the start, and
-    ``max_connections`` bounds them. Up to ``pipeline`` requests are under way on one. ``count`` or ``duration`` is set,
-    and so is ``warmup_seconds`` or ``warmup_requests``, or neither.
+    ``max_connections`` bounds them. ``stages`` change the rate from the start on, the warm-up included. Up to
+    ``pipeline`` requests are under way on one connection. ``count`` or ``duration`` is set, and so is
+    ``warmup_seconds`` or ``warmup_requests``, or neither.
     """
 
     target: Target
     requests: tuple[dict[str, Any], ...]
     connections: int = 10
     rate: float | None = None
+    stages: tuple[RateStage, ...] = ()
     arrivals: str = "constant"
     max_connections: int = 1000
     pipeline: int = 1
@@ -47,6 +51,11 @@ class Load:
     order: str = "turn"
     checks: dict[str, Any] = dataclasses.field(default_factory=dict)
     processes: int = 1
+
+    @property
+    def curve(self) -> Curve | None:
+        """The rate over the time; None in the closed model."""
+        return None if self.rate is None else Curve(self.rate, self.stages)
 
     @property
     def processes_used(self) -> int:
@@ -70,7 +79,7 @@ class Load:
         """How long it takes, if that is known."""
         if self.duration is not None:
             return self.warmup_seconds + self.duration
-        if self.rate is not None and self.count is not None:
+        if self.rate and self.count is not None:
             return self.warmup_seconds + (self.count + self.warmup_requests) / self.rate
         return None
 
@@ -115,8 +124,9 @@ class Load:
         return {
             "open": {
                 "rate": self.rate / processes,
+                "stages": [{"seconds": stage.seconds, "rate": stage.rate / processes} for stage in self.stages],
                 "arrivals": self.arrivals,
-                "offset": index / self.rate if self.arrivals == "constant" else 0.0,
+                "phase": index / processes,
                 "connections": min(connections, self.max_connections),
                 "max_connections": max(1, shares(self.max_connections, processes)[index]),
                 "pipeline": self.pipeline,

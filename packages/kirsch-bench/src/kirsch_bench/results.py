@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from kirsch_bench.plan import Load
+    from kirsch_bench.thresholds import Judged
 
 PERCENTILES = (50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99)
 """The percentiles that reports show."""
@@ -133,6 +134,55 @@ class Interval:
 
 
 @dataclass
+class StageResult:
+    """A stage of the rate, and the responses that ended within it. Times in seconds from the start."""
+
+    begin: float
+    end: float
+    rate_from: float
+    rate_to: float
+    asked: float
+    """The mean rate that the stage asked for, in requests a second."""
+    answered: float
+    """The mean rate of responses."""
+    failed: int
+    dropped: int
+    late: int
+    latency: Histogram
+
+    @classmethod
+    def of(
+        cls, intervals: Sequence[Interval], times: tuple[float, float], rates: tuple[float, float], requests: float
+    ) -> StageResult:
+        """Return the sums of the intervals of a stage that asks for so many requests."""
+        latency = Histogram()
+        for each in intervals:
+            if each.latency is not None:
+                latency.merge(each.latency)
+        seconds = times[1] - times[0]
+        covered = math.fsum(each.seconds for each in intervals)
+        return cls(
+            *times,
+            *rates,
+            asked=requests / seconds if seconds else 0.0,
+            answered=sum(each.answered for each in intervals) / covered if covered else 0.0,
+            failed=sum(each.failed for each in intervals),
+            dropped=sum(each.dropped for each in intervals),
+            late=sum(each.late for each in intervals),
+            latency=latency,
+        )
+
+    def percentile(self, percent: float) -> float | None:
+        """Of latency, in seconds; None: there is none."""
+        return _seconds(self.latency, percent) if len(self.latency) else None
+
+    def as_json(self) -> dict[str, Any]:
+        """With percentiles in place of the histogram."""
+        plain = {name: value for name, value in vars(self).items() if name != "latency"}
+        return {**plain, "p50": self.percentile(50), "p99": self.percentile(99), "max": self.percentile(100)}
+
+
+@dataclass
 class Result:
     """All of it. The fields are those of one process's JSON, and what the command adds stands last."""
 
@@ -171,6 +221,8 @@ class Result:
     unreachable: bool = False
     troubles: list[str] = field(default_factory=list)
     """The errors of processes that gave no result."""
+    thresholds: list[Judged] = field(default_factory=list)
+    """The verdicts on the conditions of ``--fail-if``."""
 
     @property
     def rate(self) -> float:
@@ -179,8 +231,27 @@ class Result:
 
     @property
     def rate_asked(self) -> float | None:
-        """Of the open model."""
-        return self.load.rate
+        """The mean rate within the window that the open model asks for."""
+        curve = self.load.curve
+        return None if curve is None else curve.mean(self.window_from, self.seconds)
+
+    def stages(self) -> list[StageResult]:
+        """Return what the intervals of each stage report together; an interval belongs to the stage that has its
+        middle."""
+        curve = self.load.curve
+        if curve is None:
+            return []
+        ended = max((each.at + each.seconds for each in self.series), default=0.0)
+        return [
+            StageResult.of(
+                [each for each in self.series if begin <= each.at + each.seconds / 2 < end],
+                (begin, min(end, ended)),
+                (first, last),
+                curve.requests(min(end, ended)) - curve.requests(begin),
+            )
+            for begin, end, first, last in curve.spans()
+            if begin < ended
+        ]
 
     @property
     def error_share(self) -> float:
@@ -221,6 +292,7 @@ class Result:
 
     def as_json(self) -> dict[str, Any]:
         """All of it, as plain data."""
+        curve = self.load.curve
         return {
             "started": self.started,
             "window": {"from": self.window_from, "seconds": self.seconds},
@@ -243,7 +315,11 @@ class Result:
                 name: getattr(self, name).as_json()
                 for name in ("latency", "service", "first_byte", "failed_latency", "connect", "lag")
             },
-            "series": [interval.as_json() for interval in self.series],
+            "series": [
+                {**interval.as_json(), "asked": curve and curve.mean(interval.at, interval.seconds)}
+                for interval in self.series
+            ],
+            "stages": [stage.as_json() for stage in self.stages()],
             "samples": self.samples,
             "generator": {
                 "processes": self.processors,
@@ -254,6 +330,7 @@ class Result:
             "interrupted": self.interrupted,
             "unreachable": self.unreachable,
             "troubles": self.troubles,
+            "thresholds": [judged.as_json() for judged in self.thresholds],
         }
 
 

@@ -21,11 +21,10 @@ where the generator itself did not keep up, which ends the search with that as i
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kirsch_bench.errors import UsageError
+from kirsch_bench.conditions import LATENCIES, Condition, Reader
 from kirsch_bench.show import show_seconds
 
 if TYPE_CHECKING:
@@ -33,13 +32,9 @@ if TYPE_CHECKING:
 
     from kirsch_bench.results import Result
 
-_TERM = re.compile(
-    r"(?P<what>p(?P<percentile>\d{1,2}(?:\.\d{1,4})?)|max|mean|errors?|err)"
-    r"\s*(?P<sign><=?)\s*(?P<limit>\d+(?:\.\d+)?)\s*(?P<unit>us|µs|ms|s|%|)",
-    re.ASCII,
-)
+_FIGURES = LATENCIES | {"errors"}
 
-_SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
+_NO_ERRORS = Condition("errors <= 0%", "errors", 0.0, "<=", 0.0)
 
 _MISSING = 0.02
 """Share of the requests that may be missing from the answers of a step, beside those that were under way at its end and
@@ -59,45 +54,18 @@ _STEPS_MAX = 60
 
 
 @dataclass(frozen=True)
-class Promise:
-    """One term: a percentile (0 to 100), ``mean``, ``max`` or ``errors`` below a limit, in seconds or as a share."""
-
-    text: str
-    what: str
-    percentile: float
-    limit: float
-    inclusive: bool
-
-    def value(self, result: Result) -> float:
-        """Return the measured value of the promise's subject. A latency without measurements is infinite."""
-        if self.what == "errors":
-            return result.error_share
-        if not result.latency.count:
-            return math.inf
-        if self.what == "mean":
-            return result.latency.mean
-        return result.latency.max if self.what == "max" else result.latency.percentile(self.percentile)
-
-    def holds(self, result: Result) -> bool:
-        """Return whether the promise is kept."""
-        value = self.value(result)
-        return value <= self.limit if self.inclusive else value < self.limit
-
-
-@dataclass(frozen=True)
 class Objective:
     """All terms. Where none is about errors, none may happen."""
 
-    promises: tuple[Promise, ...]
+    promises: tuple[Condition, ...]
 
     def broken(self, result: Result) -> list[str]:
         """Return the promises that a result breaks, a few words each; empty if it keeps all."""
-        wrong = []
-        for promise in self.promises:
-            if not promise.holds(result):
-                value = promise.value(result)
-                shown = f"{value:.3%}" if promise.what == "errors" else show_seconds(value)
-                wrong.append(f"{promise.text.partition('<')[0]} is {shown}")
+        wrong = [
+            f"{promise.name} is {promise.show(promise.value(result))}"
+            for promise in self.promises
+            if not promise.holds(result)
+        ]
         if result.dropped:
             wrong.append(f"{result.dropped} dropped")
         if _fell_behind(result):
@@ -115,31 +83,13 @@ def _fell_behind(result: Result) -> bool:
 
 def parse(text: str) -> Objective:
     """Read ``p99<20ms``, or several such terms with commas between. Raises UsageError."""
-    promises = []
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        match = _TERM.fullmatch(part.lower())
-        if match is None:
-            raise UsageError(f"--slo: {part!r} is no objective; write p99<20ms, max<1s, mean<5ms or errors<0.1%")
-        is_errors = match["what"].startswith("err")
-        unit = match["unit"]
-        if is_errors != (unit in ("%", "")):
-            raise UsageError(
-                f"--slo: {part!r} lacks a unit; write {'a share, as 0.1%' if is_errors else 'us, ms or s'}"
-            )
-        limit = float(match["limit"]) * (_SECONDS[unit] if not is_errors else 0.01 if unit else 1.0)
-        promises.append(
-            Promise(
-                text=part,
-                what="errors" if is_errors else match["what"] if not match["percentile"] else "percentile",
-                percentile=float(match["percentile"] or 0),
-                limit=limit,
-                inclusive=match["sign"] == "<=",
-            )
-        )
-    if not promises:
-        raise UsageError("--slo: it is empty; write p99<20ms")
-    if not any(promise.what == "errors" for promise in promises):
-        promises.append(Promise("errors<=0%", "errors", 0.0, 0.0, inclusive=True))
+    reader = Reader(text, "--slo")
+    promises = [reader.condition(_FIGURES, ("<", "<="))]
+    while reader.take(","):
+        promises.append(reader.condition(_FIGURES, ("<", "<=")))
+    reader.end("a comma or the end")
+    if not any(promise.figure == "errors" for promise in promises):
+        promises.append(_NO_ERRORS)
     return Objective(tuple(promises))
 
 

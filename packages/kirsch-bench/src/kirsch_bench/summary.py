@@ -30,19 +30,20 @@ def text(result: Result) -> str:
     parts = [_title(result), _counts(result)]
     if result.latency.count:
         parts.append(_latencies(result))
-    parts += [block for block in (_errors(result), _list("Warnings", warnings(result))) if block]
+    blocks = (_stages(result), _thresholds(result), _errors(result), _list("Warnings", warnings(result)))
+    parts += [block for block in blocks if block]
     return "\n\n".join(parts)
 
 
 def describe(load: Load) -> str:
     """Return the load, in one line."""
     words = []
-    if load.rate is None:
+    if load.curve is None:
         words.append(f"closed model, {plural(load.connections, 'connection')}")
         if load.think:
             words.append(f"{load.thinking} think time of {show_seconds(load.think)}")
     else:
-        words.append(f"open model, {load.rate:,.6g} requests a second, {load.arrivals} arrivals")
+        words.append(f"open model, {load.curve.text()}, {load.arrivals} arrivals")
     if load.pipeline > 1:
         words.append(f"{load.pipeline} pipelined")
     if load.keep_alive is False:
@@ -71,7 +72,8 @@ def warnings(result: Result) -> list[str]:
             f"The server answered {result.rate:,.0f} a second of the {requested:,.0f} asked for, so the queue grew for "
             "as long as the run lasted, and its latencies with it."
         )
-    drift = rate_drift([each for each in result.series if not each.warmup])
+    steady = [] if result.load.stages else [each for each in result.series if not each.warmup]
+    drift = rate_drift(steady)
     if drift is not None:
         found.append(
             f"The rate went {'up' if drift > 0 else 'down'} by {abs(drift):.0%} during the run: it was not warm, or is "
@@ -121,6 +123,8 @@ def _title(result: Result) -> str:
     elif load.warmup_seconds:
         warm = f" after {load.warmup_seconds:g} s to warm up"
     ended = ", interrupted" if result.interrupted else ", as the server was gone" if result.unreachable else ""
+    if any(judged.aborted_at is not None for judged in result.thresholds):
+        ended += ", ended by a threshold"
     return f"{load.target.url}\n{describe(load)}\n{result.seconds:.2f} s measured{warm}{ended}"
 
 
@@ -181,6 +185,30 @@ def _latencies(result: Result) -> str:
 def _time_cells(times: Times) -> list[str]:
     cells = [show_seconds(times.percentile(percent)) if times.beyond(percent) >= 1 else "-" for percent in PERCENTILES]
     return [*cells, show_seconds(times.max), show_seconds(times.mean), show_seconds(times.sd)]
+
+
+def _stages(result: Result) -> str:
+    rows = [["", "rate", "asked/s", "answered/s", "failed", "dropped", "late", "p50", "p99", "max"]]
+    for stage in result.stages():
+        times = [stage.percentile(percent) for percent in (50, 99, 100)]
+        rows.append(
+            [
+                f"{stage.begin:g} to {stage.end:g} s",
+                f"{stage.rate_from:,g} to {stage.rate_to:,g}",
+                *(f"{rate:,.1f}" for rate in (stage.asked, stage.answered)),
+                *(f"{count:,}" for count in (stage.failed, stage.dropped, stage.late)),
+                *("-" if each is None else show_seconds(each) for each in times),
+            ]
+        )
+    return f"Stages\n{show_columns(rows, left=(0, 1), indent='  ')}" if len(rows) > 1 else ""
+
+
+def _thresholds(result: Result) -> str:
+    rows = [
+        ["CROSSED" if judged.is_crossed else "kept", judged.threshold.condition.text, judged.text]
+        for judged in result.thresholds
+    ]
+    return f"Thresholds\n{show_columns(rows, left=(0, 1, 2), indent='  ')}" if rows else ""
 
 
 def _errors(result: Result) -> str:
