@@ -7,6 +7,7 @@ pub mod files;
 pub mod gateways;
 pub mod http2;
 pub mod proxies;
+pub mod tls;
 pub mod websocket;
 
 use wire::http1::client::{self, ServerFault};

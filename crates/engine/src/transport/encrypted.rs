@@ -108,12 +108,7 @@ impl<S: Socket, C: Cipher> Encrypted<S, C> {
         let before = self.unsent.len();
         let decrypted = self.cipher.open(received, &mut self.opened, &mut self.unsent);
         self.has_failed |= decrypted.is_err();
-        if self.ending == OutputEnd::None {
-            self.answered += self.unsent.len() - before;
-        } else {
-            // Nothing may follow the end of output, and the socket would refuse it as if the peer were gone.
-            self.unsent.truncate(before);
-        }
+        self.answered += self.unsent.len() - before;
         self.flush()?;
         decrypted.map_err(failed)
     }
@@ -249,8 +244,9 @@ impl<S: Socket, C: Cipher> Transport for Encrypted<S, C> {
 
     #[inline(never)]
     fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Received> {
-        // After a failure the engine discards what it receives.
-        if self.has_failed || self.is_clear {
+        // After a failure, and after the end of its own output, the engine discards what it receives. An answer of the
+        // cipher would follow that end; the socket would refuse it as if the peer were gone.
+        if self.has_failed || self.is_clear || self.ending != OutputEnd::None {
             return self.plain.receive(buffer);
         }
         let mut is_drained = false;
