@@ -53,16 +53,22 @@ def test_late_call_is_answered_504_on_its_stream(serve: Serve, write_app: Callab
 
 
 @pytest.mark.parametrize("app", ["wsgi_app:app", "asgi_app:app"])
-@pytest.mark.parametrize("cause", ["reload", "max requests"])
+@pytest.mark.parametrize("cause", ["reload", "upgrade", "max requests"])
 def test_no_request_is_lost_when_workers_are_replaced(serve: Serve, app: str, cause: str) -> None:
     args = ["--max-requests", "300"] if cause == "max requests" else []
     site = serve(app, "--workers", "2", *args, cwd=HERE)
     watchers = [Watcher(site) for _ in range(3)]
     try:
-        if cause == "reload":
-            for _ in range(2):
-                site.said_at(signal.SIGHUP, "SIGHUP: done")
-        wait_until(lambda: all(each.goaways or each.errors for each in watchers), "each learns of an end", 60)
+        for _ in range(2 if cause == "reload" else 0):
+            site.said_at(signal.SIGHUP, "SIGHUP: done")
+        if cause == "upgrade":
+            site.send(signal.SIGUSR2)
+            site.wait_for("SIGUSR2: done", 60)
+
+        def have_seen_it() -> bool:
+            return all(each.errors or (each.goaways and each.answered >= 500) for each in watchers)
+
+        wait_until(have_seen_it, "each learns of an end, and is answered", 60)
     finally:
         for each in watchers:
             each.stop()

@@ -5,10 +5,16 @@
 pub struct Statistics {
     /// Gauge: open connections.
     pub connections: u64,
+    /// Gauge: of the open connections, those that have exchanges in streams (HTTP/2).
+    pub http2_connections: u64,
+    /// Gauge: the streams that are under way on these.
+    pub http2_streams: u64,
     /// Accepted connections.
     pub accepted: u64,
     /// Requests given to the application.
     pub requests: u64,
+    /// Of these, the requests that had a stream.
+    pub http2_requests: u64,
     /// Gauge: running calls of the application, including those that wait for their peer.
     pub running: u64,
     /// Gauge: responses that the application has returned to the engine until their peer reads or until other
@@ -56,5 +62,12 @@ impl Statistics {
     /// Counts a response whose head has been sent or is about to be.
     pub(crate) fn count_status(&mut self, status: u16) {
         self.statuses[usize::from(status / 100).clamp(1, 5) - 1] += 1;
+    }
+
+    /// Counts the streams of a connection: `before` as counted last, and `now`. `None`: the connection is not counted.
+    pub(crate) fn count_streams(&mut self, before: Option<usize>, now: Option<usize>) {
+        let change = |gauge: &mut u64, before: u64, now: u64| *gauge = *gauge + now - before;
+        change(&mut self.http2_connections, before.is_some().into(), now.is_some().into());
+        change(&mut self.http2_streams, before.unwrap_or(0) as u64, now.unwrap_or(0) as u64);
     }
 }

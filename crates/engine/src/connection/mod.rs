@@ -55,7 +55,7 @@ use wire::websocket::AcceptMisuse;
 pub(crate) use hijack::end_hijack;
 pub use hijack::{HijackId, HijackRefusal, Hijacked};
 pub use step::Expired;
-pub(crate) use step::{NextAction, Serviced, Share};
+pub(crate) use step::{BesideCall, NextAction, Serviced, Share};
 pub(crate) use websocket::{MessageOut, WebSocketOf};
 
 pub(crate) struct Connection<A: App> {
@@ -107,21 +107,21 @@ impl<A: App> Connection<A> {
         matches!(self.session, Session::Multiplexed(_))
     }
 
-    /// Returns true if a connection that can have several exchanges need not be looked at before the call that it has
-    /// begun returns, unless the server drains. `None` if it cannot have several.
-    pub(crate) fn ends_with_call(&self) -> Option<bool> {
+    /// Returns the number of exchanges that the statistics count as streams; `None` if the protocol has no streams.
+    #[inline]
+    pub(crate) fn streams(&self) -> Option<usize> {
         match &self.session {
             Session::Serial(_) => None,
-            Session::Multiplexed(session) => Some(session.ends_with_call(&self.link)),
+            Session::Multiplexed(session) => session.streams(),
         }
     }
 
-    /// Returns true if there is work beside the only exchange, whose call is running, before the poller reports an
-    /// event.
-    pub(crate) fn has_more_beside(&self) -> bool {
+    /// Returns what a connection that can have several exchanges has to do while the call that it has begun runs; `None`
+    /// if it cannot have several.
+    pub(crate) fn beside_call(&self) -> Option<BesideCall> {
         match &self.session {
-            Session::Serial(_) => false,
-            Session::Multiplexed(session) => session.has_more_beside(&self.link),
+            Session::Serial(_) => None,
+            Session::Multiplexed(session) => Some(session.beside_call(&self.link)),
         }
     }
 
@@ -334,6 +334,9 @@ impl<A: App> Connection<A> {
         {
             link.timer.deadline = Millis::MAX;
             return;
+        }
+        if let Session::Multiplexed(session) = session {
+            session.count_streams(&mut context.statistics);
         }
         with_session!(session, session => {
             let websocket = session.websocket_deadline(&context.config, now);

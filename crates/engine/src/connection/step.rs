@@ -82,6 +82,19 @@ pub(crate) enum Serviced {
 /// The refusal sent to a client that was too slow to send.
 pub(super) const SLOW: Refusal = Refusal::of_status(408);
 
+/// The work of a connection with several exchanges while the call that it has begun runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BesideCall {
+    /// None before the poller reports an event.
+    Nothing,
+    /// Input that may hold other requests, other exchanges, or answers of the protocol.
+    More,
+    /// None before the call is answered: the connection ends with it, and no further input matters. The connection is
+    /// then like a short-lived one of a serial protocol. A wait for the client to leave, or to take output, has the
+    /// poller watch it all the same.
+    End,
+}
+
 /// The share that one connection has of the calls and of the queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Share {

@@ -5,7 +5,7 @@ use super::round::Round;
 use super::work::RunQueue;
 use crate::app::{App, CallId, Progress, Report, Ticket, TransportOf, Work};
 use crate::config::READ_BUFFER;
-use crate::connection::{Connection, NextAction, Share, panic_message};
+use crate::connection::{BesideCall, Connection, NextAction, Share, panic_message};
 use crate::context::EngineContext;
 use crate::deadline::{Millis, millis};
 use crate::exchange::Exchange;
@@ -157,13 +157,13 @@ impl<A: App> Connections<A> {
     /// Continues a connection that may have something to do besides the exchange whose call is returned.
     fn go_on_beside(&mut self, slot: usize, app: &mut A) {
         let connection = &self.slab[slot];
-        let Some(ends_with_call) = connection.ends_with_call() else { return };
-        if ends_with_call && !self.context.is_draining() {
+        let Some(beside) = connection.beside_call() else { return };
+        if beside == BesideCall::End && !self.context.is_draining() {
             return;
         }
         if self.watch_or_cut(slot, app) {
             let connection = &mut self.slab[slot];
-            if self.context.is_draining() || connection.has_more_beside() {
+            if self.context.is_draining() || beside == BesideCall::More {
                 connection.link_mut().schedule.come_back(slot, &mut self.round.again);
             }
         }
@@ -239,6 +239,7 @@ impl<A: App> Connections<A> {
     pub(super) fn remove(&mut self, slot: usize) {
         self.context.observer.forget(slot);
         let connection = self.slab.remove(slot);
+        self.context.statistics.count_streams(connection.streams(), None);
         if connection.link().is_shaking_hands() {
             self.context.handshakes.end(slot);
         }

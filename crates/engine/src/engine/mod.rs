@@ -204,7 +204,11 @@ impl<A: App> Engine<A> {
     /// Counts the work that the poll returns, and publishes the engine's state.
     #[inline]
     fn begin_work(&mut self, work: Work<A>) -> Work<A> {
-        self.connections.context.statistics.requests += u64::from(matches!(work, Work::Call(..)));
+        if let Work::Call(ticket, _) = &work {
+            let has_streams = self.connections[ticket.call.slot].streams().is_some();
+            self.connections.context.statistics.requests += 1;
+            self.connections.context.statistics.http2_requests += u64::from(has_streams);
+        }
         self.connections.context.statistics.running += u64::from(!matches!(work, Work::Abandon(_)));
         if self.connections.is_round_empty()
             && !self.stopping.is_stopping()

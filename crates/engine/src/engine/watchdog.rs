@@ -128,7 +128,7 @@ impl<A: App> Engine<A> {
                     queue.push_awaiting_room(slot);
                 }
                 Serviced::Over if unknown.is_some() => {
-                    slab.remove(slot);
+                    context.statistics.count_streams(slab.remove(slot).streams(), None);
                     context.statistics.connections -= 1;
                     return false;
                 }

@@ -84,6 +84,7 @@ fn responder(public: &Path, options: &StaticOptions) -> FileResponder {
 
 fn head<'a>(method: &'a [u8], path: &'a [u8]) -> RequestHead<'a> {
     RequestHead {
+        stream: None,
         method,
         target: Target { raw: path, form: Form::Origin, authority: b"", path, query: None },
         version: Version::Http11,

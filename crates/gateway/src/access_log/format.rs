@@ -13,9 +13,10 @@ use wire::message::{Client, Draft, Field, PartialRequestLine, RequestHead, Versi
 
 /// Apache's and gunicorn's combined format.
 const COMBINED: &str = r#"%(h)s %(l)s %(u)s %(t)s "%(r)s" %(s)s %(b)s "%(f)s" "%(a)s""#;
-/// gunicorn's atoms, without those that carry a name, and one of our own: `W`, the close code of a WebSocket.
-const ATOMS: [&str; 20] =
-    ["h", "l", "u", "t", "r", "m", "U", "q", "H", "s", "b", "B", "f", "a", "T", "L", "M", "D", "p", "W"];
+/// gunicorn's atoms, without those that carry a name, and two of our own: `S`, the number of the stream, and `W`, the
+/// close code of a WebSocket.
+const ATOMS: [&str; 21] =
+    ["h", "l", "u", "t", "r", "m", "U", "q", "H", "S", "s", "b", "B", "f", "a", "T", "L", "M", "D", "p", "W"];
 
 /// The values of the encryption, which have the form of Apache's: `%({SSL_PROTOCOL}x)s`.
 const ENCRYPTION: [&str; 5] = ["SSL_PROTOCOL", "SSL_CIPHER", "SSL_GROUP", "SSL_TLS_SNI", "SSL_SESSION_RESUMED"];
@@ -39,6 +40,8 @@ pub(crate) struct Entry {
     path_end: usize,
     has_query: bool,
     version: Option<Version>,
+    /// The number of the stream, of a request over HTTP/2.
+    stream: Option<u32>,
     block: Box<[u8]>,
     fields: Box<[Field]>,
     is_cgi: bool,
@@ -60,6 +63,7 @@ impl Entry {
             path_end: head.target.raw.len() - head.target.query.map_or(0, |query| query.len() + 1),
             has_query: head.target.query.is_some(),
             version: Some(head.version),
+            stream: head.stream,
             block: head.block.into(),
             fields: head.fields.into(),
             is_cgi: head.is_cgi,
@@ -92,6 +96,7 @@ impl Entry {
             has_query: query.is_some(),
             target: target.into(),
             version: line.filter(|_| !is_cut).and_then(|line| line.version),
+            stream: None,
             block: Box::default(),
             fields: Box::default(),
             is_cgi: false,
@@ -167,6 +172,7 @@ pub(super) enum Piece {
     Path,
     Query,
     Protocol,
+    Stream,
     Status,
     BytesOrDash,
     Bytes,
@@ -313,6 +319,7 @@ fn piece(name: &str) -> Result<Piece, String> {
         "U" => Piece::Path,
         "q" => Piece::Query,
         "H" => Piece::Protocol,
+        "S" => Piece::Stream,
         "s" => Piece::Status,
         "b" => Piece::BytesOrDash,
         "B" => Piece::Bytes,
@@ -326,8 +333,8 @@ fn piece(name: &str) -> Result<Piece, String> {
         "W" => Piece::CloseCode,
         _ => {
             return Err(format!(
-                "is no access log format: there is no atom %({name})s; the atoms are h l u t r m U q H s b B f a T L M \
-                 D p W and {{NAME}}i, {{NAME}}o, {{NAME}}e, {{NAME}}x"
+                "is no access log format: there is no atom %({name})s; the atoms are h l u t r m U q H S s b B f a T L \
+                 M D p W and {{NAME}}i, {{NAME}}o, {{NAME}}e, {{NAME}}x"
             ));
         }
     })
@@ -370,6 +377,10 @@ impl Line<'_> {
             Piece::Path => push_escaped(Some(&entry.target[..entry.path_end]), out),
             Piece::Query => push_escaped(Some(entry.query()), out),
             Piece::Protocol => out.write_str(entry.protocol()),
+            Piece::Stream => match entry.stream {
+                Some(stream) => write!(out, "{stream}"),
+                None => out.write_str("-"),
+            },
             Piece::Status => write!(out, "{}", self.response.status),
             Piece::BytesOrDash if self.response.body_bytes == 0 => out.write_str("-"),
             Piece::Bytes | Piece::BytesOrDash => write!(out, "{}", self.response.body_bytes),
@@ -437,6 +448,9 @@ impl Line<'_> {
         });
         if let Some(code) = self.response.close_code {
             object["websocket_close_code"] = code.into();
+        }
+        if let Some(stream) = entry.stream {
+            object["stream"] = stream.into();
         }
         if let Some(is_https) = entry.is_https {
             object["scheme"] = if is_https { "https" } else { "http" }.into();

@@ -42,6 +42,7 @@ fields! { snapshot =>
     "stalled": snapshot.is_stalled.into(),
     "accepted": snapshot.engine.accepted,
     "requests": snapshot.engine.requests,
+    "http2_requests": snapshot.engine.http2_requests,
     "queue_timeouts": snapshot.engine.queue_timeouts,
     "left": snapshot.engine.left,
     "refused": snapshot.engine.refused,
@@ -65,6 +66,8 @@ fields! { snapshot =>
     "status_4xx": snapshot.engine.statuses[3],
     "status_5xx": snapshot.engine.statuses[4],
     "connections": snapshot.engine.connections,
+    "http2_connections": snapshot.engine.http2_connections,
+    "http2_streams": snapshot.engine.http2_streams,
     "websockets": snapshot.engine.websockets,
     // The engine does not distinguish a greenlet that waits for its client from one that works.
     "running": snapshot.engine.running.saturating_sub(snapshot.blocked),

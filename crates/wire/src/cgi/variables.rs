@@ -190,6 +190,7 @@ impl Variables {
         let method = known.method.map_or(&b""[..], |at| fields[at].value(block));
         let target = Target::read(&block[start..end], method)?;
         Ok(RequestHead {
+            stream: None,
             method,
             target,
             version,

@@ -126,6 +126,7 @@ impl Receiver {
         };
         Ok(Some(Head {
             request: RequestHead {
+                stream: None,
                 method: line.method,
                 target,
                 version: line.version,

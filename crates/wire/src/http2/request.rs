@@ -345,8 +345,8 @@ impl RequestBuilder {
         &self.pseudo[start..end]
     }
 
-    /// Returns the head that [`finish`](Self::finish) has checked.
-    pub(super) fn head(&mut self, body: BodyLength) -> RequestHead<'_> {
+    /// Returns the head that [`finish`](Self::finish) has checked, which has opened `stream`.
+    pub(super) fn head(&mut self, stream: u32, body: BodyLength) -> RequestHead<'_> {
         let is_repeated = self.kept.as_ref().is_some_and(|kept| kept.block == self.block);
         let retained = self.keeping.keeps(is_repeated);
         if retained {
@@ -359,6 +359,7 @@ impl RequestBuilder {
         let target_method: &[u8] = if is_websocket { b"GET" } else { method };
         let target = Target::read(path, target_method).expect("the path has been checked");
         RequestHead {
+            stream: Some(stream),
             method,
             target,
             version: Version::Http2,

@@ -38,6 +38,8 @@ impl BodyLength {
 /// One request's head, borrowed from what its protocol has read.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestHead<'a> {
+    /// The number of the stream on its connection, if the protocol has streams (HTTP/2).
+    pub stream: Option<u32>,
     /// The method, a token.
     pub method: &'a [u8],
     /// The request target.

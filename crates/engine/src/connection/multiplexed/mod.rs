@@ -9,15 +9,15 @@
 
 mod frames;
 mod streams;
+mod watchdog;
 
 use super::exchanging::{Exchanging, Served, Service};
 use super::lifecycle::Closing;
 use super::link::{History, Link};
-use super::opening::OpeningStep;
 use super::pausing::{Ended, keep_incomplete, look_for_departure, resume};
 use super::reception::Repeated;
 use super::replying;
-use super::step::{BUSY, Expired, MISSED, NextAction, Serviced, Share, Step};
+use super::step::{BUSY, BesideCall, Expired, MISSED, NextAction, Serviced, Share, Step};
 use crate::app::{App, MultiplexedOf, Progress, Refusal, TermsOf};
 use crate::config::Config;
 use crate::context::{EngineContext, Time};
@@ -25,9 +25,9 @@ use crate::deadline::{Millis, SharedTransfer, Sweep, Wait};
 use crate::exchange::{Awaited, Cause, Detached, Exchange, Exchanges, Index, Input, State, Until};
 use crate::health::Health;
 use crate::observe::Observer;
-use crate::protocol::{MultiplexedProtocol, Reset, ResponseSender, ResponseTerms, StreamEvent};
+use crate::protocol::{MultiplexedProtocol, Reset, ResponseSender, ResponseTerms};
 use crate::reply::{Channel, Loss, Reply};
-use crate::responder::Responder;
+use crate::statistics::Statistics;
 use crate::transport::Transport;
 use wire::message::Fault;
 
@@ -42,6 +42,8 @@ pub(super) struct Multiplexed<A: App> {
     sending: Option<SharedTransfer>,
     /// True if the peer broke a rule of the protocol itself, so that nothing more can be read.
     has_failed: bool,
+    /// The number of exchanges that the statistics count as streams; `None` if they do not count this connection.
+    streams: Option<usize>,
 }
 
 impl<A: App> Multiplexed<A> {
@@ -57,6 +59,22 @@ impl<A: App> Multiplexed<A> {
             has_announced_end: false,
             sending: None,
             has_failed: false,
+            streams: None,
+        }
+    }
+
+    // -------------------------------------------------------------------------------------------------------- counting
+
+    /// Returns the number of exchanges that the statistics count as streams; `None` if the protocol has no streams.
+    pub(super) fn streams(&self) -> Option<usize> {
+        self.streams
+    }
+
+    /// Counts the exchanges in the statistics, if they are streams of HTTP/2.
+    pub(super) fn count_streams(&mut self, statistics: &mut Statistics) {
+        if !self.protocol.is_of_web_server() {
+            let streams = self.exchanges.len();
+            statistics.count_streams(self.streams.replace(streams), Some(streams));
         }
     }
 
@@ -96,19 +114,16 @@ impl<A: App> Multiplexed<A> {
         self.protocol.is_ending(link.input.is_readable() || link.input.has_unseen())
     }
 
-    /// Returns true if there is work beside the only exchange, whose call is running, before the poller reports an
-    /// event: input that may hold other requests, other exchanges, or answers of the protocol.
-    pub(super) fn has_more_beside(&self, link: &Link<A>) -> bool {
+    /// Returns what the connection has to do while the call that it has begun runs.
+    pub(super) fn beside_call(&self, link: &Link<A>) -> BesideCall {
         let has_input = link.input.has_unseen() || link.input.is_readable();
-        has_input || self.exchanges.len() != 1 || self.protocol.has_control()
-    }
-
-    /// Returns true if the poller need not report the connection before the only exchange, whose call is running, is
-    /// answered: the connection ends with it, and no further input matters. The connection is then like a short-lived
-    /// one of a serial protocol. A wait for the client to leave, or to take output, has the poller watch it all the
-    /// same.
-    pub(super) fn ends_with_call(&self, link: &Link<A>) -> bool {
-        self.protocol.has_read_all() && !self.has_more_beside(link)
+        if has_input || self.exchanges.len() != 1 || self.protocol.has_control() {
+            BesideCall::More
+        } else if self.protocol.has_read_all() {
+            BesideCall::End
+        } else {
+            BesideCall::Nothing
+        }
     }
 
     /// Fails a connection whose peer broke a rule of the protocol itself: nothing more can be read. If the protocol tells
@@ -561,10 +576,14 @@ impl<A: App> Exchanging<A> for Multiplexed<A> {
     }
 
     fn service(&mut self, health: Health, link: &mut Link<A>, context: &mut EngineContext<A>) -> Service {
-        if let Some(service) = self.asks_first(link, context) {
+        if let Some(service) = watchdog::asks_first(self, link, context) {
             return service;
         }
-        if self.answer_first(health, link, context) { Service::Answered } else { Service::Done(Serviced::Waits) }
+        if watchdog::answer_first(self, health, link, context) {
+            Service::Answered
+        } else {
+            Service::Done(Serviced::Waits)
+        }
     }
 
     fn refuse_waiting(
@@ -584,113 +603,8 @@ impl<A: App> Exchanging<A> for Multiplexed<A> {
                 self.refuse_exchange(index, BUSY, terms, link, context);
             }
         }
-        let has_read = is_between_exchanges && self.refuse_unread_exchanges(link, context, buffer);
+        let has_read = is_between_exchanges && watchdog::refuse_unread_exchanges(self, link, context, buffer);
         link.send_composed(&mut context.statistics);
         has_read || orphans.len() > before
-    }
-}
-
-// -------------------------------------------------------------------------------------------------------------
-// watchdog
-
-impl<A: App> Multiplexed<A> {
-    /// Looks at the first request in the kept input of a new connection, which is parsed with a separate protocol.
-    /// Returns `None` if it is a health check.
-    fn asks_first(&self, link: &Link<A>, context: &mut EngineContext<A>) -> Option<Service> {
-        let input = link.input.unused();
-        let mut protocol = self.protocol.fresh();
-        protocol.open(context.config.exchanges, &context.config.limits);
-        let EngineContext { scratch, config, responders, .. } = context;
-        let mut used = 0;
-        loop {
-            match protocol.next(&input[used..], &mut scratch.fields, &config.limits) {
-                Ok((_, StreamEvent::More)) => return Some(Service::Unclear),
-                Ok((_, StreamEvent::Head { head, .. })) if responders.health.answers(&head) => return None,
-                // Frames that concern the protocol alone, or no existing exchange, may come first.
-                Ok((count @ 1.., StreamEvent::Nothing | StreamEvent::Credit { .. } | StreamEvent::Reset { .. })) => {
-                    used += count;
-                }
-                _ => return Some(Service::Done(Serviced::Waits)),
-            }
-        }
-    }
-
-    /// Answers the health check at the beginning of the input of a new connection, while no thread polls the engine,
-    /// and ends the connection: only the first request of a connection can be read then. Returns true if the answer is
-    /// complete; otherwise a thread that polls the engine has to write the rest.
-    fn answer_first(&mut self, health: Health, link: &mut Link<A>, context: &mut EngineContext<A>) -> bool {
-        let (stream, terms) = loop {
-            let unused = link.input.unused();
-            match self.protocol.next(unused, &mut context.scratch.fields, &context.config.limits) {
-                Ok((count, StreamEvent::Head { stream, terms, .. })) => {
-                    link.input.advance(count);
-                    break (stream, terms);
-                }
-                Ok((count @ 1.., _)) => link.input.advance(count),
-                Ok((0, _)) | Err(_) => return false,
-            }
-        };
-        self.announce_end(link, context);
-        self.answer_health_check(stream, health, terms, link, context);
-        if !self.exchanges.is_empty() {
-            return false;
-        }
-        link.input.discard();
-        link.lifecycle.close(Closing::Linger);
-        true
-    }
-
-    /// Refuses the requests that have arrived on a connection without any under way. Returns true if input was read.
-    fn refuse_unread_exchanges(
-        &mut self,
-        link: &mut Link<A>,
-        context: &mut EngineContext<A>,
-        buffer: &mut [u8],
-    ) -> bool {
-        link.receive_unread(context, buffer);
-        if link.input.is_empty() {
-            return false;
-        }
-        if link.open_stored(context) != Ok(OpeningStep::Ready) {
-            return true;
-        }
-        // The thread that polls the engine next finds out what is wrong with the rest.
-        let input = link.input.take();
-        let mut used = 0;
-        while let Ok((count @ 1.., event)) =
-            self.protocol.next(&input.unused()[used..], &mut context.scratch.fields, &context.config.limits)
-        {
-            used += count;
-            // All exchanges here are refused ones: they hold no values of the application.
-            match event {
-                StreamEvent::Head { stream, terms, .. } => {
-                    let index = self.exchanges.insert(stream, context.time.now);
-                    self.refuse_exchange(index, BUSY, terms, link, context);
-                }
-                StreamEvent::Data { stream, bytes, .. } => {
-                    let length = bytes.len();
-                    self.grant(stream, length, link, context);
-                }
-                StreamEvent::Reset { stream } => {
-                    self.protocol.forget_stream(stream);
-                    if let Some(index) = self.exchanges.find(stream) {
-                        self.exchanges.remove(index);
-                    }
-                }
-                StreamEvent::Credit { stream } => {
-                    if let Some(index) = self.exchanges.find(stream) {
-                        self.pump(index, link, context);
-                    }
-                }
-                StreamEvent::Broken { stream, fault } if self.exchanges.find(stream).is_none() => {
-                    let index = self.exchanges.insert(stream, context.time.now);
-                    let terms = self.protocol.unread_terms();
-                    self.refuse_exchange(index, fault.into(), terms, link, context);
-                }
-                StreamEvent::Broken { .. } | StreamEvent::End { .. } | StreamEvent::More | StreamEvent::Nothing => {}
-            }
-        }
-        link.input.keep(input, used);
-        true
     }
 }

@@ -234,7 +234,7 @@ impl ServerConnection {
                         FrameStep::Event(event) => return Ok((used, event)),
                         FrameStep::Head { stream, body } => {
                             let takes_trailers = self.request.facts().takes_trailers;
-                            let head = self.request.head(body);
+                            let head = self.request.head(stream, body);
                             return Ok((used, Http2Event::Head { stream, head, takes_trailers }));
                         }
                     }

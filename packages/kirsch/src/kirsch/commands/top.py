@@ -312,6 +312,8 @@ def _head(report: StatusReport, width: int, unicode: bool) -> Iterator[Line]:
         else str(gauges["running"])
     )
     rest = f"queued {short(gauges['queued'])}   connections {short(gauges['connections'])}"
+    if gauges.get("http2_connections"):
+        rest += f" (HTTP/2 {short(gauges['http2_connections'])}, streams {short(gauges['http2_streams'])})"
     if gauges["suspended"]:
         rest += f"   waiting for slow clients {gauges['suspended']}"
     yield "", f"busy       {busy}   {rest}"
@@ -382,7 +384,9 @@ def _running(report: StatusReport, stack_max: int) -> Iterator[Line]:
 
 
 def _title(request: StatusReport) -> str:
-    return f"{request['method']} {request['path']} (id {request['id']}, pid {request['pid']}, {request['thread']})"
+    protocol = "HTTP/2, " if request.get("protocol") == "HTTP/2" else ""
+    where = f"id {request['id']}, pid {request['pid']}, {request['thread']}"
+    return f"{request['method']} {request['path']} ({protocol}{where})"
 
 
 def _slow(report: StatusReport, stack_max: int) -> Iterator[Line]:

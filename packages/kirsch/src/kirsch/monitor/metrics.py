@@ -22,6 +22,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # The engine's counters: (name in the engine, name of the metric, help).
 COUNTERS = (
     ("requests", "kirsch_requests_total", "Requests given to the application."),
+    ("http2_requests", "kirsch_http2_requests_total", "Of these, requests over HTTP/2."),
     ("accepted", "kirsch_connections_accepted_total", "Connections accepted."),
     ("bytes_in", "kirsch_received_bytes_total", "Bytes received from clients."),
     ("bytes_out", "kirsch_sent_bytes_total", "Bytes sent to clients."),
@@ -72,6 +73,8 @@ HANDSHAKES = (
 # Gauges: sums over the current workers.
 GAUGES = (
     ("connections", "kirsch_connections", "Connections open now."),
+    ("http2_connections", "kirsch_http2_connections", "Connections that speak HTTP/2 now."),
+    ("http2_streams", "kirsch_http2_streams", "Streams under way on connections of HTTP/2."),
     ("websockets", "kirsch_websockets", "Connections that are WebSockets now."),
     (
         "running",

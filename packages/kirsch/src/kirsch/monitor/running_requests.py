@@ -31,6 +31,7 @@ class RunningRequest(TypedDict):
     """One call of the application that has not ended.
 
     ``number`` counts the server's requests from 1. ``id`` is the request's X-Request-ID, or otherwise its number.
+    ``protocol`` is ``HTTP/1.1``, ``HTTP/2`` and so on.
     ``age`` is the time since the call in seconds, and ``limit`` the time that a request may take (None: no deadline).
     ``state`` is ``running``, ``queued`` (it has not begun, because another request holds up the event loop or no thread
     is free), ``suspended`` (it holds no thread; its client is slow) or ``waiting`` (in its thread, for its body or its
@@ -42,6 +43,7 @@ class RunningRequest(TypedDict):
     id: str
     method: str
     path: str
+    protocol: str
     age: float
     limit: float | None
     state: str
@@ -55,8 +57,11 @@ class Statistics(TypedDict, total=False):
     draining: int
     stalled: int
     connections: int
+    http2_connections: int
+    http2_streams: int
     accepted: int
     requests: int
+    http2_requests: int
     running: int
     suspended: int
     queued: int
@@ -105,6 +110,7 @@ def describe(calls: list[Call], native: NativeServer, driver: Driver, *, stack: 
             "id": request_id(call),
             "method": _method(call.environ),
             "path": _path(call),
+            "protocol": _protocol(call.environ),
             "age": call.age,
             "limit": call.limit,
             "state": call.state,
@@ -147,13 +153,20 @@ def _method(environ: Mapping[str, Any]) -> str:
     return _text(environ.get("method" if "asgi" in environ else "REQUEST_METHOD"))
 
 
+def _protocol(environ: Mapping[str, Any]) -> str:
+    if "asgi" in environ:
+        return f"HTTP/{_text(environ.get('http_version'))}"
+    return {"HTTP/2.0": "HTTP/2"}.get(protocol := _text(environ.get("SERVER_PROTOCOL")), protocol)
+
+
 def _text(value: object) -> str:
     return ascii(value)[1:-1] if isinstance(value, str) else ""
 
 
 def title(exchange: RunningRequest) -> str:
-    """Return the name of a request in a log line: ``GET /reports (id 7f3a)``."""
-    return f"{exchange['method']} {exchange['path']} (id {exchange['id']})"
+    """Return the name of a request in a log line: ``GET /reports (id 7f3a)``, ``GET /reports (HTTP/2, id 7f3a)``."""
+    protocol = "HTTP/2, " if exchange["protocol"] == "HTTP/2" else ""
+    return f"{exchange['method']} {exchange['path']} ({protocol}id {exchange['id']})"
 
 
 def stack_text(words: str, exchange: RunningRequest) -> str:
@@ -165,6 +178,8 @@ def dump(native: NativeServer, driver: Driver, name: str) -> str:
     """Return the counters and all running requests as a text for people."""
     counters = native.statistics()
     head = [f"{counters.get(gauge, 0)} {gauge}" for gauge in ("running", "suspended", "queued", "connections")]
+    if connections := counters.get("http2_connections"):
+        head[-1] += f" ({connections} of HTTP/2 with {counters.get('http2_streams', 0)} streams)"
     lines = [f"kirsch, pid {os.getpid()}, driver {name}: {', '.join(head)}"]
     lines.append(f"counters: {', '.join(f'{counter} {value}' for counter, value in counters.items())}")
     lines += _pages(running(native, driver))

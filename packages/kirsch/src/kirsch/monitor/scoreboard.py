@@ -125,6 +125,8 @@ NOT_COUNTED = frozenset(
         "draining",
         "stalled",
         "connections",
+        "http2_connections",
+        "http2_streams",
         "websockets",
         "running",
         "queued",

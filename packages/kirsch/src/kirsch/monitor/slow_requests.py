@@ -121,6 +121,7 @@ class _SlowRequest:
             "id": exchange["id"],
             "method": exchange["method"],
             "path": exchange["path"],
+            "protocol": exchange["protocol"],
             "began": round(time.time() - exchange["age"], 3),
             "began_monotonic": round(self._began, 3),
             "took": None,
