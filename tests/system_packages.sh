@@ -11,10 +11,10 @@ set -u
 wanted=(litmus:litmus git:git wrk:wrk curl:curl ab:apache2-utils logrotate:logrotate
     zsh:zsh fish:fish mandoc:mandoc man:man-db haproxy:haproxy
     ip:iproute2 redis-server:redis-server '/usr/lib/postgresql/*/bin/postgres:postgresql' nats-server:nats-server)
-# Web servers bring services of their names along, which nobody wants on a machine that would start them. Some modules
+# Servers bring services of their names along, which nobody wants on a machine that would start them. Some modules
 # are packages of their own.
 [ -d /run/systemd/system ] || wanted+=(nginx:nginx-light /usr/lib/nginx/modules/ngx_stream_module.so:libnginx-mod-stream
-    apache2:apache2 lighttpd:lighttpd caddy:caddy /usr/lib/apache2/modules/mod_fcgid.so:libapache2-mod-fcgid)
+    sshd:openssh-server apache2:apache2 lighttpd:lighttpd caddy:caddy /usr/lib/apache2/modules/mod_fcgid.so:libapache2-mod-fcgid)
 needed="The tests that need them will skip."
 if [ $# -gt 0 ]; then
     wanted=("$@")

@@ -21,7 +21,7 @@ def commands(page: str) -> list[list[str]]:
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.M | re.S)
     lines = "".join(blocks).replace("\\\n", " ").splitlines()
-    return [shlex.split(line, comments=True)[2:] for line in lines if line.startswith("kirsch bench ")]
+    return [shlex.split(line.split(" | ")[0], comments=True)[2:] for line in lines if line.startswith("kirsch bench ")]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -33,7 +33,7 @@ def test_each_command_of_a_page_is_taken(page: str) -> None:
         given = flags.parse(words)
         for condition in given.get("fail_if", ()):
             thresholds.parse(condition)
-        if not given.keys() & {"workers", "thread_report", "size_report", "cycles"} and ".py" not in given["target"]:
+        if not given.keys() & {"kubernetes", "workers", "thread_report", "size_report", "cycles"} and ".py" not in given["target"]:
             command.build_load(given, target)
 
 

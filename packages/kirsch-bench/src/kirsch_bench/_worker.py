@@ -1,5 +1,5 @@
-"""One process of the load: ``python -m kirsch_bench._worker``, started by :mod:`kirsch_bench.load_processes`, which
-describes their messages."""
+"""One process of the load: ``python -m kirsch_bench._worker``, or ``kirsch bench worker`` on another host, started by
+:mod:`kirsch_bench.load_processes`, which describes their messages."""
 
 from __future__ import annotations
 
@@ -22,19 +22,22 @@ def main() -> int:
     """Do the one job that comes in on standard input."""
     # SIGINT is ignored until a job runs that it could interrupt.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    speech = _Speech()
-    line = sys.stdin.buffer.readline()
-    if not line:
-        return 1
+    speech, hearing = _Speech(), _Hearing()
     try:
-        job = json.loads(line)
-        work = _prepare(job, speech)
-        speech.say({"ready": True})
-        word = sys.stdin.buffer.readline()
-        if not word:
+        from kirsch_bench import native
+
+        speech.say({"version": native.VERSION})
+        job = hearing.word()
+        if job is None:
             return 1
-        threading.Thread(target=_end_with_parent, daemon=True).start()
-        speech.say({"result": work(json.loads(word)["go"])})
+        work = _prepare(job, speech, hearing)
+        speech.say({"ready": True})
+        while (word := hearing.word()) is not None and "ping" in word:
+            speech.say({"pong": word["ping"], "monotonic": time.monotonic(), "time": time.time()})
+        if word is None:
+            return 1
+        threading.Thread(target=hearing.listen, daemon=True).start()
+        speech.say({"result": work(word["go"])})
     except Failure as failure:
         speech.say({"failed": str(failure)})
         return failure.status
@@ -59,10 +62,38 @@ class _Speech:
                 self._out.write(json.dumps(word).encode() + b"\n")
                 self._out.flush()
             except OSError:
-                pass  # the parent is gone, and _end_with_parent sees it too
+                pass  # the parent is gone, and _Hearing.listen sees it too
 
 
-def _prepare(job: dict[str, Any], speech: _Speech) -> Callable[[float], dict[str, Any]]:
+class _Hearing:
+    """Lines of the parent, read without Python's buffer: a thread that holds its lock at the interpreter's end is a
+    fatal error."""
+
+    def __init__(self) -> None:
+        self._data = b""
+        self.stop = threading.Event()
+        """Set once the parent wants the result of what was measured so far."""
+
+    def word(self) -> dict[str, Any] | None:
+        """Return the next message; None: the parent is gone."""
+        while b"\n" not in self._data:
+            data = os.read(0, 1 << 16)
+            if not data:
+                return None
+            self._data += data
+        line, _, self._data = self._data.partition(b"\n")
+        word: dict[str, Any] = json.loads(line)
+        return word
+
+    def listen(self) -> None:
+        """Wait for a message to stop. End the process if the parent is gone."""
+        while (word := self.word()) is not None:
+            if "stop" in word:
+                self.stop.set()
+        os._exit(1)
+
+
+def _prepare(job: dict[str, Any], speech: _Speech, hearing: _Hearing) -> Callable[[float], dict[str, Any]]:
     """Load all that the job needs, so that nothing has to be loaded once it runs."""
     if job["kind"] == "users":
         from kirsch_bench.users import Users
@@ -72,11 +103,20 @@ def _prepare(job: dict[str, Any], speech: _Speech) -> Callable[[float], dict[str
     from kirsch_bench import native
 
     _raise_descriptor_limit()
+    if "url" in job:
+        # Another host has its own names and ways to the server.
+        from kirsch_bench import target as targets
+
+        job["plan"]["target"] = targets.require_answering(targets.parse(job["url"], own=job["own"])).plan()
+
+    def observe(progress: dict[str, Any]) -> bool:
+        speech.say({"progress": progress})
+        return not hearing.stop.is_set()
 
     def load(start: float) -> dict[str, Any]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         time.sleep(max(0.0, start - time.monotonic()))
-        return native.load(job["plan"], lambda progress: speech.say({"progress": progress}))
+        return native.load(job["plan"], observe)
 
     return load
 
@@ -88,14 +128,6 @@ def _raise_descriptor_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     except (OSError, ValueError):
         pass  # then connections beyond it are reported as what they are, failures of this machine
-
-
-def _end_with_parent() -> None:
-    """The parent holds our input open as long as it lives, and says nothing more."""
-    # Past Python's buffer: a thread that holds its lock at the interpreter's end is a fatal error.
-    while os.read(0, 4096):
-        pass
-    os._exit(1)
 
 
 if __name__ == "__main__":

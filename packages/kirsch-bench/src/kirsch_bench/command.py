@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from kirsch import reports
-from kirsch_bench import errors, flags
+from kirsch_bench import errors, flags, remote
 from kirsch_bench import target as targets
 from kirsch_bench.errors import Failure, UsageError
 from kirsch_bench.files import Files
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from kirsch_bench import ab
     from kirsch_bench.plan import Load
+    from kirsch_bench.remote import Host
     from kirsch_bench.results import Result
 
 _CLIENTS_OF_A_WORKER = 10
@@ -41,6 +42,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             from kirsch_bench import command_compare
 
             return command_compare.run(argv[1:])
+        if argv and argv[0] == "worker":
+            from kirsch_bench import _worker
+
+            return _worker.main()
         given = flags.parse(argv)
         if "help" in given:
             Files({}).answer(flags.HELP)
@@ -54,6 +59,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(given: dict[str, Any]) -> int:
+    if "kubernetes" in given:
+        flags.require_flags(given, flags.KUBERNETES, "--kubernetes")
+        if "image" not in given:
+            raise UsageError("--kubernetes needs --image: an image with kirsch-bench")
+        Files({}).answer(remote.manifest(given["kubernetes"], given["image"]))
+        return errors.OK
     if "cycles" in given or _SCRIPT.fullmatch(given.get("target", "")):
         flags.require_flags(given, flags.USERS, "a load test in Python")
         from kirsch_bench import command_users
@@ -119,8 +130,16 @@ def _target(given: dict[str, Any]) -> targets.Target:
         raise UsageError(
             "which server? Name it, as in `kirsch bench http://127.0.0.1:8000/`; kirsch bench --help tells more"
         )
-    parsed = targets.parse(given["target"], unix=given.get("unix_socket", ""), own="i_own_this_host" in given)
-    return targets.require_answering(parsed)
+    resolve = "on" not in given
+    parsed = targets.parse(
+        given["target"], unix=given.get("unix_socket", ""), own="i_own_this_host" in given, resolve=resolve
+    )
+    if resolve:
+        return targets.require_answering(parsed)
+    if parsed.unix:
+        raise UsageError("--on and a Unix socket do not go together: another host does not have it")
+    # The other hosts look for themselves: this one may not reach the server.
+    return parsed
 
 
 def build_load(given: dict[str, Any], target: targets.Target) -> Load:
@@ -186,7 +205,20 @@ def build_load(given: dict[str, Any], target: targets.Target) -> Load:
         order="random" if "draw" in given else "turn",
         checks=checks,
         processes=processes,
+        hosts=_hosts(given),
     )
+
+
+def _hosts(given: dict[str, Any]) -> tuple[Host, ...]:
+    for name in ("ssh", "remote_kirsch"):
+        if name in given and "on" not in given:
+            raise UsageError(f"--{name.replace('_', '-')} means nothing without --on")
+    if "on" not in given:
+        return ()
+    try:
+        return remote.hosts(given["on"], shell=given.get("ssh", "ssh"), kirsch=given.get("remote_kirsch", "kirsch"))
+    except ValueError as error:
+        raise UsageError(f"--on: {given['on']!r} {error}") from None
 
 
 def _requests(given: dict[str, Any], target: targets.Target, checks: dict[str, Any]) -> tuple[dict[str, Any], ...]:

@@ -45,6 +45,13 @@ How much
   --pipeline N            requests under way on a connection (1); with --rate,
                           before another one is opened
   -p, --processes N       that make the load (1)
+  --on HOSTS              make the load on host1,user@host2, each with
+                          --processes, which begin together; they are reached
+                          by --ssh COMMAND (ssh) and have the same version of
+                          kirsch-bench; --remote-kirsch COMMAND (kirsch) is how
+                          it is called there
+  --kubernetes N --image IMAGE
+                          print a Job with N pods for --on, and how to use it
   --timeout TIME          for one request (30s)
   --seed N                for all that is left to chance (0)
   --slo OBJECTIVES        find the highest rate that holds p99<20ms, or
@@ -287,6 +294,11 @@ _FLAGS = (
     _flag("--thinking", parse=_word("constant", "exponential")),
     _flag("--pipeline", parse=_count()),
     _flag("-p", "--processes", parse=_count()),
+    _flag("--on"),
+    _flag("--ssh"),
+    _flag("--remote-kirsch"),
+    _flag("--kubernetes", parse=_count()),
+    _flag("--image"),
     _flag("--timeout", parse=_time),
     _flag("--seed", parse=_count(0)),
     _flag("--slo"),
@@ -335,6 +347,8 @@ THREAD_REPORT = frozenset(
     {"target", "thread_report", "server_threads", "generator", "requests", "quiet", "i_own_this_host", "unix_socket"}
 )
 
+KUBERNETES = frozenset({"target", "kubernetes", "image"})
+
 SIZE_REPORT = THREAD_REPORT - {"thread_report"} | {"size_report", "connections"}
 
 LOAD = frozenset(
@@ -342,7 +356,7 @@ LOAD = frozenset(
     for flags, _ in _FLAGS
     for name in [next(flag for flag in flags if flag.startswith("--"))[2:].replace("-", "_")]
     if name not in ("cycles", "url", "sleep", "startup_delay", "apdex")
-    and name not in ("thread_report", "size_report", "server_threads", "generator")
+    and name not in ("thread_report", "size_report", "server_threads", "generator", "kubernetes", "image")
 ) | {"target"}
 """The flags that a URL accepts."""
 

@@ -1,15 +1,20 @@
 """The processes that make the load. They are started together, begin to send together, and always end.
 
-Each is a fresh interpreter (``python -m kirsch_bench._worker``) that is sent one job and answers in lines of JSON::
+Each is a fresh interpreter (``python -m kirsch_bench._worker``) on this machine, or ``kirsch bench worker`` on another
+one (:mod:`kirsch_bench.remote`). It is sent one job and answers in lines of JSON::
 
+    it     {"version": "0.1.0"}                   of kirsch-bench; on another host it must be ours
     us     {"kind": "plan", ...}                  the job
     it     {"ready": true}                        everything is loaded
-    us     {"go": 1234.5}                         when all are ready: time.monotonic() to begin at, common to all
+    us     {"ping": 1}                            several times, to another host
+    it     {"pong": 1, "monotonic": ..., "time": ...}   its clocks
+    us     {"go": 1234.5}                         when all are ready: its time.monotonic() to begin at, common to all
     it     {"progress": {...}}                    a few times a second
+    us     {"stop": true}                         to another host: report what there is so far
     it     {"result": {...}} or {"failed": "…"}   once; then it ends
 
-SIGINT makes a process report what it has so far. Only this process sends it, because each load process is a session of
-its own. If this process dies, a load process reads the end of its input and ends.
+SIGINT makes a process on this machine report what it has so far. Only this process sends it, because each load process
+is a session of its own. If this process dies, a load process reads the end of its input and ends.
 """
 
 from __future__ import annotations
@@ -21,12 +26,15 @@ import selectors
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kirsch_bench.errors import Failure
+from kirsch_bench.native import VERSION
+from kirsch_bench.remote import Clock, Host
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -41,15 +49,23 @@ _STOP_SECONDS = 10.0
 """The time in which a process must report its result after SIGINT."""
 
 _START_AHEAD_SECONDS = 0.05
-"""The time in which all processes read the message before the load begins."""
+"""The time in which all processes of this machine read the message before the load begins."""
+
+_PINGS = 10
+
+_PING_SECONDS = 5.0
+"""The time in which another host must answer a ping."""
 
 
 @dataclass
 class Outcome:
-    """The outcome of one process: its result, or why there is none."""
+    """The outcome of one process: its result, or why there is none. ``host`` and ``clock`` are those of another
+    machine."""
 
     result: dict[str, Any] | None = None
     trouble: str = ""
+    host: str = ""
+    clock: Clock | None = None
 
 
 @dataclass
@@ -63,34 +79,79 @@ class Run:
 
 
 def run(
-    jobs: Sequence[dict[str, Any]], *, seconds_max: float, progress: Progress | None = None, hear: Hear | None = None
+    jobs: Sequence[dict[str, Any]],
+    *,
+    seconds_max: float,
+    progress: Progress | None = None,
+    hear: Hear | None = None,
+    hosts: Sequence[Host] = (),
 ) -> Run:
     """Run each job in a process of its own and return when all have ended.
 
     ``seconds_max`` bounds the work from the start on; a process that takes longer has to report what it has, and is
     then killed. ``progress`` is called with the latest word of each that has spoken. ``hear`` is called with each
-    word and the index of its process, and ends the run if it returns True.
+    word and the index of its process, and ends the run if it returns True. With ``hosts`` the jobs run there in turn,
+    and Failure is raised if one of them is not ready: then nothing begins.
     """
     members: list[_Member] = []
     with _interrupts() as interrupted, selectors.DefaultSelector() as selector:
         try:
-            for index, job in enumerate(jobs):
-                member = _Member(job, index)
-                members.append(member)
-                selector.register(member.output, selectors.EVENT_READ, member)
-            _wait(members, selector, time.monotonic() + _READY_SECONDS, interrupted, until=lambda each: each.ready)
-            for member in members:
-                if not (member.ready or member.over):
-                    member.fail("it was not ready in time")
-            start = time.monotonic() + _START_AHEAD_SECONDS
-            for member in members:
-                member.say({"go": start})
-            stopped = _wait(members, selector, start + seconds_max, interrupted, progress=progress, hear=hear)
+            # One process of each host after the other: a server for ssh drops connections if too many log in at once.
+            at_once = len(hosts) or len(jobs)
+            for first in range(0, len(jobs), at_once):
+                for index, job in enumerate(jobs[first : first + at_once], first):
+                    member = _Member(job, index, hosts[index % len(hosts)] if hosts else None)
+                    members.append(member)
+                    selector.register(member.output, selectors.EVENT_READ, member)
+                _wait(members, selector, time.monotonic() + _READY_SECONDS, interrupted, until=lambda each: each.ready)
+                for member in members:
+                    if not (member.ready or member.over):
+                        member.fail("it was not ready in time")
+                    if hosts and member.outcome.trouble and not interrupted:
+                        raise Failure(f"{member.outcome.host}: {member.outcome.trouble}")
+            stopped = _begin(members, interrupted) and _wait(
+                members, selector, time.monotonic() + seconds_max, interrupted, progress=progress, hear=hear
+            )
             _collect(members, selector)
         finally:
             for member in members:
                 member.end()
         return Run([member.outcome for member in members], bool(interrupted), stopped)
+
+
+def _begin(members: Sequence[_Member], interrupted: Sequence[int]) -> bool:
+    """Tell all processes when to begin, each by its own clock. Returns True."""
+    ahead = _START_AHEAD_SECONDS
+    for member in members:
+        if member.host is not None and not member.over and not interrupted:
+            member.outcome.clock = _clock(member)
+            # Until the message has arrived everywhere.
+            ahead = max(ahead, _START_AHEAD_SECONDS + 4 * member.outcome.clock.uncertainty)
+    start = time.monotonic() + ahead
+    for member in members:
+        member.say({"go": start + (member.outcome.clock.monotonic if member.outcome.clock else 0.0)})
+    return True
+
+
+def _clock(member: _Member) -> Clock:
+    """Compare the clock of another host with ours: of several pings the quickest is the most exact one."""
+    best: Clock | None = None
+    for number in range(_PINGS):
+        sent, now = time.monotonic(), time.time()
+        member.say({"ping": number})
+        with selectors.DefaultSelector() as selector:
+            selector.register(member.output, selectors.EVENT_READ, member)
+            while not member.over and (member.pong is None or member.pong["pong"] != number):
+                if time.monotonic() - sent > _PING_SECONDS:
+                    member.fail(f"it did not answer within {_PING_SECONDS:g} s")
+                _listen(selector, 0.1)
+        if member.over or member.pong is None:
+            raise Failure(f"{member.outcome.host}: {member.outcome.trouble}")
+        half = (time.monotonic() - sent) / 2
+        clock = Clock(member.pong["monotonic"] - sent - half, member.pong["time"] - now - half, half)
+        best = clock if best is None or clock.uncertainty < best.uncertainty else best
+    assert best is not None
+    return best
 
 
 def _wait(
@@ -143,29 +204,31 @@ def _collect(members: Sequence[_Member], selector: selectors.BaseSelector) -> No
 class _Member:
     """One process and the messages between it and this one."""
 
-    def __init__(self, job: dict[str, Any], index: int) -> None:
+    def __init__(self, job: dict[str, Any], index: int, host: Host | None = None) -> None:
+        command = [sys.executable, "-m", "kirsch_bench._worker"] if host is None else host.command
+        # The error output of a connection explains its end.
+        self._errors = None if host is None else tempfile.TemporaryFile()  # noqa: SIM115  # end() closes it
         try:
-            self._process = subprocess.Popen(  # ourselves
-                [sys.executable, "-m", "kirsch_bench._worker"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                start_new_session=True,
+            self._process = subprocess.Popen(  # noqa: S603  # ourselves, or the caller's own command
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, start_new_session=True
             )
         except OSError as error:
-            raise Failure(f"cannot start a process for the load: {error.strerror}") from None
+            raise Failure(f"cannot start {command[0]} for the load: {error.strerror}") from None
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._input = self._process.stdin
         self.output = self._process.stdout
-        self.outcome = Outcome()
+        self.host = host
+        self.outcome = Outcome(host="" if host is None else host.name)
         self.ready = False
         self.over = False
         self.index = index
         self.progress: dict[str, Any] | None = None
         self.fresh: list[dict[str, Any]] = []
         """The reports of progress that nobody has looked at."""
+        self.pong: dict[str, Any] | None = None
+        self._job = job
         self._line = bytearray()
-        self.say(job)
 
     def say(self, word: dict[str, Any]) -> None:
         if self.over:
@@ -181,12 +244,17 @@ class _Member:
         data = os.read(self.output.fileno(), 1 << 20)
         if not data:
             if not self.over:
-                self.fail(f"it ended ({_ending(self._process)})")
+                self.fail(f"it ended ({_ending(self._process)}){self._last_words()}")
             return False
         *lines, rest = (self._line + data).split(b"\n")
         self._line = bytearray(rest)
         for line in lines:
-            self._hear(json.loads(line))
+            try:
+                word = json.loads(line)
+            except ValueError:
+                # The output of another program, such as the start-up files of a shell.
+                continue
+            self._hear(word)
         return True
 
     def _hear(self, word: dict[str, Any]) -> None:
@@ -198,16 +266,35 @@ class _Member:
         elif "progress" in word:
             self.progress = word["progress"]
             self.fresh.append(word["progress"])
+        elif "pong" in word:
+            self.pong = word
         elif "ready" in word:
             self.ready = True
+        elif "version" in word:
+            if word["version"] != VERSION:
+                self.fail(f"it has kirsch-bench {word['version']}, and this is {VERSION}; install the same version")
+            else:
+                self.say(self._job)
 
     def fail(self, why: str) -> None:
         self.outcome.trouble = why
         self.over = True
 
     def interrupt(self) -> None:
-        if not self.over and self._process.poll() is None:
+        if self.over or self._process.poll() is not None:
+            return
+        if self.host is None:
             self._process.send_signal(signal.SIGINT)
+        else:
+            self.say({"stop": True})
+
+    def _last_words(self) -> str:
+        if self._errors is None:
+            return ""
+        self._errors.seek(0)
+        lines = self._errors.read(1 << 20).decode("utf-8", "backslashreplace").split("\n")
+        words = [line.strip() for line in lines if line.strip()]
+        return f": {words[-1]}" if words else ""
 
     def end(self) -> None:
         """Reap the process. One that does not end is killed."""
@@ -219,6 +306,8 @@ class _Member:
             self._process.kill()
             self._process.wait()
         self.output.close()
+        if self._errors is not None:
+            self._errors.close()
 
 
 def _ending(process: subprocess.Popen[bytes]) -> str:

@@ -12,6 +12,7 @@ from kirsch_bench.errors import Failure, UnreachableError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kirsch_bench.load_processes import Outcome
     from kirsch_bench.plan import Load
     from kirsch_bench.progress import Display
     from kirsch_bench.results import Result
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 
 def measure(load: Load, display: Display, prefix: str = "", thresholds: Sequence[Threshold] = ()) -> Result:
-    """Run a load in its processes. ``prefix`` begins the progress line. A threshold that aborts ends the run.
+    """Run a load in its processes. ``prefix`` begins the progress line. A threshold that aborts ends the run. With
+    ``load.hosts`` the processes run there in turn.
 
     Raises UnreachableError if the server did not answer, Failure if no process could measure.
     """
@@ -30,6 +32,7 @@ def measure(load: Load, display: Display, prefix: str = "", thresholds: Sequence
     from kirsch_bench.results import merge
 
     planned = load.seconds_planned
+    there = {"url": load.target.url, "own": load.target.own} if load.hosts else {}
     judge = judging.ThresholdWatch(thresholds)
     server = server_cost.find(load.target)
     with Watch(server) if server is not None else contextlib.nullcontext() as watch:
@@ -41,14 +44,17 @@ def measure(load: Load, display: Display, prefix: str = "", thresholds: Sequence
             display.show(load_line(words, planned, prefix))
 
         ran = load_processes.run(
-            [{"kind": "plan", "plan": plan} for plan in load.plans()],
+            [{"kind": "plan", "plan": plan, **there} for plan in load.plans()],
             seconds_max=load.seconds_max,
             progress=show,
             hear=judge.hear,
+            hosts=load.hosts,
         )
     display.clear()
-    parts = [outcome.result for outcome in ran.outcomes if outcome.result is not None]
-    troubles = [f"a process of the load: {outcome.trouble}" for outcome in ran.outcomes if outcome.trouble]
+    parts = [_by_our_clock(outcome) for outcome in ran.outcomes if outcome.result is not None]
+    troubles = [
+        f"{outcome.host or 'a process of the load'}: {outcome.trouble}" for outcome in ran.outcomes if outcome.trouble
+    ]
     if not parts:
         if ran.interrupted:
             raise KeyboardInterrupt
@@ -70,3 +76,19 @@ def measure(load: Load, display: Display, prefix: str = "", thresholds: Sequence
         example = result.errors[0]["example"] if result.errors else "no connection could be opened"
         raise UnreachableError(f"{targets.where(load.target)} does not answer: {example}")
     return result
+
+
+def _by_our_clock(outcome: Outcome) -> dict[str, Any]:
+    """Return a result with its host, and with the time at which it began as our clock has it."""
+    result = outcome.result or {}
+    if outcome.clock is None:
+        return result
+    return {
+        **result,
+        "started": result["started"] - outcome.clock.time,
+        "host": {
+            "name": outcome.host,
+            "clock_ahead": outcome.clock.time,
+            "clock_uncertainty": outcome.clock.uncertainty,
+        },
+    }

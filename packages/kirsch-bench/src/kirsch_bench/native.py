@@ -13,12 +13,14 @@ if TYPE_CHECKING:
 try:
     from kirsch_bench import _native
     from kirsch_bench._native import Histogram
+    from kirsch_bench._native import __version__ as VERSION
 except ImportError as error:
     raise Failure(f"the compiled part of kirsch-bench is missing ({error}); install it again for this Python") from None
 
 
-def load(plan: dict[str, Any], progress: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    """Run one process's plan and return what was measured. SIGINT ends it with what there is by then.
+def load(plan: dict[str, Any], progress: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """Run one process's plan and return what was measured. SIGINT ends it with what there is by then, and so does
+    ``progress`` if it returns False.
 
     Raises Failure for a plan that cannot be run as it is.
     """
@@ -30,4 +32,4 @@ def load(plan: dict[str, Any], progress: Callable[[dict[str, Any]], None]) -> di
     return result
 
 
-__all__ = ["Histogram", "load"]
+__all__ = ["VERSION", "Histogram", "load"]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kirsch_bench.stages import Curve, RateStage
 
 if TYPE_CHECKING:
+    from kirsch_bench.remote import Host
     from kirsch_bench.target import Target
 
 _INTERVALS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
@@ -51,6 +52,8 @@ class Load:
     order: str = "turn"
     checks: dict[str, Any] = dataclasses.field(default_factory=dict)
     processes: int = 1
+    hosts: tuple[Host, ...] = ()
+    """The hosts that make the load, each with ``processes``; empty: this one."""
 
     @property
     def curve(self) -> Curve | None:
@@ -60,7 +63,7 @@ class Load:
     @property
     def processes_used(self) -> int:
         """As many as have something to do."""
-        least = [self.processes]
+        least = [self.processes * max(1, len(self.hosts))]
         if self.rate is None:
             least.append(self.connections)
         if self.count is not None:

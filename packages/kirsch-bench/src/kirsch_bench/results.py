@@ -183,6 +183,25 @@ class StageResult:
 
 
 @dataclass
+class HostResult:
+    """The result of one of several hosts. ``answered`` is its rate, ``started`` by our clock, since 1970."""
+
+    name: str
+    processes: int
+    requests: int
+    failed: int
+    answered: float
+    latency: Times
+    started: float
+    clock_ahead: float
+    clock_uncertainty: float
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it, as plain data."""
+        return {**vars(self), "latency": self.latency.as_json()}
+
+
+@dataclass
 class Result:
     """All of it. The fields are those of one process's JSON, and what the command adds stands last."""
 
@@ -221,6 +240,8 @@ class Result:
     unreachable: bool = False
     troubles: list[str] = field(default_factory=list)
     """The errors of processes that gave no result."""
+    hosts: list[HostResult] = field(default_factory=list)
+    """The parts of other hosts that made the load, without those that were lost."""
     thresholds: list[Judged] = field(default_factory=list)
     """The verdicts on the conditions of ``--fail-if``."""
 
@@ -330,6 +351,7 @@ class Result:
             "interrupted": self.interrupted,
             "unreachable": self.unreachable,
             "troubles": self.troubles,
+            "hosts": [host.as_json() for host in self.hosts],
             "thresholds": [judged.as_json() for judged in self.thresholds],
         }
 
@@ -365,6 +387,7 @@ def merge(parts: Sequence[dict[str, Any]], load: Load, *, troubles: Sequence[str
         load=load,
         interrupted=any(part["ended"] in ("interrupted", "stopped") for part in parts),
         unreachable=any(part["ended"] == "unreachable" for part in parts),
+        hosts=_hosts(parts),
         troubles=[*troubles, *_different_firsts(parts, load)],
         **merged,
     )
@@ -383,6 +406,29 @@ def _different_firsts(parts: Sequence[dict[str, Any]], load: Load) -> list[str]:
                     f"{request.get('method', 'GET')} {request['path']}: two processes got different first answers"
                 )
     return list(dict.fromkeys(found))
+
+
+def _hosts(parts: Sequence[dict[str, Any]]) -> list[HostResult]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for part in parts:
+        if "host" in part:
+            found.setdefault(part["host"]["name"], []).append(part)
+    return [
+        HostResult(
+            name=name,
+            processes=len(own),
+            requests=sum(part["requests"] for part in own),
+            failed=sum(part["failed"] + part["dropped"] for part in own),
+            answered=math.fsum(
+                part["answered"] / part["window"]["seconds"] for part in own if part["window"]["seconds"]
+            ),
+            latency=Times.merged(part["latency"] for part in own),
+            started=min(part["started"] for part in own),
+            clock_ahead=own[0]["host"]["clock_ahead"],
+            clock_uncertainty=max(part["host"]["clock_uncertainty"] for part in own),
+        )
+        for name, own in found.items()
+    ]
 
 
 def _seconds(histogram: Histogram, percent: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING
 
 from kirsch_bench.results import PERCENTILES
@@ -30,7 +31,13 @@ def text(result: Result) -> str:
     parts = [_title(result), _counts(result)]
     if result.latency.count:
         parts.append(_latencies(result))
-    blocks = (_stages(result), _thresholds(result), _errors(result), _list("Warnings", warnings(result)))
+    blocks = (
+        _stages(result),
+        _hosts(result),
+        _thresholds(result),
+        _errors(result),
+        _list("Warnings", warnings(result)),
+    )
     parts += [block for block in blocks if block]
     return "\n\n".join(parts)
 
@@ -54,6 +61,8 @@ def describe(load: Load) -> str:
         words.append(f"HTTP/{load.version}")
     if load.processes_used > 1:
         words.append(f"{load.processes_used} processes")
+    if load.hosts:
+        words.append(f"on {', '.join(host.name for host in load.hosts)}")
     return ", ".join(words)
 
 
@@ -67,7 +76,10 @@ def warnings(result: Result) -> list[str]:
             f"{plural(result.dropped, 'request')} found no connection and went unsent; latency is of the others."
         )
     requested = result.rate_asked
-    if requested is not None and result.rate < requested * 0.95 and not result.interrupted:
+    if result.load.hosts and re.fullmatch(r"localhost|127\..*|::1", result.load.target.host):
+        found.append("The target is a loopback address, so each host measured a server of its own.")
+    # Without a host that was lost, the others' rate says nothing of the server.
+    if requested is not None and result.rate < requested * 0.95 and not (result.interrupted or result.troubles):
         found.append(
             f"The server answered {result.rate:,.0f} a second of the {requested:,.0f} asked for, so the queue grew for "
             "as long as the run lasted, and its latencies with it."
@@ -201,6 +213,28 @@ def _stages(result: Result) -> str:
             ]
         )
     return f"Stages\n{show_columns(rows, left=(0, 1), indent='  ')}" if len(rows) > 1 else ""
+
+
+def _hosts(result: Result) -> str:
+    if not result.hosts:
+        return ""
+    rows = [["", "processes", "answered/s", "requests", "failed", "p50", "p99", "max", "began", "clock known to"]]
+    first = min(host.started for host in result.hosts)
+    for host in result.hosts:
+        latency = host.latency
+        rows.append(
+            [
+                host.name,
+                f"{host.processes}",
+                f"{host.answered:,.1f}",
+                f"{host.requests:,}",
+                f"{host.failed:,}",
+                *(show_seconds(each) for each in (latency.percentile(50), latency.percentile(99), latency.max)),
+                f"+{show_seconds(host.started - first)}",
+                f"±{show_seconds(host.clock_uncertainty)}",
+            ]
+        )
+    return f"Hosts\n{show_columns(rows, left=(0,), indent='  ')}"
 
 
 def _thresholds(result: Result) -> str:

@@ -54,6 +54,8 @@ class Target:
     ips: tuple[str, ...] = ()
     unix: str = ""
     url: str = field(default="", compare=False)
+    own: bool = field(default=False, compare=False)
+    """Whether the caller says that the host is theirs, whatever its address is."""
 
     def plan(self) -> dict[str, object]:
         """Return the target as the native generator's plan has it."""
@@ -85,12 +87,13 @@ class Target:
         raise refusal or OSError(errno.EADDRNOTAVAIL, "there is no address")
 
 
-def parse(url: str, *, unix: str = "", own: bool = False) -> Target:
+def parse(url: str, *, unix: str = "", own: bool = False, resolve: bool = True) -> Target:
     """Read ``http://host[:port][/path]``, ``host:port[/path]`` or ``unix:/path/of.sock[:/path]``, and resolve it.
     ``unix:@name`` is in Linux's abstract namespace.
 
     ``unix`` is a socket to connect to in place of the URL's host, as curl's --unix-socket; ``own`` says that the
-    host is the caller's whatever its address is. Raises UsageError for what is no such URL or not the caller's to
+    host is the caller's whatever its address is. Without ``resolve`` it has no addresses: another host finds and checks
+    them. Raises UsageError for what is no such URL or not the caller's to
     load, and UnreachableError for a name without an address.
     """
     if url.startswith("unix:"):
@@ -109,10 +112,10 @@ def parse(url: str, *, unix: str = "", own: bool = False) -> Target:
         return Target(
             host, port, path, authority, unix=unix if unix.startswith("@") else os.path.abspath(unix), url=shown
         )
-    ips = _resolve(host, port)
+    ips = _resolve(host, port) if resolve else ()
     if not own:
         _refuse_public(host, ips)
-    return Target(host, port, path, authority, ips=ips, url=shown)
+    return Target(host, port, path, authority, ips=ips, url=shown, own=own)
 
 
 def check_path(path: str, origin: str) -> str:
@@ -155,7 +158,7 @@ def where(target: Target) -> str:
         return target.unix
     ips = ", ".join(target.ips)
     name = f"[{target.host}]" if ":" in target.host else target.host
-    return f"{name}:{target.port}" + (f" ({ips})" if ips != target.host else "")
+    return f"{name}:{target.port}" + (f" ({ips})" if ips not in ("", target.host) else "")
 
 
 def reason(error: OSError) -> str:
