@@ -33,7 +33,10 @@ def test_each_command_of_a_page_is_taken(page: str) -> None:
         given = flags.parse(words)
         for condition in given.get("fail_if", ()):
             thresholds.parse(condition)
-        if not given.keys() & {"kubernetes", "workers", "thread_report", "size_report", "cycles"} and ".py" not in given["target"]:
+        if (
+            not given.keys() & {"kubernetes", "workers", "thread_report", "size_report", "cycles"}
+            and ".py" not in given["target"]
+        ):
             command.build_load(given, target)
 
 
