@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import re
 import shlex
 from pathlib import Path
@@ -25,7 +27,13 @@ def commands(page: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_each_command_of_a_page_is_taken(page: str) -> None:
+def test_each_command_of_a_page_is_taken(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = '192.0.2.7 - - [10/Oct/2026:13:55:36 +0000] "GET / HTTP/1.1" 200 5\n'
+    entry = {"startedDateTime": "2026-10-10T10:00:00Z", "request": {"method": "GET", "url": "http://shop.example/"}}
+    (tmp_path / "access.log").write_text(line)
+    (tmp_path / "access.log.1.gz").write_bytes(gzip.compress(line.encode()))
+    (tmp_path / "shop.har").write_text(json.dumps({"log": {"entries": [entry]}}))
     target = Target("127.0.0.1", 8000, "/", "127.0.0.1:8000", ips=("127.0.0.1",))
     found = [words for words in commands(page) if words[0] != "compare"]
     assert found

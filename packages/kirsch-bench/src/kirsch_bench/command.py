@@ -142,29 +142,50 @@ def _target(given: dict[str, Any]) -> targets.Target:
     return parsed
 
 
+_OPEN = frozenset({"rate", "slo", "stages", "replay"})
+"""The flags that say when requests are sent, whatever the server does."""
+
+_EXCLUSIVE = (
+    ("duration", "requests"),
+    ("stages", "duration"),
+    ("stages", "requests"),
+    ("stages", "think"),
+    ("stages", "slo"),
+    ("rate", "think"),
+    ("varying", "length"),
+    ("varying", "sha256"),
+    ("requests_file", "method"),
+    ("requests_file", "data"),
+    *(
+        ("replay", name)
+        for name in ("rate", "stages", "slo", "think", "arrivals", "warmup", "requests_file", "method", "data")
+    ),
+)
+
+
+def _require_compatible(given: dict[str, Any]) -> None:
+    """Refuse flags that contradict each other. Raises UsageError."""
+    for first, second in _EXCLUSIVE:
+        if first in given and second in given and not (first == "rate" and "slo" in given):
+            raise UsageError(f"--{first.replace('_', '-')} and --{second.replace('_', '-')} do not go together")
+    for name, needed in (
+        ("arrivals", _OPEN),
+        ("max_connections", _OPEN),
+        ("speed", {"replay"}),
+        ("replay_host", {"replay"}),
+    ):
+        if name in given and not given.keys() & needed:
+            words = "--replay" if needed == {"replay"} else "--rate or --stages"
+            raise UsageError(f"--{name.replace('_', '-')} means nothing without {words}")
+
+
 def build_load(given: dict[str, Any], target: targets.Target) -> Load:
     """Return the measurement that flags ask for. Raises UsageError for those that contradict each other."""
     from kirsch_bench import stages
     from kirsch_bench.plan import Load
 
-    for first, second in (
-        ("duration", "requests"),
-        ("stages", "duration"),
-        ("stages", "requests"),
-        ("stages", "think"),
-        ("stages", "slo"),
-        ("rate", "think"),
-        ("varying", "length"),
-        ("varying", "sha256"),
-        ("requests_file", "method"),
-        ("requests_file", "data"),
-    ):
-        if first in given and second in given and not (first == "rate" and "slo" in given):
-            raise UsageError(f"--{first.replace('_', '-')} and --{second.replace('_', '-')} do not go together")
-    is_open = bool(given.keys() & {"rate", "slo", "stages"})
-    for name in ("arrivals", "max_connections"):
-        if name in given and not is_open:
-            raise UsageError(f"--{name.replace('_', '-')} means nothing without --rate or --stages")
+    _require_compatible(given)
+    is_open = bool(given.keys() & _OPEN)
     count = given.get("requests")
     duration = None if count is not None else given.get("duration", 5.0 if "slo" in given else 10.0)
     kind, warmup = given.get("warmup", ("seconds", 1.0 if count is None and "stages" not in given else 0.0))
@@ -173,19 +194,21 @@ def build_load(given: dict[str, Any], target: targets.Target) -> Load:
         duration = sum(stage.seconds for stage in rate_stages) - warmup
         if kind != "seconds" or duration <= 0:
             raise UsageError("--warmup with --stages is a time, shorter than all stages: the part that is not measured")
+    # Recorded pages are seldom the same each time.
+    body = None if given.keys() & {"varying", "replay"} else "first"
     checks = {
         "status": given.get("status", [[200, 399]]),
-        "length": None if "varying" in given else given.get("length", "first"),
-        "sha256": None if "varying" in given else given.get("sha256", "first"),
+        "length": given.get("length", body),
+        "sha256": given.get("sha256", body),
     }
     rate = given.get("rate", 0.0 if rate_stages else 100.0) if is_open else None
     processes = given.get("processes", 1)
     max_connections = given.get("max_connections", 1000)
     if rate is not None and max_connections < processes:
         raise UsageError(f"--max-connections {max_connections} is less than one for each of {processes} processes")
-    return Load(
+    load = Load(
         target=target,
-        requests=_requests(given, target, checks),
+        requests=() if "replay" in given else _requests(given, target, checks),
         connections=given.get("connections", 0 if is_open else 10),
         rate=rate,
         stages=rate_stages,
@@ -206,6 +229,35 @@ def build_load(given: dict[str, Any], target: targets.Target) -> Load:
         checks=checks,
         processes=processes,
         hosts=_hosts(given),
+    )
+    return _with_recording(load, given) if "replay" in given else load
+
+
+def _with_recording(load: Load, given: dict[str, Any]) -> Load:
+    """Return the load with the requests of ``--replay``, each at its time."""
+    from kirsch_bench import recording, requests
+
+    found = recording.read(given["replay"], load.target.authority, given.get("replay_host"))
+    replay, different = recording.plan(
+        found, given.get("speed", 1.0), seconds=given.get("duration"), count=given.get("requests")
+    )
+    # A HAR file has all fields of its requests.
+    profile = given.get("headers", None if replay.kind == recording.HAR else "curl")
+    return dataclasses.replace(
+        load,
+        replay=replay,
+        requests=requests.from_recording(
+            different,
+            load.target,
+            load.checks,
+            profile=profile,
+            headers=tuple(given.get("header", ())),
+            status="status" in given,
+        ),
+        rate=len(replay.schedule) / max(replay.seconds, 1e-3),
+        count=len(replay.schedule),
+        duration=None,
+        warmup_seconds=0.0,
     )
 
 
@@ -294,9 +346,9 @@ def _slo(given: dict[str, Any], load: Load, files: Files, display: Display) -> i
 
 def _document(load: Load, result: Result, environment: dict[str, Any]) -> dict[str, Any]:
     """Return the document that ``--json`` writes; docs/bench.md describes it."""
-    options = {
-        name: value for name, value in dataclasses.asdict(load).items() if name not in ("target", "requests", "checks")
-    }
+    plain = dataclasses.asdict(dataclasses.replace(load, requests=(), replay=None))
+    options = {name: value for name, value in plain.items() if name not in ("target", "requests", "checks")}
+    options["replay"] = load.replay and load.replay.as_json()
     return {
         "schema": "kirsch-bench-1",
         "target": load.target.url,

@@ -33,6 +33,10 @@ How much
   --stages LIST           instead: 30s:100,1m:500,30s:0 raises the rate evenly
                           from --rate (0) to 100 a second within 30 seconds,
                           then to 500 within a minute, then down to 0
+  --replay FILE           instead: the requests of a HAR file or an access log,
+                          each at its recorded time; --speed 2 sends them twice
+                          as fast, --replay-host NAME chooses one of several
+                          recorded hosts
   --arrivals HOW          constant or poisson (constant)
   --max-connections N     bounds the connections of --rate (1000); what finds
                           none in time is dropped, and counted
@@ -179,6 +183,13 @@ def _rate(text: str) -> float:
     return float(match[1]) * (1000 if match[2] else 1)
 
 
+def _speed(text: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)x?", text, re.ASCII)
+    if match is None or not 1e-3 <= float(match[1]) <= 1e6:
+        raise ValueError("is no speed; write 2 for twice the recorded pace, or 0.5 for half of it")
+    return float(match[1])
+
+
 def _time(text: str) -> float:
     seconds = parse_duration(text)
     if seconds <= 0:
@@ -285,6 +296,9 @@ _FLAGS = (
     _flag("-c", "--connections", parse=_count()),
     _flag("-R", "--rate", parse=_rate),
     _flag("--stages"),
+    _flag("--replay"),
+    _flag("--speed", parse=_speed),
+    _flag("--replay-host"),
     _flag("--arrivals", parse=_word("constant", "poisson")),
     _flag("--max-connections", parse=_count()),
     _flag("-z", "--duration", parse=_time),

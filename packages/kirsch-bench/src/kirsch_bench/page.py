@@ -40,6 +40,7 @@ def write(result: Result, document: dict[str, Any], search: Found | None = None)
         parts += ["<h2>How long it took</h2>", plot(_spectrum(result)), latency_table(result)]
     if result.series:
         parts += ["<h2>While it ran</h2>", plot(_rates(result)), plot(_latencies(result))]
+    parts += _left_out(result)
     parts += _thresholds(result)
     parts += _errors(result)
     seconds = f"{result.seconds:.2f} s measured, begun {_when(result.started)}"
@@ -158,7 +159,7 @@ def _rates(result: Result) -> str:
     ]
     lines = [rate]
     curve = result.load.curve
-    if result.load.stages and curve is not None:
+    if curve is not None and (result.load.stages or result.load.replay):
         asked = [(each.at + each.seconds / 2, curve.mean(each.at, each.seconds)) for each in series]
         lines.append(Line("asked for", [(at, value) for at, value in asked if at < curve.seconds]))
         highest = max(highest, *(value for _, value in asked))
@@ -212,6 +213,14 @@ def _errors(result: Result) -> list[str]:
         table(rows),
         *(f"<p>{escape(each)}</p>" for each in result.troubles),
     ]
+
+
+def _left_out(result: Result) -> list[str]:
+    replay = result.load.replay
+    if replay is None or not replay.left_out:
+        return []
+    rows = [["requests of the record", "count"], *([reason, f"{count:,}"] for reason, count in replay.left_out)]
+    return ["<h2>Left out</h2>", table(rows)]
 
 
 def _thresholds(result: Result) -> list[str]:

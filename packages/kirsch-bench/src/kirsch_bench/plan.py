@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kirsch_bench.stages import Curve, RateStage
 
 if TYPE_CHECKING:
+    from kirsch_bench.recording import Replay
     from kirsch_bench.remote import Host
     from kirsch_bench.target import Target
 
@@ -26,7 +27,8 @@ class Load:
     """One measurement. Times in seconds, rates in requests a second, all for all processes together.
 
     ``rate`` None is the closed model with ``connections``; otherwise they are opened at the start, and
-    ``max_connections`` bounds them. ``stages`` change the rate from the start on, the warm-up included. Up to
+    ``max_connections`` bounds them. ``stages`` change the rate from the start on, the warm-up included. ``replay``
+    says when each request is due; ``rate`` is then its mean. Up to
     ``pipeline`` requests are under way on one connection. ``count`` or ``duration`` is set, and so is
     ``warmup_seconds`` or ``warmup_requests``, or neither.
     """
@@ -36,6 +38,7 @@ class Load:
     connections: int = 10
     rate: float | None = None
     stages: tuple[RateStage, ...] = ()
+    replay: Replay | None = None
     arrivals: str = "constant"
     max_connections: int = 1000
     pipeline: int = 1
@@ -56,8 +59,10 @@ class Load:
     """The hosts that make the load, each with ``processes``; empty: this one."""
 
     @property
-    def curve(self) -> Curve | None:
+    def curve(self) -> Curve | Replay | None:
         """The rate over the time; None in the closed model."""
+        if self.replay is not None:
+            return self.replay
         return None if self.rate is None else Curve(self.rate, self.stages)
 
     @property
@@ -73,6 +78,8 @@ class Load:
     @property
     def seconds_max(self) -> float:
         """When a run must be over, warm-up and last answers included; a run by count ends when the server lets it."""
+        if self.replay is not None:
+            return self.replay.seconds + self.timeout + 30.0
         if self.duration is None:
             return float("inf")
         return self.warmup_seconds + self.duration + self.timeout + 30.0
@@ -80,6 +87,8 @@ class Load:
     @property
     def seconds_planned(self) -> float | None:
         """How long it takes, if that is known."""
+        if self.replay is not None:
+            return self.replay.seconds
         if self.duration is not None:
             return self.warmup_seconds + self.duration
         if self.rate and self.count is not None:
@@ -124,12 +133,18 @@ class Load:
                     "thinking": self.thinking,
                 }
             }
-        return {
-            "open": {
+        if self.replay is not None:
+            arrivals: dict[str, Any] = {"schedule": self.replay.schedule[index::processes]}
+        else:
+            arrivals = {
                 "rate": self.rate / processes,
                 "stages": [{"seconds": stage.seconds, "rate": stage.rate / processes} for stage in self.stages],
                 "arrivals": self.arrivals,
                 "phase": index / processes,
+            }
+        return {
+            "open": {
+                **arrivals,
                 "connections": min(connections, self.max_connections),
                 "max_connections": max(1, shares(self.max_connections, processes)[index]),
                 "pipeline": self.pipeline,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kirsch_bench.profiles import Fields
+    from kirsch_bench.recording import Recorded
     from kirsch_bench.target import Target
 
 _METHOD = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")  # a token, RFC 9110 section 9.1
@@ -52,6 +53,39 @@ def from_file(
     if len(found) > _REQUESTS_MAX:
         raise UsageError(f"--requests-file: {path} has {len(found):,} requests, and {_REQUESTS_MAX:,} are the most")
     return tuple(found)
+
+
+def from_recording(
+    found: Sequence[Recorded],
+    target: Target,
+    checks: dict[str, Any],
+    *,
+    profile: str | None,
+    headers: Fields = (),
+    status: bool = False,
+) -> tuple[dict[str, Any], ...]:
+    """Return recorded requests. A response must have the recorded status unless ``checks`` have one that was given
+    (``status``). The fields of ``profile`` complete those of a log; None: the record has all fields."""
+    if len(found) > _REQUESTS_MAX:
+        raise UsageError(f"--replay: there are {len(found):,} different requests, and {_REQUESTS_MAX:,} are the most")
+    named = {name.lower() for name, _ in headers}
+    requests = []
+    for each in found:
+        fields = (*(field for field in each.fields if field[0].lower() not in named), *headers)
+        request: dict[str, Any] = {
+            "method": each.method,
+            "path": each.target,
+            "fields": [field for field in fields if field[1]]
+            if profile is None
+            else profiles.fields(profile, target.authority, fields),
+            "body": None if each.body is None else base64.b64encode(each.body).decode(),
+        }
+        if not status:
+            # A conditional request or a range may be answered in whole where the record lacks the fields of it.
+            exact = each.status is not None and each.status not in (206, 304)
+            request["checks"] = {**checks, "status": [[each.status, each.status]] if exact else [[200, 399]]}
+        requests.append(request)
+    return tuple(requests)
 
 
 def parse_statuses(text: str) -> list[list[int]]:

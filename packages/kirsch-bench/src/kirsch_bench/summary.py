@@ -32,6 +32,7 @@ def text(result: Result) -> str:
     if result.latency.count:
         parts.append(_latencies(result))
     blocks = (
+        _left_out(result),
         _stages(result),
         _hosts(result),
         _thresholds(result),
@@ -50,7 +51,9 @@ def describe(load: Load) -> str:
         if load.think:
             words.append(f"{load.thinking} think time of {show_seconds(load.think)}")
     else:
-        words.append(f"open model, {load.curve.text()}, {load.arrivals} arrivals")
+        words.append(f"open model, {load.curve.text()}")
+        if load.replay is None:
+            words.append(f"{load.arrivals} arrivals")
     if load.pipeline > 1:
         words.append(f"{load.pipeline} pipelined")
     if load.keep_alive is False:
@@ -84,7 +87,7 @@ def warnings(result: Result) -> list[str]:
             f"The server answered {result.rate:,.0f} a second of the {requested:,.0f} asked for, so the queue grew for "
             "as long as the run lasted, and its latencies with it."
         )
-    steady = [] if result.load.stages else [each for each in result.series if not each.warmup]
+    steady = [] if result.load.stages or result.load.replay else [each for each in result.series if not each.warmup]
     drift = rate_drift(steady)
     if drift is not None:
         found.append(
@@ -197,6 +200,11 @@ def _latencies(result: Result) -> str:
 def _time_cells(times: Times) -> list[str]:
     cells = [show_seconds(times.percentile(percent)) if times.beyond(percent) >= 1 else "-" for percent in PERCENTILES]
     return [*cells, show_seconds(times.max), show_seconds(times.mean), show_seconds(times.sd)]
+
+
+def _left_out(result: Result) -> str:
+    replay = result.load.replay
+    return _list("Left out", [f"{count:,} {reason}" for reason, count in replay.left_out] if replay else [])
 
 
 def _stages(result: Result) -> str:
