@@ -27,12 +27,14 @@ def measure(load: Load, display: Display, prefix: str = "", thresholds: Sequence
     """
     from kirsch_bench import load_processes, server_cost
     from kirsch_bench import thresholds as judging
+    from kirsch_bench.chart import Chart
     from kirsch_bench.processes import Watch
     from kirsch_bench.progress import load_line
     from kirsch_bench.results import merge
 
     planned = load.seconds_planned
     there = {"url": load.target.url, "own": load.target.own} if load.hosts else {}
+    chart = Chart(planned, None if load.curve is None else load.curve.mean)
     judge = judging.ThresholdWatch(thresholds)
     server = server_cost.find(load.target)
     with Watch(server) if server is not None else contextlib.nullcontext() as watch:
@@ -41,13 +43,17 @@ def measure(load: Load, display: Display, prefix: str = "", thresholds: Sequence
             if watch is not None and load.duration is not None:
                 start = time.time() - max(word["elapsed"] for word in words)
                 watch.aim(start + load.warmup_seconds, start + load.warmup_seconds + load.duration)
-            display.show(load_line(words, planned, prefix))
+            display.show(load_line(words, planned, prefix), chart)
+
+        def hear(process: int, word: dict[str, Any]) -> bool:
+            chart.hear(process, word)
+            return judge.hear(process, word)
 
         ran = load_processes.run(
             [{"kind": "plan", "plan": plan, **there} for plan in load.plans()],
             seconds_max=load.seconds_max,
             progress=show,
-            hear=judge.hear,
+            hear=hear,
             hosts=load.hosts,
         )
     display.clear()

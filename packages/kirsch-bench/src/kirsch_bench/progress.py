@@ -1,7 +1,8 @@
-"""The progress on standard error: one line that is overwritten on a terminal, else a plain line from time to time."""
+"""The progress on standard error: lines that are overwritten on a terminal, else a plain line from time to time."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import time
@@ -11,6 +12,8 @@ from kirsch_bench.show import show_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from kirsch_bench.chart import Chart
 
 _FIRST_SECONDS = 1.0
 _PLAIN_SECONDS = 5.0
@@ -24,17 +27,19 @@ class Display:
         self._stream = stream or sys.stderr
         self._quiet = quiet or self._stream is None
         self._terminal = not self._quiet and self._stream.isatty()
-        self._shown = False
+        self._shown = 0
         self._next_plain = time.monotonic() + _FIRST_SECONDS
 
-    def show(self, line: str) -> None:
-        """``line`` in place of the one before."""
+    def show(self, line: str, chart: Chart | None = None) -> None:
+        """``line`` in place of the one before, on a terminal with a chart below it."""
         if self._quiet:
             return
         if self._terminal:
-            width = shutil.get_terminal_size().columns
-            self._write(f"\r\x1b[2K{line[: width - 1]}")
-            self._shown = True
+            size = _size(self._stream)
+            below = chart.lines(*size, plain=not _has_blocks(self._stream)) if chart is not None else []
+            lines = [line, *below]
+            self._write(self._back() + "\n".join(each[: size.columns - 1] for each in lines))
+            self._shown = len(lines)
         elif time.monotonic() >= self._next_plain:
             self._next_plain = time.monotonic() + _PLAIN_SECONDS
             self._write(f"{line}\n")
@@ -46,10 +51,15 @@ class Display:
             self._write(f"{line}\n")
 
     def clear(self) -> None:
-        """Nothing in place of the line."""
+        """Nothing in place of the lines."""
         if self._shown:
-            self._write("\r\x1b[2K")
-            self._shown = False
+            self._write(self._back())
+            self._shown = 0
+
+    def _back(self) -> str:
+        """Return what takes the shown lines away, with the cursor where they began."""
+        up = f"\x1b[{self._shown - 1}A" if self._shown > 1 else ""
+        return f"\r{up}\x1b[J"
 
     def _write(self, text: str) -> None:
         try:
@@ -57,6 +67,23 @@ class Display:
             self._stream.flush()
         except OSError:
             self._quiet = True  # the terminal is gone
+
+
+def _size(stream: TextIO) -> os.terminal_size:
+    """Return columns and rows of the terminal that ``stream`` is: standard output may be a file."""
+    try:
+        size = os.get_terminal_size(stream.fileno())
+    except (OSError, ValueError):
+        return shutil.get_terminal_size()
+    return size if size.columns and size.lines else shutil.get_terminal_size()
+
+
+def _has_blocks(stream: TextIO) -> bool:
+    try:
+        "▁█─·".encode(stream.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
 
 
 def load_line(words: Sequence[dict[str, Any]], planned: float | None, prefix: str = "") -> str:
