@@ -265,7 +265,7 @@ bench-query: ## Measure kirsch-query beside SQLAlchemy, Pony, Peewee and Django'
 bench-query-plans: $(QUERY_VENV)/.stamps/test databases ## Measure queries of kirsch-query on large tables beside SQL by hand
 	$(QUERY_VENV)/bin/python $(QUERY)/bench/plans.py
 test-web: $(WEB_VENV)/.stamps/test ## Run the tests of kirsch-web and kirsch-cherrypy; WEB_TREES=N compares N random trees, 1,000 else
-	@tests/system_packages.sh redis-server:redis-server
+	@tests/system_packages.sh redis-server:redis-server '/usr/lib/postgresql/*/bin/postgres:postgresql'
 	cd $(WEB) && $(call pytest,$(WEB_VENV)) $(WEB_ARGS)
 	cd $(WEB_CHERRYPY) && $(call pytest,$(WEB_VENV))
 test-web-trees: $(WEB_VENV)/.stamps/test ## Compare 100,000 random trees of kirsch-web with the rules, in ten minutes; WEB_SEED=N repeats a run

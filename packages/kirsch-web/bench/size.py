@@ -19,7 +19,7 @@ CHERRYPY = SOURCE.parents[2] / "kirsch-cherrypy" / "src" / "kirsch_cherrypy"
 
 PARTS = {
     "tools, services": {"sessions", "protect", "cors", "conditions", "compress", "media", "files", "sse", "templates",
-        "lifecycle", "mounts", "models", "stores"},
+        "lifecycle", "mounts", "models", "rates", "stores"},
     "ASGI": {"asgi", "asgi_request", "websocket"},
     "web.redirector": {"internal_redirect"},
     "explain, OpenAPI, test client": {

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from kirsch_web.internal_redirect import redirector
     from kirsch_web.openapi import OpenAPI
     from kirsch_web.protect import basic_auth, csrf, csrf_token, security_headers
+    from kirsch_web.rates import rate_limit
     from kirsch_web.sessions import Session, SQLiteStore, Store, session
     from kirsch_web.shape import FromCookie, FromHeader
     from kirsch_web.sse import Event, events
@@ -87,6 +88,7 @@ _LATER = {
     "events": "sse",
     "file": "files",
     "page": "dispatch",
+    "rate_limit": "rates",
     "redirector": "internal_redirect",
     "security_headers": "protect",
     "session": "sessions",
@@ -146,6 +148,7 @@ __all__ = [
     "publish",
     "put",
     "query",
+    "rate_limit",
     "redirector",
     "security_headers",
     "session",

@@ -20,6 +20,7 @@ MODULES: dict[str, str] = {
     "json_in": "media:json_in",
     "json_out": "media:JsonOutTool",
     "proxy": "protect:ProxyTool",
+    "rate_limit": "rates:RateLimitTool",
     "security_headers": "protect:SecurityHeadersTool",
     "session": "sessions:SessionTool",
     "trailing_slash": "protect:trailing_slash",

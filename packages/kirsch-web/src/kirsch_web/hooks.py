@@ -106,13 +106,10 @@ def runner(hooks: tuple[Hook, ...]) -> Callable[[Request], object] | None:
     exception is the one that counts.
     """
     callbacks = tuple(hook.callback for hook in hooks)
-    if not callbacks:
-        return None
-    if len(callbacks) == 1:
-        return callbacks[0]
-    if any(hook.failsafe for hook in hooks[1:]):
-        return partial(_run_failsafe, hooks)
-    return partial(_run, callbacks)
+    if len(callbacks) < 2:
+        return callbacks[0] if callbacks else None
+    has_failsafe = any(hook.failsafe for hook in hooks[1:])
+    return partial(_run_failsafe, hooks) if has_failsafe else partial(_run, callbacks)
 
 
 def _run(callbacks: tuple[Callable[[Request], object], ...], request: Request) -> None:

@@ -95,9 +95,7 @@ def to_body(value: object) -> tuple[bytes | Iterable[bytes | str], str]:
         return value, value.content_type
     if hasattr(value, "__next__") or hasattr(value, "__anext__"):
         return value, HTML  # type: ignore[return-value]
-    if hasattr(value, "read"):
-        return FileBody(value), BYTES
-    return encode_json(value), JSON
+    return (FileBody(value), BYTES) if hasattr(value, "read") else (encode_json(value), JSON)
 
 
 class StreamBody(ABC):

@@ -57,14 +57,14 @@ class SessionTooLarge(Exception):
 
 
 class Store(Protocol):
-    """A store of sessions. Write one for a database by these three methods."""
+    """A store of sessions and of rate limits. Write one for a database by these three methods."""
 
     def get(self, key: str) -> tuple[int, str] | None:
         """Version and data of a session; None if there is none, or it has expired."""
 
     def put(self, key: str, data: str, version: int, max_age: int) -> bool:
-        """Write ``data`` as version ``version + 1`` if the stored version is ``version``, 0 for a new session; whether
-        it was. The comparison and the write must be one step."""
+        """Write ``data`` as version ``version + 1`` if the stored version is ``version``, 0 if there is none or it has
+        expired; whether it was. The comparison and the write must be one step."""
 
     def delete(self, key: str) -> None:
         """Remove a session; nothing happens if there is none."""
@@ -454,7 +454,9 @@ class SQLiteStore:
             )
             return changed == 1
         _, changed = self._execute(
-            "INSERT OR IGNORE INTO session VALUES (?, 1, ?, ?)", (self._hash(key), data, expires)
+            "INSERT INTO session VALUES (?, 1, ?, ?) ON CONFLICT DO UPDATE "
+            "SET version = 1, data = excluded.data, expires = excluded.expires WHERE expires <= ?",
+            (self._hash(key), data, expires, time.time()),
         )
         if secrets.randbelow(100) == 0:
             self.sweep()

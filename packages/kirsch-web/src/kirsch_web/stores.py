@@ -131,7 +131,8 @@ class SQLAlchemyStore:
         try:
             self._execute(self.table.insert().values(key=_hash(key), **values))
         except self._duplicate:
-            return False
+            expired = self.table.update().where(table.key == _hash(key), table.expires <= time.time())
+            return bool(self._execute(expired.values(values)) == 1)
         if secrets.randbelow(100) == 0:
             self.sweep()
         return True
