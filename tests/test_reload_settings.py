@@ -77,6 +77,7 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "static_missing": ("app", {}),
     "static_symlinks": ("anywhere", {}),
     "compress": ("br", {}),
+    "rate_limit": ("1000/s", {}),
     "compress_types": ("text/plain", {}),
     # Nothing is encrypted here; test_certificates.py changes certificates in force.
     "certfile": ("other.pem", {}),

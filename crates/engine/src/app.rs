@@ -53,6 +53,8 @@ pub enum RefusalCause {
     Fault(Fault),
     /// The application refuses such requests ([`App::refuses`]) for so many more seconds.
     Quarantine(u32),
+    /// The client has sent too many requests in a short time. It may send the next one after so many seconds.
+    RateLimit(u32),
     /// The client closed its side of the connection while the request was queued.
     Left,
 }
@@ -81,6 +83,7 @@ impl Refusal {
             Some(RefusalCause::Quarantine(_)) => {
                 "Requests of this kind have crashed the server, and are not accepted for a while."
             }
+            Some(RefusalCause::RateLimit(_)) => "There were too many requests in a short time.",
             Some(RefusalCause::Left) => "The client closed its side of the connection while the request was queued.",
             None => explanation(self.status),
         }
@@ -247,8 +250,13 @@ pub trait App: Sized {
     /// Returns the answer that the engine gives instead of the application, if the application refuses such requests
     /// now. The engine calls this before [`begin`](Self::begin) for each request, so it has to be cheap.
     #[inline]
-    fn refuses(&mut self, head: &RequestHead<'_>, is_websocket: bool) -> Option<Refusal> {
-        let _ = (head, is_websocket);
+    fn refuses(
+        &mut self,
+        head: &RequestHead<'_>,
+        is_websocket: bool,
+        connection: &mut Self::Connection,
+    ) -> Option<Refusal> {
+        let _ = (head, is_websocket, connection);
         None
     }
 

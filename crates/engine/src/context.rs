@@ -141,7 +141,7 @@ impl<A: App> EngineContext<A> {
     /// Returns the number of seconds after which the client may repeat a refused request.
     pub(crate) fn retry_after(&self, refusal: Refusal) -> Option<u64> {
         let timeout = self.config.queue_timeout;
-        if let Some(RefusalCause::Quarantine(seconds)) = refusal.cause {
+        if let Some(RefusalCause::Quarantine(seconds) | RefusalCause::RateLimit(seconds)) = refusal.cause {
             return Some(u64::from(seconds));
         }
         (refusal.status == 503).then(|| timeout.map_or(1, |timeout| timeout.as_secs().max(1)))

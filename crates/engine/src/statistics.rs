@@ -30,6 +30,8 @@ pub struct Statistics {
     pub refused: u64,
     /// Of the refused requests, those that the application [refuses](crate::App::refuses) for a while.
     pub quarantined: u64,
+    /// Of the refused requests, those of clients that have sent too many requests in a short time.
+    pub rate_limited: u64,
     /// Answered health checks.
     pub health_checks: u64,
     /// Requests for static files that the engine answered with the file or with an error.

@@ -11,6 +11,7 @@
 //!   interface   what the host asks of an interface, and an interface of the host
 //!   access_log, log_writer, refusals, scoreboard, limit    what is reported, and to whom
 //!   quarantine  routes whose requests have crashed workers
+//!   rate_limit  how many requests a client may send in a time
 //!   object, gil, guarded, interrupt, stacks, signals       Python objects, locks and threads
 //!   compat      what CPython and PyPy have differently
 //!   forks       children that the application forks
@@ -54,6 +55,7 @@ mod object;
 mod peers;
 mod proxies;
 mod quarantine;
+mod rate_limit;
 mod refusals;
 mod resources;
 mod reused;
@@ -99,6 +101,7 @@ mod _native {
     #[pymodule_export]
     use crate::peers::send_to_all;
     use crate::quarantine;
+    use crate::rate_limit;
     use crate::scoreboard;
     #[pymodule_export]
     use crate::server::{HostedExchange, Server};
@@ -232,6 +235,24 @@ mod _native {
 
     /// See the stub.
     #[pyfunction]
+    fn rate_limit_evictions(memory: &Bound<'_, PyAny>) -> PyResult<u64> {
+        rate_limit::given_up(memory)
+    }
+
+    /// See the stub.
+    #[pyfunction]
+    fn take_rate_limit_debts(memory: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
+        rate_limit::take_debts(memory)
+    }
+
+    /// See the stub.
+    #[pyfunction]
+    fn add_rate_limit_debts(memory: &Bound<'_, PyAny>, debts: &[u8]) -> PyResult<()> {
+        rate_limit::add_debts(memory, debts)
+    }
+
+    /// See the stub.
+    #[pyfunction]
     fn name_thread(name: &str) {
         thread_name::set(name);
     }
@@ -247,6 +268,7 @@ mod _native {
         module.add("QUARANTINE_SIZE", quarantine::LIST_SIZE)?;
         module.add("QUARANTINED_MAX", quarantine::QUARANTINED_MAX)?;
         module.add("ROUTE_TABLE_SIZE", quarantine::TABLE_SIZE)?;
+        module.add("RATE_LIMIT_SIZE", rate_limit::SIZE)?;
         module.add("SCOREBOARD_FIELDS", PyTuple::new(py, scoreboard::names())?)?;
         module.add("SCOREBOARD_BOUNDS", PyTuple::new(py, scoreboard::bounds())?)
     }

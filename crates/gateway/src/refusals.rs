@@ -27,7 +27,7 @@ struct Kind {
 /// An act of the engine by itself.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum What {
-    /// It refused a request. The seconds of a quarantine are left out.
+    /// It refused a request. The seconds of a quarantine or a rate limit are left out.
     Refused(Refusal),
     /// It closed a connection without an answer.
     Rejected(Rejection),
@@ -52,6 +52,7 @@ impl Refusals {
     pub(crate) fn note<'a>(&mut self, refusal: Refusal, refused: impl FnOnce() -> Refused<'a>) -> Option<String> {
         let cause = refusal.cause.map(|cause| match cause {
             RefusalCause::Quarantine(_) => RefusalCause::Quarantine(0),
+            RefusalCause::RateLimit(_) => RefusalCause::RateLimit(0),
             cause => cause,
         });
         if !self.is_first(What::Refused(Refusal { cause, ..refusal })) {

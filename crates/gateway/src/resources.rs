@@ -15,6 +15,7 @@ use crate::log_writer;
 use crate::object::Object;
 use crate::proxies;
 use crate::quarantine::Quarantine;
+use crate::rate_limit::RateLimits;
 use crate::scoreboard::{Scoreboard, Stopwatch};
 use engine::{
     App, BodyMemory, CompressionConfig, Config, ENGINES_MAX, EdgeConfig, Engine, EngineGroup, HANDSHAKES, Os,
@@ -58,6 +59,7 @@ pub(crate) struct Resources {
     replacement: Option<Arc<Replacement>>,
     scoreboard: Option<Arc<Scoreboard>>,
     quarantine: Option<Arc<Quarantine>>,
+    rate_limits: Option<Arc<RateLimits>>,
     access_log_handler: Option<Py<PyAny>>,
     access_logfile: PathBuf,
     access_logformat: String,
@@ -122,6 +124,7 @@ impl Resources {
             replacement: replacement(given)?,
             scoreboard: scoreboard.as_ref().map(Scoreboard::new).transpose()?.map(Arc::new),
             quarantine: quarantine(given)?,
+            rate_limits: rate_limits(given)?,
             access_log_handler: given.take("access_log_handler")?,
             access_logfile: given.take("access_logfile")?,
             access_logformat: given.take("access_logformat")?,
@@ -196,6 +199,7 @@ impl Resources {
                 limits: TimeLimits::new(self.timeout, self.timeout_paths.clone()),
                 buffers_bodies: self.config.buffer_bodies,
                 quarantine: self.quarantine.clone(),
+                rate_limits: self.rate_limits.clone(),
                 multithread: self.threads > 1 || self.is_hosted,
                 stopwatch: scoreboard.clone().map(|scoreboard| Stopwatch::new(scoreboard, engines == 1)),
                 is_hosted: self.is_hosted,
@@ -308,6 +312,12 @@ fn request_limit(given: &NativeConfig<'_>) -> PyResult<Option<Arc<RequestLimit>>
 fn quarantine(given: &NativeConfig<'_>) -> PyResult<Option<Arc<Quarantine>>> {
     let given = given.take::<Option<(Bound<'_, PyAny>, Bound<'_, PyAny>)>>("quarantine")?;
     given.map(|(list, table)| Quarantine::new(&list, &table)).transpose().map(|quarantine| quarantine.map(Arc::new))
+}
+
+/// The rate limits, and their memory, which the supervisor shares.
+fn rate_limits(given: &NativeConfig<'_>) -> PyResult<Option<Arc<RateLimits>>> {
+    let memory = given.take::<Option<Bound<'_, PyAny>>>("rate_limit_memory")?;
+    RateLimits::new(given.take("rate_limit")?, memory.as_ref()).map(|limits| limits.map(Arc::new))
 }
 
 /// How another process is asked for in this one's place.

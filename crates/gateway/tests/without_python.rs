@@ -38,6 +38,11 @@ mod quarantine {
     mod layout;
 }
 
+#[path = "../src/rate_limit"]
+mod rate_limit {
+    mod buckets;
+}
+
 #[path = "../src/scoreboard"]
 mod scoreboard {
     mod layout;

@@ -2,7 +2,7 @@
 
 use super::front::Front;
 use super::link::Link;
-use crate::app::{App, CallId, Refusal, TermsOf};
+use crate::app::{App, CallId, Refusal, RefusalCause, TermsOf};
 use crate::compression::Offer;
 use crate::config::WebSocketConfig;
 use crate::context::EngineContext;
@@ -10,7 +10,7 @@ use crate::observe::{Observer, Stage};
 use crate::protocol::ResponseTerms;
 use crate::responder::{Answer, Responder};
 use crate::websocket::Upgrade;
-use wire::message::{BodyLength, Draft, Fault, RequestHead};
+use wire::message::{BodyLength, Draft, Fault, Page, RequestHead};
 use wire::websocket::{Carrier, Opening, WebSocketRefusal, wants_websocket};
 
 /// The decision about a request.
@@ -183,7 +183,10 @@ fn refuse_or_begin<A: App>(
         // For applications it is the request that it is over HTTP/1: routes and logs have methods.
         head.method = b"GET";
     }
-    if let Some(refusal) = app.refuses(head, upgrade.is_some()) {
+    if let Some(refusal) = app.refuses(head, upgrade.is_some(), link.app_data()) {
+        if let Some(RefusalCause::RateLimit(seconds)) = refusal.cause {
+            return refuse_too_many(head, refusal, seconds, link, context, app);
+        }
         let mut draft = Draft::default();
         // It is a status.
         draft.start_refusal(refusal.status).ok();
@@ -198,4 +201,25 @@ fn refuse_or_begin<A: App>(
     };
     context.observer.switch(call, Stage::Parse);
     Verdict::Accepted(AcceptedRequest { request, length: head.body, upgrade, offer })
+}
+
+/// Answers a request that exceeds a rate limit. The connection goes on, unless the request has a body: a client that had
+/// to connect again for each refused request would cost the server more than the refusals do.
+#[cold]
+fn refuse_too_many<A: App>(
+    head: &RequestHead<'_>,
+    refusal: Refusal,
+    seconds: u32,
+    link: &mut Link<A>,
+    context: &mut EngineContext<A>,
+    app: &mut A,
+) -> Verdict<A> {
+    context.statistics.refused += 1;
+    context.statistics.rate_limited += 1;
+    let text = Page::text(refusal.status, refusal.explanation());
+    let draft = Page::error(refusal.status, &text, Some(seconds.into())).draft();
+    let answer = Answer::other((draft, text));
+    let body_bytes = if head.method == b"HEAD" { 0 } else { answer.body_bytes() };
+    app.served(head, answer.draft(), body_bytes, link.app_data());
+    Verdict::File { answer: Box::new(answer), has_body: !head.body.is_empty() }
 }

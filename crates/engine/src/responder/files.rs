@@ -151,7 +151,7 @@ impl Answer {
     }
 
     /// Returns a page that has nothing to do with files.
-    pub(super) fn other(page: (Draft, String)) -> Self {
+    pub(crate) fn other(page: (Draft, String)) -> Self {
         Self { is_of_file: false, ..Self::page(page) }
     }
 

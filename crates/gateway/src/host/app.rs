@@ -12,6 +12,7 @@ use crate::gil::WithGil;
 use crate::interface::{Interface, Message, Remote, RequestBody, Requests};
 use crate::object::{Chunk, Object};
 use crate::quarantine::Quarantine;
+use crate::rate_limit::{Exceeded, RateLimits};
 use crate::refusals::{Refusals, Refused};
 use crate::scoreboard::Stopwatch;
 use crate::text::client;
@@ -44,6 +45,8 @@ pub(crate) struct AppState<I: Interface> {
     buffers_bodies: bool,
     /// The quarantine, which refuses and records routes, if a supervisor looks after crashes.
     quarantine: Option<Arc<Quarantine>>,
+    /// The limits on requests in a time, if there are any.
+    rate_limits: Option<Arc<RateLimits>>,
     /// The keys of routes, if threads have to know which calls will wait.
     route_keys: Option<RouteKeys>,
     /// The stopwatch that measures calls, if there is a scoreboard.
@@ -69,6 +72,7 @@ pub(crate) struct AppParts<R> {
     pub(crate) limits: Limits,
     pub(crate) buffers_bodies: bool,
     pub(crate) quarantine: Option<Arc<Quarantine>>,
+    pub(crate) rate_limits: Option<Arc<RateLimits>>,
     /// True if several threads run calls.
     pub(crate) multithread: bool,
     pub(crate) stopwatch: Option<Stopwatch>,
@@ -99,6 +103,7 @@ impl<I: Interface> AppState<I> {
             limits: parts.limits,
             buffers_bodies: parts.buffers_bodies,
             quarantine: parts.quarantine,
+            rate_limits: parts.rate_limits,
             route_keys: (parts.multithread && !parts.is_hosted).then(RouteKeys::default),
             stopwatch: parts.stopwatch,
             is_hosted: parts.is_hosted,
@@ -207,10 +212,28 @@ impl<I: Interface> App for WithGil<AppState<I>> {
         Connection { remote: Remote { peer: *peer, security: None }, of_interface: Default::default() }
     }
 
-    fn refuses(&mut self, head: &RequestHead<'_>, is_websocket: bool) -> Option<Refusal> {
+    fn refuses(
+        &mut self,
+        head: &RequestHead<'_>,
+        is_websocket: bool,
+        connection: &mut Self::Connection,
+    ) -> Option<Refusal> {
         let (_, app) = self.parts();
         let method = if is_websocket { WEBSOCKET } else { head.method };
-        app.quarantine.as_ref()?.refusal(|| app.requests.route(head).application, method, head.target.path)
+        let in_quarantine = |quarantine: &Arc<Quarantine>| {
+            quarantine.refusal(|| app.requests.route(head).application, method, head.target.path)
+        };
+        if let Some(refusal) = app.quarantine.as_ref().and_then(in_quarantine) {
+            return Some(refusal);
+        }
+        let limits = app.rate_limits.as_ref()?;
+        let exceeded = limits.check(head, &connection.remote.peer)?;
+        let refusal = exceeded.refusal;
+        let message = report_exceeded(&mut app.refusals, &exceeded, head, connection.remote.peer);
+        if let Some(message) = message {
+            app.note(INFO, message, None);
+        }
+        Some(refusal)
     }
 
     fn begin(&mut self, head: &RequestHead<'_>, connection: &mut Self::Connection) -> Request {
@@ -436,6 +459,23 @@ impl<I: Interface> App for WithGil<AppState<I>> {
         };
         app.note(level, message, None);
     }
+}
+
+/// Returns the report of a request that exceeds a rate limit, if it is to be reported.
+#[cold]
+fn report_exceeded(
+    refusals: &mut Refusals,
+    exceeded: &Exceeded<'_>,
+    head: &RequestHead<'_>,
+    peer: Peer,
+) -> Option<String> {
+    let client = || client_text(head.client, peer);
+    let message = refusals.note(exceeded.refusal, || Refused {
+        client: client(),
+        method: head.method,
+        target: head.target.path,
+    })?;
+    Some(format!("{message} (--rate-limit {})", exceeded.limit))
 }
 
 /// Returns the client's address as readable text: the address that a proxy names, or else the peer's.

@@ -207,6 +207,7 @@ impl Served {
                     limits: Limits::new(None, Vec::new()),
                     buffers_bodies,
                     quarantine: None,
+                    rate_limits: None,
                     multithread: false,
                     stopwatch: None,
                     is_hosted: false,

@@ -10,9 +10,7 @@ use crate::clock;
 use crate::scoreboard::View;
 use engine::{Refusal, RefusalCause};
 use layout::{List, ListWords, Place, Quarantined, RouteTable, TableWords};
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The list, and the table of this worker, which all of its engines share.
@@ -28,9 +26,9 @@ impl Quarantine {
     /// # Errors
     /// `TypeError` if something is no memory, `ValueError` if it is too small or not aligned.
     pub(crate) fn new(list: &Bound<'_, PyAny>, table: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let (list_view, list) = lend::<ListWords>(list)?;
-        let (table_view, table) = lend::<TableWords>(table)?;
-        // SAFETY: `lend` has checked size and alignment. The memory is writable and stays where it is until the views
+        let (list_view, list) = View::lend::<ListWords>("quarantine", list)?;
+        let (table_view, table) = View::lend::<TableWords>("quarantine", table)?;
+        // SAFETY: `View::lend` has checked size and alignment. The memory is writable and stays where it is until the views
         // are released, which is when the references go. All that is done with it here is atomic.
         let (list, table) = unsafe { (&*list, &*table) };
         Ok(Self { list, table: Mutex::new(table), _views: [list_view, table_view] })
@@ -124,23 +122,9 @@ impl Recorder {
     }
 }
 
-/// Memory that has room for a `T`, which is made of words.
-fn lend<T>(buffer: &Bound<'_, PyAny>) -> PyResult<(View, *mut T)> {
-    let view = View::of("quarantine", buffer)?;
-    let (start, length) = view.memory();
-    if length < size_of::<T>() || !start.addr().is_multiple_of(align_of::<AtomicU64>()) {
-        return Err(PyValueError::new_err(format!(
-            "quarantine: {} bytes at a multiple of {} are wanted, not {length} at {start:p}",
-            size_of::<T>(),
-            align_of::<AtomicU64>()
-        )));
-    }
-    Ok((view, start.cast()))
-}
-
 /// Calls `act` with the words of `buffer`.
 fn with_words<T, R>(buffer: &Bound<'_, PyAny>, act: impl FnOnce(&T) -> R) -> PyResult<R> {
-    let (view, words) = lend::<T>(buffer)?;
+    let (view, words) = View::lend::<T>("quarantine", buffer)?;
     // SAFETY: as in `Quarantine::new`; `view` lives until the reference has gone.
     let result = act(unsafe { &*words });
     drop(view);

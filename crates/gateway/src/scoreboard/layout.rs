@@ -49,6 +49,7 @@ fields! { snapshot =>
     "timeouts": snapshot.engine.timeouts,
     "cut": snapshot.engine.cut,
     "quarantined": snapshot.engine.quarantined,
+    "rate_limited": snapshot.engine.rate_limited,
     "health_checks": snapshot.engine.health_checks,
     "static_files": snapshot.engine.static_files,
     "accept_pauses": snapshot.engine.accept_pauses,

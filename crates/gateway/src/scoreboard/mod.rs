@@ -128,6 +128,23 @@ impl View {
         Ok(Self(view))
     }
 
+    /// Returns memory that has room for a `T`, which is made of words, and the view that keeps it.
+    ///
+    /// # Errors
+    /// `TypeError` if it is none, `ValueError` if it is too small or not aligned.
+    pub(crate) fn lend<T>(name: &str, buffer: &Bound<'_, PyAny>) -> PyResult<(Self, *mut T)> {
+        let view = Self::of(name, buffer)?;
+        let (start, length) = view.memory();
+        if length < size_of::<T>() || !start.addr().is_multiple_of(align_of::<AtomicU64>()) {
+            return Err(PyValueError::new_err(format!(
+                "{name}: {} bytes at a multiple of {} are wanted, not {length} at {start:p}",
+                size_of::<T>(),
+                align_of::<AtomicU64>()
+            )));
+        }
+        Ok((view, start.cast()))
+    }
+
     /// Returns the address and the number of bytes of the memory.
     pub(crate) fn memory(&self) -> (*mut std::ffi::c_void, usize) {
         (self.0.buf, self.0.len.cast_unsigned())

@@ -14,6 +14,7 @@ __all__ = [
     "PROTOCOLS",
     "QUARANTINED_MAX",
     "QUARANTINE_SIZE",
+    "RATE_LIMIT_SIZE",
     "ROUTE_TABLE_SIZE",
     "SCOREBOARD_BOUNDS",
     "SCOREBOARD_FIELDS",
@@ -33,6 +34,7 @@ __all__ = [
     "SignalHandler",
     "WebSocket",
     "__version__",
+    "add_rate_limit_debts",
     "block_signals",
     "check_access_log_format",
     "check_addresses",
@@ -54,10 +56,12 @@ __all__ = [
     "name_thread",
     "publish_quarantine",
     "quarantined_routes",
+    "rate_limit_evictions",
     "recorded_routes",
     "restore_signals",
     "send_to_all",
     "start_quarantine",
+    "take_rate_limit_debts",
 ]
 
 __version__: str
@@ -73,6 +77,9 @@ QUARANTINED_MAX: int
 
 ROUTE_TABLE_SIZE: int
 """Bytes of a worker's table of the routes of its calls."""
+
+RATE_LIMIT_SIZE: int
+"""Bytes of the memory of the rate limits, which all workers share."""
 
 GROUP_RECORD_SIZE: int
 """Bytes of what the engines of one process show to those of other processes, see :class:`NativeServer`, ``group``."""
@@ -656,6 +663,18 @@ def publish_quarantine(memory: Any, recording: int | None, routes: Sequence[tupl
 
 def quarantined_routes(memory: Any) -> list[tuple[int, int, int, str]]:
     """Return the list that :func:`publish_quarantine` has published."""
+
+def rate_limit_evictions(memory: Any) -> int:
+    """Return how many clients lost their place in ``memory``, of ``RATE_LIMIT_SIZE`` bytes, before their limit was
+    whole again."""
+
+def take_rate_limit_debts(memory: Any) -> bytes:
+    """Return what clients of this host have used of the rate limits since the last call, for
+    :func:`add_rate_limit_debts` on other hosts. The first call begins to note that."""
+
+def add_rate_limit_debts(memory: Any, debts: bytes) -> None:
+    """Count what clients of another host have used. Raises ValueError for what no :func:`take_rate_limit_debts` has
+    returned."""
 
 def recorded_routes(memory: Any) -> tuple[int, int, list[tuple[int, int, bool, int, int, int, str]]]:
     """Return the content of a worker's table ``memory`` of ``ROUTE_TABLE_SIZE`` bytes: the number of the recording (0:

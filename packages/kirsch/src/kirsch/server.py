@@ -409,11 +409,21 @@ class Server:
         if self.slot is not None:
             config.scoreboard = self.slot.native
             config.quarantine = (self.slot.board.quarantine_list, self.slot.route_table)
+        if self._options["rate_limit"]:
+            config.rate_limit_memory = self._rate_limit_memory()
         self._driver.configure(config)
         if isinstance(self._app, Mounted):
             config.mounts = self._app.for_native()
             return _native.NativeServer(None, listeners, config)
         return _native.NativeServer(self._app, listeners, config)
+
+    def _rate_limit_memory(self) -> Any:
+        """Return the memory of the rate limits: that of all workers, or one of this process alone."""
+        if self.slot is not None:
+            return self.slot.board.rate_limits
+        from mmap import mmap
+
+        return mmap(-1, _native.RATE_LIMIT_SIZE)
 
     def _access_log_handler(self) -> Callable[[str, dict[str, str]], None] | None:
         handler: Any = self._options["access_logger"]

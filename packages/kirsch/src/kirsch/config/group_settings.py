@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kirsch.config.kinds import Kind
-from kirsch.config.setting import setting
+from kirsch.config.rate_limits import RATE_LIMITS
+from kirsch.config.setting import ENGINE, setting
 
 BROKERS = {
     "redis": "redis",
@@ -58,4 +59,15 @@ class GroupSettings:
         "keeps so many messages of each group for readers that come back. It needs pip install 'kirsch[redis]', "
         "'kirsch[postgresql]' or 'kirsch[nats]'. Empty: groups span the workers of this server.",
         fixed=True, supervised=True,
+    )  # fmt: skip
+    rate_limit = setting(
+        "Requests", "--rate-limit", RATE_LIMITS, "",
+        "Answer the requests of a client that sends more than so many in a time with 429 and Retry-After, without the "
+        "application: 20/s, 100/m, 1000/h or 30/10s for all paths, /login=5/m for a path and what is beneath it. The "
+        "longest path that fits decides; /static=off has no limit. Options follow behind a space: burst=3, how many "
+        "requests may come at once (otherwise as many as the rate has); by=client (the address, of IPv6 the /64), "
+        "by=all (all clients share the limit) or by=header:X-Api-Key (each value of the field; requests without it "
+        "count for their address). Commas separate limits. They hold for all workers together, and with --groups for "
+        "all hosts. Empty: there is no limit.",
+        scope=ENGINE, summary="requests of a client in a time, 20/s or /login=5/m",
     )  # fmt: skip

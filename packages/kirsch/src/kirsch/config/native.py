@@ -80,6 +80,10 @@ class NativeConfig:
     quarantine, of ``QUARANTINE_SIZE`` bytes, and this process's table of routes, of ``ROUTE_TABLE_SIZE`` bytes, which
     are zero. The server keeps both. Only a supervised worker has them."""
 
+    rate_limit_memory: Any = None
+    """How much of ``rate_limit`` each client has used: a writable buffer of ``RATE_LIMIT_SIZE`` bytes that processes
+    share, at an address that is a multiple of 8, zero at first. The server keeps it. Needed if there are limits."""
+
     request_limit: int = 0
     """After so many requests have begun (0: no limit) one byte is written to ``limit_fd``, once."""
 

@@ -194,6 +194,14 @@ class Options(TypedDict, total=False):
     no thread. off calls the application after the head and passes the body on as it arrives. An ASGI application always
     receives it as it arrives."""
 
+    rate_limit: Mapping[str, str] | Iterable[str] | str
+    """Answer the requests of a client that sends more than so many in a time with 429 and Retry-After, without the
+    application: 20/s, 100/m, 1000/h or 30/10s for all paths, /login=5/m for a path and what is beneath it. The longest
+    path that fits decides; /static=off has no limit. Options follow behind a space: burst=3, how many requests may come
+    at once (otherwise as many as the rate has); by=client (the address, of IPv6 the /64), by=all (all clients share the
+    limit) or by=header:X-Api-Key (each value of the field; requests without it count for their address). Commas
+    separate limits. They hold for all workers together, and with --groups for all hosts. Empty: there is no limit."""
+
     keep_alive: float | str
     """Default: 75s. How long a connection may be idle between two requests. A longer time saves clients new connections
     and keeps more idle connections open. Behind a proxy it should be longer than the proxy's idle time. 0 sets no

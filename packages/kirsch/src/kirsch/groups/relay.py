@@ -16,6 +16,7 @@ import signal
 import time
 from base64 import b64encode
 
+from kirsch import _native
 from kirsch.groups import connector
 from kirsch.groups.bounded import BoundedQueue
 from kirsch.groups.frames import (
@@ -56,6 +57,9 @@ ASK_SECONDS = 0.5
 """How long the relays of other hosts have for an answer."""
 
 _CONTROL = b"\0control"
+_RATES = b"\0rates"
+_RATES_BYTES_MAX = 1 << 16
+_RATES_SECONDS, _RATES_IDLE_SECONDS = 0.1, 1.0
 _REPORT_SECONDS = 10.0
 _END_SECONDS = 1.0
 _LOOK_SECONDS = 1.0
@@ -137,12 +141,16 @@ class _Worker(asyncio.Protocol):
 
 
 class Relay:
-    """``report`` is the error log; ``count`` counts by name, for the metrics."""
+    """``report`` is the error log; ``count`` counts by name, for the metrics; ``rates`` is the memory of the rate
+    limits, which are shared with other hosts."""
 
-    def __init__(self, report: ErrorLog, count: Callable[[str, int], None], broker: Broker | None) -> None:
+    def __init__(
+        self, report: ErrorLog, count: Callable[[str, int], None], broker: Broker | None, rates: memoryview | None
+    ) -> None:
         self.report = report
         self.count = count
         self._broker = broker
+        self._rates = rates
         self._host = secrets.token_bytes(8)
         self._workers: set[_Worker] = set()
         self._groups: dict[bytes, _Members] = {}
@@ -168,6 +176,9 @@ class Relay:
             self._start(self._broker.run(self._receive_from_broker))
             self._broker.subscribe(_CONTROL)
             self._start(self._announce())
+            if self._rates is not None:
+                self._broker.subscribe(_RATES)
+                self._start(self._share_rates(self._rates))
         while not self._must_end.is_set() and not is_orphan():
             try:
                 await asyncio.wait_for(self._must_end.wait(), _LOOK_SECONDS)
@@ -328,6 +339,19 @@ class Relay:
             self._tell_hosts({})
             await asyncio.sleep(HOSTS_SECONDS)
 
+    async def _share_rates(self, memory: memoryview) -> None:
+        """Tell other hosts what clients have used of the rate limits here."""
+        _native.take_rate_limit_debts(memory)  # of a time before this relay
+        wait = _RATES_IDLE_SECONDS
+        while True:
+            await asyncio.sleep(wait)
+            debts = _native.take_rate_limit_debts(memory)
+            wait = _RATES_SECONDS if debts else min(2 * wait, _RATES_IDLE_SECONDS)
+            # Debts of a time without the broker are too old when it is back.
+            if self._broker is not None and self._broker.is_idle:
+                for at in range(0, len(debts), _RATES_BYTES_MAX):
+                    self._broker.publish(_RATES, self._host + debts[at : at + _RATES_BYTES_MAX], keeps=False)
+
     # The broker
 
     def _receive_from_broker(self, name: bytes, mark: str, content: bytes) -> None:
@@ -335,6 +359,10 @@ class Relay:
         if name == _CONTROL:
             if host != self._host:
                 self._receive_control(host.hex(), json.loads(body))
+            return
+        if name == _RATES:
+            if host != self._host and self._rates is not None:
+                _native.add_rate_limit_debts(self._rates, body)
             return
         if host == self._host and not mark:
             return  # the workers have it already
@@ -360,14 +388,16 @@ class Relay:
                 future.set_result(None)
 
 
-def serve(relay_end: int, url: str, report: ErrorLog, count: Callable[[str, int], None]) -> int:
+def serve(
+    relay_end: int, url: str, report: ErrorLog, count: Callable[[str, int], None], rates: memoryview | None = None
+) -> int:
     """Be the relay of the parent process until SIGTERM, or until the parent has exited. Return the exit status."""
     from kirsch.groups.brokers import make
 
     parent = os.getppid()
 
     async def main() -> None:
-        relay = Relay(report, count, make(url, report, count) if url else None)
+        relay = Relay(report, count, make(url, report, count) if url else None, rates)
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, relay.end)
         await relay.run(relay_end, lambda: os.getppid() != parent)

@@ -38,6 +38,11 @@ COUNTERS = (
         "kirsch_requests_quarantined_total",
         "Requests refused because their route is in quarantine; kirsch_requests_refused_total includes them.",
     ),
+    (
+        "rate_limited",
+        "kirsch_requests_rate_limited_total",
+        "Requests refused because of --rate-limit; kirsch_requests_refused_total includes them.",
+    ),
     ("health_checks", "kirsch_health_checks_total", "Requests for the health path."),
     ("static_files", "kirsch_static_files_total", "Requests answered from the directories of static files."),
     ("queue_timeouts", "kirsch_queue_timeouts_total", "Requests refused because they waited too long in the queue."),
@@ -138,6 +143,8 @@ def exposition(
     family("kirsch_responses_total", "counter", "Responses by class of status.", responses)
     for source, name, text in GAUGES:
         family(name, "gauge", text, [({}, snapshot.gauge(source))])
+    text = "Clients that were forgotten before their rate limit was whole again, for lack of room."
+    family("kirsch_rate_limit_evictions_total", "counter", text, [({}, snapshot.rate_limit_evictions)])
     text = "Messages sent to groups with a name."
     family("kirsch_group_messages_total", "counter", text, [({}, snapshot.group_messages)])
     dropped = [({"reason": reason}, number) for reason, number in snapshot.group_messages_dropped.items()]

@@ -70,6 +70,7 @@ class Statistics(TypedDict, total=False):
     left: int
     refused: int
     quarantined: int
+    rate_limited: int
     health_checks: int
     static_files: int
     status_1xx: int

@@ -5,6 +5,7 @@ It has no locks. A worker writes its own slot, the supervisor writes everything 
     header           the supervisor and its start; the epoch; how often workers were replaced, by reason
     totals, twice    the counters of workers that have exited; the epoch tells which copy is valid
     quarantine       the routes in quarantine (``supervisor/quarantine.py``)
+    rate limits      how much of them each client has used (``crates/gateway/src/rate_limit/buckets.rs``)
     slot 0..N-1      a worker: its Python part, its native part, its running requests, a ring of slow requests, the
                      records of its engines for the engine group (``supervisor/engine_group.py``), and the table of its
                      routes for the quarantine
@@ -60,7 +61,7 @@ GROUP_DROPS = ("slow-client", "slow-worker", "lost-relay", "lost-broker")
 
 _MAGIC = int.from_bytes(b"kirsch\0\1", sys.byteorder)
 # To be increased with any change of the layout below. The layout of the native part is checked separately.
-_VERSION = 5
+_VERSION = 6
 _PAGE = 4096
 _MASK = (1 << 64) - 1
 # A reader that has asked for running requests is assumed to read on for this long.
@@ -116,7 +117,9 @@ _TABLE_AT, _TABLE_SIZE = _GROUP_AT + _GROUP_SIZE, 4 * _PAGE
 _SLOT_SIZE = _TABLE_AT + _TABLE_SIZE
 _TOTALS_AT = _PAGE
 _QUARANTINE_AT, _QUARANTINE_SIZE = _TOTALS_AT + 2 * _PAGE, _PAGE
-_SLOTS_AT = _QUARANTINE_AT + _QUARANTINE_SIZE
+# Without rate limits none of these pages exists.
+_RATE_LIMITS_AT, _RATE_LIMITS_SIZE = _QUARANTINE_AT + _QUARANTINE_SIZE, 769 * _PAGE
+_SLOTS_AT = _RATE_LIMITS_AT + _RATE_LIMITS_SIZE
 
 # These values of the native part are no counters: they end with their worker.
 NOT_COUNTED = frozenset(
@@ -316,6 +319,17 @@ class Scoreboard:
 
         routes = _native.quarantined_routes(self.quarantine_list)
         return [(name, since / 1e9, until / 1e9) for _key, until, since, name in routes]
+
+    @property
+    def rate_limits(self) -> memoryview:
+        """The memory of the rate limits, for the functions of the native module."""
+        return self._bytes[_RATE_LIMITS_AT : _RATE_LIMITS_AT + _RATE_LIMITS_SIZE]
+
+    def rate_limit_evictions(self) -> int:
+        """Return how often a client was forgotten before its rate limit was whole again."""
+        from kirsch import _native
+
+        return _native.rate_limit_evictions(self.rate_limits)
 
     def request_lift(self) -> None:
         """Ask the supervisor to lift all quarantines. It answers by an empty list."""
@@ -621,6 +635,7 @@ class Snapshot:
         self.counters = counters
         self.slow = tuple(slow)
         self.quarantined = board.quarantined()
+        self.rate_limit_evictions = board.rate_limit_evictions()
         self.group_messages = words[_H_GROUP_MESSAGES]
         dropped = words[_H_GROUP_MESSAGES + 1 : _H_GROUP_MESSAGES + 1 + len(GROUP_DROPS)]
         self.group_messages_dropped = dict(zip(GROUP_DROPS, dropped.tolist(), strict=True))

@@ -1,8 +1,8 @@
-"""The supervisor's side of the relay of groups (``groups/relay.py``): starts it when a worker connects, and again when
-it has ended.
+"""The supervisor's side of the relay of groups (``groups/relay.py``): starts it when a worker connects or rate limits
+are to be shared with other hosts, and again when it has ended.
 
-A server whose application uses no group with a name has no relay, only two descriptors. The relay of the previous image
-of this program (USR2) goes on, because messages would be lost with it.
+Other servers whose application uses no group with a name have no relay, only two descriptors. The relay of the previous
+image of this program (USR2) goes on, because messages would be lost with it.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ class RelayManager:
         self._started = 0.0
         self._backoff = Backoff()
         self._watch_at = NEVER
+        self._is_watching = False
         if not pid:
             self._watch()
 
@@ -47,9 +48,13 @@ class RelayManager:
         if now >= self._watch_at:
             self._watch_at = NEVER
             self._watch()
+        chosen = self._service.chosen
+        if self._is_watching and chosen.groups and chosen.rate_limit and not self._service.is_stopping:
+            self._start()
 
     def _watch(self) -> None:
         """Start the relay when a worker wants to connect."""
+        self._is_watching = True
         self._loop.add_reader(self._service.connector.relay_end, self._start)
 
     def _start(self) -> None:
@@ -57,6 +62,7 @@ class RelayManager:
 
         service, connector = self._service, self._service.connector
         url = service.chosen.groups
+        self._is_watching = False
         self._loop.remove_reader(connector.relay_end)
 
         def main() -> int:

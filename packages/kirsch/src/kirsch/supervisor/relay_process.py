@@ -17,7 +17,7 @@ def run(relay_end: int, url: str, report: ErrorLog, board: Scoreboard) -> int:
 
     set_signals()
     try:
-        return relay.serve(relay_end, url, report, board.count_group_messages)
+        return relay.serve(relay_end, url, report, board.count_group_messages, board.rate_limits)
     except ImportError as error:
         report(CRITICAL, f"--groups {url.partition(':')[0]}: {error}")
         return 1
