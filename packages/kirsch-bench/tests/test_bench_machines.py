@@ -219,11 +219,27 @@ def shell(tmp_path: Path) -> Callable[[str], list[str]]:
     return write
 
 
-def test_shell_gets_the_command_as_words_as_kubectl_does(shell: Callable[[str], list[str]]) -> None:
+def test_shell_gets_the_command_as_words_as_kubectl_does(shell: Callable[[str], list[str]], tmp_path: Path) -> None:
     with scripted() as server:
-        done = bench("--on", "pod/a,pod/b", *shell('exec "$@"'), "-n", "20", "-c", "2", server.url)
+        page = tmp_path / "page.html"
+        done = bench("--on", "pod/a,pod/b", *shell('exec "$@"'), "-n", "20", "-c", "2", "--html", str(page), server.url)
     assert done.returncode == 0, done.stderr
+    assert "<h2>Hosts</h2>" in page.read_text(encoding="utf-8")
     assert "on pod/a, pod/b" in done.stdout
+
+
+def test_ctrl_c_before_the_hosts_are_ready_ends_the_command(shell: Callable[[str], list[str]], tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "begun")
+    with scripted() as server:
+        process = subprocess.Popen(
+            [*BENCH, "--on", "a", *shell(f"echo > {tmp_path}/begun; exec sleep 600"), server.url],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        (tmp_path / "begun").read_text()
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (130, "", "")
+    assert not server.asked
 
 
 def test_output_of_a_login_shell_is_passed_over(shell: Callable[[str], list[str]]) -> None:

@@ -103,7 +103,9 @@ def test_requests_that_find_no_connection_are_counted_in_their_stage(tmp_path: P
     assert second[:8] == ["1", "to", "2", "s", "40", "to", "200", "120.0"]
     assert int(second[10]) > 10, done.stdout
     assert "dropped" in done.stdout
-    assert "asked for" in page.read_text(encoding="utf-8")
+    html = page.read_text(encoding="utf-8")
+    assert "asked for" in html
+    assert "<h2>Stages</h2>" in html
 
 
 def test_latency_counts_from_when_a_request_was_due_in_a_ramp() -> None:

@@ -109,7 +109,10 @@ def run(
                         member.fail("it was not ready in time")
                     if hosts and member.outcome.trouble and not interrupted:
                         raise Failure(f"{member.outcome.host}: {member.outcome.trouble}")
-            stopped = _begin(members, interrupted) and _wait(
+            if interrupted:
+                return Run([member.outcome for member in members], interrupted=True)
+            _begin(members)
+            stopped = _wait(
                 members, selector, time.monotonic() + seconds_max, interrupted, progress=progress, hear=hear
             )
             _collect(members, selector)
@@ -119,18 +122,17 @@ def run(
         return Run([member.outcome for member in members], bool(interrupted), stopped)
 
 
-def _begin(members: Sequence[_Member], interrupted: Sequence[int]) -> bool:
-    """Tell all processes when to begin, each by its own clock. Returns True."""
+def _begin(members: Sequence[_Member]) -> None:
+    """Tell all processes when to begin, each by its own clock."""
     ahead = _START_AHEAD_SECONDS
     for member in members:
-        if member.host is not None and not member.over and not interrupted:
+        if member.host is not None and not member.over:
             member.outcome.clock = _clock(member)
             # Until the message has arrived everywhere.
             ahead = max(ahead, _START_AHEAD_SECONDS + 4 * member.outcome.clock.uncertainty)
     start = time.monotonic() + ahead
     for member in members:
         member.say({"go": start + (member.outcome.clock.monotonic if member.outcome.clock else 0.0)})
-    return True
 
 
 def _clock(member: _Member) -> Clock:

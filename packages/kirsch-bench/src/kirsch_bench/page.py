@@ -40,6 +40,9 @@ def write(result: Result, document: dict[str, Any], search: Found | None = None)
         parts += ["<h2>How long it took</h2>", plot(_spectrum(result)), latency_table(result)]
     if result.series:
         parts += ["<h2>While it ran</h2>", plot(_rates(result)), plot(_latencies(result))]
+    for title, rows in (("Stages", summary.stage_rows(result)), ("Hosts", summary.host_rows(result))):
+        if len(rows) > 1:
+            parts += [f"<h2>{title}</h2>", wide_table(rows)]
     parts += _left_out(result)
     parts += _thresholds(result)
     parts += _errors(result)

@@ -33,8 +33,8 @@ def text(result: Result) -> str:
         parts.append(_latencies(result))
     blocks = (
         _left_out(result),
-        _stages(result),
-        _hosts(result),
+        _table("Stages", stage_rows(result), left=(0, 1)),
+        _table("Hosts", host_rows(result)),
         _thresholds(result),
         _errors(result),
         _list("Warnings", warnings(result)),
@@ -207,7 +207,8 @@ def _left_out(result: Result) -> str:
     return _list("Left out", [f"{count:,} {reason}" for reason, count in replay.left_out] if replay else [])
 
 
-def _stages(result: Result) -> str:
+def stage_rows(result: Result) -> list[list[str]]:
+    """Return a table of the stages of the rate, with its head; the head alone if there are none."""
     rows = [["", "rate", "asked/s", "answered/s", "failed", "dropped", "late", "p50", "p99", "max"]]
     for stage in result.stages():
         times = [stage.percentile(percent) for percent in (50, 99, 100)]
@@ -220,14 +221,13 @@ def _stages(result: Result) -> str:
                 *("-" if each is None else show_seconds(each) for each in times),
             ]
         )
-    return f"Stages\n{show_columns(rows, left=(0, 1), indent='  ')}" if len(rows) > 1 else ""
+    return rows
 
 
-def _hosts(result: Result) -> str:
-    if not result.hosts:
-        return ""
+def host_rows(result: Result) -> list[list[str]]:
+    """Return a table of the hosts that made the load, with its head; the head alone if there are none."""
     rows = [["", "processes", "answered/s", "requests", "failed", "p50", "p99", "max", "began", "clock known to"]]
-    first = min(host.started for host in result.hosts)
+    first = min((host.started for host in result.hosts), default=0.0)
     for host in result.hosts:
         latency = host.latency
         rows.append(
@@ -242,7 +242,7 @@ def _hosts(result: Result) -> str:
                 f"±{show_seconds(host.clock_uncertainty)}",
             ]
         )
-    return f"Hosts\n{show_columns(rows, left=(0,), indent='  ')}"
+    return rows
 
 
 def _thresholds(result: Result) -> str:
@@ -261,6 +261,11 @@ def _errors(result: Result) -> str:
     if any(error["class"] in ("length", "hash") for error in result.errors):
         lines.append("Where answers may differ from each other, say --varying.")
     return _list("Errors", [*lines, *result.troubles])
+
+
+def _table(title: str, rows: Sequence[Sequence[str]], left: tuple[int, ...] = (0,)) -> str:
+    """Return a table of text, the first row of which is its head; nothing if it has no other."""
+    return f"{title}\n{show_columns(rows, left=left, indent='  ')}" if len(rows) > 1 else ""
 
 
 def _list(title: str, lines: Sequence[str]) -> str:
