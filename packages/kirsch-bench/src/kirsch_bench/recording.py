@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import bisect
+import functools
 import gzip
 import json
 import re
@@ -16,7 +17,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 from kirsch_bench.errors import UsageError
@@ -49,8 +50,7 @@ _LINE = re.compile(r"([A-Z]+) (\S+)(?: HTTP/\d(?:\.\d)?)?")
 _ESCAPED = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|(.))")
 
 
-@dataclass(frozen=True)
-class Recorded:
+class Recorded(NamedTuple):
     """One request. ``at`` in seconds since 1970; ``status`` of the recorded response, None if there was none."""
 
     at: float
@@ -141,12 +141,20 @@ def _of_log_line(line: str) -> Recorded:
     parts = _LINE.fullmatch(_unescaped(request))
     if parts is None:
         raise _Unusable("no request line")
-    try:
-        at = datetime.strptime(time, "%d/%b/%Y:%H:%M:%S %z").timestamp()
-    except ValueError:
-        raise _Unusable("no time such as 10/Oct/2026:13:55:36 +0000") from None
+    at = _log_time(time)
+    if at is None:
+        raise _Unusable("no time such as 10/Oct/2026:13:55:36 +0000")
     fields = (("Referer", referer), ("User-Agent", agent))
     return _logged(at, parts[1], parts[2], int(status), fields)
+
+
+@functools.lru_cache(maxsize=1024)
+def _log_time(text: str) -> float | None:
+    """Return seconds since 1970. Many lines in a row have the same time."""
+    try:
+        return datetime.strptime(text, "%d/%b/%Y:%H:%M:%S %z").timestamp()
+    except ValueError:
+        return None
 
 
 def _of_json_line(line: str, host: str | None) -> Recorded:
@@ -182,19 +190,18 @@ def _check(method: str, target: str, status: int | None) -> None:
 
 def _unescaped(text: str) -> str:
     """Undo the escapes of logs: a backslash before a quote or a backslash, and ``x`` with two digits behind it."""
+    if "\\" not in text:
+        return text
     return _ESCAPED.sub(lambda match: chr(int(match[1], 16)) if match[1] else match[2], text)
 
 
 def _spread(recording: Recording) -> None:
     """Spread the requests of one second evenly over it: a log with whole seconds does not say more."""
     recording.requests.sort(key=lambda request: request.at)
-    spread = []
+    spread: list[Recorded] = []
     for at, group in groupby(recording.requests, key=lambda request: request.at):
         same = list(group)
-        spread += [
-            Recorded(at + index / len(same), each.method, each.target, each.fields, each.body, each.status)
-            for index, each in enumerate(same)
-        ]
+        spread += [each._replace(at=at + index / len(same)) for index, each in enumerate(same)]
     recording.requests = spread
 
 
