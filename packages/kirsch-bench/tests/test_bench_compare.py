@@ -350,3 +350,24 @@ def test_reports_of_real_runs_are_compared(tmp_path: Path) -> None:
     other["load"]["connections"] = 3
     (tmp_path / "b.json").write_text(json.dumps(other))
     assert bench("compare", *paths).returncode == 2
+
+
+def test_replays_against_two_servers_are_compared(tmp_path: Path) -> None:
+    entries = [
+        {
+            "startedDateTime": f"2026-10-10T10:00:00.{number}Z",
+            "request": {
+                "method": "GET",
+                "url": "https://shop.example/",
+                "headers": [{"name": "Origin", "value": "https://shop.example"}],
+            },
+        }
+        for number in range(10)
+    ]
+    har = tmp_path / "shop.har"
+    har.write_text(json.dumps({"log": {"entries": entries}}))
+    for name in ("a.json", "b.json"):
+        with scripted(lambda _: ok()) as server:
+            assert bench("--replay", str(har), "--json", str(tmp_path / name), server.url).returncode == 0
+    done = bench("compare", "a.json", "b.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr

@@ -347,8 +347,14 @@ def _slo(given: dict[str, Any], load: Load, files: Files, display: Display) -> i
 def _document(load: Load, result: Result, environment: dict[str, Any]) -> dict[str, Any]:
     """Return the document that ``--json`` writes; docs/bench.md describes it."""
     plain = dataclasses.asdict(dataclasses.replace(load, requests=(), replay=None))
-    options = {name: value for name, value in plain.items() if name not in ("target", "requests", "checks")}
-    options["replay"] = load.replay and load.replay.as_json()
+    special = {
+        "stages": plain["stages"],
+        "hosts": [host.name for host in load.hosts],
+        "replay": load.replay and load.replay.as_json(),
+    }
+    options = {name: value for name, value in plain.items() if name not in ("target", "requests", "checks", *special)}
+    # Other loads have no such keys, so that their reports can be compared with earlier ones.
+    options |= {name: value for name, value in special.items() if value}
     return {
         "schema": "kirsch-bench-1",
         "target": load.target.url,

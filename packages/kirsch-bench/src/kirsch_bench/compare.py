@@ -36,6 +36,9 @@ WINDOWS = 8
 _PLAN_FREE = frozenset({"seed"})
 """Of the load: what two results of the same plan may differ in."""
 
+_OF_SERVER = frozenset({"host", "origin", "referer"})
+"""Of a request: the fields that name the server."""
+
 
 @dataclass(frozen=True)
 class Run:
@@ -58,7 +61,7 @@ class Run:
             "load": load,
             "checks": self.document["checks"],
             "requests": [
-                {**each, "fields": [field for field in each.get("fields", ()) if field[0].lower() != "host"]}
+                {**each, "fields": [field for field in each.get("fields", ()) if field[0].lower() not in _OF_SERVER]}
                 for each in self.document["requests"]
             ],
         }
