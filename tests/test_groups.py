@@ -60,7 +60,8 @@ def joined(site: Running, path: str, workers: int = WORKERS, each: int = 1) -> I
     with contextlib.ExitStack() as stack:
         found: dict[str, list[Connection]] = {}
         for _ in range(200):
-            client = stack.enter_context(connect(site, path))
+            # A client with unread messages does not see the server's answer to its close.
+            client = stack.enter_context(connect(site, path, close_timeout=1))
             found.setdefault(str(client.recv(timeout=20)), []).append(client)
             if len(found) == workers and all(len(clients) >= each for clients in found.values()):
                 break
@@ -187,19 +188,76 @@ def test_client_that_does_not_read_misses_messages_or_is_closed(serve: Serve) ->
         for number in range(60):
             reader.send(big)
             assert reader.recv(timeout=20) == big, number
-        metrics = site.wait_for(r"metrics on http://([^:]+):(\d+)")
-
-        def dropped() -> int:
-            connection = http.client.HTTPConnection(metrics[1], int(metrics[2]), timeout=20)
-            with contextlib.closing(connection):
-                connection.request("GET", "/metrics")
-                text = connection.getresponse().read().decode()
-            line = next(each for each in text.splitlines() if 'dropped_total{reason="slow-client"}' in each)
-            return int(float(line.split()[1]))
-
-        wait_until(lambda: dropped() > 0, "the metric counts the messages that were dropped")
+        wait_until(lambda: dropped(site, "slow-client") > 0, "the metric counts the messages that were dropped")
         data = slow.read_until_closed()
         assert data[-15:-11] == b"\x88\x0d\x03\xf5", "closed with 1013"
+
+
+def dropped(site: Running, reason: str) -> int:
+    """Return how many messages were dropped, as ``--metrics-bind`` counts them."""
+    metrics = site.wait_for(r"metrics on http://([^:]+):(\d+)")
+    connection = http.client.HTTPConnection(metrics[1], int(metrics[2]), timeout=20)
+    with contextlib.closing(connection):
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
+    line = next(each for each in text.splitlines() if f'messages_dropped_total{{reason="{reason}"}}' in each)
+    return int(float(line.split()[1]))
+
+
+@contextlib.contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def send_numbers(client: Connection, count: int) -> None:
+    """Send large messages, one after the other: each has to come back to its sender."""
+    for number in range(count):
+        client.send(f"{number} ".ljust(100_000, "x"))
+        assert str(client.recv(timeout=20)).startswith(f"{number} ")
+
+
+def numbers_until_end(client: Connection, sender: Connection) -> list[int]:
+    """Return the numbers that have arrived when a message arrives that ``sender`` sends now."""
+    found = []
+    with repeated(lambda: sender.send("end")):
+        while (message := str(client.recv(timeout=20))) != "end":
+            found.append(int(message.split()[0]))
+    return found
+
+
+def test_worker_that_does_not_run_misses_messages_alone(serve: Serve) -> None:
+    site = serve_groups(serve, "wsgi", "--metrics-bind", "127.0.0.1:0", workers=2)
+    with joined(site, "/room/seven", workers=2) as clients:
+        (_, [sender, *_]), (pid, [reader, *_]) = clients.items()
+        with stopped(int(pid)):
+            send_numbers(sender, 110)
+            site.wait_for(
+                rf"groups: worker {pid} does not take the messages of its groups: \d+ wait, and others are dropped"
+            )
+            wait_until(lambda: dropped(site, "slow-worker") > 0, "they are counted")
+        found = numbers_until_end(reader, sender)
+        assert found[:1] == [0]
+        assert found == sorted(set(found)), "each once, and in the order in which they were sent"
+        assert len(found) < 110
+
+
+def test_relay_that_does_not_run_loses_messages_beyond_the_bound(serve: Serve) -> None:
+    site = serve_groups(serve, "wsgi", "--metrics-bind", "127.0.0.1:0", workers=2)
+    with joined(site, "/room/seven", workers=2) as clients:
+        (_, [sender, *_]), (_, [reader, *_]) = clients.items()
+        with stopped(relay_pid(site)):
+            send_numbers(sender, 110)
+            site.wait_for(
+                "groups: messages are dropped, because the relay does not take them: 10000 messages or 8 MiB wait"
+            )
+        found = numbers_until_end(reader, sender)
+        assert found[:1] == [0]
+        assert found == sorted(set(found)), "each once, and in the order in which they were sent"
+        wait_until(lambda: dropped(site, "lost-relay") > 0, "the others are counted")
 
 
 def test_group_works_without_supervisor(serve: Serve) -> None:
