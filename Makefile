@@ -141,9 +141,10 @@ test-slow-python: build $(STAMPS)/test $(STAMPS)/test-slow test-system ## Run th
 	SHARED="$(abspath $(SHARED))" $(call pytest,$(VENV)) -m slow $(PYTEST_SLOW_ARGS) tests
 	@[ -f $(SHARED)/corpus/run_corpus.py ] || echo "Not run: the shared corpus, which is not at $(SHARED)/corpus."
 test-rust: ## Run the quick tests of the Rust crates of the server alone, 200 simulated worlds among them
-	cargo test --profile $(TEST_PROFILE) -p wire -p transitions -p scheduler -p engine -p sim -p tls -p acme --no-fail-fast
-test-rust-slow: ## Run the other Rust tests: of the gateway, of the load generator, and SLOW_SEEDS simulated worlds
-	$(cargo-test) -p load
+	cargo test --profile $(TEST_PROFILE) -p wire -p transitions -p scheduler -p engine -p sim -p tls -p gateway --no-fail-fast
+test-rust-slow: ## Run the other Rust tests: of the gateway, ACME, the simulator itself, the load generator, and SLOW_SEEDS simulated worlds
+	$(cargo-test) -p load -p acme
+	$(cargo-test) -p sim --lib
 	@$(MAKE) test-gateway
 	$(RERUN) $(MAKE) sim SEEDS=$(SLOW_SEEDS)
 

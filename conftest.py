@@ -38,15 +38,27 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+# The tests of these files start many servers. The quick tests have two drivers of them, one for each interface.
+COSTLY = {"test_end_of_connection.py", "test_fairness.py", "test_forks.py", "test_groups.py", "test_quarantine.py"}
+OTHER_DRIVERS = {"gevent", "one thread", "uvloop"}
+# Fixtures that run programs of the system.
+PROGRAMS = {"broker", "program", "redis"}
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as slow what drives a program of the system, because to install it takes longer than most tests; skip tests
-    with a parameter that names a package which is not installed for this interpreter."""
+    """Mark as slow the tests that drive a program of the system, because to install it takes longer than most tests,
+    and the costly tests with the other drivers; skip tests with a parameter that names a package which is not installed
+    for this interpreter."""
     missing = [name for name in ("gevent", "uvloop") if importlib.util.find_spec(name) is None]
     for item in items:
-        if "program" in getattr(item, "fixturenames", ()):
+        if not PROGRAMS.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
         callspec = getattr(item, "callspec", None)
         for value in callspec.params.values() if callspec is not None else ():
+            if not isinstance(value, str):
+                continue
+            if value in OTHER_DRIVERS and item.path.name in COSTLY:
+                item.add_marker(pytest.mark.slow)
             if value in missing:
                 item.add_marker(pytest.mark.skip(reason=f"{value} is not installed (pyproject.toml names it)"))
 

@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 python=$1
 shift
 if "$python" .ci/libpython >/dev/null; then
-    exec "$@" -p gateway
+    exec "$@" -p gateway --lib --test without_python
 fi
 echo "Not run: the gateway's tests with an interpreter. The others follow."
 export PYO3_BUILD_EXTENSION_MODULE=1 CARGO_TARGET_DIR=target/no-libpython

@@ -178,6 +178,7 @@ def test_reload_with_a_bad_file_keeps_the_old_certificate_and_loads_the_applicat
     assert presented(running, authority) == before
 
 
+@pytest.mark.slow
 def test_sessions_are_resumed_by_every_worker_and_after_reload_and_upgrade(serve: Serve, authority: Authority) -> None:
     certificate, key = authority.issue("resumed")
     running = serve("wsgi_app:app", *HERE, "--workers", "4", "--certfile", certificate, "--keyfile", key)

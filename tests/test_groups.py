@@ -153,18 +153,24 @@ def test_reload_and_upgrade_join_old_and_new_workers(serve: Serve, tmp_path: Pat
     assert relay_pid(site) == relay, "the relay has gone on"
 
 
+def wait_for_member(site: Running, name: str) -> None:
+    wait_until(lambda: name in json.loads(get(site, "/members/seven")), "the relay knows the new member")
+
+
 @contextlib.contextmanager
 def connected_to_other(site: Running, pids: set[str]) -> Iterator[Connection]:
     """A client whose worker is none of these, and the relay knows that."""
-    with contextlib.ExitStack() as stack:
-        numbers = itertools.count()
-        name = f"new {next(numbers)}"
-        client = stack.enter_context(connect(site, f"/room/seven?{quote(name)}"))
-        while client.recv(timeout=20) in pids:
-            name = f"new {next(numbers)}"
-            client = stack.enter_context(connect(site, f"/room/seven?{quote(name)}"))
-        wait_until(lambda: name in json.loads(get(site, "/members/seven")), "the relay knows the new member")
-        yield client
+    for number in itertools.count():
+        name = f"new {number}"
+        with connect(site, f"/room/seven?{quote(name)}") as client:
+            try:
+                pid = client.recv(timeout=20)
+            except ConnectionClosed:  # by a worker that was about to stop
+                continue
+            if pid not in pids:
+                wait_for_member(site, name)
+                yield client
+                return
 
 
 def test_relay_that_dies_is_replaced_and_knows_the_members_again(serve: Serve) -> None:

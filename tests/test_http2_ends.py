@@ -53,7 +53,9 @@ def test_late_call_is_answered_504_on_its_stream(serve: Serve, write_app: Callab
 
 
 @pytest.mark.parametrize("app", ["wsgi_app:app", "asgi_app:app"])
-@pytest.mark.parametrize("cause", ["reload", "upgrade", "max requests"])
+@pytest.mark.parametrize(
+    "cause", ["reload", *(pytest.param(each, marks=pytest.mark.slow) for each in ("upgrade", "max requests"))]
+)
 def test_no_request_is_lost_when_workers_are_replaced(serve: Serve, app: str, cause: str) -> None:
     args = ["--max-requests", "300"] if cause == "max requests" else []
     site = serve(app, "--workers", "2", *args, cwd=HERE)

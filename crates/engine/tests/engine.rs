@@ -1,5 +1,5 @@
 //! Tests of the engine through real sockets, in one binary, because linking takes long. Tests that limit the whole
-//! process are in binaries of their own (`descriptors.rs`).
+//! process are in a binary of their own (`process.rs`).
 
 mod accept;
 mod bodies;

@@ -51,7 +51,6 @@
 #![forbid(unsafe_code)]
 
 use std::fmt::Debug;
-#[cfg(any(test, feature = "docs"))]
 use std::{fmt::Write as _, path::Path};
 
 /// The plain states of a machine: an enum without data.
@@ -121,7 +120,6 @@ impl<S: Copy + Eq + Debug, E: Copy + Eq + Debug> Table<S, E> {
     }
 }
 
-#[cfg(any(test, feature = "docs"))]
 impl<S: Copy + Eq + Debug, E: Copy + Eq + Debug> Table<S, E> {
     /// Draws the table, one arrow per row, the rows of a state together.
     pub fn diagram(&self) -> String {
@@ -230,7 +228,6 @@ impl<M: Machine> Default for State<M> {
 }
 
 /// Returns the words of a variant's name: `BodyPending` becomes "body pending".
-#[cfg(any(test, feature = "docs"))]
 fn words(name: impl Debug) -> String {
     let mut text = String::new();
     for (index, letter) in format!("{name:?}").chars().enumerate() {

@@ -1,10 +1,6 @@
-//! A test of the memory that idle WebSockets need. It measures the memory of the whole process, so this test binary has
-//! one test.
-#![cfg(target_os = "linux")]
+//! The memory that idle WebSockets need, measured as that of the whole process.
 
-mod common;
-
-use common::{Op, Plan, World, timeless};
+use crate::common::{Op, Plan, World, timeless};
 use engine::{Config, Incoming, WebSocketConfig, WebSocketId};
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -24,8 +20,7 @@ const HANDSHAKE: &str = "GET /0 HTTP/1.1\r\nHost: www.example.com\r\nUpgrade: we
                          User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko)\r\n\
                          Cookie: session=0123456789abcdef0123456789abcdef; theme=dark; consent=1\r\n\r\n";
 
-#[test]
-fn ten_thousand_idle_websockets_take_two_kibibytes_each() {
+pub(crate) fn ten_thousand_idle_websockets_take_two_kibibytes_each() {
     let maximum = getrlimit(Resource::Nofile).maximum;
     // Each WebSocket has two descriptors in this process.
     let count =

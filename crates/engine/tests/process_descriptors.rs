@@ -1,9 +1,6 @@
-//! A test of the engine while the process has no descriptors left. This affects the whole process, so this test binary
-//! has one test.
+//! The engine while the process has no descriptors left.
 
-mod common;
-
-use common::{Client, Event, How, Op, Pause, Plan, World, ms, pattern, timeless};
+use crate::common::{Client, Event, How, Op, Pause, Plan, World, ms, pattern, timeless};
 use engine::Config;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::File;
@@ -27,8 +24,7 @@ fn limit_to(descriptors: u64) {
     setrlimit(Resource::Nofile, Rlimit { current: Some(descriptors), maximum }).expect("lower than before");
 }
 
-#[test]
-fn engine_waits_when_no_descriptor_is_left() {
+pub(crate) fn engine_waits_when_no_descriptor_is_left() {
     limit_to(64);
     the_system_refuses();
     limit_to(20);
