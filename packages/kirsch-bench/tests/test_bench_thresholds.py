@@ -128,7 +128,7 @@ def test_exit_status_is_4_and_every_report_has_the_figure(tmp_path: Path) -> Non
     assert done.returncode == 4, done.stdout + done.stderr
     lines = done.stdout.partition("Thresholds\n")[2].split("\n")
     assert lines[0].split()[:4] == ["CROSSED", "p50", ">", "1us"]
-    assert lines[1].split() == ["kept", "errors", ">", "0%", "errors", "is", "0.000%"]
+    assert lines[1].split() == ["ok", "errors", ">", "0%", "errors", "is", "0.000%"]
     first, second = document["result"]["thresholds"]
     assert (first["condition"], first["figure"], first["crossed"], first["limit"]) == ("p50 > 1us", "p50", True, 1e-6)
     assert first["value"] > 1e-6

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import select
 import signal
 import sys
 import threading
@@ -36,7 +37,7 @@ def main() -> int:
             speech.say({"pong": word["ping"], "monotonic": time.monotonic(), "time": time.time()})
         if word is None:
             return 1
-        threading.Thread(target=hearing.listen, daemon=True).start()
+        threading.Thread(target=hearing.listen, args=(job.get("silence"),), daemon=True).start()
         speech.say({"result": work(word["go"])})
     except Failure as failure:
         speech.say({"failed": str(failure)})
@@ -85,9 +86,12 @@ class _Hearing:
         word: dict[str, Any] = json.loads(line)
         return word
 
-    def listen(self) -> None:
-        """Wait for a message to stop. End the process if the parent is gone."""
-        while (word := self.word()) is not None:
+    def listen(self, silence: float | None) -> None:
+        """Wait for a message to stop. End the process if the parent is gone, or silent for so many seconds."""
+        while b"\n" in self._data or select.select([0], [], [], silence)[0]:
+            word = self.word()
+            if word is None:
+                break
             if "stop" in word:
                 self.stop.set()
         os._exit(1)

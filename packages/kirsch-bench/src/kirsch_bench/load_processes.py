@@ -10,6 +10,7 @@ one (:mod:`kirsch_bench.remote`). It is sent one job and answers in lines of JSO
     it     {"pong": 1, "monotonic": ..., "time": ...}   its clocks
     us     {"go": 1234.5}                         when all are ready: its time.monotonic() to begin at, common to all
     it     {"progress": {...}}                    a few times a second
+    us     {"alive": true}                        every few seconds, to another host
     us     {"stop": true}                         to another host: report what there is so far
     it     {"result": {...}} or {"failed": "…"}   once; then it ends
 
@@ -50,6 +51,15 @@ _STOP_SECONDS = 10.0
 
 _START_AHEAD_SECONDS = 0.05
 """The time in which all processes of this machine read the message before the load begins."""
+
+_ALIVE_SECONDS = 2.0
+"""The time between messages to another host, which ends its part if it hears nothing for ``SILENCE_SECONDS``: its
+connection may be lost without an end."""
+
+SILENCE_SECONDS = 20.0
+
+_EXIT_SECONDS = 5.0
+"""The time between the end of a process's output and its own."""
 
 _PINGS = 10
 
@@ -132,7 +142,7 @@ def _begin(members: Sequence[_Member]) -> None:
             ahead = max(ahead, _START_AHEAD_SECONDS + 4 * member.outcome.clock.uncertainty)
     start = time.monotonic() + ahead
     for member in members:
-        member.say({"go": start + (member.outcome.clock.monotonic if member.outcome.clock else 0.0)})
+        member.go(start)
 
 
 def _clock(member: _Member) -> Clock:
@@ -171,6 +181,8 @@ def _wait(
     while not all(member.over or (until is not None and until(member)) for member in members):
         if interrupted or time.monotonic() >= deadline:
             return False
+        for member in members:
+            member.keep_alive()
         heard = _listen(selector, 0.1)
         words = [member.progress for member in members if member.progress is not None]
         if heard and words and progress is not None:
@@ -230,6 +242,8 @@ class _Member:
         """The reports of progress that nobody has looked at."""
         self.pong: dict[str, Any] | None = None
         self._job = job
+        self._begun = False
+        self._alive_at = 0.0
         self._line = bytearray()
 
     def say(self, word: dict[str, Any]) -> None:
@@ -282,6 +296,18 @@ class _Member:
         self.outcome.trouble = why
         self.over = True
 
+    def go(self, start: float) -> None:
+        """Tell it to begin at this time of our clock."""
+        clock = self.outcome.clock
+        self.say({"go": start + (clock.monotonic if clock is not None else 0.0)})
+        self._begun = True
+
+    def keep_alive(self) -> None:
+        """Tell another host from time to time that this one is there."""
+        if self.host is not None and self._begun and time.monotonic() >= self._alive_at:
+            self._alive_at = time.monotonic() + _ALIVE_SECONDS
+            self.say({"alive": True})
+
     def interrupt(self) -> None:
         if self.over or self._process.poll() is not None:
             return
@@ -314,7 +340,7 @@ class _Member:
 
 def _ending(process: subprocess.Popen[bytes]) -> str:
     try:
-        status = process.wait(1.0)
+        status = process.wait(_EXIT_SECONDS)
     except subprocess.TimeoutExpired:
         return "without a word"
     if status >= 0:

@@ -33,7 +33,9 @@ def measure(load: Load, display: Display, prefix: str = "", thresholds: Sequence
     from kirsch_bench.results import merge
 
     planned = load.seconds_planned
-    there = {"url": load.target.url, "own": load.target.own} if load.hosts else {}
+    there = {}
+    if load.hosts:
+        there = {"url": load.target.url, "own": load.target.own, "silence": load_processes.SILENCE_SECONDS}
     chart = Chart(planned, None if load.curve is None else load.curve.mean)
     judge = judging.ThresholdWatch(thresholds)
     server = server_cost.find(load.target)

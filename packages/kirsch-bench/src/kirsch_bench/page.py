@@ -231,8 +231,7 @@ def _thresholds(result: Result) -> list[str]:
         return []
     rows = [["condition", "", "figure"]]
     rows += [
-        [each.threshold.condition.text, "crossed" if each.is_crossed else "kept", each.text]
-        for each in result.thresholds
+        [each.threshold.condition.text, "crossed" if each.is_crossed else "ok", each.text] for each in result.thresholds
     ]
     return ["<h2>Thresholds</h2>", table(rows, left=(0, 1, 2))]
 

@@ -247,7 +247,7 @@ def host_rows(result: Result) -> list[list[str]]:
 
 def _thresholds(result: Result) -> str:
     rows = [
-        ["CROSSED" if judged.is_crossed else "kept", judged.threshold.condition.text, judged.text]
+        ["CROSSED" if judged.is_crossed else "ok", judged.threshold.condition.text, judged.text]
         for judged in result.thresholds
     ]
     return f"Thresholds\n{show_columns(rows, left=(0, 1, 2), indent='  ')}" if rows else ""
