@@ -154,8 +154,8 @@ test-gateway: $(STAMPS)/venv ## Run the Rust tests of the gateway, with the inte
 # Everything is built anew for it, in a place of its own: otherwise each would throw away what the other has built.
 loom: ## Try the orders in which threads can share the engine; LOOM_MAX_PREEMPTIONS=3 tries more
 	RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=target/loom CARGO_PROFILE_TEST_DEBUG=0 $(RERUN) cargo test -p scheduler --lib model::
-sim: ## Simulate the engine's world: SEEDS=5000 of them, or SEED=7 alone and traced; SOCKETS=1 over real sockets, LOOP=1 in an event loop alone
-	@cargo run --quiet --profile $(TEST_PROFILE) --package sim -- $(if $(SOCKETS),--sockets) $(if $(LOOP),--loop) $(if $(SEED),$(SEED),1..$(or $(SEEDS),200))
+sim: ## Simulate the engine's world: SEEDS=5000 of them, or SEED=7 alone and traced; SOCKETS=1 over real sockets, LOOP=1 in an event loop alone, HTTP2=1 with clients of HTTP/2 alone
+	@cargo run --quiet --profile $(TEST_PROFILE) --package sim -- $(if $(SOCKETS),--sockets) $(if $(LOOP),--loop) $(if $(HTTP2),--http2) $(if $(SEED),$(SEED),1..$(or $(SEEDS),200))
 test-path: build $(STAMPS)/test ## Run the tests that look at paths in a clone with a space, an é and "kirsch" in its path
 	$(RERUN) .ci/test-path $(VENV)
 test-matrix: build $(STAMPS)/test ## Have applications misbehave in every way under all four drivers; the slow tests try one driver a day

@@ -89,8 +89,9 @@ pub use net::{Accepted, Local, Net, Peer, Readiness};
 pub use observe::Stage;
 pub use os::{Bell, Os, Poller, Waker};
 pub use protocol::{
-    AllProtocols, AnyMultiplexed, Event, Http1, Kind, MultiplexedProtocol, Negotiation, OnlyMultiplexed, OnlySerial,
-    ProtocolKind, Protocols, Reset, ResponseSender, ResponseTerms, SerialProtocol, StreamEvent, StreamId, choose_http,
+    AllProtocols, AnyMultiplexed, Event, Http1, Http2, Kind, MultiplexedProtocol, Negotiation, OnlyMultiplexed,
+    OnlySerial, ProtocolKind, Protocols, Reset, ResponseSender, ResponseTerms, SerialProtocol, StreamEvent, StreamId,
+    choose_http,
 };
 pub use reply::Reply;
 pub use responder::{EdgeConfig, EdgeNames, StaticFiles, StaticOptions};

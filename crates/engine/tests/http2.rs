@@ -1,7 +1,7 @@
 //! HTTP/2 through real sockets: what the session adds to the state machines of `wire`.
 
-use crate::common::{Client, Op, OverSockets, Plan, World, ms, pattern, seconds, timeless};
-use engine::{AllProtocols, Config, Expired};
+use crate::common::{Call, Client, Event, Op, OverSockets, Plan, World, ms, pattern, seconds, timeless};
+use engine::{AllProtocols, Config, Expired, Work};
 use wire::http2::PREFACE;
 use wire::http2::hpack::{Decoder, Encoder, Indexing};
 
@@ -271,6 +271,39 @@ fn body_is_received_and_reset_streams_give_their_calls_up() {
     client.send([frame(RST_STREAM, 0, 3, &[0, 0, 0, 8]), get(5, 0)].concat());
     until_whole(&mut world, &mut client, &[5]);
     assert_eq!(world.app.called(), [0, 0]);
+}
+
+#[test]
+fn request_that_is_reset_before_it_is_queued_is_given_up() {
+    let config = Config { buffer_bodies: false, ..timeless() };
+    let reading = Plan { ops: vec![Op::Read(10), Op::Read(10), Op::Write(5)], ..Plan::sized(&[5]) };
+    let mut world: World<Versions> = World::of_kind(config, vec![reading, Plan::sized(&[5])]);
+    world.keeps = true;
+    world.callers = 1;
+    let mut client = world.client();
+    client.send(preface());
+    client.pump();
+    world.settle();
+    let parts = [frame(DATA, 0, 1, &[b'a'; 10]), frame(DATA, END_STREAM, 1, &[b'b'; 10])];
+    let reset = frame(RST_STREAM, 0, 3, &[0, 0, 0, 8]);
+    client.send([ask(1, 0, "POST", 0), parts[0].clone(), get(3, 1), reset, parts[1].clone()].concat());
+    client.pump();
+    world.take_events();
+    let now = world.now();
+    let Some(Work::Call(ticket, request)) = world.engine.poll(now, &mut world.app, true) else { panic!("no call") };
+    let course = world.app.call(request);
+    world.calls.push(Call { ticket, course, waits: false });
+    // Reads of the first call find the second request, and then its reset. Nothing is polled meanwhile.
+    assert!(world.step(0) && world.step(0), "the body has arrived");
+    world.poll();
+    let given_up = |event: &Event| matches!(event, Event::AbandonRequest { id: 1, status: None });
+    assert_eq!(world.app.count(given_up), 1);
+    world.go_on_with(0);
+    until_whole(&mut world, &mut client, &[1]);
+    assert_eq!(world.statistics().http2_streams, 0);
+    client.hang_up();
+    world.until_empty(&mut [&mut client]);
+    assert_eq!(world.app.called(), [0]);
 }
 
 #[test]

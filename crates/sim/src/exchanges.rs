@@ -1,4 +1,4 @@
-//! The client's side of a connection with many exchanges at a time: the protocol of [`crate::frames`].
+//! The client's side of a connection with many exchanges at a time, in either [`Dialect`].
 //!
 //! A client begins exchanges, sends their bodies in turn as far as the server takes them, lets the server send as each
 //! exchange's plan says, and resets some. The client checks each frame as it arrives: the frame belongs to an exchange
@@ -6,10 +6,12 @@
 //! nothing follows the end of an exchange.
 
 use crate::clock::{Micros, Shared};
-use crate::frames::{self, CREDIT, DATA, END, GOAWAY, HEAD, HEAD_ONLY, RESET, SETTINGS, WINDOW, frame};
+use crate::dialect::{Dialect, ServerMessage};
+use crate::frames::WINDOW;
 use crate::net::Network;
-use crate::plan::{ExchangePlan, Garbage, PeerPlan, Plan, RequestPlan, ResetTrigger, upload};
+use crate::plan::{ExchangePlan, Garbage, PeerPlan, Plan, ResetTrigger, upload};
 use crate::response::pattern;
+use std::fmt;
 use std::rc::Rc;
 
 /// A client writes no more frames while it has this many bytes to send.
@@ -113,11 +115,12 @@ pub(crate) struct Exchanges {
     shared: Rc<Shared>,
     /// In the order in which they begin.
     pub(crate) all: Vec<Exchange>,
+    dialect: Dialect,
     may_begin_at: Micros,
-    /// The number of exchanges that the server allows at a time; `None` until the server has announced it.
-    settings: Option<u16>,
     /// When the server announced that it begins no further exchange.
     pub(crate) goes_away_at: Option<Micros>,
+    /// True if the server has ended the connection because the client does what attackers do.
+    pub(crate) is_scolded: bool,
     /// Index of the exchange whose body was continued last.
     turn: usize,
 }
@@ -131,16 +134,18 @@ impl Exchanges {
             world: Rc::clone(world),
             shared: Rc::clone(shared),
             all: plan.requests.iter().map(|&id| Exchange::new(id)).collect(),
+            dialect: Dialect::new(world.is_http2),
             may_begin_at: 0,
-            settings: None,
             goes_away_at: None,
+            is_scolded: false,
             turn: 0,
         }
     }
 
     /// Returns true if no exchange is under way, and no further one is to begin.
     pub(crate) fn are_over(&self) -> bool {
-        let begins = |exchange: &Exchange| exchange.begun.is_none() && self.goes_away_at.is_none();
+        let is_told = self.goes_away_at.is_some() || self.is_scolded;
+        let begins = |exchange: &Exchange| exchange.begun.is_none() && !is_told;
         !self.all.iter().any(|exchange| exchange.is_under_way() || begins(exchange))
     }
 
@@ -150,10 +155,11 @@ impl Exchanges {
     pub(crate) fn write(&mut self, connection: usize, sent: usize, out: &mut Vec<u8>, network: &mut Network) -> Micros {
         let now = self.shared.now();
         let world = Rc::clone(&self.world);
+        self.dialect.write_control(out);
         let mut next = self.begin(out);
         for (index, exchange) in self.all.iter_mut().enumerate() {
             let Some((begun, _)) = exchange.begun.filter(|_| exchange.is_under_way()) else { continue };
-            let (stream, plan) = (stream_of(index), plan_of(&world, exchange.id));
+            let plan = plan_of(&world, exchange.id);
             if let Some(ResetTrigger::After(time)) = plan.resets {
                 next = next.min(begun + time);
             }
@@ -166,7 +172,7 @@ impl Exchanges {
             };
             if resets {
                 self.shared.trace(|| format!("peer {} resets request {}", self.peer, exchange.id));
-                frame(RESET, stream, b"", out);
+                self.dialect.reset(index, out);
                 exchange.reset = Some(now);
                 network.resets.insert(exchange.id, (connection, out.len() as u64));
                 continue;
@@ -179,7 +185,7 @@ impl Exchanges {
                 exchange.ungranted -= count;
                 exchange.window += count;
                 exchange.may_grant_at = now + plan.grants.pause;
-                frame(CREDIT, stream, &u32::try_from(count).expect("it fits").to_be_bytes(), out);
+                self.dialect.grant(index, count, out);
             }
             if exchange.ungranted > 0 {
                 next = next.min(exchange.may_grant_at);
@@ -195,6 +201,8 @@ impl Exchanges {
         let world = Rc::clone(&self.world);
         while let Some(index) = self.all.iter().position(|exchange| exchange.begun.is_none())
             && self.goes_away_at.is_none()
+            && !self.is_scolded
+            && self.dialect.may_begin()
             && self.all.iter().filter(|exchange| exchange.is_under_way()).count() < self.depth
         {
             if now < self.may_begin_at {
@@ -202,15 +210,15 @@ impl Exchanges {
             }
             let beside = self.all[..index].iter().filter(|other| other.is_under_way() || other.may_linger()).count();
             let exchange = &mut self.all[index];
-            let RequestPlan { bytes, body, .. } = &world.requests[exchange.id];
-            exchange.is_body_over = *body == 0;
-            frame(if *body == 0 { HEAD_ONLY } else { HEAD }, stream_of(index), bytes, out);
+            let request = &world.requests[exchange.id];
+            exchange.is_body_over = request.body == 0;
+            self.dialect.begin(index, request, out);
             exchange.begun = Some((now, out.len()));
             exchange.beside = beside;
             let extra = plan_of(&world, exchange.id).extra;
             if extra > 0 {
                 exchange.window += extra as usize;
-                frame(CREDIT, stream_of(index), &extra.to_be_bytes(), out);
+                self.dialect.grant(index, extra as usize, out);
             }
         }
         Micros::MAX
@@ -222,6 +230,9 @@ impl Exchanges {
         for _ in 0..self.all.len() {
             self.turn = (self.turn + 1) % self.all.len();
             let exchange = &mut self.all[self.turn];
+            if let Some(window) = self.dialect.window(self.turn).filter(|_| exchange.is_under_way()) {
+                exchange.credit = window;
+            }
             let plan = plan_of(&world, exchange.id);
             let length = world.requests[exchange.id].body;
             // An exchange that is to be reset after a part of its body does not send the whole body before.
@@ -238,7 +249,7 @@ impl Exchanges {
             exchange.sent += count;
             exchange.credit = exchange.credit.saturating_sub(count);
             exchange.is_body_over = exchange.sent == length;
-            frame(if exchange.is_body_over { END } else { DATA }, stream_of(self.turn), &part, out);
+            self.dialect.data(self.turn, &part, exchange.is_body_over, out);
             return true;
         }
         false
@@ -246,73 +257,76 @@ impl Exchanges {
 
     // ------------------------------------------------------------------------------------------------------ reading
 
-    /// Reads the whole frames of `input`.
+    /// Reads the whole messages of `input`.
     pub(crate) fn read(&mut self, input: &mut Vec<u8>) {
-        let mut used = 0;
-        while let Some(frame) = frames::read(&input[used..]) {
-            used += frame.length;
-            if let Err(what) = self.take(frame) {
-                self.shared
-                    .fail(|| format!("peer {}: {what}: {:?} of {}", self.peer, frame.kind as char, frame.stream));
-                return;
-            }
+        let mut dialect = std::mem::replace(&mut self.dialect, Dialect::new(false));
+        let read = dialect.read(input, |dialect, message| {
+            self.take(dialect, message).map_err(|what| format!("{what}: {:?}", Shown(message)))
+        });
+        self.dialect = dialect;
+        match read {
+            Ok(used) => drop(input.drain(..used)),
+            Err(what) => self.shared.fail(|| format!("peer {}: {what}", self.peer)),
         }
-        input.drain(..used);
     }
 
-    fn take(&mut self, frame: frames::Frame<'_>) -> Result<(), String> {
+    fn take(&mut self, dialect: &Dialect, message: ServerMessage<'_>) -> Result<(), String> {
         let now = self.shared.now();
         let wrong = |what: &str| Err(what.to_owned());
-        match (frame.kind, self.settings) {
-            (SETTINGS, None) => {
-                let allowed = u16::from_be_bytes(frame.payload.try_into().map_err(|_| "settings of a wrong length")?);
-                self.settings = Some(allowed);
+        let index = match message {
+            ServerMessage::Settings(allowed) => {
                 let planned = self.world.config.exchanges;
-                return if usize::from(allowed) == planned { Ok(()) } else { wrong("the bound is another") };
+                return if allowed as usize == planned { Ok(()) } else { wrong("the bound is another") };
             }
-            (_, None) => return wrong("the settings do not come first"),
-            (GOAWAY, _) => {
-                let again = self.goes_away_at.replace(now).is_some();
-                return if again { wrong("the end is announced twice") } else { Ok(()) };
+            ServerMessage::GoAway { from } => return self.take_end(from),
+            ServerMessage::Broken { code } => {
+                self.is_scolded = true;
+                // Many resets, refused requests and windows are taken for an attack (ENHANCE_YOUR_CALM).
+                return if code == 11 { Ok(()) } else { wrong("the client is said to break a rule") };
             }
-            _ => {}
-        }
-        let index = (frame.stream as usize).wrapping_sub(1);
+            ServerMessage::Windows => {
+                for (index, exchange) in self.all.iter_mut().enumerate().filter(|(_, each)| each.is_under_way()) {
+                    exchange.credit = dialect.window(index).unwrap_or(exchange.credit);
+                }
+                return Ok(());
+            }
+            ServerMessage::Credit { index, .. }
+            | ServerMessage::Unwanted { index }
+            | ServerMessage::Head { index, .. }
+            | ServerMessage::Data { index, .. }
+            | ServerMessage::End { index }
+            | ServerMessage::Reset { index, .. } => index,
+        };
         let Some(exchange) = self.all.get_mut(index).filter(|exchange| exchange.begun.is_some()) else {
-            return wrong("a frame of an exchange that was never begun");
+            return wrong("a message for an exchange that was never begun");
         };
         let (id, is_over) = (exchange.id, exchange.end.is_some());
-        match frame.kind {
-            CREDIT => {
-                let more = u32::from_be_bytes(frame.payload.try_into().map_err(|_| "a credit of a wrong length")?);
-                exchange.credit += more as usize;
+        match message {
+            ServerMessage::Credit { more, .. } => {
+                exchange.credit += more;
                 // The server takes a byte again only when it has come.
                 let is_too_much = exchange.credit > WINDOW && !plan_of(&self.world, id).overruns;
                 return if is_too_much { wrong("the server takes more than its window") } else { Ok(()) };
             }
-            // The rest of the request is not wanted.
-            RESET if frame.payload == b"c" => {
+            ServerMessage::Unwanted { .. } => {
                 exchange.is_body_over = true;
                 return if exchange.response.is_some() { Ok(()) } else { wrong("complete without a response") };
             }
-            _ if is_over => return wrong("a frame behind the end of its exchange"),
-            HEAD_ONLY => {
-                let head = str::from_utf8(frame.payload).map_err(|_| "a head is no text")?;
-                let status = head.get(..3).and_then(|text| text.parse().ok()).ok_or("a head without a status")?;
-                let answered = head.lines().find_map(|line| line.strip_prefix("X-Id: ")?.parse().ok());
+            _ if is_over => return wrong("a message behind the end of its exchange"),
+            ServerMessage::Head { status, answered, .. } => {
                 if answered.is_some_and(|answered| answered != id) {
                     return wrong("it answers another request");
                 }
                 let before = exchange.response.replace(Response { status, id: answered, body: 0 });
                 return if before.is_some() { wrong("it is answered twice") } else { Ok(()) };
             }
-            DATA => {
+            ServerMessage::Data { bytes, .. } => {
                 let Some(response) = &mut exchange.response else { return wrong("a body without a head") };
-                let count = frame.payload.len();
+                let count = bytes.len();
                 if count > exchange.window {
                     return wrong("more than the window allows");
                 }
-                if response.id.is_some() && frame.payload != pattern(id, response.body, count) {
+                if response.id.is_some() && bytes != pattern(id, response.body, count) {
                     return wrong("the body is not the planned one");
                 }
                 response.body += count;
@@ -320,24 +334,50 @@ impl Exchanges {
                 exchange.ungranted += count;
                 return Ok(());
             }
-            END if exchange.response.is_none() => return wrong("an end without a response"),
-            END => exchange.end = Some((now, End::Whole)),
-            RESET if frame.payload == b"r" && exchange.response.is_some() => {
+            ServerMessage::End { .. } if exchange.response.is_none() => return wrong("an end without a response"),
+            ServerMessage::End { .. } => exchange.end = Some((now, End::Whole)),
+            ServerMessage::Reset { is_refused: true, .. } if exchange.response.is_some() => {
                 return wrong("it is refused and answered");
             }
-            RESET if frame.payload == b"r" => exchange.end = Some((now, End::Refused)),
-            RESET if frame.payload == b"x" => exchange.end = Some((now, End::Cut)),
-            _ => return wrong("an unknown frame"),
+            ServerMessage::Reset { is_refused: true, .. } => exchange.end = Some((now, End::Refused)),
+            ServerMessage::Reset { is_refused: false, .. } => exchange.end = Some((now, End::Cut)),
+            ServerMessage::Settings(_)
+            | ServerMessage::GoAway { .. }
+            | ServerMessage::Broken { .. }
+            | ServerMessage::Windows => {}
         }
         self.may_begin_at = now + self.thinks;
         self.shared.trace(|| format!("peer {}: request {id} ends: {:?}", self.peer, self.all[index].end));
         Ok(())
     }
+
+    /// Takes the announcement of the end: no exchange from the index `from` on has been begun or will be.
+    fn take_end(&mut self, from: usize) -> Result<(), String> {
+        let now = self.shared.now();
+        let is_repeated = self.goes_away_at.is_some();
+        self.goes_away_at.get_or_insert(now);
+        for exchange in self.all.iter_mut().skip(from).filter(|exchange| exchange.is_under_way()) {
+            if exchange.response.is_some() {
+                return Err("it is answered, and said to be not begun".to_owned());
+            }
+            exchange.end = Some((now, End::Refused));
+        }
+        // HTTP/2 announces the end, and then says where it is.
+        let is_once = !self.world.is_http2 || from > self.all.len();
+        if is_repeated && is_once { Err("the end is announced twice".to_owned()) } else { Ok(()) }
+    }
 }
 
-/// Returns the number of an exchange on its connection.
-fn stream_of(index: usize) -> u32 {
-    u32::try_from(index + 1).expect("a peer has few exchanges")
+/// A message without the bytes of a body.
+struct Shown<'m>(ServerMessage<'m>);
+
+impl fmt::Debug for Shown<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            ServerMessage::Data { index, bytes } => write!(out, "{} bytes of {index}", bytes.len()),
+            message => write!(out, "{message:?}"),
+        }
+    }
 }
 
 pub(crate) fn plan_of(world: &Plan, id: usize) -> ExchangePlan {

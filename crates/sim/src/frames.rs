@@ -6,7 +6,7 @@
 //! says with [`CREDIT`] how many more bytes it takes.
 
 use engine::{
-    Http1, MultiplexedProtocol, OnlyMultiplexed, OnlySerial, Protocols, Reset, ResponseSender, ResponseTerms,
+    Http1, Http2, MultiplexedProtocol, OnlyMultiplexed, OnlySerial, Protocols, Reset, ResponseSender, ResponseTerms,
     StreamEvent, StreamId,
 };
 use std::collections::BTreeMap;
@@ -103,6 +103,10 @@ pub(crate) trait Simulated: Protocols {
 
 impl Simulated for OnlySerial<Http1> {
     const MULTIPLEXED: bool = false;
+}
+
+impl Simulated for OnlyMultiplexed<Http2> {
+    const MULTIPLEXED: bool = true;
 }
 
 impl<const SAYS_GOODBYE: bool> Simulated for OnlyMultiplexed<Frames<SAYS_GOODBYE>> {

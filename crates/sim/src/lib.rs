@@ -47,6 +47,7 @@ mod check;
 pub mod cipher;
 mod clock;
 mod deadlines;
+mod dialect;
 mod engine_core;
 mod event_loop;
 mod exchanges;
@@ -62,5 +63,5 @@ mod websocket;
 mod world;
 pub mod worst_case;
 
-pub use plan::Host;
+pub use plan::{Host, Worlds};
 pub use runner::{Summary, run, run_all};

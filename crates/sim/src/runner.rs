@@ -6,10 +6,10 @@ use crate::clock::{Event, MILLI, Micros, SECOND, Shared, micros};
 use crate::event_loop::driver::LoopDriver;
 use crate::exchanges::{End, Exchange};
 use crate::frames::{Frames, Simulated};
-use crate::plan::{Host, Plan, Stop, Trigger};
+use crate::plan::{Host, Plan, Stop, Trigger, Worlds};
 use crate::threads::driver::ThreadDriver;
 use crate::world::World;
-use engine::{Http1, OnlyMultiplexed, OnlySerial};
+use engine::{Http1, Http2, OnlyMultiplexed, OnlySerial};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -87,25 +87,26 @@ impl Summary {
     }
 }
 
-/// Draws the plan of a world with this driver, whose engine has real sockets if `on_sockets` says so.
-fn draw(seed: u64, host: Host, on_sockets: bool, traces: bool) -> (Rc<Shared>, Rc<Plan>) {
+/// Draws the plan of a world of this kind.
+fn draw(seed: u64, worlds: Worlds, traces: bool) -> (Rc<Shared>, Rc<Plan>) {
     let shared = Shared::new(seed, traces);
-    let mut plan = Plan::draw(host, &mut shared.fork());
-    if on_sockets {
+    let mut plan = Plan::draw(worlds, &mut shared.fork());
+    if worlds.on_sockets {
         plan.put_on_sockets(&mut shared.fork());
     }
     (shared, Rc::new(plan))
 }
 
-/// Runs the world of `seed` with this driver; `traces` prints each event with its virtual time. `on_sockets`: the
-/// engine's sockets are real ones.
+/// Runs the world of `seed` among `worlds`; `traces` prints each event with its virtual time.
 ///
 /// # Errors
 /// Which condition did not hold, and when. A panic is one, such as that of an illegal move.
-pub fn run(seed: u64, host: Host, on_sockets: bool, traces: bool) -> Result<Summary, String> {
+pub fn run(seed: u64, worlds: Worlds, traces: bool) -> Result<Summary, String> {
     contain(|| {
-        let (shared, plan) = draw(seed, host, on_sockets, traces);
-        if plan.is_multiplexed {
+        let (shared, plan) = draw(seed, worlds, traces);
+        if plan.is_http2 {
+            World::<OnlyMultiplexed<Http2>>::new(shared, plan, seed).run()
+        } else if plan.is_multiplexed {
             World::<OnlyMultiplexed<Frames>>::new(shared, plan, seed).run()
         } else {
             World::<OnlySerial<Http1>>::new(shared, plan, seed).run()
@@ -127,15 +128,17 @@ fn contain(run: impl FnOnce() -> Result<Summary, String>) -> Result<Summary, Str
 /// # Panics
 /// If the operating system refuses a thread.
 #[must_use]
-pub fn run_all(first: u64, last: u64, host: Host, on_sockets: bool) -> (u64, Summary) {
+pub fn run_all(first: u64, last: u64, worlds: Worlds) -> (u64, Summary) {
+    let Worlds { host, on_sockets, is_http2 } = worlds;
     let mut variables = String::new();
     variables.push_str(if on_sockets { " SOCKETS=1" } else { "" });
     variables.push_str(if host == Host::EventLoop { " LOOP=1" } else { "" });
+    variables.push_str(if is_http2 { " HTTP2=1" } else { "" });
     let threads = if on_sockets { THREADS } else { 1 };
     let run_some = |thread: u64| {
         let (mut failed, mut total) = (0, Summary::default());
         for seed in (first..=last).filter(|seed| seed % threads == thread) {
-            match run(seed, host, on_sockets, false) {
+            match run(seed, worlds, false) {
                 Ok(summary) => total.add(summary),
                 Err(failure) => {
                     println!("seed {seed} failed {failure}\n  replay it: make sim SEED={seed}{variables}");
@@ -377,7 +380,7 @@ mod tests {
     #[test]
     fn illegal_move_of_a_thread_is_found() {
         let failure = contain(|| {
-            let (shared, plan) = draw(1, Host::Threads, false, false);
+            let (shared, plan) = draw(1, Worlds::of(Host::Threads), false);
             let mut world = World::<OnlySerial<Http1>>::new(shared, plan, 1);
             // The first thread has arrived already.
             world.rules.arrive(0);

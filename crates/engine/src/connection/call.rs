@@ -33,9 +33,7 @@ impl<A: App> Connection<A> {
 
     /// Queues a request until a thread can call the application.
     pub(crate) fn enqueue(&mut self, index: Index, request: A::Request, context: &mut EngineContext<A>) {
-        if !self.exchange_mut(index).state.enqueue(request) {
-            return;
-        }
+        self.exchange_mut(index).state.enqueue(request);
         context.load.queued += 1;
         // Output that was composed before this request need not wait as long.
         self.flush(context);

@@ -335,7 +335,14 @@ impl<A: App> Connections<A> {
     }
 
     fn enqueue(&mut self, call: CallId, mut request: A::Request, app: &mut A) {
-        if self.slab[call.slot].is_multiplexed() {
+        let connection = &mut self.slab[call.slot];
+        if connection.exchange(call.exchange).is_none_or(Exchange::is_detached) {
+            // The client has left since the request became ready.
+            app.abandon_request(request, None);
+            connection.complete(call.exchange, Progress::Done, &mut self.context);
+            return self.drive(call.slot, app);
+        }
+        if connection.is_multiplexed() {
             // This exchange may have the index of one that was reset while its request was queued.
             self.tidy_queue();
         }

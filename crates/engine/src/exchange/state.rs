@@ -238,10 +238,9 @@ impl<A: App> ExchangeState<A> {
     }
 
     /// Has a request that is ready wait for a thread.
-    pub(crate) fn enqueue(&mut self, request: A::Request) -> bool {
-        let State::Running(terms) = self.0 else { return false };
+    pub(crate) fn enqueue(&mut self, request: A::Request) {
+        let State::Running(terms) = self.0 else { unreachable!("a request that is ready has begun its call") };
         self.go(ExchangeEvent::NoThread, State::Queued(Box::new(Queued { request, terms })));
-        true
     }
 
     /// Returns the request that waits for a thread, because a thread is free now; `None` if the request does not wait.

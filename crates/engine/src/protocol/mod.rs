@@ -27,6 +27,7 @@ mod serial;
 
 pub use all::{AllProtocols, AnyMultiplexed, choose_http};
 pub use http1::Http1;
+pub use http2::Http2;
 pub use multiplexed::{MultiplexedProtocol, Reset, StreamEvent, StreamId};
 pub use only::{OnlyMultiplexed, OnlySerial};
 pub use serial::{Event, SerialProtocol};

@@ -37,7 +37,7 @@ impl<P: Simulated> Checker<'_, P> {
             let judged = match (exchange.end, &exchange.response) {
                 (Some((_, End::Whole)), Some(response)) => self.check_whole(peer, exchange, response, &history),
                 (Some((_, End::Whole)), None) => Err("an end without a response".to_owned()),
-                (Some((at, End::Refused)), _) => self.check_refused(exchange, begun, at),
+                (Some((at, End::Refused)), _) => self.check_refused(peer, exchange, begun, at),
                 (Some((at, End::Cut)), _) => self.check_cut(peer, exchange, at, &history),
                 (None, _) if exchange.reset.is_some() => Ok(()),
                 (None, _) => self.excuse_missing(peer, exchange, &history, is_free),
@@ -59,7 +59,13 @@ impl<P: Simulated> Checker<'_, P> {
         let ends = exchanges.all.iter().filter_map(|exchange| exchange.end.map(|(end, _)| end));
         let last = ends.filter(|&end| is_prompt && end < at).max().unwrap_or_default();
         let busy_until = last.saturating_sub(peer.plan.latency).max(history.accepted.unwrap_or_default());
-        busy_until.saturating_add(limit) <= at + EARLY
+        // A connection of HTTP/2 has as long for its first request as for a head. Those that were refused do not count.
+        let had_request =
+            exchanges.all.iter().any(|exchange| self.world.records().requests[exchange.id].begun.is_some());
+        let head = self.world.plan.config.header_timeout.map_or(Micros::MAX, micros);
+        let is_unused = self.world.plan.is_http2 && !had_request;
+        let accepted = history.accepted.unwrap_or_default();
+        busy_until.saturating_add(limit) <= at + EARLY || is_unused && accepted.saturating_add(head) <= at + EARLY
     }
 
     /// Checks a whole response.
@@ -82,6 +88,11 @@ impl<P: Simulated> Checker<'_, P> {
         }
         // The body's bytes were compared as they arrived.
         let length = if request.is_bodiless() { 0 } else { request.script.length() };
+        // With HTTP/2 the end follows the last declared byte, whatever the call does then.
+        let is_declared = request.is_bodiless() || request.script.declared == Some(body as u64);
+        if self.world.plan.is_http2 && is_declared {
+            return Ok(());
+        }
         match (record.late.map(|late| late.outcome), record.ended.map(|(_, how)| how)) {
             (None | Some(Expired::Whole), _) if body != length => wrong("its body has a wrong length"),
             (Some(Expired::Whole), _) | (None, Some(CallEnd::Whole)) => Ok(()),
@@ -142,14 +153,27 @@ impl<P: Simulated> Checker<'_, P> {
     }
 
     /// Checks that an exchange was refused for lack of room, and that it was not begun.
-    fn check_refused(&self, exchange: &Exchange, begun: Micros, at: Micros) -> Result<(), String> {
+    fn check_refused(&self, peer: &Peer, exchange: &Exchange, begun: Micros, at: Micros) -> Result<(), String> {
         let config = &self.world.plan.config;
         if self.world.records().requests[exchange.id].begun.is_some() {
             return Err("it was refused as not begun, and it was".to_owned());
         }
         let is_draining = self.world.draining_since.is_some_and(|since| since <= at);
         let may_be_busy = config.queue < self.world.plan.requests.len();
-        if exchange.beside >= config.exchanges || is_draining || may_be_busy {
+        // With HTTP/2 a response may be whole while its call still runs, which counts.
+        let counts = |other: &&Exchange| {
+            let record = &self.world.records().requests[other.id];
+            let runs =
+                record.begun.is_some_and(|began| began <= at) && record.ended.is_none_or(|(ended, _)| ended >= begun);
+            runs || other.begun.is_some_and(|(sent, _)| sent <= at) && other.end.is_none_or(|(end, _)| end >= begun)
+        };
+        let all = peer.exchanges.iter().flat_map(|exchanges| &exchanges.all);
+        let others = all.filter(|other| other.id != exchange.id && self.world.plan.is_http2);
+        let busy = others.filter(counts).count();
+        let is_scolded = peer.exchanges.as_ref().is_some_and(|exchanges| exchanges.is_scolded);
+        // A request that was on its way when the server announced the end is refused, too.
+        let was_told = peer.exchanges.as_ref().and_then(|exchanges| exchanges.goes_away_at) == Some(at);
+        if exchange.beside.max(busy) >= config.exchanges || is_draining || may_be_busy || was_told || is_scolded {
             Ok(())
         } else {
             Err(format!("it was refused at {at}, and was one of {} since {begun}", exchange.beside + 1))
@@ -168,8 +192,10 @@ impl<P: Simulated> Checker<'_, P> {
         }
         let was_cut = record.ended.is_some_and(|(_, how)| how == CallEnd::Cut)
             || record.late.is_some_and(|late| matches!(late.outcome, Expired::Cut { .. }))
-            || self.has_missing_file(exchange.id);
-        if was_cut || self.is_slow(peer, exchange, record, at, history) {
+            || self.has_missing_file(exchange.id)
+            || self.has_panicked(peer);
+        let is_scolded = peer.exchanges.as_ref().is_some_and(|exchanges| exchanges.is_scolded);
+        if was_cut || is_scolded || self.is_slow(peer, exchange, record, at, history) {
             Ok(())
         } else {
             Err("it was cut without a reason".to_owned())
@@ -179,7 +205,17 @@ impl<P: Simulated> Checker<'_, P> {
     /// Returns true if the client takes output so slowly that the server need not wait.
     fn is_slow(&self, peer: &Peer, exchange: &Exchange, record: &Record, at: Micros, history: &History) -> bool {
         let Some(limit) = self.world.plan.config.write_timeout.map(micros) else { return false };
-        let begun = record.called.or(record.dismissed.map(|(at, _)| at)).or(exchange.begun.map(|(at, _)| at));
+        let begun_at = |exchange: &Exchange, record: &Record| {
+            record.called.or(record.dismissed.map(|(at, _)| at)).or(exchange.begun.map(|(at, _)| at))
+        };
+        let mut begun = begun_at(exchange, record);
+        if self.world.plan.is_http2 {
+            // All responses that wait for the window of the connection are late at the same time.
+            let all = peer.exchanges.iter().flat_map(|exchanges| &exchanges.all);
+            let together = all.filter(|other| other.end == Some((at, End::Cut)));
+            let firsts = together.filter_map(|other| begun_at(other, &self.world.records().requests[other.id]));
+            begun = begun.into_iter().chain(firsts).min();
+        }
         if begun.is_none_or(|begun| at + EARLY < begun.saturating_add(limit)) {
             return false;
         }
@@ -187,8 +223,35 @@ impl<P: Simulated> Checker<'_, P> {
         let is_prompt = Exchange::is_prompt(&plan_of(&self.world.plan, exchange.id))
             && peer.plan.reads.pause < 50 * MILLI
             && peer.plan.sends.pause < 50 * MILLI
-            && peer.plan.capacity >= 8000;
+            && peer.plan.capacity >= 8000
+            && !(self.world.plan.is_http2 && self.delays_credits(peer, limit));
         !is_prompt || peer.acted.is_some() || history.full_since.is_some() || self.world.plan.config.min_rate > 0
+    }
+
+    /// Returns true if the requests that a client sends may delay a credit behind them by more than `limit`.
+    fn delays_credits(&self, peer: &Peer, limit: Micros) -> bool {
+        let size = |&id: &usize| {
+            let request = &self.world.plan.requests[id];
+            request.bytes.len() + request.body
+        };
+        let bytes: usize = peer.plan.requests.iter().map(size).sum();
+        let round_trips = (bytes / peer.plan.capacity) as Micros;
+        round_trips * 2 * peer.plan.latency > limit
+    }
+
+    /// Returns true if the engine's own call of the application has panicked, which ends the whole connection.
+    fn has_panicked(&self, peer: &Peer) -> bool {
+        let panicked =
+            |&id: &usize| self.world.records().requests[id].ended.is_some_and(|(_, how)| how == CallEnd::Panicked);
+        peer.plan.requests.iter().any(panicked)
+    }
+
+    /// Returns true if a connection of HTTP/2 ended before a request was answered: the server takes many resets and small
+    /// windows for an attack, and refuses what it has not begun while no thread polls the engine.
+    fn has_refused_connection(&self, peer: &Peer, record: &Record) -> bool {
+        let connection = &self.world.records().connections[peer.connection.unwrap_or_default()];
+        connection.refused.is_some()
+            || record.begun.is_none() && self.world.rules.source().has_refused_waiting(0, Micros::MAX)
     }
 
     /// Checks that there is a reason why an exchange has no end.
@@ -196,15 +259,15 @@ impl<P: Simulated> Checker<'_, P> {
         let record = &self.world.records().requests[exchange.id];
         let config = &self.world.plan.config;
         let limit = |time: Option<Duration>| time.map_or(Micros::MAX, micros);
+        if self.world.plan.is_http2 && self.has_refused_connection(peer, record) {
+            return Ok(());
+        }
         let is_away = peer.ending == Some(Ending::Left)
             || peer.acted.is_some_and(|(_, act)| matches!(act, Act::StallReading | Act::HalfClose));
         if is_away || history.was_refused {
             return Ok(());
         }
-        // A panic in the engine's own call of the application ends the whole connection.
-        let panicked =
-            |&id: &usize| self.world.records().requests[id].ended.is_some_and(|(_, how)| how == CallEnd::Panicked);
-        if peer.plan.requests.iter().any(panicked) {
+        if self.has_panicked(peer) {
             return Ok(());
         }
         let is_answered = record.late.is_some_and(|late| matches!(late.outcome, Expired::Answered { .. }));

@@ -201,8 +201,9 @@ impl<P: Simulated> Checker<'_, P> {
         }
         if is_free {
             let left = [statistics.running, statistics.suspended, statistics.queued, statistics.connections];
-            if left != [0; 4] {
-                self.world.shared.fail(|| format!("nothing is left, but the counters say {left:?}"));
+            let of_http2 = [statistics.http2_connections, statistics.http2_streams];
+            if left != [0; 4] || of_http2 != [0; 2] {
+                self.world.shared.fail(|| format!("nothing is left, but the counters say {left:?}, {of_http2:?}"));
             }
         } else if statistics.running < hanging {
             self.world.shared.fail(|| format!("{} calls run and {hanging} hang", statistics.running));

@@ -107,6 +107,7 @@ pub(super) fn draw(rng: &mut Rng) -> Plan {
     Plan {
         host: Host::EventLoop,
         is_multiplexed: false,
+        is_http2: false,
         is_encrypted: false,
         config,
         medium: Medium::Simulated,

@@ -24,12 +24,39 @@ pub enum Host {
     EventLoop,
 }
 
+/// A kind of worlds.
+#[derive(Clone, Copy, Debug)]
+pub struct Worlds {
+    /// The driver.
+    pub host: Host,
+    /// True if the engine's sockets are real ones.
+    pub on_sockets: bool,
+    /// True if all clients speak HTTP/2. Their driver are threads.
+    pub is_http2: bool,
+}
+
+impl Worlds {
+    /// Returns worlds in a simulated network, of clients with different protocols.
+    #[must_use]
+    pub fn of(host: Host) -> Self {
+        Self { host, on_sockets: false, is_http2: false }
+    }
+
+    /// Returns worlds in a simulated network whose clients speak HTTP/2.
+    #[must_use]
+    pub fn of_http2() -> Self {
+        Self { is_http2: true, ..Self::of(Host::Threads) }
+    }
+}
+
 /// Everything that is decided in advance.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) host: Host,
     /// True if connections speak the protocol of [`crate::frames`] instead of HTTP/1.
     pub(crate) is_multiplexed: bool,
+    /// True if they speak HTTP/2.
+    pub(crate) is_http2: bool,
     /// True if most connections are encrypted, with the scripted [`cipher`](crate::cipher).
     pub(crate) is_encrypted: bool,
     pub(crate) config: Config,
@@ -267,11 +294,11 @@ fn pick<T: Copy>(from: &[T], rng: &mut Rng) -> T {
 
 impl Plan {
     /// Draws the plan of a world with this driver.
-    pub(crate) fn draw(host: Host, rng: &mut Rng) -> Self {
+    pub(crate) fn draw(Worlds { host, is_http2, .. }: Worlds, rng: &mut Rng) -> Self {
         // Drawn from a generator of its own, so that the rest of a seed's world does not depend on it.
         let is_encrypted = Rng::with_seed(rng.get_seed() ^ 0x7E15).u8(0..4) == 0;
         let plan = match host {
-            Host::Threads => threads::draw(rng),
+            Host::Threads => threads::draw(is_http2, rng),
             Host::EventLoop => event_loop::draw(rng),
         };
         Self { is_encrypted: is_encrypted && !plan.is_multiplexed, ..plan }

@@ -15,6 +15,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug)]
 struct Swarm {
     multiplexed: bool,
+    http2: bool,
     resetting: bool,
     vanishing: bool,
     leaving: bool,
@@ -38,6 +39,7 @@ impl Swarm {
         let mut one_in = |count: u8| rng.u8(0..count) == 0;
         Self {
             multiplexed: one_in(3),
+            http2: false,
             resetting: one_in(2),
             // If no time limit ends a connection, each peer has to leave on its own.
             vanishing: !timeless && one_in(3),
@@ -59,11 +61,12 @@ impl Swarm {
 }
 
 /// Draws the plan of a world with threads.
-pub(super) fn draw(rng: &mut Rng) -> Plan {
+pub(super) fn draw(is_http2: bool, rng: &mut Rng) -> Plan {
     let most_calls = pick(&[1, 1, 2, 3, 5, 16], rng);
     let swarm = Swarm::draw(rng);
     // No other thread can poll while a single thread hangs.
-    let swarm = Swarm { hanging: swarm.hanging && most_calls > 1, ..swarm };
+    let hanging = swarm.hanging && most_calls > 1;
+    let swarm = Swarm { hanging, multiplexed: swarm.multiplexed || is_http2, http2: is_http2, ..swarm };
     let config = config(&swarm, rng);
     let mut requests = Vec::new();
     // A single thread delays all clients for longer than the time limits.
@@ -72,7 +75,9 @@ pub(super) fn draw(rng: &mut Rng) -> Plan {
         (true, _) => 3 * SECOND,
         (false, _) => 300 * MILLI,
     };
-    let connections: Vec<_> = (0..rng.usize(1..=24)).map(|_| peer(&swarm, busy, &config, &mut requests, rng)).collect();
+    let most_peers = if is_http2 { 8 } else { 24 };
+    let connections: Vec<_> =
+        (0..rng.usize(1..=most_peers)).map(|_| peer(&swarm, busy, &config, &mut requests, rng)).collect();
     let most = config.connections;
     let descriptors = if rng.u8(0..5) == 0 { rng.usize(4..30) } else { 1000 };
     let odds = |one_in: u8, from: u32, rng: &mut Rng| if rng.u8(0..one_in) == 0 { rng.u32(from..80) } else { 0 };
@@ -89,6 +94,7 @@ pub(super) fn draw(rng: &mut Rng) -> Plan {
     let mut plan = Plan {
         host: Host::Threads,
         is_multiplexed: swarm.multiplexed,
+        is_http2,
         is_encrypted: false,
         config: Config { connections: most, ..config },
         medium: Medium::Simulated,
@@ -207,7 +213,13 @@ fn size(swarm: &Swarm, rng: &mut Rng) -> usize {
 fn peer(swarm: &Swarm, busy: Micros, config: &Config, requests: &mut Vec<RequestPlan>, rng: &mut Rng) -> PeerPlan {
     let mut ids = Vec::new();
     let mut length = 0;
-    for _ in 0..rng.usize(1..=if swarm.multiplexed { 12 } else { 6 }) {
+    let most_requests = match (swarm.http2, swarm.multiplexed) {
+        // Hundreds of streams, on few connections; fewer on each than the server refuses or resets without a complaint.
+        (true, _) if rng.u8(0..4) == 0 => 150,
+        (_, true) => 12,
+        (_, false) => 6,
+    };
+    for _ in 0..rng.usize(1..=most_requests) {
         let id = requests.len();
         let request = request(id, swarm, busy, config, rng);
         let is_last = request.exchange.is_none() && (request.asks_to_close || request.garbage.is_some());
@@ -263,6 +275,7 @@ fn peer(swarm: &Swarm, busy: Micros, config: &Config, requests: &mut Vec<Request
         capacity: pick(&[1000, 8_000, 70_000, 200_000], rng),
         requests: ids,
         depth: match swarm.pipelining && rng.bool() {
+            _ if swarm.http2 && rng.bool() => rng.usize(1..=120),
             _ if swarm.multiplexed => rng.usize(1..=8),
             true => rng.usize(2..=6),
             false => 1,
@@ -322,11 +335,16 @@ fn framed_request(id: usize, swarm: &Swarm, busy: Micros, config: &Config, rng: 
     let is_slow = swarm.slow_reading && rng.u8(0..3) == 0;
     let grants = match rng.u8(0..4) {
         0 if swarm.stalling && is_slow => Pace { burst: 0, pause: 0 },
-        _ if is_slow => Pace { burst: rng.usize(300..9000), pause: pick(&[20 * MILLI, 300 * MILLI, SECOND], rng) },
+        // A client of HTTP/2 that takes less at a time sends more frames than the server accepts.
+        _ if is_slow => Pace {
+            burst: rng.usize(if swarm.http2 { 4000 } else { 300 }..9000),
+            pause: pick(&[20 * MILLI, 300 * MILLI, SECOND], rng),
+        },
         0 => Pace { burst: rng.usize(1000..40_000), pause: rng.u64(0..5 * MILLI) },
         _ => Pace { burst: usize::MAX, pause: 0 },
     };
-    let overruns = body > 40_000 && swarm.garbage && rng.u8(0..6) == 0;
+    // One that sends more than a window of HTTP/2 allows breaks the connection.
+    let overruns = body > 40_000 && swarm.garbage && rng.u8(0..6) == 0 && !swarm.http2;
     let exchange = ExchangePlan {
         resets,
         extra: if is_slow || rng.bool() { 0 } else { rng.u32(0..400_000) },

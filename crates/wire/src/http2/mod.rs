@@ -1,4 +1,4 @@
-//! HTTP/2 (RFC 9113), the server's side, with its header compression (RFC 7541).
+//! HTTP/2 (RFC 9113), the server's side and the client's, with its header compression (RFC 7541).
 //!
 //! ```text
 //!  bytes ──▶ ServerConnection::next: frames ──▶ header blocks ──▶ Decoder ──▶ RequestBuilder ──▶ RequestHead
@@ -8,6 +8,7 @@
 //! ```
 //!
 //! * [`ServerConnection`] takes bytes and gives [`Http2Event`]s, keeps the streams, and writes responses.
+//! * [`ClientConnection`] is the other side, for simulated clients.
 //! * A rule that the peer breaks is a [`Violation`], with the [`ErrorCode`] that answers it. One of a stream resets the
 //!   stream; one of the connection is answered with GOAWAY, and streams under way may still be answered. A request that
 //!   breaks a rule with a status of its own is answered with it, as in HTTP/1.
@@ -15,6 +16,7 @@
 //! * [`hpack`] compresses field lines.
 
 mod answering;
+mod client;
 mod connection;
 mod error;
 mod frame;
@@ -26,6 +28,7 @@ mod settings;
 mod stream;
 mod streams;
 
+pub use client::{ClientConnection, ClientEvent};
 pub use connection::{Http2Event, ServerConnection};
 pub use error::{ErrorCode, Violation};
 pub use frame::PREFACE;

@@ -24,11 +24,13 @@ pub(super) struct PeerSettings {
     pub(super) header_table: usize,
     /// The initial flow-control window of a new stream, in bytes.
     pub(super) initial_window: u32,
+    /// The number of streams that this end may open at a time.
+    pub(super) most_streams: u32,
 }
 
 impl Default for PeerSettings {
     fn default() -> Self {
-        Self { header_table: super::hpack::TABLE_SIZE, initial_window: DEFAULT_WINDOW }
+        Self { header_table: super::hpack::TABLE_SIZE, initial_window: DEFAULT_WINDOW, most_streams: u32::MAX }
     }
 }
 
@@ -45,6 +47,7 @@ impl PeerSettings {
                 HEADER_TABLE_SIZE => self.header_table = usize::try_from(value).unwrap_or(usize::MAX),
                 INITIAL_WINDOW_SIZE if value > MOST => return Err(Violation::SettingWindowTooLarge),
                 INITIAL_WINDOW_SIZE => self.initial_window = value,
+                MAX_CONCURRENT_STREAMS => self.most_streams = value,
                 // A larger frame than the least that all peers take is never sent.
                 MAX_FRAME_SIZE if !(16_384..=0xff_ffff).contains(&value) => return Err(Violation::SettingInvalid),
                 ENABLE_PUSH | ENABLE_CONNECT_PROTOCOL | NO_RFC7540_PRIORITIES if value > 1 => {
@@ -70,21 +73,36 @@ pub(super) struct OwnSettings {
 impl OwnSettings {
     /// Appends the frame that a server sends first.
     pub(super) fn write(self, out: &mut Vec<u8>) {
-        let mut payload = Vec::with_capacity(30);
-        for (name, value) in [
+        let settings = [
             (MAX_CONCURRENT_STREAMS, self.streams),
             (INITIAL_WINDOW_SIZE, self.window),
             (MAX_HEADER_LIST_SIZE, self.head),
             (NO_RFC7540_PRIORITIES, 1),
-        ] {
-            payload.extend_from_slice(&name.to_be_bytes());
-            payload.extend_from_slice(&value.to_be_bytes());
-        }
-        if self.takes_websockets {
-            payload.extend_from_slice(&ENABLE_CONNECT_PROTOCOL.to_be_bytes());
-            payload.extend_from_slice(&1_u32.to_be_bytes());
-        }
-        debug_assert!(payload.len() <= PAYLOAD, "a few settings fit into a frame");
-        frame::write(frame::SETTINGS, 0, 0, &payload, out);
+            (ENABLE_CONNECT_PROTOCOL, 1),
+        ];
+        write(&settings[..if self.takes_websockets { 5 } else { 4 }], out);
     }
+}
+
+/// The settings of a client.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClientSettings {
+    pub(super) window: u32,
+}
+
+impl ClientSettings {
+    /// Appends the frame that a client sends first.
+    pub(super) fn write(self, out: &mut Vec<u8>) {
+        write(&[(ENABLE_PUSH, 0), (INITIAL_WINDOW_SIZE, self.window)], out);
+    }
+}
+
+fn write(settings: &[(u16, u32)], out: &mut Vec<u8>) {
+    let mut payload = Vec::with_capacity(30);
+    for (name, value) in settings {
+        payload.extend_from_slice(&name.to_be_bytes());
+        payload.extend_from_slice(&value.to_be_bytes());
+    }
+    debug_assert!(payload.len() <= PAYLOAD, "a few settings fit into a frame");
+    frame::write(frame::SETTINGS, 0, 0, &payload, out);
 }

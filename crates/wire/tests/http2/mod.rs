@@ -1,6 +1,7 @@
 //! Every rule of HTTP/2 that a client can break, and the frames that answer it: one table of cases, each read whole,
 //! byte by byte and at random splits.
 
+mod client;
 mod stories;
 mod table;
 
