@@ -60,6 +60,17 @@ def test_rates_of_processes_are_added_and_their_worst_latency_is_shown() -> None
     assert drawn(one)[8].split()[:2] == drawn(two)[8].split()[:2] == ["100", "ms"]
 
 
+def test_process_that_is_lost_no_longer_counts() -> None:
+    chart = Chart(planned=2.0)
+    for step in range(1, 9):
+        chart.hear(0, report(step * 0.25, 100))
+        if step <= 4:
+            chart.hear(1, report(step * 0.25, 100))
+    # 800 a second of 1,000, and then half of that.
+    full, half = drawn(chart)[2][9:29], drawn(chart)[2][29:]
+    assert (set(full), set(half)) == ({"█"}, {" "})
+
+
 def test_moments_with_failures_are_marked() -> None:
     chart = Chart(planned=1.0)
     for step in range(1, 5):

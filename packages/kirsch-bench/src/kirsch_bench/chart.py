@@ -7,7 +7,7 @@ rows of bars.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kirsch_bench.show import show_seconds
@@ -35,11 +35,19 @@ class _Slot:
     seconds: float = 0.0
     p99: float | None = None
     """The worst of the reports'."""
+    processes: set[int] = field(default_factory=set)
+    """The processes that have reported: a lost one no longer counts."""
+
+    @property
+    def rate(self) -> float:
+        """Responses a second, of all these processes together."""
+        return self.answered * len(self.processes) / self.seconds if self.seconds else 0.0
 
     def add(self, other: _Slot) -> None:
         self.answered += other.answered
         self.bad += other.bad
         self.seconds += other.seconds
+        self.processes |= other.processes
         self.p99 = max((each for each in (self.p99, other.p99) if each is not None), default=None)
 
 
@@ -55,12 +63,10 @@ class Chart:
         self._asked = asked
         self._slots: list[_Slot] = []
         self._width = _SLOT_SECONDS
-        self._processes: set[int] = set()
 
     def hear(self, process: int, word: dict[str, Any]) -> None:
         """Add what a process reports since its last report (``Progress`` in ``crates/load/src/result.rs``)."""
         latest = word["latest"]
-        self._processes.add(process)
         index = int(max(0.0, word["elapsed"] - latest["seconds"] / 2) / self._width)
         while index >= _SLOTS_MAX:
             self._halve()
@@ -68,7 +74,7 @@ class Chart:
         while len(self._slots) <= index:
             self._slots.append(_Slot())
         bad = latest["failed"] + latest["dropped"]
-        self._slots[index].add(_Slot(latest["answered"], bad, latest["seconds"], latest["p99"]))
+        self._slots[index].add(_Slot(latest["answered"], bad, latest["seconds"], latest["p99"], {process}))
 
     def _halve(self) -> None:
         """Make slots of twice the time, which bounds their number."""
@@ -89,7 +95,7 @@ class Chart:
         step = span / width
         asked = [self._asked(index * step, step) for index in range(width)] if self._asked else []
         blocks, axis, mark = (_PLAIN, "-", ".") if plain else (_BLOCKS, "─", "·")
-        rates = [None if cell is None else cell.answered * len(self._processes) / cell.seconds for cell in cells]
+        rates = [None if cell is None else cell.rate for cell in cells]
         top = _round_up(max([1.0, *asked, *(rate for rate in rates if rate is not None)]))
         lines = [f"{'':{_LABEL}}responses a second{f', {mark} as asked for' if asked else ''}"]
         shares = [None if rate is None else rate / top for rate in rates]
