@@ -454,7 +454,7 @@ class SQLiteStore:
             )
             return changed == 1
         _, changed = self._execute(
-            "INSERT INTO session VALUES (?, 1, ?, ?) ON CONFLICT DO UPDATE "
+            "INSERT INTO session VALUES (?, 1, ?, ?) ON CONFLICT (key) DO UPDATE "
             "SET version = 1, data = excluded.data, expires = excluded.expires WHERE expires <= ?",
             (self._hash(key), data, expires, time.time()),
         )
