@@ -74,7 +74,7 @@ def test_the_names_of_protocols_are_those_of_the_engine() -> None:
     from kirsch._native import PROTOCOLS
     from kirsch.net import addresses
 
-    assert (*addresses.HTTP_VERSIONS.values(), *addresses.GATEWAY_PROTOCOLS) == PROTOCOLS
+    assert (*addresses.HTTP_VERSIONS.values(), *addresses.GATEWAY_PROTOCOLS) == tuple(PROTOCOLS)
 
 
 def environ(response: by_hand.Response) -> dict[str, Any]:

@@ -112,7 +112,7 @@ MODULES = {
         "driver_names",
         "__init__",
     ),
-    "net": ("sockets", "addresses", "inherited", "certificates", "acme_files", "client_socket", "__init__"),
+    "net": ("sockets", "certificates", "addresses", "inherited", "acme_files", "client_socket", "__init__"),
     "process": ("stacks", "forks", "signal_handlers", "spawn", "real_threads", "__init__"),
 }
 

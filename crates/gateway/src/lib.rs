@@ -118,7 +118,7 @@ mod _native {
     #[pymodule_export]
     use crate::wsgi::websocket::WebSocket;
     use pyo3::prelude::*;
-    use pyo3::types::PyTuple;
+    use pyo3::types::{PyDict, PyTuple};
 
     /// See the stub.
     #[pyfunction]
@@ -262,7 +262,11 @@ mod _native {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         let py = module.py();
         module.add("STAGES", PyTuple::new(py, engine::Stage::ALL.map(|(_, name)| name))?)?;
-        module.add("PROTOCOLS", PyTuple::new(py, engine::ProtocolKind::ALL.map(|(_, name)| name))?)?;
+        let protocols = PyDict::new(py);
+        for (kind, name) in engine::ProtocolKind::ALL {
+            protocols.set_item(name, PyTuple::new(py, kind.alpn())?)?;
+        }
+        module.add("PROTOCOLS", protocols)?;
         module.add("SCOREBOARD_SIZE", scoreboard::SIZE)?;
         module.add("GROUP_RECORD_SIZE", group::SIZE)?;
         module.add("QUARANTINE_SIZE", quarantine::LIST_SIZE)?;

@@ -8,8 +8,8 @@ use super::fastcgi::FastCgi;
 use super::gateway::Gateway;
 use super::http2::Http2;
 use super::{
-    Event, Http1, Kind, MultiplexedProtocol, Negotiation, ProtocolKind, Protocols, Reset, SerialProtocol, StreamEvent,
-    StreamId,
+    ALPN_HTTP2, Event, Http1, Kind, MultiplexedProtocol, Negotiation, ProtocolKind, Protocols, Reset, SerialProtocol,
+    StreamEvent, StreamId,
 };
 use crate::deadline::Millis;
 use wire::cgi::Framing;
@@ -51,7 +51,7 @@ pub fn choose_http(negotiation: Negotiation<'_>, first: &[u8]) -> Option<Protoco
     if is_clear && first.len() < PREFACE.len() && PREFACE.starts_with(first) {
         return None;
     }
-    let has_agreed = negotiation == Negotiation::Encrypted { agreed: Some(b"h2") };
+    let has_agreed = negotiation == Negotiation::Encrypted { agreed: Some(ALPN_HTTP2.as_bytes()) };
     let is_http2 = has_agreed || is_clear && first.starts_with(PREFACE);
     Some(if is_http2 { ProtocolKind::Http2 } else { ProtocolKind::Http })
 }

@@ -35,6 +35,11 @@ pub use serial::{Event, SerialProtocol};
 use std::fmt::Debug;
 use wire::message::{Draft, FieldLines, Misuse};
 
+/// The name of HTTP/1.1 in a handshake (RFC 7301 section 6).
+const ALPN_HTTP1: &str = "http/1.1";
+/// The name of HTTP/2 in a handshake (RFC 9113 section 3.2).
+const ALPN_HTTP2: &str = "h2";
+
 /// The protocol of a listener's connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProtocolKind {
@@ -68,6 +73,18 @@ impl ProtocolKind {
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(_, other)| *other == name).map(|(kind, _)| *kind)
+    }
+
+    /// Returns the names on which a handshake with a client may agree (ALPN, RFC 7301), the preferred one first. A
+    /// connection without encryption has no such name, and neither have the protocols of web servers.
+    #[must_use]
+    pub fn alpn(self) -> &'static [&'static str] {
+        match self {
+            Self::Http => &[ALPN_HTTP2, ALPN_HTTP1],
+            Self::Http1 => &[ALPN_HTTP1],
+            Self::Http2 => &[ALPN_HTTP2],
+            Self::FastCgi | Self::Uwsgi | Self::Scgi => &[],
+        }
     }
 
     /// Returns true if the peers are web servers, which name the clients of their requests.

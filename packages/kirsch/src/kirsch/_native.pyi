@@ -101,8 +101,9 @@ how long a thread of the server that comes back from waiting for the engine's wo
 SCOREBOARD_BOUNDS: tuple[float, ...]
 """The upper bounds of the histograms' buckets, in seconds. The last bucket has no bound."""
 
-PROTOCOLS: tuple[str, ...]
-"""The names of the protocols that a listener may have."""
+PROTOCOLS: dict[str, tuple[str, ...]]
+"""For the name of each protocol that a listener may have the names on which a handshake may agree (ALPN), the
+preferred one first."""
 
 STAGES: tuple[str, ...]
 """The stages of a request, see :meth:`NativeServer.times`.

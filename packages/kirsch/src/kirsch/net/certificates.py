@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 
+from kirsch import _native
 from kirsch.net.acme_files import AcmeFiles
+from kirsch.net.addresses import HTTP_VERSIONS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,9 +22,6 @@ TICKET_SECRETS = 3
 
 TICKET_SECONDS = 6 * 60 * 60.0
 """The time after which a new secret makes the tickets."""
-
-ALPN = {"auto": ["h2", "http/1.1"], "1": ["http/1.1"], "2": ["h2"]}
-"""For each value of ``--http`` the protocols that a handshake offers, the preferred one first."""
 
 # A certificate or a list of them is kilobytes; a revocation list may be megabytes. What is longer is something else.
 _FILE_MAX = 64 << 20
@@ -101,7 +100,7 @@ class TlsFiles:
             "certificates": [_read_files(each, mistakes) for each in self._all()],
             "minimum_version": values["tls_min"],
             "cipher_suites": values["ciphers"],
-            "protocols": ALPN[values["http"]],
+            "protocols": list(_native.PROTOCOLS[HTTP_VERSIONS[values["http"]]]),
             "client_certificates": values["cert_reqs"],
             "authorities": [_read(path, "--ca-certs", mistakes) for path in values["ca_certs"]],
             "revocation_lists": [_read(path, "--crlfile", mistakes) for path in values["crlfile"]],
@@ -161,7 +160,7 @@ def _trouble(path: str, error: OSError) -> str:
     if error.errno in (errno.EACCES, errno.EPERM):
         return f"this user may not read {path}; start as root with --user, or let the user's group read it (chmod g+r)"
     if error.errno == errno.EISDIR:
-        return f"{path} is a directory; name the file in it"
+        return f"{path} is a directory; name one of its files, which `ls -l {path}` shows"
     return f"cannot read {path}: {error.strerror}"
 
 
