@@ -95,8 +95,8 @@ fn decrypt(source: &Source, password: Option<&[u8]>) -> Result<PrivateKeyDer<'st
 /// Explains a file that holds no certificate.
 fn not_a_certificate(source: &Source) -> Mistake {
     let path = &source.path;
-    if is_der(&source.content) {
-        return source.mistake(not_pem(path, &source.content, "x509"));
+    if let Some(text) = not_pem(path, &source.content, "x509") {
+        return source.mistake(text);
     }
     let wanted = "and a certificate is wanted";
     match labels(source).next() {
@@ -120,8 +120,8 @@ fn not_a_certificate(source: &Source) -> Mistake {
 /// Explains a file that holds no private key.
 fn not_a_key(source: &Source) -> Mistake {
     let path = &source.path;
-    if is_der(&source.content) {
-        return source.mistake(not_pem(path, &source.content, "pkey"));
+    if let Some(text) = not_pem(path, &source.content, "pkey") {
+        return source.mistake(text);
     }
     match labels(source).next() {
         Some("CERTIFICATE") => source.mistake(
@@ -139,16 +139,19 @@ fn not_a_key(source: &Source) -> Mistake {
     }
 }
 
-/// Explains a binary file. `command` is that of OpenSSL for the expected content.
-fn not_pem(path: &str, content: &[u8], command: &str) -> String {
+/// Explains a file in another format. `command` is that of OpenSSL for the expected content.
+fn not_pem(path: &str, content: &[u8], command: &str) -> Option<String> {
     let beginning = &content[..content.len().min(64)];
-    if contains(beginning, PKCS7_TYPE) {
-        format!(
-            "this is PKCS #12 (or #7), and PEM is wanted; convert it: openssl pkcs12 -in {path} -noenc -out {path}.pem"
-        )
+    let (format, conversion) = if beginning.starts_with(b"\xff\xfe") || beginning.starts_with(b"\xfe\xff") {
+        ("UTF-16", format!("iconv -f UTF-16 -t UTF-8 -o {path}.pem {path}"))
+    } else if !is_der(content) {
+        return None;
+    } else if contains(beginning, PKCS7_TYPE) {
+        ("PKCS #12 (or #7)", format!("openssl pkcs12 -in {path} -noenc -out {path}.pem"))
     } else {
-        format!("this is DER, and PEM is wanted; convert it: openssl {command} -inform der -in {path} -out {path}.pem")
-    }
+        ("DER", format!("openssl {command} -inform der -in {path} -out {path}.pem"))
+    };
+    Some(format!("this is {format}, and PEM is wanted; convert it: {conversion}"))
 }
 
 /// Returns what a file holds instead of the expected content, as the end of a clause.
