@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import socket
+import ssl
 import subprocess
 import time
 from pathlib import Path
@@ -12,8 +13,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    import ssl
-
     from running import Running
 
 EC = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
@@ -65,6 +64,15 @@ class Authority:
                  f"subjectAltName={names}", "-addext", "basicConstraints=critical,CA:FALSE", "-CA", self.certificate,
                  "-CAkey", self._key, "-keyout", own_key, "-out", certificate)  # fmt: skip
         return certificate, own_key
+
+
+def first_message() -> bytes:
+    """Return the first message of a client's handshake."""
+    hello = ssl.MemoryBIO()
+    half = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), hello, server_hostname="localhost")
+    with pytest.raises(ssl.SSLWantReadError):
+        half.do_handshake()
+    return hello.read()
 
 
 def session_of(running: Running, client: ssl.SSLContext, session: ssl.SSLSession | None) -> tuple[ssl.SSLSession, bool]:

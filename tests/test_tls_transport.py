@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import shutil
@@ -12,10 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from authority import first_message
 from native_site import DRIVERS, every_driver, native_site
 
 if TYPE_CHECKING:
-    from running import Running
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from running import Running, Serve
 
 
 @pytest.fixture(scope="module")
@@ -107,11 +112,7 @@ def test_client_that_speaks_something_else_gets_an_alert(certificate: list[str])
 @every_driver
 def test_handshakes_that_do_not_end_hold_up_nobody(driver: str, certificate: list[str]) -> None:
     with native_site(certificate=certificate, header_timeout=1.0, **DRIVERS[driver]) as site:
-        hello = ssl.MemoryBIO()
-        half = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), hello, server_hostname="localhost")
-        with pytest.raises(ssl.SSLWantReadError):
-            half.do_handshake()
-        first = hello.read()
+        first = first_message()
         waiting = [socket.create_connection((site.host, site.port), timeout=20) for _ in range(100)]
         for index, each in enumerate(waiting):
             # Nothing, a part of the first message, or all of it without the second.
@@ -123,6 +124,88 @@ def test_handshakes_that_do_not_end_hold_up_nobody(driver: str, certificate: lis
             with each:
                 while each.recv(65536):
                     pass
+
+
+# close_notify in a record that is not encrypted (RFC 8446 section 6.1).
+CLOSE_NOTIFY = b"\x15\x03\x03\x00\x02\x01\x00"
+
+
+@every_driver
+def test_connection_ends_at_close_notify_before_the_end_of_the_handshake(driver: str, certificate: list[str]) -> None:
+    # Not the deadline ends them.
+    with native_site(certificate=certificate, header_timeout=3600.0, **DRIVERS[driver]) as site:
+        for before in (b"", first_message()):
+            with socket.create_connection((site.host, site.port), timeout=20) as client:
+                client.sendall(before + CLOSE_NOTIFY)
+                while client.recv(65536):
+                    pass
+
+
+def end_with_close_notify(client: Client) -> None:
+    # It is an error for OpenSSL that the response of the application follows.
+    with contextlib.suppress(ssl.SSLError):
+        client.tls.unwrap()
+    client.close()
+
+
+def end_without_close_notify(client: Client) -> None:
+    with socket.socket(fileno=client.tls.detach()) as raw:
+        raw.settimeout(20)
+        raw.shutdown(socket.SHUT_WR)
+        while raw.recv(65536):
+            pass
+
+
+def reset(client: Client) -> None:
+    with socket.socket(fileno=client.tls.detach()) as raw:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+
+
+ENDS = [end_with_close_notify, end_without_close_notify, reset]
+
+
+@every_driver
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("framing", ["Content-Length: 100000", "Transfer-Encoding: chunked"])
+def test_truncated_upload_is_an_error_of_its_reader(
+    driver: str, end: Callable[[Client], None], framing: str, certificate: list[str]
+) -> None:
+    part = b"half" * 5000
+    if "chunked" in framing:
+        part = b"%x\r\n%s\r\n" % (len(part), part)
+    with native_site(certificate=certificate, request_buffering=False, **DRIVERS[driver]) as site:
+        client = Client(site, certificate)
+        client.tls.sendall(f"POST /read_carefully HTTP/1.1\r\nHost: localhost\r\n{framing}\r\n\r\n".encode() + part)
+        site.wait_for("reading")
+        end(client)
+        site.wait_for("read raised .*, OSError: True")
+
+
+UPLOAD_APP = """
+import sys
+
+async def app(scope, receive, send):
+    more = True
+    while more:
+        message = await receive()
+        more = message.get("more_body", False)
+        print("received", message["type"], "more" if more else "no more", file=sys.stderr, flush=True)
+"""
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_truncated_upload_is_a_disconnect_for_asgi(
+    serve: Serve, end: Callable[[Client], None], certificate: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "upload_app.py").write_text(UPLOAD_APP)
+    files = ["--certfile", certificate[0], "--keyfile", certificate[1]]
+    running = serve("upload_app:app", "--chdir", str(tmp_path), "--lifespan", "off", *files)
+    client = Client(running, certificate)
+    client.tls.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\nhalf")
+    running.wait_for("received http.request more")
+    end(client)
+    running.wait_for("received http.disconnect no more")
+    assert "http.request no more" not in running.stderr
 
 
 def test_client_that_ends_without_saying_so_is_no_error(certificate: list[str]) -> None:

@@ -387,6 +387,25 @@ fn floods_that_carry_nothing_are_ended_soon() {
     assert!(ends.is_some(), "the message grows without end");
 }
 
+#[test]
+fn changes_of_keys_are_charged_as_the_work_that_they_are() {
+    let (acceptor, client) = acceptor(&version::TLS13);
+    let mut pair = Pair::new(&acceptor, &client, usize::MAX);
+    pair.shake_hands();
+    pair.session.take_work();
+    let question = pair.question();
+    pair.give(&question).expect("a question is no fault");
+    let of_question = pair.session.take_work();
+    for _ in 0..30 {
+        pair.client.refresh_traffic_keys().expect("TLS 1.3 has them");
+    }
+    let records = [pair.records(), pair.question()].concat();
+    // All of them in one call.
+    pair.give(&records).expect("so many changes are no fault");
+    let work = pair.session.take_work();
+    assert!(work > 30 * 5 * of_question, "{work} for 30 changes, {of_question} for a question");
+}
+
 /// Changes `records` in one way.
 fn spoil(records: &mut Vec<u8>, rng: &mut fastrand::Rng) {
     if records.is_empty() {

@@ -19,6 +19,11 @@ const RECORD: usize = 16 << 10;
 /// The number of bytes received at once if the engine's buffer is smaller: a record with its header and tag.
 const RECEIVED_AT_ONCE: usize = RECORD + 512;
 
+/// The work for each received byte above which the next bytes are received in small parts: one turn of the connection
+/// must not do the work of 64 KiB of short records.
+const WORK_OF_SHORT_RECORDS: u64 = 64;
+/// The number of bytes received at once then.
+const RECEIVED_OF_SHORT_RECORDS: usize = 4 << 10;
 /// The maximum number of bytes that the cipher may have to send itself while the socket takes nothing: then no more is
 /// received. A peer could otherwise ask for answers without end, and read none.
 const ANSWERS_AT_MOST: usize = 4 << 10;
@@ -56,6 +61,10 @@ pub struct Encrypted<S, C> {
     /// True until the header of the PROXY protocol, which is not encrypted, has been read.
     is_clear: bool,
     has_begun: bool,
+    /// The work of the cipher that has not been taken ([`Transport::take_work`]).
+    work: u64,
+    /// True if the last received bytes made much work.
+    is_laborious: bool,
     /// True if the handshake has failed or the peer has broken the rules: what it sends is not decrypted.
     has_failed: bool,
 }
@@ -90,6 +99,8 @@ impl<S: Socket, C: Cipher> Encrypted<S, C> {
             ending: OutputEnd::None,
             is_clear: after_header,
             has_begun: false,
+            work: 0,
+            is_laborious: false,
             has_failed: false,
         }
     }
@@ -108,6 +119,9 @@ impl<S: Socket, C: Cipher> Encrypted<S, C> {
         let before = self.unsent.len();
         let decrypted = self.cipher.open(received, &mut self.opened, &mut self.unsent);
         self.has_failed |= decrypted.is_err();
+        let work = self.cipher.take_work();
+        self.is_laborious = work > received.len() as u64 * WORK_OF_SHORT_RECORDS;
+        self.work += work;
         self.answered += self.unsent.len() - before;
         self.flush()?;
         decrypted.map_err(failed)
@@ -132,7 +146,8 @@ impl<S: Socket, C: Cipher> Encrypted<S, C> {
         };
         let mut is_drained = false;
         while !is_drained && self.opened.is_empty() && !self.cipher.has_ended() && self.answered < ANSWERS_AT_MOST {
-            match self.plain.receive(buffer)? {
+            let most = if self.is_laborious { RECEIVED_OF_SHORT_RECORDS } else { buffer.len() };
+            match self.plain.receive(&mut buffer[..most])? {
                 Received::End => return Ok(None),
                 Received::WouldBlock => is_drained = true,
                 Received::Bytes { count, is_drained: last } => {
@@ -393,6 +408,6 @@ impl<S: Socket, C: Cipher> Transport for Encrypted<S, C> {
     }
 
     fn take_work(&mut self) -> u64 {
-        self.cipher.take_work()
+        take(&mut self.work)
     }
 }
