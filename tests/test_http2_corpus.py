@@ -57,7 +57,7 @@ TRANSLATED_FAULTS = {
     "AsteriskWithoutOptions", "BodyTooLarge", "ContentLengthInvalid", "ContentLengthRepeated", "ExpectationUnknown",
     "FieldLineTooLong", "FieldNameEmpty", "FieldNameInvalid", "FieldValueInvalid", "FieldsTooMany", "HeadTooLarge",
     "HostInvalid", "HostMissing", "HostRepeated", "MethodInvalid", "MethodTooLong", "RequestLineTooLong",
-    "TargetInvalid",
+    "TargetInvalid", "TrailerForbidden",
 }  # fmt: skip
 
 

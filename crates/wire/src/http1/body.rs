@@ -53,7 +53,7 @@ enum State {
 }
 
 /// Trailers that would change framing or routing after the fact (RFC 9110 section 6.5.1).
-pub(super) const FORBIDDEN_TRAILERS: [&[u8]; 3] = [b"content-length", b"transfer-encoding", b"host"];
+pub(crate) const FORBIDDEN_TRAILERS: [&[u8]; 3] = [b"content-length", b"transfer-encoding", b"host"];
 
 impl BodyReader {
     /// Begins the body of a request; one of unknown length comes in chunks.

@@ -46,5 +46,6 @@ mod send;
 mod version;
 
 pub use body::BodyStep;
+pub(crate) use body::FORBIDDEN_TRAILERS;
 pub use receive::{Head, Receiver, glance, partial_request_line};
 pub use send::{CONTINUE, Request, Sender, TLS_EXPECTED, check_length, close_after, write_early_hints, write_page};

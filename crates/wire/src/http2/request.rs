@@ -8,6 +8,7 @@
 use super::limits::{CRUMBS, HEAD_EXCESS};
 use super::priority::Priority;
 use crate::grammar::{decimal, is_space, is_token, is_value, list, target_end};
+use crate::http1::FORBIDDEN_TRAILERS;
 use crate::message::{
     BodyLength, Fault, Field, Keeping, Limits, PartialRequestLine, RequestHead, Target, Version, is_host,
 };
@@ -191,6 +192,9 @@ impl RequestBuilder {
                 return Err(HeadError::Malformed);
             }
             b"te" if !value.eq_ignore_ascii_case(b"trailers") => return Err(HeadError::Malformed),
+            _ if self.is_trailer && FORBIDDEN_TRAILERS.contains(&name) => {
+                return Err(HeadError::Fault(Fault::TrailerForbidden));
+            }
             _ if self.is_trailer => {}
             b"te" => self.facts.takes_trailers = true,
             b"content-length" => {

@@ -302,6 +302,11 @@ fn faults_of_all_protocols_are_answered_with_their_status() {
             format!("{POST}data 1 {}\nend 1", "a".repeat(20)),
         ),
         (
+            "host in trailers",
+            vec![post(1), frame(DATA, 0, 1, &[b'a'; 20]), frame(HEADERS, 5, 1, &block(&[("host", "b")]))],
+            format!("{POST}data 1 {}\n{}", "a".repeat(20), fault("TrailerForbidden")),
+        ),
+        (
             "padded body",
             vec![post(1), frame(DATA, PADDED | END_STREAM, 1, &[&[5][..], &[b'a'; 20], &[0; 5]].concat())],
             format!("{POST}data 1 {}\nend 1", "a".repeat(20)),
