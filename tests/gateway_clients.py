@@ -232,6 +232,15 @@ def scgi(listed: Sequence[tuple[str, str | bytes]], body: bytes = b"") -> bytes:
     return b"%d:%s," % (len(block), block) + body
 
 
+def ask(protocol: str, address: tuple[str, int] | str, target: str = "/", **more: Any) -> Response:
+    """The response to a GET over ``protocol``, on a connection of its own. ``more`` are variables."""
+    if protocol == "fastcgi":
+        with FastCgi(address) as front:
+            return front.ask(target=target, **more)
+    listed = variables(target=target, **more)
+    return parse(exchange(address, uwsgi(listed) if protocol == "uwsgi" else scgi(listed)))
+
+
 def exchange(address: tuple[str, int] | str, data: bytes) -> bytes:
     """Send ``data``, and return all that comes until the end of the connection."""
     with connect(address) as sock:

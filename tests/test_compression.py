@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import http.client
 import shutil
 import subprocess
@@ -11,10 +12,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import gateway_clients
 from compression_app import CASES, LONG, body_of
 from waiting import HERE
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from running import Running, Serve
 
 every_interface = pytest.mark.parametrize("interface", ["wsgi", "asgi"])
@@ -87,6 +91,18 @@ def test_event_can_be_decoded_when_it_arrives(serve: Serve, interface: str) -> N
             seen += decoder.decompress(part)
     assert decoder.eof
     assert seen == b"data: 0\n\ndata: 1\n\ndata: 2\n\n"
+
+
+@pytest.mark.parametrize("protocol", ["fastcgi", "uwsgi", "scgi"])
+def test_responses_are_encoded_over_protocols_of_web_servers(serve: Serve, tmp_path: Path, protocol: str) -> None:
+    address = str(tmp_path / "socket")
+    served(serve, "wsgi", f"--bind={protocol}:unix:{address}")
+    for target, length in (("/0", 4000), ("/long", LONG)):
+        response = gateway_clients.ask(protocol, address, target, HTTP_ACCEPT_ENCODING="gzip")
+        assert (response.one("Content-Encoding"), response.one("Vary")) == ("gzip", "Accept-Encoding")
+        assert gzip.decompress(response.body) == body_of(length)
+        plain = gateway_clients.ask(protocol, address, target)
+        assert (plain.one("Content-Encoding"), plain.body) == (None, body_of(length))
 
 
 @pytest.mark.parametrize("path", ["/too-long", "/too-short"])

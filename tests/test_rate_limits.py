@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -14,7 +15,6 @@ import pytest
 
 import gateway_clients as by_hand
 import kirsch
-from gateway_clients import FastCgi, variables
 from http2_peer import Http2Peer
 from interpreter import needs_gevent
 from kirsch import _native
@@ -150,14 +150,7 @@ def test_request_is_refused_over_protocols_of_web_servers(serve: Serve, tmp_path
     path = str(tmp_path / "socket")
     site = start(serve, "--rate-limit=2/h, /key=2/h by=header:X-Key", f"--bind={protocol}:unix:{path}")
 
-    def ask(target: str = "/", **more: Any) -> by_hand.Response:
-        listed = variables(target=target, **more)
-        if protocol == "fastcgi":
-            with FastCgi(path) as front:
-                return front.ask(target=target, **more)
-        data = by_hand.uwsgi(listed) if protocol == "uwsgi" else by_hand.scgi(listed)
-        return by_hand.parse(by_hand.exchange(path, data))
-
+    ask = functools.partial(by_hand.ask, protocol, path)
     assert [ask().status for _ in range(3)] == [200, 200, 429]
     assert ask().one("Retry-After") is not None
     assert [ask("/key", HTTP_X_KEY="one").status for _ in range(3)] == [200, 200, 429]
