@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 
-from kirsch import _native
 from kirsch.net.acme_files import AcmeFiles
 from kirsch.net.addresses import HTTP_VERSIONS
 
@@ -94,6 +93,9 @@ class TlsFiles:
 
     def read(self, secrets: list[bytes]) -> Terms:
         """Return the terms for ``_native.Certificates``, with the contents of the files. Raises CertificateError."""
+        # The command is loaded without it, to say so if it is missing.
+        from kirsch import _native
+
         mistakes: list[str] = []
         values = self._values
         terms: Terms = {
