@@ -90,9 +90,11 @@ def test_newcomers_go_where_threads_are_left(serve: Serve, monkeypatch: pytest.M
     for turn in range(5):
         site = serve_waiting(serve, "--workers", "0", "--threads", "6")
         gate = tmp_path / f"gate {turn}".replace(" ", "")
-        peers = [ask(site, f"/wait?{gate}") for _ in range(6)]
-        # All six are inside, wherever the kernel would have sent them.
-        site.wait_for(rf"(?s)(waiting for {re.escape(str(gate))}\n.*){{6}}")
+        peers = []
+        # Each is inside before the next one comes, wherever the kernel would have sent it.
+        for number in range(1, 7):
+            peers.append(ask(site, f"/wait?{gate}"))
+            site.wait_for(rf"(?s)(waiting for {re.escape(str(gate))}\n.*){{{number}}}")
         gate.touch()
         for peer in peers:
             assert_answered(peer, b"waited")
