@@ -88,14 +88,17 @@ def serve_way(serve: Serve, authority: Authority, way: str) -> Running:
     if way == "gevent":
         needs_gevent()
     certificate, key = authority.issue(f"way-{way}")
-    return serve(*SERVED[way], *HERE, "--certfile", certificate, "--keyfile", key, "--header-timeout", "60")
+    return serve(
+        *SERVED[way], *HERE, "--certfile", certificate, "--keyfile", key, "--header-timeout", "60", "--keep-alive", "60"
+    )
 
 
 def check_delays(seconds: list[float], alone: float, what: str) -> None:
-    """Check that others delay a client by less than 100 ms. ``alone`` is its longest wait without them."""
-    # A busy machine delays single requests anyway.
-    late = [each for each in seconds if each > 0.1 + alone]
-    assert len(late) <= len(seconds) // 50, (max(seconds), alone, len(late))
+    """Check that others do not hold up a client. ``alone`` is its longest wait without them."""
+    # A busy machine delays requests anyway, by some 200 ms in a build with assertions. A flood that counts as no work
+    # delays most of them by a second.
+    late = [each for each in seconds if each > 0.4 + alone]
+    assert len(late) <= len(seconds) // 5, (max(seconds), alone, len(late))
     print(f"{what}: the longest answer took {max(seconds) * 1000:.0f} ms, {alone * 1000:.0f} ms without")
 
 

@@ -52,7 +52,7 @@ pub const WORK_PER_REQUEST: u64 = 2000;
 /// See [`WORK_PER_CONNECTION`]. It is paid for by the packet: an arrival is received with one system call.
 pub const WORK_PER_ARRIVAL: u64 = 500;
 /// The same for an arrival on a connection of HTTP/2, which may have 100 streams: each is looked at.
-pub const WORK_PER_ARRIVAL_OF_STREAMS: u64 = 10_000;
+pub const WORK_PER_ARRIVAL_OF_STREAMS: u64 = 15_000;
 /// Bytes that an engine may keep beside its connections, such as the state of a decompressor.
 pub const KEPT_BY_ENGINE: u64 = 512 << 10;
 /// Bytes that it may keep for each connection beside those that are counted per byte.

@@ -66,6 +66,8 @@ class CertificateManager:
         self.shared, self.ends = SharedValue(adopted_fd), SharedValue()
         published = self.shared.read() if adopted_fd is not None else None
         self._secrets: list[bytes] = published["ticket_secrets"] if published else new_secrets()
+        # Before the files are read: what changes after that is seen later.
+        self._touches = Touches(self._files.paths())
         try:
             self._terms = self._files.read(self._secrets)
             self._certificates = _native.Certificates(self._terms)
@@ -75,7 +77,6 @@ class CertificateManager:
             report(ERROR, f"SIGUSR2: {error}; keeping the current certificates")
             self._terms = published
             self._certificates = _native.Certificates(published)
-        self._touches = Touches(self._files.paths())
         self._checked_at = time.monotonic()
         self._rotate_at = self._checked_at + TICKET_SECONDS
         self._publish()
@@ -132,11 +133,13 @@ class CertificateManager:
             return
         before, self._files = self._files, files
         self._unreported = ""
+        # Before the files are read: what changes after that is seen later.
+        touches, touches_before = Touches(files.paths()), Touches(before.paths())
         if self._try(why, is_last=True):
+            self._touches = touches
             self._warn_of_missing()
         else:
-            self._files = before
-        self._touches = Touches(self._files.paths())
+            self._files, self._touches = before, touches_before
 
     def _try(self, why: str, *, is_last: bool) -> bool:
         """Take the contents of the files now, if they fit. ``is_last``: if they do not, report it."""
