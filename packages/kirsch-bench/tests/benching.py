@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
+import pty
 import socket
 import struct
 import subprocess
 import sys
+import termios
 import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -45,6 +48,38 @@ def measured(*args: str, status: int = 0, cwd: Path | None = None) -> dict[str, 
     assert done.returncode == status, f"exit status {done.returncode}:\n{done.stderr}"
     document: dict[str, Any] = json.loads(done.stdout)
     return document
+
+
+def watched(*args: str, rows: int = 0, columns: int = 0) -> tuple[str, bytes]:
+    """Run the command with a terminal of this size (0: unknown) for its messages. Return its output, and what it wrote
+    to the terminal."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    process = subprocess.Popen(
+        [*BENCH, *args],
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        text=True,
+        env={**environment, "PYTHONIOENCODING": "utf-8"},
+    )
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # EIO: the other end was closed
+        while True:
+            shown += os.read(ours, 65536)
+    os.close(ours)
+    out, _ = process.communicate(timeout=30)
+    assert process.returncode == 0
+    return out, shown
+
+
+def assert_points(error: Exception, flag: str, problem: str, text: str, caret: int) -> None:
+    """The message has the problem, the text of the flag, and a caret below the place of the mistake."""
+    said, shown, pointer = str(error).split("\n")
+    assert said.startswith(f"{flag}: {problem}")
+    assert (shown, pointer) == (f"  {text}", f"  {' ' * caret}^")
 
 
 @dataclass(frozen=True)

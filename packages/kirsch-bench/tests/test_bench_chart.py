@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import pty
 import re
-import struct
-import subprocess
-import termios
 
 import pytest
 
-from benching import BENCH, ok, scripted
+from benching import ok, scripted, watched
 from kirsch_bench.chart import Chart
 
 
@@ -116,28 +110,8 @@ def test_small_terminal_has_no_chart(columns: int, rows: int) -> None:
 
 def on_terminal(rows: int, columns: int, *flags: str) -> bytes:
     """Run the command on a terminal of this size and return what it wrote there."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
     with scripted(lambda _: ok()) as server:
-        process = subprocess.Popen(
-            [*BENCH, *flags, server.url],
-            stdout=subprocess.PIPE,
-            stderr=theirs,
-            text=True,
-            env={**environment, "PYTHONIOENCODING": "utf-8"},
-            stdin=theirs,
-        )
-        os.close(theirs)
-        shown = b""
-        while True:
-            try:
-                shown += os.read(ours, 65536)
-            except OSError:
-                break  # EIO: the other end was closed
-        os.close(ours)
-        out, _ = process.communicate(timeout=30)
-    assert process.returncode == 0
+        out, shown = watched(*flags, server.url, rows=rows, columns=columns)
     assert "latency" in out
     return shown
 

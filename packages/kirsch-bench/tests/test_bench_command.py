@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
 import signal
 import socket
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from benching import BENCH, Asked, Close, Reset, Stall, bench, measured, ok, scripted
+from benching import BENCH, Asked, Close, Reset, Stall, bench, measured, ok, scripted, watched
 from kirsch_bench._native import Histogram
 from kirsch_bench.profiles import PROFILES
 from running import own_frame
@@ -567,24 +566,8 @@ def test_progress_is_plain_lines_where_nobody_watches() -> None:
 
 
 def test_progress_goes_away_on_a_terminal() -> None:
-    ours, theirs = pty.openpty()
     with scripted() as server:
-        process = subprocess.Popen(
-            [*BENCH, "-c", "2", "-z", "1s", "--warmup", "0.5s", server.url],
-            stdout=subprocess.PIPE,
-            stderr=theirs,
-            text=True,
-        )
-        os.close(theirs)
-        shown = b""
-        while True:
-            try:
-                shown += os.read(ours, 65536)
-            except OSError:
-                break  # EIO: the other end was closed
-        os.close(ours)
-        out, _ = process.communicate(timeout=30)
-    assert process.returncode == 0
+        out, shown = watched("-c", "2", "-z", "1s", "--warmup", "0.5s", server.url)
     assert b"warming up" in shown
     assert b"measuring" in shown
     assert shown.endswith(b"\x1b[J")

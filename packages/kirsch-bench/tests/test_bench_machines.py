@@ -108,6 +108,24 @@ def test_two_hosts_make_one_load_whose_times_are_merged_exactly(hosts: Hosts) ->
     assert merged.encode() == Histogram(found["latency"]["histogram"]).encode()
 
 
+@contextlib.contextmanager
+def load_under_way(count: int, *flags: str) -> Iterator[subprocess.Popen[str]]:
+    """The command, once a server has got so many of its requests."""
+    enough = threading.Event()
+
+    def respond(asked: Asked) -> bytes:
+        if asked.number == count:
+            enough.set()
+        return ok()
+
+    with scripted(respond) as server:
+        process = subprocess.Popen(
+            [*BENCH, *flags, server.url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert enough.wait(60)
+        yield process
+
+
 @pytest.mark.slow
 def test_hosts_begin_together_and_share_the_rate(hosts: Hosts) -> None:
     with scripted() as server:
@@ -125,20 +143,8 @@ def test_hosts_begin_together_and_share_the_rate(hosts: Hosts) -> None:
 
 @pytest.mark.slow
 def test_host_that_is_lost_is_reported_and_the_results_of_the_others_stay(hosts: Hosts, tmp_path: Path) -> None:
-    enough = threading.Event()
-
-    def respond(asked: Asked) -> bytes:
-        if asked.number == 100:
-            enough.set()
-        return ok()
-
-    with scripted(respond) as server:
-        process = subprocess.Popen(
-            [*BENCH, "--on", "one,two", *hosts.flags, "-R", "200", "-z", "3s", "--json", f"{tmp_path}/o.json",
-             server.url],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        assert enough.wait(60)
+    flags = ("--on", "one,two", *hosts.flags, "-R", "200", "-z", "3s", "--json", f"{tmp_path}/o.json")
+    with load_under_way(100, *flags) as process:
         hosts.kill("two")
         out, err = process.communicate(timeout=60)
     assert process.returncode == 1, err
@@ -176,20 +182,8 @@ def test_server_that_does_not_listen_is_reported_by_the_hosts(hosts: Hosts) -> N
 
 @pytest.mark.slow
 def test_host_that_is_silent_is_given_up(hosts: Hosts) -> None:
-    enough = threading.Event()
-
-    def respond(asked: Asked) -> bytes:
-        if asked.number == 20:
-            enough.set()
-        return ok()
-
     flags = [*hosts.flags, "--ssh", f"{hosts.flags[1]} -o ServerAliveInterval=1 -o ServerAliveCountMax=1"]
-    with scripted(respond) as server:
-        process = subprocess.Popen(
-            [*BENCH, "--on", "one", *flags, "-R", "100", "-z", "30s", "--warmup", "0s", server.url],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        assert enough.wait(60)
+    with load_under_way(20, "--on", "one", *flags, "-R", "100", "-z", "30s", "--warmup", "0s") as process:
         # The servers of the connection stop, and the load process goes on.
         stopped = [pid for pid in family(frozenset({hosts.servers["one"].pid})) if "sshd" in _name(pid)]
         try:
@@ -233,19 +227,7 @@ def test_load_process_ends_if_it_hears_nothing() -> None:
 
 @pytest.mark.slow
 def test_ctrl_c_reports_what_the_hosts_have_measured(hosts: Hosts) -> None:
-    enough = threading.Event()
-
-    def respond(asked: Asked) -> bytes:
-        if asked.number == 50:
-            enough.set()
-        return ok()
-
-    with scripted(respond) as server:
-        process = subprocess.Popen(
-            [*BENCH, "--on", "one", *hosts.flags, "-R", "100", "-z", "1h", "--warmup", "0s", server.url],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        assert enough.wait(60)
+    with load_under_way(50, "--on", "one", *hosts.flags, "-R", "100", "-z", "1h", "--warmup", "0s") as process:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from benching import Asked, bench, measured, ok, scripted
+from benching import Asked, assert_points, bench, measured, ok, scripted
 from kirsch_bench import stages
 from kirsch_bench.errors import UsageError
 from kirsch_bench.stages import Curve, RateStage
@@ -40,9 +40,7 @@ def test_stages_are_read() -> None:
 def test_mistake_in_stages_is_pointed_at(text: str, problem: str, caret: int) -> None:
     with pytest.raises(UsageError) as caught:
         stages.parse(text)
-    said, shown, pointer = str(caught.value).split("\n")
-    assert said.startswith(f"--stages: {problem}")
-    assert (shown, pointer) == (f"  {text}", f"  {' ' * caret}^")
+    assert_points(caught.value, "--stages", problem, text, caret)
 
 
 def test_requests_asked_for_are_the_area_below_the_rate() -> None:

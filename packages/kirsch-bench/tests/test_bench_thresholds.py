@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from benching import bench, measured, ok, scripted
+from benching import assert_points, bench, measured, ok, scripted
 from kirsch_bench import thresholds
 from kirsch_bench._native import Histogram
 from kirsch_bench.errors import UsageError
@@ -65,10 +65,7 @@ def test_condition_is_judged_by_its_figure(text: str, crossed: bool) -> None:
 def test_mistake_in_a_condition_is_pointed_at(text: str, problem: str, caret: int) -> None:
     with pytest.raises(UsageError) as caught:
         thresholds.parse(text)
-    said, shown, pointer = str(caught.value).split("\n")
-    assert said.startswith(f"--fail-if: {problem}")
-    assert shown == f"  {text}".rstrip() or shown == f"  {text}"
-    assert pointer == f"  {' ' * caret}^"
+    assert_points(caught.value, "--fail-if", problem, text, caret)
 
 
 def test_latency_without_any_answer_crosses_its_threshold() -> None:

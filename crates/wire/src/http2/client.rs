@@ -291,19 +291,11 @@ impl ClientConnection {
     }
 
     fn check_header(&self, header: FrameHeader) -> Result<(), Violation> {
-        if !self.has_settings && (header.kind != frame::SETTINGS || header.has(frame::ACK)) {
-            return Err(Violation::SettingsMissing);
-        }
-        if header.length > PAYLOAD {
-            return Err(Violation::FrameTooLarge);
-        }
-        if let Some(block) = self.open_block {
-            let is_next = header.kind == frame::CONTINUATION && header.stream == block.stream;
-            return if is_next { Ok(()) } else { Err(Violation::ContinuationExpected) };
+        if header.check_order(!self.has_settings, self.open_block.map(|block| block.stream))? {
+            return Ok(());
         }
         let is_of_stream = match header.kind {
             frame::DATA | frame::HEADERS | frame::RST_STREAM => true,
-            frame::CONTINUATION => return Err(Violation::ContinuationUnexpected),
             // The client has not allowed any.
             frame::PUSH_PROMISE => return Err(Violation::StreamIdInvalid),
             frame::SETTINGS | frame::PING | frame::GOAWAY => false,

@@ -1,6 +1,6 @@
 //! Frames (RFC 9113 section 4): their headers, and how each kind that this end sends is written.
 
-use super::error::ErrorCode;
+use super::error::{ErrorCode, Violation};
 
 /// The length of a frame's header.
 pub(super) const HEADER: usize = 9;
@@ -52,6 +52,25 @@ impl FrameHeader {
 
     pub(super) fn has(self, flag: u8) -> bool {
         self.flags & flag != 0
+    }
+
+    /// Checks the rules for the order and the length of frames that both sides have (RFC 9113 sections 3.4, 4.2 and 6.10).
+    /// `open_block` is the stream whose header block is not whole. Returns true if the frame continues that block: then
+    /// no other rule is left to check.
+    #[inline]
+    pub(super) fn check_order(self, awaits_settings: bool, open_block: Option<u32>) -> Result<bool, Violation> {
+        if awaits_settings && (self.kind != SETTINGS || self.has(ACK)) {
+            return Err(Violation::SettingsMissing);
+        }
+        if self.length > PAYLOAD {
+            return Err(Violation::FrameTooLarge);
+        }
+        match open_block {
+            Some(stream) if self.kind == CONTINUATION && self.stream == stream => Ok(true),
+            Some(_) => Err(Violation::ContinuationExpected),
+            None if self.kind == CONTINUATION => Err(Violation::ContinuationUnexpected),
+            None => Ok(false),
+        }
     }
 
     /// Appends the header. `length` is at most [`PAYLOAD`].

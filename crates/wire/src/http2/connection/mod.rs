@@ -3,7 +3,7 @@
 
 use super::answering::Answering;
 use super::error::{ErrorCode, Violation};
-use super::frame::{self, FrameHeader, HEADER, MOST, PAYLOAD, PREFACE};
+use super::frame::{self, FrameHeader, HEADER, MOST, PREFACE};
 use super::hpack::Decoder;
 use super::limits::{ANSWERS, Allowances, CONNECTION_WINDOW, STREAM_WINDOW, TINY_DATA};
 use super::priority::Priority;
@@ -299,20 +299,13 @@ impl ServerConnection {
 
     /// Checks the rules of a frame that need its header alone.
     fn check_header(&self, header: FrameHeader) -> Result<(), Violation> {
-        if self.stage == ReadStage::FirstSettings && (header.kind != frame::SETTINGS || header.has(frame::ACK)) {
-            return Err(Violation::SettingsMissing);
-        }
-        if header.length > PAYLOAD {
-            return Err(Violation::FrameTooLarge);
-        }
-        if let Some(block) = self.open_block {
-            let is_next = header.kind == frame::CONTINUATION && header.stream == block.stream;
-            return if is_next { Ok(()) } else { Err(Violation::ContinuationExpected) };
+        let awaits_settings = self.stage == ReadStage::FirstSettings;
+        if header.check_order(awaits_settings, self.open_block.map(|block| block.stream))? {
+            return Ok(());
         }
         let is_of_stream = match header.kind {
             frame::DATA | frame::HEADERS | frame::PRIORITY | frame::RST_STREAM => true,
             frame::PUSH_PROMISE => return Err(Violation::PushFromClient),
-            frame::CONTINUATION => return Err(Violation::ContinuationUnexpected),
             frame::SETTINGS | frame::PING | frame::GOAWAY | frame::PRIORITY_UPDATE => false,
             _ => return Ok(()),
         };
