@@ -22,6 +22,8 @@ import kirsch
 from authority import EC, ED25519, RSA, Authority, session_of
 from kirsch.config import sources
 from kirsch.config.setting import UsageError
+from kirsch.net.certificates import TlsFiles
+from kirsch.supervisor.certificates import CertificateManager
 from proc import wait_until
 
 if TYPE_CHECKING:
@@ -176,6 +178,39 @@ def test_reload_with_a_bad_file_keeps_the_old_certificate_and_loads_the_applicat
     running.wait_for("SIGHUP: keeping the current certificates: .*there is no certificate in it")
     running.wait_for("SIGHUP: done")
     assert presented(running, authority) == before
+
+
+@pytest.mark.parametrize("moment", ["start", "reload"])
+def test_change_behind_the_reading_of_the_files_is_seen(
+    authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """The files change at the worst moment: when they have been read, and before anything else happens."""
+    first, second = authority.issue("first"), authority.issue("second")
+    used = [str(tmp_path / name) for name in ("cert.pem", "key.pem")]
+
+    def install(pair: tuple[str, str]) -> None:
+        for source, path in zip(pair, used, strict=True):
+            shutil.copy(source, f"{path}.new")
+            os.replace(f"{path}.new", path)
+
+    def read_late(files: TlsFiles, secrets: list[bytes]) -> Any:
+        terms = read(files, secrets)
+        monkeypatch.setattr(TlsFiles, "read", read)
+        install(second)
+        return terms
+
+    read = TlsFiles.read
+    install(first)
+    settings = sources.read(["app", "--certfile", used[0], "--keyfile", used[1]])
+    if moment == "start":
+        monkeypatch.setattr(TlsFiles, "read", read_late)
+    manager = CertificateManager(settings, lambda *_: None)
+    if moment == "reload":
+        monkeypatch.setattr(TlsFiles, "read", read_late)
+        manager.reload(settings, "SIGHUP")
+    before = manager.certificates()[0]["serial"]
+    manager.run_due(manager.due())
+    assert manager.certificates()[0]["serial"] != before
 
 
 @pytest.mark.slow
