@@ -91,14 +91,7 @@ def test_ten_thousand_idle_connections(serve: Serve, write_app: Callable[[str], 
     if not raise_descriptor_limit(CONNECTIONS + WARM_UP + 200):
         pytest.skip(f"the hard limit on open files is below {CONNECTIONS + WARM_UP + 200} (ulimit -Hn)")
     app = write_app(APP)
-    # How the allocator's pages are filled varies by a tenth with the order in which requests arrive, which a busy
-    # machine changes. Of three servers the best one shows what a connection takes.
-    found: list[float] = []
-    while len(found) < 3 and (not found or min(found) > BYTES_EACH):
-        site = serve(app, "--keep-alive=300s")
-        found.append(bytes_of_idle_connection(site, CONNECTIONS))
-        assert site.stop() == 0
-    assert min(found) <= BYTES_EACH, found
+    assert_least(lambda: serve(app, "--keep-alive=300s"), CONNECTIONS, BYTES_EACH)
 
 
 @pytest.mark.slow
@@ -107,9 +100,24 @@ def test_thousands_of_idle_encrypted_connections(serve: Serve, write_app: Callab
         pytest.skip(f"the hard limit on open files is below {ENCRYPTED_CONNECTIONS + WARM_UP + 200} (ulimit -Hn)")
     authority = Authority(tmp_path)
     certificate, key = authority.issue("idle")
-    site = serve(write_app(APP), "--keep-alive=300s", "--certfile", certificate, "--keyfile", key)
+    app = write_app(APP)
     context = ssl.create_default_context(cafile=authority.certificate)
-    assert bytes_of_idle_connection(site, ENCRYPTED_CONNECTIONS, context) <= ENCRYPTED_BYTES_EACH
+    options = ["--keep-alive=300s", "--certfile", certificate, "--keyfile", key]
+    assert_least(lambda: serve(app, *options), ENCRYPTED_CONNECTIONS, ENCRYPTED_BYTES_EACH, context)
+
+
+def assert_least(serve: Callable[[], Running], count: int, most: int, context: ssl.SSLContext | None = None) -> None:
+    """Asserts that each of ``count`` idle connections takes at most ``most`` bytes.
+
+    How the allocator's pages are filled varies by a tenth with the order in which requests arrive, which a busy machine
+    changes. Of three servers the best one shows what a connection takes.
+    """
+    found: list[float] = []
+    while len(found) < 3 and (not found or min(found) > most):
+        site = serve()
+        found.append(bytes_of_idle_connection(site, count, context))
+        assert site.stop() == 0
+    assert min(found) <= most, found
 
 
 def bytes_of_idle_connection(site: Running, count: int, context: ssl.SSLContext | None = None) -> float:
@@ -120,8 +128,8 @@ def bytes_of_idle_connection(site: Running, count: int, context: ssl.SSLContext 
         before = settled(lambda: rss(site.server_pid), tolerance=64 << 10)
         for sock in open_and_ask(site, count, 3, context):
             stack.callback(sock.close)
-        # The server takes a second to see that a connection is idle.
-        after = settled(lambda: rss(site.server_pid), tolerance=64 << 10, rounds=40, timeout=20)
+        # The server takes up to two seconds to see that a connection is idle, and then gives the memory back.
+        after = settled(lambda: rss(site.server_pid), tolerance=64 << 10, rounds=80, timeout=20)
         each = (after - before) / count
         print(f"{count} idle connections: {each:.0f} bytes each ({before >> 10} KiB -> {after >> 10} KiB)")
         return each

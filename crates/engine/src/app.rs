@@ -304,9 +304,12 @@ pub trait App: Sized {
     /// [`Engine::wait_for_output`](crate::Engine::wait_for_output)) has become true, or never will.
     fn wake(&mut self, waiter: Self::Waiter);
 
-    /// Called when the connection has been idle for a while. The application can drop data that it keeps only for
-    /// speed.
+    /// Called when the connection has been idle for a while, or is idle while many others are. The application can drop
+    /// data that it keeps only for speed.
     fn idle(&mut self, connection: &mut Self::Connection);
+
+    /// Called after [`App::idle`] was called for so many connections that have been idle for a while.
+    fn rested(&mut self, _connections: usize) {}
 
     /// Called when the engine has answered input that never became a request. `line` is the readable part of its
     /// request line. `client` is the client of the connection, if that is not the peer of the socket.

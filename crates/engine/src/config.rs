@@ -20,6 +20,8 @@ pub struct Config {
     /// The maximum number of encrypted connections whose handshake is under way. At the limit the oldest of them is closed
     /// for a new one.
     pub handshakes: usize,
+    /// The maximum number of idle connections that keep memory for the speed of their next request, for a second.
+    pub warm: usize,
     /// The protocol of each listener, in their order; HTTP/1 for listeners beyond the end of the list.
     pub protocols: Vec<ProtocolKind>,
     /// For each listener, true if a connection has to begin with a header of the PROXY protocol; false for listeners
@@ -143,6 +145,7 @@ impl Default for Config {
             limits: Limits::default(),
             connections: 65_536,
             handshakes: HANDSHAKES,
+            warm: WARM,
             protocols: Vec::new(),
             proxy_listeners: Vec::new(),
             proxy_from: None,
@@ -210,6 +213,9 @@ pub(crate) const LINGER_BYTES: u64 = 4 << 20;
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// The time without a request after which a connection frees the memory that it keeps for speed.
 pub(crate) const IDLE_AFTER: Duration = Duration::from_secs(1);
+/// The default of [`Config::warm`]. Ten thousand connections would keep 40 MB, which could not be given back as a whole:
+/// some of its pages hold other data by then.
+pub const WARM: usize = 1024;
 /// The time that connections without a complete request head stay open after the engine has begun to stop, because a
 /// request may be on its way. The default of [`Engine::stop`](crate::Engine::stop)'s callers.
 pub const STOP_GRACE: Duration = Duration::from_millis(500);

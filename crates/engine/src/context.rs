@@ -102,7 +102,7 @@ impl<A: App> EngineContext<A> {
             meter: Meter::default(),
             handshakes: Handshakes::default(),
             observer: None,
-            load: Load { phase: Phase::Serving, queued: 0, may_call: true, is_full: false, brief_in_a_row: 0 },
+            load: Load { phase: Phase::Serving, queued: 0, may_call: true, is_full: false, brief_in_a_row: 0, warm: 0 },
             scratch: Scratch { composers: Vec::new(), fields: Vec::new(), chunks: Vec::new() },
             coalescing: Coalescing { deferred: DeferredOutput::default(), parts_come_fast: false },
             responders: Responders { health, files },
@@ -194,6 +194,8 @@ pub(crate) struct Load {
     /// The number of consecutive connections whose client asked with the first request to close the connection after
     /// it.
     pub(crate) brief_in_a_row: u32,
+    /// The number of idle connections that keep memory for speed.
+    pub(crate) warm: usize,
 }
 
 impl Load {

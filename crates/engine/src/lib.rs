@@ -77,7 +77,7 @@ pub use app::{
     AcceptPause, App, CallId, Progress, Refusal, RefusalCause, Rejection, Report, SecurityOf, Ticket, TransportOf, Work,
 };
 pub use compression::{CompressionConfig, ENCODE_AT_ONCE};
-pub use config::{Config, HANDSHAKES, STOP_GRACE, UNUSED_GRACE, WebSocketConfig};
+pub use config::{Config, HANDSHAKES, STOP_GRACE, UNUSED_GRACE, WARM, WebSocketConfig};
 pub use connection::{Expired, HijackId, HijackRefusal, Hijacked};
 pub use deadline::Now;
 pub use descriptors::{EngineSocket, take_engine_sockets};

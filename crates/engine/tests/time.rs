@@ -259,6 +259,36 @@ fn idle_connection_releases_its_buffers() {
 }
 
 #[test]
+fn only_so_many_idle_connections_keep_their_buffers() {
+    let mut world = World::unix(Config { warm: 2, ..timeless() }, vec![Plan::sized(&[1])]);
+    let mut clients: Vec<Client> = (0..4).map(|_| world.client()).collect();
+    let released = |world: &World| world.app.count(|event| matches!(event, Event::Idle { .. }));
+    let mut ask = |world: &mut World, index: usize| {
+        exchange(world, &mut clients[index], get(0));
+        world.settle();
+    };
+    for index in 0..4 {
+        ask(&mut world, index);
+    }
+    assert_eq!(released(&world), 2, "two of four keep their buffers");
+    ask(&mut world, 0);
+    ask(&mut world, 3);
+    assert_eq!(released(&world), 3, "the first keeps its buffers and the last finds no room");
+    // After a second the two have released theirs, too, and make room for others.
+    world.advance(seconds(2));
+    assert_eq!(released(&world), 5);
+    ask(&mut world, 2);
+    ask(&mut world, 3);
+    assert_eq!(released(&world), 5);
+    drop(clients);
+    world.until_empty(&mut []);
+    let mut client = world.client();
+    exchange(&mut world, &mut client, get(0));
+    world.settle();
+    assert_eq!(released(&world), 5, "closed connections keep nothing");
+}
+
+#[test]
 fn engine_without_time_limits_waits_only_for_events() {
     let mut world = World::unix(timeless(), vec![Plan::sized(&[1])]);
     assert_eq!(world.timeout(), Some(Duration::ZERO), "connections may wait already");

@@ -19,7 +19,7 @@ use crate::rate_limit::RateLimits;
 use crate::scoreboard::{Scoreboard, Stopwatch};
 use engine::{
     App, BodyMemory, CompressionConfig, Config, ENGINES_MAX, EdgeConfig, Engine, EngineGroup, HANDSHAKES, Os,
-    ProtocolKind, SharedRecords, StaticFiles, StaticOptions, WebSocketConfig,
+    ProtocolKind, SharedRecords, StaticFiles, StaticOptions, WARM, WebSocketConfig,
 };
 use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -356,6 +356,7 @@ fn engine_config(given: &NativeConfig<'_>) -> PyResult<Config> {
         },
         connections: given.take("worker_connections")?,
         handshakes: HANDSHAKES,
+        warm: WARM,
         proxy_listeners: given.take("proxy_listeners")?,
         proxy_from: proxies::take_proxy_from(given)?,
         trust: proxies::take_trust(given)?,

@@ -85,8 +85,7 @@ impl<A: App> Link<A> {
             Wait::WebSocket => websocket,
             Wait::App | Wait::Body => Millis::MAX,
         };
-        let has_nothing_to_note = wait == Wait::Idle && self.history() == History::Served;
-        let rests_at = if has_nothing_to_note { now + millis(IDLE_AFTER) } else { Millis::MAX };
+        let rests_at = if self.may_rest_since().is_some() { now + millis(IDLE_AFTER) } else { Millis::MAX };
         context.time.sweep.note(self.timer.deadline.min(rests_at));
     }
 

@@ -13,7 +13,7 @@ use super::sending::{Sending, ends_behind_output};
 use super::step::{NextAction, Step};
 use crate::app::{App, CallId, TransportOf};
 use crate::compose::Composer;
-use crate::context::{EngineContext, Scratch};
+use crate::context::{EngineContext, Load, Scratch};
 use crate::deadline::{Millis, Timer, Wait};
 use crate::exchange::Index;
 use crate::handshakes::Handshakes;
@@ -75,8 +75,10 @@ pub(super) enum Opening {
 pub(super) enum History {
     /// No request has arrived.
     New,
-    /// A request has arrived. The memory that it left for speed is kept.
+    /// A request has arrived, and the connection has not been idle since.
     Served,
+    /// The connection is idle, or the next head is arriving. The memory that the last request left for speed is kept.
+    Warm,
     /// A request has arrived, and the memory kept for speed has been freed.
     Rested,
 }
@@ -220,23 +222,40 @@ impl<A: App> Link<A> {
         self.opening != Opening::Over
     }
 
-    /// Returns true if a connection that has been idle since it was last driven may free memory, `after` that time.
-    pub(super) fn rests_at(&self, after: Millis) -> Option<Millis> {
-        let is_idle = self.timer.wait == Wait::Idle && self.history == History::Served;
-        is_idle.then(|| self.touched + after)
+    /// Returns the time since which the connection is idle and keeps memory only for speed; `None` if it does not.
+    #[inline]
+    pub(super) fn may_rest_since(&self) -> Option<Millis> {
+        let may_rest = self.timer.wait == Wait::Idle && matches!(self.history, History::Served | History::Warm);
+        may_rest.then_some(self.touched)
     }
 
-    /// Records that the memory kept for speed has been freed.
-    pub(super) fn rest(&mut self) {
+    /// Records that the memory kept for speed stays, unless `most` connections keep theirs. Returns false then.
+    pub(super) fn keep_warm(&mut self, most: usize, load: &mut Load) -> bool {
+        if self.history == History::Warm {
+            return true;
+        }
+        let may_keep = load.warm < most;
+        if may_keep {
+            load.warm += 1;
+            self.history = History::Warm;
+        }
+        may_keep
+    }
+
+    /// Records that the memory kept for speed has been freed, or will be with the connection.
+    pub(crate) fn rest(&mut self, load: &mut Load) {
+        load.warm -= usize::from(self.history == History::Warm);
         self.history = History::Rested;
     }
 
     /// Records that a head has been read: the next wait begins now. `is_brief`: the client opened the connection only
     /// for this request.
     #[inline]
-    pub(super) fn note_request(&mut self, is_brief: bool, brief_in_a_row: &mut u32) {
-        if self.history == History::New {
-            *brief_in_a_row = if is_brief { brief_in_a_row.saturating_add(1) } else { 0 };
+    pub(super) fn note_request(&mut self, is_brief: bool, load: &mut Load) {
+        match self.history {
+            History::New => load.brief_in_a_row = if is_brief { load.brief_in_a_row.saturating_add(1) } else { 0 },
+            History::Warm => load.warm -= 1,
+            History::Served | History::Rested => {}
         }
         self.history = History::Served;
         self.timer.wait = Wait::App;

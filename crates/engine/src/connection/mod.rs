@@ -34,7 +34,7 @@ mod websocket;
 
 use crate::app::{App, Refusal, Report, TransportOf};
 use crate::config::{CALLS_PER_ROUND, Config, IDLE_AFTER};
-use crate::context::EngineContext;
+use crate::context::{EngineContext, Load};
 use crate::deadline::{Millis, Wait, millis};
 use crate::exchange::{Exchange, Index};
 use crate::health::Health;
@@ -268,6 +268,7 @@ impl<A: App> Connection<A> {
             self.finish(context, app);
         } else {
             self.set_deadlines(context);
+            self.rest_in_crowd(context, app);
         }
         self.link.sending.store(&mut context.scratch);
         action
@@ -347,12 +348,6 @@ impl<A: App> Connection<A> {
         });
     }
 
-    /// Sets the deadlines that a call has left to be set.
-    pub(crate) fn set_stale_deadlines(&mut self, context: &mut EngineContext<A>) {
-        self.link.schedule.clear_stale_deadline();
-        self.set_deadlines(context);
-    }
-
     /// Returns true if the connection, or the client of the exchange at `index`, has output to take, or had when its
     /// wait was last determined.
     #[inline]
@@ -384,24 +379,34 @@ impl<A: App> Connection<A> {
     }
 
     /// Notes the time at which the sweep has to look again, and releases the memory that is kept for speed, if the
-    /// connection has been idle for a while.
-    pub(crate) fn look_at_idle(&mut self, context: &mut EngineContext<A>, app: &mut A) {
+    /// connection has been idle for a while. Returns true if it has.
+    pub(crate) fn look_at_idle(&mut self, context: &mut EngineContext<A>, app: &mut A) -> bool {
         context.time.sweep.note(self.link.timer.deadline);
         with_session!(&self.session, session => session.note_deadlines(&mut context.time.sweep));
-        let Some(rests_at) = self.link.rests_at(millis(IDLE_AFTER)) else { return };
-        if rests_at <= context.time.now {
-            self.forget(app);
-            self.link.rest();
+        let Some(since) = self.link.may_rest_since() else { return false };
+        let rests = since + millis(IDLE_AFTER) <= context.time.now;
+        if rests {
+            self.rest(&mut context.load, app);
         } else {
-            // Not `rests_at`: with many busy connections the sweep would have to look at every moment.
+            // Not the end of that time: with many busy connections the sweep would have to look at every moment.
             context.time.sweep.note(context.time.now + millis(IDLE_AFTER));
+        }
+        rests
+    }
+
+    /// Releases the memory that is kept only for speed, if the connection is idle and many others keep theirs.
+    #[inline]
+    pub(crate) fn rest_in_crowd(&mut self, context: &mut EngineContext<A>, app: &mut A) {
+        if self.link.may_rest_since().is_some() && !self.link.keep_warm(context.config.warm, &mut context.load) {
+            self.rest(&mut context.load, app);
         }
     }
 
     /// Releases the memory that is kept only for speed.
-    fn forget(&mut self, app: &mut A) {
+    fn rest(&mut self, load: &mut Load, app: &mut A) {
         with_session!(&mut self.session, session => session.forget());
         app.idle(self.link.app_data());
+        self.link.rest(load);
     }
 
     /// Handles missed deadlines of the connection or of its exchanges. Unless the connection is closed, it has to be
@@ -537,7 +542,7 @@ impl<A: App> Connection<A> {
         let Session::Serial(session) = &mut self.session else { return Err(HijackRefusal::Over) };
         let hijacked = hijack::hijack(session.exchange_mut(index), &mut self.link, context)?;
         self.link.schedule.unwatch(net, &self.link.transport);
-        self.forget(app);
+        self.rest(&mut context.load, app);
         Ok(hijacked)
     }
 
@@ -553,7 +558,7 @@ impl<A: App> Connection<A> {
         let accepted = self.websocket(index).accept(index, answer, context)?;
         if accepted.is_some() && !self.is_multiplexed() {
             // No head follows on this connection.
-            self.forget(app);
+            self.rest(&mut context.load, app);
         }
         Ok(accepted)
     }

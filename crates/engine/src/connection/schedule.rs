@@ -130,7 +130,7 @@ impl Schedule {
     }
 
     /// Records that the next poll has set the deadlines.
-    pub(super) fn clear_stale_deadline(&mut self) {
+    pub(crate) fn clear_stale_deadline(&mut self) {
         self.has_stale_deadline = false;
     }
 }

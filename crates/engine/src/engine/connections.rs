@@ -238,7 +238,8 @@ impl<A: App> Connections<A> {
 
     pub(super) fn remove(&mut self, slot: usize) {
         self.context.observer.forget(slot);
-        let connection = self.slab.remove(slot);
+        let mut connection = self.slab.remove(slot);
+        connection.link_mut().rest(&mut self.context.load);
         self.context.statistics.count_streams(connection.streams(), None);
         if connection.link().is_shaking_hands() {
             self.context.handshakes.end(slot);
@@ -253,14 +254,16 @@ impl<A: App> Connections<A> {
     /// Checks the deadlines of all connections and handles those that have passed.
     pub(super) fn sweep(&mut self, now: Millis, app: &mut A) {
         let mut late = Vec::new();
+        let mut rested = 0;
         for (slot, connection) in &mut self.slab {
             // A connection in a queue may have unread bytes. Then the server is late, not the client.
             if connection.is_late(now) && !connection.link_mut().schedule.is_in_queue() {
                 late.push(slot);
             } else {
-                connection.look_at_idle(&mut self.context, app);
+                rested += usize::from(connection.look_at_idle(&mut self.context, app));
             }
         }
+        app.rested(rested);
         for slot in late {
             let connection = &mut self.slab[slot];
             match connection.expire(now, &mut self.context, app) {

@@ -29,10 +29,17 @@ impl StaleDeadlines {
     }
 
     /// Sets the deadlines of all connections in the list.
-    pub(super) fn set<A: App>(&mut self, connections: &mut Slab<Connection<A>>, context: &mut EngineContext<A>) {
+    pub(super) fn set<A: App>(
+        &mut self,
+        connections: &mut Slab<Connection<A>>,
+        context: &mut EngineContext<A>,
+        app: &mut A,
+    ) {
         for slot in self.slots.drain(..) {
             if let Some(connection) = connections.get_mut(slot) {
-                connection.set_stale_deadlines(context);
+                connection.link_mut().schedule.clear_stale_deadline();
+                connection.set_deadlines(context);
+                connection.rest_in_crowd(context, app);
             }
         }
     }

@@ -168,7 +168,7 @@ impl<A: App> Engine<A> {
         self.connections.acceptor.look_if_due(self.clock.latest());
         self.connections.publish(self.clock.latest());
         if !self.stale_deadlines.is_empty() {
-            self.stale_deadlines.set(&mut self.connections.slab, &mut self.connections.context);
+            self.stale_deadlines.set(&mut self.connections.slab, &mut self.connections.context, app);
         }
         if may_call && let Some(work) = self.connections.queue.pop_ready() {
             // This is the usual beginning of a pipelined request: the call before it has made it ready.

@@ -348,7 +348,10 @@ impl<I: Interface> App for WithGil<AppState<I>> {
 
     fn idle(&mut self, connection: &mut Self::Connection) {
         connection.of_interface = Default::default();
-        self.parts().1.rested += 1;
+    }
+
+    fn rested(&mut self, connections: usize) {
+        self.parts().1.rested += connections;
     }
 
     fn refused(

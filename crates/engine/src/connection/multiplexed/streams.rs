@@ -159,7 +159,7 @@ impl<A: App> Multiplexed<A> {
 
     /// Makes room for the exchange of a request whose head has been read.
     fn note_begin(&mut self, stream: StreamId, link: &mut Link<A>, context: &mut EngineContext<A>) -> Index {
-        link.note_request(self.protocol.serves_one(), &mut context.load.brief_in_a_row);
+        link.note_request(self.protocol.serves_one(), &mut context.load);
         self.exchanges.insert(stream, context.time.now)
     }
 

@@ -106,7 +106,7 @@ impl<A: App> Serial<A> {
             Verdict::Refused(refusal) => {
                 context.statistics.quarantined += 1;
                 context.observer.give_up(link.call(0));
-                link.note_request(terms.is_last(), &mut context.load.brief_in_a_row);
+                link.note_request(terms.is_last(), &mut context.load);
                 self.write_refusal(refusal, terms, link, context);
                 self.end_with_refusal(refusal.status, link, context);
             }
@@ -128,7 +128,7 @@ impl<A: App> Serial<A> {
         context: &mut EngineContext<A>,
         app: &mut A,
     ) -> (usize, Option<A::Request>) {
-        link.note_request(terms.is_last(), &mut context.load.brief_in_a_row);
+        link.note_request(terms.is_last(), &mut context.load);
         self.exchange.timer.wait = Wait::App;
         self.exchange.upgrade = upgrade;
         self.exchange.offer = offer;
@@ -319,7 +319,7 @@ impl<A: App> Serial<A> {
         app: &mut A,
     ) {
         context.note_file(answer, app);
-        link.note_request(terms.is_last(), &mut context.load.brief_in_a_row);
+        link.note_request(terms.is_last(), &mut context.load);
         let ends = context.is_draining() || has_body;
         let terms = if ends { terms.ending() } else { terms };
         let is_encrypted = link.is_encrypted();
@@ -351,7 +351,7 @@ impl<A: App> Serial<A> {
         link: &mut Link<A>,
         context: &mut EngineContext<A>,
     ) {
-        link.note_request(terms.is_last(), &mut context.load.brief_in_a_row);
+        link.note_request(terms.is_last(), &mut context.load);
         let is_encrypted = link.is_encrypted();
         let out = &mut link.out(&mut context.scratch).bytes;
         let mut sender = self.protocol.begin(draft, terms.refusing(), None, context.time.stamp(is_encrypted), out);
