@@ -14,8 +14,8 @@ from kirsch_bench.target import check_path
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kirsch.adopt.recording import Recorded
     from kirsch_bench.profiles import Fields
-    from kirsch_bench.recording import Recorded
     from kirsch_bench.target import Target
 
 _METHOD = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")  # a token, RFC 9110 section 9.1

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from kirsch.adopt.adoption import Adoption
-    from kirsch.adopt.replay import RecordedRequest
+    from kirsch.adopt.recording import Recorded
 
 _START_SECONDS = 60.0
 
@@ -57,7 +57,7 @@ _GIVEN = {
 
 def main(plan: Adoption, chosen: argparse.Namespace, directory: str) -> int:
     """Compare both servers, and return 0 if they answer the same. Raises AdoptError."""
-    requests = replay.read(chosen.requests) if chosen.requests else [replay.RecordedRequest("GET", "/")]
+    requests = replay.read(chosen.requests) if chosen.requests else [replay.request("GET", "/")]
     if not chosen.all_methods:
         left = [each for each in requests if each.method not in replay.SAFE]
         requests = [each for each in requests if each.method in replay.SAFE]
@@ -225,14 +225,13 @@ class Answer:
         self.seconds = seconds
 
 
-def _ask(port: int, request: RecordedRequest) -> Answer:
+def _ask(port: int, request: Recorded) -> Answer:
     connection = HTTPConnection("127.0.0.1", port, timeout=60)
+    # Both servers see one host, which an application may write into its pages. Bodies are compared as they are.
+    fields = {name: value for name, value in request.fields if name.lower() != "accept-encoding"}
     begin = time.perf_counter()
     try:
-        # Both servers see one host, which an application may write into its pages.
-        connection.request(
-            request.method, request.target, request.body or None, {"Host": "localhost", **request.fields}
-        )
+        connection.request(request.method, request.target, request.body or None, {"Host": replay.HOST, **fields})
         response = connection.getresponse()
         body = response.read()
         return Answer(response.status, response.getheaders(), body, time.perf_counter() - begin)
@@ -242,7 +241,7 @@ def _ask(port: int, request: RecordedRequest) -> Answer:
         connection.close()
 
 
-def _compare(old: _Process, new: _Process, requests: list[RecordedRequest], repeat: int) -> int:
+def _compare(old: _Process, new: _Process, requests: list[Recorded], repeat: int) -> int:
     rows: list[tuple[str, ...]] = [("request", "status", "old ms", "new ms", "differences")]
     details: list[str] = []
     times: dict[str, list[float]] = {"old": [], "new": []}
@@ -254,11 +253,10 @@ def _compare(old: _Process, new: _Process, requests: list[RecordedRequest], repe
         for name, each in answers.items():
             times[name].append(min(answer.seconds for answer in each))
         found, lines = differences(answers["old"], answers["new"])
-        details += [f"{request}: {line}" for line in lines]
+        what = f"{request.method} {request.target}"
+        details += [f"{what}: {line}" for line in lines]
         status = str(answers["old"][0].status)
-        rows.append(
-            (str(request), status, *(f"{1000 * times[name][-1]:.1f}" for name in times), ", ".join(found) or "none")
-        )
+        rows.append((what, status, *(f"{1000 * times[name][-1]:.1f}" for name in times), ", ".join(found) or "none"))
     print_output(table(rows))
     for line in details:
         print_output(f"\n{line}")
