@@ -245,6 +245,14 @@ def test_check_warns_of_trust_that_anybody_has(tmp_path: Path) -> None:
     assert "claim any address" not in check(tmp_path, "-b", "0.0.0.0:0?proxy", "--proxy-from", "10.0.0.1").stdout
     assert "--trusted-proxies" in check(tmp_path, "--forwarded-host").stdout
     assert "no address has ?proxy" in check(tmp_path, "--proxy-from", "10.0.0.1").stdout
+    limit = ("--rate-limit", "/login=5/m, /=20/s by=all")
+    shared = "all of its clients share one count"
+    for bind in ("127.0.0.1:0", f"unix:{tmp_path}/a.sock"):
+        assert shared in check(tmp_path, *limit, "-b", bind).stdout
+        assert shared not in check(tmp_path, *limit, "-b", bind, "--trusted-proxies", "127.0.0.1,unix").stdout
+        assert shared not in check(tmp_path, "--rate-limit", "20/s by=all", "-b", bind).stdout
+    for bind in ("0.0.0.0:0", "127.0.0.1:0?proxy", "fastcgi:127.0.0.1:0"):
+        assert shared not in check(tmp_path, *limit, "-b", bind).stdout
     prefix = check(tmp_path, "--trusted-proxies", "10.0.0.1", "--forwarded", "rfc7239", "--forwarded-prefix").stdout
     assert "has no prefix" in prefix
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kirsch.net.addresses import is_loopback, parse_bind
+from kirsch.net.addresses import HTTP, is_loopback, parse_bind
 from kirsch.net.sockets import exposure
 
 TYPE_CHECKING = False
@@ -49,8 +49,8 @@ def find_mistakes(chosen: Settings) -> Iterator[tuple[str, str]]:
     """Yield (setting, explanation) for each value that is allowed but is probably a mistake."""
     binds = [parse_bind(text) for text in chosen.bind]
     # Nobody knows who reaches a descriptor that is open already.
-    of_hosts = [bind for bind in binds if not bind.path and bind.fd is None and not bind.name]
-    public = [bind for bind in of_hosts if not is_loopback(bind.host)]
+    known = [bind for bind in binds if bind.fd is None and not bind.name]
+    public = [bind for bind in known if not bind.path and not is_loopback(bind.host)]
     if chosen.trusted_proxies == "all" and public:
         yield (
             "trusted_proxies",
@@ -66,6 +66,16 @@ def find_mistakes(chosen: Settings) -> Iterator[tuple[str, str]]:
         for name in ("forwarded_host", "forwarded_prefix"):
             if getattr(chosen, name):
                 yield name, "it has no effect without --trusted-proxies"
+        # Requests over the other protocols name their clients, and so does the header of the PROXY protocol.
+        local = [bind for bind in known if bind not in public and bind.protocol == HTTP and not bind.proxy]
+        if local and any(count and scope == "client" for _, _, count, _, _, scope in chosen.rate_limit):
+            yield (
+                "rate_limit",
+                (
+                    f"only programs of this machine reach {local[0].text}; if one of them is a proxy, all of its "
+                    "clients share one count; name it in --trusted-proxies (kirsch help proxies)"
+                ),
+            )
     if chosen.forwarded_prefix and chosen.forwarded == "rfc7239":
         yield "forwarded_prefix", "Forwarded (RFC 7239) has no prefix, so nothing is read; it goes with --forwarded x"
     demanding = [bind for bind in public if bind.proxy]
