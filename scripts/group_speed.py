@@ -1,6 +1,6 @@
 """Measure one message to many WebSockets on several workers: Kirsch's groups beside other libraries' with Redis.
 
-    pip install 'kirsch[redis]' python-socketio 'uvicorn[standard]' channels channels_redis
+    pip install 'kirsch[redis]' python-socketio 'uvicorn[standard]' channels channels_redis granian fastapi
     python scripts/group_speed.py [--peers 5000] [--workers 4] [--messages 50] [NAME...]
 
 Every server has the same number of workers, and the clients are spread over them as the kernel does. One client sends a
@@ -82,6 +82,46 @@ class Room(AsyncWebsocketConsumer):
 app = Room.as_asgi()
 """
 
+# What an application does that has no library for groups.
+FASTAPI = """
+import asyncio
+import contextlib
+import os
+from fastapi import FastAPI, WebSocket, WebSocketDisconnect
+from redis.asyncio import from_url
+
+redis = from_url(os.environ["REDIS_URL"])
+members = set()
+
+async def forward(channel):
+    async for message in channel.listen():
+        if message["type"] == "message":
+            text = message["data"].decode()
+            await asyncio.gather(*(member.send_text(text) for member in members), return_exceptions=True)
+
+@contextlib.asynccontextmanager
+async def lifespan(app):
+    async with redis.pubsub() as channel:
+        await channel.subscribe("room")
+        forwarding = asyncio.create_task(forward(channel))
+        yield
+        forwarding.cancel()
+
+app = FastAPI(lifespan=lifespan)
+
+@app.websocket("/")
+async def room(member: WebSocket):
+    await member.accept()
+    members.add(member)
+    with contextlib.suppress(WebSocketDisconnect):
+        while True:
+            await redis.publish("room", await member.receive_text())
+    members.discard(member)
+"""
+
+# Each worker notes its pid when it imports the application.
+NOTE = "import os\nwith open('workers', 'a') as workers:\n    workers.write(f'{os.getpid()}\\n')\n"
+
 UVICORN = "-m uvicorn --host 127.0.0.1 --port {port} --workers {workers} --log-level warning app:app"
 SERVERS = {
     "kirsch": (KIRSCH, "-m kirsch --log-level error --bind 127.0.0.1:{port} --workers {workers} app:app"),
@@ -91,6 +131,10 @@ SERVERS = {
     ),
     "python-socketio": (SOCKETIO, UVICORN),
     "channels_redis": (CHANNELS, UVICORN),
+    "granian with FastAPI": (
+        FASTAPI,
+        "-m granian --interface asgi --host 127.0.0.1 --port {port} --workers {workers} --log-level warning app:app",
+    ),
 }
 CONNECTING = 100
 """The clients that connect at the same time."""
@@ -151,7 +195,7 @@ class Peer(asyncio.Protocol):
         elif self._is_socketio and payload[:2] == b"40":
             self.ready.set_result(None)
         elif kind == 1:
-            self._room.count()
+            self._room.count(payload)
 
     def say(self, text: str) -> None:
         self._write(1, f"42{json.dumps(['say', text])}".encode() if self._is_socketio else text.encode())
@@ -162,18 +206,29 @@ class Peer(asyncio.Protocol):
 
 
 class Room:
-    """The arrivals of the message that was sent last."""
+    """The arrivals of the message that was sent last, at all peers."""
 
     def __init__(self, peers: int) -> None:
         self.peers = peers
         self.arrived: list[float] = []
         self.complete = asyncio.Event()
+        self._text = ""
+        self._messages = 0
 
-    def begin(self) -> None:
+    async def send(self, client: Peer, patience: float) -> float:
+        """Have a client send a new message. Return when it was sent; raises TimeoutError if not all clients get it."""
         self.arrived.clear()
         self.complete.clear()
+        self._messages += 1
+        self._text = f"message {self._messages} of this measurement".ljust(100, ".")
+        began = time.perf_counter()
+        client.say(self._text)
+        await asyncio.wait_for(self.complete.wait(), patience)
+        return began
 
-    def count(self) -> None:
+    def count(self, payload: bytes) -> None:
+        if self._text.encode() not in payload:
+            return  # an earlier one, for which a peer was not in the group in time
         self.arrived.append(time.perf_counter())
         if len(self.arrived) == self.peers:
             self.complete.set()
@@ -199,19 +254,22 @@ async def measure(port: int, pids: list[int], peers: int, messages: int, is_sock
         added = [peer for _, peer in await asyncio.gather(*made)]
         await asyncio.wait_for(asyncio.gather(*(peer.ready for peer in added)), PATIENCE_SECONDS)
         clients += added
-    await asyncio.sleep(1)  # until the application has put the last ones into the group
+    # The application may still be putting the last ones into the group.
+    until = time.monotonic() + PATIENCE_SECONDS
+    warm = 0
+    while warm < 3:
+        try:
+            await room.send(clients[0], 10)
+            warm += 1
+        except TimeoutError:
+            if time.monotonic() > until:
+                raise
     halves, almost_all = [], []
-    used = 0.0
-    for number in range(-3, messages):
-        if number == 0:
-            used = sum(map(processor_seconds, pids))
-        room.begin()
-        began = time.perf_counter()
-        clients[number % peers].say(f"message {number} of this measurement".ljust(100, "."))
-        await asyncio.wait_for(room.complete.wait(), PATIENCE_SECONDS)
-        if number >= 0:
-            halves.append(room.arrived[peers // 2] - began)
-            almost_all.append(room.arrived[peers * 99 // 100] - began)
+    used = sum(map(processor_seconds, pids))
+    for number in range(messages):
+        began = await room.send(clients[number % peers], PATIENCE_SECONDS)
+        halves.append(room.arrived[peers // 2] - began)
+        almost_all.append(room.arrived[peers * 99 // 100] - began)
     used = sum(map(processor_seconds, pids)) - used
     for client in clients:
         client.transport.abort()
@@ -223,18 +281,28 @@ def free_port() -> int:
         return int(own.getsockname()[1])
 
 
+def listens(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
+
+
+def workers_in(path: Path) -> set[str]:
+    return set(path.read_text().split()) if path.exists() else set()
+
+
 @contextlib.contextmanager
-def running(command: list[str], port: int, **options: object):  # type: ignore[no-untyped-def]
+def running(command: list[str], port: int, workers: Path | None = None, count: int = 0, **options: object):  # type: ignore[no-untyped-def]
+    """Run a server until it listens, and ``count`` workers have written their pids into the file ``workers``."""
     process = subprocess.Popen(  # type: ignore[call-overload]  # noqa: S603 - commands of this file
         command, start_new_session=True, stdout=subprocess.DEVNULL, **options
     )
     try:
         until = time.monotonic() + PATIENCE_SECONDS
-        while time.monotonic() < until:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-                break
-            time.sleep(0.1)
-        time.sleep(2)  # the other workers
+        while not (listens(port) and (workers is None or len(workers_in(workers)) >= count)):
+            if time.monotonic() > until or process.poll() is not None:
+                sys.exit(f"{' '.join(command)} does not serve")
+            time.sleep(0.05)  # between two looks
         yield process
     finally:
         with contextlib.suppress(ProcessLookupError):
@@ -258,7 +326,7 @@ def main() -> None:
     for name in given.names or SERVERS:
         source, words = SERVERS[name]
         with tempfile.TemporaryDirectory() as folder:
-            Path(folder, "app.py").write_text(source)
+            Path(folder, "app.py").write_text(NOTE + source)
             broker_port, port = free_port(), free_port()
             url = f"redis://127.0.0.1:{broker_port}"
             command = words.format(port=port, workers=given.workers, redis=url).split()
@@ -266,7 +334,9 @@ def main() -> None:
             env = {**os.environ, "REDIS_URL": url}
             with (
                 running(broker_command, broker_port) as broker,
-                running([sys.executable, *command], port, cwd=folder, env=env) as server,
+                running(
+                    [sys.executable, *command], port, Path(folder, "workers"), given.workers, cwd=folder, env=env
+                ) as server,
             ):
                 found = asyncio.run(
                     measure(port, [broker.pid, server.pid], given.peers, given.messages, name == "python-socketio")
