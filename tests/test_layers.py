@@ -81,6 +81,7 @@ MODULES = {
         "status_page",
         "metrics",
         "scoreboard",
+        "exemplars",
         "histogram",
         "shared_memory",
         "shared_value",

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import http.client
+import json
 import threading
+import time
+import urllib.request
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from waiting import HERE
+from kirsch.monitor.metrics import OPENMETRICS_TYPE
+from waiting import HERE, ask, assert_answered, await_inside, await_turns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from running import Running, Serve
 
@@ -159,6 +164,60 @@ def test_body_in_parts_belongs_to_the_span(serve: Serve, collector: Collector) -
     assert {span.parent_span_id for span in spans if span.name == "query"} == {request.span_id}
     assert attributes(request)["kirsch.application.seconds"] >= 0.06
     assert request.end_time_unix_nano - request.start_time_unix_nano >= 60_000_000
+
+
+def test_span_begins_when_the_request_enters_the_queue(serve: Serve, collector: Collector, tmp_path: Path) -> None:
+    arguments = ("--otel", "--threads", "2", "--pythonpath", HERE)
+    site = serve("waiting_app:app", *arguments, env=collector.environment)
+    gate = tmp_path / "gate"
+    blockers = [ask(site, f"/wait?{gate}") for _ in range(2)]
+    await_inside(site, gate, 2)
+    with ask(site, "/echo", "POST", body=b"late") as queued:
+        await_turns(site)  # now it is in the queue
+        then = time.time_ns()
+        gate.touch()
+        assert_answered(queued, b"late")
+    for peer in blockers:
+        assert_answered(peer, b"waited")
+        peer.close()
+    found = {span.span_id: attributes(span) for span in collector.wait_for(3)}
+    (late,) = [span for span in collector.spans if found[span.span_id]["url.path"] == "/echo"]
+    assert late.start_time_unix_nano <= then
+    assert late.start_time_unix_nano + found[late.span_id]["kirsch.queue.seconds"] * 1e9 >= then
+    assert [each["kirsch.queue.seconds"] for each in found.values() if each["url.path"] == "/wait"] == [0, 0]
+
+
+@every_interface
+def test_metrics_have_the_trace_as_an_exemplar(serve: Serve, interface: str, collector: Collector) -> None:
+    parser = pytest.importorskip("prometheus_client.openmetrics.parser", reason="pyproject.toml names it")
+    arguments = ("--otel", "--pythonpath", HERE, "--metrics-bind", "127.0.0.1:0")
+    unsampled = {"OTEL_TRACES_SAMPLER": "parentbased_always_off"}
+    site = serve(f"tracing_app:{interface}", *arguments, env={**collector.environment, **unsampled})
+    url = site.wait_for(r"metrics on (http://\S+)")[1]
+    get(site, "/")
+    get(site, "/", traceparent=PARENT)
+    request = next(span for span in collector.wait_for(2) if span.name == "GET")
+    accept = "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.3"
+    with urllib.request.urlopen(urllib.request.Request(f"{url}/metrics", headers={"Accept": accept})) as response:
+        assert response.headers["Content-Type"] == OPENMETRICS_TYPE
+        families = list(parser.text_string_to_metric_families(response.read().decode()))
+    samples = [sample for family in families for sample in family.samples if sample.exemplar]
+    ((exemplar, name, bound),) = [(each.exemplar, each.name, each.labels["le"]) for each in samples]
+    assert name == "kirsch_request_service_seconds_bucket"
+    assert exemplar.labels == {"trace_id": PARENT[3:35], "span_id": request.span_id.hex()}
+    assert 0 < exemplar.value <= float(bound)
+
+
+@every_interface
+def test_access_log_has_the_trace_that_begins_here(
+    serve: Serve, interface: str, collector: Collector, tmp_path: Path
+) -> None:
+    log = tmp_path / "access"
+    arguments = ("--otel", "--pythonpath", HERE, "--access-logfile", str(log), "--access-logformat", "json")
+    site = serve(f"tracing_app:{interface}", *arguments, env=collector.environment)
+    _, trace_id = get(site, "/")
+    assert site.stop() == 0
+    assert json.loads(log.read_text())["trace_id"] == trace_id
 
 
 def test_collector_that_cannot_be_reached_is_reported_and_delays_nothing(serve: Serve, collector: Collector) -> None:

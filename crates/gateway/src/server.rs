@@ -258,6 +258,10 @@ impl Server {
         Ok(self.engines.calls(py)?)
     }
 
+    fn queue_wait(&self, request: &Bound<'_, PyAny>) -> PyResult<Option<f64>> {
+        Ok(self.engines.queue_wait(request)?.map(|waited| waited.as_secs_f64()))
+    }
+
     fn interrupt(&self, py: Python<'_>, call: u64) -> PyResult<bool> {
         Ok(self.engines.interrupt(py, call)?)
     }

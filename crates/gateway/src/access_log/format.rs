@@ -455,7 +455,9 @@ impl Line<'_> {
         if let Some(is_https) = entry.is_https {
             object["scheme"] = if is_https { "https" } else { "http" }.into();
         }
-        if let Some(id) = entry.field(b"traceparent").and_then(trace_id) {
+        let begun_here = (self.variable)("kirsch.traceparent");
+        let trace = entry.field(b"traceparent").and_then(trace_id);
+        if let Some(id) = trace.or_else(|| begun_here.as_deref().and_then(|field| trace_id(field.as_bytes()))) {
             object["trace_id"] = id.into();
         }
         if entry.security.is_some() {

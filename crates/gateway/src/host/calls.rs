@@ -267,6 +267,11 @@ impl Calls {
         self.current[key].expired.is_some()
     }
 
+    /// Returns the key of the call with this request, if it has not ended.
+    pub(crate) fn key_of(&self, request: &Bound<'_, PyAny>) -> Option<usize> {
+        self.current.iter().find(|(_, call)| call.request.as_ptr() == request.as_ptr()).map(|(key, _)| key)
+    }
+
     pub(crate) fn number(&self, key: usize) -> u64 {
         self.current[key].number
     }

@@ -91,6 +91,9 @@ pub(crate) trait AnyEngines: Send + Sync {
 
     fn calls(&self, py: Python<'_>) -> Result<Vec<Call>, Reentered>;
 
+    /// Returns for how long the request of a call had waited in the queue; `None` if that was not measured.
+    fn queue_wait(&self, request: &Bound<'_, PyAny>) -> Result<Option<Duration>, Reentered>;
+
     fn interrupt(&self, py: Python<'_>, call: u64) -> Result<bool, Reentered>;
 
     fn write_off(&self, py: Python<'_>, call: u64) -> Result<(), Reentered>;
@@ -271,6 +274,19 @@ impl<I: Interface> AnyEngines for Engines<I> {
                 .extend(host.with(py, |state| state.calls.all(py, host.hosting.first_step(), clock::now().monotonic))?);
         }
         Ok(calls)
+    }
+
+    fn queue_wait(&self, request: &Bound<'_, PyAny>) -> Result<Option<Duration>, Reentered> {
+        for host in &self.hosts {
+            let waited = host.with(request.py(), |state| {
+                let key = state.calls.key_of(request)?;
+                state.app.stopwatch.as_ref().map(|stopwatch| stopwatch.queue_wait(key))
+            })?;
+            if waited.is_some() {
+                return Ok(waited);
+            }
+        }
+        Ok(None)
     }
 
     fn interrupt(&self, py: Python<'_>, call: u64) -> Result<bool, Reentered> {

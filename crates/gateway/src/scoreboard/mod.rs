@@ -26,6 +26,7 @@ use pyo3::prelude::*;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use tls::Acceptor;
 
 /// The memory.
@@ -163,13 +164,21 @@ pub(crate) struct Stopwatch {
     scoreboard: Arc<Scoreboard>,
     /// No other engine counts there.
     is_alone: bool,
-    /// When each call began, by its key; 0: its response has ended.
-    began: Vec<u64>,
+    /// The times of each call, by its key.
+    times: Vec<CallTimes>,
+}
+
+/// When a call began, and for how long its request had waited in the queue, in nanoseconds.
+#[derive(Clone, Copy, Default)]
+struct CallTimes {
+    /// 0: its response has ended.
+    began: u64,
+    waited: u64,
 }
 
 impl Stopwatch {
     pub(crate) fn new(scoreboard: Arc<Scoreboard>, is_alone: bool) -> Self {
-        Self { scoreboard, is_alone, began: Vec::new() }
+        Self { scoreboard, is_alone, times: Vec::new() }
     }
 
     fn count(&self, histogram: Histogram, nanos: u64) {
@@ -190,34 +199,39 @@ impl Stopwatch {
         let now = clock::fine();
         let waited = queued_at.map_or(0, |queued_at| now.saturating_sub(queued_at.0.get()));
         self.count(Histogram::QueueWait, waited);
-        self.set(key, now);
+        self.set(key, CallTimes { began: now, waited });
+    }
+
+    /// Returns for how long the request of a call that has begun had waited in the queue.
+    pub(crate) fn queue_wait(&self, key: usize) -> Duration {
+        Duration::from_nanos(self.times[key].waited)
     }
 
     /// A call is dispatched, and [`taken up`](Self::take_up) later.
     pub(crate) fn dispatch(&mut self, key: usize) {
-        self.set(key, clock::fine());
+        self.set(key, CallTimes { began: clock::fine(), waited: 0 });
     }
 
     /// A call that was dispatched begins.
     pub(crate) fn take_up(&mut self, key: usize) {
-        let dispatched = Moment::of(self.began[key]);
+        let dispatched = Moment::of(self.times[key].began);
         self.begin(key, Some(dispatched));
     }
 
     /// Its response has come to its end, or the request has become a WebSocket, which may be open for days. Only the
     /// first end counts.
     pub(crate) fn end(&mut self, key: usize) {
-        let began = std::mem::take(&mut self.began[key]);
+        let began = std::mem::take(&mut self.times[key].began);
         if began != 0 {
             self.count(Histogram::ServiceTime, clock::fine().saturating_sub(began));
         }
     }
 
-    fn set(&mut self, key: usize, now: u64) {
-        if self.began.len() <= key {
-            self.began.resize(key + 1, 0);
+    fn set(&mut self, key: usize, times: CallTimes) {
+        if self.times.len() <= key {
+            self.times.resize(key + 1, CallTimes::default());
         }
-        self.began[key] = now;
+        self.times[key] = times;
     }
 }
 

@@ -386,6 +386,12 @@ class NativeServer:
     def calls(self) -> list[Call]:
         """Return all calls of the application that are not over, as they are now. From any thread."""
 
+    def queue_wait(self, request: object) -> float | None:
+        """Return the seconds that a request, which is an environ or a scope, has waited in the queue before its call.
+
+        None: that was not measured, because there is no scoreboard, or the call is over.
+        """
+
     def write_off(self, call: int) -> None:
         """Do not wait for the call of this number when the server stops. It has missed its deadline."""
 

@@ -221,6 +221,7 @@ def make_server(app: Application, chosen: Settings, report: reports.Report) -> S
     server = Server(app, chosen.bind, **_options(chosen, report))
     if tracing is not None:
         server.at_end = tracing.shutdown
+        tracing.queue_wait = server.queue_wait
     if isinstance(report, reports.ErrorLog):
         server.config.errors = report.stream()
     return server

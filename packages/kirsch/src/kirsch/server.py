@@ -352,6 +352,11 @@ class Server:
             found["exchanges"] = running(native, self._driver)
         return found
 
+    def queue_wait(self, request: object) -> float | None:
+        """Return the seconds that the request of a running call had waited in the queue; None: not measured."""
+        native = self._native
+        return None if native is None else native.queue_wait(request)
+
     def stage_times(self) -> tuple[list[tuple[list[int], int, int]], int]:
         """Return the times of the stages of requests, if ``config.time_stages`` is set; see
         ``NativeServer.times``. Empty when it does not run."""

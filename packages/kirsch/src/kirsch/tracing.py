@@ -23,6 +23,7 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.trace.sampling import Decision, ParentBased, Sampler, SamplingResult, TraceIdRatioBased
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from kirsch.monitor.scoreboard import put_exemplar
 from kirsch.reports import WARNING, Seldom
 
 TYPE_CHECKING = False
@@ -39,6 +40,8 @@ _REPORT_SECONDS = 60.0
 
 # Whether the request of this context is sampled; None outside of requests.
 _is_sampled: ContextVar[bool | None] = ContextVar("kirsch_is_sampled", default=None)
+
+_exemplar_lock = threading.Lock()
 
 _propagator = TraceContextTextMapPropagator()
 
@@ -58,6 +61,8 @@ class Tracing:
             provider.add_span_processor(self._exporting)
             trace.set_tracer_provider(provider)
         self._tracer = provider.get_tracer("kirsch")
+        # Server.queue_wait, once there is a server.
+        self.queue_wait: Callable[[object], float | None] = lambda _request: None
 
     def wrapped(self, app: Callable[..., Any], interface: str) -> Callable[..., Any]:
         """Return ``app`` with a span around each sampled request."""
@@ -89,7 +94,7 @@ class Tracing:
         self, app: Callable[..., Any], environ: dict[str, Any], start_response: Callable[..., Any]
     ) -> Iterable[bytes]:
         fields = {"traceparent": environ.get("HTTP_TRACEPARENT", ""), "tracestate": environ.get("HTTP_TRACESTATE", "")}
-        request = _RequestSpan(self._tracer, fields, lambda: _wsgi_attributes(environ))
+        request = _RequestSpan(self._tracer, fields, lambda: _wsgi_attributes(environ), self.queue_wait(environ))
         environ["kirsch.traceparent"] = request.traceparent
 
         def start(status: str, headers: list[tuple[str, str]], *rest: Any) -> Any:
@@ -130,8 +135,9 @@ class Tracing:
 
     async def _call_asgi(self, app: Callable[..., Any], scope: dict[str, Any], receive: Any, send: Any) -> None:
         fields = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        request = _RequestSpan(self._tracer, fields, lambda: _asgi_attributes(scope, fields))
+        request = _RequestSpan(self._tracer, fields, lambda: _asgi_attributes(scope, fields), self.queue_wait(scope))
         scope.setdefault("extensions", {})["kirsch.trace"] = {"traceparent": request.traceparent}
+        scope["kirsch.traceparent"] = request.traceparent  # for the access log, as in an environ
 
         async def send_traced(message: dict[str, Any]) -> None:
             if message["type"] == "http.response.start":
@@ -152,19 +158,31 @@ class Tracing:
 
 
 class _RequestSpan:
-    """The span of one request. As a context manager it is the current span, and its time is the application's."""
+    """The span of one request. As a context manager it is the current span, and its time is the application's.
 
-    def __init__(self, tracer: trace.Tracer, fields: dict[str, str], attributes: Callable[[], dict[str, Any]]) -> None:
+    ``queued`` is how many seconds the request has waited in the queue; None: that was not measured.
+    """
+
+    def __init__(
+        self,
+        tracer: trace.Tracer,
+        fields: dict[str, str],
+        attributes: Callable[[], dict[str, Any]],
+        queued: float | None,
+    ) -> None:
         parent = _propagator.extract(fields)
+        start = time.time_ns() - round((queued or 0) * 1e9)
         token = _is_sampled.set(True)
         try:
-            self._span: Span = tracer.start_span("request", parent, kind=trace.SpanKind.SERVER)
+            self._span: Span = tracer.start_span("request", parent, kind=trace.SpanKind.SERVER, start_time=start)
         finally:
             _is_sampled.reset(token)
         if self._span.is_recording():
             found = attributes()
             self._span.update_name(found["http.request.method"])
             self._span.set_attributes(found)
+            if queued is not None:
+                self._span.set_attribute("kirsch.queue.seconds", queued)
         self._context = trace.set_span_in_context(self._span, parent)
         self.status = 0
         self.working = 0
@@ -198,6 +216,10 @@ class _RequestSpan:
             if error is not None or self.status >= 500:
                 span.set_status(trace.StatusCode.ERROR)
         span.end()
+        found = span.get_span_context()
+        if found.trace_flags.sampled:
+            with _exemplar_lock:
+                put_exemplar((self.working + self.writing) / 1e9, found.trace_id, found.span_id)
 
 
 class _TracedBody:

@@ -1,23 +1,28 @@
-"""The scoreboard in the format that Prometheus reads: text exposition format 0.0.4.
+"""The scoreboard in the formats that Prometheus reads: its text format 0.0.4, and OpenMetrics 1.0 with exemplars.
 
 Values are sums over all workers, including those that have exited. Values of one worker have the number of its slot as
 their label, because a pid as a label would begin a new series at each restart.
 
     https://prometheus.io/docs/instrumenting/exposition_formats/
+    https://prometheus.io/docs/specs/om/open_metrics_spec/
 """
 
 from __future__ import annotations
+
+import re
 
 from kirsch.monitor.scoreboard import REASONS, STATES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from kirsch.monitor.exemplars import Exemplar
     from kirsch.monitor.histogram import Histogram
     from kirsch.monitor.scoreboard import Snapshot, WorkerState
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 # The engine's counters: (name in the engine, name of the metric, help).
 COUNTERS = (
@@ -109,14 +114,20 @@ HISTOGRAMS = (
 
 
 def exposition(
-    snapshot: Snapshot, *, version: str, python: str, certificate_ends: Iterable[tuple[str, int]] = ()
+    snapshot: Snapshot,
+    *,
+    version: str,
+    python: str,
+    certificate_ends: Iterable[tuple[str, int]] = (),
+    is_openmetrics: bool = False,
 ) -> str:
-    """Return all metrics as a text."""
+    """Return all metrics as a text, in Prometheus' own format or in OpenMetrics."""
     lines: list[str] = []
 
     def family(name: str, kind: str, text: str, samples: Iterable[tuple[Mapping[str, str], float]]) -> None:
-        lines.append(f"# HELP {name} {text}")
-        lines.append(f"# TYPE {name} {kind}")
+        of_all = name.removesuffix("_total") if is_openmetrics and kind == "counter" else name
+        lines.append(f"# HELP {of_all} {text}")
+        lines.append(f"# TYPE {of_all} {kind}")
         lines.extend(f"{name}{_labels(labels)} {_number(value)}" for labels, value in samples)
 
     def of_workers(name: str, text: str, values: Iterable[tuple[WorkerState, float]]) -> None:
@@ -159,7 +170,8 @@ def exposition(
     for source, name, label, text in HANDSHAKES if counted else ():
         family(name, "counter", text, [({label: each}, count) for each, count in counted[source].items()])
     for source, name, text in HISTOGRAMS:
-        lines += _histogram(name, text, snapshot.histogram(source))
+        has_exemplars = is_openmetrics and source == "service_time"
+        lines += _histogram(name, text, snapshot.histogram(source), snapshot.service_exemplars if has_exemplars else ())
 
     workers = snapshot.workers
     wall = snapshot.wall
@@ -175,7 +187,18 @@ def exposition(
         "Requests in the application, by worker.",
         [(w, w.values.get("running", 0)) for w in workers],
     )
+    if is_openmetrics:
+        lines.append("# EOF")
     return "\n".join(lines) + "\n"
+
+
+def accepts_openmetrics(accept: str) -> bool:
+    """Return whether an Accept field names OpenMetrics, as Prometheus' does, and does not exclude it with ``q=0``."""
+    for each in accept.lower().split(","):
+        kind, *parameters = (part.strip() for part in each.split(";"))
+        if kind == "application/openmetrics-text":
+            return not any(re.fullmatch(r"q=0(\.0*)?", parameter) for parameter in parameters)
+    return False
 
 
 def handshakes(snapshot: Snapshot) -> dict[str, dict[str, int]]:
@@ -188,14 +211,21 @@ def handshakes(snapshot: Snapshot) -> dict[str, dict[str, int]]:
     return families if any(count for family in families.values() for count in family.values()) else {}
 
 
-def _histogram(name: str, text: str, histogram: Histogram) -> list[str]:
+def _histogram(name: str, text: str, histogram: Histogram, exemplars: Sequence[Exemplar | None]) -> list[str]:
     lines = [f"# HELP {name} {text}", f"# TYPE {name} histogram"]
     bounds = [*map(_number, histogram.bounds), "+Inf"]
     counts = histogram.cumulative()
-    lines += [f'{name}_bucket{{le="{bound}"}} {count}' for bound, count in zip(bounds, counts, strict=True)]
+    for bound, count, exemplar in zip(bounds, counts, exemplars or [None] * len(counts), strict=True):
+        shown = "" if exemplar is None else _exemplar(exemplar)
+        lines.append(f'{name}_bucket{{le="{bound}"}} {count}{shown}')
     lines.append(f"{name}_sum {_number(histogram.sum)}")
     lines.append(f"{name}_count {counts[-1]}")
     return lines
+
+
+def _exemplar(exemplar: Exemplar) -> str:
+    labels = _labels({"trace_id": exemplar.trace_id, "span_id": exemplar.span_id})
+    return f" # {labels} {_number(exemplar.seconds)} {exemplar.at:.3f}"
 
 
 def _labels(labels: Mapping[str, str]) -> str:

@@ -7,8 +7,8 @@ It has no locks. A worker writes its own slot, the supervisor writes everything 
     quarantine       the routes in quarantine (``supervisor/quarantine.py``)
     rate limits      how much of them each client has used (``crates/gateway/src/rate_limit/buckets.rs``)
     slot 0..N-1      a worker: its Python part, its native part, its running requests, a ring of slow requests, the
-                     records of its engines for the engine group (``supervisor/engine_group.py``), and the table of its
-                     routes for the quarantine
+                     records of its engines for the engine group (``supervisor/engine_group.py``), the table of its
+                     routes for the quarantine, and its exemplars (``monitor/exemplars.py``)
 
 Counters must not decrease, and must not count twice, when a worker exits and its slot is used again. The epoch, one
 word, makes that atomic. :meth:`Scoreboard.release` prepares epoch ``e + 1`` where readers of ``e`` do not look: it
@@ -25,7 +25,9 @@ from __future__ import annotations
 import os
 import sys
 import time
+from bisect import bisect_left
 
+from kirsch.monitor import exemplars
 from kirsch.monitor.histogram import Histogram
 from kirsch.monitor.shared_memory import RECORD_HEAD, WORD, SharedMemory, anonymous_file, fence
 
@@ -61,7 +63,7 @@ GROUP_DROPS = ("slow-client", "slow-worker", "lost-relay", "lost-broker")
 
 _MAGIC = int.from_bytes(b"kirsch\0\1", sys.byteorder)
 # To be increased with any change of the layout below. The layout of the native part is checked separately.
-_VERSION = 6
+_VERSION = 7
 _PAGE = 4096
 _MASK = (1 << 64) - 1
 # A reader that has asked for running requests is assumed to read on for this long.
@@ -103,7 +105,8 @@ _APPLICATION_AT, _APPLICATION_SIZE = 3072, 512
     _S_MEMORY,
     _S_REQUESTS,
     _S_SLOW_NEXT,
-) = range(10)
+    _S_HAS_EXEMPLARS,
+) = range(11)
 _REASON_AT, _REASON_TEXT = 128, 384
 _NATIVE_AT = _REASON_AT + _REASON_TEXT
 _NATIVE_MAX = _PAGE - _NATIVE_AT
@@ -114,7 +117,8 @@ RUNNING_BYTES_MAX = _RUNNING_SIZE - RECORD_HEAD
 SLOW_BYTES_MAX = _SLOW_SIZE - RECORD_HEAD
 _GROUP_AT, _GROUP_SIZE = _SLOW_AT + SLOW_REQUESTS_MAX * _SLOW_SIZE, 2 * _PAGE
 _TABLE_AT, _TABLE_SIZE = _GROUP_AT + _GROUP_SIZE, 4 * _PAGE
-_SLOT_SIZE = _TABLE_AT + _TABLE_SIZE
+_EXEMPLARS_AT, _EXEMPLARS_SIZE = _TABLE_AT + _TABLE_SIZE, _PAGE
+_SLOT_SIZE = _EXEMPLARS_AT + _EXEMPLARS_SIZE
 _TOTALS_AT = _PAGE
 _QUARANTINE_AT, _QUARANTINE_SIZE = _TOTALS_AT + 2 * _PAGE, _PAGE
 # Without rate limits none of these pages exists.
@@ -152,6 +156,12 @@ def worker_number() -> int | None:
     So the number can name something that exists once for each worker, without a new name at each restart.
     """
     return None if _occupied is None else _occupied.index
+
+
+def put_exemplar(seconds: float, trace_id: int, span_id: int) -> None:
+    """In a worker, and not in its children, do as :meth:`Slot.put_exemplar`."""
+    if _occupied is not None and _occupied.pid == os.getpid():
+        _occupied.put_exemplar(seconds, trace_id, span_id)
 
 
 def worker_numbers() -> frozenset[int]:
@@ -459,10 +469,14 @@ class Scoreboard:
         total = words[totals : totals + len(layout.fields)].tolist()
         workers = []
         slow: list[Record] = []
+        newest: list[exemplars.Exemplar | None] = [None] * (len(layout.bounds) + 1)
         for index in range(self.slots):
             slot = Slot(self, index)
             if words[slot._base + _S_SLOW_NEXT]:
                 slow += slot._slow_records()
+            if words[slot._base + _S_HAS_EXEMPLARS]:
+                found = exemplars.read(self._memory, slot._at + _EXEMPLARS_AT, len(newest))
+                newest = [exemplars.newer(*pair) for pair in zip(newest, found, strict=True)]
             part = words[slot._base : slot._base + _S_SLOW_NEXT].tolist()
             if part[_S_STATE] == FREE or 0 < part[_S_FOLDED] <= epoch:
                 continue
@@ -474,7 +488,7 @@ class Scoreboard:
         counters = {layout.fields[each]: total[each] for each in layout.counters}
         if "log_lines_dropped" in counters:
             counters["log_lines_dropped"] += words[_H_LOG_LINES_DROPPED]
-        return Snapshot(self, now, tuple(workers), counters, slow)
+        return Snapshot(self, now, tuple(workers), counters, slow, newest)
 
     def _replacements(self) -> dict[str, int]:
         found = {}
@@ -577,6 +591,12 @@ class Slot:
         assert len(record) <= SLOW_BYTES_MAX
         self.board._memory.set_record(self._slow_at(number), number, record)
 
+    def put_exemplar(self, seconds: float, trace_id: int, span_id: int) -> None:
+        """In the worker, one thread at a time: keep a request as the newest exemplar of its service time."""
+        bucket = bisect_left(self.board.layout.bounds, seconds)
+        exemplars.write(self.board._memory, self._at + _EXEMPLARS_AT, bucket, seconds, trace_id, span_id)
+        self._set(_S_HAS_EXEMPLARS, 1)
+
     def _slow_records(self) -> list[Record]:
         """Return the records of slow requests, the newest last."""
         newest = self._get(_S_SLOW_NEXT)
@@ -591,7 +611,7 @@ class Slot:
         return self._at + _SLOW_AT + number % SLOW_REQUESTS_MAX * _SLOW_SIZE
 
     def _empty(self) -> None:
-        """Clear all but the mark of a fold, the state, and the ring of slow requests with its count."""
+        """Clear all but the mark of a fold, the state, the exemplars, and the ring of slow requests with its count."""
         words = self.board._words
         for word in (_S_PID, _S_GENERATION, _S_STARTED, _S_STARTED_WALL, _S_HEARTBEAT, _S_MEMORY, _S_REQUESTS):
             words[self._base + word] = 0
@@ -609,8 +629,8 @@ class Snapshot:
 
     ``counters`` are sums over all workers since the start; ``workers`` are those that run. ``started`` is when the
     board was created, in seconds since 1970; ``uptime`` the seconds since then. ``replacements`` counts replaced
-    workers by reason. ``slow`` are records as (slot, number, JSON). ``quarantined`` are routes as (name, since,
-    until), in seconds of CLOCK_MONOTONIC.
+    workers by reason. ``slow`` are records as (slot, number, JSON). ``service_exemplars`` has one place for each bucket
+    of the service time. ``quarantined`` are routes as (name, since, until), in seconds of CLOCK_MONOTONIC.
     """
 
     def __init__(
@@ -620,6 +640,7 @@ class Snapshot:
         workers: tuple[WorkerState, ...],
         counters: Mapping[str, int],
         slow: Sequence[Record],
+        service_exemplars: Sequence[exemplars.Exemplar | None],
     ) -> None:
         words = board._words
         self.pid = words[_H_PID]
@@ -634,6 +655,7 @@ class Snapshot:
         self.workers = workers
         self.counters = counters
         self.slow = tuple(slow)
+        self.service_exemplars = service_exemplars
         self.quarantined = board.quarantined()
         self.rate_limit_evictions = board.rate_limit_evictions()
         self.group_messages = words[_H_GROUP_MESSAGES]

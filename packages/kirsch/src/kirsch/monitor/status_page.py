@@ -98,11 +98,17 @@ class Status:
         """Return whether there is an earlier sample to compare with."""
         return not self._history.is_empty
 
-    def metrics(self) -> str:
+    def metrics(self, *, is_openmetrics: bool = False) -> str:
         with self._lock:
             now = self._board.read()
         ends = [] if self._certificate_ends is None else self._certificate_ends.read() or []
-        return metrics.exposition(now, version=self._version, python=self._python, certificate_ends=ends)
+        return metrics.exposition(
+            now,
+            version=self._version,
+            python=self._python,
+            certificate_ends=ends,
+            is_openmetrics=is_openmetrics,
+        )
 
     def now(self) -> dict[str, Any]:
         """Return the state of the server; docs/metrics.md describes its fields."""
@@ -237,7 +243,7 @@ class Pages:
         # Read now, because an upgrade may have replaced the file by the time of the first request.
         with open(os.path.join(os.path.dirname(__file__), "status.html"), encoding="utf-8") as page:
             self._page = page.read()
-        self._answers: dict[str, Callable[[], tuple[str, str, dict[str, str]]]] = {
+        self._answers: dict[str, Callable[[str], tuple[str, str, dict[str, str]]]] = {
             "/": self._html,
             "/status.json": self._json,
             "/metrics": self._metrics,
@@ -252,7 +258,7 @@ class Pages:
             status, content_type, text = "405 Method Not Allowed", _TEXT, _GET_ONLY
             headers = {"Allow": "GET, HEAD"}
         else:
-            content_type, text, headers = answer()
+            content_type, text, headers = answer(environ.get("HTTP_ACCEPT", ""))
         body = text.encode()
         headers |= {
             "Content-Type": content_type,
@@ -264,13 +270,15 @@ class Pages:
         start_response(status, list(headers.items()))
         return [body]
 
-    def _metrics(self) -> tuple[str, str, dict[str, str]]:
-        return metrics.CONTENT_TYPE, self._status.metrics(), {}
+    def _metrics(self, accept: str) -> tuple[str, str, dict[str, str]]:
+        is_openmetrics = metrics.accepts_openmetrics(accept)
+        content_type = metrics.OPENMETRICS_TYPE if is_openmetrics else metrics.CONTENT_TYPE
+        return content_type, self._status.metrics(is_openmetrics=is_openmetrics), {}
 
-    def _json(self) -> tuple[str, str, dict[str, str]]:
+    def _json(self, _accept: str) -> tuple[str, str, dict[str, str]]:
         return "application/json", json.dumps(self._status.now()) + "\n", {}
 
-    def _html(self) -> tuple[str, str, dict[str, str]]:
+    def _html(self, _accept: str) -> tuple[str, str, dict[str, str]]:
         nonce = os.urandom(16).hex()
         # The JSON must not contain what ends a script element.
         status = json.dumps(self._status.now()).replace("<", "\\u003c")
