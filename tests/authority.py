@@ -65,6 +65,18 @@ class Authority:
                  "-CAkey", self._key, "-keyout", own_key, "-out", certificate)  # fmt: skip
         return certificate, own_key
 
+    def revocation_list(self, path: str, *revoked: str) -> None:
+        """Write a list that revokes these certificates to ``path``, which always has a whole list."""
+        files = {end: str(self.folder / f"revocation.{end}") for end in ("cnf", "db", "number", "crl")}
+        config = "[ca]\ndefault_ca=x\n[x]\ndatabase={db}\ncrlnumber={number}\ndefault_md=sha256\n"
+        for end, content in {"cnf": config.format(**files), "db": "", "number": "01\n"}.items():
+            Path(files[end]).write_text(content)
+        command = ["ca", "-config", files["cnf"], "-cert", self.certificate, "-keyfile", self._key]
+        for each in revoked:
+            self.run(*command, "-revoke", each)
+        self.run(*command, "-gencrl", "-crldays", "30", "-out", files["crl"])
+        Path(files["crl"]).rename(path)
+
 
 def first_message() -> bytes:
     """Return the first message of a client's handshake."""

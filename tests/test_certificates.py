@@ -127,6 +127,17 @@ def test_certificate_is_that_of_the_name_and_of_the_kind_that_the_client_prefers
         assert re.search(rf"signature type: {kind}|Peer signature type: (rsa_pss|ecdsa)?.*{kind}", done.stdout, re.I)
 
 
+def test_password_of_a_key_can_be_in_a_variable(serve: Serve, authority: Authority, tmp_path: Path) -> None:
+    certificate, key = authority.issue("variable")
+    encrypted = str(tmp_path / "encrypted.key")
+    authority.run("pkcs8", "-topk8", "-in", key, "-out", encrypted, "-passout", "pass:secret word")
+    running = serve(
+        "wsgi_app:app", *HERE, "--certfile", certificate, "--keyfile", encrypted,
+        "--keyfile-password", "env:WORD_OF_THE_KEY", env={"WORD_OF_THE_KEY": "secret word"},
+    )  # fmt: skip
+    assert presented(running, authority) == serial(authority, certificate)
+
+
 def test_changed_files_take_effect_without_a_restart(serve: Serve, authority: Authority, tmp_path: Path) -> None:
     old, new = authority.issue("old"), authority.issue("new", key=ED25519)
     live = tmp_path / "live"
@@ -249,6 +260,42 @@ def test_clients_with_a_certificate_are_told_to_the_application(serve: Serve, au
     with urllib.request.urlopen(f"https://localhost:{running.port}/encryption", context=client, timeout=20) as response:
         body = response.read()
     assert b'"SSL_CLIENT_S_DN_CN": "somebody"' in body
+
+
+def test_changed_revocation_list_takes_effect_and_a_damaged_one_does_not(
+    serve: Serve, authority: Authority, tmp_path: Path
+) -> None:
+    certificate, key = authority.issue("with-list")
+    own, other = authority.issue("leaves", subject="leaves"), authority.issue("stays", subject="stays")
+    path = tmp_path / "crl.pem"
+    authority.revocation_list(str(path))
+    running = serve(
+        "waiting_app:app", *HERE, "--certfile", certificate, "--keyfile", key, "--ca-certs", authority.certificate,
+        "--cert-reqs", "required", "--crlfile", str(path),
+    )  # fmt: skip
+    clients = [context(authority) for _ in range(2)]
+    for client, files in zip(clients, (own, other), strict=True):
+        client.load_cert_chain(*files)
+    sessions = [session_of(running, client, None)[0] for client in clients]
+
+    def is_served(number: int, session: ssl.SSLSession | None) -> bool:
+        try:
+            session_of(running, clients[number], session)
+        except OSError:
+            return False
+        return True
+
+    authority.revocation_list(str(path), own[0])
+    running.wait_for(r"crl\.pem has changed: client certificates are verified by the new")
+    wait_until(lambda: not is_served(0, None), "the revoked client is refused")
+    # Its session does not help it.
+    assert not is_served(0, sessions[0])
+    assert is_served(1, None)
+    assert is_served(1, sessions[1])
+    path.write_text("nothing\n")
+    running.wait_for(r"keeping the current certificates: \S+crl\.pem: there is no certificate revocation list in it")
+    assert not is_served(0, None)
+    assert is_served(1, None)
 
 
 TLS_APP = """

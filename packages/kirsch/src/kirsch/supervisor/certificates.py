@@ -42,6 +42,8 @@ _DAY = 86400
 _EXPIRY_DAYS = (21, 7, 1)
 _EXPIRY_SECONDS = 600.0
 
+_TERMS_FOR_CLIENTS = ("client_certificates", "authorities", "revocation_lists")
+
 
 class CertificateManager:
     """``values`` and ``report`` are those of the service. Calls ``announce`` when the workers have to read anew.
@@ -159,13 +161,20 @@ class CertificateManager:
                 self._report(ERROR, f"{why}: keeping the current certificates: {lines}")
             return False
         self._unreported = ""
-        before, self._terms, self._certificates = self._certificates, terms, found
+        before, self._certificates = self._certificates, found
+        terms_before, self._terms = self._terms, terms
         self._publish()
-        if found.certificates() == before.certificates():
-            return True  # a challenge has changed, or the account at the authority
-        names = ", ".join(dict.fromkeys(name for each in found.certificates() for name in each["names"]))
-        self._report(INFO, f"{why}: new certificates are in force, for {names}")
-        self._warn()
+        # Nothing is reported of a challenge that has changed, or of the account at the authority.
+        news = []
+        if found.certificates() != before.certificates():
+            names = ", ".join(dict.fromkeys(name for each in found.certificates() for name in each["names"]))
+            news.append(f"new certificates are in force, for {names}")
+        if any(terms[name] != terms_before[name] for name in _TERMS_FOR_CLIENTS):
+            news.append("client certificates are verified by the new authorities and revocation lists")
+        for each in news:
+            self._report(INFO, f"{why}: {each}")
+        if news:
+            self._warn()
         return True
 
     def _publish(self) -> None:
