@@ -95,11 +95,12 @@ def serve_way(serve: Serve, authority: Authority, way: str) -> Running:
 
 def check_delays(seconds: list[float], alone: float, what: str) -> None:
     """Check that others do not hold up a client. ``alone`` is its longest wait without them."""
-    # A busy machine delays requests anyway, by some 200 ms in a build with assertions. A flood that counts as no work
-    # delays most of them by a second.
-    late = [each for each in seconds if each > 0.4 + alone]
-    assert len(late) <= len(seconds) // 5, (max(seconds), alone, len(late))
-    print(f"{what}: the longest answer took {max(seconds) * 1000:.0f} ms, {alone * 1000:.0f} ms without")
+    # A build of a release delays the last of them by 36 ms, on a machine that has ten other things to do. A busier one
+    # may delay a few by more anyway. A flood that counts as no work delays most of them by a second.
+    usual = sorted(seconds)[len(seconds) * 4 // 5]
+    print(f"{what}: {usual * 1000:.0f} ms for 80 % of the answers, at most {max(seconds) * 1000:.0f} ms; "
+          f"at most {alone * 1000:.0f} ms without")  # fmt: skip
+    assert usual <= 0.1 + alone, (usual, max(seconds), alone)
 
 
 @pytest.mark.slow
@@ -120,7 +121,7 @@ def test_floods_delay_no_other_client(serve: Serve, authority: Authority, way: s
         ]
         for flood in floods:
             stack.callback(flood.kill)
-        for each in floods[1:]:
+        for each in floods:
             assert each.stdout is not None
             assert each.stdout.readline() == b"begun\n"
         seconds = []
@@ -132,7 +133,6 @@ def test_floods_delay_no_other_client(serve: Serve, authority: Authority, way: s
             ) as new:
                 seconds.append(ask(new))
         changes, _ = floods[0].communicate(timeout=20)
-        assert int(changes) > 1000
     known.close()
     check_delays(seconds, alone, f"{way}: {int(changes)} changes of keys")
 
