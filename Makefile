@@ -330,6 +330,11 @@ bench: build ## Measure processor time per request against the bare loop, and ag
 		$(if $(PEERS),--peers $(abspath $(PEERS)) --only $(RIVALS)) $(BENCH_ARGS)
 bench-peers: $(STAMPS)/venv ## Install the servers to compare with into .venvs/peers (bjoern needs libev-dev, uwsgi a C compiler)
 	@$(call install,.venvs/peers,--each scripts/yardstick/peers.txt,$(BIN)/python)
+tls-speed: build ## Measure what encryption costs beside nginx, Caddy, granian and hypercorn, 10 minutes; TLS_SPEED_ARGS=
+	@tests/system_packages.sh wrk:wrk nginx:nginx-light caddy:caddy
+	@$(call install,.venvs/tls-peers,granian hypercorn,$(BIN)/python)
+	cargo build --release --quiet --locked -p tls --example client
+	$(BIN)/python scripts/tls_speed.py $(TLS_SPEED_ARGS)
 instructions: build ## Count the instructions of a request under callgrind, which noise does not change
 	$(BIN)/python scripts/instructions.py
 robustness: build $(STAMPS)/test ## Measure misbehaving applications under Kirsch and others, for docs/robustness.md; results stay in target/robustness

@@ -1,36 +1,56 @@
-//! A client with rustls, for the tests of the server in `tests/test_tls_clients.py` and `tests/test_tls_load.py`.
+//! A client with rustls, for the tests of the server in `tests/test_tls_clients.py` and `tests/test_tls_load.py`, and for
+//! `scripts/tls_speed.py`.
 //!
 //! `client AUTHORITY PORT` asks for `/hello` three times on one connection to localhost, and prints the version of TLS
 //! and the status of each response. AUTHORITY is the file of the certificate that is trusted.
 //!
 //! `client AUTHORITY PORT flood` uploads bytes one by one and changes its keys 30 times before each, as fast as the
-//! server reads, until the server or the standard input ends. It prints the number of changes.
+//! server reads, until the server or the standard input ends. It prints `begun` after 1,000 changes, and their number at
+//! the end.
+//!
+//! `client AUTHORITY PORT handshakes SECONDS full|resumed x25519|all` asks for `/`, each time on a new connection, with a
+//! full handshake or with a session of before, and with one key exchange or all. It prints the number of connections, and
+//! how many of them were resumed.
+//!
+//! `client AUTHORITY PORT hold COUNT` asks once on each of so many connections, prints `held`, and keeps them open until
+//! the standard input ends.
 
+use rustls::client::Resumption;
+use rustls::crypto::aws_lc_rs::{default_provider, kx_group};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore, StreamOwned};
 use std::error::Error;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 /// One more of them without data in between ends the connection: rustls allows 32.
 const KEY_UPDATES: usize = 30;
 
 type Connection = StreamOwned<ClientConnection, TcpStream>;
 
-fn connect(authority: &str, port: &str) -> Result<Connection, Box<dyn Error>> {
+fn config(authority: &str, key_exchange: &str) -> Result<ClientConfig, Box<dyn Error>> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(authority)?)?;
-    let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
+    let mut provider = default_provider();
+    if key_exchange == "x25519" {
+        provider.kx_groups = vec![kx_group::X25519];
+    }
+    Ok(ClientConfig::builder_with_provider(Arc::new(provider))
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots)
-        .with_no_client_auth();
+        .with_no_client_auth())
+}
+
+fn connect(config: &Arc<ClientConfig>, port: &str) -> Result<Connection, Box<dyn Error>> {
     let socket = TcpStream::connect(("127.0.0.1", port.parse()?))?;
+    socket.set_nodelay(true)?;
     let name = ServerName::try_from("localhost")?;
-    Ok(StreamOwned::new(ClientConnection::new(Arc::new(config), name)?, socket))
+    Ok(StreamOwned::new(ClientConnection::new(Arc::clone(config), name)?, socket))
 }
 
 /// Asks three times, and ends with `close_notify`, for which the server's is awaited.
@@ -75,16 +95,72 @@ fn flood(mut connection: Connection) -> Result<(), Box<dyn Error>> {
         if connection.write_all(b"a").is_err() {
             break;
         }
+        if (1000..1000 + KEY_UPDATES).contains(&changes) {
+            writeln!(io::stdout(), "begun")?;
+        }
     }
     writeln!(io::stdout(), "{changes}")?;
     Ok(())
 }
 
+/// Asks once, and returns whether the session is one of before.
+fn ask_once(connection: &mut Connection) -> Result<bool, Box<dyn Error>> {
+    connection.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+    let mut response = Vec::new();
+    // Not every server tells its end.
+    let end = connection.read_to_end(&mut response);
+    if !response.starts_with(b"HTTP/1.1 200") {
+        end?;
+        return Err(String::from_utf8_lossy(&response).into());
+    }
+    Ok(connection.conn.handshake_kind() == Some(HandshakeKind::Resumed))
+}
+
+fn shake_hands(config: ClientConfig, port: &str, seconds: f64) -> Result<(), Box<dyn Error>> {
+    let config = Arc::new(config);
+    let end = Instant::now() + Duration::from_secs_f64(seconds);
+    let (mut count, mut resumed) = (0, 0);
+    while Instant::now() < end {
+        count += 1;
+        resumed += u32::from(ask_once(&mut connect(&config, port)?)?);
+    }
+    writeln!(io::stdout(), "{count} {resumed}")?;
+    Ok(())
+}
+
+fn hold(config: ClientConfig, port: &str, count: usize) -> Result<(), Box<dyn Error>> {
+    let config = Arc::new(config);
+    let mut held = Vec::new();
+    for _ in 0..count {
+        let mut connection = connect(&config, port)?;
+        connection.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
+        if connection.read(&mut [0; 4096])? == 0 {
+            return Err("the server has closed the connection".into());
+        }
+        held.push(connection);
+    }
+    writeln!(io::stdout(), "held")?;
+    io::copy(&mut io::stdin(), &mut io::sink())?;
+    Ok(())
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    match &words[..] {
-        [authority, port] => ask(connect(authority, port)?),
-        [authority, port, word] if word == "flood" => flood(connect(authority, port)?),
-        _ => Err("usage: client AUTHORITY PORT [flood]".into()),
+    match &words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [authority, port] => ask(connect(&Arc::new(config(authority, "all")?), port)?),
+        [authority, port, "flood"] => flood(connect(&Arc::new(config(authority, "all")?), port)?),
+        [authority, port, "handshakes", seconds, kind @ ("full" | "resumed"), key_exchange @ ("x25519" | "all")] => {
+            let mut config = config(authority, key_exchange)?;
+            if *kind == "full" {
+                config.resumption = Resumption::disabled();
+            }
+            shake_hands(config, port, seconds.parse()?)
+        }
+        [authority, port, "hold", count] => {
+            let mut config = config(authority, "all")?;
+            config.resumption = Resumption::disabled();
+            hold(config, port, count.parse()?)
+        }
+        _ => Err("usage: client AUTHORITY PORT [flood | handshakes SECONDS KIND KEYS | hold COUNT]".into()),
     }
 }
