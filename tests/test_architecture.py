@@ -74,8 +74,8 @@ def test_acme_sends_nothing_and_reads_no_clock() -> None:
 
 def test_the_load_generator_is_told_the_time_and_knows_no_python() -> None:
     assert dependencies("load") == {
-        "base64", "engine", "fastrand", "hdrhistogram", "memchr", "rustix", "serde", "serde_json", "sha2", "slab",
-        "wire",
+        "base64", "engine", "fastrand", "hdrhistogram", "memchr", "rustix", "rustls", "serde", "serde_json", "sha2",
+        "slab", "wire",
     }  # fmt: skip
     for name, code in sources("load").items():
         assert name == "run.rs" or not re.search(r"(Instant|SystemTime)::now|clock_gettime", code), name

@@ -3,6 +3,7 @@
 use crate::answers::Answers;
 use crate::net::{Moved, Nanos, Net};
 use crate::script::Script;
+use crate::streams::Streams;
 use crate::tally::Job;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -50,6 +51,8 @@ pub(crate) struct Connection<S> {
     /// Number of requests on this connection that were answered.
     pub(crate) answered: u64,
     pub(crate) answers: Answers,
+    /// The requests of an HTTP/2 connection, in the place of `sent`, `part` and `answers`.
+    pub(crate) streams: Option<Box<Streams>>,
     /// Received bytes that were not used yet.
     pub(crate) rest: Vec<u8>,
     wants_output: bool,
@@ -77,6 +80,7 @@ impl<S> Connection<S> {
             asked: 0,
             answered: 0,
             answers: Answers::default(),
+            streams: None,
             rest: Vec::new(),
             wants_output: false,
             output_failed: false,
@@ -84,9 +88,17 @@ impl<S> Connection<S> {
         }
     }
 
-    pub(crate) fn put(&mut self, job: Job) {
+    pub(crate) fn put(&mut self, job: Job, script: &Script) {
         self.asked += 1;
+        if let Some(streams) = &mut self.streams {
+            streams.begin(script.form(job.request));
+        }
         self.jobs.push_back(job);
+    }
+
+    /// Returns the number of requests that may be under way on an open connection; `pipeline` is the plan's.
+    pub(crate) fn most(&self, pipeline: usize) -> usize {
+        self.streams.as_ref().map_or(pipeline, |streams| streams.most().min(pipeline))
     }
 
     /// Returns true if a part of the first unanswered request was sent, so that the server may answer it.
@@ -107,13 +119,29 @@ impl<S> Connection<S> {
     }
 
     pub(crate) fn is_sending(&self) -> bool {
-        self.sent < self.jobs.len() && !self.output_failed
+        (self.sent < self.jobs.len() || self.streams.is_some()) && !self.output_failed
     }
 
     /// Sends as much as the system accepts; returns the number of bytes.
     pub(crate) fn flush<N: Net<Socket = S>>(&mut self, net: &mut N, script: &Script, slot: usize) -> io::Result<usize> {
-        let Some(socket) = &self.socket else { return Ok(0) };
+        let Some(socket) = &mut self.socket else { return Ok(0) };
         let mut total = 0;
+        if let Some(streams) = &mut self.streams {
+            loop {
+                let unsent = streams.unsent(&self.jobs, script);
+                if unsent.is_empty() {
+                    return Ok(total);
+                }
+                let Moved::Bytes(count) = net.send(socket, &[IoSlice::new(unsent)])? else { break };
+                streams.advance(count);
+                total += count;
+            }
+            if !self.wants_output {
+                self.wants_output = true;
+                net.want_output(socket, slot)?;
+            }
+            return Ok(total);
+        }
         while self.sent < self.jobs.len() {
             let unsent = self.jobs.range(self.sent..).map(|job| script.form(job.request).bytes(job.is_last));
             let mut slices = [IoSlice::new(&[]); GATHER];

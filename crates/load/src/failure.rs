@@ -1,8 +1,10 @@
 //! The ways in which a request can fail.
 
+use crate::net::TlsFault;
 use rustix::io::Errno;
 use std::io;
 use wire::http1::client::ServerFault;
+use wire::http2::{ErrorCode, Violation};
 
 /// A class of failures, as listed in [`result`](crate::result).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -10,7 +12,10 @@ pub(crate) enum Class {
     Refused,
     Connect,
     Local,
+    Tls,
     Reset,
+    Stream,
+    GoAway,
     Unanswered,
     ClosedEarly,
     Timeout,
@@ -26,7 +31,10 @@ impl Class {
             Self::Refused => "refused",
             Self::Connect => "connect",
             Self::Local => "local",
+            Self::Tls => "tls",
             Self::Reset => "reset",
+            Self::Stream => "stream",
+            Self::GoAway => "goaway",
             Self::Unanswered => "unanswered",
             Self::ClosedEarly => "closed_early",
             Self::Timeout => "timeout",
@@ -70,8 +78,20 @@ impl Failure {
         Self::named(Class::Malformed, fault.name())
     }
 
+    pub(crate) fn violation(violation: Violation) -> Self {
+        Self::named(Class::Malformed, violation.name())
+    }
+
+    /// Returns the failure with a code that a server of HTTP/2 has sent.
+    pub(crate) fn code(class: Class, code: u32) -> Self {
+        Self::named(class, ErrorCode::name_of(code))
+    }
+
     /// Returns the failure of a connection that could not be opened.
     pub(crate) fn to_connect(error: &io::Error) -> Self {
+        if let Some(fault) = error.get_ref().and_then(|error| error.downcast_ref::<TlsFault>()) {
+            return Self::named(Class::Tls, fault.kind);
+        }
         match Errno::from_io_error(error) {
             Some(Errno::CONNREFUSED) => Self::of(Class::Refused),
             Some(Errno::TIMEDOUT) => Self::named(Class::Timeout, "connect"),

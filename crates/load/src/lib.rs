@@ -31,7 +31,9 @@ mod run;
 mod schedule;
 mod script;
 mod sockets;
+mod streams;
 mod tally;
+mod tls_client;
 
 pub use answers::{Answer, Answers, Content, Wanted};
 pub use generator::Generator;

@@ -32,7 +32,10 @@
 //!   "duration": 10, or "count": 10000,                how long, or how many requests, after the warm-up
 //!   "warmup": {"seconds": 0} or {"requests": 0},      these are sent and checked, and not measured
 //!
-//!   "version": "1.1",                                 or "1.0"
+//!   "tls": {"name": "localhost",                      of the server's certificate; default: no TLS
+//!           "roots": "-----BEGIN ..."},               certificates of authorities in PEM; null: any certificate will do
+//!   "version": "1.1",                                 or "1.0", or "2": by ALPN with TLS, by prior knowledge without;
+//!                                                     `pipeline` is then the number of streams of a connection
 //!   "keep_alive": true,                               or false, or N: requests on one connection
 //!   "timeout": 30,                                    of a request, from when it is put on a connection
 //!   "patience": 5,                                    ends the run if no connection could be opened for so long; null:
@@ -85,6 +88,9 @@ pub struct Plan {
     /// The requests that are sent before the measurement.
     #[serde(default)]
     pub warmup: Warmup,
+    /// The encryption of connections; `None`: none.
+    #[serde(default)]
+    pub tls: Option<Tls>,
     /// The version of HTTP.
     #[serde(default)]
     pub version: Version,
@@ -245,6 +251,17 @@ impl Default for Warmup {
     }
 }
 
+/// The encryption of connections.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tls {
+    /// The name or address that the server's certificate must have.
+    pub name: String,
+    /// The certificates of the authorities that are trusted, in PEM; `None`: any certificate will do.
+    #[serde(default)]
+    pub roots: Option<String>,
+}
+
 /// HTTP's version, of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Version {
@@ -255,6 +272,9 @@ pub enum Version {
     #[default]
     #[serde(rename = "1.1")]
     Http11,
+    /// HTTP/2.
+    #[serde(rename = "2")]
+    Http2,
 }
 
 /// The number of requests for which a connection is used.

@@ -20,7 +20,7 @@
 //!   "late": 20,                   sent more than 1 ms after they were due (open)
 //!   "late_by_generator": 1,       ... because the generator itself was late (open)
 //!   "resent": 0,                  put on another connection, because the server closed the first one in order before
-//!                                 answering them (pipelined)
+//!                                 answering them (pipelined), or refused them (HTTP/2)
 //!   "discarded": {"requests": 1000, "failed": 0},    of the warm-up
 //!   "connections": {"opened": 64, "failed": 0, "closed_idle": 0},      of the whole run
 //!   "errors": [{"class": "malformed", "detail": "StatusLineMalformed", "count": 1, "at": 3.1, "request": 0,
@@ -56,7 +56,10 @@
 //! | `refused` | | the connection was refused |
 //! | `connect` | the error's name | opening a connection failed in another way |
 //! | `local` | the error's name | this machine had no socket left: descriptors, ports |
+//! | `tls` | `certificate`, `alert`, `protocol`, `alpn` | the handshake of TLS failed |
 //! | `reset` | | the connection broke |
+//! | `stream` | the code's name | the server reset the stream (HTTP/2) |
+//! | `goaway` | the code's name | the server ended the connection with an error (HTTP/2) |
 //! | `unanswered` | | the server closed the connection before any byte of the answer |
 //! | `closed_early` | | the response ended early |
 //! | `timeout` | `connect`, `head`, `body` | the part in the detail did not come in time |

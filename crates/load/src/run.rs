@@ -71,7 +71,7 @@ pub fn run(plan: &Plan, mut observe: impl FnMut(&Progress) -> Answer) -> Result<
     let count = targets.len();
     let (mut os, poller, _waker) = Os::new()?;
     let mut waiter = Waiter::new(&mut os, poller)?;
-    let mut generator = Generator::new(plan, Sockets::new(os, targets), count)?;
+    let mut generator = Generator::new(plan, Sockets::new(os, targets, plan)?, count)?;
 
     let origin = match plan.start_at {
         None => Instant::now(),

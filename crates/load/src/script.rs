@@ -8,6 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use std::fmt::Write as _;
 use wire::http1::client::{Content, Draft, Sender};
+use wire::http2::is_connection_specific;
 
 /// Size of a chunk of a request's body, in bytes.
 const CHUNK: usize = 16 * 1024;
@@ -32,6 +33,10 @@ pub(crate) struct Form {
     usual: Vec<u8>,
     /// The request's bytes, if the connection is closed afterwards.
     last: Vec<u8>,
+    /// The fields of HTTP/2, with names in lower case; empty for other versions.
+    pub(crate) fields: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The body, as HTTP/2 sends it.
+    pub(crate) body: Vec<u8>,
     answers_head: bool,
     label: String,
     status: Vec<StatusRange>,
@@ -52,7 +57,9 @@ enum Check<T> {
 
 impl Script {
     pub(crate) fn new(plan: &Plan) -> Result<Self, PlanError> {
-        let mut per_connection = plan.keep_alive.requests();
+        // HTTP/2 numbers streams up to 2^31, in steps of 2.
+        let most = if plan.version == Version::Http2 { 1 << 30 } else { u64::MAX };
+        let mut per_connection = plan.keep_alive.requests().min(most);
         let mut forms = Vec::with_capacity(plan.requests.len());
         for (index, request) in plan.requests.iter().enumerate() {
             let (form, keeps_alive) =
@@ -122,7 +129,8 @@ impl Form {
     fn new(plan: &Plan, request: &Request) -> Result<(Self, bool), String> {
         let version = match plan.version {
             Version::Http10 => wire::message::Version::Http10,
-            Version::Http11 => wire::message::Version::Http11,
+            // The rules for names, values and targets are those of HTTP/1.1.
+            Version::Http11 | Version::Http2 => wire::message::Version::Http11,
         };
         let text = |error: wire::http1::client::ClientMisuse| error.to_string();
         let mut draft = Draft::new(request.method.as_bytes(), request.path.as_bytes(), version).map_err(text)?;
@@ -137,7 +145,7 @@ impl Form {
                 && value.split(',').any(|wish| wish.trim().eq_ignore_ascii_case("close"))
         });
         let mut last = draft.clone();
-        if plan.version == Version::Http11 {
+        if plan.version != Version::Http10 {
             last.field(b"Connection", b"close").map_err(text)?;
         } else if plan.keep_alive != KeepAlive::Switch(false) && !own_close {
             draft.field(b"Connection", b"keep-alive").map_err(text)?;
@@ -147,9 +155,14 @@ impl Form {
             None => None,
         };
         let checks = request.checks.as_ref().unwrap_or(&plan.checks);
+        let usual = write(&draft, request, body.as_deref()).map_err(text)?;
+        let last = write(&last, request, body.as_deref()).map_err(text)?;
+        let is_multiplexed = plan.version == Version::Http2;
         let form = Self {
-            usual: write(&draft, request, body.as_deref()).map_err(text)?,
-            last: write(&last, request, body.as_deref()).map_err(text)?,
+            fields: if is_multiplexed { multiplexed(plan, request, body.as_deref()) } else { Vec::new() },
+            usual: if is_multiplexed { Vec::new() } else { usual },
+            last: if is_multiplexed { Vec::new() } else { last },
+            body: if is_multiplexed { body.unwrap_or_default() } else { Vec::new() },
             answers_head: request.method == "HEAD",
             label: format!("{} {}", request.method, request.path),
             status: checks.status.clone(),
@@ -161,7 +174,7 @@ impl Form {
             hash: hash_check(checks)?,
             sample: None,
         };
-        Ok((form, draft.keeps_alive() || plan.keep_alive == KeepAlive::Switch(false)))
+        Ok((form, is_multiplexed || draft.keeps_alive() || plan.keep_alive == KeepAlive::Switch(false)))
     }
 
     /// Returns the bytes to send.
@@ -240,15 +253,41 @@ fn hash_check(checks: &Checks) -> Result<Check<Hash>, String> {
     }
 }
 
-fn write(draft: &Draft, request: &Request, body: Option<&[u8]>) -> Result<Vec<u8>, wire::http1::client::ClientMisuse> {
-    let mut out = Vec::new();
-    let content = match body {
+fn content(request: &Request, body: Option<&[u8]>) -> Content {
+    match body {
         Some(_) if request.chunked => Content::Chunked,
         Some(body) => Content::Length(body.len() as u64),
         // These methods usually have a body, and should declare it if not (RFC 9110 section 8.6).
         None if matches!(request.method.as_str(), "POST" | "PUT" | "PATCH") => Content::Length(0),
         None => Content::None,
-    };
+    }
+}
+
+/// Returns the fields of a request of HTTP/2 (RFC 9113 section 8.3.1). Fields that only HTTP/1 has are left out.
+fn multiplexed(plan: &Plan, request: &Request, body: Option<&[u8]>) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let scheme = if plan.tls.is_some() { "https" } else { "http" };
+    let host = request.fields.iter().find(|(name, _)| name.eq_ignore_ascii_case("host"));
+    let authority = host.map_or(plan.target.host.as_str(), |(_, value)| value);
+    let pseudo =
+        [(":method", &*request.method), (":scheme", scheme), (":authority", authority), (":path", &*request.path)];
+    let mut fields: Vec<_> = pseudo.map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec())).into();
+    for (name, value) in &request.fields {
+        let name = name.to_ascii_lowercase();
+        let is_left_out =
+            name == "host" || is_connection_specific(name.as_bytes()) || name == "te" && value != "trailers";
+        if !is_left_out {
+            fields.push((name.into_bytes(), value.trim().as_bytes().to_vec()));
+        }
+    }
+    if let Content::Length(length) = content(request, body) {
+        fields.push((b"content-length".to_vec(), length.to_string().into_bytes()));
+    }
+    fields
+}
+
+fn write(draft: &Draft, request: &Request, body: Option<&[u8]>) -> Result<Vec<u8>, wire::http1::client::ClientMisuse> {
+    let mut out = Vec::new();
+    let content = content(request, body);
     let mut sender = Sender::begin(draft, content, &mut out)?;
     let body = body.unwrap_or_default();
     let part = if content == Content::Chunked { CHUNK } else { body.len().max(1) };

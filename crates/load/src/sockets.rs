@@ -1,7 +1,8 @@
 //! The operating system as the generator's [`Net`].
 
 use crate::net::{Moved, Nanos, Net};
-use crate::plan::{PlanError, Target};
+use crate::plan::{Plan, PlanError, Target};
+use crate::tls_client::{TlsClient, TlsTerms};
 use engine::{Os, Poller, Readiness, Socket as _};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, sockopt};
@@ -17,11 +18,20 @@ const TIMER: usize = usize::MAX >> 1;
 pub(crate) struct Sockets {
     os: Os,
     targets: Vec<SocketAddrAny>,
+    tls: Option<TlsTerms>,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) struct ClientSocket {
+    descriptor: OwnedFd,
+    tls: Option<Box<TlsClient>>,
 }
 
 impl Sockets {
-    pub(crate) fn new(os: Os, targets: Vec<SocketAddrAny>) -> Self {
-        Self { os, targets }
+    pub(crate) fn new(os: Os, targets: Vec<SocketAddrAny>, plan: &Plan) -> Result<Self, PlanError> {
+        let tls = plan.tls.as_ref().map(|tls| TlsTerms::new(tls, plan.version)).transpose()?;
+        Ok(Self { os, targets, tls })
     }
 }
 
@@ -40,42 +50,60 @@ pub(crate) fn addresses(target: &Target) -> Result<Vec<SocketAddrAny>, PlanError
 }
 
 impl Net for Sockets {
-    type Socket = OwnedFd;
+    type Socket = ClientSocket;
 
-    fn connect(&mut self, address: usize, slot: usize) -> io::Result<Option<OwnedFd>> {
+    fn connect(&mut self, address: usize, slot: usize) -> io::Result<Option<ClientSocket>> {
         let address = &self.targets[address];
         let family = address.address_family();
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+        let descriptor = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
         if family != AddressFamily::UNIX {
             // A request is sent in one piece; waiting for more would only delay it.
-            sockopt::set_tcp_nodelay(&socket, true)?;
+            sockopt::set_tcp_nodelay(&descriptor, true)?;
         }
-        match rustix::net::connect(&socket, address) {
+        match rustix::net::connect(&descriptor, address) {
             Ok(()) | Err(Errno::INPROGRESS) => {}
             // connect(2): the error of a Unix socket whose listener's queue is full.
             Err(Errno::AGAIN) if family == AddressFamily::UNIX => return Ok(None),
             Err(error) => return Err(error.into()),
         }
-        self.os.watch_descriptor(&socket, slot, false, false)?;
-        Ok(Some(socket))
+        let tls = self.tls.as_ref().map(TlsTerms::connect).transpose()?.map(Box::new);
+        // TLS may have bytes to send when the generator has none.
+        self.os.watch_descriptor(&descriptor, slot, tls.is_some(), false)?;
+        Ok(Some(ClientSocket { descriptor, tls }))
     }
 
-    fn is_open(&self, socket: &OwnedFd) -> io::Result<bool> {
-        sockopt::socket_error(socket)??;
-        Ok(rustix::net::getpeername(socket).is_ok_and(|address| address.is_some()))
+    fn is_open(&mut self, socket: &mut ClientSocket) -> io::Result<bool> {
+        sockopt::socket_error(&socket.descriptor)??;
+        if !rustix::net::getpeername(&socket.descriptor).is_ok_and(|address| address.is_some()) {
+            return Ok(false);
+        }
+        socket.tls.as_mut().map_or(Ok(true), |tls| tls.shake_hands(&socket.descriptor))
     }
 
-    fn send(&mut self, socket: &OwnedFd, slices: &[IoSlice<'_>]) -> io::Result<Moved> {
-        socket.send(slices, false)
+    fn send(&mut self, socket: &mut ClientSocket, slices: &[IoSlice<'_>]) -> io::Result<Moved> {
+        match &mut socket.tls {
+            None => socket.descriptor.send(slices, false),
+            // While the connection opens, a receive would say that there is none.
+            Some(tls) if rustix::net::getpeername(&socket.descriptor).is_ok_and(|address| address.is_some()) => {
+                tls.send(&socket.descriptor, slices)
+            }
+            Some(_) => {
+                sockopt::socket_error(&socket.descriptor)??;
+                Ok(Moved::WouldBlock)
+            }
+        }
     }
 
-    fn receive(&mut self, socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<Moved> {
-        socket.receive(buffer)
+    fn receive(&mut self, socket: &mut ClientSocket, buffer: &mut [u8]) -> io::Result<Moved> {
+        match &mut socket.tls {
+            None => socket.descriptor.receive(buffer),
+            Some(tls) => tls.receive(&socket.descriptor, buffer),
+        }
     }
 
-    fn want_output(&mut self, socket: &OwnedFd, slot: usize) -> io::Result<()> {
-        self.os.watch_descriptor(socket, slot, true, true)
+    fn want_output(&mut self, socket: &mut ClientSocket, slot: usize) -> io::Result<()> {
+        if socket.tls.is_some() { Ok(()) } else { self.os.watch_descriptor(&socket.descriptor, slot, true, true) }
     }
 }
 

@@ -30,6 +30,8 @@ pub(crate) struct Job {
     pub(crate) is_measured: bool,
     /// True if the request asks the server to close the connection.
     pub(crate) is_last: bool,
+    /// The number of times that a server of HTTP/2 has refused it.
+    pub(crate) refused: u8,
 }
 
 /// A histogram with exact values of minimum, mean and maximum.

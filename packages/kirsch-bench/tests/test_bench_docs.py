@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 import re
@@ -34,6 +35,7 @@ def test_each_command_of_a_page_is_taken(page: str, tmp_path: Path, monkeypatch:
     (tmp_path / "access.log").write_text(line)
     (tmp_path / "access.log.1.gz").write_bytes(gzip.compress(line.encode()))
     (tmp_path / "shop.har").write_text(json.dumps({"log": {"entries": [entry]}}))
+    (tmp_path / "ca.pem").write_text("")
     target = Target("127.0.0.1", 8000, "/", "127.0.0.1:8000", ips=("127.0.0.1",))
     found = [words for words in commands(page) if words[0] != "compare"]
     assert found
@@ -45,7 +47,7 @@ def test_each_command_of_a_page_is_taken(page: str, tmp_path: Path, monkeypatch:
             not given.keys() & {"kubernetes", "workers", "thread_report", "size_report", "cycles"}
             and ".py" not in given["target"]
         ):
-            command.build_load(given, target)
+            command.build_load(given, dataclasses.replace(target, tls=given["target"].startswith("https:")))
 
 
 @pytest.mark.parametrize("page", ["load-thresholds.md", "load-stages.md"])

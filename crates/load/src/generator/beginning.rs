@@ -24,7 +24,7 @@ impl<N: Net> Generator<N> {
         }
         self.active += 1;
         let request = request.unwrap_or_else(|| self.script.draw());
-        Some(Job { due, put: 0, given: 0, first: 0, noticed_late, request, is_measured, is_last: false })
+        Some(Job { due, put: 0, given: 0, first: 0, noticed_late, request, is_measured, is_last: false, refused: 0 })
     }
 
     /// Creates the requests that are due, and drops those that have waited too long.
@@ -95,7 +95,7 @@ impl<N: Net> Generator<N> {
             if let Some(connection) = slot.and_then(|slot| self.connections.get(slot)) {
                 // While the connection is not open it gets one request: if it never opens, the others need not fail
                 // with it.
-                let most = if connection.stage == Stage::Open { pipeline } else { 1 };
+                let most = if connection.stage == Stage::Open { connection.most(pipeline) } else { 1 };
                 if connection.jobs.len() >= most || connection.asked >= limit || connection.output_failed {
                     break;
                 }
@@ -154,7 +154,7 @@ impl<N: Net> Generator<N> {
         }
         let under_way = connection.jobs.len();
         let is_open = connection.stage == Stage::Open && !connection.is_over && !connection.output_failed;
-        if is_open && under_way < pool.pipeline && connection.asked < self.script.per_connection {
+        if is_open && under_way < connection.most(pool.pipeline) && connection.asked < self.script.per_connection {
             pool.placed += 1;
             connection.place = Some((under_way, pool.placed));
             pool.free.insert((under_way, pool.placed, slot));

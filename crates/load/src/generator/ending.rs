@@ -6,10 +6,15 @@ use crate::connection::Stage;
 use crate::failure::{Class, Failure};
 use crate::net::{Moved, Nanos, Net};
 use crate::plan::seconds;
+use crate::tally::Job;
 use rustix::io::Errno;
+use wire::http2::ErrorCode;
 
 /// The time in which the server may close a connection first.
 const LINGER: Nanos = 1_000_000_000;
+
+/// The number of times that a refused request is sent again.
+const REFUSALS: u8 = 3;
 
 impl<N: Net> Generator<N> {
     /// Handles the server's close of its sending side.
@@ -21,6 +26,9 @@ impl<N: Net> Generator<N> {
             self.tally.connections.closed_idle += 1;
             self.remove(now, slot);
             return;
+        }
+        if connection.streams.is_some() {
+            return self.lose_streams(now, slot);
         }
         let under_way = connection.answers.under_way();
         let was_fresh = connection.answers.is_fresh() && rest.is_empty();
@@ -77,6 +85,7 @@ impl<N: Net> Generator<N> {
         let connection = &self.connections[slot];
         let waited = seconds(self.timeout);
         match connection.stage {
+            Stage::Open if connection.streams.is_some() => self.time_out_streams(now, slot),
             Stage::Lingering => self.remove(now, slot),
             Stage::Knocking | Stage::Opening => {
                 self.fail_to_open(now, slot, &Errno::TIMEDOUT.into());
@@ -94,6 +103,98 @@ impl<N: Net> Generator<N> {
         }
     }
 
+    /// Fails the requests of a connection of HTTP/2 that the server has closed.
+    fn lose_streams(&mut self, now: Nanos, slot: usize) {
+        let connection = &mut self.connections[slot];
+        let (user, jobs) = (connection.user, std::mem::take(&mut connection.jobs));
+        let streams = connection.streams.take();
+        for (index, job) in jobs.iter().enumerate() {
+            let (failure, text) = match streams.as_ref().and_then(|streams| streams.received(index)) {
+                None => (Class::Unanswered, "the server closed the connection without an answer".to_owned()),
+                Some(came) => (Class::ClosedEarly, format!("the response ended early, after {came} bytes of its body")),
+            };
+            let form = self.script.form(job.request);
+            self.tally.failed(now, job, Failure::of(failure), || format!("{text}: {}", form.label()));
+        }
+        self.remove(now, slot);
+        for _ in &jobs {
+            self.done(now, user);
+        }
+    }
+
+    /// Cancels the requests of a connection of HTTP/2 that have waited too long. The others go on.
+    fn time_out_streams(&mut self, now: Nanos, slot: usize) {
+        let waited = seconds(self.timeout);
+        loop {
+            let connection = &mut self.connections[slot];
+            let Some(job) = connection.jobs.front().filter(|job| now >= job.put.saturating_add(self.timeout)) else {
+                break;
+            };
+            let (job, user) = (*job, connection.user);
+            connection.jobs.pop_front();
+            let came = connection.streams.as_ref().and_then(|streams| streams.received(0));
+            if let Some(streams) = &mut connection.streams {
+                streams.cancel(0);
+            }
+            let detail = if came.is_some() { "body" } else { "head" };
+            let form = self.script.form(job.request);
+            self.tally.failed(now, &job, Failure::named(Class::Timeout, detail), || {
+                format!("no whole response within {waited} s: {}", form.label())
+            });
+            self.done(now, user);
+        }
+        if self.stream_ended(slot) {
+            return self.part(now, slot);
+        }
+        self.arm(slot);
+        self.send(now, slot);
+    }
+
+    /// Handles a stream that the server has reset. A refused request was not processed, and is sent again.
+    pub(super) fn stream_reset(&mut self, now: Nanos, slot: usize, index: usize, code: u32) {
+        let connection = &mut self.connections[slot];
+        let user = connection.user;
+        let Some(mut job) = connection.jobs.remove(index) else { return };
+        if code == ErrorCode::RefusedStream as u32 && job.refused < REFUSALS {
+            job.refused += 1;
+            return self.resend(user, [job]);
+        }
+        let form = self.script.form(job.request);
+        let failure = Failure::code(Class::Stream, code);
+        self.tally.failed(now, &job, failure, || format!("the server reset the stream: {}", form.label()));
+        self.done(now, user);
+    }
+
+    /// Handles the end that a server of HTTP/2 has announced: the requests from `first` on are not processed. They go to
+    /// another connection, unless the server says that something was wrong. The others may still be answered.
+    pub(super) fn go_away(&mut self, now: Nanos, slot: usize, first: usize, code: u32) {
+        let connection = &mut self.connections[slot];
+        connection.is_over = true;
+        let user = connection.user;
+        let unprocessed = connection.jobs.split_off(first);
+        if let Some(streams) = &mut connection.streams {
+            streams.truncate(first);
+        }
+        if code == ErrorCode::NoError as u32 {
+            self.resend(user, unprocessed);
+        } else {
+            let failure = Failure::code(Class::GoAway, code);
+            let text = || format!("the server ended the connection: {}", ErrorCode::name_of(code));
+            if unprocessed.is_empty() {
+                self.tally.note(now, failure, 0, text);
+            }
+            for job in unprocessed {
+                self.tally.failed(now, &job, failure, text);
+                self.done(now, user);
+            }
+        }
+        if let (Demand::Closed(users), Some(index)) = (&mut self.demand, user) {
+            // The user's next requests need not wait for the last answers on this connection.
+            users.each[index].slot = users.each[index].slot.filter(|&other| other != slot);
+            users.runnable.push(index);
+        }
+    }
+
     /// Ends a connection in an orderly way: its unanswered requests go to another connection.
     pub(super) fn part(&mut self, now: Nanos, slot: usize) {
         self.take_back(slot);
@@ -108,22 +209,28 @@ impl<N: Net> Generator<N> {
 
     pub(super) fn take_back(&mut self, slot: usize) {
         let connection = &mut self.connections[slot];
-        let jobs = std::mem::take(&mut connection.jobs);
-        if jobs.is_empty() {
-            return;
-        }
-        self.tally.resent += jobs.iter().filter(|job| job.is_measured).count() as u64;
-        match (&mut self.demand, connection.user) {
-            (Demand::Closed(users), Some(user)) => users.each[user].resend.extend(jobs),
-            (Demand::Open(pool), _) => jobs.into_iter().rev().for_each(|job| pool.waiting.push_front(job)),
+        let (user, jobs) = (connection.user, std::mem::take(&mut connection.jobs));
+        self.resend(user, jobs);
+    }
+
+    /// Lets requests that the server did not process go to another connection.
+    fn resend(&mut self, user: Option<usize>, jobs: impl IntoIterator<Item = Job, IntoIter: DoubleEndedIterator>) {
+        let tally = &mut self.tally;
+        let jobs = jobs.into_iter().inspect(|job| tally.resent += u64::from(job.is_measured));
+        match (&mut self.demand, user) {
+            (Demand::Closed(users), Some(user)) => {
+                users.each[user].resend.extend(jobs);
+                users.runnable.push(user);
+            }
+            (Demand::Open(pool), _) => jobs.rev().for_each(|job| pool.waiting.push_front(job)),
             _ => {}
         }
     }
 
     /// Reads and discards the input of a connection that is over.
     pub(super) fn discard(&mut self, now: Nanos, slot: usize) {
-        let Some(connection) = self.connections.get(slot) else { return };
-        let Some(socket) = &connection.socket else { return };
+        let Some(connection) = self.connections.get_mut(slot) else { return };
+        let Some(socket) = &mut connection.socket else { return };
         match self.net.receive(socket, &mut self.buffer) {
             Ok(Moved::WouldBlock) => {}
             Ok(Moved::Bytes(1..)) => self.look_again(slot, false),
@@ -145,7 +252,8 @@ impl<N: Net> Generator<N> {
         match (&mut self.demand, user) {
             (Demand::Closed(users), Some(index)) => {
                 let user = &mut users.each[index];
-                user.slot = None;
+                // The user has another connection already if the server has announced the end of this one.
+                user.slot = user.slot.filter(|&other| other != slot);
                 if user.not_before <= now {
                     users.runnable.push(index);
                 }

@@ -32,10 +32,11 @@ use crate::answers::Answer;
 use crate::connection::{Connection, Stage};
 use crate::failure::{Class, Failure};
 use crate::net::{Moved, Nanos, Net};
-use crate::plan::{Plan, PlanError, nanos, seconds};
+use crate::plan::{Plan, PlanError, Version, nanos, seconds};
 use crate::result::{Ended, Measured, Phase, Processor, Progress, Window as Told};
 use crate::schedule::Window;
 use crate::script::Script;
+use crate::streams::Step;
 use crate::tally::{Job, LATE, Tally};
 use demand::Demand;
 use slab::Slab;
@@ -57,6 +58,8 @@ pub struct Generator<N: Net> {
     tally: Tally,
     connections: Slab<Connection<N::Socket>>,
     demand: Demand,
+    /// True if the requests are those of HTTP/2.
+    is_multiplexed: bool,
     addresses: usize,
     next_address: usize,
     next_id: u64,
@@ -114,6 +117,7 @@ impl<N: Net> Generator<N> {
             tally: Tally::new(nanos(plan.interval)),
             connections: Slab::new(),
             demand: Demand::new(plan),
+            is_multiplexed: plan.version == Version::Http2,
             addresses: addresses.max(1),
             next_address: 0,
             next_id: 0,
@@ -310,7 +314,7 @@ impl<N: Net> Generator<N> {
             note_late(&mut self.tally, &self.demand, &job);
         }
         let is_first = connection.jobs.is_empty();
-        connection.put(job);
+        connection.put(job, &self.script);
         if is_first {
             connection.deadline = now.saturating_add(self.timeout);
             self.arm(slot);
@@ -404,7 +408,7 @@ impl<N: Net> Generator<N> {
     /// Receives once. Returns whether there may be more, to be received at once.
     fn receive(&mut self, now: Nanos, slot: usize, read_closed: bool) -> bool {
         let Some(connection) = self.connections.get_mut(slot) else { return false };
-        let (Stage::Open, Some(socket)) = (connection.stage, &connection.socket) else { return false };
+        let (Stage::Open, Some(socket)) = (connection.stage, &mut connection.socket) else { return false };
         let count = match self.net.receive(socket, &mut self.buffer) {
             Ok(Moved::Bytes(0)) => {
                 self.input_ended(now, slot);
@@ -424,7 +428,8 @@ impl<N: Net> Generator<N> {
             }
         };
         self.tally.received(now, count);
-        let verdict = self.read(now, slot, count);
+        let verdict =
+            if self.is_multiplexed { self.read_streams(now, slot, count) } else { self.read(now, slot, count) };
         match verdict {
             Verdict::More => {}
             Verdict::Close => self.part(now, slot),
@@ -520,23 +525,120 @@ impl<N: Net> Generator<N> {
         let user = connection.user;
         let is_unasked = !behind.is_empty() && !closes && !connection.may_be_answered();
         connection.is_over = closes || is_unasked;
-        self.tally.answered(now, &job, answer.status, answer.heads, answer.length);
-        let form = self.script.form_mut(job.request);
-        let judged = form.judge(job.request, &mut answer).and_then(|()| {
-            if !is_unasked {
-                return Ok(());
-            }
-            // Most likely its body is longer than the length that it declares.
-            let text = format!("{} bytes came behind the response: {}", behind.len(), shown(behind));
-            Err((Failure::named(Class::Malformed, "Unasked"), text))
-        });
-        match judged {
-            Ok(()) => self.tally.ok(now, &job),
-            Err((failure, text)) => self.tally.failed(now, &job, failure, || format!("{text}: {}", form.label())),
-        }
+        self.judge(now, &job, &mut answer, if is_unasked { behind } else { &[] });
         self.done(now, user);
         self.place(slot);
         closes || is_unasked
+    }
+
+    /// Counts a response; `unasked`: bytes behind it that answer no request.
+    fn judge(&mut self, now: Nanos, job: &Job, answer: &mut Answer, unasked: &[u8]) {
+        self.tally.answered(now, job, answer.status, answer.heads, answer.length);
+        let form = self.script.form_mut(job.request);
+        let judged = form.judge(job.request, answer).and_then(|()| {
+            if unasked.is_empty() {
+                return Ok(());
+            }
+            // Most likely its body is longer than the length that it declares.
+            let text = format!("{} bytes came behind the response: {}", unasked.len(), shown(unasked));
+            Err((Failure::named(Class::Malformed, "Unasked"), text))
+        });
+        match judged {
+            Ok(()) => self.tally.ok(now, job),
+            Err((failure, text)) => self.tally.failed(now, job, failure, || format!("{text}: {}", form.label())),
+        }
+    }
+
+    /// Reads the frames in the first `count` bytes of the buffer, of a connection of HTTP/2.
+    fn read_streams(&mut self, now: Nanos, slot: usize, count: usize) -> Verdict {
+        let buffer = std::mem::take(&mut self.buffer);
+        let mut joined = std::mem::take(&mut self.connections[slot].rest);
+        joined.extend_from_slice(&buffer[..count]);
+        self.buffer = buffer;
+        let mut used = 0;
+        let verdict = loop {
+            let connection = &mut self.connections[slot];
+            let (Some(streams), jobs, script) = (&mut connection.streams, &connection.jobs, &self.script) else {
+                break Verdict::More;
+            };
+            let before = streams.most();
+            let step = streams.next(&joined[used..], |index| script.form(jobs[index].request).wanted());
+            let has_grown = streams.most() > before;
+            match step {
+                Ok((taken, step)) => {
+                    used += taken;
+                    if matches!(step, Step::More) {
+                        break Verdict::More;
+                    }
+                    if self.take_step(now, slot, step, has_grown) {
+                        break Verdict::Close;
+                    }
+                }
+                Err(violation) => {
+                    let text = format!("{} It came {}", violation.explanation(), shown(&joined[used..]));
+                    break Verdict::Broken(Failure::violation(violation), text);
+                }
+            }
+        };
+        joined.drain(..used);
+        self.connections[slot].rest = joined;
+        if matches!(verdict, Verdict::More) {
+            // Acknowledgements, windows, and bodies for which there is a window now.
+            self.send(now, slot);
+        }
+        verdict
+    }
+
+    /// Handles what has arrived on a connection of HTTP/2; `has_grown`: the server takes more requests at a time. Returns
+    /// true if the connection is to be closed.
+    fn take_step(&mut self, now: Nanos, slot: usize, step: Step, has_grown: bool) -> bool {
+        match step {
+            Step::Nothing if has_grown => {
+                let user = self.connections[slot].user;
+                if let (Some(users), Some(user)) = (self.users(), user) {
+                    users.runnable.push(user);
+                }
+                self.place(slot);
+            }
+            Step::More | Step::Nothing => {}
+            Step::Part(index) => {
+                let job = &mut self.connections[slot].jobs[index];
+                if job.first == 0 {
+                    job.first = now.max(1);
+                }
+            }
+            Step::Whole(index, mut answer) => {
+                let connection = &mut self.connections[slot];
+                connection.answered += 1;
+                let Some(mut job) = connection.jobs.remove(index) else { return true };
+                let user = connection.user;
+                if job.first == 0 {
+                    job.first = now.max(1);
+                }
+                self.judge(now, &job, &mut answer, &[]);
+                self.done(now, user);
+                return self.stream_ended(slot);
+            }
+            Step::Reset(index, code) => {
+                self.stream_reset(now, slot, index, code);
+                return self.stream_ended(slot);
+            }
+            Step::GoAway(first, code) => {
+                self.go_away(now, slot, first, code);
+                return self.stream_ended(slot);
+            }
+        }
+        false
+    }
+
+    /// Updates a connection of HTTP/2 one of whose streams has ended. Returns true if the connection is to be closed.
+    fn stream_ended(&mut self, slot: usize) -> bool {
+        let connection = &mut self.connections[slot];
+        connection.deadline = connection.jobs.front().map_or(Nanos::MAX, |next| next.put.saturating_add(self.timeout));
+        connection.is_over |= connection.asked >= self.script.per_connection;
+        let closes = connection.is_over && connection.jobs.is_empty();
+        self.place(slot);
+        closes
     }
 }
 

@@ -6,6 +6,7 @@ use crate::connection::{Connection, Stage};
 use crate::failure::Failure;
 use crate::net::{Nanos, Net};
 use crate::result::Ended;
+use crate::streams::Streams;
 use crate::tally::Job;
 use rustix::io::Errno;
 use std::cmp::Reverse;
@@ -22,7 +23,9 @@ impl<N: Net> Generator<N> {
         self.unlucky_since = if self.open == 0 { self.unlucky_since.or(Some(now)) } else { None };
         self.next_id += 1;
         let deadline = now.saturating_add(self.timeout);
-        let slot = self.connections.insert(Connection::new(self.next_id, user, now, deadline));
+        let mut connection = Connection::new(self.next_id, user, now, deadline);
+        connection.streams = self.is_multiplexed.then(|| Box::new(Streams::new()));
+        let slot = self.connections.insert(connection);
         if self.armed.len() <= slot {
             self.armed.resize(slot + 1, Nanos::MAX);
         }
@@ -67,7 +70,7 @@ impl<N: Net> Generator<N> {
     /// to find out.
     pub(super) fn open(&mut self, now: Nanos, slot: usize) {
         let Some(connection) = self.connections.get_mut(slot) else { return };
-        let Some(socket) = &connection.socket else { return };
+        let Some(socket) = &mut connection.socket else { return };
         let opened = if connection.jobs.is_empty() {
             self.net.is_open(socket).and_then(|is_open| {
                 if !is_open {
@@ -101,6 +104,8 @@ impl<N: Net> Generator<N> {
             users.each[user].failures = 0;
             users.runnable.push(user);
         }
+        // A connection of HTTP/2 without a request begins too.
+        self.send(now, slot);
         self.place(slot);
     }
 

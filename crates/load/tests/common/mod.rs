@@ -179,13 +179,13 @@ impl<S: Server> Net for VirtualNet<S> {
         Ok(Some(VirtualSocket { world: self.world.clone(), index }))
     }
 
-    fn is_open(&self, socket: &VirtualSocket<S>) -> io::Result<bool> {
+    fn is_open(&mut self, socket: &mut VirtualSocket<S>) -> io::Result<bool> {
         let world = self.world.borrow();
         let line = &world.connections[socket.index];
         line.failed.map_or(Ok(line.is_open), |error| Err(error.into()))
     }
 
-    fn send(&mut self, socket: &VirtualSocket<S>, slices: &[IoSlice<'_>]) -> io::Result<Moved> {
+    fn send(&mut self, socket: &mut VirtualSocket<S>, slices: &[IoSlice<'_>]) -> io::Result<Moved> {
         let mut world = self.world.borrow_mut();
         let line = &mut world.connections[socket.index];
         if let Some(error) = line.failed {
@@ -206,7 +206,7 @@ impl<S: Server> Net for VirtualNet<S> {
         Ok(Moved::Bytes(count))
     }
 
-    fn receive(&mut self, socket: &VirtualSocket<S>, buffer: &mut [u8]) -> io::Result<Moved> {
+    fn receive(&mut self, socket: &mut VirtualSocket<S>, buffer: &mut [u8]) -> io::Result<Moved> {
         let mut world = self.world.borrow_mut();
         let line = &mut world.connections[socket.index];
         let count = line.to_client.len().min(buffer.len());
@@ -223,7 +223,7 @@ impl<S: Server> Net for VirtualNet<S> {
         }
     }
 
-    fn want_output(&mut self, socket: &VirtualSocket<S>, _slot: usize) -> io::Result<()> {
+    fn want_output(&mut self, socket: &mut VirtualSocket<S>, _slot: usize) -> io::Result<()> {
         let mut world = self.world.borrow_mut();
         let line = &world.connections[socket.index];
         if line.is_open || line.failed.is_some() {

@@ -1,5 +1,5 @@
-//! The client's side of a connection: writes requests, reads responses. For simulated clients, which decide when windows
-//! are enlarged.
+//! The client's side of a connection: writes requests, reads responses. For the load generator and for simulated clients,
+//! which decide when windows are enlarged.
 //!
 //! The client reads whole frames, so its caller keeps the input up to one frame: [`PAYLOAD`] bytes and a header. It
 //! takes no pushed streams. A rule of RFC 9113 that the server breaks is a [`Violation`] of the connection, whether or
@@ -444,6 +444,10 @@ impl ClientConnection {
         }
         let before = self.peer.initial_window;
         self.peer.take(payload)?;
+        if self.peer.allows_push == Some(true) {
+            // RFC 9113 section 6.5.2.
+            return Err(Violation::SettingInvalid);
+        }
         self.has_settings = true;
         self.encoder.allow(self.peer.header_table);
         let change = i64::from(self.peer.initial_window) - i64::from(before);
@@ -522,9 +526,8 @@ impl ResponseBuilder {
         }
         self.has_regular = true;
         let is_name = is_token(name) && !name.iter().any(u8::is_ascii_uppercase);
-        let is_specific =
-            matches!(name, b"connection" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding" | b"upgrade");
-        self.is_malformed |= !is_name || is_specific || !is_value(value) || value.trim_ascii().len() < value.len();
+        self.is_malformed |=
+            !is_name || is_connection_specific(name) || !is_value(value) || value.trim_ascii().len() < value.len();
         if name == b"content-length" {
             let length = decimal(value);
             self.is_malformed |= length.is_none() || self.length.is_some();
@@ -534,6 +537,12 @@ impl ResponseBuilder {
             self.fields.extend_from_slice(part);
         }
     }
+}
+
+/// Returns true if no message of HTTP/2 may have a field with this name, in lower case (RFC 9113 section 8.2.2).
+#[must_use]
+pub fn is_connection_specific(name: &[u8]) -> bool {
+    matches!(name, b"connection" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding" | b"upgrade")
 }
 
 /// Returns the payload of a frame without its padding.

@@ -34,6 +34,30 @@ pub enum ErrorCode {
     Http11Required = 13,
 }
 
+impl ErrorCode {
+    /// Returns the name of a code as RFC 9113 section 7 spells it; that of an unknown one is `unknown`.
+    #[must_use]
+    pub fn name_of(code: u32) -> &'static str {
+        const NAMES: [&str; 14] = [
+            "NO_ERROR",
+            "PROTOCOL_ERROR",
+            "INTERNAL_ERROR",
+            "FLOW_CONTROL_ERROR",
+            "SETTINGS_TIMEOUT",
+            "STREAM_CLOSED",
+            "FRAME_SIZE_ERROR",
+            "REFUSED_STREAM",
+            "CANCEL",
+            "COMPRESSION_ERROR",
+            "CONNECT_ERROR",
+            "ENHANCE_YOUR_CALM",
+            "INADEQUATE_SECURITY",
+            "HTTP_1_1_REQUIRED",
+        ];
+        usize::try_from(code).ok().and_then(|code| NAMES.get(code)).copied().unwrap_or("unknown")
+    }
+}
+
 macro_rules! violations {
     ($($(#[doc = $doc:literal])* $name:ident $code:ident $explanation:literal,)*) => {
         /// A rule of HTTP/2 that the peer broke: one variant a rule. It ends the connection, or only the stream.

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! * [`ServerConnection`] takes bytes and gives [`Http2Event`]s, keeps the streams, and writes responses.
-//! * [`ClientConnection`] is the other side, for simulated clients.
+//! * [`ClientConnection`] is the other side, for the load generator and simulated clients.
 //! * A rule that the peer breaks is a [`Violation`], with the [`ErrorCode`] that answers it. One of a stream resets the
 //!   stream; one of the connection is answered with GOAWAY, and streams under way may still be answered. A request that
 //!   breaks a rule with a status of its own is answered with it, as in HTTP/1.
@@ -28,7 +28,7 @@ mod settings;
 mod stream;
 mod streams;
 
-pub use client::{ClientConnection, ClientEvent};
+pub use client::{ClientConnection, ClientEvent, is_connection_specific};
 pub use connection::{Http2Event, ServerConnection};
 pub use error::{ErrorCode, Violation};
 pub use frame::PREFACE;

@@ -26,11 +26,18 @@ pub(super) struct PeerSettings {
     pub(super) initial_window: u32,
     /// The number of streams that this end may open at a time.
     pub(super) most_streams: u32,
+    /// `SETTINGS_ENABLE_PUSH`, if the peer has sent it. Neither end of ours pushes.
+    pub(super) allows_push: Option<bool>,
 }
 
 impl Default for PeerSettings {
     fn default() -> Self {
-        Self { header_table: super::hpack::TABLE_SIZE, initial_window: DEFAULT_WINDOW, most_streams: u32::MAX }
+        Self {
+            header_table: super::hpack::TABLE_SIZE,
+            initial_window: DEFAULT_WINDOW,
+            most_streams: u32::MAX,
+            allows_push: None,
+        }
     }
 }
 
@@ -53,6 +60,7 @@ impl PeerSettings {
                 ENABLE_PUSH | ENABLE_CONNECT_PROTOCOL | NO_RFC7540_PRIORITIES if value > 1 => {
                     return Err(Violation::SettingInvalid);
                 }
+                ENABLE_PUSH => self.allows_push = Some(value == 1),
                 _ => {}
             }
         }

@@ -98,8 +98,8 @@ def block(result: Result) -> str:
 def _failures(result: Result) -> str:
     """ab's four kinds, of our classes."""
     counts = {"Connect": 0, "Receive": 0, "Length": 0, "Exceptions": result.dropped}
-    kinds = {"connect": "Connect", "refused": "Connect", "local": "Connect", "length": "Length", "hash": "Length"}
-    kinds |= dict.fromkeys(("reset", "unanswered", "closed_early"), "Receive")
+    kinds = dict.fromkeys(("connect", "refused", "local", "tls"), "Connect") | {"length": "Length", "hash": "Length"}
+    kinds |= dict.fromkeys(("reset", "unanswered", "closed_early", "stream", "goaway"), "Receive")
     for error in result.errors:
         counts[kinds.get(error["class"], "Exceptions")] += error["count"]
     return ", ".join(f"{kind}: {count}" for kind, count in counts.items())

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from kirsch import reports
-from kirsch_bench import errors, flags, remote
+from kirsch_bench import certificates, errors, flags, remote
 from kirsch_bench import target as targets
 from kirsch_bench.errors import Failure, UsageError
 from kirsch_bench.files import Files
@@ -177,6 +177,30 @@ def _require_compatible(given: dict[str, Any]) -> None:
         if name in given and not given.keys() & needed:
             words = "--replay" if needed == {"replay"} else "--rate or --stages"
             raise UsageError(f"--{name.replace('_', '-')} means nothing without {words}")
+    if "pipeline" in given and given.get("http") == "2":
+        raise UsageError("--pipeline is of HTTP/1; the requests under way on a connection of HTTP/2 are --streams")
+    if "streams" in given and given.get("http") != "2":
+        raise UsageError("--streams means nothing without --http2")
+
+
+def _roots(given: dict[str, Any], target: targets.Target) -> str | None:
+    """Return the certificates of the authorities that are trusted, in PEM; None: any certificate will do. Raises
+    UsageError."""
+    if not target.tls:
+        for name in ("ca_certs", "insecure"):
+            if name in given:
+                raise UsageError(f"--{name.replace('_', '-')} means nothing without https://")
+        return None
+    if "insecure" in given:
+        if "ca_certs" in given:
+            raise UsageError("--ca-certs and --insecure do not go together")
+        return None
+    path = given.get("ca_certs") or certificates.system_bundle()
+    try:
+        with open(path, encoding="latin-1") as file:
+            return file.read(1 << 24)
+    except OSError as error:
+        raise UsageError(f"--ca-certs: cannot read {path}: {error.strerror or error}") from None
 
 
 def build_load(given: dict[str, Any], target: targets.Target) -> Load:
@@ -214,7 +238,7 @@ def build_load(given: dict[str, Any], target: targets.Target) -> Load:
         stages=rate_stages,
         arrivals=given.get("arrivals", "constant"),
         max_connections=max_connections,
-        pipeline=given.get("pipeline", 1),
+        pipeline=given.get("streams", given.get("pipeline", 1)),
         think=given.get("think", 0.0),
         thinking=given.get("thinking", "constant"),
         duration=duration,
@@ -222,6 +246,7 @@ def build_load(given: dict[str, Any], target: targets.Target) -> Load:
         warmup_seconds=warmup if kind == "seconds" else 0.0,
         warmup_requests=int(warmup) if kind == "requests" else 0,
         version=given.get("http", "1.1"),
+        roots=_roots(given, target),
         keep_alive=given.get("keep_alive", True),
         timeout=given.get("timeout", 30.0),
         seed=given.get("seed", 0),
@@ -347,6 +372,7 @@ def _slo(given: dict[str, Any], load: Load, files: Files, display: Display) -> i
 def _document(load: Load, result: Result, environment: dict[str, Any]) -> dict[str, Any]:
     """Return the document that ``--json`` writes; docs/bench.md describes it."""
     plain = dataclasses.asdict(dataclasses.replace(load, requests=(), replay=None))
+    del plain["roots"]
     special = {
         "stages": plain["stages"],
         "hosts": [host.name for host in load.hosts],
@@ -413,6 +439,8 @@ def _size_report(given: dict[str, Any]) -> int:
 def _ab_session(given: dict[str, Any], target: targets.Target, display: Display) -> ab.ABSession:
     from kirsch_bench import ab
 
+    if target.tls:
+        raise UsageError(f"{target.url!r}: these tables are of plain http, as ab's were")
     generator = given.get("generator", "auto")
     session = ab.ABSession(
         target,

@@ -19,8 +19,8 @@ usage: kirsch bench [options] URL
        kirsch bench [options] FILE.py:Class.test
        kirsch bench compare [options] A.json B.json
 
-Measures an HTTP server. URL is http://host:port/path, host:port/path or
-unix:/run/app.sock:/path. The second form runs a load test in Python, a subclass
+Measures an HTTP server. URL is http://host:port/path, https://host:port/path,
+host:port/path or unix:/run/app.sock:/path. The second form runs a load test in Python, a subclass
 of kirsch_bench.LoadTest, for virtual users. The third puts two results of
 --json side by side; kirsch bench compare --help tells more.
 
@@ -80,7 +80,14 @@ The request
                           object with method, path, headers, body, weight,
                           status; in turn, or with --draw at random by weight
   --keep-alive HOW        on, off, or N requests on a connection (on)
-  --http VERSION          1.1 or 1.0 (1.1)
+  --http VERSION          1.1, 1.0 or 2 (1.1)
+  --http2                 the same as --http 2: by prior knowledge, and with
+                          https:// by ALPN
+  --streams N             requests under way on a connection of HTTP/2 (1); with
+                          --rate, before another one is opened
+  --ca-certs FILE         the authorities that https:// trusts, in PEM (the
+                          system's)
+  --insecure              trust any certificate
   --unix-socket PATH      connect there, whatever the URL says
   --i-own-this-host       load an address that is not loopback, private or
                           link-local
@@ -326,7 +333,11 @@ _FLAGS = (
     _flag("--requests-file"),
     _flag("--draw", **_SWITCH),
     _flag("--keep-alive", "--keepalive", parse=_keep_alive),
-    _flag("--http", parse=_word("1.1", "1.0")),
+    _flag("--http", parse=_word("1.1", "1.0", "2")),
+    _flag("--http2", dest="http", action="store_const", const="2"),
+    _flag("--streams", parse=_count()),
+    _flag("--ca-certs"),
+    _flag("--insecure", **_SWITCH),
     _flag("--unix-socket"),
     _flag("--i-own-this-host", **_SWITCH),
     _flag("--status", parse=parse_statuses),

@@ -21,6 +21,7 @@ import unittest
 from typing import TYPE_CHECKING, Any
 
 from kirsch_bench import target as targets
+from kirsch_bench.errors import UsageError
 from kirsch_bench.http_client import Http
 
 if TYPE_CHECKING:
@@ -99,4 +100,7 @@ def _with_http(method: Callable[..., object]) -> Callable[[LoadTest], object]:
 
 def resolve(test: type[LoadTest], url: str = "", *, own: bool = False) -> targets.Target:
     """Return the server of a load test: ``url``, else the variable's, else the class's. Raises Failure."""
-    return targets.parse(url or os.environ.get(URL_VARIABLE) or test.url, own=own)
+    target = targets.parse(url or os.environ.get(URL_VARIABLE) or test.url, own=own)
+    if target.tls:
+        raise UsageError(f"{target.url!r}: load tests in Python do not speak https; use the plain port behind it")
+    return target

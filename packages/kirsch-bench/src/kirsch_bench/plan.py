@@ -49,6 +49,8 @@ class Load:
     warmup_seconds: float = 0.0
     warmup_requests: int = 0
     version: str = "1.1"
+    roots: str | None = dataclasses.field(default=None, repr=False)
+    """Certificates of the authorities that TLS trusts, in PEM; None: any certificate will do."""
     keep_alive: bool | int = True
     timeout: float = 30.0
     seed: int = 0
@@ -110,6 +112,7 @@ class Load:
                 "model": self._model(index, processes),
                 **({"duration": self.duration} if self.count is None else {"count": counts[index]}),
                 "warmup": {"requests": warmups[index]} if self.warmup_requests else {"seconds": self.warmup_seconds},
+                **({"tls": {"name": self.target.host, "roots": self.roots}} if self.target.tls else {}),
                 "version": self.version,
                 "keep_alive": self.keep_alive,
                 "timeout": self.timeout,

@@ -55,13 +55,15 @@ def describe(load: Load) -> str:
         if load.replay is None:
             words.append(f"{load.arrivals} arrivals")
     if load.pipeline > 1:
-        words.append(f"{load.pipeline} pipelined")
+        words.append(f"{load.pipeline} {'streams' if load.version == '2' else 'pipelined'}")
     if load.keep_alive is False:
         words.append("no keep-alive")
     elif load.keep_alive is not True:
         words.append(f"{plural(load.keep_alive, 'request')} on a connection")
     if load.version != "1.1":
         words.append(f"HTTP/{load.version}")
+    if load.target.tls:
+        words.append("TLS" if load.roots else "TLS without a check of the certificate")
     if load.processes_used > 1:
         words.append(f"{load.processes_used} processes")
     if load.hosts:

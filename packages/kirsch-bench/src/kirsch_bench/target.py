@@ -54,6 +54,7 @@ class Target:
     ips: tuple[str, ...] = ()
     unix: str = ""
     url: str = field(default="", compare=False)
+    tls: bool = False
     own: bool = field(default=False, compare=False)
     """Whether the caller says that the host is theirs, whatever its address is."""
 
@@ -88,8 +89,8 @@ class Target:
 
 
 def parse(url: str, *, unix: str = "", own: bool = False, resolve: bool = True) -> Target:
-    """Read ``http://host[:port][/path]``, ``host:port[/path]`` or ``unix:/path/of.sock[:/path]``, and resolve it.
-    ``unix:@name`` is in Linux's abstract namespace.
+    """Read ``http://host[:port][/path]``, the same with ``https``, ``host:port[/path]`` or
+    ``unix:/path/of.sock[:/path]``, and resolve it. ``unix:@name`` is in Linux's abstract namespace.
 
     ``unix`` is a socket to connect to in place of the URL's host, as curl's --unix-socket; ``own`` says that the
     host is the caller's whatever its address is. Without ``resolve`` it has no addresses: another host finds and checks
@@ -107,15 +108,22 @@ def parse(url: str, *, unix: str = "", own: bool = False, resolve: bool = True) 
     else:
         shown = url = _with_scheme(url)
     host, port, authority, path = _split(url)
+    tls = url.startswith("https:")
     if unix:
         _check_socket(unix)
         return Target(
-            host, port, path, authority, unix=unix if unix.startswith("@") else os.path.abspath(unix), url=shown
+            host,
+            port,
+            path,
+            authority,
+            unix=unix if unix.startswith("@") else os.path.abspath(unix),
+            url=shown,
+            tls=tls,
         )
     ips = _resolve(host, port) if resolve else ()
     if not own:
         _refuse_public(host, ips)
-    return Target(host, port, path, authority, ips=ips, url=shown, own=own)
+    return Target(host, port, path, authority, ips=ips, url=shown, tls=tls, own=own)
 
 
 def check_path(path: str, origin: str) -> str:
@@ -189,9 +197,7 @@ def _split(url: str) -> tuple[str, int, str, str]:
         host, port = parts.hostname or "", parts.port
     except ValueError as error:
         raise UsageError(f"{url!r} is no URL: {error}") from None
-    if parts.scheme == "https":
-        raise UsageError(f"{url!r}: https is not spoken yet; measure the plain port behind it")
-    if parts.scheme != "http" or not host:
+    if parts.scheme not in ("http", "https") or not host:
         raise UsageError(f"{url!r} is no URL to measure; write http://127.0.0.1:8000/ or unix:/run/app.sock")
     if parts.username is not None:
         raise UsageError(f"{url!r}: write the user and password as a header, -H 'Authorization: …'")
@@ -199,7 +205,8 @@ def _split(url: str) -> tuple[str, int, str, str]:
         raise UsageError(f"{url!r}: {host!r} is no name of a host")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     name = f"[{host}]" if ":" in host else host
-    return host, port or 80, name if port in (None, 80) else f"{name}:{port}", check_path(path, url)
+    usual = 443 if parts.scheme == "https" else 80
+    return host, port or usual, name if port in (None, usual) else f"{name}:{port}", check_path(path, url)
 
 
 def _socket_address(path: str) -> str:
