@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 CORPUS=${CORPUS:-corpus}
 
-[ $# -gt 0 ] || set -- head chunked connection response answers proxy forwarded fastcgi uwsgi scgi files websocket handshake http2 tls
+[ $# -gt 0 ] || set -- head chunked connection response answers proxy forwarded fastcgi uwsgi scgi files websocket handshake hpack http2 tls
 for target in "$@"; do
     mkdir -p "$CORPUS/$target"
     case $target in
@@ -16,6 +16,7 @@ for target in "$@"; do
     proxy) cases=(../tests/corpus/proxy/{valid,invalid}/*.bin) ;;
     fastcgi | uwsgi | scgi) cases=(../tests/corpus/gateways/"$target"/*.bytes) ;;
     tls) cases=(seeds/tls/*.bin) ;;
+    hpack) cases=(seeds/hpack/*.bin) ;;
     http2) cases=(seeds/http2/*.bin) ;;
     files) cases=(seeds/files/*.txt) ;;
     websocket) cases=(../tests/corpus/websocket/frames/*.bytes) ;;

@@ -5,6 +5,7 @@
 
 pub mod files;
 pub mod gateways;
+pub mod hpack;
 pub mod http2;
 pub mod proxies;
 pub mod tls;

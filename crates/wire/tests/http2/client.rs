@@ -76,6 +76,16 @@ fn client_reads_responses() {
             "head 1 200 content-length: 5; Some(5) false\ndata 1 Hello 5 true\n".into(),
         ),
         (
+            "reset behind a whole response",
+            vec![
+                head(1, 0, &ok),
+                frame(DATA, END_STREAM, 1, b"Hello"),
+                frame(RST_STREAM, 0, 1, &[0; 4]),
+                frame(RST_STREAM, 0, 1, &[0; 4]),
+            ],
+            "head 1 200 content-length: 5; Some(5) false\ndata 1 Hello 5 true\n".into(),
+        ),
+        (
             "padding counts towards the windows",
             vec![head(1, 0, &ok), frame(DATA, PADDED | END_STREAM, 1, b"\x02Hello\0\0")],
             "head 1 200 content-length: 5; Some(5) false\ndata 1 Hello 8 true\n".into(),
@@ -106,6 +116,15 @@ fn client_finds_each_rule_that_a_server_breaks() {
     let malformed = |fields: &[(&str, &str)]| vec![head(1, END_STREAM, fields)];
     let all: Vec<(&str, Vec<Vec<u8>>, V)> = vec![
         ("large frame", vec![frame(DATA, 0, 1, &[0; 16_385])], V::FrameTooLarge),
+        ("setting that allows to push", vec![frame(SETTINGS, 0, 0, &[0, 2, 0, 0, 0, 1])], V::SettingInvalid),
+        ("headers on the connection", vec![head(0, 0, &[(":status", "200")])], V::StreamZeroMisused),
+        ("settings on a stream", vec![frame(SETTINGS, 0, 1, b"")], V::StreamZeroMisused),
+        ("goaway on a stream", vec![frame(GOAWAY, 0, 1, &[0; 8])], V::StreamZeroMisused),
+        ("settings of 5", vec![frame(SETTINGS, 0, 0, &[0; 5])], V::FrameLengthInvalid),
+        ("window update of 3", vec![frame(WINDOW_UPDATE, 0, 0, &[0; 3])], V::FrameLengthInvalid),
+        ("frame size of 16,383", vec![frame(SETTINGS, 0, 0, &[0, 5, 0, 0, 0x3f, 0xff])], V::SettingInvalid),
+        ("line feed in a value", malformed(&[(":status", "200"), ("a", "b\nc")]), V::HeadMalformed),
+        ("pseudo-field of a request", malformed(&[(":status", "200"), (":path", "/")]), V::HeadMalformed),
         ("push", vec![frame(PUSH_PROMISE, END_HEADERS, 1, &[0, 0, 0, 2])], V::StreamIdInvalid),
         ("data on the connection", vec![frame(DATA, 0, 0, b"")], V::StreamZeroMisused),
         ("ping on a stream", vec![frame(PING, 0, 1, &[0; 8])], V::StreamZeroMisused),

@@ -2,6 +2,7 @@
 //! byte by byte and at random splits.
 
 mod client;
+mod musts;
 mod stories;
 mod table;
 
