@@ -59,7 +59,7 @@ serve: same-python ## Build the server alone, then serve examples/hello.py on ht
 	@exec $(BIN)/kirsch --chdir examples --bind $(BIND) hello:app
 build: same-python $(NATIVE:%=$(STAMPS)/%.$(PROFILE)) $(PURE:%=$(STAMPS)/%) ## Install a release build of all distributions into VENV (quick when nothing changed)
 clean: ## Remove everything that these commands made
-	rm -rf target fuzz/target dist .venvs .mypy_cache .ruff_cache .pytest_cache
+	rm -rf target fuzz/target prototypes/http3/target dist .venvs .mypy_cache .ruff_cache .pytest_cache
 	@# Only an environment that was made here: VENV may name anything.
 	@if [ -d $(STAMPS) ]; then rm -rf $(VENV); fi
 	find crates packages tests examples -name __pycache__ -prune -exec rm -rf {} +
@@ -68,7 +68,7 @@ clean: ## Remove everything that these commands made
 check: check-rust check-pythons check-python check-module check-docs ## Check formats, lints, types, the stub against the module, generated docs, comments, and the structure
 check-rust: $(STAMPS)/venv
 	cargo fmt --all --check
-	cd fuzz && cargo fmt --check && cargo tree --locked >/dev/null
+	for other in fuzz prototypes/http3; do (cd $$other && cargo fmt --check && cargo tree --locked >/dev/null); done
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 
 # PyO3 reads what such an interpreter would say from a file, so none is needed. Everything is built anew for it, in a
@@ -94,7 +94,7 @@ check-docs: $(STAMPS)/venv
 	$(BIN)/python scripts/prose.py
 	$(BIN)/python scripts/structure.py
 fix: $(STAMPS)/check ## Apply the formatters and the lints' safe fixes
-	cargo fmt --all && cd fuzz && cargo fmt
+	cargo fmt --all && (cd fuzz && cargo fmt) && cd prototypes/http3 && cargo fmt
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 docs: $(STAMPS)/venv ## Write the generated parts of the docs anew
@@ -337,6 +337,10 @@ tls-speed: build ## Measure what encryption costs beside nginx, Caddy, granian a
 	$(BIN)/python scripts/tls_speed.py $(TLS_SPEED_ARGS)
 instructions: build ## Count the instructions of a request under callgrind, which noise does not change
 	$(BIN)/python scripts/instructions.py
+http3-prototype: build ## Build the prototype of docs/design/http3.md, test its QPACK, and measure it beside the server
+	@tests/system_packages.sh h2load:nghttp2-client openssl:openssl
+	cd prototypes/http3 && cargo test --release --locked && cargo build --release --locked
+	$(BIN)/python prototypes/http3/measure.py
 robustness: build $(STAMPS)/test ## Measure misbehaving applications under Kirsch and others, for docs/robustness.md; results stay in target/robustness
 	$(call install,.venvs/matrix-peers,gunicorn packaging gevent uvicorn httptools uvloop granian,$(BIN)/python)
 	$(BIN)/python scripts/robustness.py --out target/robustness

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("crates", "fuzz/src", "fuzz/fuzz_targets", "packages", "scripts", "tests")
+FOLDERS = ("crates", "fuzz/src", "fuzz/fuzz_targets", "packages", "prototypes/http3/src", "scripts", "tests")
 
 # Phrase -> (the pattern of a comment that contains it, the number that may be left).
 PHRASES = {

@@ -11,7 +11,7 @@ import structure
 PROJECT = Path(__file__).resolve().parent.parent
 CRATES = PROJECT / "crates"
 DESIGN = sorted(path.relative_to(PROJECT).as_posix() for path in (PROJECT / "docs" / "design").glob("*.md"))
-MANIFESTS = [*CRATES.glob("*/Cargo.toml"), PROJECT / "fuzz" / "Cargo.toml"]
+MANIFESTS = [*CRATES.glob("*/Cargo.toml"), PROJECT / "fuzz" / "Cargo.toml", *PROJECT.glob("prototypes/*/Cargo.toml")]
 
 
 def dependencies(crate: str) -> set[str]:
@@ -128,7 +128,7 @@ def test_pages_about_the_code_name_files_that_exist(page: str) -> None:
     """Paths in backticks: from the root, or the end of one (`reply.rs`). A path may be a pattern."""
     text = re.sub(r"^```.*?^```", "", (PROJECT / page).read_text(encoding="utf-8"), flags=re.M | re.S)
     for path in re.findall(r"`([\w./*-]+)`", text):
-        if re.match(r"(crates|docs|examples|fuzz|packages|scripts|survey|tests)/", path):
+        if re.match(r"(crates|docs|examples|fuzz|packages|prototypes|scripts|survey|tests)/", path):
             assert list(PROJECT.glob(path.rstrip("/"))), path
         elif path.endswith((".rs", ".py")):
             parents = ("crates", "packages", "python", "scripts", "tests")
