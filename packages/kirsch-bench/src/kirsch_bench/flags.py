@@ -20,9 +20,9 @@ usage: kirsch bench [options] URL
        kirsch bench compare [options] A.json B.json
 
 Measures an HTTP server. URL is http://host:port/path, https://host:port/path,
-host:port/path or unix:/run/app.sock:/path. The second form runs a load test in Python, a subclass
-of kirsch_bench.LoadTest, for virtual users. The third puts two results of
---json side by side; kirsch bench compare --help tells more.
+host:port/path or unix:/run/app.sock:/path. The second form runs a load test
+in Python, a subclass of kirsch_bench.LoadTest, for virtual users. The third
+puts two results of --json side by side; kirsch bench compare --help tells more.
 
 How much
   -c, --connections N     so many clients, each of which waits for its answer
