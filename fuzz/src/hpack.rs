@@ -3,7 +3,7 @@
 
 use fluke_hpack::Decoder as Other;
 use fluke_hpack::decoder::DecoderError;
-use wire::http2::hpack::{Decoder, Encoder, HpackError, Indexing};
+use wire::http2::hpack::{Decoder, Encoder, HpackError, Indexing, Literals};
 
 /// The most fields of a block that are kept: a bomb of indexed fields is the business of the limits of HTTP/2.
 const FIELDS: usize = 1000;
@@ -42,7 +42,8 @@ pub fn check_hpack(mut data: &[u8]) {
 
 fn decode(decoder: &mut Decoder, block: &[u8]) -> Result<Fields, HpackError> {
     let mut fields = Fields::new();
-    let end = decoder.decode(block, |name, value| fields.push((name.to_vec(), value.to_vec())))?;
+    let end =
+        decoder.decode(block, &mut Literals::default(), |name, value| fields.push((name.to_vec(), value.to_vec())))?;
     decoder.end_block(block.len() - end.used)?;
     Ok(fields)
 }

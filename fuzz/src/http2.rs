@@ -3,7 +3,7 @@
 
 use crate::Random;
 use std::fmt::Write as _;
-use wire::http2::{Http2Event, PREFACE, ServerConnection};
+use wire::http2::{HeadScratch, Http2Event, PREFACE, ServerConnection};
 use wire::message::Limits;
 
 /// Random divisions of an input that are compared with the whole.
@@ -21,7 +21,7 @@ fn outcome(data: &[u8], cuts: &[usize], limits: &Limits) -> (String, Vec<u8>) {
     let mut last_data = None;
     for end in cuts.iter().map(|cut| cut + input.len() - data.len()).chain([input.len()]) {
         while at < end {
-            let (used, consumed) = match server.next(&input[at..end], limits) {
+            let (used, consumed) = match server.next(&input[at..end], &mut HeadScratch::default(), limits) {
                 Ok((used, event)) => (used, describe(&event, &mut text, &mut last_data)),
                 Err(violation) => {
                     text.push_str(violation.name());

@@ -15,6 +15,7 @@ use crate::responder::{FileResponder, HealthResponder, Responder};
 use crate::stages::Stages;
 use crate::statistics::Statistics;
 use std::time::Duration;
+use wire::http2::HeadScratch;
 use wire::message::{Field, Stamp};
 use wire::websocket::{CloseCode, Compression};
 
@@ -103,7 +104,7 @@ impl<A: App> EngineContext<A> {
             handshakes: Handshakes::default(),
             observer: None,
             load: Load { phase: Phase::Serving, queued: 0, may_call: true, is_full: false, brief_in_a_row: 0, warm: 0 },
-            scratch: Scratch { composers: Vec::new(), fields: Vec::new(), chunks: Vec::new() },
+            scratch: Scratch { composers: Vec::new(), fields: Vec::new(), head: None, chunks: Vec::new() },
             coalescing: Coalescing { deferred: DeferredOutput::default(), parts_come_fast: false },
             responders: Responders { health, files },
             websockets: WebSockets {
@@ -218,6 +219,8 @@ pub(crate) struct Scratch<C> {
     pub(crate) composers: Vec<Box<Composer<C>>>,
     /// The fields of a head.
     pub(crate) fields: Vec<Field>,
+    /// The head that a multiplexed protocol has read last, once there was one.
+    pub(crate) head: Option<Box<HeadScratch>>,
     /// Chunks of a body that were received together, or frames.
     pub(crate) chunks: Vec<u8>,
 }

@@ -3,7 +3,7 @@
 use crate::common::{Call, Client, Event, Op, OverSockets, Plan, World, ms, pattern, seconds, timeless};
 use engine::{AllProtocols, Config, Expired, Work};
 use wire::http2::PREFACE;
-use wire::http2::hpack::{Decoder, Encoder, Indexing};
+use wire::http2::hpack::{Decoder, Encoder, Indexing, Literals};
 
 pub(crate) const DATA: u8 = 0;
 pub(crate) const HEADERS: u8 = 1;
@@ -83,7 +83,7 @@ pub(crate) fn statuses(client: &Client) -> Vec<(u32, String)> {
     let (mut decoder, mut found) = (Decoder::default(), Vec::new());
     for (_, _, stream, block) in frames(client).into_iter().filter(|frame| frame.0 == HEADERS) {
         let mut status = String::new();
-        let end = decoder.decode(&block, |name, value| {
+        let end = decoder.decode(&block, &mut Literals::default(), |name, value| {
             if name == b":status" {
                 status = String::from_utf8_lossy(value).into_owned();
             }

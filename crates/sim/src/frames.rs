@@ -11,6 +11,7 @@ use engine::{
 };
 use std::collections::BTreeMap;
 use wire::http1::Receiver;
+use wire::http2::HeadScratch;
 use wire::message::{BodyLength, Draft, Fault, Field, Limits, Misuse, RequestHead, Stamp};
 
 /// Bytes of a body that may be sent before the first credit.
@@ -75,6 +76,7 @@ pub struct Frames<const SAYS_GOODBYE: bool = true> {
     last: StreamId,
     /// Reads the heads.
     receiver: Receiver,
+    fields: Vec<Field>,
     /// The number of exchanges that the server's first frame will allow; `None` once that frame is written.
     settings: Option<u16>,
     is_draining: bool,
@@ -154,7 +156,7 @@ impl<const SAYS_GOODBYE: bool> MultiplexedProtocol for Frames<SAYS_GOODBYE> {
     fn next<'s, 'i: 's>(
         &'s mut self,
         input: &'i [u8],
-        fields: &'s mut Vec<Field>,
+        _scratch: &'s mut HeadScratch,
         limits: &Limits,
     ) -> Result<(usize, StreamEvent<'s, 'i, IsHead>), Fault> {
         let Some(Frame { kind, stream, payload, length }) = read(input) else { return Ok((0, StreamEvent::More)) };
@@ -170,7 +172,7 @@ impl<const SAYS_GOODBYE: bool> MultiplexedProtocol for Frames<SAYS_GOODBYE> {
                     Stream { window: WINDOW, credit: WINDOW, has_ended: !has_body, is_unwanted: false },
                 );
                 self.receiver = Receiver::default();
-                match self.receiver.head(payload, fields, limits) {
+                match self.receiver.head(payload, &mut self.fields, limits) {
                     Ok(Some(head)) => {
                         let body = if has_body { BodyLength::Unknown } else { BodyLength::None };
                         let is_head = head.request.method == b"HEAD";

@@ -14,7 +14,7 @@ use super::{
 use crate::deadline::Millis;
 use wire::cgi::Framing;
 use wire::http1::{Request, Sender};
-use wire::http2::PREFACE;
+use wire::http2::{HeadScratch, PREFACE};
 use wire::message::{Draft, Fault, Field, FieldLines, Limits, PartialRequestLine, Stamp};
 
 /// The protocols that Kirsch speaks.
@@ -103,10 +103,10 @@ impl MultiplexedProtocol for AnyMultiplexed {
     fn next<'s, 'i: 's>(
         &'s mut self,
         input: &'i [u8],
-        fields: &'s mut Vec<Field>,
+        scratch: &'s mut HeadScratch,
         limits: &Limits,
     ) -> Result<(usize, StreamEvent<'s, 'i, Request>), Fault> {
-        of_any!(self, protocol => protocol.next(input, fields, limits))
+        of_any!(self, protocol => protocol.next(input, scratch, limits))
     }
 
     fn begin(
@@ -121,8 +121,8 @@ impl MultiplexedProtocol for AnyMultiplexed {
         of_any!(self, protocol => protocol.begin(stream, draft, terms, length, stamp, out))
     }
 
-    fn partial_line(&self) -> Option<PartialRequestLine<'_>> {
-        of_any!(self, protocol => protocol.partial_line())
+    fn partial_line<'s>(&self, scratch: &'s HeadScratch) -> Option<PartialRequestLine<'s>> {
+        of_any!(self, protocol => protocol.partial_line(scratch))
     }
 
     fn leave(&mut self, out: &mut Vec<u8>) -> bool {

@@ -3,7 +3,8 @@
 use super::{MultiplexedProtocol, Reset, StreamEvent, StreamId};
 use wire::fastcgi::{self, ProtocolStatus, Receiver, RequestId};
 use wire::http1::{Request, Sender};
-use wire::message::{Draft, Fault, Field, Limits, Stamp, Version};
+use wire::http2::HeadScratch;
+use wire::message::{Draft, Fault, Limits, Stamp, Version};
 
 /// The maximum number of bytes of error messages that a connection holds back for responses that have not begun; a
 /// message that would exceed it is left out.
@@ -67,7 +68,7 @@ impl MultiplexedProtocol for FastCgi {
     fn next<'s, 'i: 's>(
         &'s mut self,
         input: &'i [u8],
-        _fields: &'s mut Vec<Field>,
+        _scratch: &'s mut HeadScratch,
         limits: &Limits,
     ) -> Result<(usize, StreamEvent<'s, 'i, Request>), Fault> {
         let (used, event) = self.receiver.next(input, limits)?;

@@ -3,8 +3,8 @@
 use super::{MultiplexedProtocol, Reset, StreamEvent, StreamId};
 use crate::deadline::Millis;
 use wire::http1::{Request, Sender};
-use wire::http2::{Http2Event, ServerConnection};
-use wire::message::{Draft, Fault, Field, FieldLines, Limits, PartialRequestLine, Stamp, Version};
+use wire::http2::{HeadScratch, Http2Event, ServerConnection};
+use wire::message::{Draft, Fault, FieldLines, Limits, PartialRequestLine, Stamp, Version};
 
 /// The server's side of a connection.
 #[derive(Debug, Default)]
@@ -41,10 +41,10 @@ impl MultiplexedProtocol for Http2 {
     fn next<'s, 'i: 's>(
         &'s mut self,
         input: &'i [u8],
-        _fields: &'s mut Vec<Field>,
+        scratch: &'s mut HeadScratch,
         limits: &Limits,
     ) -> Result<(usize, StreamEvent<'s, 'i, Request>), Fault> {
-        let Ok((used, event)) = self.connection.next(input, limits) else { return Err(Fault::Http2Violated) };
+        let Ok((used, event)) = self.connection.next(input, scratch, limits) else { return Err(Fault::Http2Violated) };
         let event = match event {
             Http2Event::More => StreamEvent::More,
             Http2Event::Nothing => StreamEvent::Nothing,
@@ -72,8 +72,8 @@ impl MultiplexedProtocol for Http2 {
         Request { is_head: self.is_head, ..unread() }
     }
 
-    fn partial_line(&self) -> Option<PartialRequestLine<'_>> {
-        self.connection.partial_line()
+    fn partial_line<'s>(&self, scratch: &'s HeadScratch) -> Option<PartialRequestLine<'s>> {
+        scratch.partial_line()
     }
 
     fn is_end_agreed(&self) -> bool {

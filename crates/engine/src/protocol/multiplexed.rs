@@ -2,7 +2,8 @@
 
 use super::{ResponseSender, ResponseTerms};
 use crate::deadline::Millis;
-use wire::message::{Draft, Fault, Field, FieldLines, Limits, PartialRequestLine, RequestHead, Stamp};
+use wire::http2::HeadScratch;
+use wire::message::{Draft, Fault, FieldLines, Limits, PartialRequestLine, RequestHead, Stamp};
 
 /// The number that the protocol gives to an exchange on its connection.
 pub type StreamId = u32;
@@ -87,7 +88,7 @@ pub trait MultiplexedProtocol: Sized {
         let _ = now;
     }
 
-    /// Returns the event at the start of `input` and the number of bytes that it uses. `fields` is scratch memory.
+    /// Returns the event at the start of `input` and the number of bytes that it uses. `scratch` is any connection's.
     ///
     /// After [`StreamEvent::More`] the caller must pass the input again with more bytes, from the first unused byte on.
     ///
@@ -96,7 +97,7 @@ pub trait MultiplexedProtocol: Sized {
     fn next<'s, 'i: 's>(
         &'s mut self,
         input: &'i [u8],
-        fields: &'s mut Vec<Field>,
+        scratch: &'s mut HeadScratch,
         limits: &Limits,
     ) -> Result<(usize, StreamEvent<'s, 'i, Self::Terms>), Fault>;
 
@@ -107,7 +108,8 @@ pub trait MultiplexedProtocol: Sized {
     fn unread_terms(&self) -> Self::Terms;
 
     /// Returns the readable part of the request line of the head that was read last, for a log.
-    fn partial_line(&self) -> Option<PartialRequestLine<'_>> {
+    fn partial_line<'s>(&self, scratch: &'s HeadScratch) -> Option<PartialRequestLine<'s>> {
+        let _ = scratch;
         None
     }
 

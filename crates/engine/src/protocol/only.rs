@@ -6,6 +6,7 @@ use super::{
 };
 use std::convert::Infallible;
 use std::marker::PhantomData;
+use wire::http2::HeadScratch;
 use wire::message::{Draft, Fault, Field, FieldLines, Limits, PartialRequestLine, Stamp};
 
 /// The protocols of an engine all of whose connections have the serial protocol `S`, whatever their listeners are for.
@@ -102,7 +103,7 @@ impl<T: ResponseTerms, S: ResponseSender> MultiplexedProtocol for Never<T, S> {
     fn next<'s, 'i: 's>(
         &'s mut self,
         _input: &'i [u8],
-        _fields: &'s mut Vec<Field>,
+        _scratch: &'s mut HeadScratch,
         _limits: &Limits,
     ) -> Result<(usize, StreamEvent<'s, 'i, T>), Fault> {
         match self.never {}

@@ -12,8 +12,6 @@ pub(super) struct Answering {
     pub(super) window: i64,
     /// The number of bytes sent on all streams together.
     pub(super) sent: u64,
-    /// The block that has been encoded last.
-    pub(super) block: Vec<u8>,
     name: Vec<u8>,
     /// The block of the last response, and what it was made of.
     repeated: Option<Box<RepeatedResponse>>,
@@ -22,8 +20,9 @@ pub(super) struct Answering {
 /// An encoded block, for responses whose heads are the same. It counts while the encoder's table is unchanged.
 #[derive(Debug, Default)]
 struct RepeatedResponse {
-    source: Vec<u8>,
-    block: Vec<u8>,
+    /// The parts of the head, and behind them the block.
+    bytes: Vec<u8>,
+    source_length: usize,
     version: u64,
 }
 
@@ -33,7 +32,6 @@ impl Default for Answering {
             encoder: Encoder::default(),
             window: i64::from(DEFAULT_WINDOW),
             sent: 0,
-            block: Vec::new(),
             name: Vec::new(),
             repeated: None,
         }
@@ -48,51 +46,55 @@ impl Answering {
 
     /// Gives the memory back that is kept only for speed.
     pub(super) fn rest(&mut self) {
-        self.block = Vec::new();
         self.name = Vec::new();
         self.repeated = None;
     }
 
-    /// Encodes an interim response.
-    pub(super) fn interim(&mut self, status: u16, fields: &FieldLines) {
-        self.begin(status);
-        self.lines(&fields.bytes);
+    /// Appends the block of an interim response.
+    pub(super) fn interim(&mut self, status: u16, fields: &FieldLines, out: &mut Vec<u8>) {
+        self.begin(status, out);
+        self.lines(&fields.bytes, out);
     }
 
-    /// Encodes trailers.
-    pub(super) fn trailers(&mut self, trailers: &FieldLines) {
-        self.block.clear();
-        self.encoder.begin(&mut self.block);
-        self.lines(&trailers.bytes);
+    /// Appends the block of trailers.
+    pub(super) fn trailers(&mut self, trailers: &FieldLines, out: &mut Vec<u8>) {
+        self.encoder.begin(out);
+        self.lines(&trailers.bytes, out);
     }
 
     /// Begins a block with a status.
-    fn begin(&mut self, status: u16) {
-        self.block.clear();
-        self.encoder.begin(&mut self.block);
-        let digits = itoa::Buffer::new().format(status).to_owned();
-        self.encoder.field(b":status", digits.as_bytes(), Indexing::Incremental, &mut self.block);
+    fn begin(&mut self, status: u16, out: &mut Vec<u8>) {
+        self.encoder.begin(out);
+        let mut digits = itoa::Buffer::new();
+        self.encoder.field(b":status", digits.format(status).as_bytes(), Indexing::Incremental, out);
     }
 
-    fn field(&mut self, name: &[u8], value: &[u8]) {
+    fn field(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
         self.name.clear();
         self.name.extend(name.iter().map(u8::to_ascii_lowercase));
         // Section 8.2.1: no white space at either end.
         let value = value.trim_ascii();
-        self.encoder.field(&self.name, value, indexing(&self.name), &mut self.block);
+        self.encoder.field(&self.name, value, indexing(&self.name), out);
     }
 
     /// Writes the lines of a block of HTTP/1.
-    fn lines(&mut self, lines: &[u8]) {
+    fn lines(&mut self, lines: &[u8], out: &mut Vec<u8>) {
         for line in lines.split(|&byte| byte == b'\n') {
             if let Some(colon) = memchr::memchr(b':', line) {
-                self.field(&line[..colon], &line[colon + 1..]);
+                self.field(&line[..colon], &line[colon + 1..], out);
             }
         }
     }
 
-    /// Encodes the head of a response. `declared` is its Content-Length, `trailer` the announcement of trailers.
-    pub(super) fn head(&mut self, draft: &Draft, declared: Option<u64>, trailer: Option<&[u8]>, stamp: &Stamp) {
+    /// Appends the block of a response's head. `declared` is its Content-Length, `trailer` the announcement of trailers.
+    pub(super) fn head(
+        &mut self,
+        draft: &Draft,
+        declared: Option<u64>,
+        trailer: Option<&[u8]>,
+        stamp: &Stamp,
+        out: &mut Vec<u8>,
+    ) {
         let mut length = itoa::Buffer::new();
         let length = declared.map_or("", |declared| length.format(declared));
         let date = if draft.has_date { &b""[..] } else { &stamp.date };
@@ -103,33 +105,34 @@ impl Answering {
         if let Some(repeated) = &self.repeated
             && repeated.version == self.encoder.version()
             && !self.encoder.is_resizing()
-            && is_joined(&repeated.source, &parts)
         {
-            self.block.clear();
-            self.block.extend_from_slice(&repeated.block);
-            return;
+            let (source, block) = repeated.bytes.split_at(repeated.source_length);
+            if is_joined(source, &parts) {
+                return out.extend_from_slice(block);
+            }
         }
-        let version = self.encoder.version();
-        self.begin(draft.status());
+        let (start, version) = (out.len(), self.encoder.version());
+        self.begin(draft.status(), out);
         for (name, value) in draft.fields() {
-            self.field(name, value);
+            self.field(name, value, out);
         }
         if declared.is_some() {
-            self.field(b"content-length", length.as_bytes());
+            self.field(b"content-length", length.as_bytes(), out);
         }
         if let Some(names) = trailer.filter(|names| !names.is_empty()) {
-            self.field(b"trailer", names);
+            self.field(b"trailer", names, out);
         }
-        self.lines(date);
-        self.lines(server);
-        self.lines(security);
+        self.lines(date, out);
+        self.lines(server, out);
+        self.lines(security, out);
         if self.encoder.version() == version {
             let repeated = self.repeated.get_or_insert_default();
-            repeated.source.clear();
+            repeated.bytes.clear();
             for part in parts {
-                repeated.source.extend_from_slice(part);
+                repeated.bytes.extend_from_slice(part);
             }
-            repeated.block.clone_from(&self.block);
+            repeated.source_length = repeated.bytes.len();
+            repeated.bytes.extend_from_slice(&out[start..]);
             repeated.version = version;
         }
     }
@@ -145,14 +148,14 @@ fn is_joined(whole: &[u8], parts: &[&[u8]]) -> bool {
     }) && rest.is_empty()
 }
 
-/// Returns the way in which a field of a response is written. A value that changes with each response would only evict
-/// what repeats; a secret that an attacker could guess byte by byte is never indexed (RFC 7541 section 7.1).
+/// Returns the way in which a field of a response is written. A value that changes with each response or each second
+/// would only fill the table, and evict what repeats; a secret that an attacker could guess byte by byte is never indexed
+/// (RFC 7541 section 7.1).
 fn indexing(name: &[u8]) -> Indexing {
     match name {
         b"set-cookie" | b"authorization" | b"proxy-authorization" | b"www-authenticate" => Indexing::Never,
-        b"content-length" | b"etag" | b"last-modified" | b"location" | b"content-range" | b"age" | b"expires" => {
-            Indexing::Without
-        }
+        b"date" | b"content-length" | b"etag" | b"last-modified" | b"location" | b"content-range" | b"age"
+        | b"expires" => Indexing::Without,
         _ => Indexing::Incremental,
     }
 }

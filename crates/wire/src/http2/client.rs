@@ -7,7 +7,7 @@
 
 use super::error::{ErrorCode, Violation};
 use super::frame::{self, END_STREAM, FrameHeader, HEADER, MOST, PAYLOAD, PREFACE};
-use super::hpack::{Decoder, Encoder, Indexing};
+use super::hpack::{Decoder, Encoder, Indexing, Literals};
 use super::settings::{ClientSettings, DEFAULT_WINDOW, PeerSettings};
 use crate::grammar::{decimal, is_token, is_value};
 
@@ -112,6 +112,7 @@ struct ResponseBuilder {
 #[derive(Debug)]
 pub struct ClientConnection {
     decoder: Decoder,
+    literals: Literals,
     encoder: Encoder,
     head: ResponseBuilder,
     block: Vec<u8>,
@@ -143,6 +144,7 @@ impl ClientConnection {
         }
         Self {
             decoder: Decoder::default(),
+            literals: Literals::default(),
             encoder: Encoder::default(),
             head: ResponseBuilder::default(),
             block: Vec::new(),
@@ -377,8 +379,8 @@ impl ClientConnection {
             return Err(Violation::ContinuationUnexpected);
         };
         self.head.begin();
-        let Self { decoder, head, fragments, .. } = self;
-        let decoded = decoder.decode(fragments, |name, value| head.push(name, value));
+        let Self { decoder, literals, head, fragments, .. } = self;
+        let decoded = decoder.decode(fragments, literals, |name, value| head.push(name, value));
         let rest = fragments.len() - decoded.map_err(|_| Violation::CompressionInvalid)?.used;
         self.decoder.end_block(rest).map_err(|_| Violation::CompressionInvalid)?;
         if self.head.size > HEAD {

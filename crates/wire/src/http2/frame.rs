@@ -73,12 +73,19 @@ impl FrameHeader {
         }
     }
 
-    /// Appends the header. `length` is at most [`PAYLOAD`].
-    pub(super) fn write(self, out: &mut Vec<u8>) {
+    /// Returns the header as it is sent. `length` is at most [`PAYLOAD`].
+    fn bytes(self) -> [u8; HEADER] {
         debug_assert!(self.length <= PAYLOAD, "a frame fits into the least size that all peers take");
-        let [.., a, b, c] = self.length.to_be_bytes();
-        out.extend_from_slice(&[a, b, c, self.kind, self.flags]);
-        out.extend_from_slice(&self.stream.to_be_bytes());
+        let mut bytes = [0; HEADER];
+        bytes[..3].copy_from_slice(&self.length.to_be_bytes()[size_of::<usize>() - 3..]);
+        (bytes[3], bytes[4]) = (self.kind, self.flags);
+        bytes[5..].copy_from_slice(&self.stream.to_be_bytes());
+        bytes
+    }
+
+    /// Appends the header.
+    pub(super) fn write(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.bytes());
     }
 }
 
@@ -105,6 +112,21 @@ pub(super) fn write_go_away(last: u32, code: ErrorCode, explanation: &str, out: 
     FrameHeader { length, kind: GOAWAY, flags: 0, stream: 0 }.write(out);
     out.extend_from_slice(&payload);
     out.extend_from_slice(explanation.as_bytes());
+}
+
+/// Appends HEADERS with the block that `write` appends.
+pub(super) fn write_block(stream: u32, ends_stream: bool, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.extend_from_slice(&[0; HEADER]);
+    write(out);
+    let length = out.len() - start - HEADER;
+    if length > PAYLOAD {
+        let block = out.split_off(start + HEADER);
+        out.truncate(start);
+        return write_headers(stream, &block, ends_stream, out);
+    }
+    let flags = END_HEADERS | if ends_stream { END_STREAM } else { 0 };
+    out[start..start + HEADER].copy_from_slice(&FrameHeader { length, kind: HEADERS, flags, stream }.bytes());
 }
 
 /// Appends a header block as HEADERS and, if it is long, CONTINUATION frames.

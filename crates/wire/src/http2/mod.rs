@@ -1,7 +1,7 @@
 //! HTTP/2 (RFC 9113), the server's side and the client's, with its header compression (RFC 7541).
 //!
 //! ```text
-//!  bytes ──▶ ServerConnection::next: frames ──▶ header blocks ──▶ Decoder ──▶ RequestBuilder ──▶ RequestHead
+//!  bytes ──▶ ServerConnection::next: frames ──▶ header blocks ──▶ Decoder ──▶ HeadScratch ──▶ RequestHead
 //!                     │                 ╰─────▶ DATA ──▶ parts of a body
 //!                     ╰─▶ control: SETTINGS, PING, `WINDOW_UPDATE`, `RST_STREAM`, GOAWAY ──▶ bytes
 //!  Draft ──▶ begin: Encoder ──▶ HEADERS ──▶ frame: DATA ──▶ end_response: `END_STREAM`, or trailers ──▶ bytes
@@ -33,3 +33,4 @@ pub use connection::{Http2Event, ServerConnection};
 pub use error::{ErrorCode, Violation};
 pub use frame::PREFACE;
 pub use priority::Priority;
+pub use request::HeadScratch;

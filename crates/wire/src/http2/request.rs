@@ -5,6 +5,7 @@
 //! `host`, and the parts of the cookie one line (section 8.2.3). A head that breaks a rule is decoded to its end,
 //! because the compression depends on it, but nothing more of it is kept.
 
+use super::hpack::Literals;
 use super::limits::{CRUMBS, HEAD_EXCESS};
 use super::priority::Priority;
 use crate::grammar::{decimal, is_space, is_token, is_value, list, target_end};
@@ -30,6 +31,22 @@ pub(super) enum HeadError {
 /// A range in a buffer.
 type Range = (usize, usize);
 
+/// Scratch memory for reading heads. Connections use it one after the other, so that one without a request keeps none.
+#[derive(Debug, Default)]
+pub struct HeadScratch {
+    /// The head that was read last.
+    pub(super) builder: RequestBuilder,
+    pub(super) literals: Literals,
+}
+
+impl HeadScratch {
+    /// Returns the readable part of the request line of the head that was read last, for a log.
+    #[must_use]
+    pub fn partial_line(&self) -> Option<PartialRequestLine<'_>> {
+        self.builder.partial_line()
+    }
+}
+
 /// Collects the fields of one head, or of one trailer section.
 #[derive(Debug, Default)]
 pub(super) struct RequestBuilder {
@@ -51,12 +68,8 @@ pub(super) struct RequestBuilder {
     has_regular: bool,
     has_host: bool,
     is_trailer: bool,
-    /// True if an extended CONNECT may ask for a WebSocket.
-    pub(super) takes_websockets: bool,
     facts: HeadFacts,
     error: Option<HeadError>,
-    kept: Option<Box<KeptHead>>,
-    keeping: Keeping,
 }
 
 /// The facts that the protocol reads from the fields.
@@ -71,10 +84,19 @@ pub(super) struct HeadFacts {
     pub(super) is_websocket: bool,
 }
 
-/// The block that is kept to compare the next one with.
-#[derive(Debug)]
-struct KeptHead {
+/// The head of a connection that is kept to compare the next ones with.
+#[derive(Debug, Default)]
+pub(super) struct KeptHead {
+    /// Empty if none is kept.
     block: Vec<u8>,
+    keeping: Keeping,
+}
+
+impl KeptHead {
+    /// Gives the memory back.
+    pub(super) fn forget(&mut self) {
+        self.block = Vec::new();
+    }
 }
 
 impl RequestBuilder {
@@ -87,12 +109,6 @@ impl RequestBuilder {
         (self.method, self.scheme, self.authority, self.path, self.protocol) = (None, None, None, None, None);
         (self.crumbs, self.size, self.has_regular, self.has_host) = (0, 0, false, false);
         (self.is_trailer, self.facts, self.error) = (is_trailer, HeadFacts::default(), None);
-    }
-
-    /// Gives the memory back that is kept for the next head.
-    pub(super) fn rest(&mut self) {
-        let keeping = std::mem::take(&mut self.keeping);
-        *self = Self { keeping, takes_websockets: self.takes_websockets, ..Self::default() };
     }
 
     /// Returns the facts of the head that is whole.
@@ -244,15 +260,21 @@ impl RequestBuilder {
     ///
     /// # Errors
     /// The rule that it breaks.
-    pub(super) fn finish_trailers(&mut self) -> Result<(), HeadError> {
+    pub(super) fn finish_trailers(&self) -> Result<(), HeadError> {
         self.error.map_or(Ok(()), Err)
     }
 
-    /// Ends a head, and checks the rules that need all of it. `is_whole`: no body follows.
+    /// Ends a head, and checks the rules that need all of it. `is_whole`: no body follows; `takes_websockets`: an
+    /// extended CONNECT may ask for a WebSocket.
     ///
     /// # Errors
     /// The rule that it breaks.
-    pub(super) fn finish(&mut self, is_whole: bool, limits: &Limits) -> Result<BodyLength, HeadError> {
+    pub(super) fn finish(
+        &mut self,
+        is_whole: bool,
+        takes_websockets: bool,
+        limits: &Limits,
+    ) -> Result<BodyLength, HeadError> {
         if !self.cookie.is_empty() {
             let cookie = std::mem::take(&mut self.cookie);
             self.line(b"cookie", &cookie);
@@ -282,7 +304,7 @@ impl RequestBuilder {
         // `:protocol` belongs to CONNECT, and needs a setting of this server (RFC 8441 sections 3 and 4).
         let is_websocket = match self.protocol.map(|range| self.part(range)) {
             None => false,
-            Some(_) if !self.takes_websockets || method != b"CONNECT" => return Err(HeadError::Malformed),
+            Some(_) if !takes_websockets || method != b"CONNECT" => return Err(HeadError::Malformed),
             Some(protocol) if !protocol.eq_ignore_ascii_case(b"websocket") => {
                 return Err(HeadError::Fault(Fault::ConnectRefused));
             }
@@ -336,8 +358,8 @@ impl RequestBuilder {
         }
     }
 
-    /// Returns the readable part of the request line of the head that was read last, for a log.
-    pub(super) fn partial_line(&self) -> Option<PartialRequestLine<'_>> {
+    /// See [`HeadScratch::partial_line`].
+    fn partial_line(&self) -> Option<PartialRequestLine<'_>> {
         let method = self.method.map(|range| self.part(range)).filter(|method| is_token(method))?;
         let path = self.path.map_or(&b""[..], |range| self.part(range));
         let end = target_end(path, 0);
@@ -350,11 +372,11 @@ impl RequestBuilder {
     }
 
     /// Returns the head that [`finish`](Self::finish) has checked, which has opened `stream`.
-    pub(super) fn head(&mut self, stream: u32, body: BodyLength) -> RequestHead<'_> {
-        let is_repeated = self.kept.as_ref().is_some_and(|kept| kept.block == self.block);
-        let retained = self.keeping.keeps(is_repeated);
+    pub(super) fn head(&self, stream: u32, body: BodyLength, kept: &mut KeptHead) -> RequestHead<'_> {
+        let is_repeated = kept.block == self.block;
+        let retained = kept.keeping.keeps(is_repeated);
         if retained {
-            self.kept = Some(Box::new(KeptHead { block: self.block.clone() }));
+            kept.block.clone_from(&self.block);
         }
         let part = |range: Option<Range>| range.map_or(&b""[..], |(start, end)| &self.pseudo[start..end]);
         let method = part(self.method);
@@ -376,7 +398,7 @@ impl RequestBuilder {
             takes_errors: false,
             changed: is_repeated.then_some(&[]),
             retained,
-            kept: self.keeping.kept(),
+            kept: kept.keeping.kept(),
             client: None,
         }
     }

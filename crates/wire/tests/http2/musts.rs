@@ -20,7 +20,7 @@ fn sent(input: &[Vec<u8>]) -> Vec<(u8, u8, u32, Vec<u8>)> {
     server.open(10, &limits);
     let (mut at, mut out) = (0, Vec::new());
     while at < input.len() {
-        at += server.next(&input[at..], &limits).expect("valid").0;
+        at += server.next(&input[at..], &mut HeadScratch::default(), &limits).expect("valid").0;
     }
     server.write_control(&mut out);
     frames(&out)
@@ -164,7 +164,7 @@ fn settings_are_taken_in_their_order_and_a_window_may_become_negative() {
     server.frame(1, &[0; 80], &mut out);
     let limits = limits();
     let mut read = |frame: &[u8]| {
-        server.next(frame, &limits).expect("valid");
+        server.next(frame, &mut HeadScratch::default(), &limits).expect("valid");
         server.window(1)
     };
     assert_eq!(read(&frame(SETTINGS, 0, 0, &setting(4, 30))), 0, "it is -50");

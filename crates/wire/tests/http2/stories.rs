@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use wire::http2::hpack::{Decoder, Encoder, HpackError, Indexing, TABLE_SIZE};
+use wire::http2::hpack::{Decoder, Encoder, HpackError, Indexing, Literals, TABLE_SIZE};
 
 #[derive(Deserialize)]
 struct Story {
@@ -43,7 +43,8 @@ type Fields = Vec<(Vec<u8>, Vec<u8>)>;
 
 fn decode(decoder: &mut Decoder, block: &[u8]) -> Result<Fields, HpackError> {
     let mut fields = Vec::new();
-    let end = decoder.decode(block, |name, value| fields.push((name.to_vec(), value.to_vec())))?;
+    let end =
+        decoder.decode(block, &mut Literals::default(), |name, value| fields.push((name.to_vec(), value.to_vec())))?;
     decoder.end_block(block.len() - end.used)?;
     Ok(fields)
 }

@@ -360,7 +360,7 @@ fn floods_end_the_connection() {
     let (mut server, mut at, mut result) = (ServerConnection::default(), 0, None);
     server.open(10, &limits);
     while at < input.len() && result.is_none() {
-        match server.next(&input[at..], &limits) {
+        match server.next(&input[at..], &mut HeadScratch::default(), &limits) {
             Ok((used, _)) => at += used,
             Err(violation) => result = Some(violation),
         }
@@ -393,7 +393,8 @@ fn body_that_is_read_goes_on_beside_unread_ones() {
     let mut input = connection(&frames);
     for sent in 0..256 {
         while !input.is_empty() {
-            let (used, event) = server.next(&input, &limits).expect("the connection goes on");
+            let scratch = &mut HeadScratch::default();
+            let (used, event) = server.next(&input, scratch, &limits).expect("the connection goes on");
             let read = if let Http2Event::Data { stream: 7, bytes, .. } = event { bytes.len() } else { 0 };
             input.drain(..used);
             server.consumed(7, read);
@@ -418,7 +419,8 @@ fn stream_beyond_its_window_is_reset() {
     let (mut server, mut at, mut is_reset) = (ServerConnection::default(), 0, false);
     server.open(10, &limits);
     while at < input.len() {
-        let (used, event) = server.next(&input[at..], &limits).expect("the connection goes on");
+        let scratch = &mut HeadScratch::default();
+        let (used, event) = server.next(&input[at..], scratch, &limits).expect("the connection goes on");
         is_reset |= matches!(event, Http2Event::Reset { stream: 1 });
         at += used;
     }

@@ -50,10 +50,10 @@ impl<A: App> Multiplexed<A> {
         context.observer.parse(call);
         context.meter.charge(meter::HEAD);
         let has_room = self.has_room(context);
-        // The head borrows from `fields` and `front` until the verdict about the head is known.
-        let (mut fields, mut front) = (std::mem::take(&mut context.scratch.fields), link.front.take());
+        // The head borrows from `scratch` and `front` until the verdict about the head is known.
+        let (mut scratch, mut front) = (context.scratch.head.take().unwrap_or_default(), link.front.take());
         self.protocol.set_time(context.time.now);
-        let read = match self.protocol.next(input, &mut fields, &context.config.limits) {
+        let read = match self.protocol.next(input, &mut scratch, &context.config.limits) {
             Ok((used, event)) => {
                 let read = match event {
                     StreamEvent::Head { stream, mut head, mut terms } => {
@@ -74,7 +74,7 @@ impl<A: App> Multiplexed<A> {
             }
             Err(fault) => Err(fault),
         };
-        (context.scratch.fields, link.front) = (fields, front);
+        (context.scratch.head, link.front) = (Some(scratch), front);
         let (used, read) = match read {
             Ok(read) => read,
             Err(fault) => {
@@ -274,7 +274,8 @@ impl<A: App> Multiplexed<A> {
         let Some(index) = self.exchanges.find(stream) else {
             // Its head cannot be read: it never becomes a request.
             let (client, data) = link.client_and_data();
-            app.refused(fault.into(), self.protocol.partial_line(), client, data);
+            let line = context.scratch.head.as_deref().and_then(|scratch| self.protocol.partial_line(scratch));
+            app.refused(fault.into(), line, client, data);
             let index = self.exchanges.insert(stream, context.time.now);
             let terms = self.protocol.unread_terms();
             return self.refuse_exchange(index, fault.into(), terms, link, context);

@@ -25,7 +25,7 @@ pub(super) fn asks_first<A: App>(
     let EngineContext { scratch, config, responders, .. } = context;
     let mut used = 0;
     loop {
-        match protocol.next(&input[used..], &mut scratch.fields, &config.limits) {
+        match protocol.next(&input[used..], scratch.head.get_or_insert_default(), &config.limits) {
             Ok((_, StreamEvent::More)) => return Some(Service::Unclear),
             Ok((_, StreamEvent::Head { head, .. })) if responders.health.answers(&head) => return None,
             // Frames that concern the protocol alone, or no existing exchange, may come first.
@@ -48,7 +48,7 @@ pub(super) fn answer_first<A: App>(
 ) -> bool {
     let (stream, terms) = loop {
         let unused = link.input.unused();
-        match session.protocol.next(unused, &mut context.scratch.fields, &context.config.limits) {
+        match session.protocol.next(unused, context.scratch.head.get_or_insert_default(), &context.config.limits) {
             Ok((count, StreamEvent::Head { stream, terms, .. })) => {
                 link.input.advance(count);
                 break (stream, terms);
@@ -84,9 +84,11 @@ pub(super) fn refuse_unread_exchanges<A: App>(
     // The thread that polls the engine next finds out what is wrong with the rest.
     let input = link.input.take();
     let mut used = 0;
-    while let Ok((count @ 1.., event)) =
-        session.protocol.next(&input.unused()[used..], &mut context.scratch.fields, &context.config.limits)
-    {
+    while let Ok((count @ 1.., event)) = session.protocol.next(
+        &input.unused()[used..],
+        context.scratch.head.get_or_insert_default(),
+        &context.config.limits,
+    ) {
         used += count;
         // All exchanges here are refused ones: they hold no values of the application.
         match event {

@@ -7,10 +7,10 @@ use super::frame::{self, FrameHeader, HEADER, MOST, PREFACE};
 use super::hpack::Decoder;
 use super::limits::{ANSWERS, Allowances, CONNECTION_WINDOW, STREAM_WINDOW, TINY_DATA};
 use super::priority::Priority;
-use super::request::RequestBuilder;
+use super::request::{HeadScratch, KeptHead, RequestBuilder};
 use super::settings::{DEFAULT_WINDOW, OwnSettings, PeerSettings};
 use super::streams::{Ending, StreamTable, Usage};
-use crate::message::{Fault, Limits, PartialRequestLine, RequestHead};
+use crate::message::{Fault, Limits, RequestHead};
 
 mod requests;
 mod responses;
@@ -127,7 +127,7 @@ const FRAMES_AT_MOST: usize = 32;
 /// The step that one frame, or a part of it, makes.
 enum FrameStep<'i> {
     Nothing,
-    /// The head that the builder holds.
+    /// The head that has been built.
     Head {
         stream: u32,
         body: crate::message::BodyLength,
@@ -140,8 +140,12 @@ enum FrameStep<'i> {
 pub struct ServerConnection {
     stage: ReadStage,
     decoder: Decoder,
-    request: RequestBuilder,
+    kept: KeptHead,
     open_block: Option<OpenBlock>,
+    /// The fields of the open block so far, between two of its frames.
+    open_request: Option<Box<RequestBuilder>>,
+    /// True if an extended CONNECT may ask for a WebSocket.
+    takes_websockets: bool,
     /// The start of a field whose rest is in the next fragment.
     fragment: Vec<u8>,
     pub(super) streams: StreamTable,
@@ -166,8 +170,10 @@ impl Default for ServerConnection {
         Self {
             stage: ReadStage::Preface,
             decoder: Decoder::default(),
-            request: RequestBuilder::default(),
+            kept: KeptHead::default(),
             open_block: None,
+            open_request: None,
+            takes_websockets: false,
             fragment: Vec::new(),
             streams: StreamTable::default(),
             peer: PeerSettings::default(),
@@ -188,13 +194,13 @@ impl Default for ServerConnection {
 impl ServerConnection {
     /// Lets clients ask for WebSockets by an extended CONNECT (RFC 8441), on a connection that has not begun.
     pub fn take_websockets(&mut self) {
-        self.request.takes_websockets = true;
+        self.takes_websockets = true;
     }
 
     /// Begins the connection: `most` streams may be under way at a time.
     pub fn open(&mut self, most: usize, limits: &Limits) {
         self.most_streams = most;
-        let takes_websockets = self.request.takes_websockets;
+        let takes_websockets = self.takes_websockets;
         let number = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
         let own =
             OwnSettings { streams: number(most), window: STREAM_WINDOW, head: number(limits.head), takes_websockets };
@@ -208,7 +214,7 @@ impl ServerConnection {
     }
 
     /// Returns the next event in `input`, and the number of bytes that it uses. After [`Http2Event::More`], or if no
-    /// byte was used, the caller offers the rest again with more bytes behind it.
+    /// byte was used, the caller offers the rest again with more bytes behind it. `scratch` is any connection's.
     ///
     /// # Errors
     /// The rule that the peer broke. GOAWAY has been written, and the rest of the input is ignored; streams under way
@@ -216,6 +222,7 @@ impl ServerConnection {
     pub fn next<'s, 'i: 's>(
         &'s mut self,
         input: &'i [u8],
+        scratch: &'s mut HeadScratch,
         limits: &Limits,
     ) -> Result<(usize, Http2Event<'s, 'i>), Violation> {
         if let Some(violation) = self.overdue.take() {
@@ -223,7 +230,7 @@ impl ServerConnection {
         }
         let mut used = 0;
         for _ in 0..FRAMES_AT_MOST {
-            match self.advance(&input[used..], limits) {
+            match self.advance(&input[used..], scratch, limits) {
                 Err(violation) => return Err(self.fail(violation)),
                 Ok(None) if used == 0 => return Ok((0, Http2Event::More)),
                 Ok(None) => break,
@@ -233,8 +240,8 @@ impl ServerConnection {
                         FrameStep::Nothing => {}
                         FrameStep::Event(event) => return Ok((used, event)),
                         FrameStep::Head { stream, body } => {
-                            let takes_trailers = self.request.facts().takes_trailers;
-                            let head = self.request.head(stream, body);
+                            let takes_trailers = scratch.builder.facts().takes_trailers;
+                            let head = scratch.builder.head(stream, body, &mut self.kept);
                             return Ok((used, Http2Event::Head { stream, head, takes_trailers }));
                         }
                     }
@@ -258,7 +265,12 @@ impl ServerConnection {
     }
 
     /// Reads one frame, or a part of one. `None`: more input is needed.
-    fn advance<'i>(&mut self, input: &'i [u8], limits: &Limits) -> Result<Option<(usize, FrameStep<'i>)>, Violation> {
+    fn advance<'i>(
+        &mut self,
+        input: &'i [u8],
+        scratch: &mut HeadScratch,
+        limits: &Limits,
+    ) -> Result<Option<(usize, FrameStep<'i>)>, Violation> {
         match self.stage {
             ReadStage::Failed => return Ok((!input.is_empty()).then_some((input.len(), FrameStep::Nothing))),
             ReadStage::Preface => {
@@ -293,7 +305,7 @@ impl ServerConnection {
         }
         let Some(payload) = input[HEADER..].get(..header.length) else { return Ok(None) };
         self.stage = ReadStage::Frame;
-        let step = self.whole_frame(header, payload, limits)?;
+        let step = self.whole_frame(header, payload, scratch, limits)?;
         Ok(Some((HEADER + header.length, step)))
     }
 
@@ -317,11 +329,12 @@ impl ServerConnection {
         &mut self,
         header: FrameHeader,
         payload: &[u8],
+        scratch: &mut HeadScratch,
         limits: &Limits,
     ) -> Result<FrameStep<'i>, Violation> {
         match header.kind {
-            frame::HEADERS => self.headers(header, payload, limits),
-            frame::CONTINUATION => self.continuation(header, payload, limits),
+            frame::HEADERS => self.headers(header, payload, scratch, limits),
+            frame::CONTINUATION => self.continuation(header, payload, scratch, limits),
             frame::PRIORITY => self.priority(header, payload),
             frame::RST_STREAM => self.rst_stream(header, payload),
             frame::SETTINGS => self.settings(header, payload),
@@ -554,12 +567,6 @@ impl ServerConnection {
         }
     }
 
-    /// Returns the readable part of the request line of the head that was read last, for a log.
-    #[must_use]
-    pub fn partial_line(&self) -> Option<PartialRequestLine<'_>> {
-        self.request.partial_line()
-    }
-
     /// Returns true if a header block has begun, or the connection itself has.
     #[must_use]
     pub fn is_in_head(&self) -> bool {
@@ -588,7 +595,7 @@ impl ServerConnection {
     /// Gives the memory back that is kept for the next request.
     pub fn rest(&mut self) {
         self.decoder.shrink();
-        self.request.rest();
+        self.kept.forget();
         self.answering.rest();
         self.streams.shrink();
         self.fragment = Vec::new();

@@ -5,7 +5,7 @@ use super::{FrameStep, GoingAway, Http2Event, OpenBlock, Purpose, ReadStage, Ser
 use crate::http2::error::Violation;
 use crate::http2::frame::{self, FrameHeader, HEADER};
 use crate::http2::limits::{BLOCK_FRAMES, CONNECTION_WINDOW, PART_OF_WINDOW, STREAM_WINDOW};
-use crate::http2::request::HeadError;
+use crate::http2::request::{HeadError, HeadScratch, RequestBuilder};
 use crate::http2::stream::Stream;
 use crate::http2::streams::{Ending, Usage};
 use crate::message::{BodyLength, Fault, Limits};
@@ -16,6 +16,7 @@ impl ServerConnection {
         &mut self,
         header: FrameHeader,
         payload: &[u8],
+        scratch: &mut HeadScratch,
         limits: &Limits,
     ) -> Result<FrameStep<'i>, Violation> {
         let fragment = fragment(header, payload)?;
@@ -27,19 +28,23 @@ impl ServerConnection {
             }
         }
         let ends = header.has(frame::END_STREAM);
-        self.request.begin(purpose == Purpose::Trailers);
+        scratch.builder.begin(purpose == Purpose::Trailers);
         self.open_block = Some(OpenBlock { stream: header.stream, ends, frames: 0, purpose });
-        self.fragment(header, fragment, limits)
+        self.fragment(header, fragment, scratch, limits)
     }
 
     pub(super) fn continuation<'i>(
         &mut self,
         header: FrameHeader,
         payload: &[u8],
+        scratch: &mut HeadScratch,
         limits: &Limits,
     ) -> Result<FrameStep<'i>, Violation> {
         self.charge()?;
-        self.fragment(header, payload, limits)
+        if let Some(builder) = self.open_request.take() {
+            scratch.builder = *builder;
+        }
+        self.fragment(header, payload, scratch, limits)
     }
 
     /// Returns the use of the block that a HEADERS frame begins. A number that is used first is marked as used.
@@ -75,6 +80,7 @@ impl ServerConnection {
         &mut self,
         header: FrameHeader,
         fragment: &[u8],
+        scratch: &mut HeadScratch,
         limits: &Limits,
     ) -> Result<FrameStep<'i>, Violation> {
         let Some(block) = &mut self.open_block else { return Err(Violation::ContinuationUnexpected) };
@@ -91,11 +97,11 @@ impl ServerConnection {
             joined.extend_from_slice(fragment);
             &joined[..]
         };
-        let Self { decoder, request, .. } = self;
-        let decoded = decoder.decode(input, |name, value| request.push(name, value, limits));
+        let HeadScratch { builder, literals } = &mut *scratch;
+        let decoded = self.decoder.decode(input, literals, |name, value| builder.push(name, value, limits));
         let end = decoded.map_err(|_| Violation::CompressionInvalid)?;
         let rest = input.len() - end.used;
-        if self.request.is_excessive(limits) || rest > limits.head {
+        if builder.is_excessive(limits) || rest > limits.head {
             return Err(Violation::HeadTooLarge);
         }
         if is_whole {
@@ -108,13 +114,19 @@ impl ServerConnection {
         }
         self.fragment = joined;
         if !is_whole {
+            self.open_request = Some(Box::new(std::mem::take(builder)));
             return Ok(FrameStep::Nothing);
         }
         self.open_block = None;
-        self.whole_block(block, limits)
+        self.whole_block(block, builder, limits)
     }
 
-    fn whole_block<'i>(&mut self, block: OpenBlock, limits: &Limits) -> Result<FrameStep<'i>, Violation> {
+    fn whole_block<'i>(
+        &mut self,
+        block: OpenBlock,
+        builder: &mut RequestBuilder,
+        limits: &Limits,
+    ) -> Result<FrameStep<'i>, Violation> {
         match block.purpose {
             Purpose::Nothing => {
                 self.charge()?;
@@ -126,13 +138,13 @@ impl ServerConnection {
                 }
                 self.break_stream(block.stream, violation)
             }
-            Purpose::Trailers => self.trailers(block.stream),
-            Purpose::Request => self.request(block, limits),
+            Purpose::Trailers => self.trailers(block.stream, builder.finish_trailers()),
+            Purpose::Request => self.request(block, builder, limits),
         }
     }
 
-    fn trailers(&mut self, id: u32) -> Result<FrameStep<'static>, Violation> {
-        match self.request.finish_trailers() {
+    fn trailers(&mut self, id: u32, end: Result<(), HeadError>) -> Result<FrameStep<'static>, Violation> {
+        match end {
             Ok(()) => self.end_request(id),
             Err(HeadError::Malformed) => self.break_stream(id, Violation::HeadMalformed),
             Err(HeadError::Fault(fault)) => {
@@ -145,14 +157,19 @@ impl ServerConnection {
     }
 
     /// Opens the stream of a request whose head is whole.
-    fn request(&mut self, block: OpenBlock, limits: &Limits) -> Result<FrameStep<'static>, Violation> {
+    fn request(
+        &mut self,
+        block: OpenBlock,
+        builder: &mut RequestBuilder,
+        limits: &Limits,
+    ) -> Result<FrameStep<'static>, Violation> {
         let id = block.stream;
-        let result = self.request.finish(block.ends, limits);
+        let result = builder.finish(block.ends, self.takes_websockets, limits);
         if result == Err(HeadError::Malformed) {
             self.streams.note_end(id, Ending::ResetByServer);
             return self.break_stream(id, Violation::HeadMalformed);
         }
-        let facts = self.request.facts();
+        let facts = builder.facts();
         let mut stream = Stream::new(id, self.peer.initial_window, STREAM_WINDOW);
         stream.open(block.ends);
         stream.declared = facts.content_length.filter(|_| !block.ends);

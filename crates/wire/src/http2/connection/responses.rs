@@ -29,13 +29,13 @@ impl ServerConnection {
             return sender;
         }
         let trailer = draft.trailer.as_deref().filter(|_| request.takes_trailers && !sender.is_bodiless());
-        self.answering.head(draft, declared, trailer, stamp);
         let is_over = trailer.is_none() && sender.is_whole();
         stream.response_left = declared.filter(|_| trailer.is_none() && !sender.is_bodiless());
         if is_over {
             stream.end_response();
         }
-        frame::write_headers(id, &self.answering.block, is_over, out);
+        let answering = &mut self.answering;
+        frame::write_block(id, is_over, out, |out| answering.head(draft, declared, trailer, stamp, out));
         sender
     }
 
@@ -43,8 +43,7 @@ impl ServerConnection {
     pub fn write_interim(&mut self, id: u32, status: u16, fields: &FieldLines, out: &mut Vec<u8>) {
         if self.streams.get(id).is_some_and(|stream| stream.is_response_open()) {
             self.write_control(out);
-            self.answering.interim(status, fields);
-            frame::write_headers(id, &self.answering.block, false, out);
+            frame::write_block(id, false, out, |out| self.answering.interim(status, fields, out));
         }
     }
 
@@ -122,8 +121,7 @@ impl ServerConnection {
             stream.end_response();
             if let Some(trailers) = stream.trailers.take().filter(|trailers| !trailers.is_empty()) {
                 self.write_control(out);
-                self.answering.trailers(&trailers);
-                frame::write_headers(id, &self.answering.block, true, out);
+                frame::write_block(id, true, out, |out| self.answering.trailers(&trailers, out));
             } else {
                 frame::write(frame::DATA, END_STREAM, id, b"", out);
             }

@@ -35,13 +35,17 @@ pub struct BlockEnd {
     pub is_table_unchanged: bool,
 }
 
+/// Scratch memory for a name and a value that are Huffman encoded. Decoders may use it one after the other.
+#[derive(Debug, Default)]
+pub struct Literals {
+    name: Vec<u8>,
+    value: Vec<u8>,
+}
+
 /// Decodes the field blocks of one direction of a connection.
 #[derive(Debug, Default)]
 pub struct Decoder {
     table: DynamicTable,
-    /// Scratch space for a name and a value that are Huffman encoded.
-    name: Vec<u8>,
-    value: Vec<u8>,
     /// True if a field of the block has been read.
     is_in_block: bool,
     resizes: usize,
@@ -79,10 +83,15 @@ impl Decoder {
     ///
     /// # Errors
     /// The rule that the block breaks.
-    pub fn decode(&mut self, input: &[u8], mut sink: impl FnMut(&[u8], &[u8])) -> Result<BlockEnd, HpackError> {
+    pub fn decode(
+        &mut self,
+        input: &[u8],
+        literals: &mut Literals,
+        mut sink: impl FnMut(&[u8], &[u8]),
+    ) -> Result<BlockEnd, HpackError> {
         let (mut used, version) = (0, self.table.version());
         while used < input.len() {
-            let Some((step, count)) = self.step(&input[used..])? else { break };
+            let Some((step, count)) = self.step(&input[used..], literals)? else { break };
             match step {
                 FieldRepresentation::Resize(size) => {
                     self.resizes += 1;
@@ -98,7 +107,7 @@ impl Decoder {
                 }
                 FieldRepresentation::Literal { name, value, is_inserted } => {
                     self.is_in_block = true;
-                    self.literal(&name, &value, is_inserted, &mut sink)?;
+                    self.literal(&name, &value, is_inserted, literals, &mut sink)?;
                 }
             }
             used += count;
@@ -119,12 +128,14 @@ impl Decoder {
     /// Gives memory back that is kept only for speed.
     pub fn shrink(&mut self) {
         self.table.shrink();
-        self.name = Vec::new();
-        self.value = Vec::new();
     }
 
     /// Reads one representation; `None` if it is not whole.
-    fn step<'i>(&mut self, input: &'i [u8]) -> Result<Option<(FieldRepresentation<'i>, usize)>, HpackError> {
+    fn step<'i>(
+        &self,
+        input: &'i [u8],
+        literals: &mut Literals,
+    ) -> Result<Option<(FieldRepresentation<'i>, usize)>, HpackError> {
         let Some(&first) = input.first() else { return Ok(None) };
         if first & 0x80 != 0 {
             let Some((index, count)) = whole(integer::read(input, 7))? else { return Ok(None) };
@@ -150,11 +161,11 @@ impl Decoder {
             lookup(&self.table, place)?;
             Name::Indexed(place)
         } else {
-            let Some((text, count)) = text(&input[used..], &mut self.name)? else { return Ok(None) };
+            let Some((text, count)) = text(&input[used..], &mut literals.name)? else { return Ok(None) };
             used += count;
             Name::Literal(text)
         };
-        let Some((value, count)) = text(&input[used..], &mut self.value)? else { return Ok(None) };
+        let Some((value, count)) = text(&input[used..], &mut literals.value)? else { return Ok(None) };
         Ok(Some((FieldRepresentation::Literal { name, value, is_inserted }, used + count)))
     }
 
@@ -164,9 +175,10 @@ impl Decoder {
         name: &Name<'_>,
         value: &Literal<'_>,
         is_inserted: bool,
+        literals: &mut Literals,
         sink: &mut impl FnMut(&[u8], &[u8]),
     ) -> Result<(), HpackError> {
-        let Self { table, name: scratch, value: decoded, .. } = self;
+        let (table, Literals { name: scratch, value: decoded }) = (&mut self.table, literals);
         let value = match value {
             Literal::Plain(bytes) => bytes,
             Literal::Decoded => &decoded[..],
@@ -239,7 +251,7 @@ mod tests {
         let (mut found, mut kept) = (String::new(), Vec::new());
         for piece in block.chunks(step) {
             kept.extend_from_slice(piece);
-            let end = decoder.decode(&kept, |name, value| {
+            let end = decoder.decode(&kept, &mut Literals::default(), |name, value| {
                 let line = [name, b": ", value, b"\n"].concat();
                 found.push_str(&String::from_utf8_lossy(&line));
             })?;
@@ -313,7 +325,10 @@ mod tests {
     #[test]
     fn version_changes_with_the_table() {
         let mut decoder = Decoder::default();
-        let mut is_unchanged = |block: &str| decoder.decode(&hex(block), |_, _| {}).unwrap().is_table_unchanged;
+        let mut is_unchanged = |block: &str| {
+            let end = decoder.decode(&hex(block), &mut Literals::default(), |_, _| {});
+            end.unwrap().is_table_unchanged
+        };
         assert!(is_unchanged("8286 0001 6101 62 1001 6101 62"));
         assert!(!is_unchanged("4001 6101 62"));
     }

@@ -96,12 +96,13 @@ fn text(text: &[u8], out: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Decoder;
+    use super::super::{Decoder, Literals};
     use super::*;
 
     fn decoded(decoder: &mut Decoder, block: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
         let mut found = Vec::new();
-        let end = decoder.decode(block, |name, value| found.push((name.to_vec(), value.to_vec()))).expect("valid");
+        let sink = |name: &[u8], value: &[u8]| found.push((name.to_vec(), value.to_vec()));
+        let end = decoder.decode(block, &mut Literals::default(), sink).expect("valid");
         decoder.end_block(block.len() - end.used).expect("whole");
         found
     }

@@ -14,7 +14,7 @@ mod huffman;
 mod integer;
 mod table;
 
-pub use decode::{BlockEnd, Decoder, HpackError};
+pub use decode::{BlockEnd, Decoder, HpackError, Literals};
 pub use encode::{Encoder, Indexing};
 
 /// The size of the dynamic table that each side may use unless the other one says otherwise (RFC 9113 section 6.5.2),

@@ -53,7 +53,7 @@ impl Place {
 /// The dynamic table. Names and values are in one buffer, to which entries are appended; evicted ones leave it when they
 /// are as many bytes as the table may have.
 ///
-/// `size <= limit <= TABLE_SIZE`, and `bytes.len() <= 2 * TABLE_SIZE`.
+/// `size <= limit <= TABLE_SIZE`, and `bytes.len() <= 2 * TABLE_SIZE`, so 16 bits are enough for an offset.
 #[derive(Debug)]
 pub(super) struct DynamicTable {
     bytes: Vec<u8>,
@@ -66,20 +66,17 @@ pub(super) struct DynamicTable {
     version: u64,
 }
 
+/// A field in the buffer. An idle connection keeps as many as its client has put into the table.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    start: usize,
-    name_length: usize,
-    value_length: usize,
+    start: u16,
+    value: u16,
+    end: u16,
 }
 
 impl Entry {
     fn size(self) -> usize {
-        self.name_length + self.value_length + OVERHEAD
-    }
-
-    fn end(self) -> usize {
-        self.start + self.name_length + self.value_length
+        usize::from(self.end - self.start) + OVERHEAD
     }
 }
 
@@ -101,9 +98,9 @@ impl DynamicTable {
     /// Returns name and value of the entry at `index`, 0 for the newest.
     pub(super) fn get(&self, index: usize) -> Option<(&[u8], &[u8])> {
         let oldest_first = self.entries.len().checked_sub(index + 1)?;
-        let entry = self.entries[oldest_first];
-        let (name, value) = self.bytes[entry.start..entry.end()].split_at(entry.name_length);
-        Some((name, value))
+        let Entry { start, value, end } = self.entries[oldest_first];
+        let [start, value, end] = [start, value, end].map(usize::from);
+        Some((&self.bytes[start..value], &self.bytes[value..end]))
     }
 
     /// Sets the largest size, at most [`TABLE_SIZE`].
@@ -122,10 +119,11 @@ impl DynamicTable {
         if size > self.limit {
             return;
         }
-        let start = self.bytes.len();
+        let start = offset(self.bytes.len());
         self.bytes.extend_from_slice(name);
+        let middle = offset(self.bytes.len());
         self.bytes.extend_from_slice(value);
-        self.entries.push_back(Entry { start, name_length: name.len(), value_length: value.len() });
+        self.entries.push_back(Entry { start, value: middle, end: offset(self.bytes.len()) });
         self.size += size;
         debug_assert!(self.size <= self.limit, "entries are evicted before one is added");
     }
@@ -136,14 +134,25 @@ impl DynamicTable {
             let Some(entry) = self.entries.pop_front() else { break };
             self.size -= entry.size();
         }
-        let start = self.entries.front().map_or(self.bytes.len(), |entry| entry.start);
-        if start == self.bytes.len() {
-            self.bytes.clear();
-        } else if start >= TABLE_SIZE {
-            self.bytes.drain(..start);
-            self.entries.iter_mut().for_each(|entry| entry.start -= start);
+        if self.evicted() >= TABLE_SIZE || self.entries.is_empty() {
+            self.compact();
         }
         debug_assert!(self.bytes.len() <= 2 * TABLE_SIZE, "evicted entries leave the buffer");
+    }
+
+    /// Returns the number of bytes in the buffer that belong to evicted entries.
+    fn evicted(&self) -> usize {
+        self.entries.front().map_or(self.bytes.len(), |entry| usize::from(entry.start))
+    }
+
+    /// Removes the bytes of evicted entries from the buffer.
+    fn compact(&mut self) {
+        let evicted = self.evicted();
+        self.bytes.drain(..evicted);
+        let evicted = offset(evicted);
+        for entry in &mut self.entries {
+            (entry.start, entry.value, entry.end) = (entry.start - evicted, entry.value - evicted, entry.end - evicted);
+        }
     }
 
     /// Returns the place of a field, and true if its value is there too; otherwise of its name.
@@ -171,9 +180,15 @@ impl DynamicTable {
 
     /// Gives memory back that is not in use.
     pub(super) fn shrink(&mut self) {
+        self.compact();
         self.bytes.shrink_to_fit();
         self.entries.shrink_to_fit();
     }
+}
+
+/// Returns an offset in the buffer.
+fn offset(at: usize) -> u16 {
+    u16::try_from(at).expect("the buffer is bounded")
 }
 
 #[cfg(test)]
@@ -191,6 +206,9 @@ mod tests {
         assert_eq!(table.get(0), Some((&b"name"[..], &b"999"[..])));
         assert_eq!(table.get(table.entries.len() - 1), Some((&b"name"[..], &b"895"[..])));
         assert_eq!(table.get(table.entries.len()), None);
+        table.shrink();
+        assert_eq!(table.bytes.len(), 7 * table.entries.len());
+        assert_eq!(table.get(table.entries.len() - 1), Some((&b"name"[..], &b"895"[..])));
         table.resize(OVERHEAD + 7);
         assert_eq!((table.entries.len(), table.get(0)), (1, Some((&b"name"[..], &b"999"[..]))));
     }
