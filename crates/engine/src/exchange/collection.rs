@@ -21,7 +21,9 @@ impl<A: App> Exchanges<A> {
 
     /// Returns the exchange at `index`, which must be under way.
     pub(crate) fn at(&mut self, index: Index) -> &mut Exchange<A> {
-        if index == 0 { &mut self.first } else { &mut self.others[index as usize - 1] }
+        let exchange = if index == 0 { &mut self.first } else { &mut self.others[index as usize - 1] };
+        exchange.is_changed = true;
+        exchange
     }
 
     pub(crate) fn get(&self, index: Index) -> Option<&Exchange<A>> {
@@ -36,13 +38,30 @@ impl<A: App> Exchanges<A> {
         std::iter::once((0, &self.first)).chain(others).filter(|(_, exchange)| !exchange.is_free())
     }
 
-    /// Returns the indices of the exchanges that are under way now. Allocates no memory if only the first one is.
+    /// Returns the indices of the exchanges that are under way now.
     pub(crate) fn indices(&self) -> impl Iterator<Item = Index> + use<A> {
-        let first = (!self.first.is_free()).then_some(0);
-        let has_others = !self.others.is_empty();
-        let others =
-            has_others.then(|| self.iter().map(|(index, _)| index).filter(|&index| index > 0).collect::<Vec<_>>());
-        first.into_iter().chain(others.into_iter().flatten())
+        self.indices_where(|_| true)
+    }
+
+    /// Returns the indices of the exchanges of which `is` is true. Allocates no memory if that is only the first one.
+    fn indices_where<F: Fn(&Exchange<A>) -> bool>(&self, is: F) -> impl Iterator<Item = Index> + use<A, F> {
+        let mut found = self.iter().filter(|(_, exchange)| is(exchange)).map(|(index, _)| index);
+        let first = found.next();
+        let others: Vec<Index> = found.collect();
+        first.into_iter().chain(others)
+    }
+
+    /// Returns the indices of the exchanges whose deadlines may have to be set again: those that have changed since, and
+    /// those whose deadlines depend on others. With `all`, the deadline of each may be another one.
+    pub(crate) fn unsettled(&self, all: bool) -> impl Iterator<Item = Index> + use<A> {
+        self.indices_where(move |it| all || it.is_changed || it.has_backlog() || it.has_websocket())
+    }
+
+    /// Returns the exchange at `index` to set its deadline, which is right until the exchange changes.
+    pub(crate) fn settle(&mut self, index: Index) -> &mut Exchange<A> {
+        let exchange = self.at(index);
+        exchange.is_changed = false;
+        exchange
     }
 
     pub(crate) fn any(&self, mut is: impl FnMut(&Exchange<A>) -> bool) -> bool {
@@ -68,7 +87,7 @@ impl<A: App> Exchanges<A> {
     pub(crate) fn insert(&mut self, stream: StreamId, now: Millis) -> Index {
         let index = self.next_index();
         if index == 0 {
-            self.first.stream = stream;
+            self.at(index).stream = stream;
         } else {
             self.others.insert(Exchange { stream, ..Exchange::new(now) });
         }

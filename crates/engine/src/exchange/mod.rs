@@ -52,6 +52,8 @@ pub(crate) struct Exchange<A: App> {
     /// The thread or greenlet that waits in the middle of the call, and the condition that it waits for.
     waiter: Option<(Awaited, A::Waiter)>,
     pub(crate) timer: Timer,
+    /// True if it may have changed since its deadline was set. [`Exchanges::at`] notes that.
+    is_changed: bool,
 }
 
 /// A set of conditions. A call that waits for them in the middle goes on when any of them is true.
@@ -92,6 +94,7 @@ impl<A: App> Exchange<A> {
             offer: Offer::default(),
             waiter: None,
             timer: Timer::new(now),
+            is_changed: true,
         }
     }
 

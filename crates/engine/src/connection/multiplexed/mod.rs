@@ -40,6 +40,9 @@ pub(super) struct Multiplexed<A: App> {
     has_announced_end: bool,
     /// The responses sent while others are held up by the window of the connection.
     sending: Option<SharedTransfer>,
+    /// The conditions on which the deadlines of all exchanges depend, when these were set: the connection is blocked; it
+    /// is full of bodies.
+    conditions: (bool, bool),
     /// True if the peer broke a rule of the protocol itself, so that nothing more can be read.
     has_failed: bool,
     /// The number of exchanges that the statistics count as streams; `None` if they do not count this connection.
@@ -58,6 +61,7 @@ impl<A: App> Multiplexed<A> {
             repeated: Repeated::default(),
             has_announced_end: false,
             sending: None,
+            conditions: (false, false),
             has_failed: false,
             streams: None,
         }
@@ -556,6 +560,10 @@ impl<A: App> Exchanging<A> for Multiplexed<A> {
                 Wait::WebSocket => self.websocket_of(index, link).expire(context),
                 _ => {}
             }
+        }
+        // The sweep has forgotten the deadlines of the others, which are not set again.
+        for (_, exchange) in self.exchanges.iter().filter(|(_, exchange)| !exchange.timer.is_late(now)) {
+            context.time.sweep.note(exchange.timer.deadline);
         }
     }
 

@@ -533,20 +533,23 @@ impl<A: App> Multiplexed<A> {
         self.reset(stream, Reset::Cut, link, context);
     }
 
-    /// Sets the deadlines of all exchanges. A response that waits because others use the window of the connection is in
+    /// Sets the deadlines of the exchanges. Visits only those that can have another one than before, because a client may
+    /// send a few bytes at a time and have a hundred exchanges. A response that waits because others use the window of the connection is in
     /// time while the client takes these. A body that the client cannot send, because the application does not read
     /// others, has no deadline.
     pub(super) fn set_exchange_deadlines(&mut self, is_blocked: bool, config: &Config, time: &mut Time) {
         let mut sending = self.sending.take();
-        for index in self.exchanges.indices() {
-            let exchange = self.exchanges.at(index);
+        let conditions = (is_blocked, self.protocol.is_full_of_bodies());
+        let have_changed = std::mem::replace(&mut self.conditions, conditions) != conditions;
+        for index in self.exchanges.unsettled(have_changed) {
+            let exchange = self.exchanges.settle(index);
             let stream = exchange.stream;
             if exchange.has_websocket() && !exchange.has_backlog() {
                 self.set_websocket_deadline(index, config, time);
                 continue;
             }
             let wait = exchange.awaits(is_blocked);
-            if wait == Wait::Body && self.protocol.is_full_of_bodies() {
+            if wait == Wait::Body && conditions.1 {
                 exchange.hold(wait, Millis::MAX, config, time);
             } else if wait == Wait::Output
                 && let Some(sent) = self.protocol.sent_meanwhile(stream)
