@@ -38,6 +38,9 @@ FRONTS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "lighttpd-http": ("lighttpd", "web-servers.md", "50-shop-http.conf", {}),
     "caddy-http": ("caddy", "web-servers.md", "shop-http", {}),
     "haproxy-http": ("haproxy", "web-servers.md", "shop-http.cfg", {}),
+    # HTTP/2 by prior knowledge.
+    "haproxy-http2": ("haproxy", "web-servers.md", "shop-http.cfg", {"app.sock\n": "app.sock proto h2\n"}),
+    "caddy-http2": ("caddy", "web-servers.md", "shop-http", {" unix//": " unix+h2c//"}),
     "nginx-fastcgi-kept": ("nginx", "gateways.md", "shop-fastcgi.conf", {}),
     "nginx-fastcgi-closed": (
         "nginx",

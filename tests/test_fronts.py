@@ -71,7 +71,7 @@ def served(request: pytest.FixtureRequest) -> Iterator[Front]:
 
 
 SEES_CUTS = {
-    "http", "nginx-http", "nginx-short", "apache-http", "haproxy-http",
+    "http", "nginx-http", "nginx-short", "apache-http", "haproxy-http", "haproxy-http2",
     "nginx-fastcgi-kept", "apache-fastcgi-kept", "apache-fastcgi-closed", "haproxy",
 }  # fmt: skip
 """The web servers behind which a client sees a cut; others may hide it (docs/design/gateways.md)."""
@@ -117,6 +117,7 @@ class TestEveryFront:
         assert found["HTTP_AUTHORIZATION"] == "Basic dTpw"
         assert "HTTP_PROXY" not in found
         assert found["wsgi.url_scheme"] == "http"
+        assert (found["SERVER_PROTOCOL"] == "HTTP/2.0") == (served.name in HTTP2)
         assert found["SERVER_NAME"]
         assert found["SERVER_PORT"].isdigit()
         assert found["SERVER_SOFTWARE"].startswith("kirsch/")
@@ -326,7 +327,8 @@ def test_requests_share_a_connection_of_haproxy() -> None:
             thread.join()
 
 
-HTTP_KEPT = ("nginx-http", "nginx-short", "apache-http", "caddy-http", "haproxy-http")
+HTTP2 = ("haproxy-http2", "caddy-http2")
+HTTP_KEPT = ("nginx-http", "nginx-short", "apache-http", "caddy-http", "haproxy-http", *HTTP2)
 
 
 @pytest.mark.slow
