@@ -534,9 +534,10 @@ impl<A: App> Multiplexed<A> {
     }
 
     /// Sets the deadlines of the exchanges. Visits only those that can have another one than before, because a client may
-    /// send a few bytes at a time and have a hundred exchanges. A response that waits because others use the window of the connection is in
-    /// time while the client takes these. A body that the client cannot send, because the application does not read
-    /// others, has no deadline.
+    /// send a few bytes at a time and have a hundred exchanges.
+    ///
+    /// A response that waits because others use the window of the connection is in time while the client takes these. A
+    /// body that the client cannot send, because the application does not read others, has no deadline.
     pub(super) fn set_exchange_deadlines(&mut self, is_blocked: bool, config: &Config, time: &mut Time) {
         let mut sending = self.sending.take();
         let conditions = (is_blocked, self.protocol.is_full_of_bodies());
