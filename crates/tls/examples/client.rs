@@ -1,5 +1,6 @@
 //! A client with rustls, for the tests of the server in `tests/test_tls_clients.py` and `tests/test_tls_load.py`, and for
-//! `scripts/tls_speed.py`.
+//! `scripts/tls_speed.py`. `kirsch bench` cannot stand in for it: users of a load generator need neither the resumption of
+//! sessions, nor one key exchange alone, nor changes of keys.
 //!
 //! `client AUTHORITY PORT` asks for `/hello` three times on one connection to localhost, and prints the version of TLS
 //! and the status of each response. AUTHORITY is the file of the certificate that is trusted.
