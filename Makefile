@@ -6,6 +6,7 @@
 #   TEST_PROFILE=testing the one of `make serve` and `make test`: quick to compile, with assertions
 #   BIND=127.0.0.1:8000 where `make serve` listens
 #   PYTEST_ARGS=...     e.g. PYTEST_ARGS='-k chunked -x'; PYTEST_SLOW_ARGS for the slow tests
+#   PYTEST_SHARE=1/2    which share of the test files runs, by a hash of their names: 0/2 or 1/2, for example
 #   PYTEST_RERUNS=...   how often pytest runs a failed test again (never, except in CI)
 #   RERUN=.ci/rerun     before commands that test without pytest: runs each once more if it fails (empty, except in CI)
 #   FUZZ_SECONDS=60     for each target; FUZZ_RUNS=10000000 bounds cases instead; FUZZ_TARGETS='a b' chooses
@@ -38,6 +39,7 @@ NIGHTLY ?= +nightly
 PYTEST_ARGS ?= -n 4
 PYTEST_TESTS ?= tests
 PYTEST_SLOW_ARGS ?= -n 2
+export PYTEST_SHARE
 SLOW_SEEDS ?= 1000
 SECONDS ?= 60
 include scripts/environments.mk
@@ -72,13 +74,14 @@ check-rust: $(STAMPS)/venv
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 
 # PyO3 reads what such an interpreter would say from a file, so none is needed. Everything is built anew for it, in a
-# place of its own, once; for PyPy what is not about Python is taken from another's place.
+# place of its own, once; for PyPy what is not about Python is taken from another's place. With ring, because the other
+# commands compile AWS-LC, whose C takes a minute.
 check-pythons: check-python-pypy3.11 check-python-3.10 check-python-3.14t ## Lint the native modules as for PyPy, the oldest CPython and a free-threaded one
 check-python-pypy3.%: CHECKED = target/check-3.10
 CHECKED = target/$(@:check-python-%=check-%)
 check-python-3.% check-python-pypy3.%:
 	PYO3_CONFIG_FILE="$(abspath .ci)/$(@:check-%=%).pyo3" CARGO_TARGET_DIR=$(CHECKED) \
-		cargo clippy -p gateway -p load-py --locked -- -D warnings
+		cargo clippy -p gateway -p load-py --no-default-features --features gateway/ring,load-py/ring --locked -- -D warnings
 
 check-python: $(STAMPS)/check
 	$(BIN)/ruff format --check .
@@ -111,8 +114,11 @@ test: same-python ## Build, and run the server's tests except the slow ones, and
 	@scripts/test.sh
 test-all: test test-slow test-turns ## Run every test, on this Python, a free-threaded one, and OTHER_PYTHONS
 
-# These take long and rarely fail alone. They run with the profile that ships.
-SLOW_PARTS := test-slow-python test-rust-slow worst-case test-bench test-web survey-smoke
+# These take long and rarely fail alone. They run with the profile that ships. CI runs the first ones for each commit,
+# with half of the slow Python tests (PYTEST_SHARE), and one half of the others, chosen by its hash.
+SLOW_ALWAYS := test-slow-python test-rust-slow worst-case
+SLOW_HALVES := test-bench test-web+survey-smoke
+SLOW_PARTS := $(SLOW_ALWAYS) $(subst +, ,$(SLOW_HALVES))
 # These take long and hardly ever fail: CI runs one group for each commit, chosen by its hash. The members of a group are
 # joined by a plus sign; the groups take about as long as each other. OTHER_PYTHONS are those on which nothing else runs
 # the tests.
@@ -124,8 +130,10 @@ test-slow: ## Run the slow tests: those marked so, Rust's, the other distributio
 	@for part in $(SLOW_PARTS); do $(MAKE) $$part; done
 test-turns: ## Run the groups of tests of which CI runs one for each commit: sanitizer, free threads, databases, fuzzing, ...
 	@for part in $(subst +, ,$(TURNS)); do $(MAKE) $$part; done
-slow-parts:
-	@echo $(SLOW_PARTS)
+slow-always:
+	@echo $(SLOW_ALWAYS)
+slow-halves:
+	@echo $(SLOW_HALVES)
 turns:
 	@echo $(TURNS)
 

@@ -19,6 +19,7 @@ import random
 import shutil
 import signal
 import textwrap
+import zlib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -45,10 +46,22 @@ OTHER_DRIVERS = {"gevent", "one thread", "uvloop"}
 PROGRAMS = {"broker", "program", "redis"}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as slow the tests that drive a program of the system, because to install it takes longer than most tests,
-    and the costly tests with the other drivers; skip tests with a parameter that names a package which is not installed
-    for this interpreter."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the files that are not of the share ``PYTEST_SHARE`` ("1/2": the second half, by a hash of their names).
+
+    Mark as slow the tests that drive a program of the system, because to install it takes longer than most tests, and
+    the costly tests with the other drivers; skip tests with a parameter that names a package which is not installed for
+    this interpreter.
+    """
+    share, _, shares = os.environ.get("PYTEST_SHARE", "").partition("/")
+    if shares:
+        chosen: list[pytest.Item] = []
+        others: list[pytest.Item] = []
+        for item in items:
+            of = zlib.crc32(item.path.name.encode()) % int(shares)
+            (chosen if of == int(share) else others).append(item)
+        config.hook.pytest_deselected(items=others)
+        items[:] = chosen
     missing = [name for name in ("gevent", "uvloop") if importlib.util.find_spec(name) is None]
     for item in items:
         if not PROGRAMS.isdisjoint(getattr(item, "fixturenames", ())):

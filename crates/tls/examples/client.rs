@@ -134,6 +134,8 @@ fn hold(config: ClientConfig, port: &str, count: usize) -> Result<(), Box<dyn Er
     let mut held = Vec::new();
     for _ in 0..count {
         let mut connection = connect(&config, port)?;
+        // A server that does not accept so many leaves the others waiting.
+        connection.sock.set_read_timeout(Some(Duration::from_secs(10)))?;
         connection.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
         if connection.read(&mut [0; 4096])? == 0 {
             return Err("the server has closed the connection".into());
