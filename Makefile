@@ -38,6 +38,7 @@ NIGHTLY ?= +nightly
 # Most tests wait for a socket or a process. The slow ones watch the clock, so fewer of them run at a time.
 PYTEST_ARGS ?= -n 4
 PYTEST_TESTS ?= tests
+QUICK ?= not slow and not costly
 PYTEST_SLOW_ARGS ?= -n 2
 export PYTEST_SHARE
 SLOW_SEEDS ?= 1000
@@ -140,15 +141,15 @@ turns:
 # Nothing of the system is installed for these, and few packages: tests/real, which is slow, imports many more.
 test-python: ## Run the server's Python tests alone, except the slow ones
 	@$(MAKE) --jobs=4 ready-to-test PROFILE=$(TEST_PROFILE)
-	$(call pytest,$(VENV)) -m 'not slow' --ignore=tests/real $(PYTEST_ARGS) $(PYTEST_TESTS)
+	$(call pytest,$(VENV)) -m '$(QUICK)' --ignore=tests/real $(PYTEST_ARGS) $(PYTEST_TESTS)
 ready-to-test: build $(STAMPS)/test
 test-system: ## Install the programs that some tests drive (git, litmus, ...), if that is possible
 	tests/system_packages.sh
 test-slow-python: build $(STAMPS)/test $(STAMPS)/test-slow test-system ## Run the server's slow Python tests alone
 	tests/system_packages.sh chromium:chromium  # 290 MB, which only these need
-	SHARED="$(abspath $(SHARED))" $(call pytest,$(VENV)) -m slow $(PYTEST_SLOW_ARGS) tests
+	SHARED="$(abspath $(SHARED))" $(call pytest,$(VENV)) -m 'slow or costly' $(PYTEST_SLOW_ARGS) tests
 	@[ -f $(SHARED)/corpus/run_corpus.py ] || echo "Not run: the shared corpus, which is not at $(SHARED)/corpus."
-test-rust: ## Run the quick tests of the Rust crates of the server alone, 200 simulated worlds among them
+test-rust: ## Run the quick tests of the Rust crates of the server alone, some simulated worlds among them
 	cargo test --profile $(TEST_PROFILE) -p wire -p transitions -p scheduler -p engine -p sim -p tls -p gateway --no-fail-fast
 test-rust-slow: ## Run the other Rust tests: of the gateway, ACME, the simulator itself, the load generator, and SLOW_SEEDS simulated worlds
 	$(cargo-test) -p load -p acme
@@ -219,13 +220,13 @@ test-everywhere: ## Run the quick tests of all distributions on CPython 3.10 to 
 test-on-%:
 	@$(PYTHON) scripts/everywhere.py $*
 test-pythons: ## Run the Python tests, slow ones too, on every CPython >= 3.10 that is found, each in .venvs/X.Y
-	@TEST_PROFILE=$(PROFILE) scripts/each_python.sh cpython -- test-python test-slow-python test-bench test-query test-web
+	@QUICK='not slow' TEST_PROFILE=$(PROFILE) scripts/each_python.sh cpython -- test-python test-slow-python test-bench test-query test-web
 test-query-pythons: ## Run kirsch-query's tests on every CPython >= 3.10 and PyPy >= 3.10 that is found
 	@scripts/each_python.sh cpython pypy -- test-query
 test-web-pypy: ## Run kirsch-web's tests on a PyPy >= 3.10, in .venvs/web-pypy
 	@scripts/each_python.sh pypy -- test-web
-test-free: ## Run the Python tests on a free-threaded CPython, in .venvs/X.Yt; without one, build it in target/python-free
-	@scripts/each_python.sh free -- test-python
+test-free: ## Run the Python tests, costly ones too, on a free-threaded CPython, in .venvs/X.Yt; without one, build it in target/python-free
+	@QUICK='not slow' scripts/each_python.sh free -- test-python
 test-asan: same-python ## Run quick tests against a server that is built with AddressSanitizer, in .venvs/asan
 	scripts/test_asan.sh $(BIN)/python
 miri: ## Run wire's tests under Miri, which sees undefined behaviour

@@ -39,19 +39,28 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-# The tests of these files start many servers. The quick tests have two drivers of them, one for each interface.
-COSTLY = {"test_end_of_connection.py", "test_fairness.py", "test_forks.py", "test_groups.py", "test_quarantine.py"}
+# The tests of these files start servers or commands again and again. `make test` runs the first test of each; the slow
+# tests have them all; those on other interpreters have them with two drivers, one for each interface.
+COSTLY = {
+    "asgi_reports", "asgi_waiting", "blocked_logs", "certificates", "check", "client_socket", "compression",
+    "connection_balance", "deploy_docs", "disconnected", "distributions", "end_of_connection", "engines", "exit",
+    "fairness", "forks", "gateway_errors", "gateways", "gevent", "groups", "hooks", "http2_ends",
+    "http2_versions", "log_config", "logs", "native_scoreboard", "one_declaration", "proxies", "proxy_protocol",
+    "pytest_plugin", "quarantine", "racing", "rate_limits", "redirect", "reload_fails", "signal_storms",
+    "sockets_inherited", "suggestions", "tracing", "unharmed", "upgrade", "web_served", "websocket_wsgi",
+    "worker_limits",
+}  # fmt: skip
 OTHER_DRIVERS = {"gevent", "one thread", "uvloop"}
 # Fixtures that run programs of the system.
 PROGRAMS = {"broker", "program", "redis"}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the files that are not of the share ``PYTEST_SHARE`` ("1/2": the second half, by a hash of their names).
+    """Leave out the files that are not of the share ``PYTEST_SHARE``: "1/2" is the second half, by a hash of the names.
 
     Mark as slow the tests that drive a program of the system, because to install it takes longer than most tests, and
-    the costly tests with the other drivers; skip tests with a parameter that names a package which is not installed for
-    this interpreter.
+    as costly those of the costly files but the first of each; skip tests with a parameter that names a package which is
+    not installed for this interpreter.
     """
     share, _, shares = os.environ.get("PYTEST_SHARE", "").partition("/")
     if shares:
@@ -63,16 +72,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=others)
         items[:] = chosen
     missing = [name for name in ("gevent", "uvloop") if importlib.util.find_spec(name) is None]
+    begun = set()
     for item in items:
         if not PROGRAMS.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
         callspec = getattr(item, "callspec", None)
-        for value in callspec.params.values() if callspec is not None else ():
-            if not isinstance(value, str):
-                continue
-            if value in OTHER_DRIVERS and item.path.name in COSTLY:
+        params = {} if callspec is None else callspec.params
+        words = {value for value in params.values() if isinstance(value, str)}
+        if item.path.stem.removeprefix("test_") in COSTLY:
+            if not OTHER_DRIVERS.isdisjoint(words):
                 item.add_marker(pytest.mark.slow)
-            if value in missing:
+            if item.get_closest_marker("slow") is None:
+                if item.path in begun:
+                    item.add_marker(pytest.mark.costly)
+                begun.add(item.path)
+        for value in missing:
+            if value in words:
                 item.add_marker(pytest.mark.skip(reason=f"{value} is not installed (pyproject.toml names it)"))
 
 

@@ -4,8 +4,8 @@
 use sim::{Host, Summary, Worlds};
 
 /// Number of worlds of one run, with a simulated network and with real sockets.
-const SEEDS: u64 = 200;
-const SEEDS_ON_SOCKETS: u64 = 100;
+const SEEDS: u64 = 80;
+const SEEDS_ON_SOCKETS: u64 = 40;
 const LOOP_SEEDS_ON_SOCKETS: u64 = 20;
 const HTTP2_SEEDS: u64 = 30;
 const HTTP2_SEEDS_ON_SOCKETS: u64 = 10;
@@ -76,7 +76,7 @@ fn every_promise_holds_in_an_event_loop_over_real_sockets() {
 
 #[test]
 fn seed_always_gives_the_same_run() {
-    let kinds = [(Worlds::of(Host::Threads), 20), (Worlds::of(Host::EventLoop), 20), (Worlds::of_http2(), 5)];
+    let kinds = [(Worlds::of(Host::Threads), 10), (Worlds::of(Host::EventLoop), 10), (Worlds::of_http2(), 3)];
     for (worlds, last) in kinds {
         for seed in 1..=last {
             assert_eq!(sim::run(seed, worlds, false), sim::run(seed, worlds, false), "seed {seed}, {worlds:?}");
