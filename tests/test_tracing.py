@@ -132,6 +132,10 @@ def test_invalid_traceparent_begins_a_new_trace(serve: Serve, interface: str, co
 def test_request_that_is_not_sampled_has_no_spans(serve: Serve, interface: str, collector: Collector) -> None:
     site = served(serve, interface, collector, OTEL_TRACES_SAMPLER="parentbased_always_off")
     assert get(site, "/given")[1] == "-"
+    first, second = get(site, "/trace")[1].split()
+    assert first == second
+    assert first.endswith("-00")
+    assert get(site, "/trace")[1].split()[0][3:35] != first[3:35]
     assert get(site, "/given", traceparent=UNSAMPLED)[1].endswith("-00")
     get(site, "/", traceparent=UNSAMPLED)
     get(site, "/")
@@ -139,6 +143,39 @@ def test_request_that_is_not_sampled_has_no_spans(serve: Serve, interface: str, 
     assert site.stop() == 0
     assert {attributes(span).get("url.path", "/sampled") for span in collector.wait_for(2)} == {"/sampled"}
     assert len(collector.spans) == 2
+
+
+@every_interface
+def test_share_of_requests_is_that_of_the_sampler_for_trace_ids(
+    serve: Serve, interface: str, collector: Collector
+) -> None:
+    ratio = {"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.5"}
+    site = served(serve, interface, collector, **ratio)
+    found = [get(site, "/trace")[1].split() for _ in range(64)]
+    assert all(first == second for first, second in found)
+    decisions = {(int(first[19:35], 16) < 1 << 63, int(first[-2:], 16) & 1) for first, _ in found}
+    assert decisions == {(True, 1), (False, 0)}  # one of them is missing once in 2^63 runs
+    assert len({first[3:35] for first, _ in found}) == 64
+    assert site.stop() == 0
+    sampled = {first[3:35] for first, _ in found if int(first[-2:], 16) & 1}
+    assert {span.trace_id.hex() for span in collector.wait_for(len(sampled))} == sampled
+
+
+@every_interface
+@pytest.mark.parametrize(("low", "is_sampled"), [("7fffffffffffffff", True), ("8000000000000000", False)])
+def test_sampler_without_parents_decides_by_the_id_that_a_request_names(
+    serve: Serve, interface: str, collector: Collector, low: str, is_sampled: bool
+) -> None:
+    ratio = {"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.5"}
+    site = served(serve, interface, collector, **ratio)
+    given = get(site, "/given", traceparent=f"00-0af7651916cd43dd{low}-b7ad6b7169203331-0{1 - is_sampled}")[1]
+    assert (given[3:35], int(given[-2:], 16) & 1) == (f"0af7651916cd43dd{low}", is_sampled)
+
+
+def test_start_up_of_an_application_is_no_request(serve: Serve, collector: Collector) -> None:
+    site = served(serve, "asgi", collector, OTEL_TRACES_SAMPLER="always_off")
+    assert get(site, "/lifespan")[1] == "- -"
+    assert get(site, "/trace")[1].endswith("-00")
 
 
 @every_interface

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import trace
+from opentelemetry.propagate import inject
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,6 +19,15 @@ def _own_span() -> bytes:
         return format(trace.get_current_span().get_span_context().trace_id, "032x").encode()
 
 
+def _trace() -> bytes:
+    """Return the trace that two requests of the application would name."""
+    fields: list[dict[str, str]] = [{}, {}]
+    for each in fields:
+        inject(each)
+    names = [each.get("traceparent", "-") for each in fields]
+    return " ".join(names).encode()
+
+
 def wsgi(environ: dict[str, Any], start_response: Any) -> Any:
     path = environ["PATH_INFO"]
     if path == "/error":
@@ -27,7 +37,7 @@ def wsgi(environ: dict[str, Any], start_response: Any) -> Any:
         return _parts()
     if path == "/given":
         return [environ.get("kirsch.traceparent", "-").encode()]
-    return [_own_span()]
+    return [_trace() if path == "/trace" else _own_span()]
 
 
 def _parts() -> Iterator[bytes]:
@@ -37,11 +47,16 @@ def _parts() -> Iterator[bytes]:
 
 
 async def asgi(scope: dict[str, Any], receive: Any, send: Any) -> None:
-    assert scope["type"] == "http"
+    if scope["type"] == "lifespan":
+        assert (await receive())["type"] == "lifespan.startup"
+        scope["state"]["trace"] = _trace()
+        await send({"type": "lifespan.startup.complete"})
+        return
     if scope["path"] == "/error":
         raise LookupError("no such thing")
     given = scope.get("extensions", {}).get("kirsch.trace", {}).get("traceparent", "-")
-    body = given.encode() if scope["path"] == "/given" else _own_span()
+    pages = {"/given": given.encode, "/trace": _trace, "/lifespan": lambda: scope["state"]["trace"]}
+    body = pages.get(scope["path"], _own_span)()
     status = 503 if scope["path"] == "/busy" else 200
     await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", b"text/plain")]})
     await send({"type": "http.response.body", "body": body})

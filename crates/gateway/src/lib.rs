@@ -12,6 +12,7 @@
 //!   access_log, log_writer, refusals, scoreboard, limit    what is reported, and to whom
 //!   quarantine  routes whose requests have crashed workers
 //!   rate_limit  how many requests a client may send in a time
+//!   sampling    which requests are traced
 //!   object, gil, guarded, interrupt, stacks, signals       Python objects, locks and threads
 //!   compat      what CPython and PyPy have differently
 //!   forks       children that the application forks
@@ -59,6 +60,7 @@ mod rate_limit;
 mod refusals;
 mod resources;
 mod reused;
+mod sampling;
 mod scoreboard;
 mod server;
 mod signals;
@@ -102,6 +104,8 @@ mod _native {
     use crate::peers::send_to_all;
     use crate::quarantine;
     use crate::rate_limit;
+    #[pymodule_export]
+    use crate::sampling::{RequestCount, sampled};
     use crate::scoreboard;
     #[pymodule_export]
     use crate::server::{HostedExchange, Server};

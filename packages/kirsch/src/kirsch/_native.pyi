@@ -4,6 +4,7 @@ Everything here is re-exported or wrapped by ``kirsch``.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from types import CodeType, FrameType
 from typing import Any, TypeAlias, final
 
@@ -31,6 +32,7 @@ __all__ = [
     "Inotify",
     "LogWriter",
     "NativeServer",
+    "RequestCount",
     "SignalHandler",
     "WebSocket",
     "__version__",
@@ -59,6 +61,7 @@ __all__ = [
     "rate_limit_evictions",
     "recorded_routes",
     "restore_signals",
+    "sampled",
     "send_to_all",
     "start_quarantine",
     "take_rate_limit_debts",
@@ -701,6 +704,30 @@ def restore_signals() -> None:
 
 def leave_engines() -> None:
     """Close the sockets of the engines that run, and make the engines unusable. To be called in a forked child."""
+
+@final
+class RequestCount:
+    """How many requests of one context were not sampled (:func:`sampled`)."""
+
+    def __new__(cls) -> RequestCount: ...
+    @property
+    def number(self) -> int: ...
+
+def sampled(
+    application: Callable[..., Any],
+    traced: Callable[..., Any],
+    bound: int,
+    seed: int,
+    variable: ContextVar[RequestCount | None] | None = None,
+    enter: Callable[[], RequestCount] | None = None,
+    /,
+) -> Callable[..., Any]:
+    """Return a callable that passes each call on to ``traced`` or to ``application``.
+
+    A call goes to ``traced`` if its request has a field ``traceparent``, or is none of HTTP, or if a random number of
+    64 bits is below ``bound``. ``seed`` begins the random numbers. A WSGI application needs ``variable``, whose default
+    is None, and ``enter``, which sets it in a context that has none: calls of ``application`` are counted there.
+    """
 
 def name_thread(name: str) -> None:
     """Name the calling thread for the operating system (``ps -T``); 15 bytes of the name are kept."""

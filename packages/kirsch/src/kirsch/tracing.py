@@ -1,7 +1,8 @@
 """Spans of requests for OpenTelemetry (``--otel``): read from and passed on by W3C trace context, exported by OTLP.
 
-A request that is not sampled costs a random number and a context variable. Everything else happens for requests that
-are sampled, or that name a trace themselves. ``opentelemetry-sdk`` makes the spans; docs/tracing.md describes them.
+The native server decides which requests are sampled (``crates/gateway/src/sampling.rs``), and nothing here runs for the
+others: their current span is a :class:`_NotSampled`, which the contexts of requests have from the beginning.
+``opentelemetry-sdk`` makes the spans; docs/tracing.md describes them.
 
 The SDK's own ``BatchSpanProcessor`` is not used: it drops spans without counting them, and its thread is lost in
 children that the application forks.
@@ -15,14 +16,18 @@ import random
 import threading
 import time
 from contextvars import ContextVar
+from copy import copy
 
 from opentelemetry import context, trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SpanExportResult
-from opentelemetry.sdk.trace.sampling import Decision, ParentBased, Sampler, SamplingResult, TraceIdRatioBased
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased, TraceIdRatioBased
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from kirsch._native import RequestCount, sampled
+from kirsch.drivers.asyncio import application
 from kirsch.monitor.scoreboard import put_exemplar
 from kirsch.reports import WARNING, Seldom
 
@@ -32,14 +37,18 @@ if TYPE_CHECKING:
     from typing import Any
 
     from opentelemetry.sdk.trace import ReadableSpan
-    from opentelemetry.trace import Span
+    from opentelemetry.sdk.trace.sampling import Sampler
+    from opentelemetry.trace import Span, SpanContext
 
     from kirsch.reports import Report
 
 _REPORT_SECONDS = 60.0
 
-# Whether the request of this context is sampled; None outside of requests.
-_is_sampled: ContextVar[bool | None] = ContextVar("kirsch_is_sampled", default=None)
+# The count of the requests of this context, if its thread or greenlet calls a WSGI application.
+_count: ContextVar[RequestCount | None] = ContextVar("kirsch_request_count", default=None)
+
+# The span context of the request that is not sampled, with the number of the request.
+_not_sampled: ContextVar[tuple[int, SpanContext] | None] = ContextVar("kirsch_not_sampled", default=None)
 
 _exemplar_lock = threading.Lock()
 
@@ -50,43 +59,56 @@ class Tracing:
     """The tracing of one process. ``report`` receives how many spans were lost."""
 
     def __init__(self, report: Report) -> None:
-        self.ratio, is_parent_based = _sampling()
+        sampler, self.bound = _sampling()
         self._exporting: _Exporting | None = None
-        # An application that has set up the SDK itself keeps its exporters.
+        # An application that has set up the SDK itself keeps its exporters and its sampler.
         provider = trace.get_tracer_provider()
         if not isinstance(provider, TracerProvider):
-            root = _RootSampler(self.ratio)
-            provider = TracerProvider(sampler=ParentBased(root) if is_parent_based else root)
+            provider = TracerProvider(sampler=sampler)
             self._exporting = _Exporting(report)
             provider.add_span_processor(self._exporting)
             trace.set_tracer_provider(provider)
+        elif provider.sampler.get_description() != sampler.get_description():
+            self.bound = 1 << 64  # it decides about every request
+        # The provider has one tracer of a name. Requests that were drawn have another one.
         self._tracer = provider.get_tracer("kirsch")
+        self._tracer_of_drawn = copy(self._tracer)
+        if self.bound < 1 << 64:
+            self._tracer_of_drawn.id_generator = _SampledIds(self.bound)  # type: ignore[attr-defined]  # it is the SDK's
         # Server.queue_wait, once there is a server.
         self.queue_wait: Callable[[object], float | None] = lambda _request: None
 
     def wrapped(self, app: Callable[..., Any], interface: str) -> Callable[..., Any]:
-        """Return ``app`` with a span around each sampled request."""
-        return self._asgi(app) if interface == "asgi" else self._wsgi(app)
+        """Return ``app`` with a span around each sampled request. Contexts of ASGI requests are copies of this one."""
+        seed = random.getrandbits(64)
+        if interface == "asgi":
+            app = application(app)
+            if self.bound < 1 << 64:
+                context.attach(_NotSampled(None, self.bound).as_context())
+            return sampled(app, self._asgi(app), self.bound, seed)
+        return sampled(app, self._wsgi(app), self.bound, seed, _count, self._enter)
+
+    def _span(self, fields: dict[str, str], attributes: Callable[[], dict[str, Any]], request: object) -> _RequestSpan:
+        tracer = self._tracer if fields.get("traceparent") else self._tracer_of_drawn
+        return _RequestSpan(tracer, fields, attributes, self.queue_wait(request))
 
     def shutdown(self) -> None:
         """Export what is left, for a few seconds at most."""
         if self._exporting is not None:
             self._exporting.shutdown()
 
+    def _enter(self) -> RequestCount:
+        """Prepare the context of a thread or greenlet for requests that are not sampled."""
+        count = RequestCount()
+        context.attach(_NotSampled(count, self.bound).as_context())
+        _count.set(count)
+        return count
+
     # ------------------------------------------------------------------------------------------------------------ WSGI
 
     def _wsgi(self, app: Callable[..., Any]) -> Callable[..., Any]:
-        ratio, draw, is_sampled, traced = self.ratio, random.random, _is_sampled, self._call_wsgi
-
         def call(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-            if "HTTP_TRACEPARENT" in environ or draw() < ratio:
-                return traced(app, environ, start_response)
-            token = is_sampled.set(False)
-            try:
-                result: Iterable[bytes] = app(environ, start_response)
-                return result
-            finally:
-                is_sampled.reset(token)
+            return self._call_wsgi(app, environ, start_response)
 
         return call
 
@@ -94,7 +116,7 @@ class Tracing:
         self, app: Callable[..., Any], environ: dict[str, Any], start_response: Callable[..., Any]
     ) -> Iterable[bytes]:
         fields = {"traceparent": environ.get("HTTP_TRACEPARENT", ""), "tracestate": environ.get("HTTP_TRACESTATE", "")}
-        request = _RequestSpan(self._tracer, fields, lambda: _wsgi_attributes(environ), self.queue_wait(environ))
+        request = self._span(fields, lambda: _wsgi_attributes(environ), environ)
         environ["kirsch.traceparent"] = request.traceparent
 
         def start(status: str, headers: list[tuple[str, str]], *rest: Any) -> Any:
@@ -116,26 +138,32 @@ class Tracing:
     # ------------------------------------------------------------------------------------------------------------ ASGI
 
     def _asgi(self, app: Callable[..., Any]) -> Callable[..., Any]:
-        ratio, draw, is_sampled, traced = self.ratio, random.random, _is_sampled, self._call_asgi
-
         async def call(scope: dict[str, Any], receive: Any, send: Any) -> None:
-            if scope["type"] != "http":
-                await app(scope, receive, send)
+            if scope["type"] == "http":
+                await self._call_asgi(app, scope, receive, send)
                 return
-            if draw() < ratio or any(name == b"traceparent" for name, _ in scope["headers"]):
-                await traced(app, scope, receive, send)
-                return
-            token = is_sampled.set(False)
+            # A lifespan and a WebSocket are no requests. The contexts of requests are copies of that in which the
+            # lifespan sends that it has started.
+            of_requests = context.get_current()
+
+            async def send_started(message: dict[str, Any]) -> None:
+                token = context.attach(of_requests)
+                try:
+                    await send(message)
+                finally:
+                    context.detach(token)
+
+            token = context.attach(context.Context())
             try:
-                await app(scope, receive, send)
+                await app(scope, receive, send_started if scope["type"] == "lifespan" else send)
             finally:
-                is_sampled.reset(token)
+                context.detach(token)
 
         return call
 
     async def _call_asgi(self, app: Callable[..., Any], scope: dict[str, Any], receive: Any, send: Any) -> None:
         fields = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        request = _RequestSpan(self._tracer, fields, lambda: _asgi_attributes(scope, fields), self.queue_wait(scope))
+        request = self._span(fields, lambda: _asgi_attributes(scope, fields), scope)
         scope.setdefault("extensions", {})["kirsch.trace"] = {"traceparent": request.traceparent}
         scope["kirsch.traceparent"] = request.traceparent  # for the access log, as in an environ
 
@@ -172,11 +200,7 @@ class _RequestSpan:
     ) -> None:
         parent = _propagator.extract(fields)
         start = time.time_ns() - round((queued or 0) * 1e9)
-        token = _is_sampled.set(True)
-        try:
-            self._span: Span = tracer.start_span("request", parent, kind=trace.SpanKind.SERVER, start_time=start)
-        finally:
-            _is_sampled.reset(token)
+        self._span: Span = tracer.start_span("request", parent, kind=trace.SpanKind.SERVER, start_time=start)
         if self._span.is_recording():
             found = attributes()
             self._span.update_name(found["http.request.method"])
@@ -289,43 +313,62 @@ def _asgi_attributes(scope: dict[str, Any], fields: dict[str, str]) -> dict[str,
     return {name: value for name, value in found.items() if value}
 
 
-def _sampling() -> tuple[float, bool]:
-    """Return the share of requests that are sampled, and whether the sampling of a request's sender counts.
+def _sampling() -> tuple[Sampler, int]:
+    """Return OpenTelemetry's sampler, and how many of 2^64 draws are sampled if a request names no trace.
 
     Raises ValueError for variables that are wrong.
     """
     name = os.environ.get("OTEL_TRACES_SAMPLER", "parentbased_always_on").strip().lower()
     kind = name.removeprefix("parentbased_")
-    if kind not in ("always_on", "always_off", "traceidratio"):
+    roots: dict[str, tuple[Sampler, int]] = {"always_on": (ALWAYS_ON, 1 << 64), "always_off": (ALWAYS_OFF, 0)}
+    if kind == "traceidratio":
+        text = os.environ.get("OTEL_TRACES_SAMPLER_ARG", "1")
+        try:
+            root = TraceIdRatioBased(float(text))
+        except ValueError:
+            raise ValueError(f"OTEL_TRACES_SAMPLER_ARG: {text!r} is no share from 0 to 1") from None
+        roots[kind] = (root, root.bound)
+    if kind not in roots:
         raise ValueError(
             f"OTEL_TRACES_SAMPLER: {name!r} is none of always_on, always_off, traceidratio, parentbased_..."
         )
-    ratio = {"always_on": 1.0, "always_off": 0.0}.get(kind)
-    if ratio is None:
-        text = os.environ.get("OTEL_TRACES_SAMPLER_ARG", "1")
-        try:
-            ratio = float(text)
-        except ValueError:
-            ratio = -1.0
-        if not 0 <= ratio <= 1:
-            raise ValueError(f"OTEL_TRACES_SAMPLER_ARG: {text!r} is no share from 0 to 1")
-    return ratio, kind != name
+    sampler, bound = roots[kind]
+    return (sampler if kind == name else ParentBased(sampler)), bound
 
 
-class _RootSampler(Sampler):
-    """Samples spans without a parent: in a request as the request, and elsewhere by their trace id."""
+class _SampledIds(RandomIdGenerator):
+    """Ids of traces of which ``TraceIdRatioBased`` samples each: the draw was made before."""
 
-    def __init__(self, ratio: float) -> None:
-        self._elsewhere = TraceIdRatioBased(ratio)
+    def __init__(self, bound: int) -> None:
+        self._bound = bound
 
-    def should_sample(self, parent_context: Any, trace_id: int, name: str, *args: Any, **named: Any) -> SamplingResult:
-        is_sampled = _is_sampled.get()
-        if is_sampled is None:
-            return self._elsewhere.should_sample(parent_context, trace_id, name, *args, **named)
-        return SamplingResult(Decision.RECORD_AND_SAMPLE if is_sampled else Decision.DROP)
+    def generate_trace_id(self) -> int:
+        return random.getrandbits(64) << 64 | random.randrange(max(self._bound, 1)) or 1  # noqa: S311 - no secret
 
-    def get_description(self) -> str:
-        return "KirschRootSampler"
+
+class _NotSampled(trace.NonRecordingSpan):
+    """The current span of all requests that are not sampled.
+
+    The ids of its span context are those of this request. They are made when something asks for them, such as a
+    request that the application makes itself.
+    """
+
+    def __init__(self, count: RequestCount | None, bound: int) -> None:
+        super().__init__(trace.INVALID_SPAN_CONTEXT)
+        self._count = count
+        self._bound = bound
+
+    def as_context(self) -> context.Context:
+        return trace.set_span_in_context(self, context.Context())
+
+    def get_span_context(self) -> SpanContext:
+        number = 0 if self._count is None else self._count.number
+        known = _not_sampled.get()
+        if known is None or known[0] != number:
+            trace_id = random.getrandbits(64) << 64 | random.randrange(self._bound, 1 << 64)  # noqa: S311 - no secret
+            known = number, trace.SpanContext(trace_id, random.getrandbits(64) or 1, is_remote=False)
+            _not_sampled.set(known)
+        return known[1]
 
 
 class _Exporting(SpanProcessor):

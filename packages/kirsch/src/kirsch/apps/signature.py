@@ -159,6 +159,8 @@ def _function(found: Any) -> _Function | None:
     """Return the function that runs when ``found`` is called; None if that is not certainly a Python function."""
     bound = 0
     keywords: frozenset[str] = frozenset()
+    if type(found).__module__ == "kirsch._native":
+        found = getattr(found, "traced", found)  # of kirsch.tracing
     while _is_partial(found):
         bound += len(found.args)
         keywords |= frozenset(found.keywords)
