@@ -68,9 +68,8 @@ def test_the_page_of_settings_has_every_setting() -> None:
     keys += [f"tools.{name}.{option}" for name in MODULES for option in tools[name].option_types()]
     assert len(keys) > 40
     assert [key for key in keys if f"`{key}`" not in text] == []
-    limits, default = {**configuration.LIMITS}, Limits()
-    for key, name in limits.items():
-        assert configuration.size(configuration.KEYS[key].default.replace(" ", "")) == getattr(default, name), key
+    for name, default in Limits()._asdict().items():
+        assert configuration.size(configuration.KEYS[f"body.{name}"].default.replace(" ", "")) == default, name
 
 
 def test_the_reference_has_every_exported_name() -> None:

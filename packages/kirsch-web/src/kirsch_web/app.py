@@ -179,7 +179,6 @@ class App:
                     body, fields = None, []
                 else:
                     if plan.finishes:
-                        request.stage = "before_finalize"
                         request._result = result
                         plan.finishes(request)
                         if request._response is not None:  # the hooks have asked for it

@@ -219,7 +219,7 @@ class ASGI:
             if media_type(request.environ.get("CONTENT_TYPE", ""))[0] == "multipart/form-data":
                 inline = False  # its parsing reads all, and writes files
             else:
-                await body.fill(plan.limits.total + 1)
+                await body.fill(plan.limits.limit + 1)
         inline = inline and not plan.hooks
         found = self._begin(request) if inline else await self.thread(self._begin, request)
         if type(found) is tuple:

@@ -124,6 +124,8 @@ def _segments(
     count = len(converters)
     convert = converters[0]
 
+    name, inject = injects[0] if injects else ("", None)
+
     def bind_one(request: Request) -> object:
         rest = request.rest
         if len(rest) != 1 or not rest[0]:
@@ -132,22 +134,7 @@ def _segments(
             value = convert(rest[0])
         except BadText:
             return general(request)
-        return call(value)
-
-    if count == 1 and len(injects) == 1:
-        name, inject = injects[0]
-
-        def bind_one_and_inject(request: Request) -> object:
-            rest = request.rest
-            if len(rest) != 1 or not rest[0]:
-                return general(request)
-            try:
-                value = convert(rest[0])
-            except BadText:
-                return general(request)
-            return call(value, **{name: inject(request)})
-
-        return bind_one_and_inject
+        return call(value) if inject is None else call(value, **{name: inject(request)})
 
     def bind(request: Request) -> object:
         rest = request.rest
@@ -159,7 +146,7 @@ def _segments(
             return general(request)
         return call(*values, **{name: inject(request) for name, inject in injects})
 
-    return bind_one if count == 1 and not injects else bind
+    return bind_one if count == 1 and len(injects) < 2 else bind
 
 
 def _injected(call: Callable[..., object], injects: tuple[tuple[str, Any], ...]) -> Binder:
@@ -204,9 +191,10 @@ class _General:
         self.is_index = is_index
         self.refuse_unknown = refuse_unknown
         self.captured = frozenset(captured)
-        self.positional = tuple(each for each in shape.parameters if each.positional)
-        self.named = tuple(each for each in shape.parameters if not each.positional)
-        self.from_path = tuple(each for each in self.positional if each.source == "value" and each.name not in captured)
+        self.from_path = tuple(
+            each for each in shape.parameters
+            if each.positional and each.source == "value" and each.name not in captured
+        )  # fmt: skip
         self.reads_body = method in WITH_BODY and (
             any(each.source in ("record", "upload", "value") for each in shape.parameters) or bool(shape.keywords)
         )
@@ -226,27 +214,20 @@ class _General:
         keywords: dict[str, object] = {}
         given = 0
         gap = False
-        for parameter in self.positional:
+        for parameter in shape.parameters:
             if parameter.name in self.captured:
                 value = self._from_segment(parameter, (request.captured or {})[parameter.name], problems)
-            elif parameter.source == "value" and given < len(rest):
+            elif parameter.positional and parameter.source == "value" and given < len(rest):
                 value = self._from_segment(parameter, rest[given], problems)
                 given += 1
             else:
                 value = self._find(parameter, request, fields, problems)
             if value is _MISSING:
                 gap = True
-            elif gap:
+            elif gap or not parameter.positional:
                 keywords[parameter.name] = value
             else:
                 arguments.append(value)
-        for parameter in self.named:
-            if parameter.name in self.captured:
-                value = self._from_segment(parameter, (request.captured or {})[parameter.name], problems)
-            else:
-                value = self._find(parameter, request, fields, problems)
-            if value is not _MISSING:
-                keywords[parameter.name] = value
         if request.captured and not shape.keywords:
             for name in request.captured:
                 if name not in self.names:

@@ -63,12 +63,12 @@ def read_form(environ: dict[str, Any], limits: Limits) -> Form:
     """Return the form in the body; 415 if its media type is not that of a form."""
     name, parameters = media_type(environ.get("CONTENT_TYPE", ""))
     if name == "application/x-www-form-urlencoded":
-        data = read(environ, limits.total)
+        data = read(environ, limits.limit)
         return Form(percent.multiple(percent.pairs(data.decode("latin-1"), limits.fields)), {})
     if name == "multipart/form-data":
         from kirsch_web.multipart import parse
 
-        return parse(chunks(environ, limits.uploads), parameters.get("boundary", ""), limits)
+        return parse(chunks(environ, limits.upload_limit), parameters.get("boundary", ""), limits)
     if not name and length_of(environ) == 0:
         return Form({}, {})
     raise HTTPError(
@@ -92,7 +92,7 @@ def read_json(environ: dict[str, Any], limits: Limits) -> Any:
             f"the body is {environ.get('CONTENT_TYPE') or 'of no media type'}; application/json is expected",
             headers=[("Accept", "application/json")],
         )
-    return parse_json(read(environ, limits.total))
+    return parse_json(read(environ, limits.limit))
 
 
 def parse_json(data: bytes) -> Any:

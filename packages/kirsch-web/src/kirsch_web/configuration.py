@@ -9,6 +9,7 @@ a deeper layer beats both.
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from kirsch_web.errors import REASONS, ConfigError
 from kirsch_web.hooks import POINTS
@@ -76,15 +77,12 @@ def _any(value: object) -> object:
     return value
 
 
-class Setting:
+class Setting(NamedTuple):
     """A key of the configuration: the function that reads its value, its default in words, and what it does."""
 
-    __slots__ = ("about", "default", "read")
-
-    def __init__(self, read: Callable[[Any], Any], default: str, about: str) -> None:
-        self.read = read
-        self.default = default
-        self.about = about
+    read: Callable[[Any], Any]
+    default: str
+    about: str
 
 
 KEYS: dict[str, Setting] = {
@@ -163,16 +161,6 @@ FAMILIES: dict[str, tuple[str, str]] = {
     "tools.NAME.OPTION": ("as the tool says", "An option of the tool; below is a list of those of the built-in tools."),
 }
 """Keys that have a part of the application's choice: what their values are, and what they do."""
-
-LIMITS = {
-    "body.limit": "total",
-    "body.upload_limit": "uploads",
-    "body.memory": "memory",
-    "body.fields": "fields",
-    "body.parts": "parts",
-    "body.part_headers": "part_headers",
-    "body.spool": "spool",
-}
 
 DEFAULTS = Layer({"response.headers.X-Content-Type-Options": "nosniff"}, "kirsch_web's default")
 

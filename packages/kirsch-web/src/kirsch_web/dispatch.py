@@ -19,7 +19,7 @@ from kirsch_web.configuration import Layer, nearest
 from kirsch_web.errors import ConfigError, NotFound
 from kirsch_web.finder import Finder
 from kirsch_web.percent import quote_segment, unquote, wsgi_path
-from kirsch_web.plan import Endpoint, Plan, endpoint_of, missing_tools, refuse, refuses_unknown
+from kirsch_web.plan import Endpoint, Plan, endpoint_of, plan_of_handler, refuse
 from kirsch_web.request import Request, reset_current, set_current
 from kirsch_web.shape import shape_of
 from kirsch_web.tree import Section, Tree
@@ -348,30 +348,11 @@ class RouteFinder(Finder):
             )
         # The sections name the URL, and so they count more than what stands at the code.
         layers = (*self._base, *own, *layers[len(self._base) :])
-        self.app.mistakes.extend(missing_tools(self.app, layers, shape))
-        run = binder(
-            shape,
-            function,
-            method=method,
-            is_index=True,
-            captured=names,
-            refuse_unknown=refuses_unknown(self.app, layers),
-        )
+        about: Any = {"method": method, "path": route.route, "is_index": True, "captured": tuple(route.variables)}
+        plan = plan_of_handler(self.app, layers, function, names, **about, allow=allow)
         if route.defaults:
-            run = _with_defaults(run, {name: str(value) for name, value in route.defaults.items()})
-        mark = publishing.mark_of(function)
-        return Plan(
-            self.app.settings(layers),
-            run,
-            method=method,
-            path=route.route,
-            function=function,
-            status=mark.status or 200 if mark is not None else 200,
-            shape=shape,
-            is_index=True,
-            captured=tuple(route.variables),
-            allow=allow,
-        )
+            plan.run = _with_defaults(plan.run, {name: str(value) for name, value in route.defaults.items()})
+        return plan
 
     def exact(self) -> Iterator[tuple[str, Endpoint]]:
         """Fixed paths that no route with variables can be meant by."""

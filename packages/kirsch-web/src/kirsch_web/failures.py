@@ -45,12 +45,10 @@ def unexpected(request: Request, error: Exception) -> Parts:
     request.error = error
     try:
         if points.before_error_response is not None:
-            request.stage = "before_error_response"
             points.before_error_response(request)
         pages.unexpected(request, error)
         run_always(request)
         if points.after_error_response is not None:
-            request.stage = "after_error_response"
             points.after_error_response(request)
         return finalize(request)
     except Exception as second:  # noqa: BLE001 - the last resort

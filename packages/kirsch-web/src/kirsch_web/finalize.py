@@ -113,7 +113,6 @@ def end(request: Request) -> None:
     """Run the hooks of the end, after the response was sent or given up, and remove temporary files."""
     try:
         if request.plan.points.on_end_request is not None:
-            request.stage = "on_end_request"
             token = set_current(request)
             try:
                 request.plan.points.on_end_request(request)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -11,35 +13,23 @@ CHUNK = 112 * 1024
 """Bytes that are read at a time from a body: the most for which glibc maps no pages anew."""
 
 
-class Limits:
-    """The limits of one request body. Sizes are in bytes."""
+class Limits(NamedTuple):
+    """The limits of one request body, by the names of the settings ``body.*``. Sizes are in bytes."""
 
-    __slots__ = ("fields", "memory", "part_headers", "parts", "spool", "total", "uploads")
-
-    def __init__(
-        self,
-        total: int = 1 << 20,
-        uploads: int = 64 << 20,
-        memory: int = 1 << 20,
-        fields: int = 1000,
-        parts: int = 1000,
-        part_headers: int = 8 << 10,
-        spool: int = 256 << 10,
-    ) -> None:
-        self.total = total
-        """A body that is read as a whole: JSON, an urlencoded form, ``request.read()``."""
-        self.uploads = uploads
-        """A multipart body, files included."""
-        self.memory = memory
-        """The fields of a multipart body that are no files, together."""
-        self.fields = fields
-        """Fields of a query string or an urlencoded form."""
-        self.parts = parts
-        """Parts of a multipart body."""
-        self.part_headers = part_headers
-        """The header of one part."""
-        self.spool = spool
-        """A file of a multipart body above this goes to a temporary file."""
+    limit: int = 1 << 20
+    """A body that is read as a whole: JSON, an urlencoded form, ``request.read()``."""
+    upload_limit: int = 64 << 20
+    """A multipart body, files included."""
+    memory: int = 1 << 20
+    """The fields of a multipart body that are no files, together."""
+    fields: int = 1000
+    """Fields of a query string or an urlencoded form."""
+    parts: int = 1000
+    """Parts of a multipart body."""
+    part_headers: int = 8 << 10
+    """The header of one part."""
+    spool: int = 256 << 10
+    """A file of a multipart body above this goes to a temporary file."""
 
 
 class Upload:

@@ -99,25 +99,27 @@ def sort(hooks: Iterable[Hook]) -> dict[str, tuple[Hook, ...]]:
     return {point: tuple(sorted(each, key=lambda hook: hook.priority)) for point, each in found.items()}
 
 
-def runner(hooks: tuple[Hook, ...]) -> Callable[[Request], object] | None:
-    """One callable that runs ``hooks``; None if there are none.
+def runner(point: str, hooks: tuple[Hook, ...]) -> Callable[[Request], object] | None:
+    """One callable that runs the ``hooks`` of a point, which is the request's stage then; None if there are none.
 
     An exception ends the point, except that the failsafe hooks behind the one that raised still run. The first
     exception is the one that counts.
     """
-    callbacks = tuple(hook.callback for hook in hooks)
-    if len(callbacks) < 2:
-        return callbacks[0] if callbacks else None
-    has_failsafe = any(hook.failsafe for hook in hooks[1:])
-    return partial(_run_failsafe, hooks) if has_failsafe else partial(_run, callbacks)
+    if not hooks:
+        return None
+    if any(hook.failsafe for hook in hooks[1:]):
+        return partial(_run_failsafe, point, hooks)
+    return partial(_run, point, tuple(hook.callback for hook in hooks))
 
 
-def _run(callbacks: tuple[Callable[[Request], object], ...], request: Request) -> None:
+def _run(point: str, callbacks: tuple[Callable[[Request], object], ...], request: Request) -> None:
+    request.stage = point
     for callback in callbacks:
         callback(request)
 
 
-def _run_failsafe(hooks: tuple[Hook, ...], request: Request) -> None:
+def _run_failsafe(point: str, hooks: tuple[Hook, ...], request: Request) -> None:
+    request.stage = point
     remaining = iter(hooks)
     try:
         for hook in remaining:

@@ -96,13 +96,10 @@ def handle(request: Request) -> Any:
     if plan.checks_host:
         _check_host(request)
     if points.on_start_resource is not None:
-        request.stage = "on_start_resource"
         points.on_start_resource(request)
     if points.before_request_body is not None:
-        request.stage = "before_request_body"
         points.before_request_body(request)
     if points.before_handler is not None:
-        request.stage = "before_handler"
         points.before_handler(request)
     request.stage = "handler"
     handler = vars(request).get("handler", NOTHING)
@@ -134,7 +131,6 @@ def response_of(request: Request, error: BaseException | None, result: Any) -> P
         finally:
             points = request.plan.points
             if points.on_end_resource is not None:
-                request.stage = "on_end_resource"
                 points.on_end_resource(request)
     except InternalRedirect:
         raise
@@ -149,7 +145,6 @@ def response_of(request: Request, error: BaseException | None, result: Any) -> P
 def _finish(request: Request) -> Parts:
     before_finalize = request.plan.points.before_finalize
     if before_finalize is not None:
-        request.stage = "before_finalize"
         before_finalize(request)
     return finalize(request)
 

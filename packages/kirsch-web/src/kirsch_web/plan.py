@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import NamedTuple
 
 from kirsch_web import configuration
+from kirsch_web.bind import binder
 from kirsch_web.errors import HTTPError, status_line
 from kirsch_web.forms import Limits
 from kirsch_web.hooks import POINTS, Hook, runner, sort
+from kirsch_web.publishing import mark_of
 from kirsch_web.response import HTML, JSON, NO_CONTENT
+from kirsch_web.shape import shape_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,7 +41,7 @@ class Points:
 
     def __init__(self, hooks: dict[str, tuple[Hook, ...]]) -> None:
         for point in POINTS:
-            setattr(self, point, runner(hooks.get(point, ())))
+            setattr(self, point, runner(point, hooks.get(point, ())))
 
 
 class Settings:
@@ -51,13 +55,8 @@ class Settings:
     def __init__(self, app: Application, layers: tuple[Layer, ...]) -> None:
         self.layers = layers
         self.config, self.origins = configuration.merge((configuration.DEFAULTS, *layers))
-        self.limits = Limits(
-            **{
-                name: configuration.KEYS[key].read(self.config[key])
-                for key, name in configuration.LIMITS.items()
-                if key in self.config
-            }
-        )
+        body = {key: value for key, value in self.config.items() if key.startswith("body.")}
+        self.limits = Limits(**{key[5:]: configuration.KEYS[key].read(value) for key, value in body.items()})
         self.streams = bool(self.config.get("response.stream", True))
         prefix = "response.headers."
         named = {
@@ -166,11 +165,6 @@ def _hooks(app: Application, config: dict[str, Any]) -> list[Hook]:
     return found
 
 
-def refuses_unknown(app: Application, layers: Sequence[Layer]) -> bool:
-    """Return whether a field that is no parameter is refused."""
-    return app.settings(layers).config.get("params.unknown") == "refuse"  # type: ignore[no-any-return]
-
-
 def missing_tools(app: Application, layers: Sequence[Layer], shape: Any) -> Iterable[str]:
     """Return a sentence for each parameter whose value only a tool can give, if no such tool is on."""
     for each in shape.parameters:
@@ -187,6 +181,24 @@ def missing_tools(app: Application, layers: Sequence[Layer], shape: Any) -> Iter
             )
 
 
+def plan_of_handler(
+    app: Application, layers: tuple[Layer, ...], function: Callable[..., object], names: tuple[str, ...], **about: Any
+) -> Plan:
+    """Return the plan of a handler, whose parameters ``names`` the path gives; ``about`` are arguments of Plan.
+
+    Raises ConfigError. Missing tools are added to the mistakes of ``app``.
+    """
+    shape = shape_of(function)
+    settings = app.settings(layers)
+    refuses = settings.config.get("params.unknown") == "refuse"
+    arguments = {"method": about["method"], "is_index": about["is_index"]}
+    run = binder(shape, function, **arguments, captured=names, refuse_unknown=refuses)
+    app.mistakes.extend(missing_tools(app, layers, shape))
+    mark = mark_of(function)
+    status = 200 if mark is None else mark.status or 200
+    return Plan(settings, run, function=function, status=status, shape=shape, **about)
+
+
 def refuse(error: HTTPError) -> Binder:
     """Return the handler of a path that has none for the method: it raises ``error``."""
     return partial(_raise, error.status, error.detail, tuple(error.headers))
@@ -196,27 +208,17 @@ def _raise(status: int, detail: str, headers: tuple[tuple[str, str], ...], _requ
     raise HTTPError(status, detail, headers=headers)  # a new one each time: an exception keeps its traceback
 
 
-class Endpoint:
+class Endpoint(NamedTuple):
     """The plans of one kind of path, by method; and what to run for methods that it does not have."""
 
-    __slots__ = ("captures", "is_index", "other", "plans", "start")
-
-    def __init__(
-        self,
-        plans: dict[str, Plan],
-        other: Plan,
-        start: int,
-        captures: tuple[tuple[str, int], ...] = (),
-        is_index: bool = False,
-    ) -> None:
-        self.plans = plans
-        self.other = other
-        """For a method without a plan: 404 if there are no plans at all, else 405."""
-        self.start = start
-        """The number of segments before those for positional parameters."""
-        self.captures = captures
-        """Parameters that segments are for, each with the segment's number."""
-        self.is_index = is_index
+    plans: dict[str, Plan]
+    other: Plan
+    """For a method without a plan: 404 if there are no plans at all, else 405."""
+    start: int
+    """The number of segments before those for positional parameters."""
+    captures: tuple[tuple[str, int], ...] = ()
+    """Parameters that segments are for, each with the segment's number."""
+    is_index: bool = False
 
     def plan(self, method: str) -> Plan:
         """Return the plan for a method."""

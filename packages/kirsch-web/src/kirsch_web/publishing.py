@@ -10,6 +10,7 @@ that an application derives from.
 from __future__ import annotations
 
 import types
+from typing import NamedTuple
 
 from kirsch_web.errors import ConfigError
 
@@ -40,18 +41,13 @@ WITH_BODY = frozenset(("POST", "PUT", "PATCH", "QUERY", "DELETE"))
 """Methods whose body is read where a handler's parameters need it."""
 
 
-class Mark:
+class Mark(NamedTuple):
     """The marks that decorators leave on a function or a class."""
 
-    __slots__ = ("hidden", "methods", "names", "status")
-
-    def __init__(
-        self, methods: tuple[str, ...] = ("GET",), names: tuple[str, ...] = (), status: int = 0, hidden: bool = False
-    ) -> None:
-        self.methods = methods
-        self.names = names
-        self.status = status
-        self.hidden = hidden
+    methods: tuple[str, ...] = ("GET",)
+    names: tuple[str, ...] = ()
+    status: int = 0
+    hidden: bool = False
 
 
 def _decorator(methods: tuple[str, ...]) -> Any:
@@ -180,15 +176,12 @@ def popargs(*names: str, handler: Any = None) -> Callable[[F], F]:
 POPARGS = "__kirsch_web_popargs__"
 
 
-class Table:
+class Table(NamedTuple):
     """The handlers of one name: a callable for each method."""
 
-    __slots__ = ("methods", "name")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        """As it is written in a URL."""
-        self.methods: dict[str, Callable[..., object]] = {}
+    name: str
+    """As it is written in a URL."""
+    methods: dict[str, Callable[..., object]]
 
 
 class Described:
@@ -196,14 +189,14 @@ class Described:
 
     __slots__ = ("default", "dynamic", "handlers", "index", "nodes", "popargs")
 
-    def __init__(self) -> None:
+    def __init__(self, cls: type) -> None:
         self.index: Table | None = None
         self.default: Table | None = None
         self.handlers: dict[str, Table] = {}
         """By the name as the tree compares it, see :func:`canonical`."""
         self.nodes: dict[str, Any] = {}
-        self.popargs: tuple[tuple[str, ...], Any] | None = None
-        self.dynamic = False
+        self.popargs: tuple[tuple[str, ...], Any] | None = getattr(cls, POPARGS, None)
+        self.dynamic = hasattr(cls, "__getattr__") or hasattr(cls, "_cp_dispatch")
         """True if ``__getattr__`` or ``_cp_dispatch`` may find what is not here."""
 
 
@@ -260,8 +253,8 @@ def is_node(value: Any) -> bool:
 
 def describe(obj: Any) -> Described:
     """Return what ``obj`` publishes. Raises ConfigError if two handlers claim one name and method."""
-    found = Described()
     cls = type(obj)
+    found = Described(cls)
     seen: set[str] = set()
     for base in cls.__mro__:
         if base is object:
@@ -287,10 +280,7 @@ def describe(obj: Any) -> Described:
             found.nodes[canonical(name)] = value
         else:
             found.nodes.pop(canonical(name), None)  # an instance's own attribute hides the class's
-    found.popargs = getattr(cls, POPARGS, None)
-    found.dynamic = hasattr(cls, "__getattr__") or hasattr(cls, "_cp_dispatch")
-    clash = sorted(set(found.handlers) & set(found.nodes))
-    for name in clash:
+    for name in found.handlers.keys() & found.nodes.keys():
         del found.nodes[name]
     return found
 
@@ -312,14 +302,14 @@ _PLAIN = Mark()
 def _add(found: Described, own_name: str, mark: Mark, function: Callable[..., object]) -> None:
     for name in mark.names or (own_name,):
         if name == "index":
-            table = found.index = found.index or Table("")
+            table = found.index = found.index or Table("", {})
         elif name == "default":
-            table = found.default = found.default or Table("")
+            table = found.default = found.default or Table("", {})
         else:
             key = canonical(name)
             if key.startswith("_") and mark is _PLAIN:
                 return
-            table = found.handlers.setdefault(key, Table(name))
+            table = found.handlers.setdefault(key, Table(name, {}))
         for method in mark.methods:
             if method in table.methods:
                 raise ConfigError(
@@ -331,8 +321,8 @@ def _add(found: Described, own_name: str, mark: Mark, function: Callable[..., ob
 
 def describe_resource(obj: Any) -> Described:
     """Return what ``obj`` publishes to the dispatcher by methods: its methods GET, POST, ..., and nodes."""
-    found = Described()
-    table = Table("")
+    found = Described(type(obj))
+    table = Table("", {})
     for method in METHODS:
         function = getattr(type(obj), method, None)
         if function is not None and method != "HEAD":
@@ -346,8 +336,6 @@ def describe_resource(obj: Any) -> Described:
     for name, value in attributes.items():
         if not name.startswith("_") and (is_node(value) or _is_resource(value)):
             found.nodes[canonical(name)] = value
-    found.popargs = getattr(type(obj), POPARGS, None)
-    found.dynamic = hasattr(type(obj), "__getattr__") or hasattr(type(obj), "_cp_dispatch")
     return found
 
 

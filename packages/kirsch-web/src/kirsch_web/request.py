@@ -179,7 +179,7 @@ class Request:
     def body(self) -> bytes:
         """Return the whole body, up to ``body.limit``; 413 beyond."""
         if self._body is None:
-            self._body = bodies.read(self.environ, self.plan.limits.total)
+            self._body = bodies.read(self.environ, self.plan.limits.limit)
         return self._body
 
     @property

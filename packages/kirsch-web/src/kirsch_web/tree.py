@@ -28,11 +28,9 @@ from threading import Lock
 from typing import NamedTuple
 
 from kirsch_web import publishing
-from kirsch_web.bind import binder
 from kirsch_web.errors import ConfigError, NotFound
 from kirsch_web.finder import Finder
-from kirsch_web.plan import Endpoint, Plan, endpoint_of, missing_tools, refuse, refuses_unknown
-from kirsch_web.shape import shape_of
+from kirsch_web.plan import Endpoint, Plan, endpoint_of, plan_of_handler, refuse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -89,21 +87,16 @@ class Section:
 _NO_SECTION = Section()
 
 
-class Target:
+class Target(NamedTuple):
     """A table of handlers, and where on the way it was found."""
 
-    __slots__ = ("captures", "is_index", "level", "path", "start", "table")
-
-    def __init__(
-        self, table: Table, start: int, level: int, captures: tuple[tuple[str, int], ...], path: str, is_index: bool
-    ) -> None:
-        self.table = table
-        self.start = start
-        self.level = level
-        """The number of layers of the way before the handler's own."""
-        self.captures = captures
-        self.path = path
-        self.is_index = is_index
+    table: Table
+    start: int
+    level: int
+    """The number of layers of the way before the handler's own."""
+    captures: tuple[tuple[str, int], ...]
+    path: str
+    is_index: bool
 
 
 class Branch:
@@ -318,8 +311,7 @@ class Tree(Finder):
             if callable(found) and mark is not None and not isinstance(found, type) and hasattr(found, "__code__"):
                 if mark.hidden:
                     return None
-                table = publishing.Table(segment)
-                table.methods = dict.fromkeys(mark.methods, found)
+                table = publishing.Table(segment, dict.fromkeys(mark.methods, found))
                 return self._handler(table, way, section), at + 1
             if not publishing.is_node(found):
                 return None
@@ -347,7 +339,7 @@ class Tree(Finder):
 
     def _endpoint(self, target: Target | None, way: Way) -> Endpoint:
         if target is None:
-            other = self._plan(refuse(NotFound()), way.layers, method="", path=way.path)
+            other = Plan(self.app.settings(way.layers), refuse(NotFound()), method="", path=way.path)
             return Endpoint({}, other, way.depth)
         found = target
         return endpoint_of(
@@ -372,41 +364,18 @@ class Tree(Finder):
         own = self.app.layer_of(function)
         if own is not None:
             layers = (*layers[: target.level], own, *layers[target.level :])
+        about: Any = {"method": method, "path": target.path, "is_index": target.is_index, "start": target.start}
         try:
-            shape = shape_of(function)
-            run = binder(
-                shape,
-                function,
-                method=method,
-                is_index=target.is_index,
-                captured=names,
-                refuse_unknown=refuses_unknown(self.app, layers),
-            )
+            plan = plan_of_handler(self.app, layers, function, names, **about, captured=names, allow=allow)
         except ConfigError as error:  # told with all others
             self.app.mistakes.extend(error.mistakes)
-            return self._plan(refuse(NotFound()), layers, method=method, path=target.path)
+            return Plan(self.app.settings(layers), refuse(NotFound()), method=method, path=target.path)
+        shape = plan.shape
         if target.table.name == "" and target.is_index and shape.rest is not None:
             self.app.mistakes.append(
                 f"{shape.where}: index takes no segments of the path; name it default, or drop *{shape.rest_name}"
             )
-        self.app.mistakes.extend(missing_tools(self.app, layers, shape))
-        mark = publishing.mark_of(function)
-        return self._plan(
-            run,
-            layers,
-            method=method,
-            path=target.path,
-            function=function,
-            status=mark.status or 200 if mark is not None else 200,
-            shape=shape,
-            start=target.start,
-            is_index=target.is_index,
-            captured=names,
-            allow=allow,
-        )
-
-    def _plan(self, run: Any, layers: tuple[Layer, ...], **others: Any) -> Plan:
-        return Plan(self.app.settings(layers), run, **others)
+        return plan
 
     # Looking up
 
