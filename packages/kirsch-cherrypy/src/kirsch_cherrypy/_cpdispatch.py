@@ -124,12 +124,12 @@ class Dispatcher:
         # Each step: the name, the object or None, its configuration, and how many segments are left behind it.
         trail: list[tuple[str, Any, dict[str, Any], int]] = [("root", root, conf, total)]
         node, left, at = root, full[:], ""
-        longest = max(map(len, sections), default=0)
-        plain = self.translate is punctuation_to_underscores  # names of letters, digits and underscores stay
+        longest = 1 if len(sections) == 1 and "/" in sections else max(map(len, sections), default=0)
+        plain = self.translate is punctuation_to_underscores  # names of letters and digits stay
         while left:
             name = left[0]
             before = len(left)
-            if not (plain and name.isidentifier()):
+            if not (plain and (name.isalnum() or name.isidentifier())):
                 name = name.translate(self.translate)
             found = getattr(node, name, None) if node is not None else None
             if found is None:

@@ -134,11 +134,12 @@ class Tree:
     def _mount(self, path: str) -> str | None:
         """Return the longest mount that ``path`` lies below."""
         below = path + "/"
-        return max((name for name in self.apps if below.startswith(name + "/")), key=len, default=None)
+        return max([name for name in self.apps if below.startswith(name + "/")], key=len, default=None)
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
         # Without double slashes, so that ``//app`` cannot be another path to a proxy than it is here.
-        path = re.sub("//+", "/", environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")) or "/"
+        path = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "") or "/"
+        path = re.sub("//+", "/", path) if "//" in path else path
         # WSGI has the bytes of a path as Latin-1; mounts are text.
         text = path if path.isascii() else path.encode("latin-1").decode("utf-8", "surrogateescape")
         name = self._mount(text)

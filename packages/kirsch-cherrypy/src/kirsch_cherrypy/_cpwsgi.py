@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import Any
 
@@ -201,11 +202,13 @@ class AppResponse:
     def translate_headers(environ: dict[str, Any]) -> list[tuple[str, str]]:
         """Return the header fields of the environ, by their names in HTTP."""
         # An empty CONTENT_TYPE or CONTENT_LENGTH stands for none.
-        return [
-            (name, value)
-            for key, value in environ.items()
-            if (name := field_name(key)) and (value or key.startswith("HTTP_"))
-        ]
+        return [(name, environ[key]) for key, name, counts in _fields(tuple(environ)) if counts or environ[key]]
+
+
+@functools.lru_cache(maxsize=100)
+def _fields(keys: tuple[str, ...]) -> list[tuple[str, str, bool]]:
+    """Return the keys that stand for header fields, the names of these, and whether an empty one counts."""
+    return [(key, name, key.startswith("HTTP_")) for key in keys if (name := field_name(key))]
 
 
 def _recoded(text: str, encoding: str) -> str:
