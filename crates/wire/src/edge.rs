@@ -1,16 +1,16 @@
-//! Answers that a server gives by itself at the edge of the network: to an authority that verifies a name, and to clients
-//! that have not used https.
+//! Responses that the server gives itself, without the application: to a certificate authority that validates a name
+//! (ACME), and to clients that do not use https.
 
 use crate::files::text_response;
 use crate::message::{Draft, Form, RequestHead};
 
-/// The directory of challenges (RFC 8555 section 8.3).
+/// The path below which an authority requests challenges (RFC 8555 section 8.3).
 const CHALLENGES: &[u8] = b"/.well-known/acme-challenge/";
 
-/// The maximum length of a token. Those of authorities have 43 characters; 22 are the least.
+/// The maximum length of a token in characters. Tokens of authorities have 43; the RFC demands at least 22.
 const TOKEN_MAX: usize = 256;
 
-/// Returns the token in the path of a challenge of HTTP-01; `None` for any other path.
+/// Returns the token of an HTTP-01 challenge; `None` if `path` is not the path of a challenge.
 #[must_use]
 pub fn challenge_token(path: &[u8]) -> Option<&str> {
     let token = path.strip_prefix(CHALLENGES)?;
@@ -18,8 +18,8 @@ pub fn challenge_token(path: &[u8]) -> Option<&str> {
     std::str::from_utf8(token).ok().filter(|_| is_token)
 }
 
-/// Returns the answer to a challenge: the token and the thumbprint of the account's key (RFC 8555 section 8.1). The
-/// token has only letters, digits, `-` and `_`, and no browser takes the answer for a page.
+/// Returns the response to a challenge: the token and the thumbprint of the account's key (RFC 8555 section 8.1). The
+/// token has only letters, digits, `-` and `_`, and the media type keeps browsers from rendering the body as a page.
 #[must_use]
 pub fn challenge_response(token: &str, thumbprint: &str) -> (Draft, String) {
     let body = format!("{token}.{thumbprint}");
@@ -34,8 +34,9 @@ pub fn challenge_response(token: &str, thumbprint: &str) -> (Draft, String) {
     (draft, body)
 }
 
-/// Returns the host for which a request is, without its port and in lower case: the one that a trusted proxy names, that
-/// of the request line, or the field Host. `None` if it names none. An IPv6 address has no brackets.
+/// Returns the host that a request is sent to, without port and in lower case: the host that a trusted proxy gives,
+/// else that of an absolute request target, else that of the field Host. Returns `None` if none of them gives a host.
+/// An IPv6 address has no brackets.
 #[must_use]
 pub fn host_name(head: &RequestHead<'_>) -> Option<String> {
     let named = head.client.and_then(|client| client.host.as_deref());
@@ -53,8 +54,9 @@ pub fn host_name(head: &RequestHead<'_>) -> Option<String> {
     (!name.is_empty()).then(|| name.to_ascii_lowercase())
 }
 
-/// Returns the answer that sends a client to the same path by https: 308, so that the method and the body stay the same
-/// (RFC 9110 section 15.4.9). `host` is from [`host_name`], and the caller knows it.
+/// Returns the redirect to the same path by https. Its status is 308, so that the client repeats the method and the
+/// body (RFC 9110 section 15.4.9). `host` comes from [`host_name`], and the caller has checked that it is a host of
+/// this server.
 #[must_use]
 pub fn redirect_to_https(host: &str, port: u16, head: &RequestHead<'_>) -> (Draft, String) {
     let (mut draft, body) = text_response(308, "This server is at https://.");
@@ -66,7 +68,7 @@ pub fn redirect_to_https(host: &str, port: u16, head: &RequestHead<'_>) -> (Draf
     if port != 443 {
         location.extend_from_slice(format!(":{port}").as_bytes());
     }
-    // The asterisk form has no path.
+    // The target `*` has no path.
     location.extend_from_slice(if head.target.path.is_empty() { b"/" } else { head.target.path });
     if let Some(query) = head.target.query {
         location.push(b'?');
@@ -77,7 +79,8 @@ pub fn redirect_to_https(host: &str, port: u16, head: &RequestHead<'_>) -> (Draf
     (draft, body)
 }
 
-/// Returns the answer to a request that cannot be sent elsewhere, because it is for a host without a certificate here.
+/// Returns the response to a request that cannot be redirected to https: 421 if the request names a host for which this
+/// server has no certificate (`is_named`), 400 if it names no host.
 #[must_use]
 pub fn refuse_redirect(is_named: bool) -> (Draft, String) {
     if is_named {

@@ -1,4 +1,4 @@
-//! Character classes of RFC 9110 section 5.6 and RFC 3986, and the loops over them.
+//! Character classes of RFC 9110 section 5.6 and RFC 3986, and functions that scan for them.
 
 const fn class(members: &[u8], alphanumeric: bool) -> [bool; 256] {
     let mut table = [false; 256];
@@ -52,8 +52,8 @@ pub(crate) fn value_end(bytes: &[u8], at: usize) -> usize {
 
 /// Returns true if no byte of a field value or a reason phrase is a control character other than HTAB.
 ///
-/// An application's values are short, so eight bytes are tested at a time: the last eight may overlap those before. If
-/// one may be a control character, the exact test decides.
+/// Values of applications are short, so eight bytes are tested at a time; the last eight may overlap the eight before.
+/// If that test suspects a control character, the exact test decides.
 pub(crate) fn is_value(bytes: &[u8]) -> bool {
     let (words, rest) = bytes.as_chunks::<8>();
     let last = bytes.last_chunk::<8>().filter(|_| !rest.is_empty());
@@ -66,8 +66,8 @@ pub(crate) fn is_value(bytes: &[u8]) -> bool {
     is_clean || value_end(bytes, 0) == bytes.len()
 }
 
-/// Returns true if one of eight bytes may be a control character, HTAB included. A byte after a control character may
-/// be reported wrongly.
+/// Returns true if one of the eight bytes may be a control character; HTAB counts as one. The subtraction may borrow
+/// from the byte after a control character, so the result is right for the whole word, not for each byte.
 fn has_control(bytes: [u8; 8]) -> bool {
     const EACH: u64 = 0x0101_0101_0101_0101;
     const TOPS: u64 = 0x80 * EACH;
@@ -90,7 +90,7 @@ pub(crate) fn target_end(bytes: &[u8], at: usize) -> usize {
     scan_wide(bytes, at, breaks_target)
 }
 
-/// Returns the index of the first line feed.
+/// Returns the index of the first line feed; `None` if there is none.
 pub(crate) fn line_feed(bytes: &[u8]) -> Option<usize> {
     let found = memchr::memchr(b'\n', bytes);
     #[cfg(test)]
@@ -106,7 +106,8 @@ fn scan(bytes: &[u8], at: usize, stop: impl Fn(u8) -> bool) -> usize {
     end
 }
 
-/// [`scan`] in blocks of 16 bytes, each tested without a branch, which the compiler turns into vector compares.
+/// Like [`scan`], but in blocks of 16 bytes. Each block is tested without branches, which the compiler turns into
+/// vector comparisons.
 fn scan_wide(bytes: &[u8], mut at: usize, stop: impl Fn(u8) -> bool) -> usize {
     while let Some(block) = bytes.get(at..).and_then(|rest| rest.first_chunk::<16>()) {
         if block.iter().fold(false, |found, &b| found | stop(b)) {
@@ -130,12 +131,13 @@ pub(crate) fn trim(bytes: &[u8]) -> &[u8] {
     &bytes[start..end]
 }
 
-/// Returns the members of a comma-separated list, trimmed; empty ones are skipped (RFC 9110 section 5.6.1.2).
+/// Returns the members of a comma-separated list, trimmed. Empty members are skipped (RFC 9110 section 5.6.1.2).
 pub(crate) fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&b| b == b',').map(trim).filter(|member| !member.is_empty())
 }
 
-/// Reads 1*DIGIT that fits a signed 64-bit number, as file offsets must.
+/// Reads a decimal number (1*DIGIT). Returns `None` for other text, and for a number that does not fit a signed 64-bit
+/// integer, the type of file offsets.
 pub(crate) fn decimal(bytes: &[u8]) -> Option<u64> {
     if bytes.is_empty() {
         return None;
@@ -146,7 +148,7 @@ pub(crate) fn decimal(bytes: &[u8]) -> Option<u64> {
     })
 }
 
-/// Number of bytes that the loops above have examined, for the tests that demand linear work.
+/// The number of bytes that the functions above have examined. Tests use it to demand linear work.
 #[cfg(test)]
 pub(crate) mod examined {
     use std::cell::Cell;
@@ -159,7 +161,7 @@ pub(crate) mod examined {
         COUNT.set(COUNT.get() + bytes as u64);
     }
 
-    /// Returns the count since it was taken last.
+    /// Returns the count and resets it to 0.
     pub(crate) fn take() -> u64 {
         COUNT.take()
     }

@@ -1,31 +1,32 @@
-//! Recognises other protocols by their first bytes, because "malformed method" does not make a reader think of TLS, nor
-//! "malformed record" of HTTP.
+//! Detection of other protocols by their first bytes. "Malformed method" would not tell an administrator that TLS was
+//! spoken, nor "malformed record" that HTTP was.
 
 use crate::message::Fault;
 
-/// The first bytes of a TLS record with a handshake, of any version since SSL 3.0: type 22, major version 3
-/// (RFC 8446 section 5.1).
+/// The first bytes of a TLS handshake record of any version since SSL 3.0: type 22, major version 3 (RFC 8446 section
+/// 5.1).
 const TLS: &[u8] = &[22, 3];
-/// Version 2 of the PROXY protocol begins with empty lines, so that no text-based server takes it for a request.
+/// The signature of PROXY protocol version 2. It begins with empty lines, so that no text-based server accepts it as a
+/// request.
 const PROXY_V2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
-/// Version 1 of the PROXY protocol, for each of its address families.
+/// The first bytes of PROXY protocol version 1, for each of its address families.
 const PROXY_V1: [&[u8]; 3] = [b"PROXY TCP4 ", b"PROXY TCP6 ", b"PROXY UNKNOWN"];
-/// SSH: client and server send it first (RFC 4253 section 4.2).
+/// The first bytes that an SSH client or server sends (RFC 4253 section 4.2).
 const SSH: &[u8] = b"SSH-";
 /// The first line of an HTTP/2 preface (RFC 9113 section 3.4).
 const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n";
 /// The first bytes of a FastCGI record that begins a request or asks for values (version 1, types 1 and 9).
 const FASTCGI: [&[u8]; 2] = [&[1, 1], &[1, 9, 0, 0]];
-/// The largest number of digits in the length of an SCGI request's header block: 999,999 bytes are more than web
-/// servers send. The bound limits how much input is awaited before other bytes are called malformed.
+/// The largest number of digits in the length of an SCGI header block. Web servers send fewer than 999,999 bytes. The
+/// limit bounds how much input is awaited before bytes are called malformed.
 const SCGI_LENGTH_DIGITS: usize = 6;
 /// The first bytes of requests of the common methods, and of an HTTP/2 preface.
 const HTTP: [&[u8; 4]; 8] = [b"GET ", b"HEAD", b"POST", b"PUT ", b"PATC", b"DELE", b"OPTI", b"PRI "];
 
-/// Returns the fault that best describes `input` on a listener for HTTP, given that `fault` showed that it is no
-/// request line. Returns `None` if more input is needed to decide. The result does not depend on how the bytes are
-/// split: the signature of a text protocol is complete when a fault is found, and this function waits for that of a
-/// binary one.
+/// Returns the fault that best describes `input` on a listener for HTTP. `fault` is the reason why it is not a request
+/// line. Returns `None` if more input is needed to decide. The result does not depend on how the bytes are split: the
+/// signature of a text protocol is always complete when a fault is found, and for a binary signature this function
+/// waits.
 pub(crate) fn on_http(input: &[u8], fault: Fault) -> Option<Fault> {
     let [begin, values] = FASTCGI;
     let signatures = [
@@ -58,8 +59,8 @@ pub(crate) fn on_http(input: &[u8], fault: Fault) -> Option<Fault> {
     })
 }
 
-/// Returns the fault that best describes `input` on a listener for FastCGI, uwsgi or SCGI, given that no request of the
-/// listener's protocol begins with these bytes. Returns `None` if more input is needed to decide.
+/// Returns the fault that best describes `input` on a listener for FastCGI, uwsgi or SCGI. The caller has found that no
+/// request of the listener's protocol begins with these bytes. Returns `None` if more input is needed to decide.
 pub(crate) fn on_gateway(input: &[u8]) -> Option<Fault> {
     let http = HTTP.map(|start| (&start[..], Fault::HttpOnGatewayProtocol));
     let fastcgi = FASTCGI.map(|start| (start, Fault::GatewayProtocolMixedUp));

@@ -1,36 +1,36 @@
-//! Field blocks: the lines after a request line or status line, up to and including the blank line. Both roles read
-//! them alike, and learn from the fields how the message is framed.
+//! Field blocks: the lines after a request line or status line, up to and including the blank line. Client and server
+//! read blocks alike, and determine from the fields how the message is framed.
 //!
-//! # The result does not depend on how the input is cut
+//! # The result does not depend on how the input is split
 //!
-//! However the bytes are cut, a whole block gives the same fields or the same [`Fault`], for two reasons. A rule is
-//! decided by the bytes up to one position and by none after it; while that byte is missing, the line is partial. And a
-//! limit cuts the bytes off *before* they are parsed, so a line beyond the limit is too long whatever it contains.
+//! However the bytes are split, a complete block gives the same fields or the same [`Fault`], for two reasons. Each
+//! rule depends only on the bytes up to some position; while the byte there is missing, the line is incomplete. And
+//! each limit is applied *before* parsing, so a line beyond the limit is too long whatever it contains.
 //!
 //! # Work is linear in the input
 //!
-//! [`Progress`] remembers where the unfinished line begins. Bytes that end no line are scanned once, for a line feed. A
-//! line is parsed when it is whole, and the block once more when its blank line has arrived.
+//! [`Progress`] stores where the incomplete line begins. Bytes of that line are scanned for a line feed once. A line is
+//! parsed when it is complete, and the whole block is parsed again when its blank line has arrived.
 
 use super::fields::{Line, field_line};
 use crate::grammar::{decimal, is_token, line_feed, list};
 use crate::message::{Fault, Field, Limits, Version};
 
-/// The facts that only one role reads from a block, besides [`Facts`].
+/// The facts that only one role (client or server) reads from a block, in addition to [`Facts`].
 pub(super) trait Own: Copy + Default {
     fn learn(&mut self, name: &[u8], value: &[u8]) -> Result<(), Fault>;
 }
 
-/// The progress of reading an incomplete head.
+/// The state of reading an incomplete head.
 ///
-/// Lines before `line` are whole and valid; `block <= line <= seen`.
+/// Lines before `line` are complete and valid; `block <= line <= seen`.
 #[derive(Debug, Default)]
 pub(super) struct Progress<O> {
-    /// Number of bytes examined. 0: none yet, and the other fields are meaningless.
+    /// The number of bytes examined. If it is 0, the other fields have no meaning.
     seen: usize,
-    /// Start of the block, once the first line is whole; else 0.
+    /// The start of the block; 0 while the first line is incomplete.
     block: usize,
-    /// Start of the first line that is not whole yet.
+    /// The start of the first incomplete line.
     line: usize,
     /// Number of field lines before `line`.
     fields: usize,
@@ -44,18 +44,18 @@ impl<O: Own> Progress<O> {
         self.seen == 0
     }
 
-    /// Starts the next head, after a whole one.
+    /// Prepares for the next head, after a complete one.
     pub(super) fn reset(&mut self) {
         self.seen = 0;
     }
 
-    /// Records that the first line was examined and is not whole yet.
+    /// Records that the first line was examined and is incomplete.
     pub(super) fn wait_for_first_line(&mut self, input: &[u8]) {
         *self = Self { seen: input.len(), ..Self::default() };
     }
 
-    /// Examines the new bytes; returns whether the head should be read now, or again. `first_line` is the limit of the
-    /// first line.
+    /// Examines the new bytes. Returns true if the caller should now try to read the head. `first_line` is the maximum
+    /// length of the first line.
     pub(super) fn advance(&mut self, input: &[u8], first_line: usize, limits: &Limits) -> Result<bool, Fault> {
         let has_line_end = line_feed(&input[self.seen..]).is_some();
         self.seen = input.len();
@@ -86,8 +86,8 @@ impl<O: Own> Progress<O> {
         }
     }
 
-    /// Reads the block that begins at `start` of `input`. Returns what it says and its length; `None` until it is
-    /// whole.
+    /// Reads the block that begins at `start` of `input`. Returns the facts of the block and its length; `None` if it
+    /// is incomplete.
     #[inline]
     pub(super) fn scan(
         &mut self,
@@ -123,7 +123,7 @@ impl<O: Own> Progress<O> {
     }
 }
 
-/// The facts that a block gives about its message's framing and about the connection, in requests and responses alike.
+/// The facts in a block about the framing of its message and about the connection. Requests and responses share them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Facts<O> {
     pub(super) content_length: Option<u64>,
@@ -157,7 +157,8 @@ impl<O: Own> Facts<O> {
         Ok(())
     }
 
-    /// Learns from a line that stood in the block with another value; `None` if what it said then cannot be undone.
+    /// Learns from a line whose value differs from that in the kept block. Returns `None` if the effect of the former
+    /// value cannot be undone.
     pub(super) fn relearn(&mut self, name: &[u8], value: &[u8]) -> Option<()> {
         if name.eq_ignore_ascii_case(b"content-length") {
             self.content_length = None;
@@ -174,7 +175,7 @@ impl<O: Own> Facts<O> {
         let mut empty = true;
         for coding in list(value) {
             empty = false;
-            // Chunked is applied once and last (RFC 9112 section 6.1).
+            // Chunked must be applied exactly once, and last (RFC 9112 section 6.1).
             if self.chunked {
                 return Err(Fault::TransferEncodingInvalid);
             }
@@ -189,7 +190,7 @@ impl<O: Own> Facts<O> {
         if empty { Err(Fault::TransferEncodingInvalid) } else { Ok(()) }
     }
 
-    /// Checks the rules of RFC 9112 section 6.1 that need the whole block.
+    /// Checks the rules of RFC 9112 section 6.1 that concern several fields.
     pub(super) fn check(&self, version: Version) -> Result<(), Fault> {
         if self.has_transfer_encoding {
             if version == Version::Http10 {
@@ -205,7 +206,7 @@ impl<O: Own> Facts<O> {
         Ok(())
     }
 
-    /// Returns true if the connection persists by RFC 9112 section 9.3.
+    /// Returns true if the connection stays open by RFC 9112 section 9.3.
     pub(super) fn keeps_alive(&self, version: Version) -> bool {
         !self.close && (version == Version::Http11 || self.keep_alive)
     }

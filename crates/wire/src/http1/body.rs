@@ -1,4 +1,4 @@
-//! Bodies (RFC 9112 sections 6 and 7), of requests and of responses.
+//! Bodies of requests and responses (RFC 9112 sections 6 and 7).
 
 use super::fields::{Line, field_line};
 use super::limits;
@@ -14,25 +14,26 @@ pub enum BodyStep<'a> {
     Trailer {
         /// The name as received.
         name: &'a [u8],
-        /// Its value without white space around it.
+        /// The value without white space around it.
         value: &'a [u8],
     },
     /// The body has ended; the next byte belongs to the next message.
     End,
-    /// More input is needed. Unused bytes must be offered again at its front.
+    /// More input is needed. The caller must pass the unused bytes again, followed by new ones.
     More,
 }
 
-/// Removes the framing from one body after another.
+/// A reader that removes the framing of one body after another.
 #[derive(Debug, Default)]
 pub(super) struct BodyReader {
     state: State,
-    /// Data bytes of chunks so far, or of a body that ends with the connection.
+    /// Data bytes so far: the sum of the chunk sizes, or the length received of a body that ends with the connection.
     received: u64,
     /// Bytes of chunk extensions, or of trailer lines, so far.
     overhead: usize,
     trailers: usize,
-    /// Bytes at the front of the input known to hold no line feed, of a line that is not whole yet.
+    /// The number of bytes at the front of the input that are known to contain no line feed and belong to an incomplete
+    /// line.
     seen: usize,
 }
 
@@ -40,23 +41,23 @@ pub(super) struct BodyReader {
 enum State {
     #[default]
     Over,
-    /// Remaining bytes of a Content-Length.
+    /// The number of bytes that remain of the Content-Length.
     Length(u64),
     ChunkSize,
-    /// Remaining bytes of a chunk.
+    /// The number of bytes that remain of a chunk.
     Chunk(u64),
     /// The CRLF after a chunk's data.
     ChunkEnd,
     Trailers,
-    /// All bytes until the close, of a response without a length.
+    /// The body of a response without a length: it ends when the connection closes.
     UntilClose,
 }
 
-/// Trailers that would change framing or routing after the fact (RFC 9110 section 6.5.1).
+/// Trailers that would change framing or routing if they were obeyed (RFC 9110 section 6.5.1).
 pub(crate) const FORBIDDEN_TRAILERS: [&[u8]; 3] = [b"content-length", b"transfer-encoding", b"host"];
 
 impl BodyReader {
-    /// Begins the body of a request; one of unknown length comes in chunks.
+    /// Starts reading the body of a request. A body of unknown length is chunked.
     pub(super) fn begin(&mut self, length: BodyLength) {
         *self = Self::default();
         self.state = match length {
@@ -74,7 +75,7 @@ impl BodyReader {
         self.state == State::Over
     }
 
-    /// Handles the end of the connection; returns true if the body is whole.
+    /// Handles the end of the connection. Returns true if the body is complete.
     pub(super) fn end_of_input(&mut self) -> bool {
         if self.state == State::UntilClose {
             self.state = State::Over;
@@ -132,8 +133,8 @@ impl BodyReader {
         }
     }
 
-    /// Returns true if the line at the front of `rest` is still neither whole nor longer than `most`. Bytes that end no
-    /// line are examined once.
+    /// Returns true if the line at the front of `rest` is incomplete and not longer than `most`. Bytes without a line
+    /// feed are examined only once.
     fn waits_for_line(&mut self, rest: &[u8], most: usize) -> bool {
         let seen = std::mem::take(&mut self.seen);
         let waits = seen > 0 && rest.len() <= most && line_feed(&rest[seen..]).is_none();
@@ -143,9 +144,10 @@ impl BodyReader {
         waits
     }
 
-    /// Reads chunk-size [ chunk-ext ] CRLF: returns the size, and the length of the line, once it is whole.
+    /// Reads chunk-size [ chunk-ext ] CRLF. Returns the size and the length of the line; `None` if the line is
+    /// incomplete.
     fn chunk_size(&mut self, input: &[u8], limits: &Limits) -> Result<Option<(u64, usize)>, Fault> {
-        /// With its CRLF.
+        /// The maximum length of a chunk-size line with its CRLF.
         const CHUNK_LINE: usize = limits::CHUNK_LINE + 2;
         if self.waits_for_line(input, CHUNK_LINE - 1) {
             return Ok(None);
@@ -160,7 +162,7 @@ impl BodyReader {
             return Err(Fault::ChunkSizeTooLarge);
         }
         let feed = if let [b'\r', b'\n', ..] = input[digits..] {
-            // Nearly all chunk-size lines have no extension, and a body in tiny chunks consists mostly of them.
+            // Nearly all chunk-size lines have no extension, and they make up most of a body in tiny chunks.
             #[cfg(test)]
             crate::grammar::examined::add(1);
             digits + 1
@@ -193,7 +195,7 @@ impl BodyReader {
 
     fn trailer<'a>(&mut self, input: &'a [u8], used: usize, limits: &Limits) -> Result<(usize, BodyStep<'a>), Fault> {
         let block = &input[used..];
-        // Never negative: a line that exceeded the limit was refused while it was partial.
+        // This cannot underflow: a line that exceeded the limit was refused while it was incomplete.
         let left = limits::TRAILERS - self.overhead;
         if self.waits_for_line(block, left.min(limits.field_line + 2)) {
             return Ok((used, BodyStep::More));
@@ -239,7 +241,7 @@ fn hex_value(digit: u8) -> u8 {
     }
 }
 
-/// Checks *( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] ) (RFC 9112 section 7.1.1). The contents are
+/// Checks *( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] ) (RFC 9112 section 7.1.1). Extensions are
 /// ignored, as the RFC asks, but must be well-formed, because request smuggling uses malformed ones.
 fn check_extensions(mut rest: &[u8]) -> Result<(), Fault> {
     while !rest.is_empty() {
@@ -268,8 +270,8 @@ fn skip_token(bytes: &[u8]) -> Result<&[u8], Fault> {
     }
 }
 
-/// Returns the bytes after the closing quote of a quoted-string (RFC 9110 section 5.6.4), whose opening quote was
-/// consumed.
+/// Returns the bytes after the closing quote of a quoted-string (RFC 9110 section 5.6.4). `rest` begins after the
+/// opening quote.
 fn skip_quoted(mut rest: &[u8]) -> Result<&[u8], Fault> {
     loop {
         rest = match rest {

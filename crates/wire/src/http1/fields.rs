@@ -1,4 +1,4 @@
-//! Field lines, of heads and of trailer sections (RFC 9112 section 5).
+//! Field lines of heads and trailer sections (RFC 9112 section 5).
 
 use crate::grammar::{is_space, token_end, value_end};
 use crate::message::{Fault, Field};
@@ -9,7 +9,7 @@ pub(super) enum Line {
     Field(Field, usize),
     /// The blank line, and the position of the first byte after the block.
     End(usize),
-    /// The line is not here as a whole yet.
+    /// The line is incomplete.
     Partial,
 }
 
@@ -48,13 +48,14 @@ pub(super) fn field_line(block: &[u8], at: usize, limit: usize) -> Result<Line, 
         value_end -= 1;
     }
     debug_assert!(at <= name_end && name_end < value && value <= value_end && value_end <= block.len());
-    // Heads are bounded far below 4 GiB, so the offsets fit.
+    // The limits keep a head far below 4 GiB, so the offsets fit.
     #[allow(clippy::cast_possible_truncation)]
     let field = Field { line: at as u32, name_end: name_end as u32, value: value as u32, value_end: value_end as u32 };
     Ok(Line::Field(field, next))
 }
 
-/// Returns the position after the line break at `at` (a CR or LF); `None` if the LF has not arrived yet.
+/// Returns the position after the line break at `at`, which is a CR or LF; `None` if the LF after a CR has not arrived
+/// yet.
 pub(super) fn line_end(bytes: &[u8], at: usize) -> Result<Option<usize>, Fault> {
     match (bytes.get(at), bytes.get(at + 1)) {
         (Some(b'\n'), _) => Err(Fault::BareLineFeed),
@@ -64,8 +65,8 @@ pub(super) fn line_end(bytes: &[u8], at: usize) -> Result<Option<usize>, Fault> 
     }
 }
 
-/// Returns the fault of a line whose name begins at `at` and has no colon at `stop`; [`Line::Partial`] if the bytes
-/// that decide have not arrived.
+/// Returns the fault of a line that begins at `at` and whose name ends at `stop` without a colon; [`Line::Partial`] if
+/// the bytes that decide have not arrived.
 fn name_fault(block: &[u8], at: usize, stop: usize, limit: usize) -> Result<Line, Fault> {
     let first = block[stop];
     let spaces = block[stop..].iter().take_while(|&&b| is_space(b)).count();

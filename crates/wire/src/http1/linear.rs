@@ -1,18 +1,20 @@
-//! Tests that the work is linear in the received bytes, however they are cut.
+//! Tests that the work is linear in the received bytes, however they are split.
 //!
-//! Time would show that only roughly. [`examined`] counts the bytes that the scanning loops examine, which is the same
-//! in every run. The worst cut is into single bytes: a reader that starts anew with every piece examines *n²/2* bytes.
+//! A measurement of time would show this only roughly. [`examined`] counts the bytes that the scanning functions
+//! examine, which is the same in every run. The worst case are single bytes: a reader that starts over with every piece
+//! examines *n²/2* bytes.
 
 use super::client;
 use super::{BodyStep, Receiver};
 use crate::grammar::examined;
 use crate::message::Limits;
 
-/// How much more work reading a message in pieces may be than reading it whole: once to wait for line feeds, once to
-/// parse each line as it ends, once to read the whole head, and the first line once more.
+/// The maximum factor by which reading a message in pieces may cost more than reading it whole. Each byte may be
+/// examined in four steps: the search for line feeds, the parsing of each line as it ends, the parsing of the whole
+/// head, and one more parsing of the first line.
 const MOST: u64 = 4;
 
-/// Reads one message of each kind from ever longer prefixes of `input`; returns the number of bytes examined.
+/// Reads one request from ever longer prefixes of `input`. Returns the number of bytes examined.
 fn request(input: &[u8], step: usize) -> u64 {
     examined::take();
     let (limits, mut receiver, mut fields) = (Limits::default(), Receiver::default(), Vec::new());
@@ -53,7 +55,7 @@ fn response_head(input: &[u8], step: usize) -> u64 {
     panic!("the response is not over");
 }
 
-/// Returns field lines of `length` bytes each, as many as a block of 64 KiB holds with its blank line.
+/// Returns a block of field lines, each `length` bytes long, that fills 64 KiB as far as possible, with its blank line.
 fn block(length: usize) -> Vec<u8> {
     let mut block = b"Host: a\r\n".to_vec();
     for nth in 10..99 {

@@ -1,6 +1,6 @@
-//! HTTP/1.1 as RFC 9112 and RFC 9110 write it, with no option to be lenient.
+//! HTTP/1.1 by RFC 9112 and RFC 9110. There is no lenient mode.
 //!
-//! # One message, top down
+//! # The way of one message
 //!
 //! ```text
 //!            Receiver::head            Receiver::body
@@ -10,27 +10,27 @@
 //!            the application ──▶ Draft (status, fields, checked) ──▶ Sender (framing) ──▶ bytes
 //! ```
 //!
-//! * [`Receiver`] is the server's reading half. It is asked for a head, then for body steps until
-//!   [`BodyStep::End`], then for the next head. It keeps no input: what it could not use yet stays with the caller,
-//!   who offers it again with more behind it. Work is linear in the bytes received however they are cut.
-//! * [`Draft`](crate::message::Draft) collects what the application wants to say, refusing what could become a second
-//!   response;
-//!   [`Sender`] decides the framing once and then holds the application to it.
-//! * [`client`] is the other role, for the pair tests and the load generator.
+//! * [`Receiver`] is the reading side of the server. The caller asks it for a head, then for body steps until
+//!   [`BodyStep::End`], then for the next head. It stores no input: the caller keeps the bytes that were not used yet
+//!   and passes them again, followed by new ones. The work is linear in the bytes received, however they are split.
+//! * [`Draft`](crate::message::Draft) collects the head of the application's response and rejects anything that could
+//!   become a second response. [`Sender`] chooses the framing once and then checks that the body conforms to it.
+//! * [`client`] is the client role, for tests and the load generator.
 //!
-//! # The head that repeats
+//! # Repeated heads
 //!
 //! A browser or a proxy sends nearly the same field lines with every request of a connection. The receiver keeps a
-//! block (the bytes behind the request line up to and with the blank line) and what it learned from it. Of the next
-//! request's block it reads only the lines that differ, and
-//! [`RequestHead::changed`](crate::message::RequestHead::changed) lets the application reuse what it built from the
-//! others.
+//! block (the bytes from the end of the request line to the blank line, inclusive) and the result of reading it. In the
+//! block of the next request it reads only the lines that differ.
+//! [`RequestHead::changed`](crate::message::RequestHead::changed) lets the application reuse objects that it made from
+//! the other lines.
 //!
 //! # Errors
 //!
-//! Three families, so that each mistake is attributed to the side that made it: a [`Fault`](crate::message::Fault) is
-//! the peer's and carries the status that it is answered with; a [`Misuse`](crate::message::Misuse) is the
-//! application's and becomes an exception in it; a panic is ours.
+//! There are three kinds, so that each mistake is attributed to the side that made it. A
+//! [`Fault`](crate::message::Fault) is a mistake of the peer and has the status of the error response; a
+//! [`Misuse`](crate::message::Misuse) is a mistake of the application and is raised there as an exception; a panic is a
+//! bug of this crate.
 
 pub mod client;
 

@@ -1,4 +1,4 @@
-//! The server's reading half: heads here, bodies in [`super::body`].
+//! The reading side of the server: heads here, bodies in [`super::body`].
 
 use super::block::{Facts, Own, Progress};
 use super::body::{BodyReader, BodyStep};
@@ -11,43 +11,43 @@ use crate::message::{
 };
 use crate::other_protocols;
 
-/// One request's head, borrowed from the input and the receiver.
+/// The head of one request, borrowed from the input and the receiver.
 #[derive(Clone, Copy, Debug)]
 pub struct Head<'a> {
     /// The parts of the head that all protocols have.
     pub request: RequestHead<'a>,
-    /// True if the peer would go on with this connection.
+    /// True if the peer allows further requests on this connection.
     pub keep_alive: bool,
     /// True if the peer waits for `100 Continue` before it sends the body.
     pub expects_continue: bool,
-    /// True if the peer takes trailers behind the body of the response (`TE: trailers`, RFC 9110 section 10.1.4).
+    /// True if the peer accepts trailers after the body of the response (`TE: trailers`, RFC 9110 section 10.1.4).
     pub takes_trailers: bool,
-    /// Bytes of input that the head took.
+    /// The length of the head in the input, in bytes.
     pub length: usize,
 }
 
-/// Reads the requests of one connection, in the order *head, body until its end, head, …*.
+/// A reader of the requests of one connection. The calls follow the order *head, body until its end, head, …*.
 ///
-/// It must not be called again after a [`Fault`]. It is small, because ten thousand idle connections have one each; the
-/// table of field positions is the caller's and is shared.
+/// It must not be called again after a [`Fault`]. It is small, because each of ten thousand idle connections has one.
+/// For the same reason the caller owns the table of field positions and shares it among connections.
 #[derive(Debug, Default)]
 pub struct Receiver {
     body: BodyReader,
     progress: Progress<RequestFacts>,
     kept: Option<Box<Kept>>,
     keeping: Keeping,
-    /// True if the request line of the current head asks for HEAD.
+    /// True if the method of the current request is HEAD.
     is_head: bool,
 }
 
-/// The head that is kept to compare the next one with.
+/// A kept head, with which the next one is compared.
 #[derive(Debug)]
 struct Kept {
     version: Version,
     repeat: Repeat<RequestFacts>,
 }
 
-/// The facts that only requests give.
+/// The facts that only requests have.
 #[derive(Clone, Copy, Debug, Default)]
 struct RequestFacts {
     has_host: bool,
@@ -64,9 +64,9 @@ enum Expectation {
 }
 
 impl Receiver {
-    /// Reads a head from the front of `input`; returns `None` until it is whole.
+    /// Reads a head from the front of `input`. Returns `None` if it is incomplete.
     ///
-    /// `input` must begin with the same bytes as at the last call that returned `None`. `fields` is scratch space.
+    /// `input` must begin with the bytes of the last call, if that returned `None`. `fields` is scratch space.
     ///
     /// # Errors
     /// The rule that the peer broke, as soon as the line that breaks it is whole.
@@ -149,14 +149,15 @@ impl Receiver {
         }))
     }
 
-    /// Returns true if the head that is malformed or not whole yet asks for HEAD. Then the response to it has no body.
+    /// Returns true if the current head, malformed or incomplete, has the method HEAD. Then the response to it must not
+    /// have a body.
     #[must_use]
     pub fn is_head(&self) -> bool {
         self.is_head
     }
 
-    /// Takes the next step through the body of the head read last. Returns how many bytes of `input` it used, and what
-    /// they were. The caller takes steps until [`BodyStep::End`]; [`BodyStep::More`] asks for more input.
+    /// Takes the next step through the body of the last head. Returns the number of bytes used of `input`, and their
+    /// meaning. The caller repeats this until [`BodyStep::End`]; [`BodyStep::More`] asks for more input.
     ///
     /// # Errors
     /// The rule that the peer broke.
@@ -164,13 +165,13 @@ impl Receiver {
         self.body.step(input, limits)
     }
 
-    /// Returns true if the body that belongs to the last head has ended.
+    /// Returns true if the body of the last head has ended.
     #[must_use]
     pub fn is_body_over(&self) -> bool {
         self.body.is_over()
     }
 
-    /// Handles the end of the peer's bytes. `rest` is what no message has used.
+    /// Handles the end of the input. `rest` is the bytes that belong to no complete message.
     ///
     /// # Errors
     /// [`Fault::Truncated`] within a message.
@@ -179,7 +180,7 @@ impl Receiver {
         if between_messages { Ok(()) } else { Err(Fault::Truncated) }
     }
 
-    /// Releases memory that is kept only for speed. Called for idle connections; the next head is then parsed anew.
+    /// Releases memory that only saves work. Called for idle connections; the next head is then parsed in full.
     pub fn forget(&mut self) {
         self.kept = None;
     }
@@ -189,9 +190,9 @@ impl Receiver {
     }
 }
 
-/// Returns whether the request at the front of `input` asks for `path`, with GET or HEAD and any query; `None` if there
-/// are too few bytes to decide. This validates nothing: only [`Receiver::head`] does. A target that is an absolute URI
-/// is not recognised.
+/// Returns whether the request at the front of `input` is a GET or HEAD of `path`, with any query; `None` if there are
+/// too few bytes to decide. It validates nothing, which only [`Receiver::head`] does, and does not recognise a target
+/// that is an absolute URI.
 #[must_use]
 pub fn glance(input: &[u8], path: &[u8]) -> Option<bool> {
     let fits = |method: &[u8]| {
@@ -209,7 +210,8 @@ pub fn glance(input: &[u8], path: &[u8]) -> Option<bool> {
     Some(fits(b"GET ")? || fits(b"HEAD ")?)
 }
 
-/// Reads the front of `input`, where a request line was expected; `None` if it is not a method.
+/// Reads as much as possible of the request line at the front of `input`. Returns `None` if `input` does not begin with
+/// a method.
 #[must_use]
 pub fn partial_request_line(input: &[u8]) -> Option<PartialRequestLine<'_>> {
     let line = &input[skip_empty_lines(input).ok()??..];
@@ -229,8 +231,8 @@ pub fn partial_request_line(input: &[u8]) -> Option<PartialRequestLine<'_>> {
     })
 }
 
-/// Skips empty lines before a request line: a server ignores at least one (RFC 9112 section 2.2). `None`: more may
-/// follow.
+/// Skips empty lines before a request line: a server ignores at least one (RFC 9112 section 2.2). Returns the position
+/// after them; `None` if more of them may follow.
 fn skip_empty_lines(input: &[u8]) -> Result<Option<usize>, Fault> {
     let mut at = 0;
     for _ in 0..=limits::EMPTY_LINES {
@@ -293,8 +295,8 @@ fn request_line<'a>(input: &'a [u8], limits: &Limits) -> Result<Option<RequestLi
     Ok(Some(RequestLine { method: &input[..method_end], target: &input[target_start..stop], version, length }))
 }
 
-/// Reads the text after the target if it is neither of the two usual versions; `None` until its line is whole. `most`
-/// is the maximum length of that part of the line; a longer one is never whole.
+/// Reads the rest of the request line after the target, if its version is neither of the two usual ones. Returns `None`
+/// if the line is incomplete. `most` is the maximum length of this part; a longer one never counts as complete.
 fn unusual_version(rest: &[u8], most: usize) -> Result<Option<(Version, usize)>, Fault> {
     let rest = &rest[..rest.len().min(most)];
     let Some(feed) = line_feed(rest) else { return Ok(None) };
@@ -337,13 +339,13 @@ impl Own for RequestFacts {
     }
 }
 
-/// Checks the rules that need the whole block.
+/// Checks the rules that concern the whole block.
 fn check(facts: &Facts<RequestFacts>, version: Version) -> Result<(), Fault> {
     if version == Version::Http11 && !facts.own.has_host {
         return Err(Fault::HostMissing);
     }
     facts.check(version)?;
-    // RFC 9110 section 10.1.1: an HTTP/1.0 peer's expectation is ignored.
+    // The expectation of an HTTP/1.0 peer is ignored (RFC 9110 section 10.1.1).
     if facts.own.expectation == Expectation::Unknown && version == Version::Http11 {
         return Err(Fault::ExpectationUnknown);
     }

@@ -1,50 +1,48 @@
-//! The field block that a receiver keeps, to recognise the next one by it.
+//! The field block that a receiver keeps, to recognise later blocks.
 //!
-//! A client sends nearly the same field lines with every request of a connection. If the next block begins with the
-//! bytes of the one that was kept it *is* that block, because a block ends at its first blank line: one comparison
-//! replaces the parse. If it has the same field names in the same order, then only the lines that differ are read, and
-//! what the others say is known.
+//! A client sends nearly the same field lines with every request of a connection. If the input begins with the bytes of
+//! the kept block, it contains exactly that block, because a block ends at its first blank line: one comparison
+//! replaces the parser. If the next block has the same field names in the same order, only the lines that differ are
+//! parsed, and the results of the others are reused.
 
 use super::block::{Facts, Own};
 use super::fields::{Line, field_line};
 use crate::message::{Field, Limits};
 
-/// Blocks that differ in more lines than that are read as a whole.
+/// The maximum number of lines that differ. A block with more of them is parsed as a whole.
 const CHANGED_MAX: usize = 4;
 
-/// A block that was kept, with what it says.
+/// A kept block and the result of parsing it.
 #[derive(Debug)]
 pub(super) struct Repeat<O> {
     block: Box<[u8]>,
     fields: Box<[Field]>,
     facts: Facts<O>,
-    /// The fields that differ in the block that was compared with this one last.
+    /// The indices of the fields that differed in the last block that was compared.
     changed: Vec<u16>,
 }
 
 impl<O: Own> Repeat<O> {
-    /// Keeps `block`.
+    /// Copies `block` and the result of parsing it.
     pub(super) fn new(block: &[u8], fields: &[Field], facts: Facts<O>) -> Self {
         Self { block: block.into(), fields: fields.into(), facts, changed: Vec::new() }
     }
 
-    /// Returns the fields of the block that was kept.
+    /// Returns the fields of the kept block.
     pub(super) fn fields(&self) -> &[Field] {
         &self.fields
     }
 
-    /// Returns the fields that differ, as places in the block's fields, after [`compare`](Self::compare) has returned
-    /// something.
+    /// Returns the indices of the fields that differ. Valid after [`compare`](Self::compare) has returned a result.
     pub(super) fn changed(&self) -> &[u16] {
         &self.changed
     }
 
-    /// Returns the facts and the length of the block at the front of `input`, if it is the kept block except for the
-    /// values of a few fields; `None` if it is another block, or not whole. The fields of a block that differs are put
-    /// into `fields`.
+    /// Compares the block at the front of `input` with the kept one. Returns its facts and its length if only the
+    /// values of a few fields differ; `None` if it is another block, or incomplete. If some values differ, its fields
+    /// are stored in `fields`.
     ///
-    /// Lines that break a rule, or say something about the message's framing or its connection other than before, make
-    /// the block a different one.
+    /// A line that breaks a rule makes it another block, and so does a changed line about framing or the connection.
     #[inline]
     pub(super) fn compare(
         &mut self,

@@ -1,16 +1,16 @@
-//! The server role's writing half: writes heads, and bodies with their framing.
+//! The writing side of the server: heads, and bodies with their framing.
 
 use crate::message::{Draft, FieldLines, Misuse, Page, Stamp, Version};
 
-/// The answer to a request in clear on a port that expects TLS. It is the last one of the connection.
+/// The response to an unencrypted request on a port that expects TLS. The connection closes after it.
 pub const TLS_EXPECTED: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n\
     Content-Length: 52\r\nConnection: close\r\n\r\nThis port expects TLS: use https:// in the address.\n";
 
-/// The interim response that lets a waiting peer send its body (RFC 9110 section 15.2.1).
+/// The interim response that asks a waiting peer to send its body (RFC 9110 section 15.2.1).
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// Writes an interim response with `fields`, such as `Link` (RFC 8297). Only a peer of HTTP/1.1 may get one
-/// (RFC 9110 section 15.2).
+/// Writes an interim response with `fields`, such as `Link` (RFC 8297). It must not be sent to a peer of HTTP/1.0 (RFC
+/// 9110 section 15.2).
 pub fn write_early_hints(fields: &FieldLines, out: &mut Vec<u8>) {
     out.extend_from_slice(b"HTTP/1.1 103 Early Hints\r\n");
     out.extend_from_slice(&fields.bytes);
@@ -20,27 +20,27 @@ pub fn write_early_hints(fields: &FieldLines, out: &mut Vec<u8>) {
 /// Properties of a request that determine the framing of its response.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
-    /// The request's version.
+    /// The version of the request.
     pub version: Version,
-    /// True if its method was HEAD: the response has no body, whatever its fields say.
+    /// True if the method was HEAD: the response has no body, whatever its fields say.
     pub is_head: bool,
-    /// True if request and server allow to keep the connection open after this response.
+    /// True if client and server allow the connection to stay open after this response.
     pub keep_alive: bool,
-    /// True if the peer takes trailers behind the body.
+    /// True if the peer accepts trailers after the body.
     pub takes_trailers: bool,
 }
 
-/// The framing of a body while it is written, and what is still missing.
+/// The framing of a body that is being written, and the number of bytes that are missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Body {
-    /// Bytes still missing.
+    /// The number of bytes still missing.
     Length(u64),
     Chunked,
-    /// The same, with trailers behind it, and so many bytes still missing if the application has declared a length.
+    /// Chunks, with trailers after them. Holds the number of bytes still missing if the application declared a length.
     Trailed(Option<u64>),
-    /// HTTP/1.0 without a length: the body ends with the connection.
+    /// A body without a length for HTTP/1.0: it ends when the connection closes.
     UntilClose,
-    /// HEAD, 204, 205 and 304: nothing is written, whatever the application yields.
+    /// No body (HEAD, 204, 205 and 304): nothing is written, whatever the application yields.
     None,
 }
 
@@ -78,26 +78,26 @@ impl Body {
 
 /// Writes one response's head and frames its body.
 ///
-/// The order is [`begin`](Self::begin), then for each part [`open`](Self::open), the bytes that it admits, and
-/// [`close`](Self::close), then [`finish`](Self::finish). If a response ends before `finish`, the connection must be
-/// closed so that the peer sees the cut ([`needs_reset`](Self::needs_reset) says how).
+/// Call [`begin`](Self::begin) first; for each part [`open`](Self::open), send the bytes that it admits, and
+/// [`close`](Self::close); at last [`finish`](Self::finish). If a response ends before `finish`, the connection must be
+/// closed, so that the peer sees that it was cut ([`needs_reset`](Self::needs_reset) tells how to close it).
 #[derive(Debug)]
 pub struct Sender {
     body: Body,
     keep_alive: bool,
     is_finished: bool,
     body_bytes: u64,
-    /// Bytes admitted of a part that was longer than the rest of the declared length.
+    /// The length of a part that exceeded the declared length.
     rejected_bytes: u64,
 }
 
 impl Sender {
-    /// Writes the head to `out`. `length` is that of the body, if it is known although the application did not declare
-    /// it.
+    /// Writes the head to `out`. `length` is the length of the body, if the caller knows it; a declared Content-Length
+    /// takes precedence.
     pub fn begin(draft: &Draft, request: Request, length: Option<u64>, stamp: &Stamp, out: &mut Vec<u8>) -> Self {
         out.extend_from_slice(&draft.bytes);
         let trailer = draft.trailer.as_deref().filter(|_| takes_trailers(draft, request));
-        // Trailers need chunks, and a message has one framing (RFC 9112 section 6.1).
+        // Trailers need the chunked coding, and a message has only one framing (RFC 9112 section 6.1).
         let (declared, bodiless) =
             if trailer.is_some() { (draft.content_length(), false) } else { declare(draft, request, length, out) };
         let body = match declared {
@@ -138,16 +138,16 @@ impl Sender {
         Self { body, keep_alive, is_finished: false, body_bytes: 0, rejected_bytes: 0 }
     }
 
-    /// Writes Content-Length to `out`, if there is one, for a body without framing of its own: the protocol that
-    /// carries it delimits it.
+    /// Returns a sender for a body that the carrying protocol delimits. Writes Content-Length to `out`, if there is
+    /// one.
     pub(crate) fn unframed(draft: &Draft, request: Request, length: Option<u64>, out: &mut Vec<u8>) -> Self {
         let (sender, declared) = Self::of_stream(draft, request, length);
         write_length(declared, out);
         sender
     }
 
-    /// Returns a sender for a body that its protocol delimits and whose head it writes, and the Content-Length that the
-    /// head has, if any.
+    /// Returns a sender for a body that the carrying protocol delimits, and the Content-Length that the caller has to
+    /// put into the head, if any.
     pub(crate) fn of_stream(draft: &Draft, request: Request, length: Option<u64>) -> (Self, Option<u64>) {
         let (declared, bodiless) = declared(draft, request, length);
         let body = match declared {
@@ -162,9 +162,9 @@ impl Sender {
 
     /// Opens a part of `length` bytes: writes the framing before it and returns how many of its bytes may be sent.
     ///
-    /// None may be sent if the response has no body. If the part would exceed the declared length, none may be sent
-    /// either, and [`Misuse::BodyTooLong`] is returned beside the number. The response then lacks its end on the wire,
-    /// and the peer sees that it was cut, unless the part before ended at the declared length.
+    /// Nothing may be sent if the response has no body, or if the part would exceed the declared length; in this case
+    /// [`Misuse::BodyTooLong`] is returned too. Then the end of the response is missing on the wire and the peer sees
+    /// that it was cut, unless the earlier parts had reached the declared length.
     pub fn open(&mut self, length: u64, out: &mut Vec<u8>) -> (u64, Result<(), Misuse>) {
         if self.rejected_bytes > 0 {
             return (0, Err(Misuse::BodyTooLong));
@@ -177,7 +177,7 @@ impl Sender {
         (admitted, verdict)
     }
 
-    /// Returns the number of bytes that may still be written, if it is known.
+    /// Returns the number of body bytes that may still be written; `None` if no Content-Length limits them.
     #[must_use]
     pub fn room(&self) -> Option<u64> {
         if let Body::Length(left) = self.body { Some(left) } else { None }
@@ -195,7 +195,7 @@ impl Sender {
         self.body_bytes
     }
 
-    /// Closes the part that `open` admitted as `admitted` bytes.
+    /// Writes the framing after a part. `admitted` is the result of `open`.
     pub fn close(&self, admitted: u64, out: &mut Vec<u8>) {
         self.body.close(admitted, out);
     }
@@ -215,7 +215,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Ends the response with trailers, which are left out where its peer takes none.
+    /// Ends the response with trailers. They are left out if the peer does not accept them.
     ///
     /// # Errors
     /// As [`finish`](Self::finish).
@@ -228,13 +228,13 @@ impl Sender {
         Ok(())
     }
 
-    /// Returns true if the peer has a whole response if nothing more is written.
+    /// Returns true if the response is complete for the peer when nothing more is written.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.is_finished || matches!(self.body, Body::Length(0) | Body::None)
     }
 
-    /// Returns true if the connection is kept open after this response, as the head says.
+    /// Returns true if the head announced that the connection stays open after this response.
     #[must_use]
     pub fn keeps_alive(&self) -> bool {
         self.keep_alive
@@ -246,15 +246,16 @@ impl Sender {
         self.body == Body::None
     }
 
-    /// Returns true if a cut is visible only as a reset: if the body ends with the connection, or if all declared bytes
-    /// were written and there were more. An orderly end would look like the end of a whole response.
+    /// Returns true if only a reset of the connection shows the peer that the response was cut. That is so if the body
+    /// ends with the connection, or if all declared bytes were written and the application had more. An orderly close
+    /// would look like a complete response.
     #[must_use]
     pub fn needs_reset(&self) -> bool {
         self.body == Body::UntilClose || self.rejected_bytes > 0 && self.body == Body::Length(0)
     }
 }
 
-/// Writes the length that a response declares. Returns it, and whether the response has no body whatever it says.
+/// Writes Content-Length, if any. Returns the length, and true if the response has no body whatever its fields say.
 #[inline]
 fn declare(draft: &Draft, request: Request, length: Option<u64>, out: &mut Vec<u8>) -> (Option<u64>, bool) {
     let (declared, bodiless) = declared(draft, request, length);
@@ -271,11 +272,11 @@ fn write_length(declared: Option<u64>, out: &mut Vec<u8>) {
     }
 }
 
-/// Returns the length that a response declares, and whether the response has no body whatever it says.
+/// Returns the length that a response declares, and true if the response has no body whatever its fields say.
 ///
-/// RFC 9110 sections 15.3.5, 15.4.5 and 9.3.2, RFC 9112 section 6.3: HEAD, 204 and 304 have no body. 204 has no
-/// Content-Length either; 304's and HEAD's say what GET would have got, so none is inferred for them. 205's body is
-/// empty and says so (RFC 9110 section 15.3.6).
+/// Responses to HEAD, 204 and 304 have no body. 204 has no Content-Length either; that of 304 and HEAD is the length
+/// that GET would have got, so it is not inferred for them. 205 has an empty body and declares it (RFC 9110 sections
+/// 9.3.2, 15.3.5, 15.3.6 and 15.4.5, RFC 9112 section 6.3).
 #[inline]
 fn declared(draft: &Draft, request: Request, length: Option<u64>) -> (Option<u64>, bool) {
     let bodiless = has_no_body(draft.status(), request);
@@ -294,7 +295,7 @@ fn push_hex(number: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// Returns true if trailers can follow the body of a response, and its peer takes them.
+/// Returns true if the response can have trailers and the peer accepts them.
 fn takes_trailers(draft: &Draft, request: Request) -> bool {
     request.takes_trailers
         && request.version == Version::Http11
@@ -302,12 +303,12 @@ fn takes_trailers(draft: &Draft, request: Request) -> bool {
         && !has_no_body(draft.status(), request)
 }
 
-/// Returns true if a response with this status has no body, whatever its fields say.
+/// Returns true if a response has no body, whatever its fields say.
 fn has_no_body(status: u16, request: Request) -> bool {
     request.is_head || matches!(status, 204 | 304)
 }
 
-/// Returns whether a body of `length` bytes is the one that `draft` declares, if it declares one.
+/// Checks that `length` is the length that `draft` declares, if it declares one and the response can have a body.
 ///
 /// # Errors
 /// [`Misuse::BodyTooShort`], [`Misuse::BodyTooLong`].
@@ -320,7 +321,7 @@ pub fn check_length(draft: &Draft, request: Request, length: u64) -> Result<(), 
     }
 }
 
-/// Writes a whole response of the server's own.
+/// Writes a complete response of the server itself.
 pub fn write_page(page: &Page<'_>, request: Request, stamp: &Stamp, out: &mut Vec<u8>) -> Sender {
     let mut sender = Sender::begin(&page.draft(), request, None, stamp, out);
     if sender.open(page.body.len() as u64, out).0 > 0 {
@@ -329,8 +330,8 @@ pub fn write_page(page: &Page<'_>, request: Request, stamp: &Stamp, out: &mut Ve
     sender
 }
 
-/// Returns a request whose connection ends with its answer, as after a request that could not be read. `is_head`: its
-/// method is HEAD.
+/// Returns the request to which the server responds if the connection closes afterwards, for example because the
+/// request could not be read. `is_head`: the method is HEAD.
 #[must_use]
 pub fn close_after(is_head: bool) -> Request {
     Request { version: Version::Http11, is_head, keep_alive: false, takes_trailers: false }

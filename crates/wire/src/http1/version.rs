@@ -1,4 +1,4 @@
-//! HTTP-version.
+//! The version in request lines and status lines.
 
 use crate::message::{Fault, Version};
 

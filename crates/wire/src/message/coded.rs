@@ -1,20 +1,20 @@
-//! The head of a response whose body the server encodes, or would encode for another client (RFC 9110 sections 8.4 and
-//! 12.5.3).
+//! The head of a response whose body the server compresses for this client or for other clients (RFC 9110 sections 8.4
+//! and 12.5.3).
 
 use super::Draft;
 use crate::grammar::list;
 
-/// The field with which an application decides about the encoding of a response. It is not sent.
+/// The field by which an application turns compression of a response on or off. It is not sent.
 pub const COMPRESS_FIELD: &[u8] = b"kirsch-compress";
 
 impl Draft {
-    /// Returns this head for a response that depends on Accept-Encoding. `coding` is the token of the coding with which
-    /// the server encodes the body, if it does. Then
+    /// Returns this head for a response that depends on Accept-Encoding. `coding` is the token of the content coding
+    /// that the server applies to the body; `None` if it applies none. With a coding,
     ///
     /// * Content-Encoding is added;
-    /// * Content-Length is left out, because it is that of the body before;
-    /// * Accept-Ranges is left out, because the application's ranges are of the body before;
-    /// * a strong `ETag` becomes a weak one, because the bytes are others (RFC 9110 section 8.8.1).
+    /// * Content-Length is removed, because it counts the bytes before encoding;
+    /// * Accept-Ranges is removed, because the application's ranges refer to the bytes before encoding;
+    /// * a strong `ETag` becomes weak, because the encoded bytes differ (RFC 9110 section 8.8.1).
     #[must_use]
     pub fn depending_on_coding(&self, coding: Option<&str>) -> Self {
         let mut new = Self::default();
@@ -54,18 +54,18 @@ impl Draft {
         new
     }
 
-    /// Returns this head for the answer that a stored response is still valid (304): a strong `ETag` becomes a weak
-    /// one, as in the response with the encoded body.
+    /// Returns this head for a 304, which confirms a stored response: a strong `ETag` becomes weak, as it does in the
+    /// response with the encoded body.
     #[must_use]
     pub fn confirming_coded(&self) -> Self {
         let mut new = self.depending_on_coding(Some(""));
-        // A 304 has no content, and its other fields stay as they are.
+        // A 304 has no content, so it has no Content-Encoding. The other fields stay.
         let end = new.bytes.len() - b"Content-Encoding: \r\n".len();
         new.bytes.truncate(end);
         new
     }
 
-    /// Returns this head without the application's decision about the encoding.
+    /// Returns this head without [`COMPRESS_FIELD`].
     #[must_use]
     pub fn without_decision(&self) -> Self {
         let mut new = Self::default();
@@ -80,7 +80,7 @@ impl Draft {
         new
     }
 
-    /// Returns true if Vary names Accept-Encoding, or every field.
+    /// Returns true if Vary lists Accept-Encoding or `*`.
     fn varies_by_coding(&self) -> bool {
         self.fields().filter(|(name, _)| name.eq_ignore_ascii_case(b"vary")).any(|(_, value)| {
             list(value).any(|member| member == b"*" || member.eq_ignore_ascii_case(b"accept-encoding"))

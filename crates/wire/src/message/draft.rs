@@ -1,33 +1,33 @@
-//! The head of a response: what the application wants to say, checked, and what the server adds or says by itself.
+//! The head of a response as the application gives it, checked, and the fields that the server adds.
 
 use crate::grammar::{decimal, is_token, is_value, list};
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-/// The application's response breaks a rule. Nothing of it reaches the wire.
+/// A rule that the application's response breaks. No byte of what broke the rule is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Misuse {
-    /// More body than Content-Length declared.
+    /// The body is longer than its Content-Length.
     BodyTooLong,
-    /// Less body than Content-Length declared.
+    /// The body is shorter than its Content-Length.
     BodyTooShort,
     /// Content-Length is not a number.
     ContentLengthInvalid,
     /// Two Content-Length fields.
     ContentLengthRepeated,
-    /// A field that belongs to the connection, not to the application (RFC 9110 section 7.6.1, PEP 3333).
+    /// A field that only the server may set, because it controls the connection (RFC 9110 section 7.6.1, PEP 3333).
     HopByHop,
     /// A field name that is not a token.
     NameInvalid,
     /// A reason phrase with a control character.
     ReasonInvalid,
-    /// 1xx: the server's to send.
+    /// A status 1xx. Only the server sends interim responses.
     StatusInformational,
-    /// Not three digits, a space and a reason phrase.
+    /// The status is not three digits, a space and a reason phrase.
     StatusMalformed,
-    /// A field that must stand in the head (RFC 9110 section 6.5.1).
+    /// A trailer that is allowed only in the head (RFC 9110 section 6.5.1).
     TrailerForbidden,
-    /// A field value with a control character: CR and LF would begin another field, or another response.
+    /// A field value with a control character. CR and LF would start another field, or another response.
     ValueInvalid,
 }
 
@@ -54,22 +54,22 @@ impl fmt::Display for Misuse {
     }
 }
 
-/// A status line and fields, checked and ready to be written, kept back until the body begins so that
-/// they can still be replaced.
+/// The checked status line and fields of a response. They are held back until the body begins, so that they can still
+/// be replaced.
 #[derive(Debug, Default)]
 pub struct Draft {
-    /// As HTTP/1 writes them, because that is what is sent most: `HTTP/1.1`, the status and the reason phrase on a
-    /// line, and each field on one. Another protocol writes [`status`](Self::status) and [`fields`](Self::fields) its
-    /// own way.
+    /// The head in the format of HTTP/1, the protocol used most: a line with `HTTP/1.1`, the status and the reason
+    /// phrase, and a line for each field. Other protocols write [`status`](Self::status) and [`fields`](Self::fields)
+    /// in their own format.
     pub(crate) bytes: Vec<u8>,
     status: u16,
     content_length: Option<u64>,
     pub(crate) has_date: bool,
     pub(crate) has_server: bool,
     pub(crate) has_transport_security: bool,
-    /// The application asks to close the connection, if it carries one response at a time.
+    /// True if the application asks to close the connection. Ignored by protocols that multiplex responses.
     pub(crate) close: bool,
-    /// Set if trailers follow the body: the value of `Trailer`, which may be empty.
+    /// The value of `Trailer`, which may be empty; `None` if no trailers follow the body.
     pub(crate) trailer: Option<Vec<u8>>,
 }
 
@@ -80,7 +80,7 @@ impl Clone for Draft {
         clone
     }
 
-    /// Allocates nothing if there is room for the head.
+    /// Allocates nothing if the buffers are large enough for `other`.
     fn clone_from(&mut self, other: &Self) {
         let Self { bytes, status, content_length, has_date, has_server, has_transport_security, close, trailer } =
             other;
@@ -93,7 +93,7 @@ impl Clone for Draft {
 }
 
 impl Draft {
-    /// Takes everything back.
+    /// Removes the status and all fields.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.status = 0;
@@ -105,7 +105,7 @@ impl Draft {
         self.trailer = None;
     }
 
-    /// Declares that trailers follow the body; the head may announce them with the field `Trailer`. Call it after
+    /// Declares that trailers follow the body; the head may announce them with the field `Trailer`. Call this after
     /// `start`. If the client does not accept trailers, neither `Trailer` nor the trailers are written.
     pub fn expect_trailers(&mut self) {
         self.trailer = Some(Vec::new());
@@ -117,7 +117,7 @@ impl Draft {
         self.status == 0
     }
 
-    /// Returns the number of bytes of the status line and the fields so far.
+    /// Returns the length of the status line and the fields so far, in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.bytes.len()
@@ -129,18 +129,18 @@ impl Draft {
         self.status
     }
 
-    /// Returns the declared Content-Length.
+    /// Returns the declared Content-Length; `None` if there is none.
     #[must_use]
     pub fn content_length(&self) -> Option<u64> {
         self.content_length
     }
 
-    /// Forgets the declared Content-Length.
+    /// Removes the declared Content-Length.
     pub(crate) fn forget_length(&mut self) {
         self.content_length = None;
     }
 
-    /// Returns the fields so far, without Content-Length.
+    /// Returns the names and values of the fields so far, without Content-Length, Connection and an announced Trailer.
     pub fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.bytes.split(|&b| b == b'\n').skip(1).filter_map(|line| {
             let line = line.strip_suffix(b"\r")?;
@@ -149,7 +149,7 @@ impl Draft {
         })
     }
 
-    /// Begins anew with the status line of a response that the server makes by itself.
+    /// Starts over with the status line of a response that the server generates itself.
     ///
     /// # Errors
     /// As [`start`](Self::start), for a number that is no status.
@@ -157,7 +157,8 @@ impl Draft {
         self.start(format!("{status} {}", reason(status)).as_bytes())
     }
 
-    /// Begins anew with a status code and its registered reason phrase, or none (RFC 9112 section 4).
+    /// Starts over with a status code and its registered reason phrase; other codes have an empty one (RFC 9112 section
+    /// 4).
     ///
     /// # Errors
     /// [`Misuse::StatusMalformed`], [`Misuse::StatusInformational`].
@@ -170,13 +171,13 @@ impl Draft {
         }
     }
 
-    /// Begins anew with 101, for a log: the head of an upgrade is written by what it upgrades to.
+    /// Starts over with status 101 for the access log. The new protocol writes the head of an upgrade itself.
     pub fn start_upgrade(&mut self) {
         self.clear();
         self.status = 101;
     }
 
-    /// Begins anew with a status such as `200 OK`.
+    /// Starts over with a status such as `200 OK`.
     ///
     /// # Errors
     /// [`Misuse::StatusMalformed`], [`Misuse::StatusInformational`], [`Misuse::ReasonInvalid`].
@@ -201,7 +202,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Adds a field. `Connection` is taken as a wish: `close` is fulfilled, `keep-alive` is the default anyway.
+    /// Adds a field. `Connection` is a request to the server: it obeys `close`, and `keep-alive` is the default anyway.
     ///
     /// # Errors
     /// Any [`Misuse`] of a field; the draft is then to be started anew. Behind [`Misuse::HopByHop`] it can also be gone
@@ -224,16 +225,17 @@ impl Draft {
         Ok(())
     }
 
-    /// Looks at a field that could be of interest to the server; whether it is to be written as it is.
+    /// Evaluates a field that may concern the server. Returns true if the field is to be written as the application
+    /// gave it.
     fn note(&mut self, name: &[u8], value: &[u8]) -> Result<bool, Misuse> {
         let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
-        // Most applications write it so, and an exact comparison is cheaper.
+        // Most applications use this spelling, and an exact comparison is cheaper.
         if name == b"Content-Length" || is(b"content-length") {
             let length = decimal(value.trim_ascii()).ok_or(Misuse::ContentLengthInvalid)?;
             if self.content_length.replace(length).is_some() {
                 return Err(Misuse::ContentLengthRepeated);
             }
-            // The sender writes it, or leaves it out if the status has none.
+            // The sender writes Content-Length, or omits it if the status does not allow it.
             return Ok(false);
         }
         if is(b"connection") {
@@ -274,7 +276,7 @@ impl Draft {
     }
 }
 
-/// The fields that are the same for every response of a second.
+/// The fields that are equal in all responses of one second.
 #[derive(Debug)]
 pub struct Stamp {
     /// `Date: …` with its CRLF.
@@ -286,7 +288,7 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// Makes a stamp that names the server; an empty `server` leaves the field out.
+    /// Creates a stamp. `server` is the value of the field Server; if it is empty, the field is left out.
     ///
     /// # Errors
     /// [`Misuse::ValueInvalid`] if `server` is no field value.
@@ -300,7 +302,8 @@ impl Stamp {
         Ok(stamp)
     }
 
-    /// Has browsers use https alone for this host, for so many seconds (RFC 6797). For responses of encrypted connections.
+    /// Adds Strict-Transport-Security: browsers then use only https for this host during `seconds` (RFC 6797). Call
+    /// this only for the stamp of encrypted connections.
     pub fn demand_transport_security(&mut self, seconds: u64, with_subdomains: bool) {
         let more = if with_subdomains { "; includeSubDomains" } else { "" };
         self.transport_security = format!("Strict-Transport-Security: max-age={seconds}{more}\r\n").into_bytes();
@@ -313,42 +316,42 @@ impl Stamp {
     }
 }
 
-/// A whole response of the server's own: a refusal, an error, or what it has to say of itself.
+/// A complete response of the server itself: a refusal, an error, or a report on its own state.
 #[derive(Clone, Copy, Debug)]
 pub struct Page<'a> {
-    /// Its status.
+    /// The status code.
     pub status: u16,
-    /// Its Content-Type.
+    /// The value of Content-Type.
     pub content_type: &'a str,
     /// True if caches must not store it.
     pub is_fleeting: bool,
     /// Seconds after which trying again may help (RFC 9110 section 10.2.3).
     pub retry_after: Option<u64>,
-    /// Its body.
+    /// The body.
     pub body: &'a str,
 }
 
 impl<'a> Page<'a> {
-    /// Returns a page for people: the status and one sentence why. The sentence must not repeat anything that the peer
-    /// sent.
+    /// Returns the body of a page for people: the status and one sentence of explanation. The sentence must not repeat
+    /// anything that the peer sent.
     #[must_use]
     pub fn text(status: u16, explanation: &str) -> String {
         format!("{status} {}\n{explanation}\n", reason(status))
     }
 
-    /// Makes a page whose body is such a [`text`](Self::text).
+    /// Creates an error page. `text` is from [`text`](Self::text).
     #[must_use]
     pub fn error(status: u16, text: &'a str, retry_after: Option<u64>) -> Self {
         Self { status, content_type: "text/plain; charset=utf-8", is_fleeting: false, retry_after, body: text }
     }
 
-    /// Returns a report of the server on itself, as JSON that caches must not store.
+    /// Creates a report of the server about itself, as JSON that caches must not store.
     #[must_use]
     pub fn status_report(status: u16, json: &'a str, retry_after: Option<u64>) -> Self {
         Self { status, content_type: "application/json", is_fleeting: true, retry_after, body: json }
     }
 
-    /// Returns the head of the page.
+    /// Returns the head of the response.
     #[must_use]
     pub fn draft(&self) -> Draft {
         let mut draft = Draft::default();
@@ -366,8 +369,7 @@ impl<'a> Page<'a> {
     }
 }
 
-/// Returns the reason phrase of a status in the registry of RFC 9110 section 16.2.1; `None` for a status that is not in
-/// it.
+/// Returns the registered reason phrase of a status (RFC 9110 section 16.2.1); `None` for an unregistered status.
 fn phrase(status: u16) -> Option<&'static str> {
     Some(match status {
         200 => "OK",
@@ -432,7 +434,7 @@ fn phrase(status: u16) -> Option<&'static str> {
     })
 }
 
-/// Returns the reason phrase of a status that the server answers with.
+/// Returns the reason phrase for a response that the server generates.
 fn reason(status: u16) -> &'static str {
     phrase(status).unwrap_or("Error")
 }

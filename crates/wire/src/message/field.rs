@@ -1,4 +1,4 @@
-//! One field line of a block.
+//! The position of a field line in its block.
 
 /// The positions of one field line in its block. `line <= name_end < value <= value_end <= block length`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,36 +16,36 @@ impl Field {
         &block[self.line as usize..self.name_end as usize]
     }
 
-    /// Returns the value without white space around it. It may hold obs-text (bytes from 0x80), and no control but
-    /// HTAB.
+    /// Returns the value without white space around it. It may contain obs-text (bytes from 0x80), but no control
+    /// character except HTAB.
     #[must_use]
     pub fn value<'a>(&self, block: &'a [u8]) -> &'a [u8] {
         &block[self.value as usize..self.value_end as usize]
     }
 
-    /// Returns name, colon and value as received, without white space at the end: the key for a table of repeated
-    /// lines.
+    /// Returns name, colon and value as received, without trailing white space. It can serve as the key of a table of
+    /// repeated lines.
     #[must_use]
     pub fn line<'a>(&self, block: &'a [u8]) -> &'a [u8] {
         &block[self.line as usize..self.value_end as usize]
     }
 
-    /// Returns the start of the line.
+    /// Returns the position of the line in its block.
     pub(crate) fn start(&self) -> usize {
         self.line as usize
     }
 
-    /// Returns the same line at `start` of another block.
+    /// Returns the positions of the same line if it begins at `start` of another block.
     pub(crate) fn moved_to(&self, start: usize) -> Self {
-        // Heads are bounded far below 4 GiB, so the offsets fit.
+        // The limits keep a head far below 4 GiB, so the offsets fit.
         #[allow(clippy::cast_possible_truncation)]
         let line = start as u32;
         let moved = |at: u32| at - self.line + line;
         Self { line, name_end: moved(self.name_end), value: moved(self.value), value_end: moved(self.value_end) }
     }
 
-    /// Returns true if the name is the CGI variable of the field `name` (RFC 3875 section 4.1.18), which must be given
-    /// in lower case: `HTTP_USER_AGENT` is that of `user-agent`.
+    /// Returns true if this field is the CGI variable of the HTTP field `name`, given in lower case (RFC 3875 section
+    /// 4.1.18): `HTTP_USER_AGENT` is the variable of `user-agent`.
     #[must_use]
     pub fn is_variable_of(&self, block: &[u8], name: &[u8]) -> bool {
         let own = self.name(block);

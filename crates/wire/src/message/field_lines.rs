@@ -1,10 +1,10 @@
-//! Field lines that the application gives beside the head of its response: trailers, and those of early hints.
+//! Field lines that the application sends outside the head of its response: trailers, and the fields of early hints.
 
 use super::draft::Misuse;
 use crate::grammar::{is_token, is_value};
 
-/// Fields that no trailer section has (RFC 9110 section 6.5.1): they say where a message ends, where it goes, who may
-/// send it, or how its content is read, and a recipient has acted on them before it gets to the trailers.
+/// Fields that are forbidden in trailers (RFC 9110 section 6.5.1). They control framing, routing, authentication or the
+/// interpretation of the content, and a recipient has finished these steps before it reads the trailers.
 const NO_TRAILERS: [&[u8]; 20] = [
     b"age",
     b"authorization",
@@ -28,10 +28,10 @@ const NO_TRAILERS: [&[u8]; 20] = [
     b"www-authenticate",
 ];
 
-/// Field lines, checked and ready to be written.
+/// Checked field lines, ready to be written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldLines {
-    /// As HTTP/1 writes them.
+    /// The lines in the format of HTTP/1.
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -53,7 +53,7 @@ impl FieldLines {
         Ok(())
     }
 
-    /// Adds a field of a trailer section.
+    /// Adds a trailer field.
     ///
     /// # Errors
     /// As [`field`](Self::field); [`Misuse::TrailerForbidden`].
@@ -64,12 +64,12 @@ impl FieldLines {
         self.field(name, value)
     }
 
-    /// Adds other ones behind these.
+    /// Appends the lines of `others`.
     pub fn extend(&mut self, others: &Self) {
         self.bytes.extend_from_slice(&others.bytes);
     }
 
-    /// Returns true if there are none.
+    /// Returns true if there are no lines.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()

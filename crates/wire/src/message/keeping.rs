@@ -1,13 +1,13 @@
-//! When a head is worth keeping, to compare the next ones with.
+//! The decision which heads a reader keeps, to compare later heads with them.
 
-/// Says of each head of a connection whether it is to be kept. Never the first one, because many connections have one
-/// request only; and ever more rarely where keeping did not pay.
+/// Decides for each head of a connection whether it is kept. The first head never is, because many connections have
+/// only one request. If kept heads are not repeated, heads are kept more and more rarely.
 #[derive(Debug, Default)]
 pub(crate) struct Keeping {
-    /// The number of heads that have been kept, those that were forgotten included.
+    /// The number of heads that have been kept so far, including those that were discarded later.
     kept: u32,
-    /// Heads until the next one is worth keeping; `patience` is reset to `backoff`. While heads do repeat, both are 0.
-    /// If they never do, one in 64 is kept in case they begin to.
+    /// The number of heads to skip before one is kept. `backoff` is its next start value: each kept head about doubles
+    /// it, up to 63, and a repetition sets it to 0. So one head in about 64 is kept even if none has been repeated yet.
     patience: u8,
     backoff: u8,
     heads_seen: bool,
@@ -19,8 +19,8 @@ impl Keeping {
         self.kept
     }
 
-    /// Takes note of a head, which is or is not a repetition of the one that was kept last. Returns whether it is to be
-    /// kept.
+    /// Records a head. `is_repetition` is true if it equals the head that was kept last. Returns true if this head is
+    /// to be kept.
     pub(crate) fn keeps(&mut self, is_repetition: bool) -> bool {
         if is_repetition {
             self.backoff = 0;

@@ -1,15 +1,15 @@
-//! The bounds on a message that a configuration can change.
+//! The limits on a message that can be configured.
 
-/// Bounds on one message, in bytes unless the name says otherwise.
+/// Limits on one message, in bytes unless the name says otherwise.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// The request line without its CRLF. 8190 is Apache's; gunicorn has 4094, nginx 8 KiB.
     pub request_line: usize,
-    /// Field lines of one head, and of one trailer section. 100 is Apache's and gunicorn's.
+    /// The number of field lines in one head, and in one trailer section. 100 is Apache's and gunicorn's.
     pub fields: usize,
     /// One field line without its CRLF. 8190 is Apache's and gunicorn's.
     pub field_line: usize,
-    /// The whole head. 64 KiB is Python's `http.client` times one, Node's 16 KiB times four.
+    /// The whole head. 64 KiB equals the line limit of Python's `http.client` and is four times Node's head limit.
     pub head: usize,
     /// The decoded body.
     pub body: u64,

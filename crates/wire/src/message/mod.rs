@@ -1,12 +1,12 @@
 //! The parts of requests and responses that all protocols share: heads, fields, limits, and errors with their status.
 //!
-//! * [`RequestHead`] is what an application is called with. A protocol's reader lends it, with the fields where they
-//!   lie.
-//! * [`Client`] is who has sent it, where that is not the peer of the socket.
-//! * [`Draft`] is the head of a response as the application gives it, checked field by field.
-//! * [`Fault`] is a rule that the peer broke; [`Misuse`] is one that the application broke.
+//! * [`RequestHead`] is passed to the application. It is borrowed from the protocol's reader; the fields are not
+//!   copied.
+//! * [`Client`] is the sender of a request, if a proxy reports another one than the peer of the socket.
+//! * [`Draft`] is the head of a response as the application gives it. Each field is checked.
+//! * [`Fault`] is a rule that the peer broke; [`Misuse`] is a rule that the application broke.
 //!
-//! Nothing here knows how a message is framed: each protocol does that.
+//! Framing is not in this module: each protocol has its own.
 
 mod client;
 mod coded;

@@ -4,8 +4,8 @@ use super::client::Client;
 use super::field::Field;
 use super::target::Target;
 
-/// The minor version decides about persistence and framing; HTTP/1.2 and later minors count as 1.1
-/// (RFC 9110 section 2.5).
+/// The HTTP version of a request. It determines persistence and framing. HTTP/1.2 and later minor versions count as
+/// HTTP/1.1 (RFC 9110 section 2.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     /// HTTP/1.0
@@ -19,11 +19,11 @@ pub enum Version {
 /// The length of a request's body, as its head declares it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyLength {
-    /// There is none.
+    /// The request has no body.
     None,
-    /// So many bytes, which may be 0.
+    /// The number of bytes, which may be 0.
     Known(u64),
-    /// That shows when it ends.
+    /// The length is unknown: the framing marks the end of the body.
     Unknown,
 }
 
@@ -35,10 +35,10 @@ impl BodyLength {
     }
 }
 
-/// One request's head, borrowed from what its protocol has read.
+/// The head of one request, borrowed from the reader of its protocol.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestHead<'a> {
-    /// The number of the stream on its connection, if the protocol has streams (HTTP/2).
+    /// The identifier of the stream, if the protocol has streams (HTTP/2).
     pub stream: Option<u32>,
     /// The method, a token.
     pub method: &'a [u8],
@@ -46,39 +46,40 @@ pub struct RequestHead<'a> {
     pub target: Target<'a>,
     /// The version.
     pub version: Version,
-    /// The field lines with the blank line behind them; what [`Field`]s are read from.
+    /// The field lines with the blank line that ends them. [`Field`]s are positions in it.
     pub block: &'a [u8],
     /// The field lines in order.
     pub fields: &'a [Field],
     /// The length of the body.
     pub body: BodyLength,
-    /// The fields are CGI variables (RFC 3875 section 4.1): those of the request's fields are called `HTTP_USER_AGENT`
-    /// instead of `User-Agent`, and others such as `REMOTE_ADDR` are among them.
+    /// True if the fields are CGI variables (RFC 3875 section 4.1). Then a request field is called `HTTP_USER_AGENT`
+    /// instead of `User-Agent`, and the fields include other variables such as `REMOTE_ADDR`.
     pub is_cgi: bool,
-    /// The request is an extended CONNECT that asks for a WebSocket (RFC 8441).
+    /// True if the request is an extended CONNECT that asks for a WebSocket (RFC 8441).
     pub is_websocket: bool,
-    /// True if the request is of https by what it says itself (`:scheme` of HTTP/2), which counts only if its peer is
-    /// trusted ([`crate::forwarded`]); `None` if it says nothing.
+    /// True if the request claims the scheme https (`:scheme` of HTTP/2); `None` if it gives no scheme. The claim is
+    /// used only if the peer is trusted ([`crate::forwarded`]).
     pub is_https: Option<bool>,
-    /// The peer takes what the application reports of this request, besides its response (FastCGI's STDERR).
+    /// True if the peer accepts the application's error output for this request beside the response (FastCGI's STDERR).
     pub takes_errors: bool,
-    /// Set if the block has the same field names in the same order as the one for which `retained` was set last: the
-    /// places in [`fields`](Self::fields) of those whose values differ, in ascending order. All other lines are the
-    /// same byte for byte. Not set together with `retained`.
+    /// The indices in [`fields`](Self::fields), ascending, of the lines that differ from the kept block: the last block
+    /// for which `retained` was set. The names and their order are equal, and all other lines are equal byte for byte.
+    /// `None` if the block cannot be compared in this way, or if `retained` is set.
     pub changed: Option<&'a [u16]>,
-    /// The reader keeps this block to compare the next one with. An application that builds something from a block
-    /// should keep it now, with [`kept`](Self::kept), because [`changed`](Self::changed) of later heads refers to it.
+    /// True if the reader keeps this block to compare later ones with it. If the application caches something made from
+    /// a block, it should cache it now, together with [`kept`](Self::kept), because [`changed`](Self::changed) of later
+    /// heads refers to this block.
     pub retained: bool,
     /// The number of blocks that the reader has kept on this connection. [`changed`](Self::changed) refers to the last
-    /// of them, so a caller that has built something from an earlier one must not use it.
+    /// of them, so anything that was cached for an earlier block must not be used.
     pub kept: u32,
-    /// The client, if a proxy names it ([`crate::forwarded`], [`crate::proxy`]); `None`: the peer of the socket. A
-    /// reader leaves it `None`, unless the protocol itself names the client.
+    /// The client, if a proxy reports one ([`crate::forwarded`], [`crate::proxy`]); `None` if the client is the peer of
+    /// the socket. Readers set it only if the protocol itself transmits the client.
     pub client: Option<&'a Client>,
 }
 
 impl<'a> RequestHead<'a> {
-    /// Returns true if the block is byte for byte the one for which `retained` was set last.
+    /// Returns true if the block equals, byte for byte, the last one for which `retained` was set.
     #[must_use]
     pub fn is_repeated(&self) -> bool {
         self.changed.is_some_and(<[u16]>::is_empty)
@@ -92,8 +93,8 @@ impl<'a> RequestHead<'a> {
 }
 
 impl<'a> RequestHead<'a> {
-    /// Returns the value of the last CGI variable called `name`; `None` if the fields are no CGI variables, or there is
-    /// no such variable.
+    /// Returns the value of the last CGI variable called `name`; `None` if there is none, or if the fields are not CGI
+    /// variables.
     #[must_use]
     pub fn variable(&self, name: &[u8]) -> Option<&'a [u8]> {
         let last = self.fields.iter().rfind(|field| field.name(self.block) == name);
@@ -101,23 +102,23 @@ impl<'a> RequestHead<'a> {
     }
 }
 
-/// Returns the value of the first field called `name`, in lower case, among `fields` of `block`, which are CGI
-/// variables or not.
+/// Returns the value of the first of `fields` called `name`, which must be in lower case. `is_cgi` tells that the
+/// fields are CGI variables.
 #[must_use]
 pub fn find<'a>(fields: &[Field], block: &'a [u8], is_cgi: bool, name: &[u8]) -> Option<&'a [u8]> {
     let is_named = |field: &&Field| if is_cgi { field.is_variable_of(block, name) } else { field.is(block, name) };
     fields.iter().find(is_named).map(|field| field.value(block))
 }
 
-/// The readable part of a request line, for a log: the head may be malformed or incomplete.
+/// The part of a request line that could be read, for a log entry. The head may be malformed or incomplete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartialRequestLine<'a> {
     /// The method, a token.
     pub method: &'a [u8],
-    /// The target as far as it is here, and as its characters are those of a target.
+    /// The target, up to the end of the input or the first character that is not allowed in a target.
     pub target: &'a [u8],
-    /// The target goes on behind that.
+    /// True if the target is longer than `target`.
     pub is_cut: bool,
-    /// The version, if it is one that is spoken here.
+    /// The version, if it is a supported one.
     pub version: Option<Version>,
 }

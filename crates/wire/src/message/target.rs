@@ -3,14 +3,14 @@
 use super::fault::Fault;
 use crate::grammar::is_reg_name_byte;
 
-/// The form of a target. The authority form belongs to CONNECT, which is refused before.
+/// The form of a target. The authority form is missing, because only CONNECT has it, which is refused earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// `/path?query`
     Origin,
     /// `http://host/path?query`
     Absolute,
-    /// `*`, of OPTIONS
+    /// `*`, only with OPTIONS
     Asterisk,
 }
 
@@ -21,16 +21,17 @@ pub struct Target<'a> {
     pub raw: &'a [u8],
     /// The form.
     pub form: Form,
-    /// The host and port of an absolute URI, which replaces Host (RFC 9112 section 3.2.2); else empty.
+    /// The host and port of an absolute URI, which take precedence over Host (RFC 9112 section 3.2.2); empty in the
+    /// other forms.
     pub authority: &'a [u8],
-    /// The path, with its percent escapes; empty for the asterisk form only, which has none.
+    /// The path with its percent escapes; empty only in the asterisk form, which has none.
     pub path: &'a [u8],
     /// The bytes after the first `?`, if there is one.
     pub query: Option<&'a [u8]>,
 }
 
 impl<'a> Target<'a> {
-    /// Parses a target whose bytes [`target_end`](crate::grammar::target_end) has accepted.
+    /// Parses a target. [`target_end`](crate::grammar::target_end) must have accepted its bytes.
     pub(crate) fn read(raw: &'a [u8], method: &[u8]) -> Result<Self, Fault> {
         if raw.first() == Some(&b'/') {
             return Ok(Self::with(raw, Form::Origin, b"", raw));
@@ -69,9 +70,9 @@ fn scheme_stripped(raw: &[u8]) -> Option<&[u8]> {
     })
 }
 
-/// Returns true for uri-host [ ":" port ] (RFC 9110 section 7.2, RFC 3986 section 3.2.2). An empty text is valid,
-/// because reg-name may be empty. So is a port of any number of digits: the grammar does not limit it, and this server
-/// does not connect to it.
+/// Returns true if `value` is uri-host [ ":" port ] (RFC 9110 section 7.2, RFC 3986 section 3.2.2). An empty value is
+/// valid, because a reg-name may be empty. A port may have any number of digits: the grammar does not limit them, and
+/// this server does not connect to it.
 pub(crate) fn is_host(value: &[u8]) -> bool {
     let (host_valid, rest) = if value.first() == Some(&b'[') {
         let Some(end) = value.iter().position(|&b| b == b']') else { return false };
@@ -93,7 +94,7 @@ fn is_ip_literal(inside: &[u8]) -> bool {
     text.parse::<core::net::Ipv6Addr>().is_ok() || is_ip_future(inside)
 }
 
-/// Returns true for "v" 1*HEXDIG "." 1*( unreserved / sub-delims / ":" )
+/// Returns true if `inside` is "v" 1*HEXDIG "." 1*( unreserved / sub-delims / ":" ).
 fn is_ip_future(inside: &[u8]) -> bool {
     let Some(dot) = inside.iter().position(|&b| b == b'.') else { return false };
     let (version, address) = (&inside[..dot], &inside[dot + 1..]);
