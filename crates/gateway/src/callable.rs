@@ -1,5 +1,5 @@
-//! Python types in C, for what an application calls in every request. PyO3's own classes make a tuple of the arguments
-//! of each call, and these do not (vectorcall).
+//! Python types, made with the C API, for objects that an application calls in every request. They use vectorcall, so a
+//! call needs no tuple of arguments, unlike a call of a PyO3 class.
 
 use crate::compat;
 use crate::object::Object;
@@ -11,15 +11,15 @@ use std::mem::offset_of;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
-/// The beginning of an object of a type with vectorcall.
+/// The first fields of an object whose type uses vectorcall.
 #[repr(C)]
 pub(crate) struct CallableHead {
     pub(crate) head: ffi::PyObject,
     pub(crate) vectorcall: Option<ffi::vectorcallfunc>,
 }
 
-/// Makes a type without methods whose objects are called. They have a `T`, which begins with a [`CallableHead`];
-/// `dealloc` drops the rest of it and then [frees](free) the object. `more` is a further slot.
+/// Creates a type without methods whose instances are callable. An instance is a `T`, which begins with a
+/// [`CallableHead`]. `dealloc` must drop the other fields and then [free](free) the object. `more` is one further slot.
 ///
 /// # Errors
 /// `MemoryError`.
@@ -50,7 +50,7 @@ pub(crate) fn callable_type<T>(
     make_type::<T, 5>(py, name, ffi::Py_TPFLAGS_HAVE_VECTORCALL, slots)
 }
 
-/// Makes a type of these slots, whose objects have a `T`.
+/// Creates a type with these slots, whose instances are a `T`.
 ///
 /// # Errors
 /// `MemoryError`.
@@ -73,12 +73,12 @@ pub(crate) fn make_type<T, const N: usize>(
     unsafe { Object::from_new_or_error(py, ffi::PyType_FromSpec(&raw mut spec)) }
 }
 
-/// Frees an object whose fields are gone.
+/// Frees the memory of an object whose fields have been dropped.
 ///
 /// # Safety
 /// The interpreter deallocates `object`, an instance of a type of [`make_type`] without `Py_TPFLAGS_HAVE_GC`.
 pub(crate) unsafe fn free(object: *mut ffi::PyObject) {
-    // SAFETY: as the caller promises; an instance of a heap type holds a reference to it.
+    // SAFETY: guaranteed by the caller. An instance of a heap type owns a reference to its type, released here.
     unsafe {
         let kind = ffi::Py_TYPE(object);
         ffi::PyObject_Free(object.cast());
@@ -86,12 +86,12 @@ pub(crate) unsafe fn free(object: *mut ffi::PyObject) {
     }
 }
 
-/// Frees an object whose fields are gone, of a type with `Py_TPFLAGS_HAVE_GC`.
+/// Frees the memory of an object whose fields have been dropped, and whose type has `Py_TPFLAGS_HAVE_GC`.
 ///
 /// # Safety
-/// As for [`free`]; the garbage collector has been told that it tracks the object no longer.
+/// As for [`free`]; the garbage collector no longer tracks the object.
 pub(crate) unsafe fn free_tracked(object: *mut ffi::PyObject) {
-    // SAFETY: as the caller promises; an instance of a heap type holds a reference to it.
+    // SAFETY: guaranteed by the caller. An instance of a heap type owns a reference to its type, released here.
     unsafe {
         let kind = ffi::Py_TYPE(object);
         ffi::PyObject_GC_Del(object.cast());
@@ -99,7 +99,7 @@ pub(crate) unsafe fn free_tracked(object: *mut ffi::PyObject) {
     }
 }
 
-/// A result as the C API has it: a new reference, or null with the exception set.
+/// Converts a result for the C API: a new reference, or null with the Python exception set.
 pub(crate) fn answer(py: Python<'_>, result: PyResult<Object>) -> *mut ffi::PyObject {
     match result {
         Ok(object) => object.into_ptr(),
@@ -110,23 +110,24 @@ pub(crate) fn answer(py: Python<'_>, result: PyResult<Object>) -> *mut ffi::PyOb
     }
 }
 
-/// Runs what a function of ours does for the interpreter. A panic, which may not go on into it, becomes an exception.
+/// Runs `act`, the body of a function that the interpreter calls. Turns a panic into an exception, because a panic must
+/// not unwind into C code.
 pub(crate) fn caught<R>(act: impl FnOnce() -> PyResult<R>) -> PyResult<R> {
     catch_unwind(AssertUnwindSafe(act))
         .unwrap_or_else(|_| Err(PyRuntimeError::new_err("this is a bug in kirsch, please report it: a panic")))
 }
 
-/// The only argument of a call, given by position or as `name`; `None` if it was not given, or more was.
+/// Returns the only argument of a call, given by position or as `name`; `None` if the arguments differ from that.
 ///
 /// # Safety
-/// They are the arguments of a vectorcall that goes on for as long as the result is used.
+/// The arguments are those of a vectorcall that is in progress as long as the result is used.
 pub(crate) unsafe fn only_argument(
     arguments: *const *mut ffi::PyObject,
     count: usize,
     keywords: *mut ffi::PyObject,
     name: &[u8],
 ) -> Option<*mut ffi::PyObject> {
-    // SAFETY: as the caller promises; a tuple of names has `Py_SIZE` items, which are strings.
+    // SAFETY: the caller guarantees the arguments; a tuple of names has `Py_SIZE` items, which are strings.
     unsafe {
         let positional = ffi::PyVectorcall_NARGS(count);
         let named = if keywords.is_null() { 0 } else { ffi::Py_SIZE(keywords) };

@@ -1,11 +1,11 @@
-//! The clocks: for the engine, which takes the time as an argument, and for measuring how long a call waits. No Python
-//! here.
+//! The clocks: coarse ones for the engine, which gets the time as an argument, and fine ones to measure how long calls
+//! wait. Uses no Python.
 
 use engine::{Now, StageClock};
 use std::time::Duration;
 
-/// The time for the engine. Nothing there needs it finer than the few milliseconds in which the system moves these
-/// clocks on, and a finer reading costs several times as much.
+/// Returns the time for the engine. These clocks advance in steps of a few milliseconds, which is fine enough there; a
+/// precise reading costs several times as much.
 pub(crate) fn now() -> Now {
     Now { monotonic: read(MONOTONIC), wall: read(WALL) }
 }
@@ -19,7 +19,8 @@ const MONOTONIC: libc::clockid_t = libc::CLOCK_MONOTONIC;
 #[cfg(not(target_os = "linux"))]
 const WALL: libc::clockid_t = libc::CLOCK_REALTIME;
 
-/// The same for a caller that asks often: both clocks move on together, so the second is read when the first has.
+/// Returns the same times as [`now`] for a caller that asks often. Both clocks advance together, so the wall clock is
+/// read only when the monotonic one has changed.
 #[derive(Debug, Default)]
 pub(crate) struct Clock {
     last: Option<Now>,
@@ -35,23 +36,23 @@ impl Clock {
     }
 }
 
-/// Returns the monotonic time with which [`now`] begins.
+/// Returns the monotonic part of [`now`].
 pub(crate) fn coarse() -> Duration {
     read(MONOTONIC)
 }
 
-/// The same time in nanoseconds, as finely as the system has it.
+/// Returns the monotonic time in nanoseconds, at the full precision of the system.
 pub(crate) fn fine() -> u64 {
     nanos(read_raw(libc::CLOCK_MONOTONIC))
 }
 
 #[allow(clippy::cast_sign_loss, reason = "see there")]
 fn nanos(time: libc::timespec) -> u64 {
-    // Neither is negative, and the sum reaches for centuries.
+    // Neither number is negative, and the sum does not overflow for centuries.
     (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
 }
 
-/// For the times of a request's stages.
+/// The clock that measures the stages of a request.
 pub(crate) struct Fine;
 
 impl StageClock for Fine {
@@ -64,17 +65,17 @@ impl StageClock for Fine {
     }
 }
 
-/// The time that a thread has used so far.
+/// The resources that a thread has used so far.
 pub(crate) struct Usage {
     time: Duration,
     worked: Duration,
-    /// Times that it gave up the processor because it had to wait. Being pushed off it by others is no waiting.
+    /// The number of voluntary context switches: the thread had to wait. Preemption by other threads does not count.
     #[cfg(target_os = "linux")]
     waits: libc::c_long,
 }
 
 impl Usage {
-    /// One system call, where the system tells all of it in one.
+    /// Reads the usage of this thread, with a single system call if the system has one.
     #[cfg(target_os = "linux")]
     pub(crate) fn read() -> Self {
         // SAFETY: all zeros is a valid value of this structure of numbers, and the call fills it.
@@ -99,7 +100,7 @@ impl Usage {
         Self { time: read(libc::CLOCK_MONOTONIC), worked: read(libc::CLOCK_THREAD_CPUTIME_ID) }
     }
 
-    /// For how long the thread has waited since.
+    /// Returns for how long the thread has waited since `self` was read.
     pub(crate) fn waited(self) -> Duration {
         let now = Self::read();
         #[cfg(target_os = "linux")]
@@ -112,7 +113,7 @@ impl Usage {
 
 fn read_raw(clock: libc::clockid_t) -> libc::timespec {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the call fills the structure; for a clock that does not exist it stays zero.
+    // SAFETY: the call fills the structure; for a clock that does not exist the structure stays zero.
     unsafe { libc::clock_gettime(clock, &raw mut time) };
     time
 }

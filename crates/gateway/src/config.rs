@@ -1,7 +1,7 @@
-//! The configuration of a server: the attributes of a `kirsch.config.native.NativeConfig`, each taken by its name.
+//! The configuration of a server: the attributes of a `kirsch.config.native.NativeConfig`, each taken by name.
 //!
-//! Python declares each of them, with its default. There is none here: one that is missing is an error, and so is one
-//! that nothing takes. A new setting of the engine is one `take` where it is used.
+//! Python declares the settings and their defaults. Rust has no defaults: a missing setting is an error, and so is a
+//! setting that nothing takes. A new setting of the engine needs one `take` where it is used.
 
 use pyo3::conversion::FromPyObjectOwned;
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
@@ -14,10 +14,10 @@ use std::time::Duration;
 pub(crate) struct NativeConfig<'py>(Bound<'py, PyDict>);
 
 impl<'py> NativeConfig<'py> {
-    /// Copies the attributes, so that later changes of the object change nothing.
-    ///
+    /// Copies the attributes of `object`, so that later changes of it have no effect.
+    ///     ///
     /// # Errors
-    /// `TypeError` if the object has none.
+    /// `TypeError` if the object has no `__dict__`.
     pub(crate) fn new(object: &Bound<'py, PyAny>) -> PyResult<Self> {
         let attributes = object.getattr(intern!(object.py(), "__dict__")).ok();
         match attributes.as_ref().and_then(|attributes| attributes.cast::<PyDict>().ok()) {
@@ -26,7 +26,7 @@ impl<'py> NativeConfig<'py> {
         }
     }
 
-    /// Copies the items of a dictionary.
+    /// Copies the items of `items`.
     ///
     /// # Errors
     /// `MemoryError`.
@@ -34,10 +34,10 @@ impl<'py> NativeConfig<'py> {
         Ok(Self(items.copy()?))
     }
 
-    /// The value of `name`.
-    ///
+    /// Removes and returns the setting `name`.
+    ///     ///
     /// # Errors
-    /// `TypeError` if there is none, and whatever its conversion raises, with the name.
+    /// `TypeError` if the setting is missing; otherwise the exception of the conversion, with the name in its message.
     pub(crate) fn take<T: FromPyObjectOwned<'py>>(&self, name: &str) -> PyResult<T> {
         let Some(value) = self.0.get_item(name)? else {
             return Err(PyTypeError::new_err(format!("the configuration has no {name}")));
@@ -46,18 +46,18 @@ impl<'py> NativeConfig<'py> {
         value.extract::<T>().map_err(Into::into).map_err(|error| named(self.0.py(), name, &error))
     }
 
-    /// The number of seconds `name` as a limit; 0 is none.
-    ///
+    /// Removes the setting `name` and returns it as a limit in seconds; `None` for 0.
+    ///     ///
     /// # Errors
-    /// As [`take`](Self::take), and `ValueError` for what is no time.
+    /// As [`take`](Self::take), and `ValueError` for a negative or infinite number or NaN.
     pub(crate) fn take_seconds(&self, name: &str) -> PyResult<Option<Duration>> {
         seconds(name, self.take(name)?)
     }
 
-    /// All that there is to take has been taken.
-    ///
+    /// Checks that all settings have been taken.
+    ///     ///
     /// # Errors
-    /// `TypeError` with the names of the rest.
+    /// `TypeError` with the names of the remaining settings.
     pub(crate) fn finish(self) -> PyResult<()> {
         if self.0.is_empty() {
             return Ok(());
@@ -69,7 +69,7 @@ impl<'py> NativeConfig<'py> {
     }
 }
 
-/// Returns the error of a conversion, with the name of the setting before its message.
+/// Returns a copy of a conversion error, with the name of the setting before its message.
 fn named(py: Python<'_>, name: &str, error: &PyErr) -> PyErr {
     let message = format!("{name}: {}", error.value(py));
     if error.is_instance_of::<PyTypeError>(py) {
@@ -81,10 +81,10 @@ fn named(py: Python<'_>, name: &str, error: &PyErr) -> PyErr {
     }
 }
 
-/// Seconds as a limit; 0 is none.
+/// Converts a number of seconds into a limit; 0 becomes `None`.
 ///
 /// # Errors
-/// `ValueError` for what is no time.
+/// `ValueError` for a negative or infinite number or NaN.
 pub(crate) fn seconds(name: &str, seconds: f64) -> PyResult<Option<Duration>> {
     let duration = Duration::try_from_secs_f64(seconds)
         .map_err(|error| PyValueError::new_err(format!("{name}: {seconds} seconds: {error}")))?;

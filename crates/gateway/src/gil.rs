@@ -1,37 +1,37 @@
-//! The GIL in types: what may be done only by a thread that is attached to the interpreter.
+//! The GIL in the type system: operations that only a thread attached to the interpreter may do.
 //!
-//! PyO3's `Python<'py>` shows that a thread is attached, and [`Python::detach`] takes no closure that could use one.
-//! [`Object`](crate::object::Object) and [`Guarded`](crate::guarded::Guarded) ask for it. [`WithGil`] takes it through
-//! the engine, which knows no Python but hands a `&mut` of its application on.
+//! PyO3's `Python<'py>` proves that a thread is attached, and [`Python::detach`] accepts no closure that holds one.
+//! [`Object`](crate::object::Object) and [`Guarded`](crate::guarded::Guarded) require it. [`WithGil`] passes the proof
+//! through the engine, which knows no Python but passes a `&mut` of its application to callbacks.
 //!
-//! On a free-threaded interpreter there is no lock, and several threads are attached at a time. Nothing here says that
-//! there is one only.
+//! On a free-threaded interpreter there is no lock, and several threads are attached at the same time. Nothing here
+//! assumes that only one is.
 
 use pyo3::Python;
 use std::marker::PhantomData;
 use std::ptr;
 
-/// A value that a thread has borrowed while it is attached. It exists only behind a reference, whose lifetime is within
-/// that of the token it was made from, and it cannot be sent to another thread or into [`Python::detach`].
+/// A value that a thread has borrowed while it is attached. It exists only behind a reference whose lifetime is within
+/// that of the token, and it can be sent neither to another thread nor into [`Python::detach`].
 #[repr(transparent)]
 pub(crate) struct WithGil<T> {
     value: T,
-    /// Neither `Send` nor `Sync`: see above.
+    /// Makes the type neither `Send` nor `Sync`.
     _bound: PhantomData<*mut ()>,
 }
 
 impl<T> WithGil<T> {
-    /// Borrows `value`, by a thread that is attached.
+    /// Borrows `value`; the token proves that the thread is attached.
     pub(crate) fn new<'a>(value: &'a mut T, _py: Python<'a>) -> &'a mut Self {
-        // SAFETY: the type is transparent, so both references mean the same; the one that is given is borrowed for as
-        // long as the other lives.
+        // SAFETY: the type is transparent, so both references have the same meaning; the given one is borrowed as long
+        // as the result lives.
         unsafe { &mut *ptr::from_mut(value).cast::<Self>() }
     }
 
-    /// The token, and the value.
+    /// Returns the token and the value.
     pub(crate) fn parts(&mut self) -> (Python<'_>, &mut T) {
-        // SAFETY: a reference to this is made by `new`, which was given a token, and lives no longer than that. The
-        // thread is detached meanwhile only in closures that are `Send`, which this is not.
+        // SAFETY: only `new` makes a reference to this type. It required a token, which outlives the reference. The
+        // thread is detached only in closures that are `Send`, which this type is not.
         (unsafe { Python::assume_attached() }, &mut self.value)
     }
 }

@@ -1,4 +1,4 @@
-//! The engine group of all workers: its records lie in memory that the supervisor shares with them.
+//! The engine group of all workers. Its records are in memory that the supervisor shares with the workers.
 
 use crate::scoreboard::View;
 use engine::{Bell, ProcessRecord, SharedRecords};
@@ -6,21 +6,22 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
-/// Bytes of a worker's record.
+/// The size of a worker's record in bytes.
 pub(crate) const SIZE: usize = size_of::<ProcessRecord>();
 
-/// `group` of the server's arguments.
+/// The setting `group` of the server: the shared memory, the distance of two records in bytes, the index of this
+/// worker's record, and the event descriptors.
 #[derive(FromPyObject)]
 pub(crate) struct Arguments<'py>(Bound<'py, PyAny>, usize, usize, Vec<RawFd>);
 
 impl Arguments<'_> {
-    /// Takes over the descriptors, and keeps the memory for as long as there is a server.
-    ///
+    /// Takes ownership of the descriptors, and keeps the memory as long as the server exists.
+    ///     ///
     /// # Errors
-    /// `TypeError` if the memory is none, `ValueError` if something does not fit.
+    /// `TypeError` if the first item is not a writable buffer, `ValueError` if the numbers do not fit its size.
     pub(crate) fn take(self) -> PyResult<SharedRecords> {
         let Self(memory, stride, own, descriptors) = self;
-        // SAFETY: the caller hands them over and does nothing with them any more.
+        // SAFETY: the caller passes ownership of the descriptors, and does not use them afterwards.
         let bells: Box<[_]> = descriptors.iter().map(|&fd| Bell::new(unsafe { OwnedFd::from_raw_fd(fd) })).collect();
         let view = View::of("group", &memory)?;
         let (start, length) = view.memory();
@@ -38,16 +39,16 @@ impl Arguments<'_> {
             )));
         }
         let record = |index: usize| {
-            // SAFETY: the memory is writable, large enough and aligned, and lies there until the view is released,
-            // which is when the records go. A record is made of atomics, for which any bytes are a value, and all that
-            // is done with it here is atomic; what other processes do is not Rust's.
+            // SAFETY: the memory is writable, large enough and aligned. It exists until the view is released, which
+            // happens when the records are dropped. A record consists of atomics, for which any bytes are a valid
+            // value, and all accesses are atomic; accesses of other processes are outside Rust's memory model.
             unsafe { &*start.byte_add(index * stride).cast::<ProcessRecord>() }
         };
         Ok(SharedRecords::new((0..count).map(record).collect(), bells, own, Box::new(view)))
     }
 }
 
-/// See the stub.
+/// Creates an event descriptor that is non-blocking and closed on exec.
 #[cfg(target_os = "linux")]
 #[pyfunction]
 pub(crate) fn eventfd() -> PyResult<RawFd> {

@@ -1,25 +1,25 @@
-//! State that the application may touch from several threads at a time.
+//! State that several threads of the application may use at the same time.
 
 use pyo3::prelude::*;
 
-/// A value that one thread at a time uses: behind the GIL where there is one, and behind a lock of its own where the
-/// interpreter may run without (`Py_GIL_DISABLED`).
+/// A value that only one thread uses at a time. The GIL protects it if there is one; on builds that may run without it
+/// (`Py_GIL_DISABLED`) a lock of its own does.
 ///
-/// It is the innermost of all locks: the GIL comes first, the engine second, and this one last. What is done with the
-/// value ([`with`](Self::with)) takes a moment.
+/// This is the innermost of all locks: the GIL is taken first, the engine's lock second, and this one last. Closures
+/// that use the value ([`with`](Self::with)) must be short.
 #[derive(Debug)]
 pub(crate) struct Guarded<T> {
     #[cfg(Py_GIL_DISABLED)]
     value: std::sync::Mutex<T>,
     #[cfg(not(Py_GIL_DISABLED))]
     value: std::cell::UnsafeCell<T>,
-    /// A thread is within [`with`](Self::with).
+    /// True while a thread is within [`with`](Self::with).
     #[cfg(not(Py_GIL_DISABLED))]
     is_used: std::cell::Cell<bool>,
 }
 
-// SAFETY: the value and the flag are used only by threads that are attached, which a GIL admits one at a time (PyO3
-// does not let a second interpreter, with a GIL of its own, import the module).
+// SAFETY: only attached threads use the value and the flag, and the GIL admits one at a time (PyO3 does not let a
+// second interpreter, with a GIL of its own, import the module).
 #[cfg(not(Py_GIL_DISABLED))]
 unsafe impl<T: Send> Sync for Guarded<T> {}
 
@@ -29,13 +29,13 @@ impl<T> Guarded<T> {
         Self { value: value.into(), is_used: false.into() }
     }
 
-    /// Does something with the value. `act` does not wait, does not detach, and runs nothing of Python's but the
-    /// release of `bytes` objects.
+    /// Calls `act` with the value. `act` must not block or detach, and must run no Python code except the release of
+    /// `bytes` objects.
     ///
     /// # Panics
-    /// If `act` uses the same value again, or lets another thread use it.
+    /// Panics if `act` uses the same value again, or lets another thread use it.
     pub(crate) fn with<R>(&self, _py: Python<'_>, act: impl FnOnce(&mut T) -> R) -> R {
-        /// Frees the value, also when `act` panics.
+        /// Resets the flag, even if `act` panics.
         struct InUse<'a>(&'a std::cell::Cell<bool>);
 
         impl Drop for InUse<'_> {
@@ -46,12 +46,12 @@ impl<T> Guarded<T> {
 
         assert!(!self.is_used.replace(true), "the value is in use: its user has run something that comes back to it");
         let _in_use = InUse(&self.is_used);
-        // SAFETY: the flag was not set, so no other reference to the value exists, and it is set until this one is
-        // gone. Only attached threads read and write the flag, as `_py` shows: one at a time, because of the GIL.
+        // SAFETY: the flag was not set, so no other reference to the value exists; it stays set as long as this one
+        // exists. Only attached threads read and write the flag, as `_py` shows, and the GIL admits one at a time.
         act(unsafe { &mut *self.value.get() })
     }
 
-    /// Does something with the value, unless it is in use. For the garbage collector, which may come at any time.
+    /// Calls `act` with the value, unless it is in use. For the garbage collector, which may run at any time.
     pub(crate) fn try_with(&self, py: Python<'_>, act: impl FnOnce(&mut T)) {
         if !self.is_used.get() {
             self.with(py, act);
@@ -65,16 +65,16 @@ impl<T: Send> Guarded<T> {
         Self { value: value.into() }
     }
 
-    /// Does something with the value. `act` does not wait, and runs nothing of Python's but the release of `bytes`
-    /// objects: what uses the same value again would wait for itself.
+    /// Calls `act` with the value. `act` must not block, and must run no Python code except the release of `bytes`
+    /// objects: code that used the same value would deadlock.
     pub(crate) fn with<R>(&self, py: Python<'_>, act: impl FnOnce(&mut T) -> R) -> R {
         use std::sync::{PoisonError, TryLockError};
         loop {
             match self.value.try_lock() {
                 Ok(mut value) => return act(&mut value),
                 Err(TryLockError::Poisoned(poisoned)) => return act(&mut poisoned.into_inner()),
-                // The thread that uses the value may be stopped by the interpreter, which waits for all attached
-                // threads to stop: a thread that waits here while it is attached would keep both waiting for ever.
+                // Detach while waiting. Otherwise this can deadlock: the interpreter may have stopped the thread that
+                // uses the value, and waits until all attached threads have stopped.
                 Err(TryLockError::WouldBlock) => py.detach(|| {
                     drop(self.value.lock().unwrap_or_else(PoisonError::into_inner));
                 }),
@@ -82,7 +82,7 @@ impl<T: Send> Guarded<T> {
         }
     }
 
-    /// Does something with the value, unless it is in use. For the garbage collector, which may come at any time.
+    /// Calls `act` with the value, unless it is in use. For the garbage collector, which may run at any time.
     pub(crate) fn try_with(&self, _py: Python<'_>, act: impl FnOnce(&mut T)) {
         if let Ok(mut value) = self.value.try_lock() {
             act(&mut value);
@@ -107,7 +107,7 @@ mod tests {
         });
     }
 
-    /// In release builds too. Where there is a lock instead, it would wait for itself.
+    /// The check also works in release builds. It exists only with a GIL; with a lock the code would deadlock.
     #[cfg(not(Py_GIL_DISABLED))]
     #[test]
     fn test_use_within_a_use_panics() {

@@ -1,8 +1,8 @@
-//! The interface between the host and the ways to call an application, such as WSGI.
+//! The interface between the host and the ways to call an application, such as WSGI and ASGI.
 //!
-//! The host has the engine, the threads or the loop, the deadlines and the logs, and is generic over an [`Interface`].
-//! An interface knows Python and the heads of requests and responses. It knows no thread, no engine and no protocol:
-//! what it needs of them are the methods of its [`Exchange`].
+//! The host has the engine, the threads or the event loop, the deadlines and the logs. It is generic over an
+//! [`Interface`], which knows Python and the heads of requests and responses. An interface knows no thread, no engine
+//! and no protocol; it uses them through the methods of its [`Exchange`].
 //!
 //! ```text
 //!   engine locked      Requests::begin: request head ──▶ what the application is given, a dict
@@ -29,61 +29,61 @@ use std::sync::{Arc, Weak};
 pub(crate) use tls::Security;
 use wire::message::RequestHead;
 
-/// A listener, as requests show it.
+/// A listener as the application sees it in its requests.
 #[derive(Clone, Debug)]
 pub(crate) struct ListenerInfo {
     pub(crate) local: Local,
-    /// Its connections are encrypted.
+    /// True if the listener's connections are encrypted.
     pub(crate) is_encrypted: bool,
 }
 
-/// The other end of a connection.
+/// The peer of a connection.
 #[derive(Debug)]
 pub(crate) struct Remote {
     pub(crate) peer: Peer,
-    /// The result of its handshake, if the connection is encrypted.
+    /// The result of the TLS handshake; `None` if the connection is not encrypted.
     pub(crate) security: Option<Arc<Security>>,
 }
 
-/// The application of a request, and how it is called.
+/// The application that a request is for, and how the host calls it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Route {
-    /// Its index among the applications of the interface.
+    /// The index of the application among those of the interface.
     pub(crate) application: usize,
-    /// A loop hosts the engine, and this application is called in threads beside it.
+    /// True if a loop hosts the engine and the host calls this application in threads beside the loop.
     pub(crate) is_threaded: bool,
-    /// It receives a body as it arrives, whatever is set for others.
+    /// True if this application receives each body as a stream, even if the server buffers bodies for others.
     pub(crate) streams_bodies: bool,
-    /// The call of a request that asks for a WebSocket has a deadline until the application accepts it.
+    /// True if a WebSocket request has a deadline until the application accepts it.
     pub(crate) limits_handshakes: bool,
 }
 
-/// Calls an application.
+/// A way to call applications.
 pub(crate) trait Interface: Send + Sync + Sized + 'static {
-    /// Makes requests of heads.
+    /// The factory of request objects.
     type Requests: Requests;
-    /// The objects with which an application answers.
+    /// The Python objects with which an application responds.
     type Handles: Handles;
     /// A response body that the application produces part by part.
     type Body: ResponseBody;
 
-    /// Handles for a new response, whose exchange belongs to `host`.
+    /// Returns the handles for a new response, whose exchange belongs to `host`.
     ///
     /// # Errors
     /// `MemoryError`.
     fn take_handles(&self, py: Python<'_>, route: Route, host: &Weak<dyn ExchangeHost>) -> PyResult<Self::Handles>;
 
-    /// Has handles of a call that has ended serve one of `route`. Returns false if they cannot.
+    /// Prepares the handles of an ended call for a call of `route`. Returns false if they cannot be reused for it.
     fn turn_handles(&self, handles: &mut Self::Handles, route: Route) -> bool {
         let _ = (handles, route);
         true
     }
 
-    /// The response is over: handles that nothing else refers to may be used again.
+    /// Takes back the handles of a response that has ended, to reuse them if nothing else refers to them.
     fn return_handles(&self, py: Python<'_>, handles: Self::Handles);
 
-    /// Completes a request with what belongs to this call alone. Returns a file-like object that the host closes when
-    /// the response is over.
+    /// Adds the data of this call to its request object, above all the body. Returns a file-like object that the host
+    /// closes when the response has ended, if there is one.
     ///
     /// # Errors
     /// `MemoryError`, `OSError`.
@@ -98,62 +98,61 @@ pub(crate) trait Interface: Send + Sync + Sized + 'static {
     /// Calls the application.
     ///
     /// # Errors
-    /// The exception that it has raised, or one that says why the object that it has returned is wrong.
+    /// The exception that the application raised, or one that says why its return value is invalid.
     fn call(&self, py: Python<'_>, request: &Object, handles: &Self::Handles) -> PyResult<Answer<Self::Body>>;
 
-    /// Wakes a waiter for an event of the engine ([`Exchange::wake_when`]). `is_waiting`: the loop that hosts the
-    /// engine waits for it here, so that no task is current, and a task that waited can make its step.
-    ///
+    /// Wakes a waiter after an event of the engine ([`Exchange::wake_when`]). `is_waiting` is true if the hosting loop
+    /// waits in this thread; then no task is current, and the waiting task may run a step at once.
+    ///     ///
     /// # Errors
-    /// An exception of such a step that ends the program.
+    /// An exception of that step that must end the program.
     fn wake(&self, py: Python<'_>, waiter: &Py<PyAny>, is_waiting: bool) -> PyResult<()> {
         let _ = (py, waiter, is_waiting);
         Ok(())
     }
 
-    /// The loop that hosts the engine has run what was ready, and is about to wait.
+    /// Called when the hosting loop has run all that was ready, and is about to wait.
     fn before_wait(&self, py: Python<'_>) {
         let _ = py;
     }
 
-    /// No call comes any more, and none goes on.
+    /// Called at the end of the server: no call begins or continues after it.
     fn end(&self, py: Python<'_>) {
         let _ = py;
     }
 
-    /// Returns the exception for a body whose response has no head.
+    /// Returns the exception for an application that produced a body without having set a response head.
     fn unstarted() -> PyErr;
 
-    /// Returns the exception for a call that has ended before its response.
+    /// Returns the exception for a call that ended before its response was complete.
     fn incomplete() -> PyErr {
         Self::unstarted()
     }
 
-    /// Returns true if `error` is the exception for the use of a WebSocket that is closed. The application need not
-    /// catch it.
+    /// Returns true if `error` is the exception for the use of a closed WebSocket. The application need not catch it.
     fn says_websocket_is_closed(py: Python<'_>, error: &PyErr) -> bool {
         let _ = (py, error);
         false
     }
 
-    /// Returns the data of a request for a report. Runs no code of the application.
+    /// Returns the data of a request for a report. Runs no application code.
     fn summary(py: Python<'_>, request: &Object) -> Summary;
 }
 
-/// Makes what an application is given of the heads of requests. It is used while the engine is locked, so it runs
-/// nothing of the application's.
+/// Makes the request objects of the application from the heads of requests. All methods run while the engine is locked,
+/// so they must not run application code.
 pub(crate) trait Requests: Send + 'static {
-    /// The data that are kept with a connection, so that its next request is cheaper to make.
+    /// The data that are kept with a connection, to make its next request object faster.
     type Connection: Default + Send;
 
-    /// Returns the application of the request, and how it is called.
+    /// Returns the application that the request is for, and how the host calls it.
     fn route(&self, head: &RequestHead<'_>) -> Route {
         let _ = head;
         Route::default()
     }
 
-    /// Returns the request without its body: a dict. `route` is what [`route`](Self::route) has returned for it.
-    /// Returns `None` with an exception set if memory is short.
+    /// Returns the request object, a dict, without the body. `route` is the result of [`route`](Self::route) for this
+    /// request. Returns `None` with a Python exception set if an allocation fails.
     fn begin(
         &mut self,
         py: Python<'_>,
@@ -163,7 +162,7 @@ pub(crate) trait Requests: Send + 'static {
         connection: &mut Self::Connection,
     ) -> Option<RequestObject>;
 
-    /// Does the same for a request that asks for a WebSocket, if the interface has them.
+    /// Does the same as [`begin`](Self::begin) for a WebSocket request, if the interface supports WebSockets.
     fn begin_websocket(
         &mut self,
         py: Python<'_>,
@@ -178,10 +177,10 @@ pub(crate) trait Requests: Send + 'static {
     }
 }
 
-/// The dict of a request that the application is called with.
+/// The dict that represents a request, with which the application is called.
 pub(crate) struct RequestObject {
     object: Object,
-    /// Takes it back, if it may be used again.
+    /// The pool to which the dict returns after the call; `None` if it is not reused.
     reused: Option<Arc<Reused>>,
 }
 
@@ -190,7 +189,7 @@ impl RequestObject {
         Self { object, reused: Some(Arc::clone(reused)) }
     }
 
-    /// The call is over. It may run code of the application's.
+    /// Releases the dict after the call, or returns it to its pool. This may run application code.
     pub(crate) fn release(self, py: Python<'_>) {
         match self.reused {
             None => self.object.release(py),
@@ -213,90 +212,90 @@ impl Deref for RequestObject {
     }
 }
 
-/// The Python objects of one exchange, with which an application answers.
+/// The Python objects with which an application responds to one request.
 pub(crate) trait Handles: Send {
-    /// The exchange, which lives as long as these.
+    /// Returns the exchange, which lives as long as these objects.
     fn exchange(&self) -> &Exchange;
 
-    /// Returns true if the application may still hold one of them, and would reach the next response with it.
+    /// Returns true if the application may still hold one of the objects. They must not be reused then, because the
+    /// application would reach the next response through it.
     fn is_shared(&self) -> bool;
 
-    /// Returns true if the call may wait in the middle, in its thread or greenlet.
+    /// Returns true if the call may block its thread or greenlet.
     fn may_block(&self) -> bool {
         true
     }
 }
 
-/// A response body that the application produces part by part. It stays on the thread that it was made on.
+/// A response body that the application produces part by part. It stays in the thread that created it.
 pub(crate) trait ResponseBody: Send {
-    /// Begins to produce. The application may give the response its head only now.
+    /// Starts the iteration. The application may set the response head only now.
     ///
     /// # Errors
-    /// The exception that the application has raised.
+    /// The exception that the application raised.
     fn start(&mut self, py: Python<'_>) -> PyResult<()>;
 
-    /// The next part; `None`: the body has come to its end.
-    ///
+    /// Returns the next part; `None` at the end of the body.
+    ///     ///
     /// # Errors
-    /// The exception that the application has raised; `TypeError` if it is not `bytes`.
+    /// The exception that the application raised; `TypeError` if the part is not `bytes`.
     fn next(&mut self, py: Python<'_>) -> PyResult<Option<Chunk>>;
 
-    /// Returns true if a body that is longer than the response declares ends there, instead of being wrong.
+    /// Returns true if a body that exceeds the declared length is truncated to it. Otherwise such a body is an error.
     fn ends_at_length(&self) -> bool;
 
-    /// The file that the body is, if it need not be read here: a descriptor of our own, the offset, and how many bytes
-    /// are left.
+    /// If the body is a regular file that the engine can send itself, returns a new descriptor for it, the offset, and
+    /// the number of bytes that are left.
     fn regular_file(&self, py: Python<'_>) -> Option<(File, u64, u64)>;
 
-    /// Tells the application that nothing more is wanted: once, whatever happened before.
-    ///
+    /// Tells the application that no more parts will be requested. Called exactly once, also after an error.
+    ///     ///
     /// # Errors
-    /// The exception that the application has raised.
+    /// The exception that the application raised.
     fn close(self, py: Python<'_>) -> PyResult<()>;
 }
 
-/// The answer of an application.
+/// The application's answer to a call.
 pub(crate) enum Answer<B> {
-    /// The body as a whole; the response has its head.
+    /// The whole body. The application has set the response head.
     Whole(Chunk),
-    /// A body that comes in parts.
+    /// A body that the host requests part by part.
     Body(B),
-    /// The call goes on, and its thread does something else meanwhile. The application writes its response through the
-    /// exchange, and the interface ends the call with [`Exchange::conclude`]. The object is what reports know the call
-    /// by.
+    /// The call continues, but its thread is free. The application writes its response through the exchange, and the
+    /// interface ends the call with [`Exchange::conclude`]. The object, such as a Task, identifies the call in reports.
     Suspended(Py<PyAny>),
-    /// The call is over, with this result. The application has written its response through the exchange.
+    /// The call has ended with this result. The application has written its response through the exchange.
     Returned(PyResult<()>),
 }
 
-/// A request's body, and what else its head says to a call.
+/// The body of a request, and the properties of the request that a call needs.
 pub(crate) struct Input {
     pub(crate) body: RequestBody,
-    /// It came without a declared length.
+    /// True if the body was sent without a declared length.
     pub(crate) is_chunked: bool,
-    /// The client takes what the application reports ([`Exchange::write_errors`]).
+    /// True if the peer accepts error text from the application ([`Exchange::write_errors`]).
     pub(crate) takes_errors: bool,
 }
 
 /// The body of a request.
 pub(crate) enum RequestBody {
-    /// There is none.
+    /// No body.
     Empty,
     /// A `bytes` object.
     Bytes(Object),
-    /// A file without a name, at its start, and its length.
+    /// An unnamed temporary file, positioned at its start, and its length in bytes.
     File(Box<(File, u64)>),
-    /// It is still arriving, and is read with [`Exchange::read`].
+    /// A body that is still arriving; [`Exchange::read`] reads it.
     Arriving,
-    /// There is none, and the request asks for a WebSocket ([`Exchange::accept`]).
+    /// No body: the request is for a WebSocket ([`Exchange::accept`]).
     WebSocket,
 }
 
-/// The data of a request in a report, as far as they are known.
+/// The data of a request for a report; `None` for what is unknown.
 #[derive(Debug, Default)]
 pub(crate) struct Summary {
     pub(crate) method: Option<String>,
     pub(crate) target: Option<String>,
-    /// Address and port.
+    /// The address and the port.
     pub(crate) client: (Option<String>, Option<String>),
 }

@@ -1,28 +1,28 @@
-//! Exceptions that one thread raises in another, in the middle of a call of the application.
+//! Exceptions that one thread raises in another that is executing a call of the application.
 
 use crate::compat;
 use crate::thread_id::{ThreadId, this_thread};
 use pyo3::prelude::*;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The same as [`raise_in`], in this thread.
+/// Does the same as [`raise_in`], for this thread.
 pub(crate) fn raise_here(py: Python<'_>, exception: Option<&Py<PyAny>>) {
     raise_in(py, this_thread(), exception);
 }
 
-/// Takes back an exception that was to be raised in a call of this thread that has ended: it must not reach the code
-/// that runs here next.
+/// Cancels an exception that was to be raised in a call of this thread. The call has ended, and the exception must not
+/// be raised in the code that runs next.
 pub(crate) fn take_back(py: Python<'_>) {
     raise_here(py, None);
 }
 
-/// Threads in whose calls an exception is to be raised, or was and the call has not ended, with the exception.
+/// The exceptions that are to be raised, or were raised, in calls that have not ended, each with its thread.
 static INTERRUPTED: Mutex<Vec<Interrupted>> = Mutex::new(Vec::new());
 
 type Interrupted = (ThreadId, Py<PyAny>);
 
-/// Has an exception raised in a thread as soon as Python runs there, or takes back one that was not raised yet. Returns
-/// whether there is such a thread.
+/// Raises an exception in a thread as soon as the thread runs Python code; `None` cancels one that has not been raised.
+/// Returns true if there is such a thread.
 pub(crate) fn raise_in(py: Python<'_>, thread: ThreadId, exception: Option<&Py<PyAny>>) -> bool {
     {
         let mut interrupted = interrupted();
@@ -32,21 +32,22 @@ pub(crate) fn raise_in(py: Python<'_>, thread: ThreadId, exception: Option<&Py<P
     set_exception(py, thread, exception)
 }
 
-/// No thread panics while it has this lock, and the data are whole at every moment.
+/// Locks the list, even if the lock is poisoned: no thread panics while it holds the lock, so the data are consistent.
 fn interrupted() -> MutexGuard<'static, Vec<Interrupted>> {
     INTERRUPTED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn set_exception(_py: Python<'_>, thread: ThreadId, exception: Option<&Py<PyAny>>) -> bool {
-    // The identifier of a thread is the same number in Python and in C, whichever sign it is given.
+    // Python and C use the same bits for a thread identifier; Python reads them as unsigned, C's parameter is signed.
     let thread = std::ffi::c_long::from_ne_bytes(thread.to_ne_bytes());
     let exception = exception.map_or(std::ptr::null_mut(), Py::as_ptr);
-    // SAFETY: this thread is attached; one that is gone is not found, and nothing happens; null takes back.
+    // SAFETY: this thread is attached. If the other thread has ended, the call finds none and does nothing; null
+    // cancels.
     unsafe { compat::PyThreadState_SetAsyncExc(thread, exception) == 1 }
 }
 
-/// Does something in this thread before an exception that is to be raised in its call. Whether it was raised already
-/// cannot be known, so it may be raised in the call once more.
+/// Runs `act` in this thread before an exception that is pending for its call. The interpreter does not tell whether
+/// the exception was raised already, so it may be raised twice in the call.
 pub(crate) fn uninterrupted<R>(py: Python<'_>, act: impl FnOnce() -> R) -> R {
     let thread = this_thread();
     let interrupted = interrupted();
@@ -73,7 +74,7 @@ mod tests {
         py.get_type::<PyTimeoutError>().into_any().unbind()
     }
 
-    /// Python code in which an exception that was raised from outside is seen.
+    /// Runs Python code that is long enough for a pending exception to be raised in it.
     fn count(py: Python<'_>) -> PyResult<()> {
         py.run(c"for i in range(1000): i + 1", Some(&PyDict::new(py)), None)
     }
@@ -103,8 +104,8 @@ mod tests {
     #[test]
     fn test_thread_that_does_not_exist_is_not_found() {
         attach(|py| {
-            // The number of a thread that has ended is soon another one's, which tests beside this one start. No thread
-            // has the number 1, because it is an address.
+            // The identifier of an ended thread is soon reused, for example by a thread of a concurrent test. An
+            // identifier is an address, so no thread has 1.
             assert!(!raise_in(py, 1, Some(&timeout(py))));
         });
     }

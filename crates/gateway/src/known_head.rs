@@ -1,8 +1,8 @@
-//! The response head that an application gives again and again, recognised by its objects.
+//! A cache of the response head that an application gives again and again, recognized by its Python objects.
 //!
-//! Where an application's status and header tuples are constants of its code, each response has the very same objects.
-//! They cannot change, so the head that was checked and written for them before is good for them again. Nothing is
-//! recognised on builds without a GIL, where another thread may change the list of headers meanwhile.
+//! If an application's status and header tuples are constants in its code, every response has the same objects. They
+//! are immutable, so the head that was checked and written for them once can be reused. Builds without a GIL do not use
+//! the cache, because another thread could change the list of headers during the comparison.
 
 use crate::compat;
 use crate::object::Object;
@@ -10,19 +10,19 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use wire::message::Draft;
 
-/// The maximum numbers of headers and of bytes of a head that is kept.
+/// The maximum numbers of headers and of bytes of a cached head.
 const HEADERS: usize = 32;
 const BYTES: usize = 2048;
 
-/// The maximum number of heads in a row that are not kept.
+/// The maximum number of consecutive heads that are not cached.
 const MISSES: u32 = 256;
 
-/// A memory for one head.
+/// A cache for one head.
 #[derive(Default)]
 pub(crate) struct KnownHead {
     head: Option<Head>,
-    /// The number of responses before the next head is kept, and the number with which that count last began. It grows
-    /// while no head that is kept comes again.
+    /// The number of responses until the next head is cached, and the initial value of that count. The initial value
+    /// doubles each time a cached head was not used again.
     wait: u32,
     last_wait: u32,
 }
@@ -32,12 +32,12 @@ pub(crate) struct Head {
     status: Object,
     headers: Vec<Object>,
     draft: Draft,
-    /// True once the head came again.
+    /// True once the head has been used again.
     came_again: bool,
 }
 
 impl KnownHead {
-    /// Returns the head that was made from these objects, if it is kept.
+    /// Returns the cached head if it was made from these objects.
     ///
     /// # Safety
     /// `status` and `headers` are live objects.
@@ -48,8 +48,8 @@ impl KnownHead {
         headers: *mut ffi::PyObject,
     ) -> Option<&Draft> {
         let head = self.head.as_mut()?;
-        // SAFETY: the object is a list where items are read, within its length, and with a GIL nothing changes it
-        // meanwhile. No head is kept without.
+        // SAFETY: items are read only from a list and within its length; with a GIL nothing changes it meanwhile, and
+        // without a GIL no head is cached.
         let is_same = head.status.as_ptr() == status
             && unsafe {
                 ffi::PyList_CheckExact(headers) != 0
@@ -62,8 +62,8 @@ impl KnownHead {
         is_same.then_some(&head.draft)
     }
 
-    /// Keeps a head that was just made from these objects, if they may come again and cannot change. Returns the head
-    /// that was kept before, to be dropped where code of the interpreter may run.
+    /// Caches a head that was just made from these objects, if they are immutable and likely to be used again. Returns
+    /// the head that was cached before; the caller must drop it where Python code may run.
     ///
     /// # Safety
     /// As for [`find`](Self::find).
@@ -79,7 +79,7 @@ impl KnownHead {
             self.wait -= 1;
             return None;
         }
-        // SAFETY: as the caller promises; nothing of Python runs meanwhile.
+        // SAFETY: the caller guarantees that both are live; no Python code runs meanwhile.
         let headers = unsafe { constants(status, headers) }?;
         if draft.len() > BYTES {
             return None;
@@ -95,13 +95,13 @@ impl KnownHead {
     }
 }
 
-/// Returns the headers if they and the status cannot change and something else than their list refers to each.
+/// Returns the headers if the status and all of them are immutable, and each is referenced by more than the list.
 ///
 /// # Safety
 /// Both are live objects, and the thread is attached.
 unsafe fn constants(status: *mut ffi::PyObject, headers: *mut ffi::PyObject) -> Option<Vec<Object>> {
-    // SAFETY: as the caller promises; items are read within the lengths of a list and of tuples, which nothing changes
-    // meanwhile.
+    // SAFETY: the caller guarantees live objects; items are read within the lengths of a list and of tuples, which
+    // nothing changes meanwhile.
     unsafe {
         if cfg!(Py_GIL_DISABLED) || ffi::PyList_CheckExact(headers) == 0 || !is_constant(status) {
             return None;
@@ -111,7 +111,7 @@ unsafe fn constants(status: *mut ffi::PyObject, headers: *mut ffi::PyObject) -> 
             return None;
         }
         let items = (0..count).map(|index| ffi::PyList_GET_ITEM(headers, index));
-        // A tuple that only this list refers to is not a constant.
+        // A tuple that only this list references was made for this response, and is not a constant.
         let are_constant = items.clone().all(|header| {
             ffi::Py_REFCNT(header) > 1
                 && ffi::PyTuple_CheckExact(header) != 0
@@ -121,12 +121,12 @@ unsafe fn constants(status: *mut ffi::PyObject, headers: *mut ffi::PyObject) -> 
     }
 }
 
-/// Returns true for an object that cannot change, and of which nothing can notice the end.
+/// Returns true if the object is immutable and its destructor runs no Python code.
 ///
 /// # Safety
 /// The object is live.
 unsafe fn is_constant(object: *mut ffi::PyObject) -> bool {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller guarantees that the object is live.
     unsafe {
         ffi::PyBytes_CheckExact(object) != 0
             || ffi::PyUnicode_CheckExact(object) != 0

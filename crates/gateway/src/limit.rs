@@ -1,14 +1,14 @@
-//! So many requests, and then a byte is written: `--max-requests`. No Python here.
+//! The number of requests after which a worker is replaced (`--max-requests`). Uses no Python.
 
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Writes a byte, once, when so many requests have begun. All engines of a server count together.
+/// Writes one byte to a descriptor when the given number of requests has begun. All engines of a server share it.
 pub(crate) struct RequestLimit {
     left: AtomicU64,
-    /// A pipe or a socket.
+    /// A pipe or a socket that the supervisor reads.
     descriptor: File,
 }
 
@@ -17,13 +17,13 @@ impl RequestLimit {
         Self { left: requests.into(), descriptor: descriptor.into() }
     }
 
-    /// A request begins. Returns whether the limit is reached; then the byte has been written.
+    /// Counts a request that begins. Returns true if the limit has been reached; the byte has been written then.
     pub(crate) fn count(&self) -> bool {
         let left = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
         match left {
             Ok(1) => self.notify(),
             Ok(_) => return false,
-            // Another engine has reached it.
+            // Another engine has reached the limit.
             Err(_) => {}
         }
         true
@@ -31,9 +31,10 @@ impl RequestLimit {
 
     fn notify(&self) {
         let mut descriptor = libc::pollfd { fd: self.descriptor.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
-        // SAFETY: the structure is one descriptor's, which is open.
+        // SAFETY: the structure describes one descriptor, which is open.
         let has_room = unsafe { libc::poll(&raw mut descriptor, 1, 0) } == 1;
-        // Where there is no room, unread bytes lie there, which say as much. A reader that is gone needs no byte.
+        // A full pipe has unread bytes, which notify the reader as well. A reader that has closed its end needs no
+        // byte.
         if has_room {
             (&self.descriptor).write_all(&[0]).ok();
         }
@@ -59,7 +60,7 @@ mod tests {
     #[test]
     fn test_limit_neither_waits_for_a_reader_nor_fails_without_one() {
         let (reader, writer) = std::io::pipe().unwrap();
-        // A page is the least that a pipe may hold; it is full then.
+        // A pipe holds at least one page; after this loop it is full.
         let full = writer.try_clone().unwrap();
         // SAFETY: the descriptor is open; the calls set its size and a flag.
         unsafe { libc::fcntl(full.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };

@@ -1,4 +1,4 @@
-//! Several applications of one server, WSGI, ASGI or both side by side, as one [`Interface`].
+//! Several applications in one server, of WSGI, ASGI or both, as one [`Interface`].
 //!
 //! ```text
 //!   MountedRequests::route   request head ──▶ which application, and whether it is called in a thread
@@ -6,8 +6,8 @@
 //!   Mounted                  passes each call on to the interface of its application
 //! ```
 //!
-//! If one of them is an ASGI application, a loop hosts the engine and calls the ASGI applications. It would stand still
-//! in a WSGI application, so the host has these called in threads beside it ([`Route::is_threaded`]).
+//! If any application is an ASGI application, a loop hosts the engine and calls the ASGI applications. A WSGI
+//! application would block the loop, so the host calls it in threads beside the loop ([`Route::is_threaded`]).
 
 use crate::asgi::{self, Asgi};
 use crate::interface::{
@@ -22,27 +22,28 @@ use pyo3::types::{PyDict, PyString};
 use std::sync::Weak;
 use wire::message::RequestHead;
 
-/// One of the applications.
+/// One of the mounted applications.
 pub(crate) enum Application {
     Wsgi(Wsgi),
     Asgi(Asgi),
 }
 
-/// See the module.
+/// The mounted applications as one interface.
 pub(crate) struct Mounted(Box<[Application]>);
 
-/// Environs and scopes.
+/// The factories of environs and scopes, and the mounts that select one of them.
 pub(crate) struct MountedRequests {
     mounts: Mounts,
-    /// Of each application: the mount's path, and whether it is WSGI. The last one is for what no place fits.
+    /// The mount's path of each application, and true if it is WSGI. The last application gets the requests that no
+    /// mount matches.
     places: Box<[(Box<str>, bool)]>,
-    /// A loop hosts the engine.
+    /// True if a loop hosts the engine.
     has_loop: bool,
     environs: <Wsgi as Interface>::Requests,
     scopes: <Asgi as Interface>::Requests,
 }
 
-/// The objects of one call, with the index of its application.
+/// The handles of one call, with the index of its application.
 pub(crate) enum MountedHandles {
     Wsgi(usize, <Wsgi as Interface>::Handles),
     Asgi(usize, <Asgi as Interface>::Handles),
@@ -95,7 +96,7 @@ impl Interface for Mounted {
         })
     }
 
-    /// The handles of WSGI applications are alike.
+    /// Handles of WSGI applications are interchangeable; those of ASGI belong to one application.
     fn turn_handles(&self, handles: &mut MountedHandles, route: Route) -> bool {
         match (handles, &self.0[route.application]) {
             (MountedHandles::Wsgi(index, _), Application::Wsgi(_)) => {
@@ -143,7 +144,7 @@ impl Interface for Mounted {
         if let Some(woken) = asgi::wake(py, waiter, is_waiting) {
             return woken;
         }
-        // A thread waits with it.
+        // This waiter is an object with `set`, on which a thread beside the loop waits.
         if let Err(error) = waiter.call_method0(py, intern!(py, "set")) {
             error.write_unraisable(py, Some(waiter.bind(py)));
         }
@@ -158,12 +159,12 @@ impl Interface for Mounted {
         self.each_asgi().for_each(|asgi| asgi.end(py));
     }
 
-    /// Only WSGI applications have bodies.
+    /// Only WSGI applications have response bodies that are iterated over.
     fn unstarted() -> PyErr {
         Wsgi::unstarted()
     }
 
-    /// Only calls of ASGI applications end before their responses.
+    /// Only calls of ASGI applications can end before their responses.
     fn incomplete() -> PyErr {
         Asgi::incomplete()
     }
@@ -199,7 +200,7 @@ impl Handles for MountedHandles {
 }
 
 impl MountedRequests {
-    /// `places` are host, path and kind (whether it is WSGI) of each application, in their order.
+    /// Creates the factories. `places` has the host, the path, and true for WSGI, of each application in order.
     pub(crate) fn new(
         places: &[(String, String, bool)],
         environs: <Wsgi as Interface>::Requests,
@@ -214,7 +215,7 @@ impl MountedRequests {
         }
     }
 
-    /// Begins the request at the place of its application, with one of these functions.
+    /// Makes the request object with the function for the interface of its application, and moves the mount's path.
     fn begin_there(
         &mut self,
         py: Python<'_>,
@@ -288,8 +289,8 @@ impl Requests for MountedRequests {
     }
 }
 
-/// Moves the mount's path from `PATH_INFO` to the end of `SCRIPT_NAME` (PEP 3333). If a web server has moved it there
-/// by itself ([`Mounts::of_cgi`]), both are divided anew. Both are bytes of UTF-8, each as a character of Latin-1.
+/// Moves the mount's path from `PATH_INFO` to the end of `SCRIPT_NAME` (PEP 3333). If the web server has moved it
+/// already ([`Mounts::of_cgi`]), splits the two anew. Both are UTF-8 bytes, decoded as Latin-1.
 fn mount_environ(py: Python<'_>, environ: &Object, path: &str) -> PyResult<()> {
     let environ = environ.bind(py);
     let environ = environ.cast::<PyDict>()?;
@@ -310,7 +311,7 @@ fn mount_environ(py: Python<'_>, environ: &Object, path: &str) -> PyResult<()> {
     environ.set_item(path_info, rest)
 }
 
-/// The mount's path is the end of `root_path`; `path` keeps it (ASGI, HTTP, "HTTP Connection Scope").
+/// Appends the mount's path to `root_path`; `path` still contains it (ASGI, HTTP, "HTTP Connection Scope").
 fn mount_scope(py: Python<'_>, scope: &Object, path: &str) -> PyResult<()> {
     let scope = scope.bind(py);
     let scope = scope.cast::<PyDict>()?;

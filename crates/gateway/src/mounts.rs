@@ -1,9 +1,9 @@
-//! The places of several applications: the host of a request and the beginning of its path select the application. No
-//! Python here: the engine is locked, and has to know who serves a request before any Python runs.
+//! The mounts of several applications: the host and the path prefix of a request select the application. Uses no
+//! Python, because the selection happens while the engine is locked, before any Python runs.
 //!
-//! A request goes to the place that fits best: one for its host before one for `*.host`, and that before one for any
-//! host; among those, the one with the longest prefix of whole segments. The path is compared as it is,
-//! percent-decoded: `//` differs from `/`.
+//! A request goes to the mount with the best match. An exact host precedes `*.host`, which precedes any host; among the
+//! mounts of one host, the longest prefix of whole segments wins. The path is percent-decoded but not normalized: `//`
+//! differs from `/`.
 
 use crate::text::percent_decoded;
 use memchr::memrchr;
@@ -12,26 +12,26 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use wire::message::{Form, RequestHead};
 
-/// A place of an application, within those of its host.
+/// A mount of an application below one host.
 #[derive(Debug)]
 struct MountPoint {
-    /// The prefix of the path, decoded.
+    /// The path prefix, percent-decoded.
     prefix: Box<[u8]>,
     /// The index of the application.
     index: usize,
 }
 
-/// The places of all applications.
+/// The mounts of all applications.
 #[derive(Debug, Default)]
 pub(crate) struct Mounts {
-    /// The places of each host, the longest prefix first; `*.example.org` is there as written.
+    /// The mounts of each host, the longest prefix first. The key of `*.example.org` is written just so.
     hosts: HashMap<Box<[u8]>, Vec<MountPoint>>,
     anywhere: Vec<MountPoint>,
 }
 
 impl Mounts {
-    /// `places` are host (empty: any) and prefix of each application. A prefix is empty or begins with a slash, and
-    /// does not end with one.
+    /// Creates the mounts. `places` are the host (empty: any) and the prefix of each application. A prefix is empty, or
+    /// begins with a slash and does not end with one.
     pub(crate) fn new<'a>(places: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut mounts = Self::default();
         for (index, (host, prefix)) in places.into_iter().enumerate() {
@@ -48,7 +48,7 @@ impl Mounts {
         mounts
     }
 
-    /// Returns the index of the application of an HTTP request; `None` if no place fits.
+    /// Returns the index of the application of an HTTP request; `None` if no mount matches.
     pub(crate) fn of(&self, head: &RequestHead<'_>) -> Option<usize> {
         let path = if head.target.form == Form::Asterisk { b"*" } else { head.target.path };
         let path =
@@ -57,11 +57,11 @@ impl Mounts {
         place.map(|place| place.index)
     }
 
-    /// Returns the index of the application of a request with CGI variables, whose `SCRIPT_NAME` and `PATH_INFO` are
-    /// these; `None` if no place fits.
-    ///
-    /// The web server may have moved the prefix of a place to `SCRIPT_NAME` by itself. So if no place with a prefix
-    /// fits `PATH_INFO`, both together are looked up, if they are the path that the client has asked for.
+    /// Returns the index of the application of a request with CGI variables, which has this `SCRIPT_NAME` and
+    /// `PATH_INFO`; `None` if no mount matches.
+    ///     ///
+    /// The web server may have moved the prefix of a mount to `SCRIPT_NAME` already. So if no mount with a prefix
+    /// matches `PATH_INFO`, this looks up the concatenation of both, if it is the path that the client requested.
     pub(crate) fn of_cgi(&self, head: &RequestHead<'_>, script_name: &[u8], path_info: &[u8]) -> Option<usize> {
         let host = host(head);
         let place = self.find(&host, path_info);
@@ -74,13 +74,13 @@ impl Mounts {
         place.filter(has_prefix).or_else(whole).or(place).map(|place| place.index)
     }
 
-    /// Returns the index of the application of a decoded path at a host.
+    /// Returns the index of the application for a host and a decoded path.
     pub(crate) fn at(&self, host: &str, path: &str) -> Option<usize> {
         self.find(host.as_bytes(), path.as_bytes()).map(|place| place.index)
     }
 
-    /// Finds the place of a path. A host outweighs a path: first the host's own name, then `*.` and the rest behind one
-    /// of its dots, the longest first, then any host.
+    /// Finds the mount of a path. The host takes precedence over the path: first the exact name, then `*.` with each
+    /// parent domain, the longest first, then any host.
     fn find(&self, host: &[u8], path: &[u8]) -> Option<&MountPoint> {
         let name = without_port(host).to_ascii_lowercase();
         let name = name.strip_suffix(b".").unwrap_or(&name);
@@ -94,18 +94,18 @@ impl Mounts {
     }
 }
 
-/// Finds the longest prefix of whole segments.
+/// Finds the mount with the longest matching prefix. `places` are sorted, the longest prefix first.
 fn longest<'a>(places: &'a [MountPoint], path: &[u8]) -> Option<&'a MountPoint> {
     places.iter().find(|place| is_at(&place.prefix, path))
 }
 
-/// Returns true if `prefix` is empty, or the path or whole segments at its beginning.
+/// Returns true if `prefix` is empty, equals the path, or consists of its first whole segments.
 pub(crate) fn is_at(prefix: &[u8], path: &[u8]) -> bool {
     prefix.is_empty() || path.strip_prefix(prefix).is_some_and(|rest| matches!(rest, [] | [b'/', ..]))
 }
 
-/// Returns the host of a request: the one that a trusted proxy names, the one of the request line, or that of the
-/// field.
+/// Returns the host of a request: from a trusted proxy's field, else from an absolute request target, else from the
+/// `Host` field.
 fn host<'a>(head: &'a RequestHead<'_>) -> Cow<'a, [u8]> {
     if let Some(host) = head.client.and_then(|client| client.host.as_deref()) {
         return Cow::Borrowed(host);
@@ -121,7 +121,7 @@ fn host<'a>(head: &'a RequestHead<'_>) -> Cow<'a, [u8]> {
     Cow::Borrowed(value.unwrap_or_default())
 }
 
-/// Returns `host` without `:port`; an IPv6 address is in brackets.
+/// Returns `host` without its `:port`. The colons in a bracketed IPv6 address are no port separators.
 fn without_port(host: &[u8]) -> &[u8] {
     let Some(colon) = memrchr(b':', host) else { return host };
     let (name, port) = (&host[..colon], &host[colon + 1..]);

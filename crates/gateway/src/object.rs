@@ -1,4 +1,4 @@
-//! References to Python objects on the hot path, and the blocks of a body.
+//! References to Python objects on the hot path, and the chunks of a body.
 
 pub(crate) use crate::compat::latin1_of;
 use pyo3::exceptions::PyTypeError;
@@ -9,21 +9,22 @@ use std::ffi::CStr;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
-/// A strong reference, as PyO3's [`Py`] is. It costs less on the hot path: what was called with a token need not ask
-/// whether the thread is attached ([`release`](Self::release)), and what drops one asks CPython, with one load.
+/// A strong reference to a Python object, like PyO3's [`Py`], but cheaper on the hot path. A function that has a token
+/// need not check whether the thread is attached ([`release`](Self::release)); a plain drop checks it with one load of
+/// CPython's thread state.
 ///
-/// Everything that touches the object takes a token, or is `unsafe` and says that the thread is attached.
+/// Every method that touches the object takes a token, or is `unsafe` and requires that the thread is attached.
 #[derive(Debug)]
 pub(crate) struct Object(NonNull<ffi::PyObject>);
 
-// SAFETY: a reference may be used and dropped by any thread that is attached. Each use asks for that, and a drop sees
-// to it.
+// SAFETY: any attached thread may use and drop a reference. Each use requires a token, and a drop checks whether the
+// thread is attached.
 unsafe impl Send for Object {}
-// SAFETY: as above; what can be done with a shared reference to it is what the C API admits any attached thread to do.
+// SAFETY: as above; through a shared reference only calls are possible that the C API allows any attached thread.
 unsafe impl Sync for Object {}
 
 impl Object {
-    /// Takes over a new reference; `None` if it is null, when the interpreter has an exception set.
+    /// Takes over a new reference; `None` if it is null, because the interpreter has set an exception.
     ///
     /// # Safety
     /// The thread is attached; `pointer` is null or a reference that the caller owns.
@@ -31,16 +32,16 @@ impl Object {
         NonNull::new(pointer).map(Self)
     }
 
-    /// Like [`from_new`](Self::from_new), with the interpreter's exception as an error.
+    /// Does the same as [`from_new`](Self::from_new), but returns the interpreter's exception as an error.
     ///
     /// # Safety
     /// As for [`from_new`](Self::from_new).
     pub(crate) unsafe fn from_new_or_error(py: Python<'_>, pointer: *mut ffi::PyObject) -> PyResult<Self> {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller guarantees that the pointer is null or an owned reference.
         unsafe { Self::from_new(pointer) }.ok_or_else(|| PyErr::fetch(py))
     }
 
-    /// Makes a reference of its own to a borrowed object.
+    /// Makes a new reference to a borrowed object.
     ///
     /// # Safety
     /// The thread is attached; `pointer` is a live object.
@@ -52,12 +53,12 @@ impl Object {
         }
     }
 
-    /// The object's address, which is valid as long as this reference.
+    /// Returns the object's address, which is valid as long as this reference exists.
     pub(crate) fn as_ptr(&self) -> *mut ffi::PyObject {
         self.0.as_ptr()
     }
 
-    /// Gives the reference away.
+    /// Gives up the ownership of the reference, and returns the pointer.
     pub(crate) fn into_ptr(self) -> *mut ffi::PyObject {
         ManuallyDrop::new(self).as_ptr()
     }
@@ -72,46 +73,47 @@ impl Object {
         unsafe { Bound::from_borrowed_ptr(py, self.as_ptr()) }
     }
 
-    /// A string of the latin-1 text `bytes`, which is how PEP 3333 carries what HTTP says.
+    /// Makes a string from Latin-1 bytes, the encoding in which PEP 3333 passes HTTP text.
     pub(crate) fn latin1(_py: Python<'_>, bytes: &[u8]) -> Option<Self> {
         // A slice is never longer than isize::MAX.
         let length = bytes.len().cast_signed();
-        // SAFETY: the thread is attached; pointer and length are a slice's; the call copies.
+        // SAFETY: the thread is attached; pointer and length are those of a slice; the call copies the bytes.
         unsafe { Self::from_new(ffi::PyUnicode_DecodeLatin1(bytes.as_ptr().cast(), length, std::ptr::null())) }
     }
 
-    /// Drops the reference, by a thread that shows that it is attached.
+    /// Drops the reference without a check, because the token shows that the thread is attached.
     pub(crate) fn release(self, _py: Python<'_>) {
-        // SAFETY: the reference is owned and given away, and the thread is attached.
+        // SAFETY: this reference is owned and given up here, and the thread is attached.
         unsafe { ffi::Py_DECREF(self.into_ptr()) }
     }
 
-    /// A copy of this dict; `None` with an exception set if memory is short, or if it is no dict.
+    /// Copies this dict. Returns `None` with an exception set if an allocation fails or this is not a dict.
     pub(crate) fn copy_dict(&self, _py: Python<'_>) -> Option<Self> {
-        // SAFETY: the object is live and the thread attached; the call looks whether it is a dict.
+        // SAFETY: the object is live and the thread is attached; the call checks that the object is a dict.
         unsafe { Self::from_new(ffi::PyDict_Copy(self.as_ptr())) }
     }
 
-    /// Sets an item of this dict; `None` with an exception set if that fails.
+    /// Sets an item of this dict. Returns `None` with an exception set on failure.
     pub(crate) fn set_item(&self, _py: Python<'_>, key: &Self, value: &Self) -> Option<()> {
-        // SAFETY: all three are live and the thread is attached; the call looks whether the first is a dict.
+        // SAFETY: all three are live and the thread is attached; `PyDict_SetItem` checks that the first is a dict.
         (unsafe { ffi::PyDict_SetItem(self.as_ptr(), key.as_ptr(), value.as_ptr()) } == 0).then_some(())
     }
 
-    /// Removes an item of this dict; `None` with an exception set if it is not there.
+    /// Removes an item of this dict. Returns `None` with an exception set if the key is missing.
     pub(crate) fn delete_item(&self, _py: Python<'_>, key: &Self) -> Option<()> {
         // SAFETY: as above.
         (unsafe { ffi::PyDict_DelItem(self.as_ptr(), key.as_ptr()) } == 0).then_some(())
     }
 
-    /// Returns the number of entries of this dict; -1 with an exception set if it is no dict.
+    /// Returns the number of entries of this dict; -1 with an exception set if this is not a dict.
     pub(crate) fn dict_size(&self, _py: Python<'_>) -> isize {
         // SAFETY: as above.
         unsafe { ffi::PyDict_Size(self.as_ptr()) }
     }
 
-    /// Whether this is a dict of `count` entries, each of which `is_right`: it is given the place of an entry, its key
-    /// and its value, and runs nothing of Python's. Without the GIL the dict may change meanwhile, so the answer is no.
+    /// Returns true if this is a dict of `count` entries and `is_right` returns true for each index, key and value.
+    /// `is_right` must not run Python code. Returns false on builds without a GIL, where another thread may change the
+    /// dict meanwhile.
     pub(crate) fn has_entries(
         &self,
         py: Python<'_>,
@@ -132,19 +134,21 @@ impl Object {
         right == count
     }
 
-    /// Returns true if this dict has the key, and `is_right` says so of its value, which runs nothing of Python's.
+    /// Returns true if this dict has the key and `is_right` returns true for its value. `is_right` must not run Python
+    /// code.
     pub(crate) fn has_value(&self, _py: Python<'_>, key: &Self, is_right: impl FnOnce(&Self) -> bool) -> bool {
         if cfg!(Py_GIL_DISABLED) {
             return false;
         }
-        // SAFETY: both objects are live and the thread attached; the call looks whether the first is a dict. It lends the
-        // value, and with the GIL nothing changes the dict before it was looked at. A key that is text raises nothing.
+        // SAFETY: both objects are live and the thread is attached; the call checks that the first is a dict. The value
+        // is borrowed, and with the GIL nothing changes the dict before `is_right` returns. A look-up of a string
+        // raises nothing.
         let value = unsafe { ffi::PyDict_GetItemWithError(self.as_ptr(), key.as_ptr()) };
         NonNull::new(value).is_some_and(|value| is_right(&ManuallyDrop::new(Self(value))))
     }
 
-    /// Returns true if the next entry of this dict from `position` on has this key, and `is_right` says so of its value,
-    /// which runs nothing of Python's. Moves `position` behind it.
+    /// Returns true if the next entry of this dict from `position` on has this key, and `is_right` returns true for its
+    /// value. `is_right` must not run Python code. Advances `position` past the entry.
     pub(crate) fn has_next_entry(
         &self,
         _py: Python<'_>,
@@ -153,9 +157,9 @@ impl Object {
         is_right: impl FnOnce(&Self) -> bool,
     ) -> bool {
         let (mut key, mut value) = (std::ptr::null_mut(), std::ptr::null_mut());
-        // SAFETY: the object is live and the thread attached; the call looks whether it is a dict, and whether it has
-        // such a position. It lends the key and the value, and with the GIL nothing changes the dict before they were
-        // looked at.
+        // SAFETY: the object is live and the thread is attached; the call checks that it is a dict and that the
+        // position is valid. Key and value are borrowed, and with the GIL nothing changes the dict before `is_right`
+        // returns.
         unsafe {
             !cfg!(Py_GIL_DISABLED)
                 && ffi::PyDict_Next(self.as_ptr(), position, &raw mut key, &raw mut value) != 0
@@ -164,11 +168,11 @@ impl Object {
         }
     }
 
-    /// Returns true if this is a list with the very items of `other`, a list of ours.
+    /// Returns true if this is a list with the same objects as `other`, a list that only the server uses.
     pub(crate) fn is_list_like(&self, _py: Python<'_>, other: &Self) -> bool {
         let (list, other) = (self.as_ptr(), other.as_ptr());
-        // SAFETY: both are live, the thread is attached, and where there is a GIL nothing changes a list meanwhile.
-        // Both are lists where items are read, within their lengths.
+        // SAFETY: both are live, the thread is attached, and with a GIL nothing changes the lists meanwhile. Items are
+        // read only from lists, and within their lengths.
         unsafe {
             if cfg!(Py_GIL_DISABLED) || ffi::PyList_CheckExact(list) == 0 || ffi::PyList_Check(other) == 0 {
                 return false;
@@ -179,7 +183,7 @@ impl Object {
         }
     }
 
-    /// Returns the number of references to the object. Without a GIL the number means little.
+    /// Returns the number of references to the object. On builds without a GIL the number is not exact.
     pub(crate) fn reference_count(&self, _py: Python<'_>) -> isize {
         // SAFETY: the object is live.
         unsafe { ffi::Py_REFCNT(self.as_ptr()) }
@@ -189,14 +193,14 @@ impl Object {
         self.0 == other.0
     }
 
-    /// An item of this mapping as text, if it is there. It runs nothing of the application's: what is neither text nor
-    /// a number is shown as the name of its class.
+    /// Returns an item of this mapping as text; `None` if it is missing. Runs no application code: a value that is
+    /// neither text nor a number is shown as the name of its class.
     pub(crate) fn item_text(&self, py: Python<'_>, name: &str) -> Option<String> {
         self.bind(py).get_item(name).ok().as_ref().map(text)
     }
 
-    /// An attribute.
-    ///
+    /// Returns the attribute `name`.
+    ///     ///
     /// # Errors
     /// The exception that the look-up raises.
     pub(crate) fn attribute(&self, py: Python<'_>, name: &Self) -> PyResult<Self> {
@@ -204,7 +208,7 @@ impl Object {
         unsafe { Self::from_new_or_error(py, ffi::PyObject_GetAttr(self.as_ptr(), name.as_ptr())) }
     }
 
-    /// An interned string: dictionary look-ups find it by address.
+    /// Makes an interned string, which dictionary look-ups find by its address.
     pub(crate) fn interned(py: Python<'_>, text: &CStr) -> PyResult<Self> {
         // SAFETY: the thread is attached and `text` is a C string.
         unsafe { Self::from_new_or_error(py, ffi::PyUnicode_InternFromString(text.as_ptr())) }
@@ -219,7 +223,7 @@ impl From<Py<PyAny>> for Object {
 
 impl Drop for Object {
     fn drop(&mut self) {
-        // SAFETY: the call only reads which thread state this thread has.
+        // SAFETY: the call only reads the thread state of this thread.
         if unsafe { ffi::compat::PyThreadState_GetUnchecked() }.is_null() {
             self.drop_detached();
         } else {
@@ -230,8 +234,8 @@ impl Drop for Object {
 }
 
 impl Object {
-    /// The last use of a reference that a thread drops which is not attached. Where there is no interpreter any more,
-    /// the object is gone with it.
+    /// Drops the reference in a thread that is not attached, after attaching. If the interpreter has been finalized,
+    /// the object no longer exists, and nothing is done.
     #[cold]
     fn drop_detached(&mut self) {
         // SAFETY: the reference is owned, and the closure runs attached.
@@ -239,18 +243,18 @@ impl Object {
     }
 }
 
-/// Calls `act` with the key and the value of each entry, in their order, for as long as it returns true. Whether it has
-/// been called for all: where there is no GIL, which keeps the dict as it is meanwhile, it is called for none. It runs
-/// nothing of Python's but to make references.
+/// Calls `act` with the key and the value of each entry, in order, as long as it returns true. Returns true if `act`
+/// returned true for all of them. On builds without a GIL, where the dict could change meanwhile, calls it for none and
+/// returns false. `act` must not run Python code, and may only create references.
 pub(crate) fn walk_dict(dict: &Bound<'_, PyDict>, mut act: impl FnMut(&Object, &Object) -> bool) -> bool {
     if cfg!(Py_GIL_DISABLED) {
         return false;
     }
     let (mut position, mut key, mut value) = (0, std::ptr::null_mut(), std::ptr::null_mut());
-    // SAFETY: a live dict, which nothing changes meanwhile: this thread has the GIL, and nothing of Python's runs.
+    // SAFETY: a live dict that nothing changes meanwhile: this thread has the GIL, and no Python code runs.
     while unsafe { ffi::PyDict_Next(dict.as_ptr(), &raw mut position, &raw mut key, &raw mut value) } != 0 {
-        // SAFETY: the dict keeps what it has said, so both are live until the next round, and no reference is dropped
-        // here.
+        // SAFETY: the dict owns both objects, so they are live until the next iteration. `ManuallyDrop` keeps their
+        // borrowed references from being released.
         let (key, value) = unsafe {
             (
                 ManuallyDrop::new(Object(NonNull::new_unchecked(key))),
@@ -264,7 +268,7 @@ pub(crate) fn walk_dict(dict: &Bound<'_, PyDict>, mut act: impl FnMut(&Object, &
     true
 }
 
-/// A value as text, without running anything of the application's.
+/// Returns a value as text, without running application code.
 fn text(value: &Bound<'_, PyAny>) -> String {
     if let Ok(text) = value.cast::<PyString>() {
         return text.to_string_lossy().into_owned();
@@ -276,12 +280,12 @@ fn text(value: &Bound<'_, PyAny>) -> String {
     if is_plain {
         return value.to_string();
     }
-    // SAFETY: the object is live and keeps its type; a type's name is a C string that lives as long as the type.
+    // SAFETY: the object is live and keeps its type; the type's name is a C string that lives as long as the type.
     let name = unsafe { CStr::from_ptr((*ffi::Py_TYPE(value.as_ptr())).tp_name) };
     format!("<{}>", name.to_string_lossy())
 }
 
-/// A message of a WebSocket.
+/// A message that a WebSocket has received.
 pub(crate) enum Message {
     /// A `str`.
     Text(Object),
@@ -289,13 +293,13 @@ pub(crate) enum Message {
     Binary(Object),
 }
 
-/// A message of a WebSocket on its way out.
+/// A message to be sent on a WebSocket.
 pub(crate) enum OutgoingMessage<'a> {
     Text(&'a str),
     Binary(Chunk),
 }
 
-/// A part of a body, or a message, on its way out: a `bytes` object, whose content never changes.
+/// A part of a response body or a message to be sent: a `bytes` object, which is immutable.
 pub(crate) struct Chunk(Object);
 
 impl Chunk {
@@ -303,8 +307,8 @@ impl Chunk {
         Self(self.0.clone_ref(py))
     }
 
-    /// A block that the application produced. A subclass of `bytes` is copied: its content could be released by code of
-    /// the application's, at a time that is ours.
+    /// Makes a chunk from an object that the application produced. Copies an instance of a subclass of `bytes`, because
+    /// its destructor could run application code while the engine is locked.
     ///
     /// # Errors
     /// `TypeError` if it is not `bytes`.
@@ -327,27 +331,28 @@ impl Chunk {
 
 impl AsRef<[u8]> for Chunk {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: a Chunk is made of live bytes objects only, and the reference it holds outlives the result.
+        // SAFETY: a Chunk is made only from live bytes objects, and holds a reference that outlives the result.
         unsafe { bytes_of(self.0.as_ptr()) }
     }
 }
 
-/// An item of a list: borrowed where the GIL keeps the list as it is, a reference of its own where another thread may
-/// change it meanwhile.
+/// An item of a list: borrowed with the GIL, which keeps the list unchanged; a reference of its own without a GIL,
+/// where another thread may change the list.
 pub(crate) struct Item(#[cfg(Py_GIL_DISABLED)] Object, #[cfg(not(Py_GIL_DISABLED))] NonNull<ffi::PyObject>);
 
 impl Item {
-    /// The item of `list` at `index`; `None` if it has become shorter.
-    ///
+    /// Returns the item of `list` at `index`; `None` if the list has become shorter.
+    ///     ///
     /// # Safety
-    /// The thread is attached, and `list` is a live list. Under the GIL the item is used only while nothing of Python
-    /// runs, and `index` is within the list.
+    /// The thread is attached, and `list` is a live list. With the GIL, `index` is within the list, and the item is
+    /// used only as long as no Python code runs.
     pub(crate) unsafe fn of(list: *mut ffi::PyObject, index: ffi::Py_ssize_t) -> Option<Self> {
         #[cfg(not(Py_GIL_DISABLED))]
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller guarantees a live list and, with the GIL, a valid index.
         let item = NonNull::new(unsafe { ffi::PyList_GET_ITEM(list, index) }).map(Self);
         #[cfg(Py_GIL_DISABLED)]
-        // SAFETY: as the caller promises; the call looks at the index itself, and sets an exception if it is beyond.
+        // SAFETY: the caller guarantees a live list; the call checks the index itself, and sets an exception if it is
+        // too large.
         let item = unsafe {
             let item = Object::from_new(ffi::PyList_GetItemRef(list, index));
             if item.is_none() {
@@ -362,7 +367,7 @@ impl Item {
         self.0.as_ptr()
     }
 
-    /// A reference that lasts.
+    /// Turns the item into a reference that may be kept.
     pub(crate) fn keep(self) -> Object {
         #[cfg(Py_GIL_DISABLED)]
         return self.0;
@@ -372,10 +377,10 @@ impl Item {
     }
 }
 
-/// The content of a `bytes` object, borrowed from it.
+/// Returns the content of a `bytes` object.
 ///
 /// # Safety
-/// `bytes` is a live `bytes` object, and the result is not used beyond its life.
+/// `bytes` is a live `bytes` object, and the result is not used after it is freed.
 pub(crate) unsafe fn bytes_of<'a>(bytes: *mut ffi::PyObject) -> &'a [u8] {
     // SAFETY: `bytes` is a live bytes object, whose content never changes.
     unsafe {

@@ -1,4 +1,4 @@
-//! One message for many WebSockets, of WSGI and of ASGI: what `kirsch.Group` sends by.
+//! Sending one message to many WebSockets, of WSGI and ASGI applications. `kirsch.Group` uses this.
 
 use crate::asgi::HttpCall;
 use crate::interface::{Exchange, MessageSent};
@@ -7,12 +7,12 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use wire::websocket::Prepared;
 
-/// The outcomes of [`send_to_all`]: the peers that are closed, and those whose clients have too much to read.
+/// The WebSockets that did not get the message: the closed ones, and those with too much unread output.
 type NotSent<'py> = [Vec<Bound<'py, PyAny>>; 2];
 
-/// Sends a message, framed and compressed once, to all of these WebSockets, without waiting. Returns those that are
-/// closed, and those whose clients have too much to read and have got nothing. An ASGI application that has not accepted
-/// its WebSocket yet gets nothing, and is in neither list.
+/// Sends a message to all of these WebSockets without blocking; it is framed and compressed only once. Returns the
+/// closed WebSockets, and those that were skipped because the client has too much output left to read. A WebSocket that
+/// its ASGI application has not accepted yet gets nothing, and is in neither list.
 #[pyfunction]
 #[pyo3(signature = (peers, data, /))]
 pub(crate) fn send_to_all<'py>(
@@ -44,7 +44,7 @@ fn exchange_of<'a>(peer: &'a Bound<'_, PyAny>) -> PyResult<&'a Exchange> {
     }
 }
 
-/// Returns true if the application of an ASGI WebSocket has not answered its handshake.
+/// Returns true if the application of an ASGI WebSocket has neither accepted nor rejected it.
 fn is_unanswered(peer: &Bound<'_, PyAny>) -> PyResult<bool> {
     peer.cast::<HttpCall>().map_or(Ok(false), |call| call.get().is_unanswered(peer.py()))
 }

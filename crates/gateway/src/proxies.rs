@@ -1,4 +1,4 @@
-//! Trusted proxies, as Python configures and checks them.
+//! The settings for trusted proxies, read from the Python configuration.
 
 use crate::config::NativeConfig;
 use pyo3::exceptions::PyValueError;
@@ -6,18 +6,18 @@ use pyo3::prelude::*;
 use wire::forwarded::{Family, Trust, Trusted};
 use wire::message::Client;
 
-/// Address, port, whether it is https, host and prefix of a client.
+/// A client that a proxy names: address, port, true for https, host, and path prefix.
 pub(crate) type NamedClient = (Option<String>, Option<u16>, Option<bool>, Option<String>, Option<String>);
 
-/// A list of addresses that are trusted.
+/// Parses a list of trusted addresses.
 ///
 /// # Errors
-/// `ValueError` with what is wrong with an entry.
+/// `ValueError` that says which entry is invalid and why.
 pub(crate) fn trusted(text: &str) -> PyResult<Trusted> {
     Trusted::read(text).map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
-/// The proxies that a server trusts; `None` for none.
+/// Reads the proxies that the server trusts from the configuration; `None` if there are none.
 pub(crate) fn take_trust(given: &NativeConfig<'_>) -> PyResult<Option<Trust>> {
     let proxies: String = given.take("trusted_proxies")?;
     let family = family(&given.take::<String>("forwarded")?)?;
@@ -30,7 +30,7 @@ pub(crate) fn take_trust(given: &NativeConfig<'_>) -> PyResult<Option<Trust>> {
     Ok((!trust.proxies.is_empty()).then_some(trust))
 }
 
-/// The peers that may send headers of the PROXY protocol; `None`: all.
+/// Reads the peers that may send PROXY protocol headers; `None`: all peers.
 pub(crate) fn take_proxy_from(given: &NativeConfig<'_>) -> PyResult<Option<Trusted>> {
     let trusted = trusted(&given.take::<String>("proxy_from")?)?;
     Ok((!trusted.is_empty()).then_some(trusted))
@@ -44,10 +44,10 @@ fn family(name: &str) -> PyResult<Family> {
     }
 }
 
-/// The client of a request with these field lines from `peer`, an IP address or `unix`.
+/// Returns the client of a request that has these field lines and comes from `peer`, an IP address or `unix`.
 ///
 /// # Errors
-/// `ValueError` for what cannot be read, and where the request would be refused.
+/// `ValueError` if an argument cannot be parsed, or if the server would refuse such a request.
 pub(crate) fn client(
     trusted_proxies: &str,
     forwarded: &str,

@@ -1,4 +1,4 @@
-//! The server that Python sees: engines, their application, and the threads or the loop that poll them.
+//! The Python class of a server: its engines, its application, and the threads or the loop that poll the engines.
 
 use crate::asgi::concurrency::EventLoop as _;
 use crate::asgi::{self, Asgi};
@@ -19,26 +19,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// One engine and one application on listening sockets.
+/// The engines and the applications of one server on its listening sockets.
 #[pyclass(frozen, module = "kirsch._native", name = "NativeServer")]
 pub(crate) struct Server {
     engines: Box<dyn AnyEngines>,
     threads: usize,
-    /// It has been run, or is hosted by a loop.
+    /// True once the server has been started, by `run` or by a hosting loop.
     begun: AtomicBool,
     poller: RawFd,
     engine_wakeup: RawFd,
-    /// Of each ASGI application: where its loop is attached.
+    /// The data shared with each ASGI application; its event loop is attached there.
     event_loops: Vec<Arc<asgi::Shared>>,
-    /// Has a thread beside the loop run what it is called with.
+    /// A Python function that makes a thread beside the loop run its argument.
     hand_over: Option<Py<PyAny>>,
     monitor: Monitor,
 }
 
-/// The engines of a server, and where the loops of its ASGI applications are attached.
+/// The engines of a server, and the shared data of its ASGI applications, to which event loops are attached.
 type Made = (Built, Vec<Arc<asgi::Shared>>);
 
-/// A server of one ASGI application.
+/// Builds a server of one ASGI application.
 fn of_asgi(py: Python<'_>, resources: Resources, app: &Object) -> PyResult<Made> {
     let shared = Arc::new(asgi::Shared::default());
     let paths = resources.unix_paths();
@@ -49,7 +49,7 @@ fn of_asgi(py: Python<'_>, resources: Resources, app: &Object) -> PyResult<Made>
     Ok((built, vec![shared]))
 }
 
-/// A server of applications that are mounted side by side.
+/// Builds a server of several mounted applications.
 fn of_mounts(py: Python<'_>, mut resources: Resources, facts: &ServerFacts<'_>) -> PyResult<Made> {
     let mounts = std::mem::take(&mut resources.mounts);
     let places: Vec<_> = mounts.iter().map(|mount| (mount.host.clone(), mount.path.clone(), mount.is_wsgi)).collect();
@@ -72,13 +72,15 @@ fn of_mounts(py: Python<'_>, mut resources: Resources, facts: &ServerFacts<'_>) 
     Ok((built, of_asgi.map(|(event_loop, _)| event_loop).collect()))
 }
 
-/// The pipe at which the thread that called `run` waits while others serve: signals, and the last thread, write to it.
+/// The pipe on which the thread that called `run` waits while other threads serve. Signals and the last thread write to
+/// it.
 struct Monitor {
     reader: Mutex<PipeReader>,
     writer: PipeWriter,
 }
 
-/// Nanoseconds in each stage, processor time of the application, and readings of the clock.
+/// The times of a request: nanoseconds in each stage, processor time of the application, and the number of clock
+/// readings.
 type RequestTimes = ([u64; Stage::ALL.len()], u64, u64);
 
 #[pymethods]
@@ -93,7 +95,7 @@ impl Server {
         }
         let hand_over = given.take("hand_over")?;
         let facts = ServerFacts {
-            // Greenlets come in between each other as threads do.
+            // Greenlets interleave like threads, so a hosted server counts as multithreaded.
             multithread: resources.threads > 1 || resources.is_hosted,
             multiprocess: given.take("multiprocess")?,
             errors: given.take::<Option<_>>("errors")?.map_or_else(|| py.import("sys")?.getattr("stderr"), Ok)?,
@@ -169,7 +171,7 @@ impl Server {
         let (this, py) = (slf.get(), slf.py());
         let Some(shared) = this.event_loops.first() else { return Err(PyTypeError::new_err(NO_ASGI)) };
         let event_loop = shared.event_loop()?;
-        // As asyncio has it: nothing is lost where a wait ends early.
+        // Like asyncio, limit a wait to one day: a wait that ends early does no harm.
         let seconds = |timeout: f64| Duration::try_from_secs_f64(timeout.clamp(0.0, 86_400.0)).unwrap_or_default();
         let mut patience = timeout.map(seconds);
         let until =
@@ -178,7 +180,8 @@ impl Server {
         loop {
             check_signals(py)?;
             let Iteration { has_run, is_beside_ready, is_over } = Self::run_once(slf, patience)?;
-            // The loop is not asked for nothing: its own part of an iteration costs as much as a short call.
+            // Return to the Python loop only if it has work: its own part of an iteration costs as much as a short
+            // call.
             let is_done = is_beside_ready || is_over || has_run && event_loop.has_work(py, &timers);
             if is_done || timeout.is_some() && until.is_none() {
                 return Ok((is_beside_ready, is_over));
@@ -246,7 +249,7 @@ impl Server {
     }
 
     fn wakeup_fd(&self) -> RawFd {
-        // A signal must wake the thread that may run signal handlers (the main thread).
+        // A signal must wake the thread that runs Python signal handlers, which is the main thread.
         if self.threads == 1 { self.engine_wakeup } else { self.monitor.writer.as_raw_fd() }
     }
 
@@ -276,7 +279,7 @@ impl Server {
 }
 
 impl Server {
-    /// Waits, does what is ready, and hands over what is for threads beside the loop.
+    /// Waits for events, runs what is ready, and passes the jobs for threads beside the loop to `hand_over`.
     fn run_once(slf: &Bound<'_, Self>, patience: Option<Duration>) -> PyResult<Iteration> {
         let (this, py) = (slf.get(), slf.py());
         let (iteration, jobs) = this.engines.run_once(py, patience)?;
@@ -291,7 +294,7 @@ impl Server {
     }
 }
 
-/// A request that a loop which hosts the engine can run, or a thread beside it, once.
+/// A request that a hosting loop, or a thread beside it, can run once.
 #[pyclass(frozen, module = "kirsch._native", name = "Exchange")]
 pub(crate) struct HostedExchange {
     #[pyo3(get)]
@@ -299,7 +302,7 @@ pub(crate) struct HostedExchange {
     #[pyo3(get)]
     worker: Option<usize>,
     run: Mutex<Option<RunJob>>,
-    /// It keeps the engine alive.
+    /// A reference that keeps the engine alive.
     _server: Py<Server>,
 }
 
@@ -334,8 +337,8 @@ impl HostedExchange {
 impl Monitor {
     fn new() -> io::Result<Self> {
         let (reader, writer) = io::pipe()?;
-        // A full pipe must not stop a signal handler.
-        // SAFETY: the descriptor is open; the call sets a flag of it.
+        // A full pipe must not block a signal handler.
+        // SAFETY: the descriptor is open; the call sets one of its flags.
         if unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) } != 0 {
             return Err(io::Error::last_os_error());
         }
@@ -343,16 +346,17 @@ impl Monitor {
     }
 
     fn wake(&self) {
-        // A full pipe wakes as well as another byte would.
+        // An error is ignored: a full pipe wakes the reader as well as another byte would.
         (&self.writer).write_all(&[0]).ok();
     }
 
-    /// Waits until no thread serves any more, and runs signal handlers meanwhile. Calls that are cut get a moment to
-    /// notice it.
+    /// Blocks until no thread serves any more, and runs signal handlers meanwhile. Calls whose connections were cut
+    /// have [`FAREWELL`] to end.
     fn wait(&self, py: Python<'_>, engines: &dyn AnyEngines) {
         let mut left_over_since = None;
         loop {
-            // A signal interrupts the wait or writes to the pipe, whichever thread the system chose for it.
+            // A signal interrupts the wait, or its handler writes to the pipe if the system delivered it to another
+            // thread.
             let patience = left_over_since.map(|since: Instant| FAREWELL.saturating_sub(since.elapsed()));
             py.detach(|| self.sleep(patience));
             if let Err(error) = check_signals(py) {
@@ -370,20 +374,20 @@ impl Monitor {
         let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(patience) = patience {
             let mut descriptor = libc::pollfd { fd: reader.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-            // One more, because what is left of a millisecond is a wait too.
+            // Round up, because the rest of a millisecond must be waited for as well.
             let millis = i32::try_from(patience.as_millis() + 1).unwrap_or(i32::MAX);
-            // SAFETY: the structure is one descriptor's, which is open.
+            // SAFETY: the structure describes one descriptor, which is open.
             if unsafe { libc::poll(&raw mut descriptor, 1, millis) } != 1 {
                 return;
             }
         }
-        // Being interrupted is as good as a byte.
+        // An interrupted read ends the wait as well as a byte does.
         let _read = reader.read(&mut [0; 64]);
     }
 }
 
-/// Said where the loop of an ASGI application is wanted.
+/// The error message if an event loop is needed but the server has no ASGI application.
 const NO_ASGI: &str = "a loop is attached to the server of an ASGI application";
 
-/// The time that calls whose peers were cut off have to come back before the server ends without them.
+/// The time that calls with cut connections have to end before the server ends without them.
 const FAREWELL: Duration = Duration::from_secs(1);

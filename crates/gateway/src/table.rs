@@ -1,17 +1,17 @@
-//! A bounded memory for byte strings that come again and again: header lines, names, targets.
+//! A bounded cache for byte strings that recur, such as header lines, field names and targets.
 
 use foldhash::fast::RandomState;
 use std::hash::BuildHasher;
 
-/// Byte strings longer than this are not worth their memory.
+/// Longer byte strings are not cached.
 const KEY_AT_MOST: usize = 512;
 
-/// Maps byte strings that were seen at least twice to what they became. The hash of a string names a pair of slots, and
-/// the string is kept in one of the two: with a single slot, two strings that come with every request and share it
-/// would evict each other for ever, which among 30 lines and 1,024 slots happens to one process in three.
+/// Maps byte strings that were seen at least twice to their converted values. The hash of a string selects a pair of
+/// slots, and the string is stored in one of the two. With a single slot, two strings of every request that share it
+/// would evict each other for ever; with 30 lines and 1,024 slots that happens to one process in three.
 ///
-/// A string is taken in when it comes a second time before another claims its slot, so that strings that come once
-/// (ids, tokens) do not push out those that come always. It can be filled with rubbish but not grown.
+/// A string is stored when it is seen a second time before another string claims its slot. So strings that occur once
+/// (ids, tokens) do not evict those that recur. A client can fill the table with useless strings but cannot enlarge it.
 #[derive(Debug)]
 pub(crate) struct Table<V> {
     slots: Box<[Slot<V>]>,
@@ -20,27 +20,27 @@ pub(crate) struct Table<V> {
 
 #[derive(Debug)]
 struct Slot<V> {
-    /// The hash of the string that claimed the slot last.
+    /// The hash of the string that last claimed the slot.
     claim: u64,
     hash: u64,
     entry: Option<(Box<[u8]>, V)>,
 }
 
-/// The place where a string that is not known could be taken in.
+/// The hash of a missing string, with which it can be [offered](Table::offer).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Vacancy {
     hash: u64,
 }
 
 impl<V> Table<V> {
-    /// A table of `slots`, a power of two from 2 on.
+    /// Creates a table with `slots` slots. `slots` must be a power of two and at least 2; otherwise this panics.
     pub(crate) fn new(slots: usize) -> Self {
         assert!(slots.is_power_of_two() && slots >= 2);
         let slots = (0..slots).map(|_| Slot { claim: 0, hash: 0, entry: None }).collect();
         Self { slots, hasher: RandomState::default() }
     }
 
-    /// Returns the value of `key`, or the place to [`offer`](Self::offer) one.
+    /// Returns the value of `key`, or a [`Vacancy`] with which the caller can [`offer`](Self::offer) the value.
     pub(crate) fn get(&self, key: &[u8]) -> Result<&V, Vacancy> {
         let hash = self.hasher.hash_one(key);
         let first = self.pair(hash);
@@ -55,7 +55,7 @@ impl<V> Table<V> {
         Err(Vacancy { hash })
     }
 
-    /// Takes `key` in if it has come before; `value` is asked for only then.
+    /// Stores `key` if it has claimed a slot before; otherwise claims one. Calls `value` only to store the result.
     pub(crate) fn offer(&mut self, vacancy: Vacancy, key: &[u8], value: impl FnOnce() -> V) {
         let first = self.pair(vacancy.hash);
         let pair = &mut self.slots[first..first + 2];
@@ -66,14 +66,14 @@ impl<V> Table<V> {
             }
             return;
         }
-        // A free slot is claimed first, and otherwise the one that the highest bit of the hash names.
+        // Claims a free slot first, otherwise the one that the highest bit of the hash selects.
         let free = pair.iter().position(|slot| slot.entry.is_none());
         pair[free.unwrap_or(usize::from(vacancy.hash >> 63 == 1))].claim = vacancy.hash;
     }
 
-    /// The index of the first of the two slots for `hash`.
+    /// Returns the index of the first of the two slots for `hash`.
     fn pair(&self, hash: u64) -> usize {
-        // The mask keeps it far within a usize.
+        // The mask makes the index smaller than the number of slots.
         #[allow(clippy::cast_possible_truncation)]
         let index = hash as usize & (self.slots.len() - 2);
         index

@@ -1,9 +1,9 @@
-//! Text for people and for logs: escapes and times. No Python here.
+//! Text for people and for logs: escapes and times. Uses no Python.
 
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
-/// `bytes` in quotes of a log line: see [`push_escaped`].
+/// Escapes `bytes` for use between quotes in a log line; see [`push_escaped`].
 pub(crate) fn escaped(bytes: &[u8]) -> String {
     let mut out = String::new();
     // Writing to a String cannot fail.
@@ -11,8 +11,8 @@ pub(crate) fn escaped(bytes: &[u8]) -> String {
     out
 }
 
-/// Appends text of a client such that it can neither end its quotes nor its line, nor control a terminal: Apache's
-/// escapes. What is absent is `-`.
+/// Appends a client's text with Apache's escapes, so that it can neither end the quotes or the line nor control a
+/// terminal. Appends `-` for `None`.
 pub(crate) fn push_escaped(bytes: Option<&[u8]>, out: &mut String) -> std::fmt::Result {
     let Some(bytes) = bytes else { return out.write_str("-") };
     for &byte in bytes {
@@ -29,13 +29,14 @@ pub(crate) fn push_escaped(bytes: Option<&[u8]>, out: &mut String) -> std::fmt::
     Ok(())
 }
 
-/// `[20/Nov/2026:19:00:00 +0000]`, from the date that HTTP writes: `Fri, 20 Nov 2026 19:00:00 GMT`.
+/// Returns a time in the form `[20/Nov/2026:19:00:00 +0000]`. It is cut from the HTTP date `Fri, 20 Nov 2026 19:00:00
+/// GMT`.
 pub(crate) fn common_log_time(at: SystemTime) -> String {
     let date = httpdate::fmt_http_date(at);
     format!("[{}/{}/{}:{} +0000]", &date[5..7], &date[8..11], &date[12..16], &date[17..25])
 }
 
-/// `2026-11-20T19:00:00.123456Z`, from the date that HTTP writes. `since` is the time since the epoch.
+/// Returns a time in the form `2026-11-20T19:00:00.123456Z`. `since` is the same time as a duration since the epoch.
 pub(crate) fn rfc3339(at: SystemTime, since: Duration) -> String {
     let date = httpdate::fmt_http_date(at);
     let months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
@@ -43,7 +44,7 @@ pub(crate) fn rfc3339(at: SystemTime, since: Duration) -> String {
     format!("{}-{month:02}-{}T{}.{:06}Z", &date[12..16], &date[5..7], &date[17..25], since.subsec_micros())
 }
 
-/// A client's address for people. That of a Unix socket is empty.
+/// Returns a client's address and port as text for a message. The address of a Unix socket is empty.
 pub(crate) fn client(address: &str, port: &str) -> String {
     match address {
         "" => "on a Unix socket".to_owned(),
@@ -53,7 +54,7 @@ pub(crate) fn client(address: &str, port: &str) -> String {
     }
 }
 
-/// Percent escapes undone; what is no escape stays as it is.
+/// Decodes percent escapes. Leaves a `%` that begins no valid escape as it is.
 pub(crate) fn percent_decoded(path: &[u8]) -> Vec<u8> {
     let mut decoded = Vec::with_capacity(path.len());
     let mut rest = path;
@@ -70,7 +71,7 @@ pub(crate) fn percent_decoded(path: &[u8]) -> Vec<u8> {
 }
 
 fn hex(digit: u8) -> Option<u8> {
-    // A hexadecimal digit's value is below 16.
+    // The value of a hexadecimal digit is below 16, so the conversion cannot fail.
     char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
 }
 
@@ -105,7 +106,7 @@ mod tests {
         assert_eq!(client("127.0.0.1", "80"), "127.0.0.1:80");
         assert_eq!(client("::1", "80"), "[::1]:80");
         assert_eq!(client("", ""), "on a Unix socket");
-        // A proxy may name the address alone.
+        // A proxy may give only the address.
         assert_eq!(client("::1", ""), "::1");
     }
 }

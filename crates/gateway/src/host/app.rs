@@ -1,7 +1,7 @@
-//! The host's state that the engine calls: an [`App`] for every interface.
+//! The host's state that the engine calls. It implements [`App`] for every interface.
 //!
-//! Its methods are called while the engine is locked, so they run no code of the application. They store their messages
-//! as [`Note`]s, which are delivered after the lock is released ([`Host::tidy`](super::Host::tidy)).
+//! The methods run while the engine is locked, so they must not run code of the application. They store messages as
+//! [`Note`]s, which [`Host::tidy`](super::Host::tidy) delivers after the lock is released.
 
 use super::job::{Request, Resumable};
 use super::limits::Limits;
@@ -33,39 +33,40 @@ pub(super) const ERROR: u8 = 40;
 pub(super) const WARNING: u8 = 30;
 pub(super) const INFO: u8 = 20;
 
-/// The method in the route of a request that asks for a WebSocket.
+/// The method name in the route keys of WebSocket requests.
 const WEBSOCKET: &[u8] = b"WEBSOCKET";
 
-/// See the module.
+/// The host's state that the engine calls.
 pub(crate) struct AppState<I: Interface> {
     requests: I::Requests,
     pub(super) access_log: Option<AccessLog>,
     pub(super) refusals: Refusals,
     limits: Limits,
     buffers_bodies: bool,
-    /// The quarantine, which refuses and records routes, if a supervisor looks after crashes.
+    /// The quarantine, which refuses and records routes; `None` without a supervisor that handles crashes.
     quarantine: Option<Arc<Quarantine>>,
-    /// The limits on requests in a time, if there are any.
+    /// The rate limits of requests; `None` if there are none.
     rate_limits: Option<Arc<RateLimits>>,
-    /// The keys of routes, if threads have to know which calls will wait.
+    /// The keys of routes, by which threads predict which calls will block; `None` if nothing needs them.
     route_keys: Option<RouteKeys>,
-    /// The stopwatch that measures calls, if there is a scoreboard.
+    /// The stopwatch that measures calls; `None` without a scoreboard.
     pub(super) stopwatch: Option<Stopwatch>,
-    /// True if a loop hosts the engine. The loop begins a call later than the engine dispatches it.
+    /// True if a loop hosts the engine. Such a loop starts a call some time after the engine has dispatched it.
     pub(super) is_hosted: bool,
     notes: Vec<Note>,
-    /// The threads, and the waiters of the hosting loop, whose wait in the middle of a call is over.
+    /// The threads whose wait inside a call has ended, and the waiters of the hosting loop whose wait has ended.
     pub(super) worker_wakes: Vec<usize>,
     pub(super) hosted_wakes: Vec<Py<PyAny>>,
     /// The threads and greenlets that wait for events of WebSockets.
     pub(super) sleepers: Sleepers,
     pub(super) replacement: Option<Arc<Replacement>>,
-    /// The number of connections that have become idle, and freed what they kept, since memory was last returned.
+    /// The number of connections that have become idle and freed their buffers since the allocator last returned
+    /// memory.
     rested: usize,
     memories: Vec<BodyMemory>,
 }
 
-/// The parts of an [`AppState`].
+/// The arguments of [`AppState::new`].
 pub(crate) struct AppParts<R> {
     pub(crate) requests: R,
     pub(crate) access_log: Option<AccessLog>,
@@ -77,18 +78,18 @@ pub(crate) struct AppParts<R> {
     pub(crate) multithread: bool,
     pub(crate) stopwatch: Option<Stopwatch>,
     pub(crate) is_hosted: bool,
-    /// The limits on the memory of bodies and messages.
+    /// The accounts of the memory that bodies and messages use.
     pub(crate) memories: Vec<BodyMemory>,
 }
 
-/// A message to be reported after the lock is released.
+/// A message for the error log, stored until the lock is released.
 pub(super) struct Note {
     pub(super) level: u8,
     pub(super) message: String,
     pub(super) error: Option<PyErr>,
 }
 
-/// The data that are kept with a connection.
+/// The data that the engine keeps with each connection.
 pub(crate) struct Connection<C> {
     remote: Remote,
     of_interface: C,
@@ -117,12 +118,12 @@ impl<I: Interface> AppState<I> {
         }
     }
 
-    /// Stores a message until it can be reported.
+    /// Stores a message, which is reported after the lock is released.
     pub(super) fn note(&mut self, level: u8, message: String, error: Option<PyErr>) {
         self.notes.push(Note { level, message, error });
     }
 
-    /// Reports that the object of a request could not be made, if it is `None`.
+    /// Stores a message if `request` is `None`, because the interface could not allocate the object.
     fn check_memory(&mut self, py: Python<'_>, request: Option<&Object>) {
         if request.is_none() {
             let error = PyErr::take(py);
@@ -130,7 +131,8 @@ impl<I: Interface> AppState<I> {
         }
     }
 
-    /// Notes the refusal of a request that the application has not received. The object is as the interface made it.
+    /// Counts the refusal of a request that did not reach the application, and stores a message about it if one is due.
+    /// The request object is as the interface made it.
     pub(super) fn note_refusal(&mut self, py: Python<'_>, refusal: Refusal, request: Option<&Object>) {
         let summary = request.map(|object| I::summary(py, object)).unwrap_or_default();
         let (address, port) = summary.client;
@@ -145,7 +147,7 @@ impl<I: Interface> AppState<I> {
         }
     }
 
-    /// Returns true if there may be something to report, or lines of the access log to write.
+    /// Returns true if there may be messages to report, or access log lines to write.
     pub(super) fn may_have_news(&self) -> bool {
         self.has_notes() || self.access_log.is_some() || self.refusals.has_counts()
     }
@@ -154,13 +156,13 @@ impl<I: Interface> AppState<I> {
         !self.notes.is_empty() || self.access_log.as_ref().is_some_and(AccessLog::has_pending)
     }
 
-    /// Takes the messages, and the access log lines that go to a logger.
+    /// Removes and returns the messages, and the access log lines for a Python logger.
     pub(super) fn take_notes(&mut self, py: Python<'_>) -> (Vec<Note>, Option<LoggerLines>) {
         let lines = self.access_log.as_mut().and_then(|log| log.take_pending(py));
         (std::mem::take(&mut self.notes), lines)
     }
 
-    /// Wakes a waiter for an event of the engine.
+    /// Wakes a waiter after its event has happened.
     pub(super) fn wake_waiter(&mut self, waiter: Waiter) {
         match waiter {
             Waiter::Worker(worker) => self.worker_wakes.push(worker),
@@ -174,17 +176,19 @@ impl<I: Interface> AppState<I> {
         }
     }
 
-    /// Returns the shortest time limit that any request has.
+    /// Returns the shortest time limit of any request; `None` if there is no limit.
     pub(super) fn shortest_limit(&self) -> Option<Duration> {
         self.limits.shortest()
     }
 
-    /// Gives memory back to the system after many connections have become idle, or after bodies or messages have taken
-    /// much. Their memory is free but scattered, and would otherwise stay with the process for as long as it lives.
+    /// Returns free memory to the system after many connections have become idle, or after bodies or messages have used
+    /// much memory. That memory is free but fragmented, so the allocator would otherwise keep it as long as the process
+    /// lives.
     pub(super) fn return_memory(&mut self) {
         const RESTED: usize = 500;
         const BYTES: usize = 16 << 20;
-        // Every memory is asked, because asking begins the next peak of a memory whose use has fallen.
+        // No short circuit: has_fallen must be called on every account, because it also starts the next peak after a
+        // fall.
         let have_fallen = self.memories.iter().filter(|memory| memory.has_fallen(BYTES)).count() > 0;
         if self.rested >= RESTED || have_fallen {
             self.rested = 0;
@@ -464,7 +468,7 @@ impl<I: Interface> App for WithGil<AppState<I>> {
     }
 }
 
-/// Returns the report of a request that exceeds a rate limit, if it is to be reported.
+/// Counts a request that exceeds a rate limit. Returns the message about it if one is due.
 #[cold]
 fn report_exceeded(
     refusals: &mut Refusals,
@@ -481,7 +485,7 @@ fn report_exceeded(
     Some(format!("{message} (--rate-limit {})", exceeded.limit))
 }
 
-/// Returns the client's address as readable text: the address that a proxy names, or else the peer's.
+/// Returns the client's address as text: the address from a trusted proxy's header field, or else that of the peer.
 fn client_text(named: Option<&Client>, peer: Peer) -> String {
     let (address, port) = match (named, peer.address) {
         (Some(named), _) => (named.address, named.port),
@@ -492,8 +496,7 @@ fn client_text(named: Option<&Client>, peer: Peer) -> String {
     client(&text(address.map(|address| address.to_string())), &text(port.map(|port| port.to_string())))
 }
 
-/// Returns true if `error` says that the descriptor from which connections are accepted is no longer a listening
-/// socket.
+/// Returns true if `error` says that the descriptor that accepts connections is no longer a listening socket.
 fn is_lost_listener(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EBADF | libc::ENOTSOCK | libc::EINVAL | libc::EOPNOTSUPP))
 }

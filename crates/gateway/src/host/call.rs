@@ -1,5 +1,5 @@
-//! One call of the application, from its request to the end of its response. All of this runs unlocked, except that
-//! writing the response, and ending it, locks the engine for a moment.
+//! One call of the application, from its request to the end of its response. This code runs unlocked; only writing and
+//! ending the response lock the engine briefly.
 //!
 //! ```text
 //!   Job::run ──▶ begin ─┬─ one block ───────▶ Ending: written and ended by the caller, who locks the engine anyway
@@ -32,14 +32,14 @@ use pyo3::prelude::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use wire::message::Draft;
 
-/// The explanations that the client gets when the application fails or is too late.
+/// The explanations in the response to the client: the application has failed, or has missed its deadline.
 const FAILED: &str = "The application has failed.";
 const TOO_LATE: &str = "The application did not answer in time.";
 
 impl<I: Interface> Job<I> {
-    /// Runs a job, in the engine's thread `worker` or in a loop that hosts the engine. The job is complete afterwards,
-    /// unless this returns an ending: the caller has to [end](EngineState::end_whole) it, locked, and then
-    /// [release](Ending::release) it.
+    /// Runs a job, in the engine's thread `worker` or (`None`) in the loop that hosts the engine. If this returns an
+    /// ending, the caller must lock the engine, [end](EngineState::end_whole) it, unlock, and
+    /// [release](Ending::release) it. Otherwise the job is complete.
     pub(super) fn run(
         self,
         host: &Host<I>,
@@ -47,7 +47,7 @@ impl<I: Interface> Job<I> {
         worker: Option<usize>,
         handles: &mut Option<I::Handles>,
     ) -> Option<Ending<I>> {
-        // A call that panics ends when its handles are dropped, see the drop of `OpenHandles`.
+        // If a call panics, the drop of its `OpenHandles` ends it.
         let run = catch_unwind(AssertUnwindSafe(|| {
             match self {
                 Job::Call { ticket, request, key: Some(key) } => {
@@ -67,8 +67,8 @@ impl<I: Interface> Job<I> {
         })
     }
 
-    /// Runs a job and completes it. `worker` is the number of this thread, if it is one beside the loop that hosts the
-    /// engine.
+    /// Runs a job and completes it. `worker` is the number of this thread among the threads beside the hosting loop;
+    /// `None` in the loop itself.
     pub(crate) fn run_whole(self, host: &Host<I>, py: Python<'_>, worker: Option<usize>) {
         if let Some(mut ending) = self.run(host, py, worker, &mut None) {
             let ended = host.with(py, |state| state.end_whole(py, &mut ending));
@@ -91,15 +91,15 @@ impl<I: Interface> Job<I> {
 }
 
 impl<I: Interface> Ending<I> {
-    /// Releases the objects that an ending still holds, or fails the call if its response could not be written. The
-    /// handles may be used again if they are returned.
+    /// Releases the objects that an ending still holds, or fails the call if its response could not be written. Returns
+    /// the handles if they can be reused.
     pub(super) fn release(self, host: &Host<I>, py: Python<'_>) -> Option<I::Handles> {
         let Self { call, rest } = self;
         match rest {
             Rest::Release(ended) => return Some(call.release(py, ended)),
             Rest::Fail(failure) => call.fail(host, py, *failure),
             Rest::InProgress => call.fail(host, py, Failure::Mismatched(Mismatch::UNKNOWN)),
-            // Dropping its handles ends the call.
+            // Dropping the handles of the call ends it.
             Rest::Write(_) => {}
         }
         None
@@ -107,7 +107,7 @@ impl<I: Interface> Ending<I> {
 }
 
 impl<I: Interface> InFlight<I> {
-    /// Calls the application. `begun` is the ticket of the request and the key of its call.
+    /// Calls the application. `begun` is the ticket of the request, and the key of the call.
     fn begin(
         host: &Host<I>,
         py: Python<'_>,
@@ -176,7 +176,7 @@ impl<I: Interface> InFlight<I> {
         None
     }
 
-    /// Switches the call to another stage, if the stages of requests are measured.
+    /// Switches the call to another stage, if the engine measures the stages of requests.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "where they are not, it costs a branch and not a call")]
     pub(super) fn switch_stage(&self, host: &Host<I>, py: Python<'_>, stage: Stage) {
@@ -195,7 +195,7 @@ impl<I: Interface> InFlight<I> {
         switched.ok();
     }
 
-    /// Completes the request with the data that belong to this call alone.
+    /// Adds the data of this call to its request object: the waiter and the input.
     fn prepare(&mut self, host: &Host<I>, py: Python<'_>, input: Input) -> PyResult<()> {
         if let Some(make_waiter) = host.hooks.waiter.as_ref().filter(|_| self.handles().may_block()) {
             let waiter = make_waiter.call0(py)?;
@@ -205,8 +205,8 @@ impl<I: Interface> InFlight<I> {
                 state.take_up(key);
                 state.calls.has_expired(key)
             })?;
-            // Another call of the same poll has held up the loop. The client has been answered, and nothing would
-            // interrupt this call.
+            // Another call of the same poll blocked the loop until this call's deadline passed. The client already has
+            // its 504, and nothing would interrupt this call later.
             if has_expired && let Some(exception) = &host.hooks.timeout_exception {
                 return Err(PyErr::from_value(exception.bind(py).call0()?));
             }
@@ -216,7 +216,7 @@ impl<I: Interface> InFlight<I> {
         Ok(())
     }
 
-    /// Keeps a call that has been suspended, and sends the response head if the call has given one.
+    /// Stores a call that has been suspended, and sends the response head if the application has set one.
     pub(super) fn suspend(self, host: &Host<I>, py: Python<'_>, waiter: Py<PyAny>) {
         let key = self.key();
         let suspended = host.with(py, |state| {
@@ -224,12 +224,12 @@ impl<I: Interface> InFlight<I> {
             state.send_head(py, self.exchange());
         });
         debug_assert!(suspended.is_ok(), "a call does not run while the engine is locked");
-        // From here on the time counts as the application's: its waits, and its work after them.
+        // From here on the time counts as the application's, both its waits and its work.
         self.switch_stage(host, py, Stage::App);
         host.suspended.keep(py, self);
     }
 
-    /// Concludes a call that has returned or raised. Ends its response unless the response is over already.
+    /// Concludes a call that has returned or raised. Ends its response if it has not ended.
     pub(super) fn conclude(self, host: &Host<I>, py: Python<'_>, result: PyResult<()>) {
         if self.exchange().with(py, |exchange| exchange.is_over()) {
             if let Err(error) = result
@@ -252,7 +252,7 @@ impl<I: Interface> InFlight<I> {
             })
             .unwrap_or_default();
         match result {
-            // This is the cancellation that interrupted the call at its deadline.
+            // This is the cancellation that interrupted the call at its deadline. Report it as a timeout.
             Err(error) if is_expired && is_cancellation(py, &error) => {
                 let error = host.hooks.timeout_error(py).unwrap_or(error);
                 self.fail(host, py, Failure::Raised(error));
@@ -265,7 +265,8 @@ impl<I: Interface> InFlight<I> {
             result => {
                 let error = match self.broken_body(host, py) {
                     // A client that has shut down its sending side has nearly always left, and the server has reported
-                    // that to the application.
+                    // that to the application. So an early return or a disconnect exception is no error of the
+                    // application.
                     None if has_left && !is_expired && says_no_more(py, &result) => {
                         return self.end(host, py, Progress::Cut);
                     }
@@ -283,15 +284,15 @@ impl<I: Interface> InFlight<I> {
         }
     }
 
-    /// Reports an exception that the application raised after its client had left, unless the exception says no more
-    /// than that.
+    /// Reports an exception that the application raised after its client had left, unless the exception itself only
+    /// says that.
     pub(super) fn report_left(&self, host: &Host<I>, py: Python<'_>, when: &str, error: PyErr) {
         if !I::says_websocket_is_closed(py, &error) && !says_client_left(error.value(py)) {
             self.report_raised(host, py, when, error);
         }
     }
 
-    /// Releases a call whose response was complete before the call ended.
+    /// Releases a call whose response ended before the call did.
     fn release_answered(self, host: &Host<I>, py: Python<'_>) {
         let ended = host.with(py, |state| state.calls.end(self.key()));
         if let Ok(ended) = ended {
@@ -299,7 +300,7 @@ impl<I: Interface> InFlight<I> {
         }
     }
 
-    /// Writes a part of a call's response.
+    /// Writes a part of the response by `write`.
     pub(super) fn write_part<R>(
         &self,
         host: &Host<I>,
@@ -317,7 +318,7 @@ impl<I: Interface> InFlight<I> {
         })?)
     }
 
-    /// Writes the end of a call's response. The call itself goes on.
+    /// Writes the end of the response by `write`. The call itself continues.
     pub(super) fn write_last<R>(
         &self,
         host: &Host<I>,
@@ -335,8 +336,8 @@ impl<I: Interface> InFlight<I> {
         })?)
     }
 
-    /// Ends a call that has failed. If its response has not begun the client gets a 500, a 504 after a timeout, or the
-    /// status for a broken request body; otherwise the connection is cut.
+    /// Ends a call that has failed. If the response head has not been sent, the client gets 500, 504 after a timeout,
+    /// or the status for a broken request body; otherwise the connection is cut.
     pub(super) fn fail(self, host: &Host<I>, py: Python<'_>, failure: Failure) {
         self.switch_stage(host, py, Stage::Other);
         let mut refusal = (500, FAILED);
@@ -344,13 +345,13 @@ impl<I: Interface> InFlight<I> {
         match failure {
             Failure::Raised(error) if host.hooks.is_timeout(py, &error) => {
                 refusal = (504, TOO_LATE);
-                // The stack of the call was reported when the call missed its deadline, if stacks of other threads can
-                // be shown.
+                // The report of the missed deadline included the stack of the call, if this interpreter can show stacks
+                // of other threads. So the traceback is logged only if it cannot.
                 let error = (!stacks::are_shown()).then_some(error);
                 let message = format!("{} was ended by kirsch.RequestTimeout", self.subject(py));
                 host.log_call(py, WARNING, &message, error);
             }
-            // At its end, a loop that hosts the engine ends the remaining greenlets in this way.
+            // A hosting loop that ends kills the remaining greenlets with this exception.
             Failure::Raised(error) if is_greenlet_exit(py, &error) && self.is_gone(host, py) => drop(error),
             Failure::Raised(error) => match self.broken_body(host, py) {
                 // The server's own read() raised the exception: the client is at fault, not the application.
@@ -370,14 +371,14 @@ impl<I: Interface> InFlight<I> {
             self.report_mismatch(host, py, mismatch, outcome);
         }
         if refused {
-            // The access log shows the status that the client got.
+            // The access log shows the status that the client received.
             let _ = self.exchange().with(py, |exchange| exchange.draft.start_refusal(status));
         }
         self.end(host, py, if refused { Progress::Done } else { Progress::Cut });
     }
 
-    /// Answers a call with 503, because the maximum number of calls runs already or its route is in quarantine: the
-    /// client should try again.
+    /// Answers a call with 503, because the maximum number of calls is running or its route is in quarantine. The
+    /// client may retry.
     #[cold]
     fn refuse(self, host: &Host<I>, py: Python<'_>) {
         let refusal = Refusal::of_status(503);
@@ -397,7 +398,7 @@ impl<I: Interface> InFlight<I> {
         host.with(py, is_gone).unwrap_or(false)
     }
 
-    /// Returns the refusal for the client of a request whose body is broken, if it is.
+    /// Returns the refusal for a request whose body is malformed or incomplete; `None` if the body is intact.
     pub(super) fn broken_body(&self, host: &Host<I>, py: Python<'_>) -> Option<Refusal> {
         if !self.is_arriving() {
             return None;
@@ -411,7 +412,7 @@ impl<I: Interface> InFlight<I> {
         if let engine::Input::Broken(refusal) = host.with(py, read).ok()?? { Some(refusal) } else { None }
     }
 
-    /// Ends a call whose response is over, complete or not: logs it, and releases the objects that it held.
+    /// Ends a call whose response is complete or cut. Logs it, and releases the objects that it held.
     pub(super) fn end(mut self, host: &Host<I>, py: Python<'_>, progress: Progress<Resumable<I>>) {
         self.switch_stage(host, py, Stage::Other);
         self.close_input(host, py);
@@ -445,7 +446,8 @@ impl<I: Interface> InFlight<I> {
     pub(super) fn report_raised(&self, host: &Host<I>, py: Python<'_>, when: &str, error: PyErr) {
         let message = format!("the application raised an exception {when} {}", self.subject(py));
         let is_interrupt = error.is_instance_of::<PyKeyboardInterrupt>(py);
-        // In a supervised worker no signal raises KeyboardInterrupt, and one request must not end the others.
+        // A supervised worker gets no KeyboardInterrupt from a signal, so the application raised it; it must not end
+        // other requests.
         let is_supervised = || host.with(py, |state| state.app.replacement.is_some()).unwrap_or(false);
         let again = (is_interrupt && !is_supervised()).then(|| error.clone_ref(py));
         host.log_call(py, ERROR, &message, Some(error));
@@ -459,7 +461,7 @@ impl<I: Interface> InFlight<I> {
         host.log_call(py, ERROR, &message, None);
     }
 
-    /// Ends a suspended call after the loop that hosted the engine has ended: it cannot finish any more.
+    /// Ends a suspended call that cannot finish, because the loop that hosted the engine has ended.
     pub(super) fn abandon(self, host: &Host<I>, py: Python<'_>) {
         if self.exchange().with(py, |exchange| exchange.is_over()) {
             self.release_answered(host, py);
@@ -469,7 +471,7 @@ impl<I: Interface> InFlight<I> {
     }
 }
 
-/// Ends this child, which the application has forked, if the call has come back in it.
+/// Ends this process if it is a child that the application has forked and the call has returned in it.
 #[cold]
 fn leave<I: Interface>(py: Python<'_>, answer: &PyResult<Answer<I::Body>>) {
     match answer {

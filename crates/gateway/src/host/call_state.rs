@@ -2,20 +2,20 @@
 
 use transitions::{Machine, Table};
 
-/// The state of a call that has begun and not ended. A call may end in any state.
+/// The state of a call that has not ended. A call may end in any state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallState {
-    /// A thread, or the loop that hosts the engine, runs the call.
+    /// A thread, or the loop that hosts the engine, executes the call.
     Running,
-    /// The call waits in the middle, for its request's body or for a message. The time counts towards its deadline.
+    /// The call waits for its request body or for a message. The time counts towards its deadline.
     WaitingForInput,
-    /// The call waits in the middle until its client has read output. The time does not count.
+    /// The call waits until its client has read output. The time does not count.
     WaitingForClient,
-    /// The engine keeps the response until its client has caught up. No thread waits in the call.
+    /// The engine holds the response until its client has read enough output. The call occupies no thread.
     Suspended,
-    /// The call was dispatched to the loop that hosts the engine, and waits for a thread beside the loop.
+    /// The call was dispatched to the hosting loop, and waits for a free thread beside the loop.
     SetAside,
-    /// The engine keeps the call of a WebSocket until there is a message. No thread waits in the call.
+    /// The engine holds the call of a WebSocket until a message arrives. The call occupies no thread.
     Listening,
 }
 
@@ -44,9 +44,10 @@ impl Machine for CallState {
             (Self::Running, CallEvent::Suspend, Self::Suspended),
             (Self::Running, CallEvent::SetAside, Self::SetAside),
             (Self::Running, CallEvent::Listen, Self::Listening),
-            // The next message is there already, or the call has just returned.
+            // The next message has arrived already, or the call has just returned.
             (Self::Running, CallEvent::HandleMessage, Self::Running),
-            // Several threads or tasks of the application may wait in one call. The last one to begin counts.
+            // Several threads or tasks of the application may wait in one call. The last wait to begin determines the
+            // state.
             (Self::WaitingForInput, CallEvent::WaitForInput, Self::WaitingForInput),
             (Self::WaitingForInput, CallEvent::WaitForClient, Self::WaitingForClient),
             (Self::WaitingForInput, CallEvent::GoOn, Self::Running),
@@ -61,12 +62,12 @@ impl Machine for CallState {
 }
 
 impl CallState {
-    /// Returns true if the time counts towards the deadline of the call.
+    /// Returns true if time in this state counts towards the call's deadline.
     pub(super) fn counts(self) -> bool {
         matches!(self, Self::Running | Self::WaitingForInput)
     }
 
-    /// Returns true if a thread or a task waits in the middle of the call.
+    /// Returns true if a thread or a task waits inside the call.
     pub(super) fn is_waiting(self) -> bool {
         matches!(self, Self::WaitingForInput | Self::WaitingForClient)
     }

@@ -1,4 +1,4 @@
-//! The application's calls that have begun and not ended, each with its thread, its start and its deadline.
+//! The unfinished calls of the application, each with its thread, its start and its deadline.
 
 use super::call_state::{CallEvent, CallState};
 use super::index::EngineIndex;
@@ -20,26 +20,26 @@ struct Current {
     /// The time at which the application was called.
     began: Nanos,
     limit: Limit,
-    /// The time for which the call had run when it was last suspended, and the time since which it runs again;
-    /// [`NEVER`] while it is suspended.
+    /// The running time of the call up to its last suspension, and the time at which it began to run again. `since` is
+    /// [`NEVER`] while the call does not run.
     spent: Nanos,
     since: Nanos,
-    /// The thread that runs the call, and its number among the engine's threads.
+    /// The thread that runs the call, and the index of this thread in the engine.
     thread: ThreadId,
     worker: Option<u32>,
-    /// The object with which the call waits, such as a Task or a greenlet, if a loop hosts the engine.
+    /// The object on which the call waits, such as a Task or a greenlet, if a loop hosts the engine.
     waiter: Option<Py<PyAny>>,
     state: State<CallState>,
-    /// True while a call that has accepted a WebSocket takes the messages itself. It lasts as long as both sides want.
+    /// True while the call of an accepted WebSocket receives the messages itself. Such a call has no deadline.
     is_receiving: bool,
     /// True once [`Calls::overdue`] has returned the call.
     reported: bool,
     interrupted: bool,
-    /// The id of the call in the engine; `None` once its response is complete or its connection is gone.
+    /// The engine's id of the call; `None` once its response is complete or its connection is gone.
     id: Option<CallId>,
-    /// The outcome for the client when the call missed its deadline.
+    /// The way in which the missed deadline was handled; `None` if the call has not missed it.
     expired: Option<Expired>,
-    /// The entry for the access log, until its line is written.
+    /// The entry for the access log; `None` once its line is written.
     entry: Option<Box<Entry>>,
 }
 
@@ -53,7 +53,7 @@ impl Current {
         self.since != NEVER
     }
 
-    /// Moves the call to another state, in which its time does not count.
+    /// Moves the call to a state in which its time does not count.
     fn stop(&mut self, event: CallEvent, state: CallState, now: Nanos) {
         if self.is_running() {
             self.spent += now.saturating_sub(self.since);
@@ -62,7 +62,7 @@ impl Current {
         self.state.apply(event, state);
     }
 
-    /// Moves the call to another state, in which its time counts.
+    /// Moves the call to a state in which its time counts.
     fn go_on(&mut self, event: CallEvent, state: CallState, now: Nanos) {
         if !self.is_running() {
             self.since = now;
@@ -70,18 +70,18 @@ impl Current {
         self.state.apply(event, state);
     }
 
-    /// Returns the deadline; [`NEVER`] if the call has no limit, or does not run.
+    /// Returns the time of the deadline; [`NEVER`] if the call has no limit or does not run.
     fn due(&self) -> Nanos {
         self.since.saturating_add(self.limit.0.saturating_sub(self.spent))
     }
 }
 
-/// The objects that an ended call held. They must be dropped while the engine is unlocked, because that may run code of
-/// the application.
+/// The objects that an ended call held. The caller must drop them while the engine is unlocked, because their
+/// destructors may run code of the application.
 pub(crate) struct Ended {
     pub(crate) request: Object,
     _waiter: Option<Py<PyAny>>,
-    /// True if an exception was to be raised in the call.
+    /// True if an exception was to be raised in the call to interrupt it.
     pub(crate) interrupted: bool,
     pub(crate) expired: Option<Expired>,
     pub(crate) entry: Option<Box<Entry>>,
@@ -93,7 +93,7 @@ impl Ended {
     }
 }
 
-/// The data for the access log line of a call that was answered with 504.
+/// The data for the access log line of a call that was answered with 504 while it was still running.
 pub(crate) struct Late {
     /// The number of the call.
     pub(crate) number: u64,
@@ -102,21 +102,21 @@ pub(crate) struct Late {
     pub(crate) body_bytes: u64,
 }
 
-/// The calls of one engine.
+/// The unfinished calls of one engine.
 pub(crate) struct Calls {
     engine: EngineIndex,
     current: Slab<Current>,
-    /// The number of calls that have begun.
+    /// The number of calls that have begun so far.
     count: u64,
     /// The number of calls that have missed their deadlines.
     overdue: u64,
-    /// The time before which no unhandled deadline falls.
+    /// No deadline expires before this time, so nothing is checked earlier.
     next_look: Nanos,
-    /// The number of suspended calls of each thread.
+    /// The number of suspended calls, by the index of their thread.
     suspended: Vec<usize>,
-    /// The threads that run Python code of the server between the beginning of a call and its end.
+    /// The threads that run Python code of the server inside a call, where no exception may be raised.
     sheltered: Vec<usize>,
-    /// The recorder of the routes of calls, for use after a crash of a worker.
+    /// The recorder of the routes of running calls, which the supervisor reads after a worker has crashed.
     recorder: Option<Recorder>,
 }
 
@@ -134,7 +134,8 @@ impl Calls {
         }
     }
 
-    /// Records the route of a call that has begun. Returns true if requests of this route are refused by now.
+    /// Records the route of a call that has begun. Returns true if the route is in quarantine, so the request must be
+    /// refused.
     #[cold]
     pub(crate) fn record(&mut self, key: usize, route: &QuarantineRoute) -> bool {
         let Some(recorder) = &mut self.recorder else { return false };
@@ -145,7 +146,7 @@ impl Calls {
         false
     }
 
-    /// Returns the number of calls.
+    /// Returns the number of unfinished calls.
     pub(crate) fn count(&self) -> usize {
         self.current.len()
     }
@@ -190,7 +191,7 @@ impl Calls {
         Ended { request, _waiter: waiter, interrupted, expired, entry }
     }
 
-    /// Removes the deadline of a call that goes on after its response is complete. Returns its number, and the entry
+    /// Removes the deadline of a call that continues after its response is complete. Returns its number, and the entry
     /// and the request for its access log line.
     pub(crate) fn answer(&mut self, py: Python<'_>, key: usize) -> (u64, Option<Box<Entry>>, Object) {
         let call = &mut self.current[key];
@@ -206,8 +207,8 @@ impl Calls {
         std::mem::replace(&mut call.limit, Limit(NEVER))
     }
 
-    /// Has the call wait for the next message of its WebSocket, without a thread. Returns whether an exception was to
-    /// be raised in it, and its waiter, which is to be dropped when the engine is unlocked.
+    /// Moves the call to the state in which it waits for messages without a thread. Returns true if an exception was to
+    /// be raised in it, and its waiter, which the caller must drop while the engine is unlocked.
     pub(crate) fn listen(&mut self, key: usize) -> (bool, Option<Py<PyAny>>) {
         let call = &mut self.current[key];
         call.is_receiving = false;
@@ -217,8 +218,8 @@ impl Calls {
         (std::mem::take(&mut call.interrupted), call.waiter.take())
     }
 
-    /// Begins to handle a message in this thread, with a number and a deadline of its own. `is_gone`: the connection is
-    /// gone, and the handler gets the end instead of a message.
+    /// Starts to handle a message in this thread, with a new number and deadline. `is_gone`: the connection is gone,
+    /// and the handler receives the end instead of a message.
     pub(crate) fn handle_message(
         &mut self,
         key: usize,
@@ -242,7 +243,7 @@ impl Calls {
         call.worker = worker.and_then(|worker| u32::try_from(worker).ok());
         call.waiter = waiter;
         if is_gone {
-            // The access log still needs to know whether the message before has missed its deadline.
+            // `expired` is kept: the access log shows whether the previous message has missed its deadline.
             call.id = None;
             call.limit = Limit(NEVER);
         } else {
@@ -251,12 +252,12 @@ impl Calls {
         self.next_look = self.next_look.min(call.due());
     }
 
-    /// Gives the call of a WebSocket, which is about to end, its own number back.
+    /// Restores the number that the call of a WebSocket had before its first message. The call is about to end.
     pub(crate) fn end_websocket(&mut self, key: usize, number: u64) {
         self.current[key].number = number;
     }
 
-    /// Returns true if the thread `worker` runs this call, or waits in it.
+    /// Returns true if the thread `worker` runs this call.
     pub(crate) fn is_of(&self, key: usize, worker: usize) -> bool {
         let call = &self.current[key];
         call.worker() == Some(worker) && call.is_running()
@@ -284,7 +285,8 @@ impl Calls {
         self.current[key].waiter.as_ref().map(|waiter| waiter.clone_ref(py))
     }
 
-    /// Suspends the call until its client has caught up. It does not run meanwhile, and no thread waits in it.
+    /// Suspends the call until its client has read enough output. Meanwhile its time does not count, and it occupies no
+    /// thread.
     pub(crate) fn suspend(&mut self, key: usize, now: Duration) {
         let call = &mut self.current[key];
         call.stop(CallEvent::Suspend, CallState::Suspended, nanos(now));
@@ -296,12 +298,12 @@ impl Calls {
         }
     }
 
-    /// Pauses a call that was dispatched to the loop that hosts the engine, until a thread beside the loop takes it.
+    /// Pauses a call that was dispatched to the hosting loop, until a thread beside the loop takes it.
     pub(crate) fn set_aside(&mut self, key: usize, now: Duration) {
         self.current[key].stop(CallEvent::SetAside, CallState::SetAside, nanos(now));
     }
 
-    /// Begins the call in this thread, number `worker` of the threads beside the loop.
+    /// Begins a call that was set aside, in this thread, which has the index `worker` beside the loop.
     pub(crate) fn take_over(&mut self, key: usize, worker: usize, now: Duration) {
         let call = &mut self.current[key];
         call.thread = this_thread();
@@ -311,7 +313,7 @@ impl Calls {
         self.next_look = self.next_look.min(call.due());
     }
 
-    /// Resumes the call. `is_gone`: its connection is gone, and its response ends.
+    /// Resumes a suspended call. `is_gone`: its connection is gone, and its response ends.
     pub(crate) fn resume(&mut self, key: usize, is_gone: bool, now: Duration) {
         let call = &mut self.current[key];
         call.go_on(CallEvent::Resume, CallState::Running, nanos(now));
@@ -329,8 +331,8 @@ impl Calls {
         self.suspended.get(worker).copied().unwrap_or(0)
     }
 
-    /// Begins a wait in the middle of the call. `counts` is false for a wait until a slow client reads: it does not
-    /// count towards the deadline.
+    /// Begins a wait inside the call. `counts` is false for a wait until a slow client reads, which does not count
+    /// towards the deadline.
     pub(crate) fn begin_wait(&mut self, key: usize, counts: bool, now: Duration) {
         let call = &mut self.current[key];
         if counts {
@@ -341,7 +343,7 @@ impl Calls {
         }
     }
 
-    /// Ends a wait in the middle of the call, unless another one has ended it.
+    /// Ends a wait inside the call. Does nothing if another waiter has ended it.
     pub(crate) fn end_wait(&mut self, key: usize, now: Duration) {
         let call = &mut self.current[key];
         if call.state.get().is_waiting() {
@@ -358,8 +360,8 @@ impl Calls {
         self.current[key].interrupted
     }
 
-    /// Marks the calls that have missed their deadlines, and calls `answer` to answer their clients. `shortest` is the
-    /// shortest limit that a call may have. Returns the number of these calls. Uses no Python.
+    /// Marks the calls that have missed their deadlines, and passes the id of each to `answer`, which answers the
+    /// client. Returns their number. `shortest` is the shortest limit of any call. Uses no Python.
     pub(crate) fn expire(
         &mut self,
         shortest: Duration,
@@ -370,7 +372,7 @@ impl Calls {
         if now < self.next_look {
             return 0;
         }
-        // A call that begins later is not due before this time.
+        // A call that begins later has its deadline after this time.
         self.next_look = now.saturating_add(nanos(shortest));
         let mut count = 0;
         for (_, call) in self.current.iter_mut().filter(|(_, call)| call.expired.is_none()) {
@@ -385,8 +387,8 @@ impl Calls {
         count
     }
 
-    /// Returns the calls that have missed their deadlines, each once, with the data for the access log. `first_step` is
-    /// the key of the call that the loop begins now.
+    /// Returns the calls that have missed their deadlines, each only once, with the data for the access log.
+    /// `first_step` is the key of the call that the hosting loop is starting.
     pub(crate) fn overdue(
         &mut self,
         py: Python<'_>,
@@ -412,13 +414,13 @@ impl Calls {
         overdue
     }
 
-    /// Returns the next deadline.
+    /// Returns the earliest deadline; `None` if no call has one.
     pub(crate) fn next_due(&self) -> Option<Duration> {
         let dues = self.current.iter().filter(|(_, call)| call.expired.is_none()).map(|(_, call)| call.due());
         dues.min().filter(|&due| due != NEVER).map(Duration::from_nanos)
     }
 
-    /// Returns the engine's id of the call with this number, if the call has expired and its connection is not gone.
+    /// Returns the engine's id of the call with this number, if the call has expired and its connection still exists.
     pub(crate) fn expired(&self, number: u64) -> Option<CallId> {
         let (_, call) = self.current.iter().find(|(_, call)| call.number == number && call.expired.is_some())?;
         call.id
@@ -429,22 +431,22 @@ impl Calls {
         self.overdue
     }
 
-    /// Returns the calls that have not ended. `first_step` is the key of the call that the loop begins now.
+    /// Returns the calls that have not ended. `first_step` is the key of the call that the hosting loop is starting.
     pub(crate) fn all(&self, py: Python<'_>, first_step: Option<usize>, now: Duration) -> Vec<Call> {
-        // A call that waits for a message without a thread is as idle as an idle connection, and is not shown.
+        // A call that waits for a message without a thread is like an idle connection, and is not shown.
         let is_shown = |call: &Current| call.state.get() != CallState::Listening;
         let shown = self.current.iter().filter(|(_, call)| is_shown(call));
         shown.map(|(key, call)| Call::of(py, call, first_step == Some(key), now, &self.engine)).collect()
     }
 
-    /// Returns the key and the thread of the call with this number, if it runs in a thread now.
+    /// Returns the key and the thread of the call with this number; `None` if it does not run in a thread now.
     pub(crate) fn running(&self, number: u64) -> Option<(usize, ThreadId)> {
         let (key, call) = self.current.iter().find(|(_, call)| call.number == number)?;
         call.is_running().then_some((key, call.thread))
     }
 
-    /// Marks a call as interrupted. Returns the worker, if it waits in the middle of the call, and whether an exception
-    /// may be raised in its thread now.
+    /// Marks a call as interrupted. Returns the index of its thread if that waits inside the call, and true if an
+    /// exception may be raised in the thread now.
     pub(crate) fn interrupt(&mut self, key: usize) -> (Option<usize>, bool) {
         let call = &mut self.current[key];
         call.interrupted = true;
@@ -453,15 +455,15 @@ impl Calls {
         (worker.filter(|_| call.state.get().is_waiting()), !is_sheltered)
     }
 
-    /// Keeps exceptions from being raised in the thread `worker` from now on. Returns true if one was to be raised in
-    /// the call that the thread has begun.
+    /// Protects the thread `worker` from asynchronous exceptions until [`expose`](Self::expose). Returns true if one
+    /// was already to be raised in the call of this thread.
     pub(crate) fn shelter(&mut self, worker: usize) -> bool {
         self.sheltered.push(worker);
         self.is_worker_interrupted(worker)
     }
 
-    /// Ends the effect of [`shelter`](Self::shelter). Returns true if an exception is to be raised in the thread's
-    /// call.
+    /// Ends the protection by [`shelter`](Self::shelter). Returns true if an exception is still to be raised in the
+    /// thread's call.
     pub(crate) fn expose(&mut self, worker: usize) -> bool {
         self.sheltered.retain(|&other| other != worker);
         self.is_worker_interrupted(worker)
@@ -474,7 +476,7 @@ impl Calls {
     }
 }
 
-/// A call that has not ended, as Python sees it.
+/// A snapshot of an unfinished call, for Python.
 #[pyclass(frozen, get_all, module = "kirsch._native")]
 pub(crate) struct Call {
     number: u64,
@@ -491,7 +493,8 @@ pub(crate) struct Call {
 
 impl Call {
     fn of(py: Python<'_>, call: &Current, is_first_step: bool, now: Duration, engine: &EngineIndex) -> Self {
-        // A loop begins the calls of one poll one after another, in one thread: most of them have no stack yet.
+        // A loop starts the calls of one poll one after another in its thread, so those after the first have no stack
+        // yet.
         let is_queued = call.waiter.is_none() && call.worker.is_none() && !is_first_step;
         let is_running = call.is_running() && !is_queued;
         let is_waiting = call.state.get().is_waiting();

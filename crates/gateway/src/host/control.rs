@@ -1,4 +1,4 @@
-//! Requests to a running engine, from any thread and from signal handlers, and the delivery of its reports.
+//! Requests to a running engine, from any thread or signal handler, and the delivery of the engine's reports.
 
 use super::app::ERROR;
 use super::shared::{ControlRequest, Stop};
@@ -9,19 +9,19 @@ use crate::interface::Interface;
 use pyo3::prelude::*;
 
 impl<I: Interface> Host<I> {
-    /// Carries out earlier requests, and ends a wait of the engine.
+    /// Handles the pending requests, and wakes the engine if it waits.
     pub(crate) fn wake(&self, py: Python<'_>) {
         self.obey(py);
         self.waker.wake();
     }
 
-    /// Makes a request. May be called anywhere and does not wait.
+    /// Adds a request and wakes the engine. May be called in any thread and in signal handlers; never blocks.
     pub(crate) fn request(&self, py: Python<'_>, control: ControlRequest) {
         self.pending.put_down(control);
         self.wake(py);
     }
 
-    /// Requests the end of each of the server's engines.
+    /// Requests each engine of the server to stop.
     pub(super) fn stop_all(&self, py: Python<'_>, stop: Stop) {
         for host in self.shared.hosts() {
             host.request(py, ControlRequest::stop(stop));
@@ -33,13 +33,13 @@ impl<I: Interface> Host<I> {
         if let Ok(result) = reopened {
             return result;
         }
-        // This thread holds the lock. Another thread reopens the logs later.
+        // This thread already holds the lock, so another thread reopens the logs later.
         self.pending.put_down(ControlRequest { reopen_logs: true, ..ControlRequest::default() });
         self.waker.wake();
         Ok(())
     }
 
-    /// Carries out earlier requests. If this thread holds the lock, another thread does so later.
+    /// Handles the pending requests. If this thread already holds the lock, another thread handles them later.
     pub(super) fn obey(&self, py: Python<'_>) {
         let Some(control) = self.pending.take() else { return };
         let done = self.with(py, |state| {
@@ -60,7 +60,7 @@ impl<I: Interface> Host<I> {
         }
     }
 
-    /// Ends the server with an exception.
+    /// Ends the server because of an exception.
     pub(crate) fn fail_with(&self, py: Python<'_>, error: PyErr) {
         self.shared.fail(py, error);
         self.stop_all(py, Stop::NOW);
@@ -74,14 +74,14 @@ impl<I: Interface> Host<I> {
         self.with(py, |state| state.take_failure())?.map_or(Ok(()), |error| Err(error.into()))
     }
 
-    /// Delivers the messages that were stored while the lock was held. `is_idle`: there is time to write the access log
-    /// and to give memory back.
+    /// Delivers the messages that were stored while the lock was held. If `is_idle` is true, there is also time to
+    /// write the access log and to return memory to the system.
     pub(super) fn tidy(&self, py: Python<'_>, is_idle: bool) {
         let put_down = self.with(py, |state| {
             if is_idle {
                 state.app.return_memory();
             }
-            // Usually there is nothing to deliver, and this runs before each wait.
+            // This runs before each wait, and usually there is nothing to deliver, so check cheaply.
             state.app.may_have_news().then(|| {
                 let notes = state.app.has_notes().then(|| state.app.take_notes(py));
                 if is_idle {
@@ -91,13 +91,13 @@ impl<I: Interface> Host<I> {
                 (notes, notices.unwrap_or_default(), state.app.refusals.take_counts(false))
             })
         });
-        // If this thread holds the lock, another thread does this later.
+        // The call of `with` failed if this thread already holds the lock. Another thread delivers the messages later.
         if let Ok(Some((notes, notices, refusals))) = put_down {
             self.reports.deliver(py, notes, notices, refusals);
         }
     }
 
-    /// Reports, at the end and after the logs have been written, the events that were only counted.
+    /// Reports the events that were only counted. Called at the end, after the logs have been written.
     pub(crate) fn log_counts(&self, py: Python<'_>) {
         let counts = self.with(py, |state| {
             (state.app.access_log.as_ref().map(|log| log.take_notices(true)), state.app.refusals.take_counts(true))

@@ -1,10 +1,10 @@
-//! The engines of one server. With a GIL there is one engine: threads that take turns share it as leader and followers.
-//! On a free-threaded interpreter each processor has an engine and threads of its own, so that the threads do not
-//! contend for one lock.
+//! The engines of one server. With a GIL there is one engine, which its threads share as leader and followers. On a
+//! free-threaded interpreter each processor has its own engine with its own threads, so that threads do not contend for
+//! one lock.
 //!
-//! All accept from the same listeners, and a connection stays with the engine that has accepted it. A request to the
-//! server goes to each engine, and the reports of the engines are combined here: numbers are added up, a limit is
-//! shared.
+//! All engines accept from the same listeners, and a connection stays with the engine that has accepted it. A request
+//! to the server is sent to each engine. The reports of the engines are combined here: counters are summed, and the
+//! engines share one limit on the number of requests.
 
 use super::calls::Call;
 use super::index::EngineIndex;
@@ -27,47 +27,49 @@ use std::time::Duration;
 pub(crate) struct Engines<I: Interface> {
     hosts: Box<[Arc<Host<I>>]>,
     shared: Arc<ServerShared<Host<I>>>,
-    /// The number of engines that have threads.
+    /// The number of engines whose first thread has been started.
     started: AtomicUsize,
 }
 
-/// Returns the share of engine `index` of `engines` in `whole`. Each gets some of it if there is enough.
+/// Returns the part of `whole` for engine `index` of `engines`. Each engine gets at least 1 if `whole >= engines`.
 pub(crate) fn share(whole: usize, index: usize, engines: usize) -> usize {
     whole / engines + usize::from(index < whole % engines)
 }
 
-/// The engines of a server, whichever interface calls its application.
+/// The engines of a server, independent of the interface that calls the application.
 pub(crate) trait AnyEngines: Send + Sync {
-    /// Serves in this thread alone.
+    /// Runs the server in this thread alone.
     fn work_alone(&self, py: Python<'_>);
 
-    /// Starts the first thread of each engine. If one cannot be started, the others end.
-    ///
+    /// Starts the first thread of each engine. If one cannot be started, the server ends.
+    ///     ///
     /// # Errors
-    /// The exception, if not even the first thread could be started. A later failure ends the server instead.
+    /// The exception, if not even the first thread could be started. A later failure is not returned; it ends the
+    /// server.
     fn start_first(&self, py: Python<'_>) -> PyResult<()>;
 
-    /// Runs the thread `index` of the server.
+    /// Runs the thread with the number `index` in the server.
     fn work(&self, py: Python<'_>, index: usize);
 
-    /// For a loop that hosts the engine: see [`Host::poll`].
+    /// For a hosting loop: see [`Host::poll`].
     fn poll(&self, py: Python<'_>) -> PyResult<(Vec<HostedJob>, Vec<Py<PyAny>>)>;
 
-    /// For a loop that hosts the engine and runs in this thread: see [`Host::run_once`].
+    /// For a hosting loop, in its own thread: see [`Host::run_once`].
     fn run_once(&self, py: Python<'_>, patience: Option<Duration>) -> PyResult<(Iteration, Vec<HostedJob>)>;
 
-    /// For a loop that hosts the engine and runs in this thread: see [`Host::watch_beside`].
+    /// For a hosting loop, in its own thread: see [`Host::watch_beside`].
     fn watch_beside(&self, py: Python<'_>, descriptor: OwnedFd) -> PyResult<()>;
 
-    /// For a loop that hosts the engine: see [`Host::timeout`].
+    /// For a hosting loop: see [`Host::timeout`].
     fn timeout(&self, py: Python<'_>) -> Result<Option<Duration>, Reentered>;
 
     fn is_stopped(&self, py: Python<'_>) -> Result<bool, Reentered>;
 
-    /// Returns the number of threads that are left, once the server has stopped and all of them are in calls.
+    /// Returns the number of remaining threads, if the server has stopped and all of them are running calls; otherwise
+    /// `None`.
     fn threads_left(&self, py: Python<'_>) -> Option<usize>;
 
-    /// Ends the server. Cuts the connections that are still open.
+    /// Ends the server, and cuts the connections that are still open.
     fn finish(&self, py: Python<'_>) -> PyResult<()>;
 
     fn stop(&self, py: Python<'_>, stop: Stop);
@@ -76,8 +78,8 @@ pub(crate) trait AnyEngines: Send + Sync {
 
     fn wake(&self, py: Python<'_>);
 
-    /// Reopens the access log of each engine, even if one fails. Each engine has opened the log for itself, and appends
-    /// whole lines.
+    /// Reopens the access log of each engine, even if one of them fails. Each engine has opened the log for itself and
+    /// appends whole lines.
     fn reopen_logs(&self, py: Python<'_>) -> PyResult<()>;
 
     fn log_counts(&self, py: Python<'_>);
@@ -86,40 +88,42 @@ pub(crate) trait AnyEngines: Send + Sync {
 
     fn fail_if_failed(&self, py: Python<'_>) -> PyResult<()>;
 
-    /// Waits until calls have missed their deadlines, and returns each once; `None`: the server has ended.
+    /// Blocks until calls have missed their deadlines. Returns each call once, and `None` when the server has ended.
     fn await_overdue(&self, py: Python<'_>) -> PyResult<Option<Vec<Call>>>;
 
     fn calls(&self, py: Python<'_>) -> Result<Vec<Call>, Reentered>;
 
-    /// Returns for how long the request of a call had waited in the queue; `None` if that was not measured.
+    /// Returns how long the request of a call waited in the queue; `None` if this is not measured.
     fn queue_wait(&self, request: &Bound<'_, PyAny>) -> Result<Option<Duration>, Reentered>;
 
     fn interrupt(&self, py: Python<'_>, call: u64) -> Result<bool, Reentered>;
 
     fn write_off(&self, py: Python<'_>, call: u64) -> Result<(), Reentered>;
 
-    /// Returns the times of requests that are over, and the number of those for which there was no room.
+    /// Removes and returns the measured times of completed requests, and the number of requests for which there was no
+    /// room.
     fn times(&self, py: Python<'_>) -> Result<(Vec<Times>, u64), Reentered>;
 
     fn statistics(&self, py: Python<'_>) -> Result<BTreeMap<&'static str, u64>, Reentered>;
 }
 
-/// A job to be run, once, by a loop that hosts the engine, or by a thread beside it.
+/// A job that must be run once, by a loop that hosts the engine or by a thread beside it.
 pub(crate) struct HostedJob {
     pub(crate) number: u64,
-    /// The thread beside the loop that has to run the job: a response body stays in the thread that made it.
+    /// The index of the thread beside the loop that must run the job (`None`: any may). A response body stays in the
+    /// thread that made it.
     pub(crate) worker: Option<usize>,
     pub(crate) run: RunJob,
 }
 
-/// The place where a job is run.
+/// The place where a job runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RunsIn {
-    /// In the loop's thread, or in a greenlet of it.
+    /// The thread of the hosting loop, or a greenlet in it.
     Loop,
-    /// In this thread beside the loop.
+    /// The thread with this index beside the loop.
     Thread(usize),
-    /// Nowhere: the job is refused, and its client should try again.
+    /// No place: the job is refused, and the client may retry.
     Nothing,
 }
 
@@ -127,13 +131,13 @@ pub(crate) enum RunsIn {
 pub(crate) type RunJob = Box<dyn FnOnce(Python<'_>, RunsIn) + Send>;
 
 impl<I: Interface> Engines<I> {
-    /// Makes the engines of a server, of which there is at least one.
+    /// Creates the engines of a server. There must be at least one host.
     pub(crate) fn new(hosts: Vec<Arc<Host<I>>>, shared: Arc<ServerShared<Host<I>>>) -> Self {
         shared.connect(&hosts);
         Self { hosts: hosts.into(), shared, started: AtomicUsize::new(0) }
     }
 
-    /// Returns the host of the engine whose call has this number.
+    /// Returns the host of the engine to which the call with this number belongs.
     fn host_of(&self, call: u64) -> &Host<I> {
         &self.hosts[EngineIndex::engine_of(call, self.hosts.len())]
     }

@@ -1,6 +1,6 @@
-//! The exceptions of an application that mean that its client has left, or that a greenlet or a Task ends; and those
-//! that it gets for a request body that is broken. The former are known by the names of their classes, because the
-//! packages that define them may not be imported.
+//! Recognizes the exceptions by which an application says that its client has left, or that its greenlet or Task was
+//! cancelled. Also makes the exceptions for broken request bodies. Classes of other packages are recognized by their
+//! names, because these packages may not be importable.
 
 use engine::Refusal;
 use pyo3::exceptions::{PyBaseException, PyConnectionResetError, PyOSError, PyTimeoutError};
@@ -8,16 +8,16 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 use wire::message::Fault;
 
-/// Returns true if a call has ended the way calls end when their client has left: without an exception, or with one
-/// that says so.
+/// Returns true if a call ended as is usual after its client has left: without an exception, or with one that only says
+/// so.
 pub(super) fn says_no_more(py: Python<'_>, result: &PyResult<()>) -> bool {
     result.as_ref().err().is_none_or(|error| says_client_left(error.value(py)))
 }
 
 /// Returns true if an exception says only that the client has left. Such exceptions are `kirsch.ClientDisconnected`,
-/// those that frameworks raise in its place (`ClientDisconnect` and `WebSocketDisconnect` of Starlette,
-/// `WebSocketDisconnected` of Falcon, and others of such names), a cancellation, and a group of these. They have no
-/// base class in common.
+/// similar ones of frameworks (`ClientDisconnect` and `WebSocketDisconnect` of Starlette, `WebSocketDisconnected` of
+/// Falcon, and others with "Disconnect" in their names), a cancellation, and a group of these. They have no common base
+/// class.
 pub(super) fn says_client_left(error: &Bound<'_, PyBaseException>) -> bool {
     if has_class(error, |name| name == "BaseExceptionGroup")
         && let Ok(parts) =
@@ -28,8 +28,7 @@ pub(super) fn says_client_left(error: &Bound<'_, PyBaseException>) -> bool {
     has_class(error, |name| name.contains("Disconnect") || is_name_of_cancellation(name))
 }
 
-/// Returns true if `error` is the exception with which a cancelled task ends: `CancelledError` of asyncio, `Cancelled`
-/// of trio.
+/// Returns true if `error` is the exception that cancels a task: `CancelledError` of asyncio, `Cancelled` of trio.
 pub(super) fn is_cancellation(py: Python<'_>, error: &PyErr) -> bool {
     has_class(error.value(py), is_name_of_cancellation)
 }
@@ -38,13 +37,13 @@ fn is_name_of_cancellation(name: &str) -> bool {
     matches!(name, "CancelledError" | "Cancelled")
 }
 
-/// Returns true if `error` is `GreenletExit`, which ends a greenlet silently.
+/// Returns true if `error` is `GreenletExit`, which ends a greenlet without a traceback.
 pub(super) fn is_greenlet_exit(py: Python<'_>, error: &PyErr) -> bool {
     has_class(error.value(py), |name| name == "GreenletExit")
 }
 
-/// Returns true if `is_meant` accepts the name of one of the exception's classes. The class is known by its name alone,
-/// because its package may not be imported.
+/// Returns true if `is_meant` accepts the name of one of the exception's classes, including base classes. Compares
+/// names, because the package that defines the class may not be importable.
 fn has_class(error: &Bound<'_, PyBaseException>, is_meant: impl Fn(&str) -> bool) -> bool {
     let mut classes = error.get_type().mro().into_iter();
     classes.any(|class| {
@@ -52,7 +51,7 @@ fn has_class(error: &Bound<'_, PyBaseException>, is_meant: impl Fn(&str) -> bool
     })
 }
 
-/// Returns the exception for a request body that cannot be read to its end.
+/// Returns the exception that a read raises when the rest of the request body cannot be read.
 pub(super) fn broken_body(refusal: Refusal) -> PyErr {
     match refusal.fault() {
         Some(Fault::Truncated) => {
@@ -70,7 +69,7 @@ mod tests {
     use crate::testing::attach;
     use pyo3::types::PyDict;
 
-    /// The exception that `code` makes.
+    /// Returns the exception that the Python code `code` creates.
     fn made(py: Python<'_>, code: &std::ffi::CStr) -> PyErr {
         let names = PyDict::new(py);
         py.run(

@@ -1,12 +1,12 @@
 //! One request and its response, as an interface sees them. The application may use an exchange from any attached
-//! thread and at any time, even long after the response is over. Therefore
+//! thread and at any time, even long after the response has ended. Therefore
 //!
-//! * the state is [`Guarded`], and the innermost lock: Python is not called while it is used;
-//! * the host puts a ticket into it and takes it out again while the engine is locked (and before the application knows
-//!   the exchange), so a thread that finds one there, with the engine locked, finds the connection of this response and
-//!   no other;
-//! * an exchange that the application has kept may outlive its server; its methods then report that the response is
-//!   over.
+//! * the state is [`Guarded`], and this guard is the innermost lock: no code may call Python while it holds the guard;
+//! * the host stores the ticket in the exchange, and removes it, only while the engine is locked (and stores it before
+//! the application receives the exchange). So a thread that finds a ticket while the engine is locked reaches the
+//! connection of this response and no other;
+//! * an exchange that the application has kept may outlive its server; its methods then report that the response has
+//! ended.
 //!
 //! Only the host sees the state; interfaces use the `pub(crate)` methods of [`Exchange`].
 
@@ -25,68 +25,69 @@ use wire::websocket::{AcceptMisuse, CloseCode, Prepared};
 
 /// The operations that an exchange requests from its host.
 pub(crate) trait ExchangeHost: Send + Sync {
-    /// Sends a part of the body. Waits for a client that reads slowly, if other calls can run meanwhile. Returns false
+    /// Sends a part of the body. Blocks while the client reads slowly, if other calls can run meanwhile. Returns false
     /// if there was no response to write to.
-    ///
+    ///     ///
     /// # Errors
-    /// `ValueError` for more bytes than the response declares; the exception that ended a wait.
+    /// `ValueError` if the body exceeds the declared length; the exception that ended a wait.
     fn write(&self, py: Python<'_>, exchange: &Exchange, chunk: Chunk) -> PyResult<bool>;
 
-    /// Reads from a request body that is passed on as it arrives, and waits until some of it has arrived. Returns 0 at
-    /// the end of the body, and `None` if the response is over.
+    /// Reads from a streamed request body into `buffer`, and blocks until at least one byte has arrived. Returns the
+    /// number of bytes, 0 at the end of the body, and `None` if the response has ended.
     ///
     /// # Errors
     /// `ConnectionResetError` if the client left before the end of the body, `TimeoutError` if the body did not arrive
     /// in time, `OSError` if the body is malformed or too long.
     fn read(&self, py: Python<'_>, exchange: &Exchange, buffer: &mut [u8]) -> PyResult<Option<usize>>;
 
-    /// Returns true once the client has left. Also returns true after the response is over, when there is no client to
-    /// wait for.
-    ///
+    /// Returns true if the client has left, and also if the response has ended, because then there is no client to wait
+    /// for.
+    ///     ///
     /// # Errors
-    /// `RuntimeError` if this thread is in the server already.
+    /// `RuntimeError` ([`Reentered`](super::shared::Reentered)) if this thread already holds the engine's lock.
     fn is_disconnected(&self, py: Python<'_>, exchange: &Exchange) -> PyResult<bool>;
 
-    /// Writes a part of the body without waiting, and ends the response as `end` says. The head is sent with the first
-    /// part.
-    ///
+    /// Writes a part of the body without blocking, and then ends or continues the response as `end` says. The head is
+    /// sent with the first part.
+    ///     ///
     /// # Errors
-    /// `ValueError` for more or less than the response declares. Nothing of the part has been written then.
+    /// `ValueError` if the body becomes longer than the declared length, or ends before it. The part is not written
+    /// then.
     fn send(&self, py: Python<'_>, exchange: &Exchange, part: Option<Part>, end: End<'_>) -> PyResult<Sent>;
 
-    /// Sends an interim response 103 with `fields`. Sends nothing if the head of the response has been sent, or if the
-    /// client cannot read interim responses.
-    ///
+    /// Sends an interim response 103 with `fields`, unless the head of the response has been sent or the client cannot
+    /// read interim responses.
+    ///     ///
     /// # Errors
-    /// `RuntimeError` if this thread is in the server already.
+    /// `RuntimeError` if this thread already holds the engine's lock.
     fn send_early_hints(&self, py: Python<'_>, exchange: &Exchange, fields: &FieldLines) -> PyResult<Sent>;
 
-    /// Passes on to the peer the error text that the application writes about the request, if the peer takes such text
+    /// Forwards to the peer the error text that the application writes about the request, if the peer accepts such text
     /// ([`Input::takes_errors`](crate::interface::Input)).
     fn write_errors(&self, py: Python<'_>, exchange: &Exchange, text: &[u8]);
 
-    /// Sends the head alone, if the application has given one that has not been sent.
+    /// Sends the head without a body part, if the application has set a head and it has not been sent.
     fn send_head(&self, py: Python<'_>, exchange: &Exchange);
 
-    /// Reads from a request body that is passed on as it arrives, without waiting. With an empty buffer it returns the
-    /// kind of result that the next read would give.
-    ///
+    /// Reads from a streamed request body into `buffer` without blocking. With an empty buffer it reads nothing, and
+    /// returns the variant that the next read would return.
+    ///     ///
     /// # Errors
-    /// `RuntimeError` if this thread is in the server already.
+    /// `RuntimeError` if this thread already holds the engine's lock.
     fn receive(&self, py: Python<'_>, exchange: &Exchange, buffer: &mut [u8]) -> PyResult<Received>;
 
-    /// Has the interface [wake](crate::interface::Interface::wake) `waiter` once, when any of `awaited` happens or has
-    /// happened already. This replaces the events awaited before. Returns false if the response is over.
+    /// Registers `waiter`: the interface [wakes](crate::interface::Interface::wake) it once, as soon as any of
+    /// `awaited` happens or if one has happened already. Replaces an earlier registration. Returns false if the
+    /// response has ended.
     ///
     /// # Errors
     /// As [`receive`](Self::receive).
     fn wake_when(&self, py: Python<'_>, exchange: &Exchange, awaited: Awaited, waiter: Py<PyAny>) -> PyResult<bool>;
 
-    /// Accepts the WebSocket that the request asks for, with the subprotocol and header fields that the application
-    /// gives.
+    /// Accepts the requested WebSocket, with the subprotocol and header fields that the application chose.
     ///
     /// # Errors
-    /// `RuntimeError` if this thread is in the server already.
+    /// `RuntimeError` if this thread already holds the engine's lock.
     fn accept(
         &self,
         py: Python<'_>,
@@ -95,14 +96,14 @@ pub(crate) trait ExchangeHost: Send + Sync {
         fields: &[(Vec<u8>, Vec<u8>)],
     ) -> PyResult<Acceptance>;
 
-    /// Takes the next message of an accepted WebSocket, without waiting.
+    /// Removes and returns the next message of an accepted WebSocket, without blocking.
     ///
     /// # Errors
     /// As [`accept`](Self::accept).
     fn take_message(&self, py: Python<'_>, exchange: &Exchange) -> PyResult<Incoming<Message>>;
 
-    /// Takes the next message like [`take_message`](Self::take_message). If there is none yet, `waiter` is woken once,
-    /// when any of `awaited` happens.
+    /// Removes and returns the next message like [`take_message`](Self::take_message). If there is none yet, registers
+    /// `waiter` to be woken once, when any of `awaited` happens.
     ///
     /// # Errors
     /// As [`accept`](Self::accept).
@@ -114,14 +115,14 @@ pub(crate) trait ExchangeHost: Send + Sync {
         waiter: &Py<PyAny>,
     ) -> PyResult<Incoming<Message>>;
 
-    /// Sends a message on an accepted WebSocket, without waiting.
+    /// Sends a message on an accepted WebSocket, without blocking.
     ///
     /// # Errors
     /// As [`accept`](Self::accept).
     fn send_message(&self, py: Python<'_>, exchange: &Exchange, message: &OutgoingMessage<'_>)
     -> PyResult<MessageSent>;
 
-    /// Takes the next message of an accepted WebSocket. Waits for it at most for `timeout`.
+    /// Removes and returns the next message of an accepted WebSocket. Blocks up to `timeout` (`None`: without limit).
     ///
     /// # Errors
     /// As [`accept`](Self::accept); the exception that ended the wait.
@@ -132,7 +133,7 @@ pub(crate) trait ExchangeHost: Send + Sync {
         timeout: Option<Duration>,
     ) -> PyResult<Incoming<Message>>;
 
-    /// Sends a message on an accepted WebSocket. Waits until there is room for it, at most for `timeout`.
+    /// Sends a message on an accepted WebSocket. Blocks up to `timeout` until the output buffer has room for it.
     ///
     /// # Errors
     /// As [`receive_message`](Self::receive_message).
@@ -144,7 +145,7 @@ pub(crate) trait ExchangeHost: Send + Sync {
         timeout: Option<Duration>,
     ) -> PyResult<MessageSent>;
 
-    /// Sends, without waiting, a message that has been framed once for many recipients.
+    /// Sends a message that was framed once for many recipients, without blocking.
     ///
     /// # Errors
     /// As [`accept`](Self::accept).
@@ -156,32 +157,32 @@ pub(crate) trait ExchangeHost: Send + Sync {
     /// As [`accept`](Self::accept).
     fn close_websocket(&self, py: Python<'_>, exchange: &Exchange, code: CloseCode, reason: &str) -> PyResult<()>;
 
-    /// Returns how the WebSocket ended, after which no message arrives; `None` while it is open.
+    /// Returns the close code and reason of a WebSocket that can deliver no more messages; `None` while it is open.
     ///
     /// # Errors
     /// As [`accept`](Self::accept).
     fn websocket_end(&self, py: Python<'_>, exchange: &Exchange) -> PyResult<Option<WebSocketEnd>>;
 
-    /// Gives the application the connection of a request that asks for a WebSocket.
+    /// Hands the connection of a WebSocket request over to the application.
     ///
     /// # Errors
     /// As [`accept`](Self::accept).
     fn hijack(&self, py: Python<'_>, exchange: &Exchange) -> PyResult<Result<Hijacked, HijackRefusal>>;
 
-    /// Ends a hijack after the application has closed the socket that it was given.
+    /// Ends a hijack after the application has closed the socket that it received.
     ///
     /// # Errors
     /// As [`accept`](Self::accept).
     fn end_hijack(&self, py: Python<'_>, id: HijackId) -> PyResult<()>;
 
-    /// Concludes a suspended call, which has ended with `result`.
+    /// Concludes a suspended call that has ended with `result`.
     fn conclude(&self, py: Python<'_>, exchange: &Exchange, result: PyResult<()>);
 
-    /// Cuts off the call with this ticket and this key, which will not end by itself.
+    /// Cuts off the call with this ticket and key, because it cannot end by itself.
     fn cut_off(&self, py: Python<'_>, ticket: Ticket, key: usize);
 }
 
-/// A handler of the messages of a WebSocket. Any thread may call it, one at a time.
+/// A handler of the messages of a WebSocket. Any thread may call it, but only one at a time.
 pub(crate) trait MessageHandler: Send + Sync {
     /// Handles the opening of the WebSocket.
     ///
@@ -195,7 +196,8 @@ pub(crate) trait MessageHandler: Send + Sync {
     /// As [`open`](Self::open).
     fn message(&self, py: Python<'_>, message: Message) -> PyResult<()>;
 
-    /// Handles the end of the WebSocket, after which no message follows. Called once, whatever happened before.
+    /// Handles the end of the WebSocket; no message follows. Called exactly once, even if `open` or `message` has
+    /// failed.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -209,18 +211,17 @@ pub(crate) enum Part {
         file: File,
         offset: u64,
         length: u64,
-        /// True if the file is the whole body. A file that is longer than the response declares is then cut at that
-        /// length.
+        /// True if the file is the whole body. A file that is longer than the declared length is then truncated to it.
         is_whole: bool,
     },
 }
 
-/// The continuation of a response after a part of its body.
+/// Says whether a response goes on after a part of its body.
 #[derive(Clone, Copy)]
 pub(crate) enum End<'a> {
     /// More of the body follows.
     NotYet,
-    /// The response is over.
+    /// The response ends.
     Here,
     /// The response ends with these trailers, which are not sent to a client that does not accept trailers.
     Trailers(&'a FieldLines),
@@ -229,13 +230,13 @@ pub(crate) enum End<'a> {
 /// The outcome of sending a part of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// The part has been sent, or will be.
+    /// The part has been sent or queued.
     Done,
-    /// The same, but the client has not read all of the output: further output accumulates.
+    /// The part has been queued, and the client has much output left to read: further output only accumulates.
     Full,
     /// The client has left.
     Gone,
-    /// The response is over.
+    /// The response had ended already.
     Over,
 }
 
@@ -244,13 +245,13 @@ pub(crate) enum Sent {
 pub(crate) enum Received {
     /// The number of bytes that have been read.
     Bytes(usize),
-    /// Everything that has arrived has been read, and more may arrive.
+    /// All data that have arrived have been read; more may arrive.
     Pending,
-    /// The body is over.
+    /// The end of the body.
     End,
-    /// The client has left, or the response is over.
+    /// The client has left, or the response has ended.
     Left,
-    /// The rest of the body will not arrive.
+    /// The rest of the body will not arrive, for example after a malformed chunk.
     Broken,
 }
 
@@ -258,100 +259,101 @@ pub(crate) enum Received {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Acceptance {
     Accepted,
-    /// The client has left, or the request is answered.
+    /// The client has left, or the request has been answered already.
     Gone,
-    /// The application's subprotocol or header fields are not allowed in the answer.
+    /// The handshake response must not contain the application's subprotocol or header fields.
     Misused(AcceptMisuse),
 }
 
 /// The outcome of sending a message on a WebSocket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MessageSent {
-    /// The message has been sent, or will be.
+    /// The message has been sent or queued.
     Done,
-    /// The same, but the client has much output left to read.
+    /// The message has been queued, and the client has much output left to read.
     Full,
-    /// The message has not been sent, because the client has much output left to read. It may be sent again later.
+    /// The message was not sent, because the client has much output left to read. The caller may retry later.
     Refused,
     /// The WebSocket is closed.
     Closed,
 }
 
-/// See the module.
+/// One request and its response, as the application uses them. An exchange is reused for many requests.
 pub(crate) struct Exchange {
     host: Weak<dyn ExchangeHost>,
     state: Guarded<ExchangeState>,
 }
 
-/// The state of one response: the head that the application has given, and the ticket with which the response is
-/// written.
+/// The state of one response: the head that the application has set, and the ticket that gives access to the engine.
 pub(super) struct ExchangeState {
     pub(super) draft: Draft,
-    /// A head of an earlier response, which may come again.
+    /// The head of an earlier response, kept because the next response often has the same head.
     known_head: KnownHead,
-    /// The ticket of the exchange in the engine; `None` while the response is suspended, and once it is over.
+    /// The ticket of the exchange in the engine; `None` while the response is suspended and after it has ended.
     pub(super) ticket: Option<Ticket>,
     /// The key of the call among [`Calls`](super::calls::Calls).
     pub(super) key: usize,
     /// True once the head has been written.
     pub(super) begun: bool,
-    /// True once the end has been written too, or given up: output of another thread would follow the end.
+    /// True once the end has been written, or the response has been given up: no thread may write to it any more.
     pub(super) finished: bool,
-    /// True from [`Exchange::open`] until the response is over.
+    /// True from [`Exchange::open`] until the response ends.
     is_open: bool,
-    /// The WebSocket or the hijacked connection that the exchange has become in place of a response.
+    /// The WebSocket or hijacked connection that replaces the response after an upgrade.
     pub(super) upgraded: Option<Upgraded>,
-    /// The handler of the WebSocket's messages, until the host takes it after the application's call has returned.
+    /// The handler of the WebSocket's messages, until the host takes it when the application's call has returned.
     pub(super) handler: Option<Box<dyn MessageHandler>>,
-    /// The status of a response that the application gave after the upgrade, and that is not sent; 0 if it gave none.
+    /// The status of a response that the application started after the upgrade, and that is not sent; 0 if there is
+    /// none.
     pub(super) ignored_status: u16,
     /// The misuse for which `write` raised an exception. Kept for the report, because the application may swallow the
     /// exception.
     pub(super) misuse: Option<Misuse>,
 }
 
-/// The kind of connection that the exchange of a request for a WebSocket has become.
+/// The result of an upgrade: the kind of connection that replaces the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Upgraded {
-    /// A WebSocket that the engine runs.
+    /// A WebSocket whose frames the engine reads and writes.
     WebSocket(WebSocketId),
-    /// A connection on which the application speaks to the client itself.
+    /// A connection that the application reads and writes by itself.
     Hijacked,
 }
 
 impl ExchangeState {
-    /// Returns the WebSocket that the exchange has become, if it has.
+    /// Returns the id of the WebSocket that replaces the response, or `None`.
     pub(super) fn websocket(&self) -> Option<WebSocketId> {
         if let Some(Upgraded::WebSocket(id)) = self.upgraded { Some(id) } else { None }
     }
 
-    /// Marks the response as over, and returns its ticket. Nothing that the application writes counts any more, and its
-    /// call is about to end. Called with the engine locked; the key is valid until the call ends.
+    /// Marks the response as ended, and returns its ticket. Later writes of the application are ignored; the caller
+    /// ends the call next. Called with the engine locked. The key stays valid until the call ends.
     pub(super) fn take_ticket_for_good(&mut self) -> Option<Ticket> {
         self.is_open = false;
         self.ticket.take()
     }
 
-    /// Returns true once the response is over. If the call has ended too, its key belongs to another call now, or to
-    /// none.
+    /// Returns true if the response has ended. `key` must not be used then: once the call has ended too, its key may
+    /// belong to another call.
     pub(super) fn is_over(&self) -> bool {
         !self.is_open
     }
 }
 
-/// The reason why a response cannot be started now.
+/// The reason why a response cannot be started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StartRefusal {
-    /// The response is over.
+    /// The response has ended.
     Over,
-    /// Its head has been sent.
+    /// The head has been sent.
     Begun,
-    /// The response has been started already, and the application did not ask to replace its head.
+    /// A head is set already, and the application did not ask to replace it.
     Again,
 }
 
 impl Exchange {
-    /// Makes an exchange that is over until the host [opens](Self::open) it.
+    /// Creates an exchange in the closed state, in which it behaves like one whose response has ended.
+    /// [`open`](Self::open) makes it usable.
     pub(crate) fn new(host: Weak<dyn ExchangeHost>) -> Self {
         let state = ExchangeState {
             draft: Draft::default(),
@@ -369,8 +371,8 @@ impl Exchange {
         Self { host, state: Guarded::new(state) }
     }
 
-    /// Begins a response head. Returns an empty draft, to be filled and [stored](Self::store_draft). `replaces`: a head
-    /// that was stored before may be replaced.
+    /// Returns an empty draft of a response head, to be filled and [stored](Self::store_draft). If `replaces` is true,
+    /// a head may be stored already.
     pub(crate) fn take_draft(&self, py: Python<'_>, replaces: bool) -> Result<Draft, StartRefusal> {
         self.state.with(py, |state| {
             if state.upgraded.is_some() {
@@ -382,11 +384,12 @@ impl Exchange {
         })
     }
 
-    /// Begins a response with a head that was made from these very objects before, and calls `then` while the response
-    /// is known not to be over. Returns `None` if there is no such head, or if the response cannot be started.
-    ///
+    /// Starts a response with a cached head, if one was made from these same objects before, and calls `then` while the
+    /// state is guarded, so the response cannot end meanwhile. Returns `None` if there is no such head, or if the
+    /// response cannot be started.
+    ///     ///
     /// # Safety
-    /// Both are live objects.
+    /// `status` and `headers` are live objects.
     pub(crate) unsafe fn start_known<R>(
         &self,
         py: Python<'_>,
@@ -398,26 +401,28 @@ impl Exchange {
             if state.upgraded.is_some() || admit(state, false).is_err() {
                 return None;
             }
-            // SAFETY: as the caller promises.
+            // SAFETY: the caller guarantees that both objects are live.
             let known = unsafe { state.known_head.find(py, status, headers) }?;
             state.draft.clone_from(known);
             Some(then())
         })
     }
 
-    /// Keeps the head that was just made from these objects, if they may come again. Nothing of Python has run since.
-    ///
+    /// Caches the head that was just made from these objects, if later responses may use them again. No Python code may
+    /// have run since the head was made.
+    ///     ///
     /// # Safety
-    /// Both are live objects.
+    /// `status` and `headers` are live objects.
     pub(crate) unsafe fn keep_head(&self, py: Python<'_>, status: *mut ffi::PyObject, headers: *mut ffi::PyObject) {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller guarantees that both objects are live.
         let before = self.state.with(py, |state| unsafe { state.known_head.keep(py, status, headers, &state.draft) });
-        // Dropped outside of the guard.
+        // Dropped outside of the guard, because the destructors may run Python code.
         drop(before);
     }
 
-    /// Stores the response head, and calls `then` while the response is known not to be over. Checks again whether the
-    /// response may be started, because filling the draft may have run code of the application.
+    /// Stores the response head, and calls `then` while the state is guarded, so the response cannot end meanwhile.
+    /// Checks again whether the response may be started, because filling the draft may have run code of the
+    /// application.
     pub(crate) fn store_draft<R>(
         &self,
         py: Python<'_>,
@@ -427,7 +432,7 @@ impl Exchange {
     ) -> Result<R, StartRefusal> {
         self.state.with(py, |state| {
             if state.upgraded.is_some() {
-                // The handshake was the response.
+                // The handshake response has been sent; the application's head is only remembered for a report.
                 state.ignored_status = draft.status();
                 return Ok(then());
             }
@@ -437,8 +442,8 @@ impl Exchange {
         })
     }
 
-    /// Has the host give the messages of a WebSocket to `handler` after the application's call has returned. Returns
-    /// false if the call has returned already, if there is no WebSocket, or if it has a handler.
+    /// Registers `handler` for the messages of a WebSocket; the host uses it after the application's call has returned.
+    /// Returns false if the call has returned already, if there is no WebSocket, or if it has a handler.
     pub(crate) fn set_handler(&self, py: Python<'_>, handler: Box<dyn MessageHandler>) -> bool {
         let rest = self.state.with(py, |state| {
             if state.websocket().is_none() || state.ticket.is_none() || state.handler.is_some() {
@@ -450,7 +455,7 @@ impl Exchange {
         rest.is_none()
     }
 
-    /// Returns true once the application has given the response a head.
+    /// Returns true once the application has set a response head.
     pub(crate) fn is_started(&self, py: Python<'_>) -> bool {
         self.state.with(py, |state| !state.draft.is_empty())
     }
@@ -514,17 +519,17 @@ impl Exchange {
         self.host.upgrade().map_or(Ok(Acceptance::Gone), |host| host.accept(py, self, subprotocol, fields))
     }
 
-    /// Returns true once the response is over.
+    /// Returns true if the response has ended.
     pub(crate) fn is_over(&self, py: Python<'_>) -> bool {
         self.state.with(py, |state| state.is_over())
     }
 
-    /// Returns true once the exchange has become a WebSocket that the engine runs.
+    /// Returns true if the exchange has become a WebSocket that the engine runs.
     pub(crate) fn is_websocket(&self, py: Python<'_>) -> bool {
         self.state.with(py, |state| state.websocket().is_some())
     }
 
-    /// Returns true once the exchange has become a WebSocket, which the engine or the application itself runs.
+    /// Returns true if the exchange has become a WebSocket or a hijacked connection.
     pub(crate) fn is_upgraded(&self, py: Python<'_>) -> bool {
         self.state.with(py, |state| state.upgraded.is_some())
     }
@@ -602,12 +607,12 @@ impl Exchange {
         }
     }
 
-    /// Calls `act` with the state. `act` must not call Python.
+    /// Calls `act` with the guarded state. `act` must not call Python.
     pub(super) fn with<R>(&self, py: Python<'_>, act: impl FnOnce(&mut ExchangeState) -> R) -> R {
         self.state.with(py, act)
     }
 
-    /// Opens the exchange for the response of `ticket`. The application does not have the exchange yet.
+    /// Opens the exchange for the response of `ticket`, before the application receives the exchange.
     pub(super) fn open(&self, py: Python<'_>, ticket: Ticket, key: usize) {
         self.with(py, |state| {
             state.ticket = Some(ticket);
@@ -616,7 +621,7 @@ impl Exchange {
         });
     }
 
-    /// Closes the exchange of a response that is over. The exchange may be opened again.
+    /// Closes the exchange after its response has ended, and resets it for reuse.
     pub(super) fn close(&self, py: Python<'_>) {
         let handler = self.with(py, |state| {
             state.is_open = false;
@@ -631,7 +636,7 @@ impl Exchange {
         drop(handler);
     }
 
-    /// Cuts off a response that has not ended, because code of the server has panicked.
+    /// Cuts off a response that has not ended, after code of the server has panicked.
     pub(super) fn abort(&self, py: Python<'_>) {
         let left = self.with(py, |state| state.take_ticket_for_good().map(|ticket| (ticket, state.key)));
         if let Some((ticket, key)) = left

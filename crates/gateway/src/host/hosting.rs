@@ -1,41 +1,41 @@
-//! The loop that hosts the engine: its thread, and the call that it begins now. Both may be asked from any thread.
+//! The thread of the loop that hosts the engine, and the call that it is starting. Any thread may read both.
 //!
-//! Only the thread of the loop changes these data, so no other thread ever counts as the loop's.
+//! Only the loop's thread writes these data, so no other thread is ever taken for it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// See the module.
+/// The thread of the hosting loop, and the call that it is starting.
 #[derive(Default)]
 pub(super) struct Hosting {
-    /// The thread of the loop; 0 before the loop has polled, and if threads poll instead.
+    /// The id of the loop's thread; 0 if the loop has not polled yet or if threads poll instead.
     thread: AtomicUsize,
-    /// The key of the call that the loop begins now, plus 1; 0 while it begins none.
+    /// The key of the call that the loop is starting, plus 1; 0 if there is none.
     first_step: AtomicUsize,
 }
 
 impl Hosting {
-    /// Marks this thread as that of the loop.
+    /// Records this thread as that of the loop.
     pub(super) fn enter(&self) {
         self.thread.store(this_thread(), Ordering::Relaxed);
     }
 
-    /// Returns true in the thread of the loop.
+    /// Returns true if this thread is that of the loop.
     pub(super) fn is_here(&self) -> bool {
         self.thread.load(Ordering::Relaxed) == this_thread()
     }
 
-    /// Sets the key of the call that the loop begins now; `None`: it begins none.
+    /// Sets the key of the call that the loop is starting; `None`: it starts none.
     pub(super) fn set_first_step(&self, key: Option<usize>) {
         self.first_step.store(key.map_or(0, |key| key + 1), Ordering::Relaxed);
     }
 
-    /// Returns the key of the call that the loop begins now.
+    /// Returns the key of the call that the loop is starting.
     pub(super) fn first_step(&self) -> Option<usize> {
         self.first_step.load(Ordering::Relaxed).checked_sub(1)
     }
 }
 
-/// Returns a number that no other running thread has.
+/// Returns a number that identifies this thread among all running threads.
 fn this_thread() -> usize {
     thread_local! {
         static PLACE: u8 = const { 0 };

@@ -1,4 +1,4 @@
-//! The engines of a server, and their threads and calls, by number. No Python here.
+//! The numbers of a server's engines, and of their threads and calls. Uses no Python.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// The position of an engine among the engines of its server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EngineIndex {
-    /// A number that no other engine in the process has.
+    /// A number that identifies the engine in the process.
     id: usize,
-    /// The number of the engine in its server, from 0, and the number of engines in the server.
+    /// The index of the engine in its server, and the number of the server's engines.
     pub(crate) index: usize,
     count: usize,
     /// The number, in the server, of the engine's first thread.
@@ -16,50 +16,50 @@ pub(crate) struct EngineIndex {
 }
 
 thread_local! {
-    /// The `id` of the engine that this thread works for, and its number among the engine's threads.
+    /// The `id` of the engine for which this thread works, and the index of the thread in this engine.
     static WORKER: Cell<Option<(usize, usize)>> = const { Cell::new(None) };
 }
 
 impl EngineIndex {
-    /// Returns the index of the first of `count` engines; see [`Self::next`].
+    /// Returns the index of the first of `count` engines. [`Self::next`] returns the others.
     pub(crate) fn first(count: usize) -> Self {
         Self { id: new_id(), index: 0, count, first_worker: 0 }
     }
 
-    /// Returns the index of the next engine. This engine has `workers` threads.
+    /// Returns the index of the engine after this one, which has `workers` threads.
     pub(crate) fn next(self, workers: usize) -> Self {
         Self { id: new_id(), index: self.index + 1, first_worker: self.first_worker + workers, ..self }
     }
 
-    /// Returns true if the server has no other engine.
+    /// Returns true if the server has only this engine.
     pub(crate) fn is_alone(&self) -> bool {
         self.count == 1
     }
 
-    /// Returns the number of this thread among the engine's threads; `None` if it is not one of them.
+    /// Returns the index of this thread in the engine; `None` if the thread does not belong to the engine.
     pub(crate) fn worker(&self) -> Option<usize> {
         WORKER.get().filter(|(id, _)| *id == self.id).map(|(_, worker)| worker)
     }
 
-    /// Makes this thread the engine's thread `worker`, or with `None` a thread of no engine.
+    /// Registers this thread as the engine's thread `worker`; `None` ends the registration.
     pub(crate) fn set_worker(&self, worker: Option<usize>) {
         WORKER.set(worker.map(|worker| (self.id, worker)));
     }
 
-    /// Returns the number in the server of the engine's thread `worker`.
+    /// Returns the number in the server of the engine's thread with the index `worker`.
     pub(crate) fn number_of_worker(&self, worker: usize) -> usize {
         self.first_worker + worker
     }
 
-    /// Returns the number in the server of the engine's call `count`. Both count from 1, and the numbers of the engines
-    /// alternate.
+    /// Returns the number in the server of the engine's `count`-th call. Both numbers start at 1. The numbers of n
+    /// engines interleave: engine 0 has 1, n + 1, 2n + 1, …
     pub(super) fn number(&self, count: u64) -> u64 {
         (count - 1) * self.count as u64 + self.index as u64 + 1
     }
 
-    /// Returns the index of the engine, among `engines`, to which the call with this number belongs.
+    /// Returns the index of the engine, of `engines`, to which the call with this number belongs.
     pub(crate) fn engine_of(number: u64, engines: usize) -> usize {
-        // A remainder is smaller than the divisor, which is a usize.
+        // The remainder is smaller than the divisor, which is a `usize`, so the conversion cannot fail.
         usize::try_from(number.saturating_sub(1) % engines as u64).unwrap_or(0)
     }
 }

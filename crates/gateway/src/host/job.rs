@@ -1,4 +1,5 @@
-//! The jobs that a thread, or the loop that hosts the engine, runs for the application.
+//! The jobs that the engine dispatches: calls of the application that begin, and responses that continue. A thread of
+//! the engine, or the loop that hosts it, runs them.
 
 use super::calls::{Calls, Ended};
 use super::exchange::{Exchange, MessageHandler};
@@ -19,7 +20,7 @@ use wire::message::{Draft, Misuse};
 
 /// A request whose head has arrived.
 pub(crate) struct Request {
-    /// The object that the application will be given; `None` if memory was short.
+    /// The object that represents the request for the application; `None` if its allocation failed.
     pub(super) object: Option<RequestObject>,
     pub(super) route: Route,
     pub(super) body: RequestBody,
@@ -27,31 +28,31 @@ pub(crate) struct Request {
     pub(super) takes_errors: bool,
     pub(super) limit: Limit,
     pub(super) route_key: Option<RouteKey>,
-    /// The route to be recorded, while routes are recorded or refused.
+    /// The route for the quarantine's record; `None` if no routes are recorded or refused.
     pub(super) recorded: Option<Box<quarantine::QuarantineRoute>>,
     pub(super) entry: Option<Box<Entry>>,
-    /// The time at which the request entered the queue, if it is measured.
+    /// The time at which the request entered the queue, if requests are measured.
     pub(super) queued_at: Option<Moment>,
-    /// True if the maximum number of calls ran already when this one began, or if its route is in quarantine: the
-    /// request is answered with 503.
+    /// True if the request must be answered with 503, because the maximum number of calls is running or its route is in
+    /// quarantine.
     pub(super) is_refused: bool,
 }
 
-/// A unit of work to be run for the application.
+/// A unit of work for a thread or for the hosting loop.
 pub(crate) enum Job<I: Interface> {
-    /// A request. `key` is the key of the call that has begun; `None` if memory was short.
+    /// A request. `key` is the key of the call that has begun; `None` if the allocation of the request object failed.
     Call { ticket: Ticket, request: Request, key: Option<usize> },
-    /// A response that may continue.
+    /// A response that may continue, because its client has read output or has sent a message.
     Resume(Ticket, Resumable<I>),
-    /// A response that cannot continue.
+    /// A response that cannot continue, because its connection is gone.
     Abandon(Resumable<I>),
 }
 
-/// A response that was given back to the engine.
+/// A response that the engine holds until it can continue.
 pub(crate) enum Resumable<I: Interface> {
-    /// A response that goes on when its client has read the output.
+    /// A response that continues when its client has read the output.
     Stream(Box<Stream<I>>),
-    /// A WebSocket that goes on when a message has arrived.
+    /// A WebSocket whose handler runs when a message has arrived.
     Listening(Box<Listening<I>>),
 }
 
@@ -63,7 +64,7 @@ impl<I: Interface> Resumable<I> {
         }
     }
 
-    /// Returns true if a thread beside the loop that hosts the engine has to run the response.
+    /// Returns true if only a thread beside the hosting loop may run the response.
     fn is_threaded(&self) -> bool {
         match self {
             Resumable::Stream(stream) => stream.worker.is_some(),
@@ -71,7 +72,7 @@ impl<I: Interface> Resumable<I> {
         }
     }
 
-    /// Returns the thread to which the response belongs.
+    /// Returns the index of the thread that must run the response; `None` if any thread may.
     fn worker(&self) -> Option<usize> {
         match self {
             Resumable::Stream(stream) => stream.worker,
@@ -80,21 +81,21 @@ impl<I: Interface> Resumable<I> {
     }
 }
 
-/// A WebSocket whose messages are handled like requests: any thread may give a message to the application's handler,
-/// one at a time. Between messages the engine holds this, and no thread does.
+/// A WebSocket whose messages are handled like requests: any thread may run the application's handler, but only one at
+/// a time. Between messages the engine holds this value, and the WebSocket occupies no thread.
 pub(crate) struct Listening<I: Interface> {
     pub(super) call: InFlight<I>,
     pub(super) handler: Box<dyn MessageHandler>,
     pub(super) rules: MessageRules,
-    /// The number of the call. Each message has a number of its own.
+    /// The number of the call itself. The handling of each message gets another number.
     pub(super) number: u64,
-    /// True if the call began in a thread: any thread may go on with it, but not the loop that hosts the engine.
+    /// True if the call began in a thread: any thread may run the handler, but not the loop that hosts the engine.
     pub(super) is_threaded: bool,
-    /// True once the handler has failed: it gets no more messages, only the end.
+    /// True once the handler has failed: it receives only the end, and no more messages.
     pub(super) has_failed: bool,
 }
 
-/// The settings for each message that a handler is given.
+/// The settings for the handling of each message.
 #[derive(Clone, Copy)]
 pub(super) struct MessageRules {
     /// The time limit of the handler for one message.
@@ -103,7 +104,8 @@ pub(super) struct MessageRules {
 }
 
 impl<I: Interface> Job<I> {
-    /// Returns the thread that has to run the job: a response body stays in the thread that made it.
+    /// Returns the index of the thread that must run the job (`None`: any thread may). A response body stays in the
+    /// thread that made it.
     pub(super) fn worker(&self) -> Option<usize> {
         match self {
             Job::Call { .. } => None,
@@ -111,7 +113,7 @@ impl<I: Interface> Job<I> {
         }
     }
 
-    /// Returns true if a thread beside the loop that hosts the engine has to run the job.
+    /// Returns true if only a thread beside the hosting loop may run the job.
     pub(super) fn is_threaded(&self) -> bool {
         match self {
             Job::Call { request, .. } => request.route.is_threaded,
@@ -119,8 +121,8 @@ impl<I: Interface> Job<I> {
         }
     }
 
-    /// Returns the key of the job's route, which similar jobs share, if it is known. It is unknown for a response that
-    /// goes on.
+    /// Returns the key of the job's route, which requests for the same route share; `None` for a response that
+    /// continues.
     pub(super) fn route_key(&self) -> Option<RouteKey> {
         match self {
             Job::Call { request, .. } => request.route_key,
@@ -129,7 +131,7 @@ impl<I: Interface> Job<I> {
         }
     }
 
-    /// Returns the key of the call that the job begins, if it begins one.
+    /// Returns the key of the call that the job begins; `None` if it begins none.
     pub(super) fn beginning(&self) -> Option<usize> {
         match self {
             Job::Call { key, .. } => *key,
@@ -137,7 +139,7 @@ impl<I: Interface> Job<I> {
         }
     }
 
-    /// Returns the number of the job's call; 0 if there is none.
+    /// Returns the number of the job's call; 0 if there is no call.
     pub(super) fn number(&self, calls: &Calls) -> u64 {
         match self {
             Job::Call { key, .. } => key.map_or(0, |key| calls.number(key)),
@@ -146,16 +148,16 @@ impl<I: Interface> Job<I> {
     }
 }
 
-/// A call of the application, while its response is written.
+/// A call of the application that has not ended.
 pub(crate) struct InFlight<I: Interface> {
     /// The key of the call in [`Calls`].
     key: usize,
-    /// The object that the application was given.
+    /// The object that represents the request for the application.
     request: RequestObject,
     handles: OpenHandles<I>,
-    /// The input, if it has to be closed because it holds a file.
+    /// The input object, if it must be closed because it holds a file.
     spooled: Option<Object>,
-    /// True if the input passes the body on as it arrives.
+    /// True if the input streams the request body.
     is_arriving: bool,
 }
 
@@ -184,7 +186,7 @@ impl<I: Interface> InFlight<I> {
         self.is_arriving
     }
 
-    /// Keeps the input until it is [taken](Self::take_input) to be closed.
+    /// Stores the input until [`take_input`](Self::take_input) removes it to close it.
     pub(super) fn keep_input(&mut self, spooled: Option<Object>) {
         self.spooled = spooled;
     }
@@ -193,14 +195,15 @@ impl<I: Interface> InFlight<I> {
         self.spooled.take()
     }
 
-    /// Returns the method and the target of the request, escaped for a terminal.
+    /// Returns the method and the target of the request for a message, with control characters escaped.
     pub(super) fn subject(&self, py: Python<'_>) -> String {
         let summary = I::summary(py, &self.request);
         let shown = |text: Option<String>| text.map_or_else(|| "?".to_owned(), |text| escaped(text.as_bytes()));
         format!("{} {}", shown(summary.method), shown(summary.target))
     }
 
-    /// Releases the objects that the call held, which may run code of the application. Returns the closed handles.
+    /// Releases the objects that the call held, which may run code of the application. Returns the closed handles for
+    /// reuse.
     pub(super) fn release(self, py: Python<'_>, ended: Ended) -> I::Handles {
         if ended.interrupted {
             interrupt::take_back(py);
@@ -212,7 +215,8 @@ impl<I: Interface> InFlight<I> {
     }
 }
 
-/// The handles of a response that is not over. Dropping them cuts the response off: code of the server has panicked.
+/// The handles of a response that has not ended. Only a panic in the server drops them; the drop then cuts the response
+/// off.
 pub(crate) struct OpenHandles<I: Interface>(Option<I::Handles>);
 
 impl<I: Interface> OpenHandles<I> {
@@ -221,7 +225,7 @@ impl<I: Interface> OpenHandles<I> {
         Self(Some(handles))
     }
 
-    /// Closes the handles of a response that is over.
+    /// Closes the handles after their response has ended.
     pub(super) fn close(mut self, py: Python<'_>) -> I::Handles {
         let handles = self.0.take().expect("handles are closed once");
         handles.exchange().close(py);
@@ -245,56 +249,56 @@ impl<I: Interface> Drop for OpenHandles<I> {
     }
 }
 
-/// A response that is produced part by part.
+/// A response whose body the application produces part by part.
 ///
-/// The server requests the next part from the application only after the client has read the part before. So a slow
-/// client holds one part, not the response, and no thread: meanwhile the engine holds the stream. The stream goes on in
-/// the thread in which it began, because the application keeps its own data in that thread.
+/// The server requests the next part from the application only after the client has read the one before. So a response
+/// to a slow client occupies the memory of one part and no thread; meanwhile the engine holds the stream. The stream
+/// continues in the thread in which it began, because the application may use thread-local data.
 pub(crate) struct Stream<I: Interface> {
     pub(super) call: InFlight<I>,
     pub(super) body: I::Body,
     pub(super) body_bytes: u64,
-    /// A part that was taken from the body and not written.
+    /// A part that was taken from the body and has not been written.
     pub(super) first: Option<Chunk>,
-    /// The thread to which the stream belongs; `None` in a loop that hosts the engine.
+    /// The index of the thread that must run the stream; `None` in a loop that hosts the engine.
     pub(super) worker: Option<usize>,
 }
 
-/// A call whose response is one block, and the work that is left.
+/// A call whose response is one block, and the steps that remain to end it.
 pub(crate) struct Ending<I: Interface> {
     pub(super) call: InFlight<I>,
     pub(super) rest: Rest,
 }
 
 pub(super) enum Rest {
-    /// The block is to be written, with the engine locked.
+    /// The block must be written, with the engine locked.
     Write(Chunk),
-    /// The block has been written. The objects that the call held are to be released.
+    /// The block has been written. The objects that the call held must be released, with the engine unlocked.
     Release(Ended),
-    /// The block could not be written. Boxed, because a failure is the largest and the rarest value that an ending may
-    /// hold: an ending is moved for each request.
+    /// The block could not be written. Boxed, because an ending is moved for each request, and a failure is the largest
+    /// and the rarest of its values.
     Fail(Box<Failure>),
-    /// The block is being written. An ending that is left so has panicked.
+    /// The block is being written. An ending in this state means that the write panicked.
     InProgress,
 }
 
-/// The reason why a response could not be sent as the application wanted.
+/// The reason why a response could not be sent as the application specified it.
 pub(super) enum Failure {
     Raised(PyErr),
     Mismatched(Mismatch),
 }
 
-/// A response whose body is not as long as its Content-Length says.
+/// A response whose body is longer or shorter than its Content-Length.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mismatch {
     misuse: Misuse,
     declared: Option<u64>,
-    /// The number of bytes of the body that the application had offered so far.
+    /// The number of body bytes that the application had produced so far.
     offered: u64,
 }
 
 impl Mismatch {
-    /// A body of which nothing is known except that it is too short.
+    /// A body that is too short by an unknown number of bytes.
     pub(super) const UNKNOWN: Self = Self { misuse: Misuse::BodyTooShort, declared: None, offered: 0 };
 
     pub(super) fn of(misuse: Misuse, draft: &Draft, offered: u64) -> Self {
@@ -307,7 +311,7 @@ impl fmt::Display for Mismatch {
         let Self { misuse, declared, offered } = self;
         write!(out, "{misuse}")?;
         match declared {
-            // The application is not asked for the rest of a body that is too long.
+            // The server stops reading a body that is too long, so its full length is unknown.
             Some(declared) if *misuse == Misuse::BodyTooLong => {
                 write!(out, " (declared: {declared} bytes; produced: at least {offered})")
             }

@@ -1,15 +1,15 @@
-//! Time limits of calls. No Python here.
+//! Time limits of calls. Uses no Python.
 
 use std::time::Duration;
 
 /// The time limits of requests, by path.
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
-    /// The limit for paths that no prefix below fits.
+    /// The limit for paths that match no prefix.
     default: Limit,
-    /// The limits for path prefixes of whole segments, the longest prefix first.
+    /// The limits for path prefixes, the longest first. A prefix matches whole path segments only.
     prefixes: Vec<(Box<[u8]>, Limit)>,
-    /// The shortest of all limits; `None` if there is none.
+    /// The shortest of all limits; `None` if there is no limit.
     shortest: Option<Duration>,
 }
 
@@ -24,22 +24,22 @@ impl Limits {
         Self { default: default.into(), prefixes, shortest }
     }
 
-    /// Returns the limit of a request for `path`, given as in the request line.
+    /// Returns the limit of a request for `path`, in the undecoded form of the request line.
     pub(crate) fn of(&self, path: &[u8]) -> Limit {
         let fits = |prefix: &[u8]| path.strip_prefix(prefix).is_some_and(|rest| matches!(rest, [] | [b'/', ..]));
         self.prefixes.iter().find(|(prefix, _)| fits(prefix)).map_or(self.default, |(_, limit)| *limit)
     }
 
-    /// Returns the shortest limit that any request has; `None` if there is no limit.
+    /// Returns the shortest limit of any request; `None` if there is no limit.
     pub(crate) fn shortest(&self) -> Option<Duration> {
         self.shortest
     }
 }
 
-/// Nanoseconds, in one integer to keep the data of each request small.
+/// A number of nanoseconds. One integer keeps the data of each request small.
 pub(super) type Nanos = u64;
 
-/// A time that is never reached: no limit, or not running.
+/// A time that is never reached. It means that there is no limit, or that the call is not running.
 pub(super) const NEVER: Nanos = Nanos::MAX;
 
 pub(super) fn nanos(duration: Duration) -> Nanos {

@@ -1,5 +1,5 @@
-//! WebSockets whose messages are handled like requests. The application has given a handler, and its call has returned.
-//! The engine holds the call ([`Progress::Listening`]) until a message, or the end, arrives.
+//! WebSockets whose messages are handled like requests. The application has registered a handler, and its call has
+//! returned. The engine holds the call ([`Progress::Listening`]) until a message or the end arrives.
 //!
 //! ```text
 //!   call ─ returns ─▶ open ─▶ given back ── a message ──▶ message ─▶ given back …
@@ -7,8 +7,8 @@
 //!                                  └─ its connection is gone ─▶ close ─▶ over
 //! ```
 //!
-//! Any thread may run the handler, one at a time. Each run counts as a call of its own, with a number, a deadline and
-//! an age.
+//! Any thread may run the handler, but only one at a time. Each run counts as a separate call, with its own number,
+//! deadline and age.
 
 use super::app::WARNING;
 use super::exchange::{Incoming, MessageHandler, WebSocketEnd};
@@ -23,7 +23,7 @@ use pyo3::prelude::*;
 use wire::websocket::CloseCode;
 
 impl<I: Interface> Listening<I> {
-    /// Opens the WebSocket of a call whose application has given a handler and returned.
+    /// Opens the WebSocket of a call whose application has registered a handler and returned.
     pub(super) fn begin(
         call: InFlight<I>,
         handler: Box<dyn MessageHandler>,
@@ -46,7 +46,7 @@ impl<I: Interface> Listening<I> {
         listening.go_on(host, py);
     }
 
-    /// Closes a WebSocket with 1013, because there is no thread for a message: the client should connect again later.
+    /// Closes a WebSocket with 1013, because no thread is free for a message. The client may connect again later.
     pub(super) fn close_overloaded(&mut self, host: &Host<I>, py: Python<'_>) {
         let exchange = self.call.exchange();
         let closed = host.with_waking(py, |state| {
@@ -56,7 +56,7 @@ impl<I: Interface> Listening<I> {
         self.has_failed = true;
     }
 
-    /// Handles a message, or the end, that has arrived.
+    /// Handles the message, or the end, for which the engine held the call.
     pub(super) fn handle_message(mut self: Box<Self>, host: &Host<I>, py: Python<'_>, ticket: Ticket) {
         let taken = host.with(py, |state| {
             state.engine.switch_stage(&ticket, Stage::App);
@@ -71,7 +71,7 @@ impl<I: Interface> Listening<I> {
         }
     }
 
-    /// Has the handler take the next message. Returns false if the WebSocket has ended, after the handler got the end.
+    /// Passes the next message or the end to the handler. Returns false if it was the end.
     fn handle_next(&mut self, host: &Host<I>, py: Python<'_>) -> bool {
         let waiter = host.hooks.waiter.as_ref().and_then(|make_waiter| make_waiter.call0(py).ok());
         let incoming = host.with(py, |state| {
@@ -96,8 +96,8 @@ impl<I: Interface> Listening<I> {
         }
     }
 
-    /// Goes on after a message has been handled. If no other can arrive, handles the remaining messages at once,
-    /// because the connection may be gone soon. Otherwise gives the WebSocket to the engine until there is a message.
+    /// Continues after a message has been handled. If the WebSocket has ended, handles the remaining messages at once,
+    /// because the connection may be gone soon. Otherwise gives the call to the engine until a message arrives.
     fn go_on(mut self: Box<Self>, host: &Host<I>, py: Python<'_>) {
         let has_ended = |listening: &Listening<I>| {
             let exchange = listening.call.exchange();
@@ -111,13 +111,13 @@ impl<I: Interface> Listening<I> {
         self.listen(host, py);
     }
 
-    /// Ends the call after the handler got the end.
+    /// Ends the call after the handler has received the end.
     fn end_listening(self, host: &Host<I>, py: Python<'_>) {
         let call = self.renumber(host, py);
         call.end(host, py, Progress::Done);
     }
 
-    /// Reports an exception that the handler raised, and closes the WebSocket then.
+    /// If `result` is an exception that the handler raised, reports it and closes the WebSocket.
     fn note_result(&mut self, host: &Host<I>, py: Python<'_>, result: PyResult<()>) {
         let Err(error) = result else { return };
         let call = &self.call;
@@ -126,7 +126,7 @@ impl<I: Interface> Listening<I> {
             host.with(py, |state| state.websocket_state(py, exchange).0.is_some()).unwrap_or(false)
         };
         if I::says_websocket_is_closed(py, &error) && has_ended() {
-            // The handler need not catch this exception: the end follows.
+            // The handler need not catch this exception: it receives the end next.
             return;
         }
         if host.hooks.is_timeout(py, &error) {
@@ -139,7 +139,7 @@ impl<I: Interface> Listening<I> {
         self.has_failed = true;
     }
 
-    /// Gives the WebSocket back to the engine until there is a message.
+    /// Gives the call to the engine until a message arrives.
     fn listen(self: Box<Self>, host: &Host<I>, py: Python<'_>) {
         let key = self.call.key();
         let listened = host.with(py, |state| {
@@ -155,7 +155,7 @@ impl<I: Interface> Listening<I> {
         }
     }
 
-    /// Tells the handler of the end.
+    /// Passes the end of the WebSocket to the handler.
     fn tell_end(&self, host: &Host<I>, py: Python<'_>, end: WebSocketEnd) {
         match host.origin.come_back(py, self.handler.close(py, end)) {
             Err(error) if !I::says_websocket_is_closed(py, &error) => {
@@ -165,7 +165,7 @@ impl<I: Interface> Listening<I> {
         }
     }
 
-    /// Drops the handler. Returns the call, with the number with which it began.
+    /// Drops the handler. Returns the call, with its original number.
     fn renumber(self, host: &Host<I>, py: Python<'_>) -> InFlight<I> {
         let Listening { call, handler, number, .. } = self;
         drop(handler);
@@ -174,7 +174,7 @@ impl<I: Interface> Listening<I> {
         call
     }
 
-    /// Ends a WebSocket whose connection is gone: the handler gets the end.
+    /// Ends a WebSocket whose connection is gone, after the handler has received the end.
     pub(super) fn abandon(self, host: &Host<I>, py: Python<'_>) {
         let key = self.call.key();
         let has_expired = host.with(py, |state| {

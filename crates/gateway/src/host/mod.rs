@@ -1,5 +1,6 @@
-//! The host of an application: an engine with its threads or its loop, the calls and their deadlines, and the reports
-//! of them. It is generic over the [`Interface`](crate::interface::Interface) that calls the application.
+//! The host of an application: an engine with its threads or its event loop, the calls with their deadlines, and the
+//! reports for the error log. It is generic over the [`Interface`](crate::interface::Interface) that calls the
+//! application.
 //!
 //! ```text
 //!   engines    all engines of a server
@@ -22,8 +23,8 @@
 //!   exceptions, index, limits, sleepers                          ┘
 //! ```
 //!
-//! Each imports those below it only. A call ([`job::InFlight`]) belongs to one of these at a time: the thread that runs
-//! it, a [`job::Stream`] or [`job::Listening`] that the engine keeps, or [`suspended`].
+//! Each module imports only modules below it. An unfinished call ([`job::InFlight`]) has one owner at a time: the
+//! thread that runs it, a [`job::Stream`] or [`job::Listening`] that the engine keeps, or [`suspended`].
 
 mod app;
 mod call;

@@ -1,14 +1,15 @@
-//! The reports of a host: messages for the error log, and lines of the access log that go to a logger.
+//! The reports of a host: messages for the error log, and access log lines for a Python logger.
 //!
-//! Reporting runs Python, so it never happens while the engine is locked: messages are [notes](Note) until then.
+//! Reporting runs Python code, so it never happens while the engine is locked: messages are stored as [notes](Note)
+//! until then.
 
 use super::app::{INFO, Note, WARNING};
 use crate::access_log::LoggerLines;
 use pyo3::prelude::*;
 
-/// See the module.
+/// The report hook of a host.
 pub(super) struct Reports {
-    /// A function that is called with the level, the message and an exception.
+    /// A function `report(level, message, exception)`; `None`: messages go to standard error.
     hook: Option<Py<PyAny>>,
 }
 
@@ -17,7 +18,7 @@ impl Reports {
         Self { hook }
     }
 
-    /// Calls the report hook. Writes to standard error if there is none.
+    /// Passes a message to the report hook, or writes it to standard error if there is no hook.
     pub(super) fn log(&self, py: Python<'_>, level: u8, message: &str, error: Option<PyErr>) {
         let error = error.map(|error| error.into_value(py));
         if let Some(report) = &self.hook {
@@ -32,7 +33,7 @@ impl Reports {
         }
     }
 
-    /// Reports the stored messages.
+    /// Delivers the stored messages and access log lines.
     #[inline(never)]
     pub(super) fn deliver(
         &self,

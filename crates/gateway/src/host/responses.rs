@@ -1,6 +1,6 @@
-//! The operations on responses and request bodies that exchanges request, with the engine locked.
+//! The operations on responses and request bodies that exchanges request. They run with the engine locked.
 //!
-//! Each finds the ticket of its exchange, or reports that the response is over: an operation never reaches the
+//! Each operation takes the ticket from its exchange, or reports that the response has ended. So it never reaches the
 //! connection of another response.
 
 use super::calls::Ended;
@@ -16,12 +16,12 @@ use engine::{Awaited, Input, Progress, Stage, Ticket};
 use pyo3::prelude::*;
 use wire::message::{FieldLines, Misuse};
 
-/// The event for which a thread or a greenlet waits in the middle of a call.
+/// The event for which a thread or a greenlet waits inside a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Blocking {
-    /// Bytes of the request's body arrive. The time counts towards the call's deadline.
+    /// Bytes of the request body arrive. The waiting time counts towards the call's deadline.
     Input,
-    /// The client reads the output. The time does not count.
+    /// The client reads output. The waiting time does not count.
     Output,
 }
 
@@ -49,7 +49,7 @@ impl<I: Interface> EngineState<I> {
                             reply.check_length(draft, length).map_err(|misuse| Mismatch::of(misuse, draft, length))?;
                         }
                         match part {
-                            // A file is sent without being read.
+                            // The engine sends a file without reading it into memory.
                             Some(Part::File { .. }) => reply.begin_file(draft, is_last.then_some(length)),
                             _ => reply.begin(draft, is_last.then_some(length)),
                         }
@@ -113,7 +113,7 @@ impl<I: Interface> EngineState<I> {
         });
     }
 
-    /// Completes the response of a call that has written all of it and still runs.
+    /// Completes the response of a call that has written all of it and is still running.
     fn complete_answered(&mut self, py: Python<'_>, exchange: &Exchange, body_bytes: u64) {
         let (ticket, key) = exchange.with(py, |state| (state.take_ticket_for_good(), state.key));
         let Some(ticket) = ticket else { unreachable!("it was there") };
@@ -122,8 +122,8 @@ impl<I: Interface> EngineState<I> {
         }
         let (number, entry, request) = self.calls.answer(py, key);
         if let (Some(log), Some(entry)) = (&mut self.app.access_log, entry) {
-            // Writing a line calls Python, and the exchange must not be in use then. So the draft is taken out
-            // meanwhile.
+            // Writing a line calls Python, and the exchange must not be in use then. So the draft is moved out until
+            // the line is written.
             let draft = exchange.with(py, |state| std::mem::take(&mut state.draft));
             let response = LoggedResponse { status: draft.status(), body_bytes, draft: Some(&draft), close_code: None };
             log.write(py, &entry, response, Some(&request), Some(number));
@@ -176,7 +176,7 @@ impl<I: Interface> EngineState<I> {
             let Some(ticket) = &exchange.ticket else { return false };
             let (now, app) = (self.clock.now(), WithGil::new(&mut self.app, py));
             self.engine.wait_for_any(ticket, awaited, Waiter::Hosted(waiter), now, app);
-            // The time in which a slow client delays the response does not count towards the call's deadline.
+            // The time for which a slow client delays the response does not count towards the call's deadline.
             if awaited.has(Awaited::OUTPUT) {
                 self.calls.begin_wait(exchange.key, false, now.monotonic);
             } else {
@@ -186,8 +186,9 @@ impl<I: Interface> EngineState<I> {
         })
     }
 
-    /// Has the engine wake `waiter`. Returns the key of the call and the stage that its request was in; `None` if its
-    /// response is over or suspended, which a thread other than the application's may find.
+    /// Registers `waiter` to be woken when `what` happens. Returns the key of the call and the previous stage of its
+    /// request; `None` if the response has ended or is suspended, which only a thread that the application started can
+    /// observe.
     pub(super) fn begin_wait(
         &mut self,
         py: Python<'_>,
@@ -211,7 +212,7 @@ impl<I: Interface> EngineState<I> {
         })
     }
 
-    /// Ends a wait. Returns true if the call was interrupted meanwhile.
+    /// Ends a wait that [`begin_wait`](Self::begin_wait) began. Returns true if the call was interrupted meanwhile.
     pub(super) fn end_wait(
         &mut self,
         py: Python<'_>,
@@ -228,8 +229,8 @@ impl<I: Interface> EngineState<I> {
                     self.engine.switch_stage(ticket, stage);
                 }
             }
-            // If another thread than the call's has waited, the call may have ended meanwhile, and its key may belong
-            // to another call.
+            // If a thread of the application has waited, the call may have ended meanwhile, and its key may belong to
+            // another call.
             if exchange.is_over() {
                 return false;
             }
@@ -238,15 +239,15 @@ impl<I: Interface> EngineState<I> {
         })
     }
 
-    /// Cuts off a call that will not end by itself. `key` is the key of the call, if it has begun. Returns the objects
-    /// that it held, to be dropped when the engine is unlocked.
+    /// Cuts off a call that cannot end by itself. `key` is the key of the call, if it has begun. Returns the objects
+    /// that the call held; the caller must drop them while the engine is unlocked.
     pub(super) fn cut_off(&mut self, py: Python<'_>, ticket: Ticket, key: Option<usize>) -> Option<Ended> {
         self.engine.fail(ticket, clock::now(), WithGil::new(&mut self.app, py));
         key.map(|key| self.end(key))
     }
 }
 
-/// Returns the length of a part in bytes. Shortens a file that is the whole body to the declared length.
+/// Returns the length of a part in bytes. First shortens a file that is the whole body to the declared length.
 fn length_of(part: &mut Option<Part>, declared: Option<u64>) -> u64 {
     match part {
         None => 0,

@@ -1,4 +1,4 @@
-//! The data that the engines of one server share, and the requests to them.
+//! The data that the engines of one server share, and the requests that control these engines.
 
 use engine::{EngineSocket, Socket as _};
 use pyo3::exceptions::{PyBaseException, PyRuntimeError};
@@ -12,9 +12,9 @@ use std::time::Duration;
 /// The data that the engines of one server share. `H` is the host of one engine.
 pub(crate) struct ServerShared<H> {
     hosts: OnceLock<Box<[Weak<H>]>>,
-    /// An exception that ends the server.
+    /// The exception that ended the server, to be raised in the program.
     failure: Mutex<Option<Py<PyBaseException>>>,
-    /// True once the server has ended. The thread that watches deadlines waits for this.
+    /// True once the server has ended. The thread that watches deadlines waits for it.
     ended: Mutex<bool>,
     end: Condvar,
 }
@@ -45,7 +45,8 @@ impl<H: Send + Sync> ServerShared<H> {
         *lock(&self.ended)
     }
 
-    /// Waits, detached, for `timeout` or until the server has ended. Returns true if it has ended.
+    /// Detaches from the interpreter and blocks until the server has ended, at most for `timeout`. Returns true if it
+    /// has ended.
     pub(super) fn wait_for_end(&self, py: Python<'_>, timeout: Option<Duration>) -> bool {
         py.detach(|| {
             let ended = lock(&self.ended);
@@ -59,7 +60,7 @@ impl<H: Send + Sync> ServerShared<H> {
         })
     }
 
-    /// Returns the exception that has ended the server, if there is one.
+    /// Returns the exception that ended the server; `None` if there is none.
     pub(super) fn failure(&self, py: Python<'_>) -> Option<PyErr> {
         let failure = lock(&self.failure).as_ref().map(|failure| failure.clone_ref(py));
         failure.map(|failure| PyErr::from_value(failure.into_bound(py).into_any()))
@@ -70,9 +71,10 @@ impl<H: Send + Sync> ServerShared<H> {
         failure.map(|failure| PyErr::from_value(failure.into_bound(py).into_any()))
     }
 
-    /// Keeps the first exception that ends the server.
+    /// Stores `error` as the exception that ends the server, unless there is one already.
     pub(super) fn fail(&self, py: Python<'_>, error: PyErr) {
-        // Made before the lock is taken, and dropped after it is open, because both may run code of the application's.
+        // The value is made before the lock is taken and dropped after it is released, because both may run code of the
+        // application.
         let mut failure = Some(error.into_value(py));
         {
             let mut first = lock(&self.failure);
@@ -84,11 +86,11 @@ impl<H: Send + Sync> ServerShared<H> {
     }
 }
 
-/// The Python objects that a server uses.
+/// The Python functions and classes that a server calls.
 pub(crate) struct Hooks {
-    /// A function that starts a thread, which calls `work(index)`.
+    /// A function `spawn(index)` that starts a thread, in which it calls `work(index)`.
     pub(crate) spawn: Option<Py<PyAny>>,
-    /// A function that makes an object with which a greenlet can wait, and a function that waits with it.
+    /// A function that creates an object on which a greenlet can wait, and a function that waits on such an object.
     pub(crate) waiter: Option<Py<PyAny>>,
     pub(crate) wait: Option<Py<PyAny>>,
     /// The exception that is raised in a call that has missed its deadline.
@@ -101,7 +103,7 @@ impl Hooks {
         self.timeout_exception.as_ref().is_some_and(|exception| error.is_instance(py, exception.bind(py)))
     }
 
-    /// Makes an exception for a call that has missed its deadline.
+    /// Creates the exception for a call that has missed its deadline.
     pub(super) fn timeout_error(&self, py: Python<'_>) -> Option<PyErr> {
         let exception = self.timeout_exception.as_ref()?;
         exception.bind(py).call0().ok().map(PyErr::from_value)
@@ -118,7 +120,7 @@ impl Hooks {
     }
 }
 
-/// Requests of other threads and signal handlers.
+/// The requests of other threads and of signal handlers.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct ControlRequest {
     pub(super) stop: Option<Stop>,
@@ -139,7 +141,8 @@ impl ControlRequest {
     }
 }
 
-/// The requests that no thread has carried out yet. Adding one never waits for the engine, so a signal handler may.
+/// The requests that no thread has handled yet. Adding one does not take the engine's lock, so a signal handler may do
+/// it.
 #[derive(Default)]
 pub(super) struct PendingControl {
     control: Mutex<ControlRequest>,
@@ -153,15 +156,15 @@ impl PendingControl {
         self.is_any.store(true, Ordering::Relaxed);
     }
 
-    /// Takes all requests, to be carried out now.
+    /// Removes and returns all requests; `None` if there are none.
     #[inline]
     pub(super) fn take(&self) -> Option<ControlRequest> {
         self.is_any.swap(false, Ordering::Relaxed).then(|| std::mem::take(&mut *lock(&self.control)))
     }
 }
 
-/// A request to stop: to cut the remaining connections after `limit`, if there is one, and to wait for `grace` until
-/// idle connections send one more request.
+/// A request to stop. Connections that are still open after `limit` are cut (`None`: never). Idle connections may send
+/// one more request within `grace`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stop {
     pub(crate) limit: Option<Duration>,
@@ -169,10 +172,10 @@ pub(crate) struct Stop {
 }
 
 impl Stop {
-    /// The request to stop at once.
+    /// A request to stop at once.
     pub(super) const NOW: Self = Self { limit: Some(Duration::ZERO), grace: Duration::ZERO };
 
-    /// Combines two requests: a time that has been set can only become shorter.
+    /// Combines two requests to stop. Each of the two times becomes the shorter one.
     pub(super) fn and(self, other: Option<Self>) -> Self {
         let Some(other) = other else { return self };
         Self { limit: self.limit.into_iter().chain(other.limit).min(), grace: self.grace.min(other.grace) }
@@ -182,13 +185,13 @@ impl Stop {
 /// The reason why a worker is to be replaced.
 #[derive(Clone, Copy)]
 pub(super) enum Reason {
-    /// A call does not end after its deadline.
+    /// A call is still running long after its deadline.
     Stuck,
-    /// The listening socket is lost.
+    /// The listening socket no longer works.
     Broken,
 }
 
-/// The means to ask the supervisor for a successor of this worker, without Python.
+/// A channel on which this worker asks the supervisor for a successor, without Python.
 pub(crate) struct Replacement {
     channel: EngineSocket,
     messages: [Box<[u8]>; 2],
@@ -196,32 +199,32 @@ pub(crate) struct Replacement {
 }
 
 impl Replacement {
-    /// Makes a [`Replacement`] that sends `stuck` or `broken` on `channel`, which does not block.
+    /// Makes a [`Replacement`] that sends the message `stuck` or `broken` on `channel`, a non-blocking socket.
     pub(crate) fn new(channel: OwnedFd, stuck: &[u8], broken: &[u8]) -> Self {
         Self { channel: channel.into(), messages: [stuck.into(), broken.into()], is_requested: AtomicBool::new(false) }
     }
 
     pub(super) fn request(&self, reason: Reason) {
         if !self.is_requested.swap(true, Ordering::Relaxed) {
-            // If the supervisor has ended, the worker learns that from the end of the channel.
+            // An error is ignored: if the supervisor has ended, this worker learns that from the end of the channel.
             self.channel.send(&[IoSlice::new(&self.messages[reason as usize])], false).ok();
         }
     }
 }
 
-/// A waiter in the middle of a call.
+/// A thread or an object that waits inside a call.
 pub(crate) enum Waiter {
     /// A thread of the engine.
     Worker(usize),
-    /// An object with which the loop that hosts the engine waits.
+    /// An object on which a Task or greenlet of the hosting loop waits.
     Hosted(Py<PyAny>),
-    /// Another thread, of the application's.
+    /// A thread that the application has started.
     Thread(Arc<Bell>),
     /// All sleepers of the WebSocket with this serial number.
     WebSocket(u64),
 }
 
-/// A signal for which a thread that is not the server's waits.
+/// A signal for which a thread waits that is not one of the engine's threads.
 #[derive(Default)]
 pub(crate) struct Bell {
     has_rung: Mutex<bool>,
@@ -234,7 +237,7 @@ impl Bell {
         self.rung.notify_all();
     }
 
-    /// Waits, without the GIL, until the bell rings, at most for `timeout`.
+    /// Blocks until the bell rings, at most for `timeout` (`None`: without limit). Called without the GIL.
     pub(super) fn wait(&self, timeout: Option<Duration>) {
         let mut has_rung = lock(&self.has_rung);
         match timeout {
@@ -250,9 +253,9 @@ impl Bell {
     }
 }
 
-/// The error that this thread cannot use the engine. Either the thread holds the lock already, because code that the
-/// interpreter ran by itself meanwhile, such as a finalizer, called the server. Or this process is a child that the
-/// application has forked.
+/// The error that this thread cannot use the engine, for one of two reasons. Either the thread already holds the lock,
+/// and the interpreter ran other code in between, such as a finalizer, which called the server. Or this process is a
+/// child that the application has forked.
 #[derive(Debug)]
 pub(crate) struct Reentered;
 
@@ -264,8 +267,8 @@ impl From<Reentered> for PyErr {
     }
 }
 
-/// Locks `mutex`, even if it is poisoned: no thread panics while it holds one of these locks, and the data are
-/// consistent at every moment.
+/// Locks `mutex`, even if it is poisoned. That is sound because no thread panics while it holds one of these locks, so
+/// the data are always consistent.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,15 +1,15 @@
-//! Threads and greenlets that wait for events of WebSockets.
+//! The threads and greenlets that wait for events of WebSockets.
 //!
-//! The engine keeps one waiter for a WebSocket. This waiter represents several sleepers, which are kept here: the call
-//! that receives, and any threads that wait for room to send. When something happens all of them are woken, and each
-//! checks whether its event has happened.
+//! The engine keeps only one waiter for each WebSocket. This module lets it represent several sleepers: the call that
+//! receives, and any threads that wait until they can send. Any event wakes all of them, and each checks whether its
+//! own event has happened.
 
 use super::shared::Waiter;
 use engine::Awaited;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-/// The key of a sleeper: the serial number of its WebSocket, and its own number.
+/// The key of a sleeper: the serial number of its WebSocket, and the number of the sleeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SleeperKey {
     serial: u64,
@@ -23,20 +23,21 @@ struct Sleeper {
     waiter: Waiter,
 }
 
-/// See the module.
+/// The sleepers of all WebSockets of one engine.
 #[derive(Default)]
 pub(super) struct Sleepers {
     /// The sleepers, by the serial numbers of their WebSockets.
     of_websockets: HashMap<u64, Vec<Sleeper>>,
-    /// The sleepers with a timeout, by its end and their numbers, with the serial numbers of their WebSockets.
+    /// The sleepers with a timeout: a map from the end of the timeout and the sleeper's number to the WebSocket's
+    /// serial number.
     alarms: BTreeMap<(Duration, u64), u64>,
-    /// The number of sleepers that have been added.
+    /// The number of sleepers that have been added so far.
     count: u64,
 }
 
 impl Sleepers {
-    /// Adds a sleeper, which waits at most until the time `until` of the monotonic clock. Returns its key, and the
-    /// events for which all sleepers of its WebSocket wait.
+    /// Adds a sleeper, which waits at most until the monotonic time `until`. Returns its key, and all events for which
+    /// sleepers of this WebSocket wait.
     pub(super) fn add(
         &mut self,
         serial: u64,
@@ -55,7 +56,8 @@ impl Sleepers {
         (SleeperKey { serial, number }, all)
     }
 
-    /// Removes a sleeper, if it was not woken. The waiter is to be dropped when the engine is unlocked.
+    /// Removes a sleeper. Returns its waiter, which the caller must drop while the engine is unlocked; `None` if it was
+    /// woken before.
     pub(super) fn remove(&mut self, key: SleeperKey) -> Option<Waiter> {
         let sleepers = self.of_websockets.get_mut(&key.serial)?;
         let at = sleepers.iter().position(|sleeper| sleeper.number == key.number)?;
@@ -67,7 +69,7 @@ impl Sleepers {
         Some(sleeper.waiter)
     }
 
-    /// Removes the sleepers of a WebSocket. Returns their waiters, which are to be woken.
+    /// Removes all sleepers of a WebSocket. Returns their waiters, which the caller must wake.
     pub(super) fn take(&mut self, serial: u64) -> Vec<Waiter> {
         let sleepers = self.of_websockets.remove(&serial).unwrap_or_default();
         for sleeper in &sleepers {
@@ -87,7 +89,7 @@ impl Sleepers {
         late
     }
 
-    /// Returns the time at which the first timeout ends.
+    /// Returns the end of the earliest timeout; `None` if no sleeper has one.
     #[inline]
     pub(super) fn due(&self) -> Option<Duration> {
         self.alarms.first_key_value().map(|(&(until, _), _)| until)

@@ -1,5 +1,5 @@
-//! Long parts of bodies that are encoded: the engine is locked for one slice at a time, so that other connections are
-//! served in between.
+//! Compression of long body parts. The engine is locked for one slice at a time, so that other connections are served
+//! in between.
 
 use super::exchange::{Exchange, Part};
 use super::job::Mismatch;
@@ -12,11 +12,11 @@ use pyo3::types::PyBytes;
 use std::borrow::Cow;
 use std::os::unix::fs::FileExt;
 
-/// Encodes a block of a body, if its response is encoded and the block is long, except for its last bytes, which
-/// are returned. Otherwise returns the block. `is_whole`: the block is the whole body.
+/// Compresses a block of a response body in slices, if the response is encoded and the block is long. Returns the last
+/// bytes, which the caller writes, or the unchanged block. `is_whole` is true if the block is the whole body.
 ///
 /// # Errors
-/// The outer one if this thread cannot use the engine.
+/// The outer error means that this thread cannot use the engine.
 #[inline]
 pub(super) fn encode_most<I: Interface>(
     host: &Host<I>,
@@ -35,7 +35,7 @@ pub(super) fn encode_most<I: Interface>(
     }))
 }
 
-/// As [`encode_most`], of any part.
+/// Does the same as [`encode_most`], for any kind of part.
 #[cold]
 pub(super) fn encode_slices<I: Interface>(
     host: &Host<I>,
@@ -57,7 +57,7 @@ pub(super) fn encode_slices<I: Interface>(
             let Some(ticket) = &exchange.ticket else { return Ok(false) };
             let draft = &exchange.draft;
             let is_encoded = state.engine.reply(ticket, |reply| {
-                // A file at the beginning of a response is sent as it is.
+                // The engine sends a file at the beginning of a response unencoded.
                 if reply.is_begun() || draft.is_empty() || is_file {
                     return Ok(reply.is_encoded());
                 }
@@ -91,12 +91,12 @@ pub(super) fn encode_slices<I: Interface>(
             })
         })?;
         match written {
-            // The client has left, as the write of the rest will report.
+            // The client has left. The caller's next write reports that.
             None => break,
             Some(Err(mismatch)) => return Ok(Err(mismatch)),
             Some(Ok(())) => at += slice.len(),
         }
-        // Lets another thread have the GIL.
+        // Releases the GIL for a moment, so that another thread can run.
         py.detach(|| ());
     }
     let from = length - (length - at).min(ENCODE_AT_ONCE);
@@ -111,7 +111,7 @@ pub(super) fn encode_slices<I: Interface>(
     }))
 }
 
-/// Returns the bytes of `part` from `at`, at most [`ENCODE_AT_ONCE`].
+/// Returns [`ENCODE_AT_ONCE`] bytes of `part`, from the offset `at`.
 fn slice_of(part: &Part, at: usize) -> PyResult<Cow<'_, [u8]>> {
     match part {
         Part::Chunk(chunk) => Ok(Cow::Borrowed(&chunk.as_ref()[at..at + ENCODE_AT_ONCE])),

@@ -1,4 +1,4 @@
-//! The state that the engine's lock guards: the engine, the host's state that the engine calls, and the calls.
+//! The state behind the engine's lock: the engine, the host's state that the engine calls, and the calls.
 
 use super::app::{AppParts, AppState};
 use super::calls::{Calls, Ended, Late};
@@ -22,14 +22,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use wire::message::Draft;
 
-/// The time after which an expired call counts as blocking the engine, if no thread has polled the engine meanwhile
-/// although the poller was woken. Such a call holds the GIL, or the only thread, or the loop that hosts the engine.
+/// The time after which an expired call is reported as blocking the engine, if no thread has polled the engine
+/// meanwhile although the poller was woken. Such a call holds the GIL, the only thread, or the loop that hosts the
+/// engine.
 const BLOCKED_AFTER: Duration = Duration::from_secs(2);
 
 /// The engine of a host with the interface `I`.
 pub(crate) type HostEngine<I> = Engine<WithGil<AppState<I>>>;
 
-/// See the module.
+/// The state behind the engine's lock.
 pub(super) struct EngineState<I: Interface> {
     pub(super) engine: HostEngine<I>,
     pub(super) app: AppState<I>,
@@ -38,32 +39,32 @@ pub(super) struct EngineState<I: Interface> {
     pub(super) clock: Clock,
     /// A buffer for the events that the poller reports.
     ready: Vec<Readiness>,
-    /// True if the descriptor that is watched beside the engine's own is ready.
+    /// True if the extra descriptor of the hosting loop (`Host::watch_beside`) is ready.
     is_beside_ready: bool,
     waker: Waker,
-    /// The error with which the poller has failed: nothing can go on.
+    /// The error of a failed poller. The engine cannot continue after it.
     broken: Option<io::Error>,
     over: bool,
-    /// The limit on the number of requests, until it is reached.
+    /// The number of requests after which the worker is replaced; `None` once it is reached.
     limit: Option<Arc<RequestLimit>>,
     watched: Option<Watched>,
     publisher: Option<Publisher>,
-    /// The number of calls that wait in the middle for their clients to read.
+    /// The number of calls that wait for their clients to read.
     blocked: u64,
-    /// The time at which a thread that does not poll the engine last serviced it.
+    /// The time at which a thread last serviced the engine without polling it.
     serviced_at: Duration,
     /// The time at which a call last expired, and the number of polls of the engine at that time.
     expired_at: Option<(Duration, u64)>,
-    /// The shortest limit that a call may have, if calls have limits.
+    /// The shortest time limit of any call; `None` if calls have no limits.
     shortest_limit: Option<Duration>,
-    /// The maximum number of calls that run at a time.
+    /// The maximum number of calls that run at the same time.
     calls_at_most: usize,
-    /// The times at which the engine was last polled, and its statistics were last published.
+    /// The time of the last poll of the engine, and the time at which its statistics were last published.
     polled: Duration,
     published: Duration,
 }
 
-/// The parts of an [`EngineState`].
+/// The arguments of [`EngineState::new`].
 pub(super) struct StateParts<I: Interface> {
     pub(super) engine: HostEngine<I>,
     pub(super) app: AppParts<I::Requests>,
@@ -76,11 +77,11 @@ pub(super) struct StateParts<I: Interface> {
     pub(super) calls_at_most: usize,
 }
 
-/// The data with which others watch the server.
+/// The data for a supervisor or health check that watches the server from outside.
 #[derive(Clone, Default)]
 pub(super) struct Watched {
     pub(super) scoreboard: Option<Arc<Scoreboard>>,
-    /// The number of threads that have waited for something and now wait for the GIL.
+    /// The number of threads whose wait has ended and that now wait for the GIL.
     pub(super) coming: Arc<AtomicUsize>,
 }
 
@@ -112,7 +113,7 @@ impl<I: Interface> EngineState<I> {
         }
     }
 
-    /// Returns the shortest limit that a call may have, if calls have limits.
+    /// Returns the shortest time limit of any call; `None` if calls have no limits.
     pub(super) fn shortest_limit(&self) -> Option<Duration> {
         self.shortest_limit
     }
@@ -122,18 +123,18 @@ impl<I: Interface> EngineState<I> {
         self.broken.is_some()
     }
 
-    /// Takes the error with which the poller has failed.
+    /// Removes and returns the error of a failed poller.
     pub(super) fn take_failure(&mut self) -> Option<io::Error> {
         self.broken.take()
     }
 
-    /// Returns true, once, if the descriptor that is watched beside the engine's own is ready.
+    /// Returns true if the extra descriptor of the hosting loop is ready, and resets that flag.
     pub(super) fn take_beside(&mut self) -> bool {
         std::mem::take(&mut self.is_beside_ready)
     }
 
-    /// Notes that a wait in the middle of a call begins or ends. `counts` is false for a wait until a slow client
-    /// reads.
+    /// Updates the statistics when a wait inside a call begins or ends. `counts` is false for a wait until a slow
+    /// client reads; only these are counted.
     pub(super) fn note_wait(&mut self, begins: bool, counts: bool) {
         match (begins, counts) {
             (_, true) => {}
@@ -142,7 +143,7 @@ impl<I: Interface> EngineState<I> {
         }
     }
 
-    /// Turns work that the engine has dispatched into a job, and registers a call that begins.
+    /// Makes a job from work that the engine has dispatched. Registers the call if it is a new one.
     fn begin_job(&mut self, py: Python<'_>, work: Work<WithGil<AppState<I>>>, now: Now) -> Job<I> {
         match work {
             Work::Call(ticket, mut request) => {
@@ -170,19 +171,19 @@ impl<I: Interface> EngineState<I> {
         }
     }
 
-    /// Gives a ticket back to the engine.
+    /// Returns a ticket to the engine, with the progress of its response.
     pub(super) fn complete(&mut self, py: Python<'_>, ticket: Ticket, progress: Progress<Resumable<I>>, now: Now) {
         self.engine.complete(ticket, progress, now, WithGil::new(&mut self.app, py));
     }
 
-    /// Notes that a call that was dispatched to a loop begins.
+    /// Notes that the hosting loop has started a call that was dispatched to it earlier.
     pub(super) fn take_up(&mut self, key: usize) {
         if let Some(stopwatch) = &mut self.app.stopwatch {
             stopwatch.take_up(key);
         }
     }
 
-    /// Removes a call that is over.
+    /// Removes a call that has ended.
     pub(super) fn end(&mut self, key: usize) -> Ended {
         if let Some(stopwatch) = &mut self.app.stopwatch {
             stopwatch.end(key);
@@ -190,8 +191,8 @@ impl<I: Interface> EngineState<I> {
         self.calls.end(key)
     }
 
-    /// Removes a call that is over, and logs it. Returns the objects that it held, to be released after the lock is
-    /// released.
+    /// Removes a call that has ended, and logs it. Returns the objects that it held; the caller must drop them after it
+    /// has released the lock.
     pub(super) fn end_call(&mut self, py: Python<'_>, call: &InFlight<I>, body_bytes: u64) -> Ended {
         let number = self.calls.number(call.key());
         let mut ended = self.end(call.key());
@@ -202,12 +203,12 @@ impl<I: Interface> EngineState<I> {
                 Some(Expired::Cut { body_bytes }) => (false, body_bytes),
                 _ => (false, body_bytes),
             };
-            // Writing a line calls Python, and the exchange must not be in use then. So the draft is taken out
-            // meanwhile.
+            // Writing a line calls Python, and the exchange must not be in use then. So the draft is moved out until
+            // the line is written.
             let exchange = call.exchange();
             let mut draft = exchange.with(py, |state| std::mem::take(&mut state.draft));
             if is_refused {
-                // The client did not get the later response of the application.
+                // The client got the 504 of the engine, not the later response of the application.
                 draft = timeout_draft();
             }
             let response = LoggedResponse { status: draft.status(), body_bytes, draft: Some(&draft), close_code };
@@ -217,7 +218,7 @@ impl<I: Interface> EngineState<I> {
         ended
     }
 
-    /// Writes the access log line of a request that was answered with 504 while its call goes on.
+    /// Writes the access log line of a request that was answered with 504, although its call is still running.
     pub(super) fn log_late(&mut self, py: Python<'_>, Late { number, entry, request, body_bytes }: &Late) {
         if let Some(log) = &mut self.app.access_log {
             let draft = timeout_draft();
@@ -227,7 +228,7 @@ impl<I: Interface> EngineState<I> {
         }
     }
 
-    /// Writes the response of a call and completes it.
+    /// Writes the response of a call and completes it. On failure, stores the reason in `ending.rest`.
     pub(super) fn end_whole(&mut self, py: Python<'_>, ending: &mut Ending<I>) {
         let Ending { call, rest } = ending;
         let Rest::Write(chunk) = std::mem::replace(rest, Rest::InProgress) else { return };
@@ -238,7 +239,7 @@ impl<I: Interface> EngineState<I> {
             let written = self.engine.reply(ticket, |reply| {
                 if !reply.is_begun() {
                     if draft.is_empty() {
-                        // Another thread has called start_response again meanwhile, and is not done.
+                        // Another thread is in the middle of a second start_response call, which has taken the draft.
                         return Err(Failure::Raised(I::unstarted()));
                     }
                     if let Err(misuse) = reply.check_length(draft, length) {
@@ -268,7 +269,7 @@ impl<I: Interface> EngineState<I> {
     }
 }
 
-/// Returns the head of the engine's own answer for a call that has missed its deadline.
+/// Returns the head of the engine's own 504 response for a call that has missed its deadline.
 fn timeout_draft() -> Draft {
     let mut draft = Draft::default();
     // 504 is a valid status.
@@ -277,7 +278,7 @@ fn timeout_draft() -> Draft {
 }
 
 impl<I: Interface> EngineState<I> {
-    /// Returns the time at which the engine, or a call that sleeps, next has something to do.
+    /// Returns the time of the next timer of the engine or of a sleeper.
     pub(super) fn next_due(&self) -> Option<Duration> {
         let due = self.engine.due();
         due.into_iter().chain(self.app.sleepers.due()).min()
@@ -374,7 +375,7 @@ impl<I: Interface> WorkSource for EngineState<I> {
             return false;
         }
         let now = self.clock.now();
-        // Ticks may be more frequent than this check is worth. The clock moves on in steps.
+        // Ticks may be more frequent than this check needs. The 9/10 allows for the clock's coarse steps.
         if now.monotonic < self.serviced_at + SLOW_TICK * 9 / 10 {
             return false;
         }
@@ -400,8 +401,8 @@ impl<I: Interface> WorkSource for EngineState<I> {
 }
 
 impl<I: Interface> EngineState<I> {
-    /// Answers the clients of calls that have missed their deadlines. Returns true if there were any. Uses no Python,
-    /// so it works while a call keeps the GIL.
+    /// Sends 504 to the clients of calls that have missed their deadlines. Returns true if there were any. Uses no
+    /// Python, so it works while a call holds the GIL.
     pub(super) fn expire(&mut self) -> bool {
         let Some(shortest) = self.shortest_limit else { return false };
         let now = clock::now();
@@ -414,7 +415,7 @@ impl<I: Interface> EngineState<I> {
     }
 
     /// If an expired call keeps all threads from polling the engine, requests another worker from the supervisor, and
-    /// tells clients that wait here to try again. Uses no Python.
+    /// refuses the requests that wait in this one. Uses no Python.
     fn look_for_block(&mut self, now: Now) {
         let Some((at, polls)) = self.expired_at else { return };
         if self.engine.polls() != polls {
@@ -427,7 +428,7 @@ impl<I: Interface> EngineState<I> {
         }
     }
 
-    /// Wakes the waiters whose timeout for an event of a WebSocket has passed. Returns true if there were any.
+    /// Wakes the sleepers whose timeout has passed. Returns true if there were any.
     fn wake_late(&mut self) -> bool {
         if self.app.sleepers.due().is_none() {
             return false;
@@ -442,7 +443,7 @@ impl<I: Interface> EngineState<I> {
 
     /// Returns the current statistics. Uses no Python.
     pub(super) fn snapshot(&self, pool_statistics: PoolStatistics) -> Snapshot {
-        // A loop that hosts the engine has no maximum number of calls.
+        // A loop that hosts the engine does not limit the number of calls.
         let max_calls = if self.app.is_hosted { 0 } else { pool_statistics.max_calls };
         Snapshot {
             at: clock::coarse(),
@@ -452,12 +453,13 @@ impl<I: Interface> EngineState<I> {
             blocked: self.blocked,
             overdue: self.calls.overdue_ever(),
             pool_statistics: PoolStatistics { max_calls, ..pool_statistics },
-            // The number counts for the whole process, and the numbers of several engines are added up.
+            // This counter is for the whole process. Only the first engine reports it, because the numbers of engines
+            // are summed.
             log_lines_dropped: if self.engine_index.index == 0 { log_writer::dropped() } else { 0 },
         }
     }
 
-    /// Takes the poller's events. Returns true if any of them are for the engine.
+    /// Passes the poller's events to the engine. Returns true if there are any.
     fn fill(&mut self, poller: &mut Poller) -> bool {
         if let Err(error) = poller.take(&mut self.ready) {
             self.broken = Some(error);

@@ -1,5 +1,5 @@
-//! Responses that the application produces part by part. They run unlocked, except that writing a part locks the engine
-//! for a moment.
+//! Responses that the application produces part by part. This code runs unlocked; only writing a part locks the engine
+//! briefly.
 
 use super::app::WARNING;
 use super::exchange::ExchangeState;
@@ -13,29 +13,30 @@ use engine::{Progress, Stage, Ticket};
 use pyo3::prelude::*;
 use wire::message::Misuse;
 
-/// The number of empty blocks that a response body may yield before other calls run. An empty block means "not yet".
+/// The number of empty blocks that a response body may yield before other calls run. An empty block means that there
+/// are no data yet.
 const EMPTY_PER_POLL: usize = 64;
 
-/// The way in which a response that goes on later is given back to the engine.
+/// The function that wraps a suspended response for the engine: [`Progress::Blocked`] or [`Progress::Yield`].
 type Suspension<I> = fn(Resumable<I>) -> Progress<Resumable<I>>;
 
-/// The reason why no further part of a response body is requested.
+/// The reason why the server stops requesting parts of a response body.
 enum Pumped {
-    /// The client has not taken the last part yet.
+    /// The client has not read the last part yet.
     Blocked,
-    /// Other calls should run first.
+    /// The response has used its share of time; other calls run first.
     Due,
-    /// The body has ended, or no more of it is needed, and the response has begun. The misuse is one for which
-    /// [`Exchange::write`](crate::interface::Exchange::write) has raised an exception in the application.
+    /// The response has begun, and the body has ended or the rest is not needed. The misuse is one for which
+    /// [`Exchange::write`](crate::interface::Exchange::write) raised an exception in the application.
     Ended(Option<Misuse>),
-    /// The body is longer than was declared.
+    /// The body is longer than its Content-Length.
     TooLong(Mismatch),
     /// The client has left.
     Gone,
 }
 
 impl<I: Interface> Stream<I> {
-    /// Writes a response that the application makes part by part.
+    /// Begins a response that the application produces part by part.
     pub(super) fn start(call: InFlight<I>, body: I::Body, worker: Option<usize>, host: &Host<I>, py: Python<'_>) {
         call.switch_stage(host, py, Stage::App);
         let stream = Box::new(Self { call, body, body_bytes: 0, first: None, worker });
@@ -51,19 +52,19 @@ impl<I: Interface> Stream<I> {
         }
     }
 
-    /// Goes on with a stream after the engine has given it back.
+    /// Continues a stream that the engine held.
     pub(super) fn go_on(self: Box<Self>, host: &Host<I>, py: Python<'_>, ticket: Ticket) {
         self.resume(host, py, Some(ticket));
         self.pump(host, py);
     }
 
-    /// Ends a stream whose connection is gone.
+    /// Ends a stream that the engine held and whose connection is gone.
     pub(super) fn give_up(self, host: &Host<I>, py: Python<'_>) {
         self.resume(host, py, None);
         self.abandon(host, py);
     }
 
-    /// Resumes the stream's call. Its time counts only from now on, because it may have waited for its thread.
+    /// Resumes the stream's call. Its time counts only from now on, because the stream may have waited for its thread.
     fn resume(&self, host: &Host<I>, py: Python<'_>, ticket: Option<Ticket>) {
         let call = &self.call;
         let resumed = host.with(py, |state| {
@@ -78,12 +79,12 @@ impl<I: Interface> Stream<I> {
         debug_assert!(resumed.is_ok(), "a call does not run while the engine is locked");
     }
 
-    /// Requests parts of a stream and sends them, as far as the client reads.
+    /// Requests parts of a stream and sends them, as long as the client reads.
     pub(super) fn pump(mut self: Box<Self>, host: &Host<I>, py: Python<'_>) {
         loop {
             match self.pump_some(host, py) {
                 Ok(Pumped::Blocked) if self.worker.is_some() => return self.suspend(host, py, Progress::Blocked),
-                // A greenlet waits for its client here.
+                // In a greenlet of the hosting loop: block it until the client has read.
                 Ok(Pumped::Blocked) => {
                     if let Err(error) = host.wait_for_output(py, self.call.exchange()) {
                         return self.break_off(host, py, Failure::Raised(error));
@@ -98,8 +99,9 @@ impl<I: Interface> Stream<I> {
         }
     }
 
-    /// Sends parts until one has to wait, or the body ends. No part waits for the next (PEP 3333, "Buffering and
-    /// Streaming"): `Reply::send_soon` sends a part within a tick, and the first part at once.
+    /// Sends parts until the client is slow, other calls are due, or the body ends. No part is held back until the next
+    /// one (PEP 3333, "Buffering and Streaming"): `Reply::send_soon` sends the first part at once, and a later one
+    /// within a tick.
     ///
     /// # Errors
     /// The exception that the application raised, or one for an invalid response of the application.
@@ -115,7 +117,7 @@ impl<I: Interface> Stream<I> {
             }
             let ends_at_length = self.body.ends_at_length();
             let chunk = if ends_at_length {
-                // These are blocks of a file, and short.
+                // These are blocks of a file, which are short and need no encoding in slices.
                 chunk
             } else {
                 match encode_most(host, py, self.call.exchange(), chunk, false)? {
@@ -139,7 +141,8 @@ impl<I: Interface> Stream<I> {
                 };
                 reply.send_soon();
                 let stop = if is_whole || reply.is_bodiless() {
-                    // HEAD, 204, 304: the client gets the head alone, and the rest of the body could be endless.
+                    // The response has no body (HEAD, 204, 304). The rest of the iterable is not requested, because it
+                    // could be endless.
                     Some(Pumped::Ended(None))
                 } else if reply.is_gone() {
                     Some(Pumped::Gone)
@@ -166,7 +169,7 @@ impl<I: Interface> Stream<I> {
                 if draft.is_empty() {
                     return Err(I::unstarted());
                 }
-                // A body without parts has a known length.
+                // The iterable yielded no parts, so the length of the body is 0.
                 reply.begin(draft, Some(0));
                 Ok(())
             })??;
@@ -181,7 +184,7 @@ impl<I: Interface> Stream<I> {
         }
     }
 
-    /// Gives the stream to the engine until it may go on.
+    /// Gives the stream to the engine until it can continue.
     fn suspend(self: Box<Self>, host: &Host<I>, py: Python<'_>, how: Suspension<I>) {
         let suspended = host.with(py, |state| {
             let ticket = self.call.exchange().with(py, |exchange| exchange.ticket.take());
@@ -193,7 +196,7 @@ impl<I: Interface> Stream<I> {
         debug_assert!(suspended.is_ok(), "a call does not run while the engine is locked");
     }
 
-    /// Sends a regular file without reading it. Returns the stream if it has to be read.
+    /// Sends a regular file without reading it in Python. Returns the stream if it cannot be sent in this way.
     fn send_file(self: Box<Self>, host: &Host<I>, py: Python<'_>) -> Result<(), Box<Stream<I>>> {
         let fits = |exchange: &mut ExchangeState| !exchange.draft.is_empty() && !exchange.begun;
         if !self.call.exchange().with(py, fits) {
@@ -202,7 +205,7 @@ impl<I: Interface> Stream<I> {
         let Some((file, offset, left)) = self.body.regular_file(py) else { return Err(self) };
         let written = self.call.write_part(host, py, |reply, draft| {
             if reply.is_begun() || draft.is_empty() {
-                // Another thread has interfered.
+                // Another thread has changed the response in between.
                 return Err(I::unstarted());
             }
             // A file that is longer than the declared length is cut there (PEP 3333).
@@ -223,9 +226,9 @@ impl<I: Interface> Stream<I> {
         Ok(())
     }
 
-    /// Ends the response of a stream whose body has ended.
+    /// Ends the response of a stream after the last part.
     fn complete(self, host: &Host<I>, py: Python<'_>, misuse_in_write: Option<Misuse>) {
-        // The application may take its time to clean up; the client need not wait for that.
+        // Send the end of the response before the application's `close`, which may be slow.
         let finished = self.call.write_last(host, py, |reply, draft| {
             let finished = reply.finish();
             if finished.is_ok() {
@@ -238,7 +241,8 @@ impl<I: Interface> Stream<I> {
         let call = self.close(host, py);
         match finished {
             Ok((false, None)) => call.end(host, py, Progress::Done),
-            // `write` has raised this in the application, which has gone on. `write` has sent nothing of the excess.
+            // `write` raised an exception for this misuse in the application, which ignored it. `write` has sent none
+            // of the excess bytes.
             Ok((false, Some(mismatch))) => {
                 call.report_mismatch(host, py, mismatch, "");
                 call.end(host, py, Progress::Done);
@@ -250,13 +254,13 @@ impl<I: Interface> Stream<I> {
         }
     }
 
-    /// Ends a stream whose body the application has failed to produce.
+    /// Ends a stream because the application failed to produce the body.
     fn break_off(self, host: &Host<I>, py: Python<'_>, failure: Failure) {
         let call = self.close(host, py);
         call.fail(host, py, failure);
     }
 
-    /// Ends a stream whose client has left, or whose application has accepted a WebSocket while a part was requested.
+    /// Ends a stream whose client has left, or whose application accepted a WebSocket while it produced a part.
     fn abandon_running(self, host: &Host<I>, py: Python<'_>) {
         let call = self.close(host, py);
         if call.exchange().is_websocket(py) {
@@ -272,7 +276,7 @@ impl<I: Interface> Stream<I> {
         call.end(host, py, Progress::Cut);
     }
 
-    /// Ends a suspended stream whose client has left. Its connection is gone already.
+    /// Ends a suspended stream whose connection is gone.
     fn abandon(self, host: &Host<I>, py: Python<'_>) {
         let body_bytes = self.body_bytes;
         let mut call = self.close(host, py);
@@ -286,7 +290,7 @@ impl<I: Interface> Stream<I> {
         }
     }
 
-    /// Closes a stream's body. An exception that the body raises then does not change the response, but is reported.
+    /// Closes a stream's body. An exception that the application raises in its `close` is only reported.
     pub(super) fn close(self, host: &Host<I>, py: Python<'_>) -> InFlight<I> {
         let Self { call, body, .. } = self;
         if let Err(error) = host.origin.come_back(py, body.close(py)) {

@@ -1,5 +1,5 @@
-//! The suspended calls. If an event loop hosts the engine, a call runs beside others, writes its response part by part
-//! through its exchange, and never blocks. It may go on after its response is complete.
+//! The suspended calls of a hosting loop. There a call runs concurrently with others, writes its response part by part
+//! through its exchange, and never blocks. It may continue after its response is complete.
 //!
 //! ```text
 //!   call ── suspended ──▶ kept here ── concluded ──▶ over
@@ -7,15 +7,15 @@
 //!     conclude            the call is over: what it held is released
 //! ```
 //!
-//! A call is never here while code runs for it on behalf of the host, and leaves once: either it is concluded, or the
-//! end of the server takes all that are left.
+//! While the host itself works on a call, the call is not stored here. It leaves exactly once: it is concluded, or the
+//! end of the server takes all that remain.
 
 use super::job::InFlight;
 use crate::guarded::Guarded;
 use crate::interface::Interface;
 use pyo3::prelude::*;
 
-/// See the module.
+/// The suspended calls of one host.
 pub(super) struct SuspendedCalls<I: Interface> {
     /// The calls, indexed by their keys.
     calls: Guarded<Vec<Option<InFlight<I>>>>,
@@ -39,7 +39,7 @@ impl<I: Interface> SuspendedCalls<I> {
         debug_assert!(before.is_none(), "a call is suspended once");
     }
 
-    /// Takes the call with this key; `None` if the server has ended, and with it all calls.
+    /// Removes and returns the call with this key; `None` if the server has ended and taken all calls.
     pub(super) fn take(&self, py: Python<'_>, key: usize) -> Option<InFlight<I>> {
         self.calls.with(py, |calls| calls.get_mut(key).and_then(Option::take))
     }

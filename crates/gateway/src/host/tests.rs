@@ -1,4 +1,4 @@
-//! The host with an interface that is not WSGI: nothing in it depends on that one.
+//! Tests of the host with a minimal interface that is not WSGI, so they show that the host does not depend on WSGI.
 
 use super::{AnyEngines, AppParts, EngineIndex, Engines, Hooks, Host, Limits, Plan, ServerShared, Stop};
 use crate::clock;
@@ -22,12 +22,12 @@ use std::time::Duration;
 use tls::{TlsListener, TlsNet};
 use wire::message::RequestHead;
 
-/// Calls a Python callable with a dict of method and target, and with the request's body. The callable returns the body
-/// of a response with status 200: `bytes` as a whole, or a list of parts. If it returns True, the interface accepts a
-/// WebSocket, and panics.
+/// An interface that calls a Python callable with a dict of method and target, and with the request body. The callable
+/// returns the body of a response with status 200: `bytes` for the whole body, or a list of parts. If it returns True,
+/// the interface accepts a WebSocket and then panics.
 struct Plain {
     application: Object,
-    /// The exchanges that were handed out, for tests that keep one.
+    /// All exchanges that the interface has handed out, for tests that keep one.
     kept: Arc<Mutex<Vec<Arc<Exchange>>>>,
 }
 
@@ -157,14 +157,14 @@ impl Interface for Plain {
     }
 }
 
-/// The host's reports.
+/// The messages that the host has reported.
 #[derive(Default)]
 struct Reports {
     messages: Mutex<Vec<String>>,
     has_grown: Condvar,
 }
 
-/// A server on one thread, until it is dropped.
+/// A server that runs on one thread, and stops when it is dropped.
 struct Served {
     engines: Arc<Engines<Plain>>,
     address: SocketAddr,
@@ -175,7 +175,7 @@ struct Served {
 }
 
 impl Served {
-    /// Serves the Python function `application`, which `code` defines.
+    /// Starts a server for the Python function `application`, which `code` defines.
     fn new(code: &std::ffi::CStr, buffers_bodies: bool) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -248,7 +248,7 @@ impl Served {
         Self { engines, address, kept, reports, thread: Some(thread) }
     }
 
-    /// The response to these bytes, until the server closes the connection.
+    /// Sends these bytes, and returns everything that the server sends until it closes the connection.
     fn get(&self, request: &[u8]) -> String {
         let mut socket = TcpStream::connect(self.address).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -259,7 +259,8 @@ impl Served {
         String::from_utf8(response).unwrap()
     }
 
-    /// Returns true if a report with these words is made. A report may follow the response, so this waits for it.
+    /// Waits up to 20 s for a report that contains these words, because a report may follow the response. Returns true
+    /// if there is one.
     fn reported(&self, words: &str) -> bool {
         let lacks = |messages: &mut Vec<String>| !messages.iter().any(|message| message.contains(words));
         let messages = self.reports.messages.lock().unwrap();

@@ -1,8 +1,7 @@
-//! One engine with everything that belongs to it, as its threads see it: the engine and the host's state behind one
-//! lock, and the data that never change.
+//! One engine as its threads see it: the engine and the host's state behind one lock, and data that never change.
 //!
-//! No code of the application runs while the lock is held. Messages to be reported or logged are stored as notes
-//! meanwhile, and delivered after the lock is released ([`Host::tidy`]).
+//! No code of the application runs while the lock is held. Messages for the error log and lines for the access log are
+//! stored meanwhile; [`Host::tidy`] delivers them after the lock is released.
 
 use super::app::{AppParts, WARNING};
 use super::hosting::Hosting;
@@ -30,21 +29,22 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use tls::Acceptor;
 
-/// See the module.
+/// One engine with its threads, its calls and its interface to the application.
 pub(crate) struct Host<I: Interface> {
-    /// The process that made this host. No other may use it.
+    /// The process that created this host. A forked child must not use it.
     pub(super) origin: Origin,
-    /// Dropped before the fields below, because its thread uses them and has to end first.
+    /// Declared before the fields that its thread uses, so that it is dropped, and its thread has ended, before they
+    /// are.
     ticker: OnceLock<Option<Ticker>>,
     pub(super) interface: I,
     pub(super) scheduler: Scheduler<EngineState<I>>,
     watched: Option<Watched>,
-    /// True if the watchdog has something to do even while nothing is ready: others watch the server, or calls have
-    /// deadlines.
+    /// True if the watchdog must run even while nothing is ready, because a supervisor or a health check watches the
+    /// server or because calls have deadlines.
     needs_ticks: bool,
     pub(super) reports: Reports,
     pub(super) hooks: Hooks,
-    /// The number of threads, and so of calls at a time.
+    /// The maximum number of threads, and so of calls at a time.
     pub(super) threads: usize,
     /// True if the engine measures the stages of requests.
     pub(super) times_stages: bool,
@@ -55,12 +55,12 @@ pub(crate) struct Host<I: Interface> {
     pub(super) engine_index: EngineIndex,
     pub(super) shared: Arc<ServerShared<Self>>,
     pub(super) suspended: SuspendedCalls<I>,
-    /// This host, for exchanges, which may outlive it.
+    /// A weak reference to this host, for exchanges, which may outlive the host.
     pub(super) myself: Weak<dyn ExchangeHost>,
     pub(super) hosting: Hosting,
 }
 
-/// The parts of a [`Host`].
+/// The arguments of [`Host::new`].
 pub(crate) struct Plan<I: Interface> {
     pub(crate) interface: I,
     pub(crate) app: AppParts<I::Requests>,
@@ -70,15 +70,15 @@ pub(crate) struct Plan<I: Interface> {
     pub(crate) report: Option<Py<PyAny>>,
     pub(crate) hooks: Hooks,
     pub(crate) threads: usize,
-    /// The maximum number of calls that run at a time. Further requests are answered with 503.
+    /// The maximum number of calls that run at the same time. The server answers further requests with 503.
     pub(crate) calls_at_most: usize,
     pub(crate) limit: Option<Arc<RequestLimit>>,
     pub(crate) scoreboard: Option<Arc<Scoreboard>>,
-    /// The acceptor of encrypted connections, whose handshakes are published.
+    /// The acceptor of TLS connections, whose handshake counters are published.
     pub(crate) acceptor: Option<Arc<Acceptor>>,
     pub(crate) engine_index: EngineIndex,
     pub(crate) shared: Arc<ServerShared<Host<I>>>,
-    /// True if others ask for the server's health, even while no thread polls the engine.
+    /// True if the server must answer health checks even while no thread polls the engine.
     pub(crate) answers_health: bool,
     /// True if the engine measures the stages of requests.
     pub(crate) times_stages: bool,
@@ -89,9 +89,9 @@ pub(crate) struct Plan<I: Interface> {
 
 /// The result of a poll for a loop that hosts the engine.
 pub(crate) struct Polled<I: Interface> {
-    /// The jobs that can start or go on, with the numbers of their calls.
+    /// The jobs that can start or continue, each with the number of its call.
     pub(crate) jobs: Vec<(u64, Job<I>)>,
-    /// The waiters whose wait is over.
+    /// The waiters whose wait has ended.
     pub(crate) woken: Vec<Py<PyAny>>,
 }
 
@@ -100,7 +100,7 @@ pub(crate) struct Polled<I: Interface> {
 pub(crate) struct Iteration {
     /// True if code of the application may have run.
     pub(crate) has_run: bool,
-    /// True if the descriptor that is watched beside the engine's own is ready.
+    /// True if the descriptor of [`Host::watch_beside`] is ready.
     pub(crate) is_beside_ready: bool,
     /// True if the server has stopped.
     pub(crate) is_over: bool,
@@ -111,7 +111,7 @@ impl<I: Interface> Host<I> {
         let Plan { interface, engine, poller, waker, report, hooks, threads, engine_index, shared, .. } = plan;
         let is_watched = plan.answers_health || plan.scoreboard.is_some();
         let publisher = plan.scoreboard.clone().map(|scoreboard| {
-            // Counters of handshakes count for the whole process.
+            // The handshake counters are for the whole process, so only the first engine publishes them.
             let acceptor = plan.acceptor.filter(|_| engine_index.index == 0);
             Publisher::new(scoreboard, engine_index.is_alone(), acceptor)
         });
@@ -151,20 +151,20 @@ impl<I: Interface> Host<I> {
         })
     }
 
-    /// Returns true if this thread must not ask for the lock. Either it is in a child that the application has forked,
-    /// or it holds the lock of another engine of the server: the thread that holds this engine's lock may be waiting
-    /// for that one.
+    /// Returns true if this thread must not take the lock, for one of two reasons. It is in a child that the
+    /// application has forked; or it holds the lock of another engine of the server, and the holder of this engine's
+    /// lock might be waiting for that lock.
     fn is_elsewhere(&self) -> bool {
         !self.origin.is_here()
             || !self.engine_index.is_alone() && self.shared.hosts().any(|host| host.scheduler.is_mine())
     }
 
-    /// Returns the index of the engine after this one.
+    /// Returns the index of the engine that follows this one.
     pub(crate) fn next_index(&self) -> EngineIndex {
         self.engine_index.next(self.scheduler.thread_count())
     }
 
-    /// Calls `act` with the engine and the host's state, locked. `act` must not run code of the application.
+    /// Locks the engine and calls `act` with its state. `act` must not run code of the application.
     pub(super) fn with<R>(&self, py: Python<'_>, act: impl FnOnce(&mut EngineState<I>) -> R) -> Result<R, Reentered> {
         if self.is_elsewhere() {
             return Err(Reentered);
@@ -182,9 +182,9 @@ impl<I: Interface> Host<I> {
         Ok(result)
     }
 
-    /// Does the same as [`with`](Self::with), for an `act` that may let other calls go on. In any thread but that of
-    /// the hosting loop, the scheduler wakes the poller. In the loop's own thread the scheduler does not, and gevent's
-    /// hub does not ask before each of its waits when it has to poll. So the poller is woken here.
+    /// Like [`with`](Self::with), for an `act` that may let other calls continue. In every thread except the hosting
+    /// loop's, the scheduler wakes the poller. In the loop's thread it does not, and gevent's hub waits without asking
+    /// when it must poll. So this method wakes the poller.
     pub(super) fn with_waking<R>(&self, py: Python<'_>, act: impl FnOnce(&mut EngineState<I>) -> R) -> PyResult<R> {
         let is_hosting = self.hosting.is_here();
         let (result, must_wake) = self.with(py, |state| {
@@ -198,14 +198,14 @@ impl<I: Interface> Host<I> {
         Ok(result)
     }
 
-    /// Requests ticks from now on.
+    /// Requests ticks at the given pace.
     fn tick_along(&self, pace: Pace) {
         if let Some(ticker) = self.ticker() {
             ticker.want(pace);
         }
     }
 
-    /// Requests slow ticks for the watchdog, if it has anything to do while nothing is ready.
+    /// Requests slow ticks if the watchdog must run while nothing is ready.
     fn tick_slowly(&self) {
         if self.needs_ticks
             && let Some(ticker) = self.ticker()
@@ -230,13 +230,14 @@ impl<I: Interface> Host<I> {
                     wanted => wanted,
                 }
             };
-            // Without the thread, a block is sent only with the next one or at the end, and calls wait for each other.
+            // If the thread cannot be started, the server still works: a block is sent with the next one or at the end,
+            // and a call may wait longer for another.
             Ticker::new(tick).ok()
         });
         ticker.as_ref()
     }
 
-    /// Starts the first thread of the engine, which starts others as they are needed.
+    /// Starts the first thread of the engine. It starts further threads when they are needed.
     pub(crate) fn start_first(&self, py: Python<'_>) -> PyResult<()> {
         if self.engine_index.is_alone() {
             share_heaps();
@@ -247,17 +248,18 @@ impl<I: Interface> Host<I> {
         }
     }
 
-    /// Returns the number of threads that are left, once the server has stopped and all of them are in calls.
+    /// Returns the number of remaining threads, if the server has stopped and all of them are running calls; otherwise
+    /// `None`.
     pub(crate) fn threads_left(&self, py: Python<'_>) -> Option<usize> {
         let PoolStatistics { threads, running, .. } = self.pool_statistics(py).ok()?;
         (self.with(py, |state| state.is_over()).ok()? && threads <= running).then_some(threads)
     }
 
-    /// Runs the engine's thread `index` until the server has stopped.
+    /// Runs the engine's thread `index`. Returns once the server has stopped.
     pub(crate) fn work(&self, py: Python<'_>, index: usize) {
         self.engine_index.set_worker(Some(index));
         if self.threads > 1 {
-            // A single thread is the program's own.
+            // A single thread is the program's own, so its name stays.
             thread_name::set(&format!("kirsch-{}", self.engine_index.number_of_worker(index)));
         }
         self.tick_slowly();
@@ -267,7 +269,7 @@ impl<I: Interface> Host<I> {
         self.engine_index.set_worker(None);
         self.tidy(py, true);
         if !self.engine_index.is_alone() && matches!(self.with(py, |state| state.is_broken()), Ok(true)) {
-            // The engines are one server: if one has failed, all end.
+            // The engines form one server: if the poller of one fails, all of them stop.
             self.stop_all(py, Stop::NOW);
         }
     }
@@ -279,14 +281,14 @@ impl<I: Interface> Host<I> {
         self.scheduler.pool_statistics(&AttachedThread::new(self, py)).map_err(|scheduler::Reentered| Reentered)
     }
 
-    /// Returns the current statistics.
+    /// Returns the engine's current statistics.
     pub(crate) fn snapshot(&self, py: Python<'_>) -> Result<Snapshot, Reentered> {
         let pool_statistics = self.pool_statistics(py)?;
         self.with(py, |state| state.snapshot(pool_statistics))
     }
 
-    /// For a loop that hosts the engine and is about to wait: returns the time until it has to poll at the latest.
-    /// Writes the log lines of calls that have ended since the last poll, because the next poll may be far off.
+    /// For a hosting loop that is about to wait: returns the time until its next poll is due. Also writes the log lines
+    /// of the calls that have ended since the last poll, because the next poll may be far off.
     pub(crate) fn timeout(&self, py: Python<'_>) -> Result<Option<Duration>, Reentered> {
         if self.is_elsewhere() {
             return Err(Reentered);
@@ -297,17 +299,16 @@ impl<I: Interface> Host<I> {
         Ok(due.map(|due| due.saturating_sub(clock::now().monotonic)))
     }
 
-    /// For a loop that hosts the engine: has waits of [`run_once`](Self::run_once) end when this descriptor is
-    /// readable, too.
+    /// For a hosting loop: makes [`run_once`](Self::run_once) also return when this descriptor is readable.
     pub(crate) fn watch_beside(&self, py: Python<'_>, descriptor: OwnedFd) -> PyResult<()> {
         let watched = self.scheduler.poll(&AttachedThread::new(self, py), |_, poller| poller.watch_beside(descriptor));
         Ok(watched.map_err(|scheduler::Reentered| Reentered)??)
     }
 
-    /// For a loop that hosts the engine: takes the poller's events once, processes one round of ready connections, and
-    /// returns the jobs that can start or go on now, and the waiters whose wait is over. While clients send without
-    /// pause there is always more to do. That is left to the next poll, for which [`timeout`](Self::timeout) does not
-    /// let the loop wait, and between the two polls the loop runs its other work.
+    /// For a hosting loop: takes the poller's events once, processes one round of ready connections, and returns the
+    /// jobs that can run now and the waiters whose wait has ended. If clients send without pause, each poll leaves work
+    /// for the next one. [`timeout`](Self::timeout) then returns zero, so the loop runs its other work and polls again
+    /// without waiting.
     pub(crate) fn poll(&self, py: Python<'_>) -> PyResult<Polled<I>> {
         if self.is_elsewhere() {
             return Err(Reentered.into());
@@ -334,9 +335,9 @@ impl<I: Interface> Host<I> {
         Ok(Polled { jobs, woken })
     }
 
-    /// For a loop that hosts the engine and runs in this thread: waits until something is ready, at most for `patience`
-    /// (`None`: without limit), processes it, wakes the waiters whose wait is over, and runs the calls that can start.
-    /// Also returns the calls that are for threads beside the loop.
+    /// For a hosting loop, in its own thread: waits until something is ready, at most for `patience` (`None`: without
+    /// limit), processes it, wakes the waiters whose wait has ended, and runs the calls that can start. Also returns
+    /// the jobs that threads beside the loop must run.
     pub(crate) fn run_once(&self, py: Python<'_>, patience: Option<Duration>) -> PyResult<(Iteration, Vec<Job<I>>)> {
         if self.is_elsewhere() {
             return Err(Reentered.into());
@@ -380,9 +381,9 @@ impl<I: Interface> Host<I> {
         }
         for waiter in woken {
             let woken = self.interface.wake(py, &waiter, true);
-            // A Task that raises an exception that ends the program, such as `KeyboardInterrupt`, ends the server.
-            // `SystemExit` and the timeout exception are a failure of the request alone: the end of the Task reports
-            // them, and other requests go on.
+            // If a Task raises an exception that should end the program, such as `KeyboardInterrupt`, the server ends.
+            // `SystemExit` and the timeout exception end only the request: the end of the Task reports them, and other
+            // requests continue.
             if let Err(error) = self.origin.come_back(py, woken)
                 && !error.is_instance_of::<PySystemExit>(py)
                 && !self.hooks.is_timeout(py, &error)
@@ -396,13 +397,13 @@ impl<I: Interface> Host<I> {
         }
         self.hosting.set_first_step(None);
         if patience == Some(Duration::ZERO) {
-            // The loop waits by itself, and there may be no other event soon.
+            // The loop waits by itself, and the next event may be far off, so all log lines are written now.
             thread.clean_up(true);
         }
         broken.map_or(Ok((iteration, threaded)), |error| Err(error.into()))
     }
 
-    /// Runs a job in this thread, number `worker` of the threads beside the loop that hosts the engine.
+    /// Runs a job in this thread, which has the index `worker` beside the hosting loop.
     pub(crate) fn run_beside(&self, py: Python<'_>, job: Job<I>, worker: usize) {
         self.engine_index.set_worker(Some(worker));
         if let Some(key) = job.beginning() {
@@ -411,11 +412,11 @@ impl<I: Interface> Host<I> {
         }
         job.run_whole(self, py, Some(worker));
         self.tidy(py, true);
-        // The loop may be waiting, and it has to process the connection next.
+        // The loop may be waiting, and must process the connection next.
         self.waker.wake();
     }
 
-    /// Ends the server. Cuts the connections that are still open.
+    /// Ends the server, and cuts the connections that are still open.
     pub(crate) fn finish(&self, py: Python<'_>) -> PyResult<()> {
         let jobs = self.with(py, |state| {
             state.engine.stop(clock::now(), Some(Duration::ZERO), Duration::ZERO);
@@ -424,7 +425,7 @@ impl<I: Interface> Host<I> {
         for job in jobs {
             job.run_whole(self, py, None);
         }
-        // Threads beside the loop wait for clients that are gone now.
+        // Threads beside the loop still wait for clients whose connections have just been cut.
         for waiter in self.with(py, |state| std::mem::take(&mut state.app.hosted_wakes))? {
             self.interface.wake(py, &waiter, false)?;
         }
@@ -444,13 +445,13 @@ impl<I: Interface> Host<I> {
     }
 }
 
-/// A thread that is attached to the interpreter, at work for a host.
+/// A thread that is attached to the interpreter and works for a host.
 pub(super) struct AttachedThread<'a, I: Interface> {
     host: &'a Host<I>,
     py: Python<'a>,
-    /// The last call, until it has been completed and released.
+    /// The end of the last call; `None` once its objects have been released.
     ending: RefCell<Option<Ending<I>>>,
-    /// The handles for the next call.
+    /// Handles that can be reused for the next call.
     handles: RefCell<Option<I::Handles>>,
 }
 
@@ -459,7 +460,7 @@ impl<'a, I: Interface> AttachedThread<'a, I> {
         Self { host, py, ending: RefCell::new(None), handles: RefCell::new(None) }
     }
 
-    /// Releases the objects that the last call held. Called unlocked.
+    /// Releases the objects that the last call held. The engine must be unlocked.
     fn release_last(&self) {
         let ending = self.ending.take();
         if let Some(ending) = ending
@@ -493,7 +494,7 @@ impl<I: Interface> Threads for AttachedThread<'_, I> {
     }
 
     fn wait_for_events(poller: &mut Poller, timeout: Option<Duration>) {
-        // The poller keeps its events until they are taken.
+        // The events stay in the poller until `take_events`.
         poller.wait_until_ready(timeout);
     }
 
@@ -533,7 +534,7 @@ impl<I: Interface> Threads for AttachedThread<'_, I> {
         self.release_last();
         host.obey(self.py);
         host.tidy(self.py, is_idle);
-        // If there is one thread, it is the one that may run signal handlers.
+        // A single thread is the main thread, so it must run the Python handlers of signals.
         if host.threads == 1
             && let Err(error) = check_signals(self.py)
         {
@@ -548,9 +549,9 @@ impl<I: Interface> Threads for AttachedThread<'_, I> {
     }
 }
 
-/// Keeps glibc from giving every thread a heap of its own: the data of connections would be scattered over all heaps,
-/// and twice as much memory would stay with the process. Threads that take turns gain nothing by separate heaps. A user
-/// who has set `MALLOC_ARENA_MAX` knows better.
+/// Limits glibc to two memory arenas. With one arena per thread, the data of connections would be scattered over all of
+/// them, and the process would keep twice as much memory. Threads that run one after another do not profit from arenas
+/// of their own. If the user has set `MALLOC_ARENA_MAX`, that setting stays.
 fn share_heaps() {
     #[cfg(target_env = "gnu")]
     if std::env::var_os("MALLOC_ARENA_MAX").is_none() {

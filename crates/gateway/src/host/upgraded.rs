@@ -1,7 +1,8 @@
-//! Calls whose requests became WebSockets, or connections that the application has taken over: what the application's
-//! answer means then, and the end of the call.
+//! Calls whose requests became WebSockets or hijacked connections: the effect of the application's answer, and the end
+//! of the call.
 //!
-//! After the upgrade there is no response. The answer of the application is ignored, and reported unless it is empty.
+//! After the upgrade there is no response. The application's answer is ignored, and a message reports it unless it is
+//! empty.
 
 use super::app::{INFO, WARNING};
 use super::exceptions::{is_cancellation, is_greenlet_exit};
@@ -20,8 +21,8 @@ impl<I: Interface> InFlight<I> {
         self.exchange().is_upgraded(py)
     }
 
-    /// Handles the application's answer to a request for a WebSocket. If the application has accepted, its answer is
-    /// ignored.
+    /// Handles the application's answer to a request for a WebSocket. The answer is ignored if the application has
+    /// accepted.
     pub(super) fn answer_upgrade(
         self,
         host: &Host<I>,
@@ -44,8 +45,8 @@ impl<I: Interface> InFlight<I> {
         None
     }
 
-    /// Sends a response. If the application accepts while its response is iterated over, the parts that it yields are
-    /// ignored.
+    /// Sends the response with which the application rejects the WebSocket. If the application accepts while it still
+    /// yields parts, these parts are ignored.
     fn respond_or_ignore(
         self,
         host: &Host<I>,
@@ -87,7 +88,8 @@ impl<I: Interface> InFlight<I> {
         }
     }
 
-    /// Goes on after the application has accepted and returned. `ignores`: the body that it returned is not empty.
+    /// Continues after the application has accepted and returned. `ignores` is true if it returned a body that is not
+    /// empty.
     fn conclude_upgrade(self, host: &Host<I>, py: Python<'_>, ignores: bool, rules: MessageRules) {
         let exchange = self.exchange();
         if !exchange.is_websocket(py) {
@@ -119,7 +121,7 @@ impl<I: Interface> InFlight<I> {
         }
     }
 
-    /// Closes the WebSocket of a call with 1011, if it is open.
+    /// Closes the WebSocket of a call with 1011, if it is still open.
     pub(super) fn close_failed(&self, host: &Host<I>, py: Python<'_>) {
         let exchange = self.exchange();
         let closed = host.with_waking(py, |state| {
@@ -128,7 +130,7 @@ impl<I: Interface> InFlight<I> {
         debug_assert!(closed.is_ok(), "a call does not run while the engine is locked");
     }
 
-    /// Ends a WebSocket whose call has ended: with 1000, or with 1011 if the application has failed.
+    /// Ends a WebSocket whose call has ended: with 1011 if the application failed, otherwise with 1000.
     pub(super) fn conclude_websocket(self, host: &Host<I>, py: Python<'_>, result: PyResult<()>) {
         let exchange = self.exchange();
         if !exchange.is_websocket(py) {
@@ -141,7 +143,8 @@ impl<I: Interface> InFlight<I> {
                 self.report_left(host, py, "after its client had closed the WebSocket, on", error);
             }
             (Err(error), Some(_)) if I::says_websocket_is_closed(py, &error) => {}
-            // The application closes the WebSocket, and is cancelled while it cleans up at the end of the server.
+            // The server is ending: the application closed the WebSocket and was cancelled while it cleaned up. This is
+            // no error.
             (Err(error), Some(_)) if is_cancellation(py, &error) => {}
             (Err(error), _) => {
                 self.report_raised(host, py, "on", error);
@@ -155,15 +158,14 @@ impl<I: Interface> InFlight<I> {
         self.end(host, py, Progress::Done);
     }
 
-    /// Ends a call that had taken over its connection. `ignores`: the application has returned a body, which is not
-    /// sent. A failure ends the connection at once; otherwise the application may still wait for its client's last
-    /// bytes.
+    /// Ends a call that took over its connection. `ignores` is true if the application returned a body, which is not
+    /// sent. After a failure the connection is cut at once; otherwise it stays until the application closes its socket.
     pub(super) fn conclude_hijacked(self, host: &Host<I>, py: Python<'_>, result: PyResult<()>, ignores: bool) {
         let status = self.exchange().with(py, |exchange| exchange.ignored_status);
         let progress = match result {
-            // The server ends, and with it the greenlet.
+            // The server is ending, and kills its greenlets.
             Err(error) if is_greenlet_exit(py, &error) => Progress::Cut,
-            // The client has left. Applications also raise this to tell Werkzeug's server that there is no response.
+            // The client has left. Applications also raise this to tell Werkzeug's server that they send no response.
             Err(error) if error.is_instance_of::<PyConnectionError>(py) => Progress::Done,
             Err(error) => {
                 self.report_raised(host, py, "on", error);

@@ -1,5 +1,5 @@
-//! The operations that an exchange requests from its host while its call goes on: to write, to read, and to wait for
-//! its client. Also the interruption of a call that has missed its deadline.
+//! The operations that an exchange requests from its host while the call is running: writing, reading, and waiting for
+//! the client. Also the interruption of a call that has missed its deadline.
 
 use super::calls::Call;
 use super::exceptions::broken_body;
@@ -38,7 +38,7 @@ impl<I: Interface> ExchangeHost for Host<I> {
                 let (written, is_full) = state.engine.reply(ticket, |reply| {
                     if !reply.is_begun() {
                         if draft.is_empty() {
-                            // The application is starting the response again, or has failed to do so.
+                            // Another thread is replacing the response head, or its attempt has failed.
                             return None;
                         }
                         reply.begin(draft, None);
@@ -56,8 +56,8 @@ impl<I: Interface> ExchangeHost for Host<I> {
         })?;
         let Some((written, is_full)) = written else { return Ok(false) };
         written.map_err(|misuse| PyValueError::new_err(misuse.to_string()))?;
-        // The caller cannot be suspended as a response body can: it waits here for its client, if others can go on
-        // meanwhile.
+        // This call cannot be suspended like a response body that is iterated over. So this thread blocks until the
+        // client has read, if other calls can run meanwhile.
         if is_full {
             self.wait_for_output(py, exchange)?;
         }
@@ -82,8 +82,8 @@ impl<I: Interface> ExchangeHost for Host<I> {
         }
     }
 
-    /// While the response is suspended the engine watches its client: the client is still there, or the response is
-    /// over soon.
+    /// For a suspended response, returns true only once it has ended: the engine watches its client, and ends the
+    /// response when the client leaves.
     fn is_disconnected(&self, py: Python<'_>, exchange: &Exchange) -> PyResult<bool> {
         Ok(self.with(py, |state| {
             exchange.with(py, |exchange| match &exchange.ticket {
@@ -109,12 +109,12 @@ impl<I: Interface> ExchangeHost for Host<I> {
     }
 
     fn write_errors(&self, py: Python<'_>, exchange: &Exchange, text: &[u8]) {
-        // This thread may hold the lock already. The log has the text in any case.
+        // This fails if the thread already holds the lock. The text is in the error log in any case.
         self.with(py, |state| state.write_errors(py, exchange, text)).ok();
     }
 
     fn send_head(&self, py: Python<'_>, exchange: &Exchange) {
-        // This thread may hold the lock already. The head is then sent with the first part of the body.
+        // This fails if the thread already holds the lock. The head is then sent with the first part of the body.
         self.with(py, |state| state.send_head(py, exchange)).ok();
     }
 
@@ -219,7 +219,7 @@ impl<I: Interface> ExchangeHost for Host<I> {
         let key = exchange.with(py, |state| state.key);
         match self.suspended.take(py, key) {
             Some(call) => call.conclude(self, py, result),
-            // The server has ended, and with it all calls.
+            // The server has ended, and so have all its calls.
             None => drop(result),
         }
     }
@@ -230,13 +230,13 @@ impl<I: Interface> ExchangeHost for Host<I> {
 }
 
 impl<I: Interface> Host<I> {
-    /// Cuts off a call that will not end by itself. `key` is the key of the call, if it has begun.
+    /// Cuts off a call that cannot end by itself. `key` is the key of the call, if it has begun.
     pub(super) fn cut_off(&self, py: Python<'_>, ticket: Ticket, key: Option<usize>) {
         drop(self.with(py, |state| state.cut_off(py, ticket, key)));
     }
 
-    /// Waits in the middle of a call until its client has read the output. If no other call could run meanwhile, keeps
-    /// the output in a file instead.
+    /// Blocks the call until its client has read the output. If no other call could run meanwhile, stores the output in
+    /// a file instead.
     pub(super) fn wait_for_output(&self, py: Python<'_>, exchange: &Exchange) -> PyResult<()> {
         let cannot_wait = self.hooks.waiter.is_none() && (self.threads == 1 || self.engine_index.worker().is_none());
         loop {
@@ -255,12 +255,12 @@ impl<I: Interface> Host<I> {
             if !is_to_wait {
                 return Ok(());
             }
-            // A wait may end early.
+            // The wait may return before the client has read, so the loop checks again.
             self.wait(py, exchange, Blocking::Output)?;
         }
     }
 
-    /// Waits in the middle of a call.
+    /// Blocks the call until `what` happens, or earlier.
     fn wait(&self, py: Python<'_>, exchange: &Exchange, what: Blocking) -> PyResult<()> {
         if let Some(wait) = &self.hooks.wait {
             let mut waiter = None;
@@ -289,7 +289,7 @@ impl<I: Interface> Host<I> {
                     begun = state.begin_wait(py, exchange, what, Waiter::Worker(worker));
                 }
                 if begun.is_none() {
-                    // There is nothing to wait for.
+                    // The response has ended, so the thread is woken at once.
                     state.app.worker_wakes.push(worker);
                 }
             })
@@ -301,16 +301,16 @@ impl<I: Interface> Host<I> {
             && self.with(py, |state| state.end_wait(py, exchange, what, begun))?
             && let Some(exception) = &self.hooks.timeout_exception
         {
-            // The exception is raised here, and must not be raised again.
+            // This thread raises the exception itself, so the pending asynchronous one is cancelled.
             interrupt::take_back(py);
             return Err(PyErr::from_value(exception.bind(py).call0()?));
         }
-        // If an exception has ended the server, it ends the call too.
+        // An exception that has ended the server ends this call too.
         self.shared.failure(py).map_or(Ok(()), Err)
     }
 
-    /// Waits for an event of a WebSocket, in a thread of the engine, in a greenlet of the loop that hosts the engine,
-    /// or in any other thread. The wait may end early.
+    /// Blocks until an event of a WebSocket happens, or earlier. Works in a thread of the engine, in a greenlet of the
+    /// hosting loop, and in any other thread.
     fn sleep(&self, py: Python<'_>, exchange: &Exchange, what: (Awaited, Option<Duration>)) -> PyResult<()> {
         if let (Some(wait), Some(make_waiter)) = (&self.hooks.wait, &self.hooks.waiter)
             && self.hosting.is_here()
@@ -340,11 +340,11 @@ impl<I: Interface> Host<I> {
                 && self.with(py, |state| state.end_sleep(begun))?.0
                 && let Some(exception) = &self.hooks.timeout_exception
             {
-                // The exception is raised here, and must not be raised again.
+                // This thread raises the exception itself, so the pending asynchronous one is cancelled.
                 interrupt::take_back(py);
                 return Err(PyErr::from_value(exception.bind(py).call0()?));
             }
-            // If an exception has ended the server, it ends the call too.
+            // An exception that has ended the server ends this call too.
             return self.shared.failure(py).map_or(Ok(()), Err);
         }
         let bell = Arc::new(Bell::default());
@@ -358,7 +358,7 @@ impl<I: Interface> Host<I> {
         check_signals(py)
     }
 
-    /// Returns the calls that have missed their deadlines, each once, and the time to wait until there may be more.
+    /// Returns the calls that have missed their deadlines, each only once, and the time until the next check is due.
     pub(crate) fn overdue(&self, py: Python<'_>) -> Result<(Vec<Call>, Option<Duration>), Reentered> {
         let (overdue, wait) = self.with(py, |state| {
             let now = clock::now().monotonic;
@@ -370,8 +370,8 @@ impl<I: Interface> Host<I> {
                 }
             }
             let due = state.calls.next_due().map(|due| due.saturating_sub(now));
-            // A call that begins meanwhile is not due before the shortest limit has passed. The clock moves on in
-            // steps, so a little is added to wake up after the deadline.
+            // A call that begins after this check has its deadline after the shortest limit. The clock advances in
+            // steps, so 5 ms are added to wake up after the deadline and not just before.
             let wait = due.into_iter().chain(state.shortest_limit()).min();
             (overdue, wait.map(|wait| wait + Duration::from_millis(5)))
         })?;
@@ -381,7 +381,7 @@ impl<I: Interface> Host<I> {
         Ok((overdue.into_iter().map(|(call, _)| call).collect(), wait))
     }
 
-    /// Raises `timeout_exception` in the thread in which the call with this number runs.
+    /// Raises the timeout exception in the thread of the call with this number. Returns false if the call does not run.
     pub(crate) fn interrupt(&self, py: Python<'_>, number: u64) -> Result<bool, Reentered> {
         let Some(exception) = &self.hooks.timeout_exception else { return Ok(false) };
         self.with(py, |state| {
@@ -392,8 +392,8 @@ impl<I: Interface> Host<I> {
         })
     }
 
-    /// Runs Python code of the server in a thread that may have begun a call already. An exception that is to be raised
-    /// in that call is raised afterwards.
+    /// Runs Python code of the server in a thread that may be inside a call. An exception that is to be raised in this
+    /// call is raised after `act`.
     pub(super) fn sheltered<R>(&self, py: Python<'_>, act: impl FnOnce() -> R) -> R {
         let (Some(worker), Some(exception)) = (self.engine_index.worker(), &self.hooks.timeout_exception) else {
             return act();
@@ -408,13 +408,13 @@ impl<I: Interface> Host<I> {
         result
     }
 
-    /// Reports a message about a call that has not ended. `RequestTimeout` is not raised during the report.
+    /// Reports a message about a call that has not ended. The timeout exception is not raised during the report.
     pub(super) fn log_call(&self, py: Python<'_>, level: u8, message: &str, error: Option<PyErr>) {
         self.sheltered(py, || self.reports.log(py, level, message, error));
     }
 }
 
-/// Returns the time at which `timeout` ends.
+/// Returns the time at which `timeout` ends; `None` without a timeout.
 fn until(timeout: Option<Duration>) -> Option<Duration> {
     timeout.map(|timeout| clock::now().monotonic.saturating_add(timeout))
 }

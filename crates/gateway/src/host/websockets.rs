@@ -1,7 +1,6 @@
-//! Exchanges that become WebSockets, or connections that the application takes over: the operations that an interface
-//! requests, with the engine locked.
+//! The operations on exchanges that become WebSockets or hijacked connections. They run with the engine locked.
 //!
-//! The engine owns the state. An exchange holds the id of its WebSocket from the handshake until its call is over.
+//! The engine owns the state of a WebSocket. The exchange holds its id from the handshake to the end of the call.
 
 use super::exchange::{Acceptance, Exchange, MessageSent, Upgraded};
 use super::shared::Waiter;
@@ -15,12 +14,12 @@ use pyo3::prelude::*;
 use std::time::Duration;
 use wire::websocket::{CloseCode, Outgoing, Prepared, SendError};
 
-/// A thread or a greenlet that waits for an event of a WebSocket.
+/// The registration of a thread or greenlet that waits for an event of a WebSocket.
 pub(super) struct Sleep {
     key: SleeperKey,
-    /// The key of the call that waits, if it is the WebSocket's own.
+    /// The key of the WebSocket's own call, if that is what waits.
     call: Option<usize>,
-    /// True if the time counts towards the call's deadline.
+    /// True if the waiting time counts towards the call's deadline.
     counts: bool,
 }
 
@@ -33,7 +32,7 @@ impl<I: Interface> EngineState<I> {
         subprotocol: Option<&str>,
         fields: &[(Vec<u8>, Vec<u8>)],
     ) -> Acceptance {
-        // The ticket is put back before the engine is unlocked.
+        // The ticket is put back below, before the engine is unlocked.
         let Some(ticket) = exchange.with(py, |exchange| exchange.ticket.take()) else { return Acceptance::Gone };
         let fields = fields.iter().map(|(name, value)| (&name[..], &value[..]));
         let app = WithGil::new(&mut self.app, py);
@@ -90,9 +89,9 @@ impl<I: Interface> EngineState<I> {
         outcome(self.engine.send_prepared(id, message, clock::now(), WithGil::new(&mut self.app, py)))
     }
 
-    /// Has `waiter` woken when any of `awaited` happens on a WebSocket, when the WebSocket has ended, or at the time
-    /// `until`. `is_own` returns true if the call with a key is the one that waits. Returns `None`, and has `waiter`
-    /// woken, if there is no WebSocket.
+    /// Registers `waiter` to be woken when any of `awaited` happens on a WebSocket, when the WebSocket ends, or at the
+    /// time `until`. `is_own(state, key)` returns true if the waiting code belongs to the call with this key. If there
+    /// is no WebSocket, wakes `waiter` at once and returns `None`.
     pub(super) fn begin_sleep(
         &mut self,
         py: Python<'_>,
@@ -119,8 +118,8 @@ impl<I: Interface> EngineState<I> {
         Some(Sleep { key, call, counts })
     }
 
-    /// Ends a wait. Returns whether the call was interrupted meanwhile, and the waiter, which is to be dropped when the
-    /// engine is unlocked.
+    /// Ends a wait. Returns true if the call was interrupted meanwhile, and the waiter, which the caller must drop
+    /// while the engine is unlocked.
     pub(super) fn end_sleep(&mut self, Sleep { key, call, counts }: Sleep) -> (bool, Option<Waiter>) {
         let waiter = self.app.sleepers.remove(key);
         let is_interrupted = call.is_some_and(|call| {
@@ -138,8 +137,8 @@ impl<I: Interface> EngineState<I> {
         }
     }
 
-    /// Returns how the WebSocket ended (`None` while it is open), and the number of bytes of messages that have been
-    /// sent.
+    /// Returns the close code and reason (`None` while the WebSocket is open), and the number of message bytes that
+    /// have been sent.
     pub(super) fn websocket_state(&mut self, py: Python<'_>, exchange: &Exchange) -> (Option<WebSocketEnd>, u64) {
         match Self::websocket(py, exchange) {
             Some(id) => self.engine.websocket_state(id),
@@ -149,7 +148,7 @@ impl<I: Interface> EngineState<I> {
 
     /// See [`ExchangeHost::hijack`](super::exchange::ExchangeHost::hijack).
     pub(super) fn hijack(&mut self, py: Python<'_>, exchange: &Exchange) -> Result<Hijacked, HijackRefusal> {
-        // The ticket is put back before the engine is unlocked.
+        // The ticket is put back below, before the engine is unlocked.
         let ticket = exchange.with(py, |exchange| exchange.ticket.take()).ok_or(HijackRefusal::Over)?;
         let hijacked = self.engine.hijack(&ticket, clock::now(), WithGil::new(&mut self.app, py));
         exchange.with(py, |exchange| {
@@ -158,7 +157,7 @@ impl<I: Interface> EngineState<I> {
                 exchange.upgraded = Some(Upgraded::Hijacked);
                 exchange.begun = true;
                 exchange.draft.start_upgrade();
-                // The call lasts as long as both sides want.
+                // The call now has no deadline: the connection lasts as long as client and application want.
                 self.calls.upgrade(exchange.key);
             }
         });
@@ -170,8 +169,8 @@ impl<I: Interface> EngineState<I> {
         self.engine.end_hijack(id, clock::now(), WithGil::new(&mut self.app, py));
     }
 
-    /// Returns the close code of a WebSocket whose call is over: 1000 if nothing else has closed it. Returns `None` for
-    /// any other exchange.
+    /// Returns the close code of a WebSocket whose call has ended: 1000 if neither side has closed it. Returns `None`
+    /// for any other exchange.
     pub(super) fn close_code(&mut self, py: Python<'_>, exchange: &Exchange) -> Option<u16> {
         let id = Self::websocket(py, exchange)?;
         let end = self.engine.websocket_state(id).0;
