@@ -113,7 +113,7 @@ def test_mistakes_are_not_swallowed() -> None:
 
 
 CASES = int(os.environ.get("QUERY_CASES", "2000")) // 4
-RAISED = (TypeError, ZeroDivisionError, OverflowError, AttributeError, IndexError)
+RAISED = (TypeError, ZeroDivisionError, OverflowError, AttributeError, LookupError)
 SEED = int(os.environ.get("QUERY_SEED", "0"))
 
 
