@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -133,7 +134,7 @@ def suite(environment: str, version: str, name: str, folder: str, *arguments: st
     slow = ["-m", "not slow"] if name in ("kirsch", "kirsch-bench") else []
     python = ROOT / environment / "bin" / "python"
     print(f"-- {name} on {version}", flush=True)
-    run(str(python), "-m", "pytest", "-q", f"--junit-xml={report}", *slow, *arguments, cwd=folder)
+    is_good = run(str(python), "-m", "pytest", "-q", f"--junit-xml={report}", *slow, *arguments, cwd=folder)
     try:
         cases = list(ElementTree.parse(report).iter("testcase"))  # noqa: S314 - our own file
     except (OSError, ElementTree.ParseError):
@@ -147,17 +148,24 @@ def suite(environment: str, version: str, name: str, folder: str, *arguments: st
         elif "skipped" in kinds:
             skipped += 1
             reasons[kinds["skipped"].get("message", "")] += 1
-    return Outcome(len(cases) - failed - skipped, failed, reasons)
+    error = "" if is_good or failed else "did not end well"
+    return Outcome(len(cases) - failed - skipped, failed, reasons, error)
 
 
 def run(*command: str, cwd: str = ".") -> bool:
     """Run a command that shows what it does; return whether it succeeded in time."""
-    try:
-        done = subprocess.run(command, cwd=cwd, stdin=subprocess.DEVNULL, check=False, timeout=LIMIT)
-    except subprocess.TimeoutExpired:
-        print(f"{command[0]}: no end within {LIMIT} s", flush=True)
-        return False
-    return done.returncode == 0
+    with subprocess.Popen(command, cwd=cwd, stdin=subprocess.DEVNULL) as process:
+        try:
+            return process.wait(LIMIT) == 0
+        except subprocess.TimeoutExpired:
+            print(f"{command[0]}: no end within {LIMIT} s", flush=True)
+        # pytest tells which tests have failed until now, and writes its report.
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    return False
 
 
 def output(*command: str) -> list[str]:
