@@ -1,10 +1,10 @@
 //! The client role: writes requests, reads responses.
 //!
-//! # What is needed to read a response
+//! # How a response is read
 //!
-//! The end of a response does not follow from its bytes alone. Its framing depends on the request (a response to HEAD
-//! has no body, whatever its fields say), on its status (1xx, 204 and 304 have none either), on its fields, and if none
-//! of these decides, on the end of the connection. RFC 9112 section 6.3 defines the order, which the reader follows:
+//! The end of a response cannot be found from its bytes alone. Its framing depends on the request (a response to HEAD
+//! has no body, whatever its fields say), on its status (1xx, 204 and 304 have no body either), on its fields, and if
+//! none of these decides, on the end of the connection. The reader follows the order of RFC 9112 section 6.3:
 //!
 //! ```text
 //!   HEAD, 1xx, 204, 304 ──▶ Body::None        Transfer-Encoding: chunked ──▶ Body::Chunked
@@ -23,9 +23,8 @@
 //! error of the caller who writes the request. Rules that both roles share have one variant, [`ServerFault::Message`]
 //! or [`ClientMisuse::Message`].
 //!
-//! Nothing here allocates for a response: the heads borrow from the input, the table of fields belongs to the caller,
-//! and so does the buffer that a request is written to.
-//! a request is written to is the caller's too.
+//! Reading a response allocates no memory: the heads borrow from the input, and the caller owns the table of fields.
+//! The caller also owns the buffer that a request is written to.
 
 use super::block::{Own, Progress};
 use super::body::{BodyReader, BodyStep, FORBIDDEN_TRAILERS};
@@ -40,27 +39,27 @@ use std::fmt;
 
 macro_rules! server_faults {
     ($($(#[$doc:meta])* $name:ident $explanation:literal,)*) => {
-        /// A rule that a server broke: one variant a rule that only responses have, and one for all that they share
-        /// with requests.
+        /// A rule that a server broke. There is one variant for each rule that only responses have, and one for all
+        /// rules that requests have too.
         ///
         /// After a fault the connection cannot be read any further, because the start of the next response is not
         /// known.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum ServerFault {
-            /// A rule that requests and responses share. The status that a [`Fault`] carries means nothing here.
+            /// A rule that requests and responses share. The status of the [`Fault`] has no meaning here.
             Message(Fault),
             $($(#[$doc])* $name,)*
         }
 
         impl ServerFault {
-            /// Every variant except [`Message`](Self::Message), so that a test can demand that each is reached.
+            /// All variants except [`Message`](Self::Message), so that a test can demand that each of them occurs.
             pub const ALL: &[ServerFault] = &[$(ServerFault::$name,)*];
 
-            /// Returns one sentence for the user. It never repeats what the server sent.
+            /// Returns an explanation for the user in one sentence. It never repeats what the server sent.
             #[must_use]
             pub fn explanation(self) -> &'static str {
                 match self {
-                    // The shared sentences for these speak of headers and chunks; this one speaks of a request.
+                    // The shared sentence speaks of a request; these fit a response.
                     ServerFault::Message(Fault::Truncated) => "The response ended early.",
                     ServerFault::Message(Fault::BodyTooLarge | Fault::ChunkSizeTooLarge) => {
                         "The body is larger than this client accepts."
@@ -70,7 +69,7 @@ macro_rules! server_faults {
                 }
             }
 
-            /// Returns the variant's name; for [`Message`](Self::Message) that of the shared rule.
+            /// Returns the variant's name; for [`Message`](Self::Message) the name of the shared rule.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self {
@@ -87,18 +86,18 @@ server_faults! {
     InterimsTooMany "There are too many interim responses.",
     /// A control character in a reason phrase (RFC 9112 section 4).
     ReasonInvalid "The reason phrase has a character that is not allowed.",
-    /// Not three digits, or below 100 (RFC 9110 section 15).
+    /// The status is not three digits, or is below 100 (RFC 9110 section 15).
     StatusInvalid "The status code is not a number from 100 to 999.",
-    /// The parts of the status line are not separated by one space each; the space before an absent reason is required,
+    /// The parts of the status line are not separated by one space each. The space before an empty reason is required
     /// too (RFC 9112 section 4).
     StatusLineMalformed "The status line is malformed.",
     /// The status line is longer than its limit.
     StatusLineTooLong "The status line is too long.",
-    /// 101, though no request asks for another protocol (RFC 9110 section 7.8).
+    /// Status 101, although no request asks for another protocol (RFC 9110 section 7.8).
     SwitchUnasked "The server switches to a protocol that was not asked for.",
     /// The version is not HTTP/ DIGIT . DIGIT (RFC 9112 section 2.3).
     VersionMalformed "The HTTP version is malformed.",
-    /// A major version that is not 1.
+    /// The major version is not 1.
     VersionUnsupported "The server answers in an HTTP version that was not asked for.",
 }
 
@@ -119,26 +118,26 @@ impl std::error::Error for ServerFault {}
 /// The framing of a response's body (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// There is none, whatever the fields say.
+    /// The response has no body, whatever its fields say.
     None,
-    /// Content-Length, which may be 0.
+    /// The value of Content-Length, which may be 0.
     Length(u64),
     /// Transfer-Encoding: chunked.
     Chunked,
-    /// The end of the connection is the end of the body.
+    /// The body ends when the connection closes.
     UntilClose,
 }
 
-/// One response's head, borrowed from the input and the caller's table of fields.
+/// The head of one response, borrowed from the input and the caller's table of fields.
 #[derive(Clone, Copy, Debug)]
 pub struct Reply<'a> {
     /// The version.
     pub version: Version,
-    /// The status code, 100 to 999. From 600 on it has to be treated as 5xx (RFC 9110 section 15).
+    /// The status code, 100 to 999. A code from 600 on must be treated as 5xx (RFC 9110 section 15).
     pub status: u16,
     /// The reason phrase, which may be empty and has no meaning.
     pub reason: &'a [u8],
-    /// The field lines with the blank line after them; [`Field`]s refer to it.
+    /// The field lines with the blank line that ends them; [`Field`]s are positions in it.
     pub block: &'a [u8],
     /// The field lines in order.
     pub fields: &'a [Field],
@@ -147,12 +146,12 @@ pub struct Reply<'a> {
     /// The value of Content-Length, also for responses without a body: for HEAD and 304 it is the length of the body
     /// that GET would have received.
     pub content_length: Option<u64>,
-    /// True if the server keeps this connection open (RFC 9112 section 9.3). After a request with `Connection: close`
-    /// it does not matter.
+    /// True if the server keeps this connection open (RFC 9112 section 9.3). Irrelevant after a request with
+    /// `Connection: close`.
     pub keep_alive: bool,
-    /// True if this is a 1xx: the final response to the same request follows.
+    /// True if the status is 1xx: the final response to the same request follows.
     pub is_interim: bool,
-    /// Number of input bytes that the head used.
+    /// The length of the head in the input, in bytes.
     pub length: usize,
 }
 
@@ -164,19 +163,19 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// Reads the responses of one connection, in the order *head, body until its end, head, …*.
+/// A reader of the responses of one connection. The calls follow the order *head, body until its end, head, …*.
 ///
-/// It stores no input: the caller keeps what was not used, and offers it again with more at its end. It must not be
+/// It stores no input: the caller keeps the unused bytes and passes them again, followed by new ones. It must not be
 /// called again after a [`ServerFault`].
 #[derive(Debug, Default)]
 pub struct Receiver {
     body: BodyReader,
     progress: Progress<ReplyFacts>,
-    /// Interim responses since the last final one.
+    /// The number of interim responses since the last final one.
     interims: usize,
 }
 
-/// The facts that only responses give: none that the reader depends on.
+/// The facts that only responses have. The reader needs none.
 #[derive(Clone, Copy, Debug, Default)]
 struct ReplyFacts;
 
@@ -187,13 +186,13 @@ impl Own for ReplyFacts {
 }
 
 impl Receiver {
-    /// Reads a head from the front of `input`; returns `None` until it is whole. `answers_head`: whether the request's
-    /// method was HEAD.
+    /// Reads a head from the front of `input`. Returns `None` if it is incomplete. `answers_head` is true if the
+    /// request's method was HEAD.
     ///
-    /// `input` must begin with the same bytes as at the last call that returned `None`. `fields` is scratch space.
+    /// `input` must begin with the bytes of the last call, if that returned `None`. `fields` is scratch space.
     ///
     /// # Errors
-    /// The rule that the server broke, at the latest when the line that breaks it is whole.
+    /// The rule that the server broke, at the latest when the line that breaks it is complete.
     pub fn head<'a>(
         &mut self,
         input: &'a [u8],
@@ -250,9 +249,9 @@ impl Receiver {
         }))
     }
 
-    /// Takes the next step through the body of the head read last. Returns the number of bytes of `input` that it used,
-    /// and their meaning. The caller takes steps until [`BodyStep::End`]; [`BodyStep::More`] asks for more input, or
-    /// for its end.
+    /// Takes the next step through the body of the last head. Returns the number of bytes used of `input`, and their
+    /// meaning. The caller repeats this until [`BodyStep::End`]; [`BodyStep::More`] asks for more input, or for its
+    /// end.
     ///
     /// # Errors
     /// The rule that the server broke.
@@ -260,12 +259,12 @@ impl Receiver {
         Ok(self.body.step(input, limits)?)
     }
 
-    /// Handles the end of the server's bytes. `rest` is what no response has used. A body that lasts until the close is
-    /// complete then, and its next step is [`BodyStep::End`]. Only the caller knows whether a response is still
+    /// Handles the end of the input. `rest` is the bytes that belong to no complete response. A body that lasts until
+    /// the close is complete then, and its next step is [`BodyStep::End`]. Only the caller knows whether a response is
     /// missing.
     ///
     /// # Errors
-    /// [`Fault::Truncated`] within a response, which begins with its first interim response.
+    /// [`Fault::Truncated`] within a response. A response begins with its first interim response.
     pub fn end_of_input(&mut self, rest: &[u8]) -> Result<(), ServerFault> {
         let whole = self.body.end_of_input() && self.interims == 0 && rest.is_empty();
         if whole { Ok(()) } else { Err(Fault::Truncated.into()) }
@@ -279,16 +278,17 @@ struct StatusLine<'a> {
     length: usize,
 }
 
-/// Reads HTTP-version SP status-code SP [ reason-phrase ] CRLF (RFC 9112 section 4): `None` until it is whole.
+/// Reads HTTP-version SP status-code SP [ reason-phrase ] CRLF (RFC 9112 section 4). Returns `None` if it is
+/// incomplete.
 fn status_line(input: &[u8]) -> Result<Option<StatusLine<'_>>, ServerFault> {
-    /// The parts before the reason phrase: `HTTP/1.1 200 `.
+    /// The length of the part before the reason phrase: `HTTP/1.1 200 `.
     const START: usize = 13;
-    /// The longest line with its CRLF.
+    /// The maximum length of a status line with its CRLF.
     const LONGEST: usize = limits::STATUS_LINE + 2;
 
     let bounded = &input[..input.len().min(LONGEST)];
     let Some(start) = bounded.first_chunk::<START>() else {
-        // A line that is too short for a status line stays too short, whatever follows it.
+        // A line that ends before that is too short for a status line.
         return if line_feed(bounded).is_some() { Err(ServerFault::StatusLineMalformed) } else { Ok(None) };
     };
     let usual = match *start {
@@ -312,7 +312,8 @@ fn status_line(input: &[u8]) -> Result<Option<StatusLine<'_>>, ServerFault> {
     }
 }
 
-/// Returns the fault in the start of a status line that is not HTTP/1.1 or not well-formed.
+/// Reads the start of a status line that is not the usual `HTTP/1.1` with a valid status. Returns its version and
+/// status, or its fault.
 fn unusual_start(start: &[u8; 13]) -> Result<(Version, u16), ServerFault> {
     if line_feed(start).is_some() {
         return Err(ServerFault::StatusLineMalformed);
@@ -327,7 +328,7 @@ fn unusual_start(start: &[u8; 13]) -> Result<(Version, u16), ServerFault> {
     }
 }
 
-/// Reads status-code = 3DIGIT (RFC 9112 section 4), of the five classes or beyond them.
+/// Reads status-code = 3DIGIT (RFC 9112 section 4), 100 to 999.
 fn status_code(digits: [u8; 3]) -> Option<u16> {
     let [b'1'..=b'9', b'0'..=b'9', b'0'..=b'9'] = digits else { return None };
     Some(digits.iter().fold(0, |code, digit| code * 10 + u16::from(digit - b'0')))
@@ -335,35 +336,36 @@ fn status_code(digits: [u8; 3]) -> Option<u16> {
 
 // -------------------------------------------------------------------------------------------------------- requests
 
-/// The caller's request breaks a rule. Nothing of it reaches the wire.
+/// A rule that the caller's request breaks. No byte of it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientMisuse {
-    /// A rule that requests and responses share: of a field, or of a body's length.
+    /// A rule for a field or the length of a body, which requests and responses share.
     Message(Misuse),
-    /// HTTP/1.0 has no chunks: the length must be known.
+    /// A chunked body in HTTP/1.0, which has no chunks: the length must be known.
     ChunkedOnHttp10,
-    /// CONNECT is not supported.
+    /// The method CONNECT, which is not supported.
     Connect,
-    /// Content-Length and Transfer-Encoding are written by the sender, from [`Content`].
+    /// Content-Length or Transfer-Encoding. The sender writes them from [`Content`].
     FramingField,
-    /// Not uri-host [":" port] (RFC 9110 section 7.2).
+    /// A Host that is not uri-host [":" port] (RFC 9110 section 7.2).
     HostInvalid,
-    /// HTTP/1.1 without Host (RFC 9112 section 3.2).
+    /// An HTTP/1.1 request without Host (RFC 9112 section 3.2).
     HostMissing,
     /// Two Host fields.
     HostRepeated,
     /// A method that is not a token.
     MethodInvalid,
-    /// Neither a path, nor an absolute http(s) URI, nor the `*` of OPTIONS; or it contains an invalid character.
+    /// A target that is neither a path, nor an absolute http(s) URI, nor the `*` of OPTIONS, or that contains an
+    /// invalid character.
     TargetInvalid,
-    /// A trailer that would change framing or routing (RFC 9110 section 6.5.1).
+    /// A trailer that would change framing or routing if it were obeyed (RFC 9110 section 6.5.1).
     TrailerForbidden,
-    /// Only chunked bodies have trailers.
+    /// A trailer after a body that is not chunked.
     TrailerWithoutChunks,
 }
 
 impl ClientMisuse {
-    /// Every variant except [`Message`](Self::Message), so that a test can demand that each is reached.
+    /// All variants except [`Message`](Self::Message), so that a test can demand that each of them occurs.
     pub const ALL: &[ClientMisuse] = &[
         ClientMisuse::ChunkedOnHttp10,
         ClientMisuse::Connect,
@@ -413,13 +415,13 @@ pub enum Content {
     /// No body and no field that describes one. A method that usually has a body should use `Length(0)` instead (RFC
     /// 9110 section 8.6).
     None,
-    /// A body of this many bytes.
+    /// A body with this number of bytes.
     Length(u64),
-    /// A body whose length is not known before its end; HTTP/1.1 only.
+    /// A body whose length is unknown until its end. HTTP/1.1 only.
     Chunked,
 }
 
-/// A request line and fields, checked and ready to be written any number of times.
+/// A checked request line and fields, which can be written any number of times.
 #[derive(Clone, Debug)]
 pub struct Draft {
     bytes: Vec<u8>,
@@ -459,8 +461,8 @@ impl Draft {
         })
     }
 
-    /// Adds a field. `Connection: close` or `keep-alive` selects what the sender writes. It writes `keep-alive` also
-    /// for HTTP/1.1, as browsers do.
+    /// Adds a field. `Connection: close` or `keep-alive` determines the field Connection that the sender writes. Like
+    /// browsers, it writes `keep-alive` in HTTP/1.1 too.
     ///
     /// # Errors
     /// [`Misuse::NameInvalid`], [`Misuse::ValueInvalid`] and [`Misuse::HopByHop`] as a [`ClientMisuse::Message`];
@@ -496,8 +498,8 @@ impl Draft {
         Ok(())
     }
 
-    /// Returns true if the body should wait for an interim response, or for a while (RFC 9110 section 10.1.1). False
-    /// for HTTP/1.0, which does not have it.
+    /// Returns true if the sender of the body should first wait for an interim response or for some time (RFC 9110
+    /// section 10.1.1). Always false for HTTP/1.0, which has no such mechanism.
     #[must_use]
     pub fn expects_continue(&self) -> bool {
         self.expects_continue && self.version == Version::Http11
@@ -512,8 +514,8 @@ impl Draft {
 
 /// Writes one request's head and frames its body.
 ///
-/// The order is [`begin`](Self::begin), then for each part [`open`](Self::open), the bytes that it admits, and
-/// [`close`](Self::close), then [`finish`](Self::finish).
+/// Call [`begin`](Self::begin) first; for each part [`open`](Self::open), send the bytes of the part, and
+/// [`close`](Self::close); at last [`finish`](Self::finish).
 #[derive(Debug)]
 pub struct Sender {
     body: send::Body,
@@ -547,7 +549,7 @@ impl Sender {
         };
         match (draft.version, draft.keeps_alive()) {
             (Version::Http11 | Version::Http2, false) => out.extend_from_slice(b"Connection: close\r\n"),
-            // The traditional spelling; some servers know no other (cheroot 11).
+            // The traditional spelling: some servers recognise no other (cheroot 11).
             (Version::Http10, true) => out.extend_from_slice(b"Connection: Keep-Alive\r\n"),
             (Version::Http11, true) if draft.keep_alive => out.extend_from_slice(b"Connection: keep-alive\r\n"),
             (Version::Http11 | Version::Http2, true) | (Version::Http10, _) => {}
@@ -556,8 +558,8 @@ impl Sender {
         Ok(Self { body })
     }
 
-    /// Opens a part of `length` bytes, which must follow: writes the framing before it. Writes nothing for an empty
-    /// part.
+    /// Opens a part of `length` bytes: writes the framing before it. The caller must send these bytes next. Writes
+    /// nothing for an empty part.
     ///
     /// # Errors
     /// [`Misuse::BodyTooLong`], also if there is no body. No byte of the part may be sent then.
@@ -573,7 +575,7 @@ impl Sender {
         self.body.open(length, out).1.map_err(ClientMisuse::from)
     }
 
-    /// Closes the part of `length` bytes that was opened last.
+    /// Writes the framing after the last opened part, of `length` bytes.
     pub fn close(&self, length: u64, out: &mut Vec<u8>) {
         self.body.close(length, out);
     }

@@ -1,26 +1,27 @@
-//! The state of the writing half, and how heads are encoded.
+//! The state for writing responses, and the encoding of their heads.
 
 use super::hpack::{Encoder, Indexing};
 use super::settings::DEFAULT_WINDOW;
 use crate::message::{Draft, FieldLines, Stamp};
 
-/// The state of the writing half that streams share.
+/// The state for writing responses that the streams of a connection share.
 #[derive(Debug)]
 pub(super) struct Answering {
     encoder: Encoder,
-    /// The bytes that the client takes on all streams together.
+    /// The number of bytes that the client accepts on all streams together.
     pub(super) window: i64,
     /// The number of bytes sent on all streams together.
     pub(super) sent: u64,
     name: Vec<u8>,
-    /// The block of the last response, and what it was made of.
+    /// The encoded head of the last response, and its source.
     repeated: Option<Box<RepeatedResponse>>,
 }
 
-/// An encoded block, for responses whose heads are the same. It counts while the encoder's table is unchanged.
+/// An encoded header block that is reused for responses with the same head, as long as the encoder's table does not
+/// change.
 #[derive(Debug, Default)]
 struct RepeatedResponse {
-    /// The parts of the head, and behind them the block.
+    /// The parts of the head, followed by the encoded block.
     bytes: Vec<u8>,
     source_length: usize,
     version: u64,
@@ -39,12 +40,12 @@ impl Default for Answering {
 }
 
 impl Answering {
-    /// Takes the size of the table that the client allows.
+    /// Applies the table size that the client allows.
     pub(super) fn allow_table(&mut self, size: usize) {
         self.encoder.allow(size);
     }
 
-    /// Gives the memory back that is kept only for speed.
+    /// Releases memory that only saves work.
     pub(super) fn rest(&mut self) {
         self.name = Vec::new();
         self.repeated = None;
@@ -62,7 +63,7 @@ impl Answering {
         self.lines(&trailers.bytes, out);
     }
 
-    /// Begins a block with a status.
+    /// Starts a block with a status.
     fn begin(&mut self, status: u16, out: &mut Vec<u8>) {
         self.encoder.begin(out);
         let mut digits = itoa::Buffer::new();
@@ -72,12 +73,12 @@ impl Answering {
     fn field(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
         self.name.clear();
         self.name.extend(name.iter().map(u8::to_ascii_lowercase));
-        // Section 8.2.1: no white space at either end.
+        // Section 8.2.1: no white space at either end of a value.
         let value = value.trim_ascii();
         self.encoder.field(&self.name, value, indexing(&self.name), out);
     }
 
-    /// Writes the lines of a block of HTTP/1.
+    /// Encodes field lines in the format of HTTP/1.
     fn lines(&mut self, lines: &[u8], out: &mut Vec<u8>) {
         for line in lines.split(|&byte| byte == b'\n') {
             if let Some(colon) = memchr::memchr(b':', line) {
@@ -86,7 +87,8 @@ impl Answering {
         }
     }
 
-    /// Appends the block of a response's head. `declared` is its Content-Length, `trailer` the announcement of trailers.
+    /// Appends the header block of a response. `declared` is its Content-Length, `trailer` the value of the field
+    /// Trailer.
     pub(super) fn head(
         &mut self,
         draft: &Draft,
@@ -138,7 +140,7 @@ impl Answering {
     }
 }
 
-/// Returns true if `whole` is all of `parts`, one after the other.
+/// Returns true if `whole` equals the concatenation of `parts`.
 fn is_joined(whole: &[u8], parts: &[&[u8]]) -> bool {
     let mut rest = whole;
     parts.iter().all(|part| {
@@ -148,9 +150,9 @@ fn is_joined(whole: &[u8], parts: &[&[u8]]) -> bool {
     }) && rest.is_empty()
 }
 
-/// Returns the way in which a field of a response is written. A value that changes with each response or each second
-/// would only fill the table, and evict what repeats; a secret that an attacker could guess byte by byte is never indexed
-/// (RFC 7541 section 7.1).
+/// Returns how a response field is encoded. A value that changes with each response or each second is not indexed: it
+/// would fill the table and evict values that repeat. A secret that an attacker could guess byte by byte is never
+/// indexed (RFC 7541 section 7.1).
 fn indexing(name: &[u8]) -> Indexing {
     match name {
         b"set-cookie" | b"authorization" | b"proxy-authorization" | b"www-authenticate" => Indexing::Never,

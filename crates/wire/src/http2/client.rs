@@ -1,9 +1,9 @@
-//! The client's side of a connection: writes requests, reads responses. For the load generator and for simulated clients,
-//! which decide when windows are enlarged.
+//! The client side of a connection: writes requests, reads responses. It serves the load generator and simulated
+//! clients, which decide when windows are enlarged.
 //!
-//! The client reads whole frames, so its caller keeps the input up to one frame: [`PAYLOAD`] bytes and a header. It
-//! takes no pushed streams. A rule of RFC 9113 that the server breaks is a [`Violation`] of the connection, whether or
-//! not it concerns only one stream: a server that breaks any is of no use to the callers.
+//! The client reads only complete frames, so its caller must buffer up to one frame: [`PAYLOAD`] bytes and a header. It
+//! accepts no pushed streams. Any rule of RFC 9113 that the server breaks is a [`Violation`] that ends the connection,
+//! even if it concerns one stream only: the callers have no use for a faulty server.
 
 use super::error::{ErrorCode, Violation};
 use super::frame::{self, END_STREAM, FrameHeader, HEADER, MOST, PAYLOAD, PREFACE};
@@ -11,65 +11,65 @@ use super::hpack::{Decoder, Encoder, Indexing, Literals};
 use super::settings::{ClientSettings, DEFAULT_WINDOW, PeerSettings};
 use crate::grammar::{decimal, is_token, is_value};
 
-/// The bytes of one decoded head, by RFC 9113 section 10.5.1: more than any server sends that is not broken.
+/// The maximum size of a decoded head by RFC 9113 section 10.5.1, in bytes. No correct server sends more.
 const HEAD: usize = 256 << 10;
-/// The bytes that a field counts besides its name and its value.
+/// The size that is counted for each field in addition to its name and value.
 const OVERHEAD: usize = 32;
 
-/// The next thing in the input.
+/// The next event in the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientEvent<'s, 'i> {
     /// More input is needed.
     More,
-    /// A frame that concerns the connection alone. The settings of the server, or a window, may have changed.
+    /// A frame that concerns the whole connection. The server's settings may have changed.
     Nothing,
-    /// The head of a response, or an interim one (1xx).
+    /// The head of a final or interim response.
     Head {
-        /// Its stream.
+        /// The stream of the response.
         stream: u32,
         /// The status, 100 to 999.
         status: u16,
-        /// The fields without the status: lines of a name in lower case, `: `, a value and a line feed.
+        /// The fields without the status. Each is a line: the name in lower case, `: `, the value and a line feed.
         fields: &'s [u8],
-        /// The declared length of the body.
+        /// The declared length of the body, if there is one.
         length: Option<u64>,
-        /// True if the stream ends with it.
+        /// True if the head ends the stream.
         is_last: bool,
     },
     /// A part of a response's body.
     Data {
-        /// Its stream.
+        /// The stream of the response.
         stream: u32,
         /// The part, which may be empty.
         bytes: &'i [u8],
-        /// The bytes that it takes of the windows, with padding. The caller gives them back
-        /// ([`ClientConnection::consumed_by_connection`], [`ClientConnection::enlarge`]).
+        /// The bytes to subtract from the windows, including padding. The caller returns them with
+        /// [`ClientConnection::consumed_by_connection`] and [`ClientConnection::enlarge`].
         flow: u32,
-        /// True if the stream ends with it.
+        /// True if the part ends the stream.
         is_last: bool,
     },
     /// The trailers of a response, which end it.
     Trailers {
-        /// Its stream.
+        /// The stream of the response.
         stream: u32,
     },
-    /// The server has reset a stream.
+    /// The server reset a stream.
     Reset {
-        /// Which one.
+        /// The stream.
         stream: u32,
-        /// The reason, a number of RFC 9113 section 7.
+        /// The error code (RFC 9113 section 7).
         code: u32,
     },
-    /// The server may take more of the bodies of requests.
+    /// The server may accept more bytes of request bodies.
     Credit {
-        /// The stream; 0: all.
+        /// The stream; 0 means all streams.
         stream: u32,
     },
-    /// The server begins no stream with a larger number than `last`.
+    /// The server processes no stream with a larger number than `last`.
     GoAway {
-        /// The number.
+        /// The largest number that may be processed.
         last: u32,
-        /// The reason, a number of RFC 9113 section 7.
+        /// The error code (RFC 9113 section 7).
         code: u32,
     },
 }
@@ -80,24 +80,24 @@ struct ClientStream {
     id: u32,
     send_window: i64,
     receive_window: i64,
-    /// False once the client has sent `END_STREAM`.
+    /// True until the client has sent `END_STREAM`.
     is_request_open: bool,
     /// True once the final head has arrived.
     has_head: bool,
     is_head: bool,
-    /// The declared length of the body, and the bytes received.
+    /// The declared length of the body, and the number of bytes received.
     declared: Option<u64>,
     received: u64,
 }
 
-/// A header block that is not whole.
+/// An incomplete header block.
 #[derive(Clone, Copy, Debug)]
 struct OpenResponseBlock {
     stream: u32,
     ends: bool,
 }
 
-/// The head that is decoded.
+/// The head that is being decoded.
 #[derive(Debug, Default)]
 struct ResponseBuilder {
     status: Option<u16>,
@@ -108,7 +108,7 @@ struct ResponseBuilder {
     is_malformed: bool,
 }
 
-/// The client's side of a connection.
+/// The client side of a connection.
 #[derive(Debug)]
 pub struct ClientConnection {
     decoder: Decoder,
@@ -126,15 +126,15 @@ pub struct ClientConnection {
     send_window: i64,
     receive_window: i64,
     initial_receive_window: u32,
-    /// Frames of the connection that wait to be sent.
+    /// Connection frames that have not been sent.
     control: Vec<u8>,
-    /// The largest number that the server has said it takes.
+    /// The largest stream number in the server's GOAWAY.
     last: Option<u32>,
 }
 
 impl ClientConnection {
-    /// Begins a connection: each stream may receive `window` bytes at first, and all together `connection_window`, which
-    /// is at least 65,535.
+    /// Creates a connection. Each stream may first receive `window` bytes, and all streams together
+    /// `connection_window`, which is at least 65,535.
     #[must_use]
     pub fn new(window: u32, connection_window: u32) -> Self {
         let mut control = PREFACE.to_vec();
@@ -164,20 +164,20 @@ impl ClientConnection {
 
     // ------------------------------------------------------------------------------------------------------ questions
 
-    /// Returns the number of streams that the server takes at a time; `None` before its settings have arrived.
+    /// Returns the number of streams that the server allows at a time; `None` before its settings have arrived.
     #[must_use]
     pub fn most_streams(&self) -> Option<u32> {
         self.has_settings.then_some(self.peer.most_streams)
     }
 
-    /// Returns true if a stream may be opened: the server has announced no end, and takes another one.
+    /// Returns true if a stream may be opened: the server has sent no GOAWAY, and its limit is not reached.
     #[must_use]
     pub fn may_open(&self) -> bool {
-        // Before the settings arrive the server takes any number (RFC 9113 section 6.5.2).
+        // Until the settings arrive, the number of streams is unlimited (RFC 9113 section 6.5.2).
         self.last.is_none() && self.next <= MOST && self.streams.len() < self.peer.most_streams as usize
     }
 
-    /// Returns the number of bytes that the server takes of a request's body now.
+    /// Returns the number of bytes of the request body that the server accepts now.
     #[must_use]
     pub fn window(&self, stream: u32) -> usize {
         let own = self.find(stream).map_or(0, |at| self.streams[at].send_window);
@@ -190,13 +190,13 @@ impl ClientConnection {
 
     // -------------------------------------------------------------------------------------------------------- writing
 
-    /// Appends the frames of the connection that wait to be sent: settings, acknowledgements, windows.
+    /// Moves the unsent connection frames to `out`: settings, acknowledgements, window updates.
     pub fn write_control(&mut self, out: &mut Vec<u8>) {
         out.append(&mut self.control);
     }
 
-    /// Appends a request's head: pseudo-fields and fields with names in lower case. Returns its stream; `ends`: it has no
-    /// body. The caller has asked [`may_open`](Self::may_open).
+    /// Appends the head of a request: pseudo-fields, and fields with names in lower case. Returns its stream. `ends` is
+    /// true if the request has no body. The caller must have checked [`may_open`](Self::may_open).
     pub fn begin<'f>(
         &mut self,
         fields: impl IntoIterator<Item = (&'f [u8], &'f [u8])>,
@@ -227,7 +227,7 @@ impl ClientConnection {
         id
     }
 
-    /// Appends a part of a request's body, which fits into the window.
+    /// Appends a part of a request body, which must fit into the window.
     pub fn data(&mut self, stream: u32, bytes: &[u8], ends: bool, out: &mut Vec<u8>) {
         let Some(at) = self.find(stream) else { return };
         let exchange = &mut self.streams[at];
@@ -245,7 +245,7 @@ impl ClientConnection {
         }
     }
 
-    /// Appends a reset of a stream, which is over then.
+    /// Appends a reset of a stream, and removes the stream.
     pub fn reset(&mut self, stream: u32, code: ErrorCode, out: &mut Vec<u8>) {
         if let Some(at) = self.find(stream) {
             self.streams.remove(at);
@@ -253,13 +253,13 @@ impl ClientConnection {
         }
     }
 
-    /// Lets the server send so many more bytes on all streams together.
+    /// Enlarges the window of the connection by `bytes`.
     pub fn consumed_by_connection(&mut self, bytes: u32) {
         self.receive_window += i64::from(bytes);
         frame::write_window_update(0, bytes, &mut self.control);
     }
 
-    /// Lets the server send so many more bytes on a stream, if it is under way.
+    /// Enlarges the window of a stream by `bytes`, if the stream is open.
     pub fn enlarge(&mut self, stream: u32, bytes: u32) {
         if let Some(at) = self.find(stream) {
             self.streams[at].receive_window += i64::from(bytes);
@@ -269,11 +269,11 @@ impl ClientConnection {
 
     // -------------------------------------------------------------------------------------------------------- reading
 
-    /// Returns the next event in `input`, and the number of bytes that it uses. After [`ClientEvent::More`] the caller
-    /// offers the rest again with more bytes behind it.
+    /// Returns the next event in `input`, and the number of bytes used. After [`ClientEvent::More`] the caller passes
+    /// the rest again, followed by new bytes.
     ///
     /// # Errors
-    /// The rule that the server broke. The connection is of no use any more.
+    /// The rule that the server broke. The connection cannot be used any more.
     pub fn next<'s, 'i: 's>(&'s mut self, input: &'i [u8]) -> Result<(usize, ClientEvent<'s, 'i>), Violation> {
         let Some(header) = FrameHeader::read(input) else { return Ok((0, ClientEvent::More)) };
         self.check_header(header)?;
@@ -298,7 +298,7 @@ impl ClientConnection {
         }
         let is_of_stream = match header.kind {
             frame::DATA | frame::HEADERS | frame::RST_STREAM => true,
-            // The client has not allowed any.
+            // This client has disabled push.
             frame::PUSH_PROMISE => return Err(Violation::StreamIdInvalid),
             frame::SETTINGS | frame::PING | frame::GOAWAY => false,
             _ => return Ok(()),
@@ -320,7 +320,7 @@ impl ClientConnection {
             return Err(Violation::WindowExceeded);
         }
         let Some(at) = self.find(stream) else {
-            // The client has reset the stream, and the frame was on its way.
+            // The server sent the frame before it received the client's reset.
             return Ok(ClientEvent::Data { stream, bytes: &[], flow, is_last: false });
         };
         let exchange = &mut self.streams[at];
@@ -346,7 +346,7 @@ impl ClientConnection {
         Ok(ClientEvent::Data { stream, bytes, flow, is_last })
     }
 
-    /// Ends a stream whose response is whole. A request whose end has not been sent is not wanted any more.
+    /// Removes a stream whose response is complete. If the request is incomplete, the stream is reset.
     fn end(&mut self, at: usize) {
         let exchange = self.streams.remove(at);
         if exchange.is_request_open {
@@ -390,7 +390,7 @@ impl ClientConnection {
     }
 
     fn whole_head(&mut self, stream: u32, ends: bool) -> Result<ClientEvent<'_, 'static>, Violation> {
-        // A stream that the client has reset.
+        // The client has reset the stream.
         let Some(at) = self.find(stream) else { return Ok(ClientEvent::Nothing) };
         let exchange = &mut self.streams[at];
         let head = &self.head;
@@ -398,7 +398,7 @@ impl ClientConnection {
             return Err(Violation::HeadMalformed);
         }
         if exchange.has_head {
-            // Trailers end the stream (RFC 9113 section 8.1).
+            // Trailers must end the stream (RFC 9113 section 8.1).
             if head.status.is_some() || !ends {
                 return Err(Violation::HeadMalformed);
             }
@@ -410,7 +410,7 @@ impl ClientConnection {
         }
         let Some(status) = head.status else { return Err(Violation::HeadMalformed) };
         let is_interim = status < 200;
-        // RFC 9113 section 8.6: 101 has no meaning. An interim response does not end the stream.
+        // 101 is not used in HTTP/2 (RFC 9113 section 8.6), and an interim response must not end the stream.
         if status == 101 || is_interim && ends {
             return Err(Violation::HeadMalformed);
         }
@@ -447,7 +447,7 @@ impl ClientConnection {
         let before = self.peer.initial_window;
         self.peer.take(payload)?;
         if self.peer.allows_push == Some(true) {
-            // RFC 9113 section 6.5.2.
+            // A server must not enable push (RFC 9113 section 6.5.2).
             return Err(Violation::SettingInvalid);
         }
         self.has_settings = true;
@@ -477,7 +477,7 @@ impl ClientConnection {
         let (Some(last), Some(code)) = (frame::number(payload), payload.get(4..8)) else {
             return Err(Violation::FrameLengthInvalid);
         };
-        // RFC 9113 section 6.8: the number must not grow.
+        // The number must not increase (RFC 9113 section 6.8).
         if self.last.is_some_and(|before| last > before) {
             return Err(Violation::StreamIdInvalid);
         }
@@ -511,7 +511,7 @@ impl ResponseBuilder {
         *self = Self { fields, ..Self::default() };
     }
 
-    /// Takes a field, by the rules of RFC 9113 sections 8.2 and 8.3.2.
+    /// Adds a field, by the rules of RFC 9113 sections 8.2 and 8.3.2.
     fn push(&mut self, name: &[u8], value: &[u8]) {
         self.size += name.len() + value.len() + OVERHEAD;
         if self.size > HEAD || self.is_malformed {
@@ -541,7 +541,8 @@ impl ResponseBuilder {
     }
 }
 
-/// Returns true if no message of HTTP/2 may have a field with this name, in lower case (RFC 9113 section 8.2.2).
+/// Returns true if `name`, in lower case, is a connection-specific field, which HTTP/2 forbids (RFC 9113 section
+/// 8.2.2).
 #[must_use]
 pub fn is_connection_specific(name: &[u8]) -> bool {
     matches!(name, b"connection" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding" | b"upgrade")
@@ -557,7 +558,7 @@ fn unpadded(header: FrameHeader, payload: &[u8]) -> Result<&[u8], Violation> {
     Ok(&rest[..end])
 }
 
-/// Returns the way in which a field of a request is written: what repeats enters the table.
+/// Returns how a request field is encoded. Values that repeat are indexed.
 fn indexing(name: &[u8]) -> Indexing {
     match name {
         b":path" | b"content-length" => Indexing::Without,

@@ -1,16 +1,16 @@
-//! The rules of HTTP/2 that a peer can break, and the codes that answer them (RFC 9113 sections 5.4 and 7).
+//! The rules of HTTP/2 that a peer can break, and their error codes (RFC 9113 sections 5.4 and 7).
 
 /// An error code of RFC 9113 section 7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum ErrorCode {
-    /// Nothing is wrong.
+    /// No error.
     NoError = 0,
     /// The peer broke a rule that has no code of its own.
     ProtocolError = 1,
-    /// This end is wrong.
+    /// An internal error of the sender.
     InternalError = 2,
-    /// More bytes than a window allows, or a window that is too large.
+    /// More bytes than a window allows, or a window that exceeds its maximum.
     FlowControlError = 3,
     /// SETTINGS were not acknowledged in time.
     SettingsTimeout = 4,
@@ -22,20 +22,20 @@ pub enum ErrorCode {
     RefusedStream = 7,
     /// The stream is not needed any more.
     Cancel = 8,
-    /// The state of the header compression is lost.
+    /// The compression state cannot be maintained.
     CompressionError = 9,
-    /// A connection of CONNECT was reset.
+    /// The TCP connection of a CONNECT tunnel was reset.
     ConnectError = 10,
-    /// The peer does what only an attacker does.
+    /// The peer behaves as only an attacker would.
     EnhanceYourCalm = 11,
     /// The encryption of the connection is too weak.
     InadequateSecurity = 12,
-    /// The resource is served by HTTP/1.1 alone.
+    /// The resource is served by HTTP/1.1 only.
     Http11Required = 13,
 }
 
 impl ErrorCode {
-    /// Returns the name of a code as RFC 9113 section 7 spells it; that of an unknown one is `unknown`.
+    /// Returns the name of a code as in RFC 9113 section 7, or `unknown`.
     #[must_use]
     pub fn name_of(code: u32) -> &'static str {
         const NAMES: [&str; 14] = [
@@ -60,29 +60,31 @@ impl ErrorCode {
 
 macro_rules! violations {
     ($($(#[doc = $doc:literal])* $name:ident $code:ident $explanation:literal,)*) => {
-        /// A rule of HTTP/2 that the peer broke: one variant a rule. It ends the connection, or only the stream.
+        /// A rule of HTTP/2 that the peer broke. There is one variant for each rule. A violation ends the connection,
+        /// or only the stream.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Violation {
             $($(#[doc = $doc])* $name,)*
         }
 
         impl Violation {
-            /// Every variant, so that a test can demand that each is reached.
+            /// All variants, so that a test can demand that each of them occurs.
             pub const ALL: &[Violation] = &[$(Violation::$name,)*];
 
-            /// Returns the code that answers it.
+            /// Returns the code that is sent for this violation.
             #[must_use]
             pub fn code(self) -> ErrorCode {
                 match self { $(Violation::$name => ErrorCode::$code,)* }
             }
 
-            /// Returns one sentence for the peer, which GOAWAY carries. It never repeats bytes of the peer.
+            /// Returns an explanation for the peer in one sentence, which GOAWAY carries. It never repeats bytes of the
+            /// peer.
             #[must_use]
             pub fn explanation(self) -> &'static str {
                 match self { $(Violation::$name => $explanation,)* }
             }
 
-            /// Returns the variant's name, as the cases of the tests spell it.
+            /// Returns the variant's name, which the test cases use too.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self { $(Violation::$name => stringify!($name),)* }
@@ -96,19 +98,19 @@ violations! {
     CompressionInvalid CompressionError "The header compression is broken.",
     /// A body that is longer or shorter than Content-Length (RFC 9113 section 8.1.1).
     ContentLengthWrong ProtocolError "The body is not as long as content-length says.",
-    /// A frame in the middle of a header block (RFC 9113 section 4.3).
+    /// Another frame in the middle of a header block (RFC 9113 section 4.3).
     ContinuationExpected ProtocolError "A header block is interrupted by another frame.",
     /// CONTINUATION without a header block (RFC 9113 section 6.10).
     ContinuationUnexpected ProtocolError "CONTINUATION follows no header block.",
-    /// Frames that cost work and carry nothing, more than any client needs.
+    /// More frames that cost work and carry nothing than any client needs.
     FramesTooMany EnhanceYourCalm "There are too many frames that carry nothing.",
-    /// A frame that is larger than this end allows (RFC 9113 section 4.2).
+    /// A frame that is larger than the receiver allows (RFC 9113 section 4.2).
     FrameTooLarge FrameSizeError "A frame is larger than SETTINGS_MAX_FRAME_SIZE.",
-    /// A frame whose length is not that of its type (RFC 9113 section 6).
+    /// A frame whose length is not valid for its type (RFC 9113 section 6).
     FrameLengthInvalid FrameSizeError "A frame does not have the length of its type.",
-    /// The fields of a request that HTTP/2 calls malformed (RFC 9113 sections 8.2 and 8.3).
+    /// A request with fields that HTTP/2 calls malformed (RFC 9113 sections 8.2 and 8.3).
     HeadMalformed ProtocolError "The header fields are malformed.",
-    /// A header block that is many times larger than this server accepts, or is cut into too many frames.
+    /// A header block that is many times larger than the limit, or is split into too many frames.
     HeadTooLarge EnhanceYourCalm "The header block is much larger than this server accepts.",
     /// A frame on a stream that was never opened (RFC 9113 section 5.1).
     IdleStream ProtocolError "A frame is on a stream that was not opened.",
@@ -121,11 +123,11 @@ violations! {
     PriorityInvalid ProtocolError "A priority is malformed.",
     /// `PUSH_PROMISE` from a client (RFC 9113 section 8.4).
     PushFromClient ProtocolError "A client cannot push.",
-    /// More requests that were opened and reset at once than any client sends (CVE-2023-44487).
+    /// More requests that are opened and immediately reset than any client sends (CVE-2023-44487).
     ResetsTooMany EnhanceYourCalm "Too many requests were reset.",
-    /// More streams than any client makes this server reset (CVE-2025-8671).
+    /// More resets by the server than a correct client causes (CVE-2025-8671).
     ProvokedResetsTooMany EnhanceYourCalm "Too many streams had to be reset.",
-    /// A setting with a value that it cannot have (RFC 9113 section 6.5.2).
+    /// A setting with an invalid value (RFC 9113 section 6.5.2).
     SettingInvalid ProtocolError "A setting has a value that is not allowed.",
     /// A window in SETTINGS that is larger than 2^31-1 (RFC 9113 section 6.5.2).
     SettingWindowTooLarge FlowControlError "SETTINGS_INITIAL_WINDOW_SIZE is too large.",
@@ -133,16 +135,16 @@ violations! {
     SettingsMissing ProtocolError "The first frame is not SETTINGS.",
     /// A frame on a stream that the client has ended or reset (RFC 9113 section 5.1).
     StreamEnded StreamClosed "A frame follows the end of its stream.",
-    /// A stream of an even number, or of a smaller number than one before (RFC 9113 section 5.1.1).
+    /// A new stream with an even number, or with a smaller number than an earlier one (RFC 9113 section 5.1.1).
     StreamIdInvalid ProtocolError "A new stream has a number that is not allowed.",
     /// More streams at a time than this server allows (RFC 9113 section 5.1.2).
     StreamsTooMany RefusedStream "There are too many streams.",
-    /// A frame of the connection on a stream, or a frame of a stream on the connection (RFC 9113 section 6).
+    /// A connection frame with a stream number, or a stream frame without one (RFC 9113 section 6).
     StreamZeroMisused ProtocolError "A frame is on the wrong one of connection and stream.",
-    /// More body than the window allows (RFC 9113 section 6.9.1).
+    /// More body bytes than the window allows (RFC 9113 section 6.9.1).
     WindowExceeded FlowControlError "More bytes were sent than the window allows.",
-    /// A window that has grown beyond 2^31-1 (RFC 9113 section 6.9.1).
+    /// A window that exceeds 2^31-1 (RFC 9113 section 6.9.1).
     WindowTooLarge FlowControlError "A window has become too large.",
-    /// `WINDOW_UPDATE` by 0 (RFC 9113 section 6.9).
+    /// A `WINDOW_UPDATE` by 0 (RFC 9113 section 6.9).
     WindowUpdateEmpty ProtocolError "WINDOW_UPDATE does not enlarge the window.",
 }

@@ -1,11 +1,10 @@
-//! Frames (RFC 9113 section 4): their headers, and how each kind that this end sends is written.
+//! Frames (RFC 9113 section 4): their headers, and functions that write them.
 
 use super::error::{ErrorCode, Violation};
 
-/// The length of a frame's header.
+/// The length of a frame header in bytes.
 pub(super) const HEADER: usize = 9;
-/// The largest payload that either end of a connection of ours sends, the least that each must take (RFC 9113 section
-/// 4.2).
+/// The largest payload that this crate sends and accepts. Every peer must accept it (RFC 9113 section 4.2).
 pub(super) const PAYLOAD: usize = 16_384;
 /// The bytes that a client sends first (RFC 9113 section 3.4).
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -20,7 +19,7 @@ pub(super) const PING: u8 = 6;
 pub(super) const GOAWAY: u8 = 7;
 pub(super) const WINDOW_UPDATE: u8 = 8;
 pub(super) const CONTINUATION: u8 = 9;
-/// RFC 9218 section 7.1.
+/// Defined in RFC 9218 section 7.1.
 pub(super) const PRIORITY_UPDATE: u8 = 16;
 
 pub(super) const END_STREAM: u8 = 0x01;
@@ -29,10 +28,10 @@ pub(super) const END_HEADERS: u8 = 0x04;
 pub(super) const PADDED: u8 = 0x08;
 pub(super) const HAS_PRIORITY: u8 = 0x20;
 
-/// The largest number of a stream, and the largest window.
+/// The largest stream number, and the largest window.
 pub(super) const MOST: u32 = (1 << 31) - 1;
 
-/// A frame's header.
+/// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FrameHeader {
     pub(super) length: usize,
@@ -42,7 +41,7 @@ pub(super) struct FrameHeader {
 }
 
 impl FrameHeader {
-    /// Reads the header at the start of `input`; `None` if it is not whole.
+    /// Reads the header at the start of `input`. Returns `None` if it is incomplete.
     pub(super) fn read(input: &[u8]) -> Option<Self> {
         let [a, b, c, kind, flags, stream @ ..] = *input.first_chunk::<HEADER>()?;
         let length = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
@@ -54,9 +53,9 @@ impl FrameHeader {
         self.flags & flag != 0
     }
 
-    /// Checks the rules for the order and the length of frames that both sides have (RFC 9113 sections 3.4, 4.2 and 6.10).
-    /// `open_block` is the stream whose header block is not whole. Returns true if the frame continues that block: then
-    /// no other rule is left to check.
+    /// Checks the rules for the order and the length of frames that hold in both roles (RFC 9113 sections 3.4, 4.2 and
+    /// 6.10). `open_block` is the stream whose header block is incomplete. Returns true if the frame continues that
+    /// block; then the caller need not check other rules.
     #[inline]
     pub(super) fn check_order(self, awaits_settings: bool, open_block: Option<u32>) -> Result<bool, Violation> {
         if awaits_settings && (self.kind != SETTINGS || self.has(ACK)) {
@@ -73,7 +72,7 @@ impl FrameHeader {
         }
     }
 
-    /// Returns the header as it is sent. `length` is at most [`PAYLOAD`].
+    /// Returns the encoded header. `length` is at most [`PAYLOAD`].
     fn bytes(self) -> [u8; HEADER] {
         debug_assert!(self.length <= PAYLOAD, "a frame fits into the least size that all peers take");
         let mut bytes = [0; HEADER];
@@ -103,7 +102,7 @@ pub(super) fn write_window_update(stream: u32, increment: u32, out: &mut Vec<u8>
     write(WINDOW_UPDATE, 0, stream, &increment.to_be_bytes(), out);
 }
 
-/// Appends GOAWAY: no stream above `last` has been or will be processed.
+/// Appends GOAWAY: no stream above `last` was or will be processed.
 pub(super) fn write_go_away(last: u32, code: ErrorCode, explanation: &str, out: &mut Vec<u8>) {
     let mut payload = [0; 8];
     payload[..4].copy_from_slice(&last.to_be_bytes());
@@ -114,7 +113,7 @@ pub(super) fn write_go_away(last: u32, code: ErrorCode, explanation: &str, out: 
     out.extend_from_slice(explanation.as_bytes());
 }
 
-/// Appends HEADERS with the block that `write` appends.
+/// Appends HEADERS with the header block that `write` appends.
 pub(super) fn write_block(stream: u32, ends_stream: bool, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&[0; HEADER]);
@@ -129,7 +128,7 @@ pub(super) fn write_block(stream: u32, ends_stream: bool, out: &mut Vec<u8>, wri
     out[start..start + HEADER].copy_from_slice(&FrameHeader { length, kind: HEADERS, flags, stream }.bytes());
 }
 
-/// Appends a header block as HEADERS and, if it is long, CONTINUATION frames.
+/// Appends a header block as HEADERS, followed by CONTINUATION frames if it is long.
 pub(super) fn write_headers(stream: u32, block: &[u8], ends_stream: bool, out: &mut Vec<u8>) {
     let (first, mut rest) = block.split_at(block.len().min(PAYLOAD));
     let ends = |rest: &[u8]| if rest.is_empty() { END_HEADERS } else { 0 };
@@ -141,7 +140,7 @@ pub(super) fn write_headers(stream: u32, block: &[u8], ends_stream: bool, out: &
     }
 }
 
-/// Returns the first four bytes as a number without the reserved bit.
+/// Returns the first four bytes as a number without the reserved bit; `None` if there are fewer.
 pub(super) fn number(payload: &[u8]) -> Option<u32> {
     payload.first_chunk().map(|bytes| u32::from_be_bytes(*bytes) & MOST)
 }

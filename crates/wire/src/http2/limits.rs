@@ -1,47 +1,49 @@
-//! The bounds on what HTTP/2 alone has; the others are in [`Limits`](crate::message::Limits).
+//! Limits that only HTTP/2 needs. The others are in [`Limits`](crate::message::Limits).
 //!
-//! Each allowance below is refilled with time, so that what a long-lived client does now and then never adds up. One
-//! that is used up ends the connection with `ENHANCE_YOUR_CALM`.
+//! Each allowance below is refilled with time, so that rare events on a long-lived connection never add up. When an
+//! allowance is used up, the connection ends with `ENHANCE_YOUR_CALM`.
 
-/// The bytes of a request's body that a client may send before the application has read them. A stream at a round trip
-/// of 50 ms then takes 5 MB a second. Go and nginx have 1 MiB and 64 KiB.
+/// The bytes of a request body that a client may send before the application reads them. At a round-trip time of 50 ms,
+/// a stream then transfers 5 MB per second. Go has 1 MiB, nginx 64 KiB.
 pub(super) const STREAM_WINDOW: u32 = 256 << 10;
-/// The same for all streams of a connection together: the most that its bodies can take in memory. Not streams ×
-/// window.
+/// The same limit for all streams of a connection together. It bounds the memory for bodies.
 pub(super) const CONNECTION_WINDOW: u32 = 1 << 20;
 
-/// The smallest part of a window that is given back: the data of a full frame. A client sends frames no larger than its
+/// The smallest increment of a connection window: the data of one full frame. A client sends no frame larger than its
 /// window.
 pub(super) const PART_OF_WINDOW: u32 = 16 << 10;
-/// The parts of `Cookie` in a head. Browsers send one for each cookie, 90 beside 15 other fields; Envoy's bound of 100
-/// fields with cookies included broke them.
+/// The number of `Cookie` fields in a head. Browsers send one for each cookie, for example 90 beside 15 other fields.
+/// Envoy's limit of 100 fields, which counted them, rejected such requests.
 pub(super) const CRUMBS: usize = 400;
-/// How many times larger than the limit a head may be before the connection ends. Up to that, the request is answered
-/// with 431, and the rest of its head is decoded for the compression's sake. The `h2` crate has the same factor.
+/// The factor by which a head may exceed its limit before the connection ends. Up to that, the request gets a 431, and
+/// the rest of its head is decoded to keep the compression state in step. The `h2` crate has the same factor.
 pub(super) const HEAD_EXCESS: usize = 4;
-/// The frames of one header block. 64 KiB are four; clients that send small ones send a few (CVE-2024-27316).
+/// The number of frames in one header block. A block of 64 KiB needs four; clients that send small frames need a few
+/// more (CVE-2024-27316).
 pub(super) const BLOCK_FRAMES: u32 = 32;
-/// Requests that the client has reset before their response was complete (CVE-2023-44487): at once, and a second. A
-/// browser that leaves a page cancels as many as it has under way.
+/// Requests that the client reset before their response was complete (CVE-2023-44487): the burst, and the number per
+/// second. A browser that leaves a page cancels all its requests in progress.
 pub(super) const RESETS: (u32, u32) = (200, 20);
-/// Streams that the server had to reset because of what the client sent (CVE-2025-8671), refused ones included.
+/// Streams that the server reset because of an error of the client, including refused ones (CVE-2025-8671).
 pub(super) const PROVOKED_RESETS: (u32, u32) = (200, 20);
-/// Frames that cost work and carry nothing: PING, SETTINGS, PRIORITY, unknown ones, empty and tiny DATA, and others on
-/// streams that are over (CVE-2019-9512 to 9518). DATA that this end sends is worth `WINDOW_UPDATE` frames.
+/// Frames that cost work and carry nothing: PING, SETTINGS, PRIORITY, frames of unknown types, empty and tiny DATA, and
+/// frames on closed streams (CVE-2019-9512 to 9518). Each DATA frame that the server sends restores a part, because the
+/// client may answer it with `WINDOW_UPDATE` frames.
 pub(super) const IDLE_FRAMES: (u32, u32) = (4000, 1000);
-/// DATA frames with fewer bytes count as frames that carry nothing, unless they end the body.
+/// DATA frames with fewer bytes count as carrying nothing, unless they end the body.
 pub(super) const TINY_DATA: usize = 16;
-/// Priorities that arrived before their streams (RFC 9218 section 7.1).
+/// The number of priorities that are stored for streams that do not exist yet (RFC 9218 section 7.1).
 pub(super) const EARLY_PRIORITIES: usize = 16;
-/// Streams that ended last, which are remembered to tell late frames from wrong ones.
+/// The number of recently closed streams that are remembered, to tell frames that were sent before the end from wrong
+/// ones.
 pub(super) const CLOSED_STREAMS: usize = 64;
-/// Bytes of answers that wait before nothing more is to be read. Those of one call come on top.
+/// The bytes of unsent control frames from which on no more input is read. The frame being processed may add to them.
 pub(super) const ANSWERS: usize = 1 << 10;
 
-/// A number of events that is allowed, which grows again with time.
+/// A rate limit: a number of events that is refilled with time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Allowance {
-    /// The number at once, and per second.
+    /// The largest number at once, and the refill per second.
     most: (u32, u32),
     used: u32,
     /// The time up to which the allowance has been refilled, in milliseconds.
@@ -53,7 +55,7 @@ impl Allowance {
         Self { most, used: 0, at: 0 }
     }
 
-    /// Uses one. Returns false if there is none.
+    /// Uses one event. Returns false if none was left.
     pub(super) fn take(&mut self, now: u64) -> bool {
         let (burst, a_second) = self.most;
         let elapsed = now.saturating_sub(self.at);
@@ -66,7 +68,7 @@ impl Allowance {
         self.used <= burst
     }
 
-    /// Gives `count` back.
+    /// Restores `count` events.
     pub(super) fn give_back(&mut self, count: u32) {
         self.used = self.used.saturating_sub(count);
     }

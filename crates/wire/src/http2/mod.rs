@@ -1,4 +1,4 @@
-//! HTTP/2 (RFC 9113), the server's side and the client's, with its header compression (RFC 7541).
+//! HTTP/2 (RFC 9113) for servers and clients, with its header compression (RFC 7541).
 //!
 //! ```text
 //!  bytes ──▶ ServerConnection::next: frames ──▶ header blocks ──▶ Decoder ──▶ HeadScratch ──▶ RequestHead
@@ -7,12 +7,13 @@
 //!  Draft ──▶ begin: Encoder ──▶ HEADERS ──▶ frame: DATA ──▶ end_response: `END_STREAM`, or trailers ──▶ bytes
 //! ```
 //!
-//! * [`ServerConnection`] takes bytes and gives [`Http2Event`]s, keeps the streams, and writes responses.
-//! * [`ClientConnection`] is the other side, for the load generator and simulated clients.
-//! * A rule that the peer breaks is a [`Violation`], with the [`ErrorCode`] that answers it. One of a stream resets the
-//!   stream; one of the connection is answered with GOAWAY, and streams under way may still be answered. A request that
-//!   breaks a rule with a status of its own is answered with it, as in HTTP/1.
-//! * `limits` has every bound, with its reason.
+//! * [`ServerConnection`] turns received bytes into [`Http2Event`]s, stores the state of the streams, and writes
+//!   responses.
+//! * [`ClientConnection`] is the client role, for the load generator and simulated clients.
+//! * [`Violation`] is a rule that the peer broke, with its [`ErrorCode`]. Some violations reset only their stream;
+//!   others end the connection with GOAWAY, after which open streams may still be answered. A request that breaks a
+//!   rule with an HTTP status of its own gets that status, as in HTTP/1.
+//! * `limits` has all limits, with reasons.
 //! * [`hpack`] compresses field lines.
 
 mod answering;

@@ -2,30 +2,31 @@
 
 use crate::grammar::{list, trim};
 
-/// The priority of a response. The lower urgency is sent first; incremental responses of one urgency take turns.
+/// The priority of a response. A response with lower urgency is sent first; incremental responses of equal urgency
+/// alternate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Priority {
-    /// 0 to 7; 0 is the most urgent.
+    /// The urgency, 0 to 7; 0 is the most urgent.
     pub urgency: u8,
     /// True if the client can use a part of the response before the rest arrives.
     pub is_incremental: bool,
 }
 
 impl Default for Priority {
-    /// RFC 9218 section 4.
+    /// Returns the default of RFC 9218 section 4.
     fn default() -> Self {
         Self { urgency: 3, is_incremental: false }
     }
 }
 
 impl Priority {
-    /// Reads the field `Priority`, or the value of a `PRIORITY_UPDATE` frame. Members that are malformed or not known
-    /// are ignored (RFC 9218 section 4).
+    /// Reads the field `Priority`, or the value of a `PRIORITY_UPDATE` frame. Malformed and unknown members are ignored
+    /// (RFC 9218 section 4).
     #[must_use]
     pub fn read(value: &[u8]) -> Self {
         let mut priority = Self::default();
         for member in list(value) {
-            // Parameters of a member have no meaning here.
+            // Parameters of a member are ignored.
             let member = trim(member.split(|&byte| byte == b';').next().unwrap_or_default());
             match member {
                 [b'u', b'=', urgency @ b'0'..=b'7'] => priority.urgency = urgency - b'0',

@@ -1,9 +1,9 @@
-//! A request's head from decoded fields, by the rules of RFC 9113 sections 8.2 and 8.3 and those that all protocols
-//! share.
+//! Assembly of a request head from decoded fields, by the rules of RFC 9113 sections 8.2 and 8.3 and those that all
+//! protocols share.
 //!
-//! The fields become lines as HTTP/1 has them, so that everything after this reads one form: `:authority` becomes
-//! `host`, and the parts of the cookie one line (section 8.2.3). A head that breaks a rule is decoded to its end,
-//! because the compression depends on it, but nothing more of it is kept.
+//! The fields are written as lines in the format of HTTP/1, so that all later code reads a single format: `:authority`
+//! becomes `host`, and the parts of the cookie become one line (section 8.2.3). A head that breaks a rule is decoded to
+//! its end to keep the compression state in step, but the rest of it is not stored.
 
 use super::hpack::Literals;
 use super::limits::{CRUMBS, HEAD_EXCESS};
@@ -14,24 +14,24 @@ use crate::message::{
     BodyLength, Fault, Field, Keeping, Limits, PartialRequestLine, RequestHead, Target, Version, is_host,
 };
 
-/// The bytes that a field counts besides its name and its value (RFC 9113 section 10.5.1).
+/// The size that is counted for each field in addition to its name and value (RFC 9113 section 10.5.1).
 const OVERHEAD: usize = 32;
-/// Methods are short words; as in HTTP/1.
+/// The maximum length of a method, as in HTTP/1.
 const METHOD: usize = 32;
 
 /// The rule that a head breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HeadError {
-    /// The request is malformed: its stream is reset.
+    /// The request is malformed, so its stream is reset.
     Malformed,
-    /// The request is answered with the status of this fault.
+    /// The request gets a response with the status of this fault.
     Fault(Fault),
 }
 
 /// A range in a buffer.
 type Range = (usize, usize);
 
-/// Scratch memory for reading heads. Connections use it one after the other, so that one without a request keeps none.
+/// Scratch memory for reading heads. Connections use it one after the other, so that idle ones hold none.
 #[derive(Debug, Default)]
 pub struct HeadScratch {
     /// The head that was read last.
@@ -40,14 +40,14 @@ pub struct HeadScratch {
 }
 
 impl HeadScratch {
-    /// Returns the readable part of the request line of the head that was read last, for a log.
+    /// Returns the part of the request line that could be read from the last head, for a log entry.
     #[must_use]
     pub fn partial_line(&self) -> Option<PartialRequestLine<'_>> {
         self.builder.partial_line()
     }
 }
 
-/// Collects the fields of one head, or of one trailer section.
+/// The fields of one head, or of one trailer section, while they are collected.
 #[derive(Debug, Default)]
 pub(super) struct RequestBuilder {
     /// The values of the pseudo-fields.
@@ -57,14 +57,14 @@ pub(super) struct RequestBuilder {
     authority: Option<Range>,
     path: Option<Range>,
     protocol: Option<Range>,
-    /// The field lines, with the blank line once the head is whole.
+    /// The field lines, and the blank line once the head is complete.
     block: Vec<u8>,
     fields: Vec<Field>,
     cookie: Vec<u8>,
     crumbs: usize,
-    /// The size by RFC 9113 section 10.5.1, also of what is not kept.
+    /// The size by RFC 9113 section 10.5.1, including fields that are not stored.
     size: usize,
-    /// True if a field that is no pseudo-field has been read.
+    /// True if a field other than a pseudo-field has been read.
     has_regular: bool,
     has_host: bool,
     is_trailer: bool,
@@ -72,7 +72,7 @@ pub(super) struct RequestBuilder {
     error: Option<HeadError>,
 }
 
-/// The facts that the protocol reads from the fields.
+/// The facts that HTTP/2 itself needs from the fields.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct HeadFacts {
     pub(super) content_length: Option<u64>,
@@ -80,20 +80,20 @@ pub(super) struct HeadFacts {
     pub(super) takes_trailers: bool,
     pub(super) priority: Option<Priority>,
     pub(super) is_head: bool,
-    /// The request is an extended CONNECT for a WebSocket.
+    /// True if the request is an extended CONNECT for a WebSocket.
     pub(super) is_websocket: bool,
 }
 
-/// The head of a connection that is kept to compare the next ones with.
+/// The last kept head of a connection, with which later ones are compared.
 #[derive(Debug, Default)]
 pub(super) struct KeptHead {
-    /// Empty if none is kept.
+    /// The block of the head; empty if none is kept.
     block: Vec<u8>,
     keeping: Keeping,
 }
 
 impl KeptHead {
-    /// Gives the memory back.
+    /// Releases the memory.
     pub(super) fn forget(&mut self) {
         self.block = Vec::new();
     }
@@ -111,17 +111,17 @@ impl RequestBuilder {
         (self.is_trailer, self.facts, self.error) = (is_trailer, HeadFacts::default(), None);
     }
 
-    /// Returns the facts of the head that is whole.
+    /// Returns the facts of the complete head.
     pub(super) fn facts(&self) -> HeadFacts {
         self.facts
     }
 
-    /// Returns true if the head is so much larger than the limit that it is not worth being decoded.
+    /// Returns true if the head exceeds its limit so far that it is not decoded any further.
     pub(super) fn is_excessive(&self, limits: &Limits) -> bool {
         self.size > limits.head.saturating_mul(HEAD_EXCESS)
     }
 
-    /// Takes a field.
+    /// Adds a field.
     pub(super) fn push(&mut self, name: &[u8], value: &[u8], limits: &Limits) {
         self.size += name.len() + value.len() + OVERHEAD;
         if self.error.is_some() {
@@ -140,7 +140,7 @@ impl RequestBuilder {
             return self.add_pseudo(name, value);
         }
         self.has_regular = true;
-        // Section 8.2.1. A name in lower case is a token without A to Z.
+        // RFC 9113 section 8.2.1: a name is a token without upper-case letters.
         if !is_token(name) || name.iter().any(u8::is_ascii_uppercase) || !is_value(value) {
             return Err(HeadError::Malformed);
         }
@@ -162,7 +162,7 @@ impl RequestBuilder {
         Ok(())
     }
 
-    /// Takes a part of the cookie (section 8.2.3).
+    /// Adds a part of the cookie (section 8.2.3).
     fn add_crumb(&mut self, value: &[u8], limits: &Limits) -> Result<(), HeadError> {
         self.crumbs += 1;
         if self.crumbs > CRUMBS {
@@ -176,7 +176,8 @@ impl RequestBuilder {
         if length > limits.field_line { Err(HeadError::Fault(Fault::FieldLineTooLong)) } else { Ok(()) }
     }
 
-    /// Takes a pseudo-field (section 8.3.1): before all others, known, once, and none in trailers.
+    /// Adds a pseudo-field (section 8.3.1): it must be known, not repeated, and before all other fields. Trailers have
+    /// none.
     fn add_pseudo(&mut self, name: &[u8], value: &[u8]) -> Result<(), HeadError> {
         let place = match name {
             _ if self.has_regular || self.is_trailer => return Err(HeadError::Malformed),
@@ -200,10 +201,10 @@ impl RequestBuilder {
         Ok(())
     }
 
-    /// Looks at a field that means something to the protocol. Returns true if it is a line of the head.
+    /// Evaluates a field that the protocol may need. Returns true if the field becomes a line of the head.
     fn note(&mut self, name: &[u8], value: &[u8]) -> Result<bool, HeadError> {
         match name {
-            // Section 8.2.2.
+            // Connection-specific fields are forbidden (section 8.2.2).
             b"connection" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding" | b"upgrade" => {
                 return Err(HeadError::Malformed);
             }
@@ -234,7 +235,7 @@ impl RequestBuilder {
         Ok(true)
     }
 
-    /// Takes the field `host`. It may repeat `:authority`, and nothing else may stand in either (section 8.3.1).
+    /// Evaluates the field `host`. It may only repeat `:authority`; each of them must be a valid host (section 8.3.1).
     fn note_host(&mut self, value: &[u8]) -> Result<bool, HeadError> {
         match self.authority {
             Some((start, end)) if self.pseudo[start..end].eq_ignore_ascii_case(value) => Ok(false),
@@ -259,16 +260,16 @@ impl RequestBuilder {
     /// Ends a trailer section.
     ///
     /// # Errors
-    /// The rule that it breaks.
+    /// The rule that the section breaks.
     pub(super) fn finish_trailers(&self) -> Result<(), HeadError> {
         self.error.map_or(Ok(()), Err)
     }
 
-    /// Ends a head, and checks the rules that need all of it. `is_whole`: no body follows; `takes_websockets`: an
+    /// Ends a head, and checks the rules that concern all of it. `is_whole`: no body follows; `takes_websockets`: an
     /// extended CONNECT may ask for a WebSocket.
     ///
     /// # Errors
-    /// The rule that it breaks.
+    /// The rule that the head breaks.
     pub(super) fn finish(
         &mut self,
         is_whole: bool,
@@ -296,12 +297,13 @@ impl RequestBuilder {
             return Err(HeadError::Fault(Fault::MethodTooLong));
         }
         if method == b"CONNECT" && self.protocol.is_none() {
-            // Section 8.5.
+            // CONNECT has neither `:scheme` nor `:path` (section 8.5).
             let is_malformed = path.is_some() || scheme.is_some() || self.authority.is_none();
             return Err(if is_malformed { HeadError::Malformed } else { HeadError::Fault(Fault::ConnectRefused) });
         }
         let (Some(path), Some(scheme)) = (path, scheme) else { return Err(HeadError::Malformed) };
-        // `:protocol` belongs to CONNECT, and needs a setting of this server (RFC 8441 sections 3 and 4).
+        // `:protocol` is allowed only with CONNECT, and only if this server's settings allow it (RFC 8441 sections 3
+        // and 4).
         let is_websocket = match self.protocol.map(|range| self.part(range)) {
             None => false,
             Some(_) if !takes_websockets || method != b"CONNECT" => return Err(HeadError::Malformed),
@@ -310,7 +312,7 @@ impl RequestBuilder {
             }
             Some(_) => true,
         };
-        // The path is that of any request.
+        // The path of a WebSocket request is checked like that of a GET.
         let target_method: &[u8] = if is_websocket { b"GET" } else { method };
         let (path, scheme) = (self.part(path), self.part(scheme));
         if path.is_empty() {
@@ -339,7 +341,7 @@ impl RequestBuilder {
             None if self.has_host => Ok(()),
             None => Err(HeadError::Fault(Fault::HostMissing)),
             Some(range) => match self.part(range) {
-                // A request for http or https has a host that is not empty (section 8.3.1), and no user.
+                // A request for http or https has a non-empty host and no user name (section 8.3.1).
                 authority if authority.is_empty() || authority.contains(&b'@') => Err(HeadError::Malformed),
                 authority if !is_host(authority) => Err(HeadError::Fault(Fault::HostInvalid)),
                 _ => Ok(()),
@@ -350,7 +352,7 @@ impl RequestBuilder {
     fn body_length(&self, is_whole: bool, limits: &Limits) -> Result<BodyLength, HeadError> {
         match self.facts.content_length {
             Some(0) | None if is_whole => Ok(BodyLength::None),
-            // Section 8.1.1.
+            // Section 8.1.1: the declared length does not match the missing body.
             Some(_) if is_whole => Err(HeadError::Malformed),
             Some(length) if length > limits.body => Err(HeadError::Fault(Fault::BodyTooLarge)),
             Some(length) => Ok(BodyLength::Known(length)),
@@ -371,7 +373,7 @@ impl RequestBuilder {
         &self.pseudo[start..end]
     }
 
-    /// Returns the head that [`finish`](Self::finish) has checked, which has opened `stream`.
+    /// Returns the head after [`finish`](Self::finish) has checked it. `stream` is its stream.
     pub(super) fn head(&self, stream: u32, body: BodyLength, kept: &mut KeptHead) -> RequestHead<'_> {
         let is_repeated = kept.block == self.block;
         let retained = kept.keeping.keeps(is_repeated);
@@ -404,7 +406,7 @@ impl RequestBuilder {
     }
 }
 
-/// Returns an offset in a block, which the limits bound far below 4 GiB.
+/// Converts an offset in a block. The limits keep a block far below 4 GiB.
 fn offset(at: usize) -> u32 {
     u32::try_from(at).expect("a head is bounded")
 }

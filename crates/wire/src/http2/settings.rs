@@ -9,24 +9,24 @@ const MAX_CONCURRENT_STREAMS: u16 = 3;
 const INITIAL_WINDOW_SIZE: u16 = 4;
 const MAX_FRAME_SIZE: u16 = 5;
 const MAX_HEADER_LIST_SIZE: u16 = 6;
-/// RFC 8441 section 3.
+/// Defined in RFC 8441 section 3.
 const ENABLE_CONNECT_PROTOCOL: u16 = 8;
-/// RFC 9218 section 2.1.
+/// Defined in RFC 9218 section 2.1.
 const NO_RFC7540_PRIORITIES: u16 = 9;
 
 /// The initial flow-control window of a stream until the peer sends `SETTINGS_INITIAL_WINDOW_SIZE`.
 pub(super) const DEFAULT_WINDOW: u32 = 65_535;
 
-/// The settings of the peer that this end obeys.
+/// The peer's settings that this end obeys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PeerSettings {
-    /// The largest dynamic table of this end's encoder.
+    /// The maximum size of the dynamic table of this end's encoder, in bytes.
     pub(super) header_table: usize,
     /// The initial flow-control window of a new stream, in bytes.
     pub(super) initial_window: u32,
-    /// The number of streams that this end may open at a time.
+    /// The number of streams that this end may have open at a time.
     pub(super) most_streams: u32,
-    /// `SETTINGS_ENABLE_PUSH`, if the peer has sent it. Neither end of ours pushes.
+    /// `SETTINGS_ENABLE_PUSH`, if the peer sent it. This crate never pushes.
     pub(super) allows_push: Option<bool>,
 }
 
@@ -42,7 +42,7 @@ impl Default for PeerSettings {
 }
 
 impl PeerSettings {
-    /// Takes the settings of a frame, in their order.
+    /// Applies the settings of a frame in their order.
     pub(super) fn take(&mut self, payload: &[u8]) -> Result<(), Violation> {
         let (settings, rest) = payload.as_chunks::<6>();
         if !rest.is_empty() {
@@ -55,7 +55,8 @@ impl PeerSettings {
                 INITIAL_WINDOW_SIZE if value > MOST => return Err(Violation::SettingWindowTooLarge),
                 INITIAL_WINDOW_SIZE => self.initial_window = value,
                 MAX_CONCURRENT_STREAMS => self.most_streams = value,
-                // A larger frame than the least that all peers take is never sent.
+                // This crate never sends a frame larger than the size that every peer accepts, so the value is only
+                // checked.
                 MAX_FRAME_SIZE if !(16_384..=0xff_ffff).contains(&value) => return Err(Violation::SettingInvalid),
                 ENABLE_PUSH | ENABLE_CONNECT_PROTOCOL | NO_RFC7540_PRIORITIES if value > 1 => {
                     return Err(Violation::SettingInvalid);
@@ -74,12 +75,12 @@ pub(super) struct OwnSettings {
     pub(super) streams: u32,
     pub(super) window: u32,
     pub(super) head: u32,
-    /// WebSockets may be opened by an extended CONNECT.
+    /// True if an extended CONNECT may open a WebSocket.
     pub(super) takes_websockets: bool,
 }
 
 impl OwnSettings {
-    /// Appends the frame that a server sends first.
+    /// Appends the SETTINGS frame that a server sends first.
     pub(super) fn write(self, out: &mut Vec<u8>) {
         let settings = [
             (MAX_CONCURRENT_STREAMS, self.streams),
@@ -99,7 +100,7 @@ pub(super) struct ClientSettings {
 }
 
 impl ClientSettings {
-    /// Appends the frame that a client sends first.
+    /// Appends the SETTINGS frame that a client sends first.
     pub(super) fn write(self, out: &mut Vec<u8>) {
         write(&[(ENABLE_PUSH, 0), (INITIAL_WINDOW_SIZE, self.window)], out);
     }

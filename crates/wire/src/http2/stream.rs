@@ -1,34 +1,34 @@
-//! One stream: its state (RFC 9113 section 5.1), windows and progress.
+//! One stream: its state (RFC 9113 section 5.1), its windows and its progress.
 
 use super::priority::Priority;
 use crate::message::FieldLines;
 use transitions::{Machine, State, Table};
 
-/// The states of figure 2 of RFC 9113, as the server sees a client's stream. A server that does not push has no
-/// reserved streams.
+/// The states of figure 2 in RFC 9113 for a stream of a client, from the server's view. The reserved states are
+/// missing, because this server does not push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StreamState {
     Idle,
     Open,
-    /// The client has sent all of its request.
+    /// The client has sent its whole request.
     HalfClosedRemote,
-    /// The response is complete, and the request is not.
+    /// The response is complete, but the request is not.
     HalfClosedLocal,
     Closed,
 }
 
-/// The events that move a stream.
+/// The events that change the state of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StreamMove {
     /// The client's HEADERS without `END_STREAM`.
     RequestBegins,
-    /// The same with `END_STREAM`.
+    /// The client's HEADERS with `END_STREAM`.
     WholeRequest,
-    /// `END_STREAM` of the client.
+    /// The client's `END_STREAM`.
     RequestEnds,
-    /// `END_STREAM` of the server.
+    /// The server's `END_STREAM`.
     ResponseEnds,
-    /// `RST_STREAM` of either side.
+    /// `RST_STREAM` from either side.
     Reset,
 }
 
@@ -51,36 +51,37 @@ impl Machine for StreamState {
     };
 }
 
-/// A stream that is not closed, or whose exchange has not been forgotten.
+/// A stream that is not closed, or whose exchange still exists.
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) id: u32,
     state: State<StreamState>,
-    /// The bytes of the response that the client accepts. Negative after it has made its initial window smaller.
+    /// The response bytes that the client accepts. Negative if the client reduced its initial window below what was
+    /// sent.
     pub(super) send_window: i64,
-    /// The bytes of the request that the client may send, and those that it has sent and that were not consumed.
+    /// The request bytes that the client may send, and those that were received but not consumed.
     pub(super) receive_window: i64,
     pub(super) unconsumed: u32,
-    /// Bytes by which the window is to be enlarged, once they are many.
+    /// The bytes by which the window will be enlarged once they are many.
     pub(super) owed: u32,
-    /// The declared length of the request's body, and the bytes received.
+    /// The declared length of the request body, and the number of bytes received.
     pub(super) declared: Option<u64>,
     pub(super) received: u64,
-    /// True if the head has reported a body, so that its end is reported too.
+    /// True if the head was reported with a body. Then the end of the body is reported too.
     pub(super) has_body: bool,
-    /// False if the rest of the body is discarded.
+    /// False if the rest of the request body is discarded.
     pub(super) is_wanted: bool,
     /// True if the client waits for 100 (Continue).
     pub(super) expects_continue: bool,
-    /// The bytes that the response has still to send, if `END_STREAM` goes with the last of them.
+    /// The number of response bytes still to be sent, if the last of them carries `END_STREAM`.
     pub(super) response_left: Option<u64>,
-    /// True if the request asks for a WebSocket: what follows is no body, and has no length.
+    /// True if the request asks for a WebSocket. Then the DATA after it is not a body and has no declared length.
     pub(super) is_websocket: bool,
-    /// True if the application has not accepted it.
+    /// True while the application has not accepted the WebSocket.
     pub(super) is_refused: bool,
-    /// True if the client takes trailers behind the response.
+    /// True if the client accepts trailers after the response.
     pub(super) takes_trailers: bool,
-    /// The trailers that follow the response.
+    /// The trailers to send after the response.
     pub(super) trailers: Option<Box<FieldLines>>,
     pub(super) priority: Priority,
 }
@@ -109,7 +110,7 @@ impl Stream {
         }
     }
 
-    /// Opens the stream with the client's HEADERS.
+    /// Opens the stream on HEADERS of the client. `is_whole` is true if they end the request.
     pub(super) fn open(&mut self, is_whole: bool) {
         if is_whole {
             self.state.apply(StreamMove::WholeRequest, StreamState::HalfClosedRemote);
@@ -118,13 +119,13 @@ impl Stream {
         }
     }
 
-    /// Records `END_STREAM` of the client.
+    /// Records the client's `END_STREAM`.
     pub(super) fn end_request(&mut self) {
         let next = if self.is_response_open() { StreamState::HalfClosedRemote } else { StreamState::Closed };
         self.state.apply(StreamMove::RequestEnds, next);
     }
 
-    /// Records `END_STREAM` of the server.
+    /// Records the server's `END_STREAM`.
     pub(super) fn end_response(&mut self) {
         let next = if self.is_request_open() { StreamState::HalfClosedLocal } else { StreamState::Closed };
         self.state.apply(StreamMove::ResponseEnds, next);
@@ -135,17 +136,17 @@ impl Stream {
         self.state.apply(StreamMove::Reset, StreamState::Closed);
     }
 
-    /// Returns true if the client has more of the request to send.
+    /// Returns true if the request is incomplete.
     pub(super) fn is_request_open(&self) -> bool {
         matches!(self.state.get(), StreamState::Open | StreamState::HalfClosedLocal)
     }
 
-    /// Returns true if the server has more of the response to send.
+    /// Returns true if the response is incomplete.
     pub(super) fn is_response_open(&self) -> bool {
         matches!(self.state.get(), StreamState::Open | StreamState::HalfClosedRemote)
     }
 
-    /// Returns true if the body is as long as declared.
+    /// Returns true if the body has the declared length, or none was declared.
     pub(super) fn is_length_right(&self) -> bool {
         self.declared.is_none_or(|declared| declared == self.received)
     }

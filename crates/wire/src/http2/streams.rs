@@ -1,4 +1,4 @@
-//! The streams of a connection: those under way, and which numbers have been used.
+//! The streams of a connection: the open ones, and the numbers that have been used.
 
 use super::limits::{CLOSED_STREAMS, EARLY_PRIORITIES};
 use super::priority::Priority;
@@ -8,48 +8,48 @@ use std::collections::VecDeque;
 /// The streams of a connection.
 #[derive(Debug, Default)]
 pub(super) struct StreamTable {
-    /// Those under way, in the order of their numbers.
+    /// The open streams, ordered by number.
     open: Vec<Stream>,
-    /// The largest number that has been used, and how many streams have been opened.
+    /// The largest number used, and how many streams have been opened.
     last: u32,
     opened: u32,
-    /// The streams that ended last, the oldest first.
+    /// The streams that closed most recently, the oldest first.
     closed: VecDeque<(u32, Ending)>,
-    /// Priorities that arrived before their streams.
+    /// The priorities received for streams that do not exist yet.
     early: VecDeque<(u32, Priority)>,
 }
 
-/// The way in which a stream ended.
+/// How a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// Both sides have sent `END_STREAM`.
+    /// Both sides sent `END_STREAM`.
     Complete,
     ResetByClient,
-    /// The server has reset it, and frames that the client has sent before it knew may still arrive.
+    /// The server reset the stream. Frames that the client sent before it received the reset may still arrive.
     ResetByServer,
 }
 
-/// The state of a stream's number.
+/// The state of a stream number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Usage {
-    /// No stream of this or a larger number has been opened.
+    /// No stream with this or a larger number has been opened.
     Idle,
-    /// A stream under way.
+    /// The stream is open.
     UnderWay,
     Closed(Ending),
-    /// It has ended too long ago to know how.
+    /// The stream closed too long ago for its ending to be remembered.
     Forgotten,
-    /// It was left out (RFC 9113 section 5.1.1).
+    /// The number was skipped, which closed it (RFC 9113 section 5.1.1).
     LeftOut,
 }
 
 impl StreamTable {
-    /// Returns the number of streams under way.
+    /// Returns the number of open streams.
     pub(super) fn len(&self) -> usize {
         self.open.len()
     }
 
-    /// Returns the largest number that has been used.
+    /// Returns the largest number used.
     pub(super) fn last(&self) -> u32 {
         self.last
     }
@@ -70,9 +70,9 @@ impl StreamTable {
         self.open.binary_search_by_key(&id, |stream| stream.id).ok()
     }
 
-    /// Returns the state of a client's number.
+    /// Returns the state of the stream number `id`.
     pub(super) fn usage(&self, id: u32) -> Usage {
-        // A client's streams have odd numbers.
+        // Streams of clients have odd numbers.
         if id > self.last || id.is_multiple_of(2) {
             return Usage::Idle;
         }
@@ -82,28 +82,28 @@ impl StreamTable {
         if let Some((_, ending)) = self.closed.iter().rev().find(|(closed, _)| *closed == id) {
             return Usage::Closed(*ending);
         }
-        // If all odd numbers up to the last have been opened, this one has been too.
+        // If all odd numbers up to the last were opened, this one was too.
         if self.last / 2 + 1 == self.opened { Usage::Forgotten } else { Usage::LeftOut }
     }
 
-    /// Marks an idle number as used.
+    /// Marks a new number as used.
     pub(super) fn mark_used(&mut self, id: u32) {
         debug_assert!(id > self.last, "numbers grow");
         self.last = id;
         self.opened += 1;
     }
 
-    /// Adds a stream whose number was marked as used last. A priority that arrived before counts.
+    /// Adds the stream whose number was marked as used last. Its priority is the one received earlier, else `field`.
     pub(super) fn insert(&mut self, mut stream: Stream, field: Option<Priority>) {
         debug_assert!(self.open.last().is_none_or(|last| last.id < stream.id), "numbers grow");
         let early = self.early.iter().position(|(id, _)| *id == stream.id);
         let early = early.and_then(|at| self.early.remove(at)).map(|(_, priority)| priority);
-        // PRIORITY_UPDATE overrides the field (RFC 9218 section 7).
+        // PRIORITY_UPDATE takes precedence over the field (RFC 9218 section 7).
         stream.priority = early.or(field).unwrap_or_default();
         self.open.push(stream);
     }
 
-    /// Removes a stream that is closed.
+    /// Removes a closed stream.
     pub(super) fn remove(&mut self, id: u32, ending: Ending) -> Option<Stream> {
         let stream = self.open.remove(self.place(id)?);
         self.note_end(id, ending);
@@ -118,7 +118,7 @@ impl StreamTable {
         self.closed.push_back((id, ending));
     }
 
-    /// Sets the priority of a stream, which may still be idle.
+    /// Sets the priority of a stream, which may not exist yet.
     pub(super) fn prioritize(&mut self, id: u32, priority: Priority) {
         if let Some(stream) = self.get_mut(id) {
             stream.priority = priority;
@@ -131,7 +131,7 @@ impl StreamTable {
         }
     }
 
-    /// Gives memory back that is not in use.
+    /// Releases unused memory.
     pub(super) fn shrink(&mut self) {
         self.open.shrink_to_fit();
         self.closed.shrink_to_fit();

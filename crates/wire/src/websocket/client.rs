@@ -1,4 +1,4 @@
-//! The opening handshake, the client's side (RFC 6455 sections 4.1 and 4.2.2), for the load generator and for tests.
+//! The client side of the opening handshake (RFC 6455 sections 4.1 and 4.2.2), for the load generator and for tests.
 
 use super::extension::{self, Deflate};
 use super::handshake::{accept_key, is_key, line};
@@ -12,24 +12,24 @@ pub struct Offer<'a> {
     pub target: &'a str,
     /// The field Host.
     pub host: &'a str,
-    /// 16 random bytes in base64.
+    /// The key: 16 random bytes in base64.
     pub key: &'a str,
-    /// Subprotocols, the best first.
+    /// The subprotocols in order of preference.
     pub subprotocols: &'a [&'a str],
     /// True if permessage-deflate is offered.
     pub deflate: bool,
 }
 
-/// The reason why an answer opens no connection.
+/// The reason why a response does not open a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerFault {
     /// The status is not 101.
     NotSwitched(u16),
-    /// No `Upgrade: websocket`.
+    /// `Upgrade: websocket` is missing.
     UpgradeMissing,
-    /// No `Connection: Upgrade`.
+    /// `Connection: Upgrade` is missing.
     ConnectionMissing,
-    /// Sec-WebSocket-Accept is missing, or not that of the key.
+    /// Sec-WebSocket-Accept is missing, or does not match the key.
     AcceptWrong,
     /// A subprotocol that was not offered.
     SubprotocolNotOffered,
@@ -52,17 +52,18 @@ impl fmt::Display for AnswerFault {
 
 impl std::error::Error for AnswerFault {}
 
-/// The settings that both sides have agreed on.
+/// The negotiated settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The compression of messages, if there is one.
+    /// The compression of messages; `None` if there is none.
     pub deflate: Option<Deflate>,
-    /// The subprotocol.
+    /// The subprotocol, if the server chose one.
     pub subprotocol: Option<String>,
 }
 
 impl Offer<'_> {
-    /// Appends the request to `out`. Whether it has been: not if target, host, key or a subprotocol is malformed.
+    /// Appends the request to `out`. Returns false and appends nothing if target, host, key or a subprotocol is
+    /// malformed.
     #[must_use]
     pub fn write(&self, out: &mut Vec<u8>) -> bool {
         let is_target = !self.target.is_empty() && target_end(self.target.as_bytes(), 0) == self.target.len();
@@ -86,10 +87,10 @@ impl Offer<'_> {
         true
     }
 
-    /// Judges the head of the answer.
+    /// Checks the head of the response. Returns the negotiated settings.
     ///
     /// # Errors
-    /// The first rule that it breaks.
+    /// The first rule that the response breaks.
     pub fn judge(&self, status: u16, fields: &[(&[u8], &[u8])]) -> Result<Answer, AnswerFault> {
         if status != 101 {
             return Err(AnswerFault::NotSwitched(status));

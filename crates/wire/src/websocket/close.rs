@@ -9,12 +9,12 @@ use super::frame::ControlPayload;
 pub struct CloseFrame {
     /// The code; `None` if the frame was empty.
     pub code: Option<CloseCode>,
-    /// The reason, at most 123 bytes; for logs, not for people.
+    /// The reason, at most 123 bytes. It is meant for logs, not for users.
     pub reason: Box<str>,
 }
 
 impl CloseFrame {
-    /// Returns the code that is reported to an application: [`CloseCode::NO_STATUS`] if there is none.
+    /// Returns the code that is reported to an application: [`CloseCode::NO_STATUS`] if the frame has none.
     #[must_use]
     pub fn number(&self) -> u16 {
         self.code.map_or(CloseCode::NO_STATUS, CloseCode::number)
@@ -35,7 +35,7 @@ impl CloseFrame {
     }
 }
 
-/// Returns the payload of a Close frame. A reason beyond 123 bytes is cut where a character ends.
+/// Returns the payload of a Close frame. The reason is cut at the end of a character after at most 123 bytes.
 pub(super) fn payload(code: Option<CloseCode>, reason: &str) -> ControlPayload {
     let mut payload = ControlPayload::default();
     if let Some(code) = code {

@@ -1,31 +1,31 @@
-//! The progress of the closing handshake of a WebSocket (RFC 6455 section 7): its states, and all moves between them.
+//! The closing handshake of a WebSocket (RFC 6455 section 7): its states, and all transitions between them.
 //!
-//! Only the methods of [`ClosingHandshake`] move it. [`HandshakeStage::TABLE`] has all moves; docs/design/websocket.md
-//! has the diagram that follows from it.
+//! Only the methods of [`ClosingHandshake`] change the state. [`HandshakeStage::TABLE`] lists all transitions; the
+//! diagram in docs/design/websocket.md is drawn from it.
 
 use super::close_code::CloseCode;
 use super::fault::WebSocketFault;
 use transitions::{Machine, Table, WithData};
 
-/// The progress of the closing handshake.
+/// The state of the closing handshake.
 #[derive(Debug)]
 pub(super) struct ClosingHandshake(HandshakeState);
 
 #[derive(Clone, Copy, Debug)]
 enum HandshakeState {
-    /// Messages go in both directions.
+    /// Messages are sent in both directions.
     Open,
-    /// The peer broke a rule, and messages that arrived before may still be answered.
+    /// The peer broke a rule, but earlier messages may still be answered.
     Postponed(WebSocketFault),
-    /// This end owes a Close frame: the peer's has arrived, or the peer broke a rule.
+    /// This end must send a Close frame, because the peer's frame arrived or the peer broke a rule.
     Owing { code: Option<CloseCode>, reason: &'static str },
-    /// This end's Close frame has been written, and the peer's has not arrived.
+    /// This end sent a Close frame, and the peer's has not arrived.
     Closing,
-    /// Nothing more is written or read.
+    /// No more frames are sent or read.
     Closed,
 }
 
-/// A state without its contents.
+/// The name of a state, without its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HandshakeStage {
     Open,
@@ -35,22 +35,22 @@ pub(super) enum HandshakeStage {
     Closed,
 }
 
-/// The event that moves the handshake on.
+/// An event that changes the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HandshakeEvent {
-    /// The peer has broken a rule.
+    /// The peer broke a rule.
     Broken,
-    /// The peer's Close frame has arrived.
+    /// The peer's Close frame arrived.
     PeerClosed,
     /// There is no memory for what the peer sends.
     NoMemory,
-    /// The caller answers a broken rule later.
+    /// The caller postpones the answer to a broken rule.
     PutOff,
-    /// The caller answers it now.
+    /// The caller ends the postponement.
     TakenUp,
     /// The caller closes the connection.
     OwnClose,
-    /// The Close frame that was owed has been written.
+    /// The pending Close frame was written.
     Answered,
 }
 
@@ -85,7 +85,7 @@ impl Machine for HandshakeStage {
             (Self::Owing, HandshakeEvent::NoMemory, Self::Closed),
             (Self::Postponed, HandshakeEvent::TakenUp, Self::Owing),
             (Self::Postponed, HandshakeEvent::NoMemory, Self::Owing),
-            // The peer's answer would not be read.
+            // An answer of the peer would not be read, so this end does not wait for one.
             (Self::Postponed, HandshakeEvent::OwnClose, Self::Closed),
             (Self::Postponed, HandshakeEvent::Broken, Self::Closed),
             (Self::Postponed, HandshakeEvent::PeerClosed, Self::Closed),
@@ -104,7 +104,7 @@ impl ClosingHandshake {
         Self(HandshakeState::Open)
     }
 
-    /// Returns the state without its contents.
+    /// Returns the name of the state.
     pub(super) fn stage(&self) -> HandshakeStage {
         self.0.plain()
     }
@@ -118,18 +118,18 @@ impl ClosingHandshake {
         matches!(self.0, HandshakeState::Open | HandshakeState::Postponed(_))
     }
 
-    /// Returns the code and the reason of the Close frame that is owed.
+    /// Returns the code and the reason of the pending Close frame.
     pub(super) fn owed(&self) -> Option<(Option<CloseCode>, &'static str)> {
         if let HandshakeState::Owing { code, reason } = self.0 { Some((code, reason)) } else { None }
     }
 
-    /// Records that the peer has broken a rule.
+    /// Records that the peer broke a rule.
     pub(super) fn fail(&mut self, fault: WebSocketFault) {
         let is_open = matches!(self.0, HandshakeState::Open);
         self.go(HandshakeEvent::Broken, if is_open { owing(fault) } else { HandshakeState::Closed });
     }
 
-    /// Records that the peer's Close frame has arrived.
+    /// Records that the peer's Close frame arrived.
     pub(super) fn end_by_peer(&mut self, code: Option<CloseCode>) {
         let is_open = matches!(self.0, HandshakeState::Open);
         self.go(
@@ -144,27 +144,27 @@ impl ClosingHandshake {
         self.go(HandshakeEvent::NoMemory, if self.is_open() { owing } else { HandshakeState::Closed });
     }
 
-    /// Puts off the answer to a fault, if one is owed.
+    /// Postpones the answer to a fault, if one is pending.
     pub(super) fn postpone(&mut self, fault: WebSocketFault) {
         if matches!(self.0, HandshakeState::Owing { .. }) {
             self.go(HandshakeEvent::PutOff, HandshakeState::Postponed(fault));
         }
     }
 
-    /// Takes up the answer that was put off. Returns the fault that it answers.
+    /// Ends the postponement of the answer. Returns the fault that is answered.
     pub(super) fn take_up(&mut self) -> Option<WebSocketFault> {
         let HandshakeState::Postponed(fault) = self.0 else { return None };
         self.go(HandshakeEvent::TakenUp, owing(fault));
         Some(fault)
     }
 
-    /// Records that this end's own Close frame has been written.
+    /// Records that this end wrote a Close frame on its own initiative.
     pub(super) fn close(&mut self) {
         let is_failed = matches!(self.0, HandshakeState::Postponed(_));
         self.go(HandshakeEvent::OwnClose, if is_failed { HandshakeState::Closed } else { HandshakeState::Closing });
     }
 
-    /// Records that the Close frame that was owed has been written.
+    /// Records that the pending Close frame was written.
     pub(super) fn answer(&mut self) {
         self.go(HandshakeEvent::Answered, HandshakeState::Closed);
     }

@@ -1,5 +1,5 @@
-//! One end of an open connection: frames in both directions, answers to pings, and the closing handshake
-//! (RFC 6455 sections 5.5 and 7).
+//! One end of an established connection: frames in both directions, answers to pings, and the closing handshake (RFC
+//! 6455 sections 5.5 and 7).
 
 use super::close::CloseFrame;
 use super::close_code::CloseCode;
@@ -13,12 +13,12 @@ use super::receive::{Received, Receiver};
 use super::send::{FrameHead, Outgoing, Prepared, SendError, Sender};
 use std::borrow::Cow;
 
-/// Bounds on one connection, in bytes.
+/// Limits of one connection, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WebSocketLimits {
-    /// The largest message, counted after inflating. 16 MiB is uvicorn's.
+    /// The largest message, measured after inflating. 16 MiB is uvicorn's default.
     pub message: usize,
-    /// While more than this waits to be sent, no message is accepted and no ping is answered. One message may exceed
+    /// The backlog of unsent bytes above which no message is accepted and no ping is answered. One message may exceed
     /// it.
     pub backlog: usize,
 }
@@ -32,56 +32,56 @@ impl Default for WebSocketLimits {
 /// An event of the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event<'i> {
-    /// Nothing for the application.
+    /// An event that does not concern the application.
     Nothing,
-    /// A message.
+    /// A message of the peer.
     Message {
         /// The type of the message.
         kind: Kind,
-        /// Its bytes; UTF-8 if it is text.
+        /// The bytes of the message; valid UTF-8 if it is text.
         bytes: Cow<'i, [u8]>,
     },
-    /// A Pong frame, which may answer a ping or not.
+    /// A Pong frame, whether or not it answers a ping.
     Pong(ControlPayload),
-    /// The peer closes, or answers our Close frame. No message follows in either direction.
+    /// A Close frame of the peer, which begins or completes the closing handshake. No messages follow in either
+    /// direction.
     Close(CloseFrame),
-    /// The peer broke a rule. The connection closes; no message follows in either direction.
+    /// The peer broke a rule. The connection closes, and no messages follow in either direction.
     Fault(WebSocketFault),
 }
 
-/// The action that the caller waits for; each has a deadline of its own.
+/// The event that the connection waits for. Each has its own deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// Anything from the peer. A ping that it does not answer shows that it is gone; any bytes show that it is not.
+    /// Any bytes of the peer, which show that it is alive. A peer that does not answer a ping counts as gone.
     Peer,
-    /// The caller itself, which has [put off](Connection::postpone) the answer to a fault.
+    /// The caller itself, which has [postponed](Connection::postpone) the answer to a fault.
     Caller,
-    /// The peer's answer to our Close frame (RFC 6455 section 7.1.2). When its deadline passes, the transport is
-    /// closed.
+    /// The peer's answer to this end's Close frame (RFC 6455 section 7.1.2). At the deadline, the transport is closed.
     Close,
-    /// The end of the transport. A server closes it when all output is sent; a client waits until the server does
-    /// (RFC 6455 section 7.1.1), and closes it itself when the deadline passes.
+    /// The end of the transport. A server closes it when all output is sent. A client waits for the server to do so
+    /// (RFC 6455 section 7.1.1), and closes it itself at the deadline.
     End,
 }
 
-/// One end of an open connection.
+/// One end of an established connection.
 ///
-/// [`next`](Self::next) is given what is received. [`flush`](Self::flush) writes the answers that are owed and is
-/// called after it, and whenever the peer has taken output. The other methods write what the application sends.
+/// The caller passes received bytes to [`next`](Self::next). After that, and whenever the peer has accepted output, it
+/// calls [`flush`](Self::flush), which writes pending answers. The other methods write what the application sends.
 #[derive(Debug)]
 pub struct Connection {
     receiver: Receiver,
     sender: Sender,
     limits: WebSocketLimits,
     handshake: ClosingHandshake,
-    /// The answer to the last ping (RFC 6455 section 5.5.3 lets it stand for those before).
+    /// The pending answer to the last ping. It answers earlier pings too (RFC 6455 section 5.5.3).
     pong: Option<Box<ControlPayload>>,
-    /// The code of the peer's Close frame; [`CloseCode::ABNORMAL`] until it has arrived.
+    /// The code of the peer's Close frame, or [`CloseCode::ABNORMAL`] if none has arrived.
     close_code: u16,
 }
 
 impl Connection {
-    /// Creates a connection whose opening handshake is done, with the `deflate` that was agreed on.
+    /// Creates a connection after its opening handshake. `deflate` is the negotiated compression.
     #[must_use]
     pub fn new(role: Role, deflate: Option<Deflate>, limits: WebSocketLimits) -> Self {
         let sender = Sender::new(role, deflate);
@@ -96,11 +96,11 @@ impl Connection {
         }
     }
 
-    /// Reads on in `input`, which is changed. Returns how many bytes have been taken, and what they say. It is called
-    /// again while input is left.
+    /// Reads from `input`, which it modifies. Returns the number of bytes used, and their event. The caller repeats
+    /// this while input is left.
     ///
-    /// When a Close frame has been written, messages of the peer are read and discarded until its own Close frame
-    /// comes. Behind that, and behind a fault, all input is discarded.
+    /// After this end has sent a Close frame, messages of the peer are read and discarded until its Close frame
+    /// arrives. After that, and after a fault, all input is discarded.
     pub fn next<'i>(&mut self, input: &'i mut [u8], compression: &mut Compression) -> (usize, Event<'i>) {
         let length = input.len();
         let (used, received) = match self.receiver.next(input, self.limits.message, compression) {
@@ -127,9 +127,8 @@ impl Connection {
         (used, event)
     }
 
-    /// Appends the answers that are owed to `out`: a Pong frame, or a Close frame. `backlog` is how many bytes wait to
-    /// be sent. While they are more than the limit pings are not answered, and of those that come meanwhile the last
-    /// one is.
+    /// Appends pending answers to `out`: a Pong frame, or a Close frame. `backlog` is the number of unsent bytes. While
+    /// it exceeds the limit, pings are not answered; later only the last of them is.
     pub fn flush(&mut self, backlog: usize, out: &mut Vec<u8>) {
         if let Some((code, reason)) = self.handshake.owed() {
             self.sender.close(code, reason, out);
@@ -141,28 +140,28 @@ impl Connection {
         }
     }
 
-    /// Puts off the answer to a [fault](Event::Fault) that [`next`](Self::next) has just returned, so that messages
-    /// which came before it can still be answered. Nothing more is read. The caller bounds the time until
-    /// [`take_up`](Self::take_up). (RFC 6455 section 7.1.7 forbids to process what follows a fault, and not what was
-    /// before.)
+    /// Postpones the answer to the [fault](Event::Fault) that [`next`](Self::next) has just returned, so that the
+    /// application can still answer earlier messages. No more input is read. The caller limits the time until
+    /// [`take_up`](Self::take_up). (RFC 6455 section 7.1.7 forbids only the processing of data after a fault.)
     pub fn postpone(&mut self, fault: WebSocketFault) {
         self.handshake.postpone(fault);
     }
 
-    /// Closes because the caller has no memory for what the peer sends. The received part of a message is dropped, and
-    /// all input is discarded from now on.
+    /// Closes the connection because the caller has no memory for the peer's messages. The received part of a message
+    /// is dropped, and all later input is discarded.
     pub fn overload(&mut self, reason: &'static str, compression: &mut Compression) {
         self.receiver.stop(compression);
         self.pong = None;
         self.handshake.overload(reason);
     }
 
-    /// Takes up the answer that was put off, and returns what it answers: a Close frame is owed now.
+    /// Ends the [postponement](Self::postpone): a Close frame is pending now. Returns the fault that it answers; `None`
+    /// if nothing was postponed.
     pub fn take_up(&mut self) -> Option<WebSocketFault> {
         self.handshake.take_up()
     }
 
-    /// Appends a message to `out`, as one frame. `backlog` is how many bytes wait to be sent.
+    /// Appends a message to `out`, as one frame. `backlog` is the number of unsent bytes.
     ///
     /// # Errors
     /// [`SendError::Closed`], [`SendError::QueueFull`], [`SendError::MessageOpen`].
@@ -177,8 +176,8 @@ impl Connection {
         self.sender.message(message, compression, out)
     }
 
-    /// Returns the header of a message of `length` bytes that the caller sends after it without a copy; `None` if the
-    /// message must be [sent](Self::send) as a whole, because it is masked or may be compressed.
+    /// Returns the header of a message of `length` bytes, after which the caller sends these bytes without copying
+    /// them. Returns `None` if the message may have to be masked or compressed; then [`send`](Self::send) must be used.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -187,10 +186,10 @@ impl Connection {
         self.sender.head(kind, length)
     }
 
-    /// Appends a part of a message to `out`. All parts of a message are of one kind; no other message is sent between
-    /// them.
+    /// Appends a part of a message to `out`. All parts of a message have the same type, and no other message may be
+    /// sent between them.
     ///
-    /// A part of text ends where a character ends.
+    /// A part of a text must not end in the middle of a character.
     ///
     /// # Errors
     /// [`SendError::Closed`], [`SendError::QueueFull`], [`SendError::KindChanged`].
@@ -205,7 +204,7 @@ impl Connection {
         self.sender.part(part, is_last, out)
     }
 
-    /// Returns the bytes to send for a message that goes to many clients.
+    /// Returns the bytes to send for a message to many clients.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -229,11 +228,11 @@ impl Connection {
         Ok(())
     }
 
-    /// Appends a Close frame to `out` and begins the closing handshake. A message that is sent in parts stays without
-    /// its end. `reason` is cut at 123 bytes.
+    /// Appends a Close frame to `out` and begins the closing handshake. A message of which only some parts were sent
+    /// stays incomplete. `reason` is cut after at most 123 bytes.
     ///
     /// # Errors
-    /// [`SendError::Closed`] if the connection is closed or closing already.
+    /// [`SendError::Closed`] if the connection is already closing or closed.
     pub fn close(&mut self, code: CloseCode, reason: &str, out: &mut Vec<u8>) -> Result<(), SendError> {
         self.admit(0)?;
         self.sender.close(Some(code), reason, out);
@@ -255,13 +254,13 @@ impl Connection {
         self.handshake.is_open()
     }
 
-    /// Returns true if [`flush`](Self::flush) has anything to write.
+    /// Returns true if [`flush`](Self::flush) may have something to write.
     #[must_use]
     pub fn owes_answer(&self) -> bool {
         self.handshake.owed().is_some() || self.is_open() && self.pong.is_some()
     }
 
-    /// Returns the action that the caller waits for.
+    /// Returns the event that the connection waits for.
     #[must_use]
     pub fn waits_for(&self) -> Wait {
         match self.handshake.stage() {
@@ -272,26 +271,26 @@ impl Connection {
         }
     }
 
-    /// Returns the code that the peer's Close frame gave, as it is reported to an application: [`CloseCode::NO_STATUS`]
-    /// if it gave none, [`CloseCode::ABNORMAL`] if no such frame has arrived (RFC 6455 section 7.1.5).
+    /// Returns the code of the peer's Close frame as it is reported to an application: [`CloseCode::NO_STATUS`] if the
+    /// frame has no code, [`CloseCode::ABNORMAL`] if no frame has arrived (RFC 6455 section 7.1.5).
     #[must_use]
     pub fn close_code(&self) -> u16 {
         self.close_code
     }
 
-    /// Returns true if a message or a frame of the peer has begun and not ended.
+    /// Returns true if a message or a frame of the peer is incomplete.
     #[must_use]
     pub fn is_in_message(&self) -> bool {
         self.receiver.is_in_message()
     }
 
-    /// Returns the number of bytes received of the unfinished message, after inflating.
+    /// Returns the number of bytes received of the incomplete message, after inflating.
     #[must_use]
     pub fn partial_bytes(&self) -> usize {
         self.receiver.partial_bytes()
     }
 
-    /// Returns the heap memory of this connection, in bytes.
+    /// Returns the heap memory that this connection uses, in bytes.
     #[must_use]
     pub fn kept_bytes(&self) -> usize {
         self.receiver.kept_bytes() + self.pong.as_ref().map_or(0, |_| size_of::<ControlPayload>())

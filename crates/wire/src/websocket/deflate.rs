@@ -1,42 +1,41 @@
-//! The compressors and decompressors that connections share (RFC 7692 section 7.2).
+//! Compressors and decompressors that connections share (RFC 7692 section 7.2).
 
 use super::fault::WebSocketFault;
 use std::fmt;
 use zlib_rs::{DeflateConfig, DeflateFlush, Inflate, InflateFlush, Status};
 
-/// The end of a message's last block in zlib's output. WebSocket leaves it out (RFC 7692 section 7.2.1).
+/// The last bytes of zlib's output for a message, which WebSocket omits (RFC 7692 section 7.2.1).
 const TAIL: [u8; 4] = [0, 0, 0xff, 0xff];
 
-/// An empty final block. If it ends the stream, the blocks before it were whole.
+/// An empty final block. If the stream ends with it, the blocks before it are complete.
 const FINAL: [u8; 2] = [3, 0];
 
-/// Bytes that are compressed or inflated at a time. A message's limit is looked at after each such part.
+/// The number of bytes that are compressed or inflated at a time. A message's limit is checked after each such part.
 const PART: usize = 16 * 1024;
 
-/// The window in bits that a peer may use unless a smaller one was agreed on (RFC 7692 section 7.1.2).
+/// The default of a peer's window in bits (RFC 7692 section 7.1.2).
 pub(super) const WINDOW_BITS_MOST: u8 = 15;
 
-/// A smaller window has no raw form in zlib.
+/// The smallest window in bits: zlib supports no smaller one in raw streams.
 pub(super) const WINDOW_BITS_LEAST: u8 = 9;
 
-/// Decompressors that are kept for the next compressed message.
+/// The number of idle decompressors that are kept.
 const SPARE: usize = 4;
 
-/// Bytes of memory that a decompressor takes, about.
+/// The approximate size of a decompressor in bytes.
 pub(super) const INFLATER_BYTES: usize = 44 << 10;
 
-/// A message of up to this many bytes may be compressed however well.
+/// The length of a message in bytes up to which any compression ratio is allowed.
 const RATIO_FROM: u64 = 1 << 20;
 
-/// The number of bytes that each byte of a compressed message may become, beyond [`RATIO_FROM`]. JSON and logs become 5
-/// to 50; DEFLATE reaches 1032 for a single byte that repeats, which is of no use for anything but to fill a server's
-/// memory.
+/// The maximum compression ratio beyond [`RATIO_FROM`]. JSON and logs reach 5 to 50. DEFLATE reaches 1032 if a single
+/// byte repeats, which serves only to fill a server's memory.
 const RATIO: u64 = 100;
 
 /// The compressors and decompressors that the connections of one thread share.
 ///
-/// A compressor begins each message anew, so one for each size of window suffices for all peers. A decompressor belongs
-/// to a connection while a compressed message arrives. Nothing is allocated before the first compressed message.
+/// A compressor starts over with each message, so one for each window size serves all peers. A decompressor belongs to
+/// one connection while a compressed message arrives. Nothing is allocated before the first compressed message.
 pub struct Compression {
     level: i32,
     compressors: [Option<Box<zlib_rs::Deflate>>; (WINDOW_BITS_MOST - WINDOW_BITS_LEAST) as usize + 1],
@@ -45,18 +44,18 @@ pub struct Compression {
 }
 
 impl Compression {
-    /// Creates a compressor at `level`, from 1 (quick) to 9 (small).
+    /// Creates the compressors' owner. `level` is from 1 (fast) to 9 (small).
     ///
     /// # Panics
-    /// If the level is none of these.
+    /// If `level` is not in this range.
     #[must_use]
     pub fn new(level: u8) -> Self {
         assert!((1..=9).contains(&level), "levels are 1 to 9");
         Self { level: level.into(), compressors: Default::default(), spare: Vec::new(), part: Box::default() }
     }
 
-    /// Appends to `out` the message `bytes` as a compressed message of WebSocket, with a window of `bits`. Whether that
-    /// is shorter than the message is; if it is not, nothing is appended.
+    /// Compresses the message `bytes` with a window of `bits` and appends the result to `out`. Returns false and
+    /// appends nothing if the result would not be shorter than the message.
     pub(super) fn deflate(&mut self, bits: u8, bytes: &[u8], out: &mut Vec<u8>) -> bool {
         let Self { level, compressors, part, .. } = self;
         prepare(part);
@@ -67,7 +66,7 @@ impl Compression {
         let (start, mut rest) = (out.len(), bytes);
         loop {
             let (before_in, before_out) = (compressor.total_in(), compressor.total_out());
-            // It fails for an invalid state alone, and then the message goes as it is.
+            // This fails only in an invalid state; then the message is sent uncompressed.
             if compressor.compress(rest, part, DeflateFlush::SyncFlush).is_err() {
                 out.truncate(start);
                 return false;
@@ -75,7 +74,7 @@ impl Compression {
             let written = moved(before_out, compressor.total_out());
             rest = &rest[moved(before_in, compressor.total_in())..];
             out.extend_from_slice(&part[..written]);
-            // The tail is left out, so so much more may be there.
+            // The tail will be removed, so its length is allowed in addition.
             if out.len() - start >= bytes.len() + TAIL.len() {
                 out.truncate(start);
                 return false;
@@ -90,7 +89,7 @@ impl Compression {
     }
 
     fn take(&mut self) -> Inflate {
-        // Windows of all sizes are read with the largest.
+        // A decompressor with the largest window can read all smaller ones.
         self.spare.pop().unwrap_or_else(|| Inflate::new(false, WINDOW_BITS_MOST))
     }
 
@@ -113,17 +112,18 @@ impl fmt::Debug for Compression {
     }
 }
 
-/// The bytes that the peer's next message may refer back to, kept between messages.
+/// The bytes to which the peer's next message may refer, stored between messages.
 #[derive(Debug)]
 pub(super) enum Context {
-    /// The peer begins each message anew (`no_context_takeover`).
+    /// The peer's messages never refer to earlier ones (`no_context_takeover`).
     None,
-    /// The last bytes of the messages so far, at most so many.
+    /// The last bytes of the messages so far, at most `most`.
     Kept { bytes: Vec<u8>, most: usize },
 }
 
 impl Context {
-    /// Returns the context of a peer with a window of `bits`; `None`: the peer begins each message anew.
+    /// Creates the context of a peer with a window of `bits`; `None` means that its messages never refer to earlier
+    /// ones.
     pub(super) fn new(bits: Option<u8>) -> Self {
         match bits {
             None => Context::None,
@@ -140,7 +140,7 @@ impl Context {
         let new = &message[message.len().saturating_sub(*most)..];
         let old = bytes.len().saturating_sub(*most - new.len());
         bytes.drain(..old);
-        // It grows as a vector does, but not beyond the window.
+        // The capacity doubles, as that of a vector does, but does not exceed the window.
         let needed = bytes.len() + new.len();
         if needed > bytes.capacity() {
             bytes.reserve_exact((2 * bytes.capacity()).clamp(needed, *most) - bytes.len());
@@ -150,12 +150,12 @@ impl Context {
     }
 }
 
-/// A compressed message that arrives.
+/// A compressed message while it arrives.
 pub(super) struct Inflating {
     inflate: Inflate,
-    /// Bytes of it that have arrived.
+    /// The number of its compressed bytes that have arrived.
     received: u64,
-    /// The decompressor has not read anything since it began, or since a final block.
+    /// True if the decompressor has read nothing since the message began, or since its last final block.
     is_fresh: bool,
 }
 
@@ -172,16 +172,16 @@ impl Inflating {
         inflating
     }
 
-    /// Returns the number of bytes of the compressed message so far.
+    /// Returns the number of compressed bytes received so far.
     pub(super) fn received(&self) -> u64 {
         self.received
     }
 
-    /// Inflates the next bytes of the message, to the end of `message`.
+    /// Inflates the next bytes and appends the result to `message`.
     ///
     /// # Errors
-    /// [`WebSocketFault::DeflateInvalid`]; [`WebSocketFault::MessageTooLarge`] as soon as `message` has more than
-    /// `most` bytes, or more than its compressed bytes may become.
+    /// [`WebSocketFault::DeflateInvalid`]; [`WebSocketFault::MessageTooLarge`] as soon as `message` exceeds `most`
+    /// bytes or the maximum compression ratio.
     pub(super) fn read(
         &mut self,
         input: &[u8],
@@ -210,9 +210,9 @@ impl Inflating {
             input = &input[used..];
             let written = message.len() - before;
             match status {
-                // A final block ends a stream of DEFLATE, but not the message (RFC 7692 section 7.2.3.4).
+                // A final block ends the DEFLATE stream, but not the message (RFC 7692 section 7.2.3.4).
                 Status::StreamEnd => self.restart(message, context),
-                // There may be more output than there was room for, although all input is read.
+                // If the output buffer is full, more output may be pending although all input was read.
                 _ if written == part.len() && input.is_empty() => self.drain(message, most, context, part)?,
                 _ if used == 0 && written == 0 => return Err(WebSocketFault::DeflateInvalid),
                 _ => {}
@@ -221,7 +221,7 @@ impl Inflating {
         Ok(())
     }
 
-    /// Takes the output that had no room when the last byte of input was read.
+    /// Appends the output that did not fit the buffer when the last byte of input was read.
     fn drain(
         &mut self,
         message: &mut Vec<u8>,
@@ -241,10 +241,10 @@ impl Inflating {
         }
     }
 
-    /// Inflates once, to the end of `message`. Returns how many bytes of input have been read.
+    /// Inflates once and appends the result to `message`. Returns the number of input bytes read.
     ///
-    /// The bytes before an error are appended to `message` too, up to `most` bytes, so that the first error does not
-    /// depend on how the input arrives.
+    /// The bytes before an error are appended too, up to `most` bytes, so that the first error does not depend on how
+    /// the input is split.
     fn inflate_part(
         &mut self,
         input: &[u8],
@@ -255,7 +255,7 @@ impl Inflating {
         let (before_in, before_out) = (self.inflate.total_in(), self.inflate.total_out());
         let status = self.inflate.decompress(input, part, InflateFlush::NoFlush);
         message.extend_from_slice(&part[..moved(before_out, self.inflate.total_out())]);
-        // A final block begins the count of the decompressor anew, so bytes that it has not read count too.
+        // The ratio uses all received bytes, because a final block resets the decompressor's own counter.
         let most = most.min(usize::try_from(RATIO_FROM + RATIO * self.received).unwrap_or(usize::MAX));
         if message.len() > most {
             message.truncate(most);
@@ -265,7 +265,7 @@ impl Inflating {
         Ok((moved(before_in, self.inflate.total_in()), status))
     }
 
-    /// Begins a stream of DEFLATE behind a final block. It may refer to what the message and those before it have said.
+    /// Starts a new DEFLATE stream after a final block. It may refer to the message so far and to the earlier ones.
     fn restart(&mut self, message: &[u8], context: &Context) {
         self.inflate.reset(false);
         self.is_fresh = true;
@@ -280,7 +280,8 @@ impl Inflating {
         }
     }
 
-    /// Ends the message. The decompressor goes back, and the context is what the next message may refer to.
+    /// Ends the message: returns the decompressor to `compression`, and adds the message to the context of the next
+    /// one.
     pub(super) fn end(
         mut self,
         message: &mut Vec<u8>,
@@ -304,7 +305,7 @@ impl Inflating {
         context: &Context,
         part: &mut [u8],
     ) -> Result<(), WebSocketFault> {
-        // A message may end with a final block, and some senders write an empty message as no bytes at all.
+        // A message may end with a final block, and some senders encode an empty message as no bytes at all.
         if self.is_fresh {
             return Ok(());
         }
@@ -318,20 +319,20 @@ impl Inflating {
         if is_whole { Ok(()) } else { Err(WebSocketFault::DeflateInvalid) }
     }
 
-    /// Gives the decompressor of a message back that is not read to its end.
+    /// Returns the decompressor of a message that is not read to its end.
     pub(super) fn abandon(self, compression: &mut Compression) {
         compression.put_back(self.inflate);
     }
 }
 
-/// Allocates the part that all compress and inflate into.
+/// Allocates the buffer for the output of compressors and decompressors.
 fn prepare(part: &mut Box<[u8]>) {
     if part.is_empty() {
         *part = vec![0; PART].into_boxed_slice();
     }
 }
 
-/// Returns the difference of two counts, of which none exceeds a slice's length.
+/// Returns the difference of two counters, which is at most the length of a slice.
 fn moved(before: u64, after: u64) -> usize {
     usize::try_from(after - before).expect("no more than a slice holds")
 }

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 const NAME: &[u8] = b"permessage-deflate";
 
-/// An extension as it is offered, or agreed to.
+/// An extension in an offer or in a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Extension<'a> {
     name: &'a [u8],
@@ -16,7 +16,7 @@ pub(super) struct Extension<'a> {
 
 type Parameter<'a> = (&'a [u8], Option<Cow<'a, [u8]>>);
 
-/// Appends the extensions of one field value; `None` if it is malformed.
+/// Appends the extensions in one field value to `found`. Returns `None` if the value is malformed.
 pub(super) fn read<'a>(value: &'a [u8], found: &mut Vec<Extension<'a>>) -> Option<()> {
     let mut rest = Text { bytes: value, at: 0 };
     loop {
@@ -76,7 +76,7 @@ impl<'a> Text<'a> {
         Some(extension)
     }
 
-    /// Reads a token, or a quoted string that is a token without its quotes.
+    /// Reads a token, or a quoted string whose content is a token.
     fn value(&mut self) -> Option<Cow<'a, [u8]>> {
         if self.peek() != Some(b'"') {
             return self.token().map(Cow::Borrowed);
@@ -99,14 +99,14 @@ impl<'a> Text<'a> {
     }
 }
 
-/// The parameters of permessage-deflate that a server agrees to.
+/// The parameters of permessage-deflate that a server accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeflateSettings {
-    /// The largest window with which messages are compressed, in bits, 9 to 15. The compressor is shared, so a large
-    /// one costs no memory per connection.
+    /// The largest compression window in bits, 9 to 15. Connections share the compressors, so a large window costs no
+    /// memory per connection.
     pub window_bits: u8,
-    /// The window in bits, 9 to 15, within which the client's messages may refer to earlier ones. As many bytes as the
-    /// window has are kept for each such connection. `None`: the client begins each message anew.
+    /// The window in bits, 9 to 15, within which the client's messages may refer to earlier ones. Each such connection
+    /// stores as many bytes as its window. `None`: messages of the client must not refer to earlier ones.
     pub client_context_bits: Option<u8>,
 }
 
@@ -116,18 +116,18 @@ impl Default for DeflateSettings {
     }
 }
 
-/// The agreed parameters (RFC 7692 section 7.1), as far as they concern this side.
+/// The negotiated parameters (RFC 7692 section 7.1) that concern this side.
 ///
-/// This side begins each message anew; a server says so to its client.
+/// Messages of this side never refer to earlier ones; a server announces this to its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deflate {
-    /// The window with which messages are compressed, in bits, 9 to 15; `None`: they are sent as they are.
+    /// The compression window in bits, 9 to 15; `None` if messages are not compressed.
     pub(super) send_bits: Option<u8>,
-    /// The window within which messages of the peer may refer to those before them, in bits; `None`: they do not.
+    /// The window in bits within which the peer's messages may refer to earlier ones; `None` if they must not.
     pub(super) context_bits: Option<u8>,
 }
 
-/// The parameters of an offer or an answer, each at most once and with a value that it may have.
+/// The parameters of an offer or a response. Each occurs at most once and has a valid value.
 #[derive(Clone, Copy, Debug, Default)]
 struct Parameters {
     server_no_context: bool,
@@ -139,14 +139,14 @@ struct Parameters {
 /// The parameter `client_max_window_bits`.
 #[derive(Clone, Copy, Debug)]
 enum ClientBits {
-    /// Without a value, which an offer may have and an answer may not.
+    /// The parameter without a value, which is allowed only in an offer.
     Any,
     AtMost(u8),
 }
 
 impl Parameters {
-    /// Reads the parameters of permessage-deflate; `None` for another extension, or if a parameter is not defined,
-    /// wrong, or given twice.
+    /// Reads the parameters of permessage-deflate. Returns `None` for another extension, and if a parameter is unknown,
+    /// invalid or repeated.
     fn read(extension: &Extension<'_>) -> Option<Self> {
         if !extension.name.eq_ignore_ascii_case(NAME) {
             return None;
@@ -174,7 +174,7 @@ impl Parameters {
     }
 }
 
-/// Reads 8 to 15, without leading zeros (RFC 7692 section 7.1.2).
+/// Reads a number from 8 to 15 without leading zeros (RFC 7692 section 7.1.2).
 fn bits(value: &[u8]) -> Option<u8> {
     match value {
         [digit @ b'8'..=b'9'] => Some(digit - b'0'),
@@ -183,9 +183,9 @@ fn bits(value: &[u8]) -> Option<u8> {
     }
 }
 
-/// Chooses the first offer that can be fulfilled. Returns what is agreed on, and the extension of the answer.
+/// Chooses the first offer that can be accepted. Returns the negotiated parameters, and the extension for the response.
 ///
-/// An offer that cannot be fulfilled is declined; that is no error (RFC 7692 section 7).
+/// Declining an offer is not an error (RFC 7692 section 7).
 pub(super) fn choose(offers: &[Extension<'_>], settings: DeflateSettings) -> Option<(Deflate, String)> {
     offers.iter().filter_map(Parameters::read).find_map(|offer| accept(offer, settings))
 }
@@ -208,7 +208,7 @@ fn accept(offer: Parameters, settings: DeflateSettings) -> Option<(Deflate, Stri
         match offer.client_bits {
             Some(ClientBits::Any) => Some(most),
             Some(ClientBits::AtMost(offered)) => Some(offered.min(most)),
-            // The client does not take a window, so it may use the largest one.
+            // The client does not accept a limit, so it may use the largest window.
             None => (most == WINDOW_BITS_MOST).then_some(most),
         }
     });
@@ -222,10 +222,10 @@ fn accept(offer: Parameters, settings: DeflateSettings) -> Option<(Deflate, Stri
     Some((Deflate { send_bits: Some(send_bits), context_bits }, answer))
 }
 
-/// The offer of a client: both windows may be limited.
+/// The offer of this crate's client. The server may limit both windows.
 pub(super) const OFFER: &str = "permessage-deflate; client_max_window_bits";
 
-/// Returns the parameters that a server has agreed to of [`OFFER`]; `None` if its answer is anything else.
+/// Returns the parameters with which a server accepts [`OFFER`]; `None` if its response is invalid.
 pub(super) fn agreed(answer: &[Extension<'_>]) -> Option<Deflate> {
     let [extension] = answer else { return None };
     let parameters = Parameters::read(extension)?;

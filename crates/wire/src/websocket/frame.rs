@@ -7,13 +7,13 @@ use std::ops::Deref;
 /// The type of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// UTF-8.
+    /// UTF-8 text.
     Text,
-    /// Bytes.
+    /// Arbitrary bytes.
     Binary,
 }
 
-/// A frame's opcode.
+/// The opcode of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opcode {
     Continuation,
@@ -57,35 +57,35 @@ pub(super) const RSV1: u8 = 0x40;
 const RSV2_RSV3: u8 = 0x30;
 const MASK: u8 = 0x80;
 
-/// The longest header: two bytes, a length of eight, a mask of four.
+/// The maximum length of a header: two bytes, a length of eight bytes and a mask of four.
 pub(super) const HEADER_MAX: usize = 14;
 
-/// A header that has been read.
+/// A decoded frame header.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Header {
     pub(super) is_final: bool,
-    /// The frame begins a compressed message (RFC 7692 section 6).
+    /// True if the frame begins a compressed message (RFC 7692 section 6).
     pub(super) is_compressed: bool,
     pub(super) opcode: Opcode,
     pub(super) length: u64,
-    /// Zeros if there is no mask.
+    /// The masking key; zeros if the frame is not masked.
     pub(super) key: [u8; 4],
 }
 
-/// The facts that decide which frame headers are allowed.
+/// The conditions on which the validity of a frame header depends.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Allowed {
-    /// The frames are a client's.
+    /// True if the frames come from a client.
     pub(super) is_masked: bool,
-    /// permessage-deflate has been agreed upon.
+    /// True if permessage-deflate was negotiated.
     pub(super) may_compress: bool,
-    /// A message has begun and not ended.
+    /// True if a message is incomplete.
     pub(super) is_in_message: bool,
 }
 
-/// Reads the header at the start of `bytes`, and how many bytes it takes; `None` if it is not here as a whole.
+/// Reads the header at the start of `bytes`. Returns it with its length; `None` if it is incomplete.
 ///
-/// Each byte is judged when it is here, so the fault does not depend on how the bytes arrive.
+/// Each byte is checked as soon as it is available, so the fault does not depend on how the bytes are split.
 pub(super) fn read(bytes: &[u8], allowed: Allowed) -> Result<Option<(Header, usize)>, WebSocketFault> {
     let Some(&first) = bytes.first() else { return Ok(None) };
     let opcode = Opcode::read(first & 0x0f).ok_or(WebSocketFault::OpcodeUnknown)?;
@@ -141,11 +141,11 @@ pub(super) fn read(bytes: &[u8], allowed: Allowed) -> Result<Option<(Header, usi
     Ok(Some((Header { is_final, is_compressed, opcode, length, key }, at)))
 }
 
-/// Writes a header of `first` byte, for `length` bytes of payload. Returns it with how many bytes it takes.
+/// Writes a header that begins with the byte `first`, for a payload of `length` bytes. Returns it with its length.
 pub(super) fn write(first: u8, length: u64, key: Option<[u8; 4]>) -> ([u8; HEADER_MAX], usize) {
     let mut bytes = [0; HEADER_MAX];
     bytes[0] = first;
-    // Each number fits where it is put.
+    // The match arms ensure that each length fits its type.
     #[allow(clippy::cast_possible_truncation)]
     let mut at = match length {
         0..126 => {
@@ -179,10 +179,10 @@ pub struct ControlPayload {
 }
 
 impl ControlPayload {
-    /// The longest payload of a control frame (RFC 6455 section 5.5).
+    /// The maximum length of a control frame's payload (RFC 6455 section 5.5).
     pub const MOST: usize = 125;
 
-    /// Returns the payload `bytes`; `None` if they are more than 125.
+    /// Creates a payload. Returns `None` if `bytes` are more than 125.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Option<Self> {
         let mut payload = Self::default();
@@ -192,11 +192,11 @@ impl ControlPayload {
         })
     }
 
-    /// Adds `bytes`, which must fit.
+    /// Appends `bytes`, which must fit.
     pub(super) fn extend(&mut self, bytes: &[u8]) {
         let start = usize::from(self.length);
         self.bytes[start..start + bytes.len()].copy_from_slice(bytes);
-        // At most 125, or the line above has panicked.
+        // At most 125: otherwise the line above panics.
         #[allow(clippy::cast_possible_truncation)]
         let added = bytes.len() as u8;
         self.length += added;

@@ -1,4 +1,4 @@
-//! The opening handshake, the server's side (RFC 6455 section 4.2, RFC 8441 section 5).
+//! The server side of the opening handshake (RFC 6455 section 4.2, RFC 8441 section 5).
 
 use super::extension::{self, Deflate, DeflateSettings, Extension};
 use super::fault::WebSocketRefusal;
@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use sha1_smol::Sha1;
 use std::fmt;
 
-/// The constant that is hashed with the client's key into the accept key (RFC 6455 section 1.3).
+/// The constant that is hashed together with the client's key (RFC 6455 section 1.3).
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 /// The protocol that carries a handshake.
@@ -17,13 +17,13 @@ const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 pub enum Carrier {
     /// HTTP/1.1: GET with Upgrade, and a key (RFC 6455).
     Http1,
-    /// HTTP/2 or HTTP/3: CONNECT with `:protocol = websocket`, which the protocol has checked, without a key (RFC
+    /// HTTP/2 or HTTP/3: CONNECT with `:protocol = websocket`, which the protocol has checked. It has no key (RFC
     /// 8441).
     Connect,
 }
 
-/// Returns true if a request asks for WebSocket: then it is to be [read](Opening::read), and refused if it is
-/// wrong. A request of HTTP/1.0 never does: its Upgrade must be ignored (RFC 9110 section 7.8).
+/// Returns true if a request asks for WebSocket. Then it must be read by [`Opening::read`], and refused if that fails.
+/// Always false for HTTP/1.0, whose Upgrade must be ignored (RFC 9110 section 7.8).
 #[must_use]
 pub fn wants_websocket(head: &RequestHead<'_>) -> bool {
     head.is_websocket || wants_upgrade(head)
@@ -44,22 +44,22 @@ pub struct Opening<'a> {
     extensions: Vec<Extension<'a>>,
 }
 
-/// The settings that both sides have agreed on, and the fields of the answer that declare them.
+/// The negotiated settings, and the response fields that declare them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agreement {
-    /// The compression of messages, if there is one.
+    /// The compression of messages; `None` if there is none.
     pub deflate: Option<Deflate>,
-    /// The fields of the answer that the handshake itself has, in lower case as HTTP/2 writes them. HTTP/1.1 has
-    /// `connection` and `upgrade` besides.
+    /// The response fields of the handshake. Names are in lower case, as in HTTP/2. HTTP/1.1 also needs `connection`
+    /// and `upgrade`.
     pub fields: Vec<(&'static str, String)>,
 }
 
-/// The application's answer breaks a rule. Nothing of it reaches the wire.
+/// A rule that the application's acceptance breaks. No byte of it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AcceptMisuse {
-    /// The subprotocol is none that the client offers.
+    /// A subprotocol that the client does not offer.
     SubprotocolNotOffered,
-    /// A field that the handshake itself writes, or that belongs to the connection.
+    /// A field that belongs to the handshake or to the connection.
     FieldReserved,
     /// A field name that is not a token.
     NameInvalid,
@@ -89,7 +89,7 @@ impl<'a> Opening<'a> {
     /// Reads the head of a request.
     ///
     /// # Errors
-    /// The first rule that it breaks, which is to be [answered](WebSocketRefusal::draft).
+    /// The first rule that the request breaks. The response to it is [`WebSocketRefusal::draft`].
     pub fn read(head: &RequestHead<'a>, carrier: Carrier) -> Result<Self, WebSocketRefusal> {
         let key = match carrier {
             Carrier::Http1 => Some(check_http1(head)?),
@@ -113,13 +113,13 @@ impl<'a> Opening<'a> {
         Ok(Self { key, subprotocols, extensions })
     }
 
-    /// Returns the subprotocols that the client offers, the one that it likes best first.
+    /// Returns the subprotocols that the client offers, in its order of preference.
     #[must_use]
     pub fn subprotocols(&self) -> &[&'a str] {
         &self.subprotocols
     }
 
-    /// Returns a copy of the opening, to be answered once the application has decided. `deflate` as in
+    /// Returns a copy that can be accepted later, when the application has decided. `deflate` is as in
     /// [`agree`](Self::agree).
     #[must_use]
     pub fn keep(&self, deflate: Option<DeflateSettings>) -> PendingOpening {
@@ -127,7 +127,7 @@ impl<'a> Opening<'a> {
         PendingOpening { agreement, subprotocols: self.subprotocols.iter().map(|&name| name.into()).collect() }
     }
 
-    /// Agrees. `deflate` is `None` if nothing is to be compressed.
+    /// Accepts the handshake. `deflate` is `None` if messages must not be compressed.
     ///
     /// # Errors
     /// [`AcceptMisuse::SubprotocolNotOffered`].
@@ -154,16 +154,16 @@ impl<'a> Opening<'a> {
     }
 }
 
-/// A client's opening handshake without the head that it came in.
+/// A client's opening handshake, independent of the head that contained it.
 #[derive(Clone, Debug)]
 pub struct PendingOpening {
-    /// Without a subprotocol.
+    /// The settings without a subprotocol.
     agreement: Agreement,
     subprotocols: Box<[Box<str>]>,
 }
 
 impl PendingOpening {
-    /// Agrees, as [`Opening::agree`] does.
+    /// Accepts the handshake like [`Opening::agree`].
     ///
     /// # Errors
     /// [`AcceptMisuse::SubprotocolNotOffered`].
@@ -180,10 +180,11 @@ impl PendingOpening {
 }
 
 impl Agreement {
-    /// Appends the head of HTTP/1.1's answer to `out`, with the application's `fields`. Frames follow it at once.
+    /// Appends the head of the HTTP/1.1 response to `out`, with the application's `fields`. Frames may follow
+    /// immediately.
     ///
     /// # Errors
-    /// [`AcceptMisuse`] of a field; nothing is appended then.
+    /// The [`AcceptMisuse`] of a field; nothing is appended then.
     pub fn write<'f>(
         &self,
         fields: impl IntoIterator<Item = (&'f [u8], &'f [u8])>,
@@ -226,10 +227,10 @@ impl Agreement {
 }
 
 impl Agreement {
-    /// Returns the head of the answer over HTTP/2, with the application's `fields` (RFC 8441 section 5).
+    /// Returns the head of the HTTP/2 response, with the application's `fields` (RFC 8441 section 5).
     ///
     /// # Errors
-    /// [`AcceptMisuse`] of a field.
+    /// The [`AcceptMisuse`] of a field.
     pub fn draft<'f>(&self, fields: impl IntoIterator<Item = (&'f [u8], &'f [u8])>) -> Result<Draft, AcceptMisuse> {
         let mut draft = Draft::default();
         draft.start_code(200).map_err(|_| AcceptMisuse::FieldReserved)?;
@@ -245,14 +246,14 @@ impl Agreement {
 }
 
 impl WebSocketRefusal {
-    /// Returns the head of the answer, to be written with the body [`text`](Self::text).
+    /// Returns the head of the error response. Its body is [`text`](Self::text).
     #[must_use]
     pub fn draft(self, text: &str) -> Draft {
         let mut draft = Page::error(self.status(), text, None).draft();
-        // Upgrade is the server's own, so a draft does not take it as a field. Connection follows from it (RFC 9110
-        // section 7.8).
+        // A draft accepts neither Upgrade nor Connection as a field, because they belong to the server. Connection must
+        // list Upgrade (RFC 9110 section 7.8).
         let lines: &[u8] = match self {
-            // RFC 6455 section 4.4.
+            // The response lists the supported version (RFC 6455 section 4.4).
             WebSocketRefusal::VersionUnsupported => {
                 b"Sec-WebSocket-Version: 13\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
             }
@@ -264,7 +265,7 @@ impl WebSocketRefusal {
         draft
     }
 
-    /// Returns the body of the answer.
+    /// Returns the body of the error response.
     #[must_use]
     pub fn text(self) -> String {
         Page::text(self.status(), self.explanation())
@@ -300,7 +301,7 @@ fn check_http1<'a>(head: &RequestHead<'a>) -> Result<&'a [u8], WebSocketRefusal>
     if is_key(key) { Ok(key) } else { Err(WebSocketRefusal::KeyInvalid) }
 }
 
-/// Returns true if these are 16 bytes in base64. The bits of the last letter that stand for nothing may be any.
+/// Returns true if `key` is 16 bytes in base64. The unused bits of the last letter may have any value.
 pub(super) fn is_key(key: &[u8]) -> bool {
     let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
     matches!(key, [letters @ .., b'=', b'='] if letters.len() == 22 && letters.iter().all(is_letter))
@@ -311,7 +312,7 @@ fn values<'a>(head: &RequestHead<'a>, name: &'static [u8]) -> impl Iterator<Item
     fields.iter().filter(move |field| field.is(block, name)).map(move |field| field.value(block))
 }
 
-/// Returns the value of the only field of a name; an error if there are several.
+/// Returns the value of the field `name`; the error `repeated` if it occurs more than once.
 fn only<'a>(
     head: &RequestHead<'a>,
     name: &'static [u8],
@@ -322,7 +323,7 @@ fn only<'a>(
     if values.next().is_some() { Err(repeated) } else { Ok(first) }
 }
 
-/// Judges a field that the application adds to the answer.
+/// Checks a field that the application adds to the response.
 fn check_field(name: &[u8], value: &[u8]) -> Result<(), AcceptMisuse> {
     const RESERVED: [&[u8]; 5] = [b"connection", b"content-length", b"keep-alive", b"transfer-encoding", b"upgrade"];
     if !is_token(name) {

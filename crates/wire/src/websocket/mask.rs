@@ -1,16 +1,16 @@
-//! Masking (RFC 6455 section 5.3), and the two roles, which it tells apart.
+//! Masking (RFC 6455 section 5.3), and the two roles, of which only the client masks.
 
-/// The end of a connection. The client masks what it sends, the server does not (RFC 6455 section 5.1).
+/// The role of one end. The client masks its frames, the server does not (RFC 6455 section 5.1).
 #[derive(Clone, Debug)]
 pub enum Role {
     /// The server.
     Server,
-    /// The client, with its keys.
+    /// The client, with its masking keys.
     Client(Keys),
 }
 
 impl Role {
-    /// Returns the key of the next frame that is sent; `None` if frames are not masked.
+    /// Returns the masking key of the next frame to send; `None` if frames are not masked.
     pub(super) fn next_key(&mut self) -> Option<[u8; 4]> {
         match self {
             Role::Server => None,
@@ -19,15 +19,15 @@ impl Role {
     }
 }
 
-/// The masking keys of a client, which follow from a seed (`SplitMix64`).
+/// The masking keys of a client, derived from a seed (`SplitMix64`).
 ///
-/// RFC 6455 section 10.3 demands keys that the application cannot foresee if it runs code that is not trusted, as a
-/// browser does. A load generator or a test does not; it gives a seed.
+/// RFC 6455 section 10.3 demands unpredictable keys from a client that runs untrusted code, such as a browser. Load
+/// generators and tests do not, so a seed suffices.
 #[derive(Clone, Debug)]
 pub struct Keys(u64);
 
 impl Keys {
-    /// Keys that follow from `seed`.
+    /// Creates the keys for `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
@@ -43,9 +43,9 @@ impl Keys {
     }
 }
 
-/// Masks or unmasks `bytes`, the first of which is at `offset` of the payload.
+/// Masks or unmasks `bytes`, which begin at `offset` of the payload.
 ///
-/// Eight bytes at a time, in a loop that the compiler turns into vector instructions.
+/// The loop handles eight bytes at a time. The compiler turns it into vector instructions.
 pub(super) fn apply(bytes: &mut [u8], key: [u8; 4], offset: u64) {
     let mut turned = key;
     turned.rotate_left((offset % 4) as usize);

@@ -1,4 +1,4 @@
-//! WebSocket as RFC 6455 writes it, with the compression of RFC 7692, for both roles.
+//! WebSocket by RFC 6455 with the compression of RFC 7692, for servers and clients.
 //!
 //! ```text
 //!  head ──▶ Opening::read ──▶ Opening::accept / Refusal::write ──▶ response head
@@ -8,22 +8,23 @@
 //!  bytes ◀── Connection::send, ping, close, flush ◀── the application
 //! ```
 //!
-//! * [`Opening`] is the opening handshake (RFC 6455 section 4.2). HTTP/2's CONNECT (RFC 8441) is read by the same code,
-//!   without a key; [`client`] is the other side.
-//! * [`Connection`] is what follows: it answers pings and closes, and it refuses what may not be sent. It is made of a
-//!   [`Receiver`] (sections 5 and 8.1, and the inflating of RFC 7692) and a [`Sender`].
-//! * [`Compression`] holds the compressors and decompressors that the connections of one thread share. A connection has
-//!   a decompressor only while a compressed message arrives.
-//! * [`Prepared`] is a message that is framed once and sent to many.
+//! * [`Opening`] is the opening handshake (RFC 6455 section 4.2). The same code reads the CONNECT of HTTP/2 (RFC 8441),
+//!   which has no key. [`client`] is the client role.
+//! * [`Connection`] is the connection after the handshake: it answers pings, closes, and refuses to send what the
+//!   protocol forbids. It consists of a [`Receiver`] (sections 5 and 8.1, and the inflating of RFC 7692) and a
+//!   [`Sender`].
+//! * [`Compression`] holds the compressors and decompressors that the connections of one thread share. A connection
+//!   uses a decompressor only while a compressed message arrives.
+//! * [`Prepared`] is a message that is framed once and sent to many clients.
 //!
-//! Nothing here waits. [`Connection::waits_for`] says which deadline of the caller's applies. Nothing here is random: a
-//! client's masking keys follow from a seed ([`Keys`]).
+//! This module has no timers: [`Connection::waits_for`] tells which of the caller's deadlines applies. It has no random
+//! numbers either: a client's masking keys are derived from a seed ([`Keys`]).
 //!
 //! # Errors
 //!
-//! A [`WebSocketRefusal`] is an opening handshake that breaks a rule, with the status that answers it. A
-//! [`WebSocketFault`] is a rule that the peer broke later, with the code of the Close frame that answers it. A
-//! [`SendError`] is the application's.
+//! A [`WebSocketRefusal`] is an error in the opening handshake, with the status of the error response. A
+//! [`WebSocketFault`] is a later error of the peer, with the code of the Close frame that answers it. A [`SendError`]
+//! is an error of the application.
 
 pub mod client;
 

@@ -1,4 +1,5 @@
-//! The reading half: bytes into messages and control frames (RFC 6455 sections 5 and 6.2, RFC 7692 section 7.2.2).
+//! The reading side: converts bytes to messages and control frames (RFC 6455 sections 5 and 6.2, RFC 7692 section
+//! 7.2.2).
 
 use super::close::CloseFrame;
 use super::deflate::{Compression, Context, INFLATER_BYTES, Inflating};
@@ -8,85 +9,85 @@ use super::frame::{self, Allowed, ControlPayload, HEADER_MAX, Header, Kind, Opco
 use super::mask;
 use std::borrow::Cow;
 
-/// Bytes of a compressed message that are inflated in one step. They become 1 MiB at most.
+/// The number of compressed bytes that are inflated in one step. They expand to at most 1 MiB.
 const INFLATE_AT_MOST: usize = 1024;
 
-/// The next thing in the input.
+/// The next item in the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Received<'i> {
-    /// All of the input has been taken, and more is needed.
+    /// The whole input was used, and more is needed.
     More,
-    /// A part of a message: a frame that does not end it, or as much as is inflated in one step. It lets the caller
-    /// measure the work, because empty fragments and compressed bytes cost far more than they take on the wire.
+    /// A part of a message: a frame that does not end it, or the bytes that were inflated in one step. It lets the
+    /// caller measure the work, because empty fragments and compressed bytes cost far more than their length suggests.
     Part,
-    /// A whole message. It borrows from the input if it arrived as a whole in one frame and is not compressed.
+    /// A complete message. It borrows from the input if it arrived in one piece as one uncompressed frame.
     Message {
         /// The type of the message.
         kind: Kind,
-        /// Its bytes; UTF-8 if it is text.
+        /// The bytes of the message; valid UTF-8 if it is text.
         bytes: Cow<'i, [u8]>,
     },
     /// A Ping frame.
     Ping(ControlPayload),
     /// A Pong frame.
     Pong(ControlPayload),
-    /// A Close frame. Nothing is read behind it.
+    /// A Close frame. All input after it is discarded.
     Close(CloseFrame),
 }
 
-/// The part of a frame that the next byte belongs to.
+/// The part of a frame to which the next byte belongs.
 #[derive(Debug)]
 enum Stage {
-    /// In a header, of which so many bytes are here.
+    /// A header, of which `length` bytes have arrived.
     Header { bytes: [u8; HEADER_MAX], length: u8 },
-    /// In the payload of a data frame.
+    /// The payload of a data frame.
     Data { is_final: bool, left: u64, key: [u8; 4], offset: u64 },
-    /// In the payload of a control frame.
+    /// The payload of a control frame.
     Control { opcode: Opcode, left: u8, key: [u8; 4], payload: Box<ControlPayload> },
-    /// Behind a Close frame or a fault: what follows is discarded.
+    /// The input after a Close frame or a fault, which is discarded.
     Over,
 }
 
 const START: Stage = Stage::Header { bytes: [0; HEADER_MAX], length: 0 };
 
-/// A message that has begun and not ended.
+/// An incomplete message.
 #[derive(Debug)]
 struct Partial {
     kind: Kind,
     bytes: Vec<u8>,
-    /// So many of them are known to be UTF-8; for text alone.
+    /// The length of the prefix that is known to be valid UTF-8. Used only for text.
     valid: usize,
     inflating: Option<Inflating>,
 }
 
-/// Reads the frames of a peer.
+/// A reader of the peer's frames.
 ///
-/// It takes all that it is offered and keeps the received part of a message. Text is validated as it arrives, and the
-/// message limit counts while a message is inflated.
+/// It uses its whole input and stores the received part of a message. Text is validated as it arrives, and the message
+/// limit is enforced during inflating.
 #[derive(Debug)]
 pub struct Receiver {
     is_masked: bool,
     stage: Stage,
     message: Option<Box<Partial>>,
-    /// The bytes that compressed messages may refer to; `None` if compression is not agreed on.
+    /// The bytes to which compressed messages may refer; `None` if compression was not negotiated.
     context: Option<Context>,
 }
 
 impl Receiver {
-    /// Creates the receiver of a server, or of a client.
+    /// Creates the receiver of a server or of a client.
     #[must_use]
     pub fn new(is_server: bool, deflate: Option<Deflate>) -> Self {
         let context = deflate.map(|deflate| Context::new(deflate.context_bits));
         Self { is_masked: is_server, stage: START, message: None, context }
     }
 
-    /// Returns true if a message or a frame has begun and not ended.
+    /// Returns true if a message or a frame is incomplete.
     #[must_use]
     pub fn is_in_message(&self) -> bool {
         self.message.is_some() || !matches!(self.stage, Stage::Header { length: 0, .. } | Stage::Over)
     }
 
-    /// Returns the memory kept for the message that arrives and for the peer's context, in bytes.
+    /// Returns the memory used for the incomplete message and the peer's compression context, in bytes.
     #[must_use]
     pub fn kept_bytes(&self) -> usize {
         let message = self.message.as_ref().map_or(0, |message| {
@@ -97,13 +98,13 @@ impl Receiver {
         message + context
     }
 
-    /// Returns the number of bytes received of the unfinished message, after inflating.
+    /// Returns the number of bytes received of the incomplete message, after inflating.
     #[must_use]
     pub fn partial_bytes(&self) -> usize {
         self.message.as_ref().map_or(0, |message| message.bytes.len())
     }
 
-    /// Drops the received part of a message. From now on all input is discarded.
+    /// Drops the received part of a message. All later input is discarded.
     pub fn stop(&mut self, compression: &mut Compression) {
         self.stage = Stage::Over;
         if let Some(inflating) = self.message.take().and_then(|message| message.inflating) {
@@ -111,12 +112,12 @@ impl Receiver {
         }
     }
 
-    /// Reads on in `input`, which is unmasked in place. Returns how many bytes have been taken, and what they say.
+    /// Reads from `input`, which is unmasked in place. Returns the number of bytes used, and their meaning.
     ///
-    /// `most` is the largest message in bytes.
+    /// `most` is the maximum length of a message in bytes.
     ///
     /// # Errors
-    /// The rule that the peer broke. What follows is not read.
+    /// The rule that the peer broke. Later input is discarded.
     pub fn next<'i>(
         &mut self,
         input: &'i mut [u8],
@@ -149,7 +150,7 @@ impl Receiver {
                         }
                         Opcode::Message(_) | Opcode::Continuation => self.begin_data(header, most, compression)?,
                         opcode => {
-                            // A control frame has at most 125 bytes.
+                            // The payload of a control frame has at most 125 bytes.
                             #[allow(clippy::cast_possible_truncation)]
                             let left = header.length as u8;
                             self.stage = Stage::Control { opcode, left, key: header.key, payload: Box::default() };
@@ -171,7 +172,7 @@ impl Receiver {
                     let part = &input[at..input.len().min(at + usize::from(*left))];
                     payload.extend(part);
                     at += part.len();
-                    // No more than was left.
+                    // `part` is not longer than `left`.
                     #[allow(clippy::cast_possible_truncation)]
                     let taken = part.len() as u8;
                     *left -= taken;
@@ -192,7 +193,7 @@ impl Receiver {
         }
     }
 
-    /// Reads the header that begins or goes on at `at`; `None` if the input ends before it does.
+    /// Reads the header that begins or continues at `at`. Returns `None` if it is incomplete.
     fn header(&mut self, input: &[u8], at: &mut usize) -> Result<Option<Header>, WebSocketFault> {
         let allowed = Allowed {
             is_masked: self.is_masked,
@@ -216,14 +217,14 @@ impl Receiver {
             return Ok(Some(header));
         }
         *at += new;
-        // At most 14.
+        // A header has at most 14 bytes.
         #[allow(clippy::cast_possible_truncation)]
         let here = (old + new) as u8;
         *length = here;
         Ok(None)
     }
 
-    /// Begins a data frame that is not all of a message, is compressed, or is not here as a whole.
+    /// Starts a data frame that is incomplete, compressed, or not a whole message.
     fn begin_data(&mut self, header: Header, most: usize, compression: &mut Compression) -> Result<(), WebSocketFault> {
         if let Opcode::Message(kind) = header.opcode {
             let context = self.context.as_ref().filter(|_| header.is_compressed);
@@ -231,7 +232,7 @@ impl Receiver {
             self.message = Some(Box::new(Partial { kind, bytes: Vec::new(), valid: 0, inflating }));
         }
         if let Some(message) = &self.message {
-            // Incompressible data grows only a little by compression.
+            // Compression enlarges incompressible data only a little.
             let (before, limit) = match &message.inflating {
                 Some(inflating) => (inflating.received(), (most as u64).saturating_add(most as u64 / 8 + 1024)),
                 None => (message.bytes.len() as u64, most as u64),
@@ -244,7 +245,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Takes what of a data frame's payload is at the start of `input`, and returns how many bytes that is.
+    /// Reads the part of a data frame's payload at the start of `input`. Returns its length.
     fn data(&mut self, input: &mut [u8], most: usize, compression: &mut Compression) -> Result<usize, WebSocketFault> {
         let (Stage::Data { left, key, offset, .. }, Some(message)) = (&mut self.stage, &mut self.message) else {
             return Ok(0);
@@ -262,14 +263,14 @@ impl Receiver {
             bytes.extend_from_slice(part);
             Ok(())
         };
-        // Text is judged first: it came before what could not be inflated.
+        // Text is validated before the inflating error is returned: it precedes the bytes that could not be inflated.
         if *kind == Kind::Text {
             *valid += valid_text(&bytes[*valid..])?;
         }
         inflated.map(|()| length)
     }
 
-    /// Ends a data frame, and returns the message if it was its last one.
+    /// Ends a data frame. Returns the message if this was its last frame.
     fn end_frame(
         &mut self,
         most: usize,
@@ -294,7 +295,7 @@ impl Receiver {
     }
 }
 
-/// Returns a message in one frame that has arrived as a whole, after `at` bytes of input.
+/// Returns a message of one frame that is completely in the input. Its payload begins at `at`.
 fn whole(
     kind: Kind,
     header: Header,
@@ -302,7 +303,7 @@ fn whole(
     input: &mut [u8],
     most: usize,
 ) -> Result<(usize, Received<'_>), WebSocketFault> {
-    // It is here, so it fits.
+    // The payload is in memory, so its length fits `usize`.
     let length = usize::try_from(header.length).unwrap_or(usize::MAX);
     if length > most {
         return Err(WebSocketFault::MessageTooLarge);
@@ -315,7 +316,7 @@ fn whole(
     Ok((at + length, Received::Message { kind, bytes: Cow::Borrowed(bytes) }))
 }
 
-/// Returns the number of bytes that are whole characters of UTF-8. The bytes after them can still become one.
+/// Returns the length of the valid UTF-8 prefix. The bytes after it may be the start of a character.
 fn valid_text(bytes: &[u8]) -> Result<usize, WebSocketFault> {
     match str::from_utf8(bytes) {
         Ok(_) => Ok(bytes.len()),

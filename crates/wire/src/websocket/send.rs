@@ -1,4 +1,5 @@
-//! The writing half: messages and control frames into bytes (RFC 6455 sections 5 and 6.1, RFC 7692 section 7.2.1).
+//! The writing side: converts messages and control frames to bytes (RFC 6455 sections 5 and 6.1, RFC 7692 section
+//! 7.2.1).
 
 use super::close;
 use super::close_code::CloseCode;
@@ -10,10 +11,11 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::OnceLock;
 
-/// A shorter message is not compressed: to begin anew costs the compressor more than its bytes cost the network.
+/// The minimum length of a message that is compressed. For a shorter one, resetting the compressor costs more than
+/// sending the bytes.
 const COMPRESS_FROM: usize = 256;
 
-/// A message that is sent.
+/// A message to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outgoing<'a> {
     /// Text.
@@ -42,16 +44,16 @@ impl<'a> Outgoing<'a> {
     }
 }
 
-/// The application may not send this now. Nothing of it reaches the wire.
+/// A reason why the application must not send something now. No byte of it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendError {
     /// A Close frame has been sent or received, or the connection has ended.
     Closed,
     /// A message that is sent in parts has not ended.
     MessageOpen,
-    /// More waits to be sent than the limit allows. It may be sent again when the peer has taken some.
+    /// The unsent bytes exceed the limit. The message can be sent when the peer has accepted some of them.
     QueueFull,
-    /// A message has both text and binary parts.
+    /// The parts of a message are of different types.
     KindChanged,
 }
 
@@ -68,7 +70,7 @@ impl fmt::Display for SendError {
 
 impl std::error::Error for SendError {}
 
-/// The header of a frame, to be sent before its payload.
+/// The header of a frame, sent before the payload.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameHead {
     bytes: [u8; HEADER_MAX],
@@ -78,7 +80,7 @@ pub struct FrameHead {
 impl FrameHead {
     fn new(first: u8, length: u64, key: Option<[u8; 4]>) -> Self {
         let (bytes, length) = frame::write(first, length, key);
-        // At most 14.
+        // A header has at most 14 bytes.
         #[allow(clippy::cast_possible_truncation)]
         let length = length as u8;
         Self { bytes, length }
@@ -93,18 +95,18 @@ impl Deref for FrameHead {
     }
 }
 
-/// The state of a message that is sent in parts.
+/// The position between messages, or within a message that is sent in parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Between,
     InMessage(Kind),
 }
 
-/// Writes frames.
+/// A writer of frames.
 #[derive(Debug)]
 pub struct Sender {
     role: Role,
-    /// The window with which messages are compressed, in bits.
+    /// The compression window in bits; `None` if messages are not compressed.
     bits: Option<u8>,
     phase: Phase,
 }
@@ -118,13 +120,13 @@ impl Sender {
         Self { role, bits, phase: Phase::Between }
     }
 
-    /// Returns true if this is the server's.
+    /// Returns true if this is the server's end.
     #[must_use]
     pub fn is_server(&self) -> bool {
         matches!(self.role, Role::Server)
     }
 
-    /// Appends a message as one frame to `out`, compressed if that is agreed on and makes it shorter.
+    /// Appends a message to `out` as one frame. It is compressed if that was negotiated and makes it shorter.
     ///
     /// # Errors
     /// [`SendError::MessageOpen`].
@@ -147,10 +149,10 @@ impl Sender {
         Ok(())
     }
 
-    /// Returns the header of a message that is sent as one frame without being copied: `length` bytes follow it on the
-    /// wire.
+    /// Returns the header of a message that the caller sends as one frame without copying it: `length` bytes must
+    /// follow it.
     ///
-    /// `None` if the payload must be changed before it is sent: a client masks it, and a compressed one is shorter.
+    /// Returns `None` if the payload may have to be changed first: a client masks it, and compression may shorten it.
     ///
     /// # Errors
     /// [`SendError::MessageOpen`].
@@ -160,7 +162,7 @@ impl Sender {
         Ok(is_plain.then(|| FrameHead::new(FIN | Opcode::Message(kind).bits(), length, None)))
     }
 
-    /// Appends a part of a message, which is sent in as many frames as it has parts and is not compressed.
+    /// Appends a part of a message, as one uncompressed frame.
     ///
     /// # Errors
     /// [`SendError::KindChanged`].
@@ -176,8 +178,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Appends a message that has been framed before. A client's frames differ from each other by their masks, so a
-    /// client cannot send one.
+    /// Returns the frame of a prepared message. Only for servers: each frame of a client has its own mask.
     ///
     /// # Errors
     /// [`SendError::MessageOpen`].
@@ -201,8 +202,8 @@ impl Sender {
         self.frame(FIN | Opcode::Pong.bits(), payload, out);
     }
 
-    /// Appends a Close frame to `out`. A reason beyond 123 bytes is cut where a character ends; one without a code is
-    /// left out.
+    /// Appends a Close frame to `out`. A reason is cut at the end of a character after at most 123 bytes. Without a
+    /// code, the reason is left out.
     pub fn close(&mut self, code: Option<CloseCode>, reason: &str, out: &mut Vec<u8>) {
         self.frame(FIN | Opcode::Close.bits(), &close::payload(code, reason), out);
     }
@@ -226,18 +227,18 @@ impl Sender {
 
 /// A message of a server that is framed once and sent to many clients.
 ///
-/// The frame that is not compressed is made at once; a compressed one when the first client needs it, one for each size
-/// of window that clients have agreed on.
+/// The uncompressed frame is made at once. A compressed frame is made when the first client needs it; there is one for
+/// each negotiated window size.
 #[derive(Debug)]
 pub struct Prepared {
     head: u8,
     plain: Box<[u8]>,
-    /// `None` inside: compressing does not make it shorter.
+    /// The frames by window size. An inner `None` means that compression does not make the message shorter.
     compressed: [OnceLock<Option<Box<[u8]>>>; (WINDOW_BITS_MOST - WINDOW_BITS_LEAST) as usize + 1],
 }
 
 impl Prepared {
-    /// Frames a message.
+    /// Creates the frame of a message.
     #[must_use]
     pub fn new(message: Outgoing<'_>) -> Self {
         let head = FrameHead::new(FIN | Opcode::Message(message.kind()).bits(), message.bytes().len() as u64, None);
@@ -250,7 +251,7 @@ impl Prepared {
         &self.plain[usize::from(self.head)..]
     }
 
-    /// Returns the frame for a client that has agreed on a window of `bits`, or on no compression.
+    /// Returns the frame for a client with a compression window of `bits`; `None` means no compression.
     fn frame(&self, bits: Option<u8>, compression: &mut Compression) -> &[u8] {
         let Some(bits) = bits.filter(|_| self.payload().len() >= COMPRESS_FROM) else { return &self.plain };
         let compressed = self.compressed[usize::from(bits - WINDOW_BITS_LEAST)].get_or_init(|| {

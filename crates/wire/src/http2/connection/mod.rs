@@ -1,5 +1,4 @@
-//! The server's side of a connection: reads frames, and keeps what they change. `responses` writes
-//! responses.
+//! The server side of a connection: reads frames and stores the resulting state. `responses` writes responses.
 
 use super::answering::Answering;
 use super::error::{ErrorCode, Violation};
@@ -15,79 +14,79 @@ use crate::message::{Fault, Limits, RequestHead};
 mod requests;
 mod responses;
 
-/// The next thing in the input.
+/// The next event in the input.
 #[derive(Clone, Copy, Debug)]
 pub enum Http2Event<'s, 'i> {
     /// More input is needed.
     More,
-    /// Frames that concern the connection alone have been read.
+    /// Only frames that concern the whole connection were read.
     Nothing,
-    /// A request.
+    /// The head of a request.
     Head {
-        /// Its stream.
+        /// The stream of the request.
         stream: u32,
-        /// Its head.
+        /// The head.
         head: RequestHead<'s>,
-        /// True if the client takes trailers after the response.
+        /// True if the client accepts trailers after the response.
         takes_trailers: bool,
     },
-    /// A part of a request's body, never empty.
+    /// A part of a request body, never empty.
     Data {
-        /// Its stream.
+        /// The stream of the request.
         stream: u32,
-        /// The part. The window is enlarged when [`ServerConnection::consumed`] is called.
+        /// The part. Its bytes stay subtracted from the window until [`ServerConnection::consumed`] is called.
         bytes: &'i [u8],
-        /// True if it is the last part. Then no end follows.
+        /// True if this is the last part. Then no `End` follows.
         is_last: bool,
     },
     /// The end of a request's body.
     End {
-        /// Its stream.
+        /// The stream of the request.
         stream: u32,
     },
-    /// A stream is over: the client has reset it, or had to have it reset.
+    /// A stream was reset, by the client or because of its error.
     Reset {
-        /// Which one.
+        /// The stream.
         stream: u32,
     },
-    /// The client takes more of a response.
+    /// The client accepts more bytes of a response.
     Credit {
-        /// Its stream.
+        /// The stream of the response.
         stream: u32,
     },
-    /// A request breaks a rule that a status answers.
+    /// A request breaks a rule that has an HTTP status.
     Broken {
-        /// Its stream, whose head has been reported or not.
+        /// The stream of the request. Its head may have been reported before.
         stream: u32,
         /// The rule.
         fault: Fault,
-        /// True if its method is HEAD.
+        /// True if the method is HEAD.
         is_head: bool,
     },
 }
 
-/// The part of the input that is read next.
+/// The part of the input that is expected next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReadStage {
     Preface,
     FirstSettings,
     Frame,
-    /// The body of a DATA frame.
+    /// The data of a DATA frame.
     Data {
         stream: u32,
         left: usize,
         padding: usize,
         ends: bool,
     },
-    /// Bytes that mean nothing.
+    /// Bytes that are ignored.
     Skip {
         left: usize,
     },
-    /// The connection is broken, and the rest of the input cannot be read.
+    /// The connection has failed, and the rest of the input is ignored.
     Failed,
 }
 
-/// A header block that is not whole.
+/// An incomplete header block.
 #[derive(Clone, Copy, Debug)]
 struct OpenBlock {
     stream: u32,
@@ -96,38 +95,38 @@ struct OpenBlock {
     purpose: Purpose,
 }
 
-/// The use of a header block.
+/// The purpose of a header block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
     Request,
     Trailers,
-    /// It is decoded for the compression's sake, and its stream is reset for this reason.
+    /// The block is decoded only to keep the compression state in step, and its stream is reset for this violation.
     Reset(Violation),
-    /// The same, without an answer.
+    /// The block is decoded only to keep the compression state in step, and ignored.
     Nothing,
 }
 
-/// The progress of the connection's end.
+/// The state of the connection's shutdown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum GoingAway {
     #[default]
     No,
-    /// The client has been asked to open no further stream. Those on their way are served.
+    /// The client was asked to open no more streams. Streams that it opened before it knew are served.
     Announced,
-    /// Streams with larger numbers than the last one are ignored.
+    /// New streams are ignored.
     Final,
 }
 
-/// The payload of the PING that tells when the client has read the announcement of the end.
+/// The payload of the PING whose acknowledgement shows that the client has read the announced shutdown.
 const DRAIN_PING: &[u8; 8] = b"kirsch/d";
 
-/// The number of frames without an event that are read at a time.
+/// The maximum number of frames that one call reads if none of them causes an event.
 const FRAMES_AT_MOST: usize = 32;
 
-/// The step that one frame, or a part of it, makes.
+/// The result of one frame, or of a part of one.
 enum FrameStep<'i> {
     Nothing,
-    /// The head that has been built.
+    /// The head in the builder is complete.
     Head {
         stream: u32,
         body: crate::message::BodyLength,
@@ -135,29 +134,29 @@ enum FrameStep<'i> {
     Event(Http2Event<'i, 'i>),
 }
 
-/// The server's side of a connection.
+/// The server side of a connection.
 #[derive(Debug)]
 pub struct ServerConnection {
     stage: ReadStage,
     decoder: Decoder,
     kept: KeptHead,
     open_block: Option<OpenBlock>,
-    /// The fields of the open block so far, between two of its frames.
+    /// The fields of the incomplete block, stored between two of its frames.
     open_request: Option<Box<RequestBuilder>>,
     /// True if an extended CONNECT may ask for a WebSocket.
     takes_websockets: bool,
-    /// The start of a field whose rest is in the next fragment.
+    /// The start of a field that continues in the next fragment.
     fragment: Vec<u8>,
     pub(super) streams: StreamTable,
     pub(super) peer: PeerSettings,
     pub(super) answering: Answering,
-    /// The bytes that the client may still send on all streams, and by how many that is to be enlarged.
+    /// The bytes that the client may still send on all streams, and the bytes by which this window will be enlarged.
     receive_window: i64,
     owed: u32,
-    /// Frames of the connection that wait to be sent.
+    /// Connection frames that have not been sent.
     pub(super) control: Vec<u8>,
     allowances: Allowances,
-    /// The rule that is answered when the input is read next.
+    /// A violation that the next call of [`next`](Self::next) returns.
     overdue: Option<Violation>,
     most_streams: usize,
     going_away: GoingAway,
@@ -192,12 +191,12 @@ impl Default for ServerConnection {
 }
 
 impl ServerConnection {
-    /// Lets clients ask for WebSockets by an extended CONNECT (RFC 8441), on a connection that has not begun.
+    /// Allows WebSockets by an extended CONNECT (RFC 8441). Call this before the connection begins.
     pub fn take_websockets(&mut self) {
         self.takes_websockets = true;
     }
 
-    /// Begins the connection: `most` streams may be under way at a time.
+    /// Begins the connection. At most `most` streams may be open at a time.
     pub fn open(&mut self, most: usize, limits: &Limits) {
         self.most_streams = most;
         let takes_websockets = self.takes_websockets;
@@ -208,17 +207,17 @@ impl ServerConnection {
         frame::write_window_update(0, CONNECTION_WINDOW - DEFAULT_WINDOW, &mut self.control);
     }
 
-    /// Takes the time, in milliseconds since any moment, with which allowances are refilled.
+    /// Sets the time, in milliseconds since an arbitrary moment. It determines how far allowances are refilled.
     pub fn set_time(&mut self, now: u64) {
         self.now = now;
     }
 
-    /// Returns the next event in `input`, and the number of bytes that it uses. After [`Http2Event::More`], or if no
-    /// byte was used, the caller offers the rest again with more bytes behind it. `scratch` is any connection's.
+    /// Returns the next event in `input`, and the number of bytes used. After [`Http2Event::More`], or if no byte was
+    /// used, the caller passes the rest again, followed by new bytes. `scratch` may be shared among connections.
     ///
     /// # Errors
-    /// The rule that the peer broke. GOAWAY has been written, and the rest of the input is ignored; streams under way
-    /// may still be answered.
+    /// The rule that the peer broke. GOAWAY has been written, and the rest of the input is ignored. Open streams may
+    /// still be answered.
     pub fn next<'s, 'i: 's>(
         &'s mut self,
         input: &'i [u8],
@@ -254,7 +253,7 @@ impl ServerConnection {
         Ok((used, Http2Event::Nothing))
     }
 
-    /// Ends the connection because of a broken rule.
+    /// Ends the connection because of a violation.
     fn fail(&mut self, violation: Violation) -> Violation {
         if self.stage != ReadStage::Failed {
             self.stage = ReadStage::Failed;
@@ -264,7 +263,7 @@ impl ServerConnection {
         violation
     }
 
-    /// Reads one frame, or a part of one. `None`: more input is needed.
+    /// Reads one frame, or a part of one. Returns `None` if more input is needed.
     fn advance<'i>(
         &mut self,
         input: &'i [u8],
@@ -309,7 +308,7 @@ impl ServerConnection {
         Ok(Some((HEADER + header.length, step)))
     }
 
-    /// Checks the rules of a frame that need its header alone.
+    /// Checks the rules that depend only on the header of a frame.
     fn check_header(&self, header: FrameHeader) -> Result<(), Violation> {
         let awaits_settings = self.stage == ReadStage::FirstSettings;
         if header.check_order(awaits_settings, self.open_block.map(|block| block.stream))? {
@@ -324,7 +323,7 @@ impl ServerConnection {
         if is_of_stream == (header.stream == 0) { Err(Violation::StreamZeroMisused) } else { Ok(()) }
     }
 
-    /// Handles a frame whose payload is here, other than DATA.
+    /// Handles a complete frame other than DATA.
     fn whole_frame<'i>(
         &mut self,
         header: FrameHeader,
@@ -349,7 +348,7 @@ impl ServerConnection {
         }
     }
 
-    /// RFC 9113 section 6.3; RFC 7540 section 5.3.1. The priority itself means nothing any more.
+    /// Checks a PRIORITY frame, whose content is ignored (RFC 9113 section 6.3, RFC 7540 section 5.3.1).
     fn priority(&mut self, header: FrameHeader, payload: &[u8]) -> Result<FrameStep<'static>, Violation> {
         self.charge()?;
         let violation = match frame::number(payload) {
@@ -360,7 +359,7 @@ impl ServerConnection {
         match self.streams.usage(header.stream) {
             // An idle stream cannot be reset.
             Usage::Idle | Usage::LeftOut => Err(violation),
-            // PRIORITY is allowed on a stream that is over, so its length is judged there too (RFC 9113 section 6.3).
+            // PRIORITY is allowed on a closed stream, so its length is checked there too (RFC 9113 section 6.3).
             Usage::UnderWay | Usage::Closed(_) | Usage::Forgotten => self.break_stream(header.stream, violation),
         }
     }
@@ -447,11 +446,11 @@ impl ServerConnection {
         Ok(FrameStep::Event(Http2Event::Credit { stream: header.stream }))
     }
 
-    /// RFC 9218 section 7.1.
+    /// Handles `PRIORITY_UPDATE` (RFC 9218 section 7.1).
     fn priority_update(&mut self, payload: &[u8]) -> Result<FrameStep<'static>, Violation> {
         self.charge()?;
         let Some(stream) = frame::number(payload) else { return Err(Violation::FrameLengthInvalid) };
-        // A server that does not push has no streams of even numbers.
+        // Even numbers belong to pushed streams, and this server does not push.
         if stream.is_multiple_of(2) {
             return Err(Violation::PriorityInvalid);
         }
@@ -466,7 +465,7 @@ impl ServerConnection {
 
     // ---------------------------------------------------------------------------------------------- ends of streams
 
-    /// Resets a stream of which the client broke a rule.
+    /// Resets a stream on which the client broke a rule.
     fn break_stream(&mut self, stream: u32, violation: Violation) -> Result<FrameStep<'static>, Violation> {
         if !self.allowances.provoked_resets.take(self.now) {
             return Err(Violation::ProvokedResetsTooMany);
@@ -476,7 +475,7 @@ impl ServerConnection {
         Ok(if is_known { FrameStep::Event(Http2Event::Reset { stream }) } else { FrameStep::Nothing })
     }
 
-    /// Resets a stream, if it is under way.
+    /// Resets a stream if it is open.
     pub(super) fn reset_stream(&mut self, stream: u32, code: ErrorCode) {
         if self.remove(stream, Ending::ResetByServer) {
             frame::write_reset(stream, code, &mut self.control);
@@ -486,11 +485,11 @@ impl ServerConnection {
         }
     }
 
-    /// Removes a stream by a reset. The bytes of its body that were not consumed do not matter any more. Returns false
-    /// if it is not under way.
+    /// Removes a stream because of a reset. Its unconsumed body bytes are returned to the connection's window. Returns
+    /// false if the stream is not open.
     fn remove(&mut self, id: u32, ending: Ending) -> bool {
         let Some(mut stream) = self.streams.remove(id, ending) else { return false };
-        // A stream that both sides have ended is kept while its call runs.
+        // A stream that both sides have ended is stored until its call ends.
         if stream.is_request_open() || stream.is_response_open() {
             stream.reset();
         }
@@ -498,40 +497,40 @@ impl ServerConnection {
         true
     }
 
-    /// Removes a stream whose exchange is over. One whose request has not ended is reset.
+    /// Removes a stream whose exchange has ended. If its request or its response is incomplete, the stream is reset.
     pub fn forget_stream(&mut self, id: u32) {
         let Some(stream) = self.streams.get(id) else { return };
         match (stream.is_request_open(), stream.is_response_open()) {
             (false, false) => {
                 let stream = self.streams.remove(id, Ending::Complete);
                 self.give_back(stream.map_or(0, |stream| stream.unconsumed));
-                // A response is worth the frames that a client sends around its request.
+                // A response makes up for the frames that a client sends around its request.
                 self.allowances.idle_frames.give_back(4);
             }
-            // RFC 9113 section 8.1: the response is complete, and the rest of the request is not needed.
+            // The response is complete, and the rest of the request is not needed (RFC 9113 section 8.1).
             (true, false) => self.reset_stream(id, ErrorCode::NoError),
             (_, true) => self.reset_stream(id, ErrorCode::Cancel),
         }
     }
 
-    /// Refuses a request that has not been processed.
+    /// Refuses a request that was not processed.
     pub fn refuse(&mut self, id: u32) {
         self.reset_stream(id, ErrorCode::RefusedStream);
     }
 
-    /// Breaks a response off.
+    /// Aborts a response.
     pub fn cut(&mut self, id: u32) {
         self.reset_stream(id, ErrorCode::InternalError);
     }
 
-    /// Counts a DATA frame of a response, for which the client may enlarge two windows.
+    /// Restores allowance for a DATA frame of a response, because the client may enlarge two windows for it.
     pub(super) fn note_data(&mut self) {
         self.allowances.idle_frames.give_back(2);
     }
 
     // -------------------------------------------------------------------------------------------- end of connection
 
-    /// Asks the client to open no further stream, and finds out when it knows (RFC 9113 section 6.8).
+    /// Asks the client to open no more streams. A PING tells when the client knows (RFC 9113 section 6.8).
     pub fn drain(&mut self) {
         if self.going_away == GoingAway::No && self.stage != ReadStage::Failed {
             self.going_away = GoingAway::Announced;
@@ -540,7 +539,7 @@ impl ServerConnection {
         }
     }
 
-    /// Tells the client that the connection ends now, and which streams have been processed.
+    /// Announces to the client that the connection ends now, and which streams were processed.
     pub fn leave(&mut self) {
         if self.going_away != GoingAway::Final && self.stage != ReadStage::Failed {
             self.going_away = GoingAway::Final;
@@ -548,26 +547,26 @@ impl ServerConnection {
         }
     }
 
-    /// Returns true if the client knows that no further stream may be opened: none can be on its way.
+    /// Returns true if no new stream can arrive: the client has acknowledged the shutdown, or the connection is ending.
     #[must_use]
     pub fn is_end_agreed(&self) -> bool {
         self.going_away == GoingAway::Final || self.is_ending()
     }
 
-    /// Returns true if the connection is to be closed once no stream is under way.
+    /// Returns true if the connection must close as soon as no stream is open.
     #[must_use]
     pub fn is_ending(&self) -> bool {
         self.stage == ReadStage::Failed || self.has_client_left || self.going_away == GoingAway::Final
     }
 
-    /// Records that the application accepts the WebSocket that a request asks for. Its response follows.
+    /// Records that the application accepts the WebSocket of a request. Its response must follow.
     pub fn accept_websocket(&mut self, id: u32) {
         if let Some(stream) = self.streams.get_mut(id) {
             stream.is_refused = false;
         }
     }
 
-    /// Returns true if a header block has begun, or the connection itself has.
+    /// Returns true if a header block is incomplete, or if the first SETTINGS frame is still missing after the preface.
     #[must_use]
     pub fn is_in_head(&self) -> bool {
         self.open_block.is_some() || self.stage == ReadStage::FirstSettings
@@ -575,24 +574,24 @@ impl ServerConnection {
 
     // ------------------------------------------------------------------------------------------------------ control
 
-    /// Returns true if frames of the connection wait to be sent.
+    /// Returns true if there are unsent connection frames.
     #[must_use]
     pub fn has_control(&self) -> bool {
         !self.control.is_empty()
     }
 
-    /// Returns true if they have to be sent before more is read.
+    /// Returns true if the unsent connection frames must be sent before more input is read.
     #[must_use]
     pub fn must_write_control(&self) -> bool {
         self.control.len() >= ANSWERS
     }
 
-    /// Appends the frames of the connection that wait to be sent.
+    /// Moves the unsent connection frames to `out`.
     pub fn write_control(&mut self, out: &mut Vec<u8>) {
         out.append(&mut self.control);
     }
 
-    /// Gives the memory back that is kept for the next request.
+    /// Releases memory that is kept for the next request.
     pub fn rest(&mut self) {
         self.decoder.shrink();
         self.kept.forget();
@@ -607,12 +606,12 @@ fn is_known(kind: u8) -> bool {
     matches!(kind, frame::DATA..=frame::CONTINUATION | frame::PRIORITY_UPDATE)
 }
 
-/// Returns the stage in which `left` bytes are skipped.
+/// Returns the stage that skips `left` bytes.
 fn skip(left: usize) -> ReadStage {
     if left == 0 { ReadStage::Frame } else { ReadStage::Skip { left } }
 }
 
-/// Returns true if a DATA frame of `length` bytes carries so little that it counts as carrying nothing.
+/// Returns true if a DATA frame of `length` bytes counts as carrying nothing.
 fn is_tiny(length: usize, ends: bool) -> bool {
     length < TINY_DATA && !ends
 }

@@ -11,7 +11,7 @@ use crate::http2::streams::{Ending, Usage};
 use crate::message::{BodyLength, Fault, Limits};
 
 impl ServerConnection {
-    /// Begins a header block.
+    /// Starts a header block.
     pub(super) fn headers<'i>(
         &mut self,
         header: FrameHeader,
@@ -47,12 +47,12 @@ impl ServerConnection {
         self.fragment(header, payload, scratch, limits)
     }
 
-    /// Returns the use of the block that a HEADERS frame begins. A number that is used first is marked as used.
+    /// Returns the purpose of the block that a HEADERS frame starts. Marks a new stream number as used.
     fn purpose(&mut self, header: FrameHeader) -> Result<Purpose, Violation> {
         let id = header.stream;
         match self.streams.usage(id) {
             Usage::Idle if id.is_multiple_of(2) => Err(Violation::StreamIdInvalid),
-            // After GOAWAY, streams with larger numbers are ignored (RFC 9113 section 6.8).
+            // After GOAWAY, new streams are ignored (RFC 9113 section 6.8).
             Usage::Idle if self.going_away == GoingAway::Final => Ok(Purpose::Nothing),
             Usage::Idle => {
                 self.streams.mark_used(id);
@@ -63,7 +63,7 @@ impl ServerConnection {
                 let is_open = self.streams.get(id).is_some_and(|stream| stream.is_request_open());
                 Ok(match (is_open, header.has(frame::END_STREAM)) {
                     (true, true) => Purpose::Trailers,
-                    // RFC 9113 section 8.1: trailers end the stream.
+                    // Trailers must end the stream (RFC 9113 section 8.1).
                     (true, false) => Purpose::Reset(Violation::HeadMalformed),
                     (false, _) => Purpose::Reset(Violation::StreamEnded),
                 })
@@ -156,7 +156,7 @@ impl ServerConnection {
         }
     }
 
-    /// Opens the stream of a request whose head is whole.
+    /// Opens the stream of a request after its complete head.
     fn request(
         &mut self,
         block: OpenBlock,
@@ -193,7 +193,7 @@ impl ServerConnection {
 
     // ---------------------------------------------------------------------------------------------------- bodies
 
-    /// Begins a DATA frame; `None` if its padding's length has not arrived.
+    /// Starts a DATA frame. Returns `None` if the length of its padding has not arrived.
     pub(super) fn data<'i>(
         &mut self,
         header: FrameHeader,
@@ -210,13 +210,13 @@ impl ServerConnection {
         };
         let Some(left) = (header.length - used).checked_sub(padding) else { return Err(Violation::PaddingInvalid) };
         let ends = header.has(frame::END_STREAM);
-        // A frame is at most 16 KiB.
+        // The length of a frame is at most 16 KiB.
         let length = u32::try_from(header.length).unwrap_or(u32::MAX);
         self.receive_window -= i64::from(length);
         if self.receive_window < 0 {
             return Err(Violation::WindowExceeded);
         }
-        // The engine charges for the frames of a WebSocket, which may be small.
+        // Frames of a WebSocket may be small. The engine limits their number.
         let is_websocket = self.streams.get(header.stream).is_some_and(|stream| stream.is_websocket);
         if is_tiny(left, ends) && (left == 0 || !is_websocket) {
             self.charge()?;
@@ -235,13 +235,13 @@ impl ServerConnection {
             self.stage = skip(header.length - used);
             return Ok(Some((count, self.break_stream(header.stream, Violation::WindowExceeded)?)));
         }
-        // The whole frame is judged, so that the result does not depend on how it is cut.
+        // The frame is checked as a whole, so that the result does not depend on how it is split.
         if stream.declared.is_some_and(|declared| stream.received + left as u64 > declared) {
             self.give_back(length);
             self.stage = skip(header.length - used);
             return Ok(Some((count, self.break_stream(header.stream, Violation::ContentLengthWrong)?)));
         }
-        // Padding is consumed at once.
+        // Padding counts as consumed immediately.
         let overhead = u32::try_from(used + padding).unwrap_or(u32::MAX);
         if overhead > 0 {
             self.grant(header.stream, overhead);
@@ -255,13 +255,13 @@ impl ServerConnection {
         Ok(Some((count, FrameStep::Nothing)))
     }
 
-    /// Handles DATA on a stream whose request is over.
+    /// Handles DATA on a stream whose request has ended.
     fn late_data(&mut self, stream: u32) -> Result<FrameStep<'static>, Violation> {
         match self.streams.usage(stream) {
             Usage::Idle | Usage::LeftOut => Err(Violation::IdleStream),
             Usage::Closed(Ending::Complete) => Err(Violation::StreamEnded),
             Usage::UnderWay | Usage::Closed(Ending::ResetByClient) => self.break_stream(stream, Violation::StreamEnded),
-            // It was on its way when the server reset the stream.
+            // The client sent the frame before it received the reset.
             Usage::Closed(Ending::ResetByServer) | Usage::Forgotten => {
                 self.charge()?;
                 Ok(FrameStep::Nothing)
@@ -269,7 +269,7 @@ impl ServerConnection {
         }
     }
 
-    /// Reads a part of the body of a DATA frame.
+    /// Reads a part of the data of a DATA frame.
     pub(super) fn data_part<'i>(
         &mut self,
         input: &'i [u8],
@@ -284,7 +284,7 @@ impl ServerConnection {
         let is_last = ends && left == 0;
         let count = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         let Some(stream) = self.streams.get_mut(id) else {
-            // It was reset while its frame arrived.
+            // The stream was reset while its frame arrived.
             self.give_back(count);
             return Ok((bytes.len(), FrameStep::Nothing));
         };
@@ -310,7 +310,7 @@ impl ServerConnection {
         Ok((bytes.len(), FrameStep::Event(Http2Event::Data { stream: id, bytes, is_last })))
     }
 
-    /// Handles `END_STREAM` without a body behind it.
+    /// Handles `END_STREAM` that carries no data.
     pub(super) fn end_request(&mut self, id: u32) -> Result<FrameStep<'static>, Violation> {
         let Some(stream) = self.streams.get_mut(id) else { return Ok(FrameStep::Nothing) };
         if !stream.is_length_right() {
@@ -330,9 +330,9 @@ impl ServerConnection {
         }
     }
 
-    /// Lets the client send as many bytes again, because they were read or discarded.
+    /// Returns `bytes` to the client's windows, because they were read or discarded.
     pub fn consumed(&mut self, id: u32, bytes: usize) {
-        // The bytes of a stream that is over were given back when it ended.
+        // When a stream ends, its bytes are returned to the window of the connection.
         let Some(stream) = self.streams.get_mut(id) else { return };
         let count = u32::try_from(bytes).unwrap_or(u32::MAX).min(stream.unconsumed);
         stream.unconsumed -= count;
@@ -354,14 +354,15 @@ impl ServerConnection {
         self.give_back(count);
     }
 
-    /// Returns true if bodies that the application does not read have used up the window of the connection, so that the
-    /// client can send no other body.
+    /// Returns true if bodies that the application has not read fill the connection's window, so that the client cannot
+    /// send any other body.
     #[must_use]
     pub fn is_full_of_bodies(&self) -> bool {
         self.receive_window + i64::from(self.owed) < i64::from(PART_OF_WINDOW)
     }
 
-    /// Enlarges the window of the connection, in large parts as long as bodies that wait leave room for that.
+    /// Returns `count` bytes to the connection's window. Enlarges the window in large steps if unread bodies leave room
+    /// for that.
     pub(super) fn give_back(&mut self, count: u32) {
         self.owed += count;
         let is_short = self.owed >= PART_OF_WINDOW && self.receive_window < i64::from(self.owed);
@@ -373,7 +374,7 @@ impl ServerConnection {
     }
 }
 
-/// Returns the part of the header block in the payload of HEADERS, without padding and priority.
+/// Returns the part of the header block in a HEADERS frame, without padding and priority.
 fn fragment(header: FrameHeader, payload: &[u8]) -> Result<&[u8], Violation> {
     let mut rest = payload;
     let mut padding = 0;

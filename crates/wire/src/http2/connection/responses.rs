@@ -8,8 +8,8 @@ use crate::http2::priority::Priority;
 use crate::message::{Draft, FieldLines, Stamp};
 
 impl ServerConnection {
-    /// Writes the head of a response. `length` is that of the body, if it is known although the application did not
-    /// declare it.
+    /// Writes the head of a response. `length` is the length of the body, if the caller knows it; a declared
+    /// Content-Length takes precedence.
     pub fn begin(
         &mut self,
         id: u32,
@@ -22,7 +22,7 @@ impl ServerConnection {
         let refusal = self.streams.get(id).filter(|stream| stream.is_refused).and_then(|_| refusal(draft));
         let draft = refusal.as_ref().unwrap_or(draft);
         let (sender, declared) = Sender::of_stream(draft, request, length);
-        // An acknowledgement of settings precedes what follows from them.
+        // The acknowledgement of SETTINGS must precede frames that depend on these settings.
         self.write_control(out);
         let Some(stream) = self.streams.get_mut(id) else { return sender };
         if !stream.is_response_open() {
@@ -39,7 +39,7 @@ impl ServerConnection {
         sender
     }
 
-    /// Writes an interim response, with `fields`.
+    /// Writes an interim response with `fields`.
     pub fn write_interim(&mut self, id: u32, status: u16, fields: &FieldLines, out: &mut Vec<u8>) {
         if self.streams.get(id).is_some_and(|stream| stream.is_response_open()) {
             self.write_control(out);
@@ -47,7 +47,7 @@ impl ServerConnection {
         }
     }
 
-    /// Tells the client to send the body of its request, if it waits for that (RFC 9110 section 10.1.1).
+    /// Sends 100 (Continue) if the client waits for it before it sends the body (RFC 9110 section 10.1.1).
     pub fn tell_to_continue(&mut self, id: u32, out: &mut Vec<u8>) {
         let waits = self.streams.get_mut(id).is_some_and(|stream| std::mem::take(&mut stream.expects_continue));
         if waits {
@@ -55,18 +55,18 @@ impl ServerConnection {
         }
     }
 
-    /// Returns the number of bytes of a response's body that the client takes now.
+    /// Returns the number of body bytes of the response that the client accepts now.
     #[must_use]
     pub fn window(&self, id: u32) -> usize {
         match self.streams.get(id) {
             Some(stream) => usize::try_from(stream.send_window.min(self.answering.window)).unwrap_or(0),
-            // Nothing is written on a stream that is over.
+            // Nothing is written on a closed stream, so there is no limit.
             None => usize::MAX,
         }
     }
 
-    /// Returns the number of bytes of all responses sent so far, if the client would take more of this one, and the
-    /// window of the connection, which all responses share, keeps it from being sent.
+    /// If only the window of the connection, which all responses share, blocks this response: returns the number of
+    /// bytes sent on all streams so far. Otherwise returns `None`.
     #[must_use]
     pub fn sent_meanwhile(&self, id: u32) -> Option<u64> {
         let is_held = self.answering.window <= 0 && self.streams.get(id).is_some_and(|stream| stream.send_window > 0);
@@ -79,7 +79,7 @@ impl ServerConnection {
         self.streams.get(id).map_or_else(Priority::default, |stream| stream.priority)
     }
 
-    /// Writes a part of a response's body, which fits into the window.
+    /// Writes a part of a response body, which must fit into the window.
     pub fn frame(&mut self, id: u32, bytes: &[u8], out: &mut Vec<u8>) {
         for part in bytes.chunks(PAYLOAD) {
             let Some(stream) = self.streams.get_mut(id) else { return };
@@ -104,7 +104,7 @@ impl ServerConnection {
         }
     }
 
-    /// Keeps the trailers of a response until its end, if the client takes any.
+    /// Stores the trailers of a response until its end, if the client accepts trailers.
     pub fn keep_trailers(&mut self, id: u32, trailers: &FieldLines) {
         if let Some(stream) = self.streams.get_mut(id)
             && stream.is_response_open()
@@ -139,14 +139,14 @@ impl ServerConnection {
     }
 }
 
-/// Returns the response in place of one that would accept a WebSocket, although the application has not done so: it does
-/// not know that a status of 2xx does (RFC 8441 section 5). `None`: the response refuses it.
+/// Returns a replacement for a response that would accept a WebSocket by mistake: an application that did not accept it
+/// may not know that a status of 2xx does (RFC 8441 section 5). Returns `None` if `draft` rejects the WebSocket.
 fn refusal(draft: &Draft) -> Option<Draft> {
     if !(200..300).contains(&draft.status()) {
         return None;
     }
     let mut refusal = Draft::default();
-    // 501 is a status, and the fields have been checked.
+    // 501 is a valid status, and the fields have been checked.
     refusal.start_refusal(501).ok()?;
     for (name, value) in draft.fields() {
         refusal.field(name, value).ok();

@@ -1,48 +1,48 @@
-//! The reading half of HPACK.
+//! The decoder of HPACK.
 
 use super::TABLE_SIZE;
 use super::huffman;
 use super::integer::{self, Integer};
 use super::table::{DynamicTable, Place, STATIC};
 
-/// The largest number of changes of the table's size at the start of a block: an encoder that shrinks its table and
-/// enlarges it again signals the smallest size and the last one (RFC 7541 section 4.2).
+/// The maximum number of table size updates at the start of a block. An encoder that shrinks its table and enlarges it
+/// again sends two: the smallest and the final size (RFC 7541 section 4.2).
 const RESIZES: usize = 2;
 
-/// A block breaks a rule of HPACK.
+/// A rule of HPACK that a block breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HpackError {
     /// The block ends within a field.
     BlockTruncated,
-    /// An index that no table has, or 0 (RFC 7541 sections 2.3.3 and 6.1).
+    /// An index that is 0 or not in any table (RFC 7541 sections 2.3.3 and 6.1).
     IndexInvalid,
-    /// An integer that is larger than any valid one (RFC 7541 section 5.1).
+    /// An integer that exceeds every valid value (RFC 7541 section 5.1).
     IntegerTooLarge,
     /// A string whose Huffman code is malformed (RFC 7541 section 5.2).
     HuffmanInvalid,
-    /// A change of the table's size behind a field, or too many of them (RFC 7541 section 4.2).
+    /// A table size update after a field, or too many of them (RFC 7541 section 4.2).
     ResizeMisplaced,
-    /// A table that is larger than the one that was offered (RFC 7541 section 6.3).
+    /// A table size that exceeds the offered maximum (RFC 7541 section 6.3).
     ResizeTooLarge,
 }
 
-/// The effect of one fragment of a block.
+/// The result of decoding one fragment of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockEnd {
-    /// The number of bytes used. The others are the start of a field whose rest is in the next fragment.
+    /// The number of bytes used. The bytes after them are the start of a field that continues in the next fragment.
     pub used: usize,
-    /// True if the table is the one of before.
+    /// True if the fragment did not change the dynamic table.
     pub is_table_unchanged: bool,
 }
 
-/// Scratch memory for a name and a value that are Huffman encoded. Decoders may use it one after the other.
+/// Scratch memory for a Huffman-encoded name and value. Several decoders may use it one after the other.
 #[derive(Debug, Default)]
 pub struct Literals {
     name: Vec<u8>,
     value: Vec<u8>,
 }
 
-/// Decodes the field blocks of one direction of a connection.
+/// A decoder of the header blocks of one direction of a connection.
 #[derive(Debug, Default)]
 pub struct Decoder {
     table: DynamicTable,
@@ -51,14 +51,14 @@ pub struct Decoder {
     resizes: usize,
 }
 
-/// A string of a literal.
+/// A string in a literal field.
 enum Literal<'a> {
     Plain(&'a [u8]),
-    /// It has been decoded into the scratch space.
+    /// The string has been decoded into the scratch memory.
     Decoded,
 }
 
-/// Where the name of a literal is.
+/// The name of a literal field: a reference to a table entry, or a string.
 enum Name<'a> {
     Indexed(Place),
     Literal(Literal<'a>),
@@ -72,14 +72,14 @@ enum FieldRepresentation<'a> {
 }
 
 impl Decoder {
-    /// Returns the number of changes of the table so far. Equal blocks mean equal fields if no change is between them.
+    /// Returns the number of changes to the table so far. As long as it stays the same, equal blocks have equal fields.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.table.version()
     }
 
-    /// Decodes the fields in `input`, a block or the next part of one, and gives each to `sink` with name and value.
-    /// A field that is not whole is left: the caller offers it again with the next part behind it.
+    /// Decodes the fields in `input`, which is a fragment of a block, and passes the name and value of each to `sink`.
+    /// The bytes of an incomplete field are not used: the caller passes them again, followed by the next fragment.
     ///
     /// # Errors
     /// The rule that the block breaks.
@@ -115,22 +115,22 @@ impl Decoder {
         Ok(BlockEnd { used, is_table_unchanged: version == self.table.version() })
     }
 
-    /// Ends a block, of which `rest` bytes have not been used.
+    /// Ends a block. `rest` is the number of its bytes that were not used.
     ///
     /// # Errors
-    /// [`HpackError::BlockTruncated`] if that is not 0.
+    /// [`HpackError::BlockTruncated`] if `rest` is not 0.
     pub fn end_block(&mut self, rest: usize) -> Result<(), HpackError> {
         self.is_in_block = false;
         self.resizes = 0;
         if rest == 0 { Ok(()) } else { Err(HpackError::BlockTruncated) }
     }
 
-    /// Gives memory back that is kept only for speed.
+    /// Releases memory that only saves work.
     pub fn shrink(&mut self) {
         self.table.shrink();
     }
 
-    /// Reads one representation; `None` if it is not whole.
+    /// Reads one representation. Returns `None` if it is incomplete.
     fn step<'i>(
         &self,
         input: &'i [u8],
@@ -152,7 +152,7 @@ impl Decoder {
                 Ok(Some((FieldRepresentation::Resize(size), count)))
             };
         }
-        // With incremental indexing, without indexing, or never indexed.
+        // A literal field with incremental indexing, without indexing, or never indexed.
         let is_inserted = first & 0x40 != 0;
         let Some((index, mut used)) = whole(integer::read(input, if is_inserted { 6 } else { 4 }))? else {
             return Ok(None);
@@ -169,7 +169,7 @@ impl Decoder {
         Ok(Some((FieldRepresentation::Literal { name, value, is_inserted }, used + count)))
     }
 
-    /// Reports a literal field, and adds it to the table if it is to be added.
+    /// Passes a literal field to `sink`, and adds it to the table if `is_inserted` is true.
     fn literal(
         &mut self,
         name: &Name<'_>,
@@ -184,7 +184,7 @@ impl Decoder {
             Literal::Decoded => &decoded[..],
         };
         if let (Name::Indexed(place @ Place::Dynamic(_)), true) = (name, is_inserted) {
-            // Adding the field may evict the entry that has its name.
+            // Adding the field may evict the entry that holds its name.
             scratch.clear();
             scratch.extend_from_slice(lookup(table, *place)?.0);
         }
@@ -213,7 +213,7 @@ fn lookup(table: &DynamicTable, place: Place) -> Result<(&[u8], &[u8]), HpackErr
     }
 }
 
-/// Returns an integer and the number of its bytes; `None` if it is not whole.
+/// Returns an integer and the number of its bytes; `None` if it is incomplete.
 fn whole(integer: Integer) -> Result<Option<(usize, usize)>, HpackError> {
     match integer {
         Integer::Whole(value, count) => Ok(Some((value, count))),
@@ -222,8 +222,8 @@ fn whole(integer: Integer) -> Result<Option<(usize, usize)>, HpackError> {
     }
 }
 
-/// Reads a string (RFC 7541 section 5.2), which is decoded into `scratch` if it is Huffman encoded; `None` if it is not
-/// whole. Also returns the number of its bytes.
+/// Reads a string (RFC 7541 section 5.2). Returns it with the number of its bytes; `None` if it is incomplete. A
+/// Huffman-encoded string is decoded into `scratch`.
 fn text<'i>(input: &'i [u8], scratch: &mut Vec<u8>) -> Result<Option<(Literal<'i>, usize)>, HpackError> {
     let Some((length, count)) = whole(integer::read(input, 7))? else { return Ok(None) };
     let Some(bytes) = input[count..].get(..length) else { return Ok(None) };
@@ -317,7 +317,7 @@ mod tests {
     #[test]
     fn name_of_an_entry_outlives_its_eviction() {
         let mut decoder = Decoder::default();
-        // The table holds one entry; a field named by it takes its place.
+        // The table holds one entry. A field that takes its name from this entry replaces it.
         let block = hex("3f04 40 0161 0162 7e 0163 be");
         assert_eq!(fields(&mut decoder, &block, 100).as_deref(), Ok("a: b\na: c\na: c\n"));
     }

@@ -1,32 +1,32 @@
-//! The writing half of HPACK.
+//! The encoder of HPACK.
 
 use super::TABLE_SIZE;
 use super::huffman;
 use super::integer;
 use super::table::{DynamicTable, OVERHEAD};
 
-/// The way in which a field is written (RFC 7541 section 6.2).
+/// How a field is encoded (RFC 7541 section 6.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Indexing {
-    /// It enters the dynamic table, so that the next one is one byte.
+    /// The field is added to the dynamic table, so that its next occurrence takes one byte.
     Incremental,
-    /// It does not: its value changes with each message.
+    /// The field is not added, because its value changes with each message.
     Without,
-    /// It does not, and no intermediary may put it into a table (RFC 7541 section 7.1.3).
+    /// The field is not added, and intermediaries must not add it to their tables either (RFC 7541 section 7.1.3).
     Never,
 }
 
-/// Encodes the field blocks of one direction of a connection.
+/// An encoder of the header blocks of one direction of a connection.
 #[derive(Debug, Default)]
 pub struct Encoder {
     table: DynamicTable,
-    /// The smallest and the last size of the table that the peer has yet to be told.
+    /// The smallest and the final table size of which the peer has not been informed.
     resize: Option<(usize, usize)>,
 }
 
 impl Encoder {
-    /// Takes the size of the table that the peer allows (`SETTINGS_HEADER_TABLE_SIZE`). The next block says how much of
-    /// it is used (RFC 7541 section 4.2).
+    /// Sets the table size that the peer allows (`SETTINGS_HEADER_TABLE_SIZE`). The next block announces the size that
+    /// is used (RFC 7541 section 4.2).
     pub fn allow(&mut self, size: usize) {
         let size = size.min(TABLE_SIZE);
         if size == self.table.limit() && self.resize.is_none() {
@@ -36,19 +36,20 @@ impl Encoder {
         self.resize = Some((least, size));
     }
 
-    /// Returns the number of changes of the table so far. Equal fields are equal bytes if no change is between them.
+    /// Returns the number of changes to the table so far. As long as it stays the same, equal fields are encoded
+    /// equally.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.table.version()
     }
 
-    /// Returns true if the next block begins with a new size of the table.
+    /// Returns true if the next block begins with a table size update.
     #[must_use]
     pub fn is_resizing(&self) -> bool {
         self.resize.is_some()
     }
 
-    /// Begins a block.
+    /// Starts a block.
     pub fn begin(&mut self, out: &mut Vec<u8>) {
         let Some((least, last)) = self.resize.take() else { return };
         for size in [least, last].into_iter().skip(usize::from(least == last)) {
@@ -57,14 +58,14 @@ impl Encoder {
         }
     }
 
-    /// Writes a field, whose name is in lower case.
+    /// Writes a field. `name` must be in lower case.
     pub fn field(&mut self, name: &[u8], value: &[u8], indexing: Indexing, out: &mut Vec<u8>) {
         let place = self.table.find(name, value);
         if let (Some((place, true)), Indexing::Incremental | Indexing::Without) = (place, indexing) {
             return integer::write(place.index(), 7, 0x80, out);
         }
         let index = place.map_or(0, |(place, _)| place.index());
-        // A field that takes much of the table would evict what repeats.
+        // A field that fills much of the table would evict fields that repeat.
         let is_inserted =
             indexing == Indexing::Incremental && name.len() + value.len() + OVERHEAD <= self.table.limit() / 2;
         match indexing {
@@ -82,7 +83,7 @@ impl Encoder {
     }
 }
 
-/// Writes a string (RFC 7541 section 5.2), as whichever form is shorter.
+/// Writes a string (RFC 7541 section 5.2), plain or Huffman-encoded, whichever is shorter.
 fn text(text: &[u8], out: &mut Vec<u8>) {
     let length = huffman::encoded_length(text);
     if length < text.len() {
@@ -107,7 +108,7 @@ mod tests {
         found
     }
 
-    /// Small random numbers from a seed (xorshift).
+    /// Returns a small pseudo-random number (xorshift).
     fn random(state: &mut u64) -> usize {
         *state ^= *state << 13;
         *state ^= *state >> 7;

@@ -1,10 +1,10 @@
 //! The Huffman code of literals (RFC 7541 section 5.2 and appendix B).
 //!
-//! The code is canonical: codes of equal length are consecutive numbers in the order of their symbols, and a longer code
-//! continues where the shorter ones end. So the lengths alone give the codes. The compiler builds two tables from them:
-//! the codes, and a machine that reads four bits at a time.
+//! The code is canonical: codes of equal length are consecutive numbers in the order of their symbols, and a longer
+//! code continues where the shorter ones end. So the lengths determine the codes. The compiler builds two tables from
+//! them: the codes, and a state machine that decodes four bits at a time.
 
-/// The lengths of the codes, in bits, of all bytes in their order.
+/// The lengths of the codes of all bytes, in bits.
 #[rustfmt::skip]
 const LENGTHS: [u8; 256] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28,
@@ -20,19 +20,20 @@ const LENGTHS: [u8; 256] = [
     26, 27, 26, 26, 27, 27, 27, 27, 27, 28, 27, 27, 27, 27, 27, 26,
 ];
 
-/// The length of the code of the symbol that ends a string, which no string contains.
+/// The length of the code of EOS, a symbol that no string may contain.
 const END_LENGTH: u8 = 30;
 
-/// The codes of all bytes, aligned to the lowest bit.
+/// The codes of all bytes, in the low bits.
 static CODES: [u32; 256] = codes();
 
-/// The machine: for each state, an inner node of the tree of codes, and each four bits, the next step.
+/// The state machine. A state is an inner node of the code tree; each row has the transition for each value of four
+/// bits.
 static STEPS: [[Move; 16]; NODES] = steps();
 
 /// The number of inner nodes of a full binary tree with 257 leaves.
 const NODES: usize = 256;
 
-/// The effect of four bits.
+/// A transition by four bits.
 #[derive(Clone, Copy)]
 struct Move {
     next: u8,
@@ -42,11 +43,11 @@ struct Move {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Effect {
-    /// No code ends within these bits.
+    /// No code ends in these bits.
     Nothing,
-    /// One code ends. The shortest code has five bits, so that two cannot end.
+    /// One code ends. Two cannot end, because the shortest code has five bits.
     Byte,
-    /// The symbol that ends a string.
+    /// The code of EOS, which is forbidden.
     Invalid,
 }
 
@@ -68,7 +69,8 @@ const fn codes() -> [u32; 256] {
     codes
 }
 
-/// A child of a node: `LEAF` and above are leaves with their symbol, 0 is not known yet.
+/// The first value that is a leaf, in a node's list of children. The symbol of a leaf is added to it; 0 means not set
+/// yet.
 const LEAF: u16 = 256;
 
 const fn tree() -> [[u16; 2]; NODES] {
@@ -136,8 +138,8 @@ const fn step(tree: &[[u16; 2]; NODES], start: usize, bits: usize) -> Move {
     Move { next: node as u8, ..found }
 }
 
-/// Decodes a string and appends it to `out`. Returns false if it is malformed: if it contains the symbol for the end, or
-/// its padding is longer than 7 bits or not the start of that symbol (RFC 7541 section 5.2).
+/// Decodes a string and appends it to `out`. Returns false if the string is malformed: it contains EOS, or its padding
+/// is longer than 7 bits or is not a prefix of EOS (RFC 7541 section 5.2).
 pub(super) fn decode(input: &[u8], out: &mut Vec<u8>) -> bool {
     // The shortest code has five bits.
     out.reserve(input.len() * 8 / 5);
@@ -156,7 +158,7 @@ pub(super) fn decode(input: &[u8], out: &mut Vec<u8>) -> bool {
     is_padding(state)
 }
 
-/// Returns true if at most 7 bits, all ones, lead from the root to this state.
+/// Returns true if the path from the root to this state is at most 7 one bits.
 fn is_padding(state: u8) -> bool {
     PADDING[usize::from(state)]
 }
@@ -175,14 +177,14 @@ const fn padding() -> [bool; NODES] {
     is_padding
 }
 
-/// Returns the number of bytes that a string takes when it is encoded.
+/// Returns the length of the encoded string in bytes.
 pub(super) fn encoded_length(text: &[u8]) -> usize {
     text.iter().map(|&byte| usize::from(LENGTHS[usize::from(byte)])).sum::<usize>().div_ceil(8)
 }
 
 /// Encodes a string and appends it to `out`.
 pub(super) fn encode(text: &[u8], out: &mut Vec<u8>) {
-    // The lowest `count` bits of `pending` are not written yet; `count` < 8 between two bytes of `text`.
+    // The lowest `count` bits of `pending` have not been written. Between two bytes of `text`, `count` is below 8.
     let (mut pending, mut count) = (0u64, 0);
     for &byte in text {
         pending = pending << LENGTHS[usize::from(byte)] | u64::from(CODES[usize::from(byte)]);
@@ -202,7 +204,7 @@ pub(super) fn encode(text: &[u8], out: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    /// RFC 7541 appendix C.4.1.
+    /// The example of RFC 7541 appendix C.4.1.
     #[test]
     fn example_of_the_rfc_is_encoded_and_decoded() {
         let encoded = [0xf1, 0xe3, 0xc2, 0xe5, 0xf2, 0x3a, 0x6b, 0xa0, 0xab, 0x90, 0xf4, 0xff];
@@ -214,7 +216,7 @@ mod tests {
         assert_eq!(out, b"www.example.com");
     }
 
-    /// RFC 7541 appendix B, spot checks over all lengths.
+    /// Some codes of each length in RFC 7541 appendix B.
     #[test]
     fn codes_are_those_of_the_rfc() {
         for (symbol, code, length) in
@@ -240,7 +242,7 @@ mod tests {
     #[test]
     fn malformed_strings_are_refused() {
         let is_valid = |bytes: &[u8]| decode(bytes, &mut Vec::new());
-        // The symbol for the end, alone and after a letter.
+        // EOS alone, and after a letter.
         assert!(!is_valid(&[0xff, 0xff, 0xff, 0xff]));
         assert!(!is_valid(&[0x1f, 0xff, 0xff, 0xff, 0xff]));
         // Padding of 8 bits, and of zeros.

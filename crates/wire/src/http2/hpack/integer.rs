@@ -1,21 +1,20 @@
 //! Integers with a prefix (RFC 7541 section 5.1).
 
-/// The largest number of bytes after the prefix. Five carry 35 bits, and no length or index of a connection needs more
-/// than 32.
+/// The maximum number of bytes after the prefix. Five bytes carry 35 bits, and no length or index needs more than 32.
 const BYTES: usize = 5;
 
 /// The result of reading an integer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Integer {
-    /// Its value, and the number of bytes that it takes.
+    /// The value, and the number of its bytes.
     Whole(usize, usize),
     /// More bytes are needed.
     Partial,
-    /// It is larger than any integer of a valid block.
+    /// The integer exceeds every valid value.
     TooLarge,
 }
 
-/// Reads an integer whose prefix is the lower `prefix` bits of the first byte.
+/// Reads an integer. Its prefix is the lower `prefix` bits of the first byte.
 pub(super) fn read(input: &[u8], prefix: u32) -> Integer {
     let Some(&first) = input.first() else { return Integer::Partial };
     let most = (1u64 << prefix) - 1;
@@ -36,7 +35,7 @@ pub(super) fn read(input: &[u8], prefix: u32) -> Integer {
     Integer::TooLarge
 }
 
-/// Writes an integer after the bits `flags` of its first byte.
+/// Writes an integer. Its first byte begins with the bits `flags`.
 pub(super) fn write(value: usize, prefix: u32, flags: u8, out: &mut Vec<u8>) {
     let most = (1usize << prefix) - 1;
     if value < most {
@@ -56,7 +55,7 @@ fn low_byte(value: usize) -> u8 {
     value.to_le_bytes()[0]
 }
 
-/// Converts a value that fits into 32 bits.
+/// Converts a value of at most 32 bits.
 fn to_size(value: u64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
 }
@@ -65,7 +64,7 @@ fn to_size(value: u64) -> usize {
 mod tests {
     use super::*;
 
-    /// RFC 7541 appendix C.1.
+    /// The examples of RFC 7541 appendix C.1.
     #[test]
     fn examples_of_the_rfc_are_read_and_written() {
         for (value, prefix, bytes) in
@@ -85,7 +84,7 @@ mod tests {
     fn integers_have_bounds() {
         assert_eq!(read(&[0x7f, 0x80, 0x80, 0x80, 0x80, 0x80, 0x00], 7), Integer::TooLarge);
         assert_eq!(read(&[0x7f, 0xff, 0xff, 0xff, 0xff, 0x7f], 7), Integer::TooLarge);
-        // Zeros in front are allowed (section 5.1 does not forbid them), up to the bound.
+        // Leading zeros are allowed (section 5.1 does not forbid them) up to the maximum length.
         assert_eq!(read(&[0x7f, 0x80, 0x80, 0x80, 0x80, 0x00], 7), Integer::Whole(127, 6));
     }
 

@@ -3,7 +3,7 @@
 use super::TABLE_SIZE;
 use std::collections::VecDeque;
 
-/// The bytes that an entry counts besides its name and its value (RFC 7541 section 4.1).
+/// The size that is counted for each entry in addition to its name and value (RFC 7541 section 4.1).
 pub(super) const OVERHEAD: usize = 32;
 
 /// The static table (RFC 7541 appendix A). Its first entry has index 1.
@@ -25,23 +25,23 @@ pub(super) static STATIC: [(&[u8], &[u8]); 61] = [
     (b"via", b""), (b"www-authenticate", b""),
 ];
 
-/// The place of a name or a field in one of the tables.
+/// The position of a name or a field in one of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// In the static table, from 0.
+    /// A position in the static table, from 0.
     Static(usize),
-    /// In the dynamic table, from 0 for the newest entry.
+    /// A position in the dynamic table; the newest entry has 0.
     Dynamic(usize),
 }
 
 impl Place {
-    /// Returns the place that an index on the wire means (RFC 7541 section 2.3.3); `None` for 0.
+    /// Converts an index of the protocol (RFC 7541 section 2.3.3). Returns `None` for 0.
     pub(super) fn of_index(index: usize) -> Option<Self> {
         let index = index.checked_sub(1)?;
         Some(index.checked_sub(STATIC.len()).map_or(Self::Static(index), Self::Dynamic))
     }
 
-    /// Returns the index on the wire.
+    /// Returns the index in the protocol.
     pub(super) fn index(self) -> usize {
         match self {
             Self::Static(index) => index + 1,
@@ -50,23 +50,24 @@ impl Place {
     }
 }
 
-/// The dynamic table. Names and values are in one buffer, to which entries are appended; evicted ones leave it when they
-/// are as many bytes as the table may have.
+/// The dynamic table. All names and values are in one buffer, to which entries are appended. The bytes of evicted
+/// entries are removed from it when they are as many as the table may hold.
 ///
-/// `size <= limit <= TABLE_SIZE`, and `bytes.len() <= 2 * TABLE_SIZE`, so 16 bits are enough for an offset.
+/// `size <= limit <= TABLE_SIZE`, and `bytes.len() <= 2 * TABLE_SIZE`, so an offset fits 16 bits.
 #[derive(Debug)]
 pub(super) struct DynamicTable {
     bytes: Vec<u8>,
     /// The entries, the oldest first.
     entries: VecDeque<Entry>,
-    /// The size of all entries (RFC 7541 section 4.1).
+    /// The total size of the entries (RFC 7541 section 4.1).
     size: usize,
     limit: usize,
-    /// The number of changes of the table. Equal numbers mean equal tables.
+    /// The number of changes to the table. While it stays the same, the table stays the same.
     version: u64,
 }
 
-/// A field in the buffer. An idle connection keeps as many as its client has put into the table.
+/// The offsets of a field in the buffer. Small, because an idle connection keeps as many entries as its client has
+/// added.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     start: u16,
@@ -95,7 +96,7 @@ impl DynamicTable {
         self.version
     }
 
-    /// Returns name and value of the entry at `index`, 0 for the newest.
+    /// Returns the name and value of the entry at `index`; the newest entry has 0.
     pub(super) fn get(&self, index: usize) -> Option<(&[u8], &[u8])> {
         let oldest_first = self.entries.len().checked_sub(index + 1)?;
         let Entry { start, value, end } = self.entries[oldest_first];
@@ -103,7 +104,7 @@ impl DynamicTable {
         Some((&self.bytes[start..value], &self.bytes[value..end]))
     }
 
-    /// Sets the largest size, at most [`TABLE_SIZE`].
+    /// Sets the maximum size, which must not exceed [`TABLE_SIZE`].
     pub(super) fn resize(&mut self, limit: usize) {
         debug_assert!(limit <= TABLE_SIZE, "the caller checks the limit");
         self.limit = limit;
@@ -111,7 +112,7 @@ impl DynamicTable {
         self.evict(0);
     }
 
-    /// Adds an entry. One that is larger than the table empties it (RFC 7541 section 4.4).
+    /// Adds an entry. An entry that exceeds the maximum size empties the table (RFC 7541 section 4.4).
     pub(super) fn insert(&mut self, name: &[u8], value: &[u8]) {
         self.version += 1;
         let size = name.len() + value.len() + OVERHEAD;
@@ -128,7 +129,7 @@ impl DynamicTable {
         debug_assert!(self.size <= self.limit, "entries are evicted before one is added");
     }
 
-    /// Evicts the oldest entries until one of `size` fits.
+    /// Evicts the oldest entries until an entry of `size` fits.
     fn evict(&mut self, size: usize) {
         while self.size + size > self.limit {
             let Some(entry) = self.entries.pop_front() else { break };
@@ -155,7 +156,8 @@ impl DynamicTable {
         }
     }
 
-    /// Returns the place of a field, and true if its value is there too; otherwise of its name.
+    /// Finds a field. Returns its position and true; if only the name is in a table, the position of the name and
+    /// false.
     pub(super) fn find(&self, name: &[u8], value: &[u8]) -> Option<(Place, bool)> {
         let mut named = None;
         for (index, entry) in STATIC.iter().enumerate() {
@@ -178,7 +180,7 @@ impl DynamicTable {
         named.map(|place| (place, false))
     }
 
-    /// Gives memory back that is not in use.
+    /// Releases unused memory.
     pub(super) fn shrink(&mut self) {
         self.compact();
         self.bytes.shrink_to_fit();
@@ -186,7 +188,7 @@ impl DynamicTable {
     }
 }
 
-/// Returns an offset in the buffer.
+/// Converts an offset in the buffer, which is bounded.
 fn offset(at: usize) -> u16 {
     u16::try_from(at).expect("the buffer is bounded")
 }
