@@ -122,11 +122,11 @@ class Containing(Comparing):
             texts = [each for each in others if type(each) is str and is_lower(each)]
             lists = self.literals([(each, SOUGHT) for each in texts])
             return (has_none, len(lists)), lists + self._letter_bounds(texts)
-        of_one_type = _OF_ONE_TYPE.get(kind.name)
-        if of_one_type is not None and set(map(type, others)) == {of_one_type[0]}:
-            # The usual list: looking at each item by itself takes ten times as long.
-            if kind.name == "str" or (min(others) >= -INT64 and max(others) < INT64):
-                return (has_none, 1), [self.literal(others, of_one_type[1])]
+        # The usual list is of one type: looking at each item by itself takes ten times as long.
+        python_type, type_ = _OF_ONE_TYPE.get(kind.name, (None, None))
+        is_usual = set(map(type, others)) == {python_type}
+        if is_usual and (kind.name == "str" or (min(others) >= -INT64 and max(others) < INT64)):
+            return (has_none, 1), [self.literal(others, type_)]
         found = [bound for each in others if (bound := self._item_bound(kind, each)) is not None]
         lists = self.literals(found)
         return (has_none, len(lists)), lists
