@@ -10,7 +10,7 @@ use wire::message::{Client, Draft, Fault, PartialRequestLine, RequestHead};
 use wire::proxy::ProxyFault;
 use wire::websocket::{Kind, Opening};
 
-/// The progress that an application has made with a response.
+/// The state of a response when its call returns.
 #[derive(Debug)]
 pub enum Progress<R> {
     /// The application has written the whole response.
@@ -42,25 +42,27 @@ impl<R> Progress<R> {
 pub struct Refusal {
     /// The status that the peer got.
     pub status: u16,
-    /// `None` if the request was too slow or the engine could not serve it, as the status says.
+    /// The cause, if the status does not imply it: `None` if the request was too slow or the engine could not serve it.
     pub cause: Option<RefusalCause>,
 }
 
-/// The cause of a refusal that the status does not tell.
+/// The cause of a refusal, if the status alone does not tell it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalCause {
     /// The rule that the request broke.
     Fault(Fault),
-    /// The application refuses such requests ([`App::refuses`]) for so many more seconds.
+    /// The application refuses such requests ([`App::refuses`]). Holds the number of seconds until it accepts them
+    /// again.
     Quarantine(u32),
-    /// The client has sent too many requests in a short time. It may send the next one after so many seconds.
+    /// The client has sent too many requests in a short time. Holds the number of seconds until it may send the next
+    /// one.
     RateLimit(u32),
     /// The client closed its side of the connection while the request was queued.
     Left,
 }
 
 impl Refusal {
-    /// The refusal of a request that broke no rule.
+    /// Creates the refusal of a request that broke no rule.
     #[must_use]
     pub const fn of_status(status: u16) -> Self {
         Self { status, cause: None }
@@ -96,7 +98,7 @@ impl From<Fault> for Refusal {
     }
 }
 
-/// Returns one sentence about a refusal with this status whose request broke no rule.
+/// Returns one sentence about a refusal with this status, if the request broke no rule.
 fn explanation(status: u16) -> &'static str {
     match status {
         408 => "The request took too long to arrive.",
@@ -107,14 +109,14 @@ fn explanation(status: u16) -> &'static str {
     }
 }
 
-/// The reason why the engine closes a connection without an answer.
+/// The reason why the engine closes a connection without sending a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejection {
-    /// The listener demands a header of the PROXY protocol, and this peer is not allowed to send one.
+    /// The listener requires a header of the PROXY protocol, and this peer is not allowed to send one.
     NotAllowed,
-    /// The listener is for web servers, which name the clients of their requests, and the peer is not a trusted proxy.
+    /// The listener is for web servers, which name the client of each request, and the peer is not a trusted proxy.
     NotTrusted,
-    /// The connection does not begin with a header of the PROXY protocol, and the listener demands one.
+    /// The listener requires a header of the PROXY protocol, and the connection does not begin with a valid one.
     Header(ProxyFault),
 }
 
@@ -132,13 +134,13 @@ impl fmt::Display for Rejection {
     }
 }
 
-/// The reason why the engine does not accept connections for a while.
+/// The reason why the engine has paused accepting connections.
 #[derive(Debug)]
 pub enum AcceptPause {
-    /// The configured number of connections is open.
+    /// The configured maximum number of connections is open. Holds that number.
     Connections(usize),
-    /// The number of open connections has reached the limit that the descriptors allow. Some descriptors stay free for
-    /// other uses.
+    /// The number of open connections has reached the limit that the file descriptors allow. Some descriptors stay free
+    /// for other uses. Holds the limit.
     Descriptors(usize),
     /// The operating system returned an error.
     Failed(std::io::Error),
@@ -147,11 +149,11 @@ pub enum AcceptPause {
 /// An event for the operator's log or counters.
 #[derive(Debug)]
 pub enum Report {
-    /// The engine accepts no connection until one has closed.
+    /// The engine accepts no connection until an open one has closed.
     AcceptPaused(AcceptPause),
     /// A file became shorter while the engine sent it. The engine cut the response.
     FileShrank,
-    /// The engine's code panicked while it served a connection, which is now closed. Holds the message of the panic.
+    /// The engine's code panicked while it served a connection, which is now closed. Holds the panic message.
     Panicked(String),
     /// The engine could not read a static file. Holds the path and the reason.
     StaticFileFailed(String),
@@ -159,8 +161,9 @@ pub enum Report {
     /// [`WebSocketConfig::memory`](crate::WebSocketConfig::memory). Holds that limit in bytes. Reported at most once a
     /// minute.
     MessageMemoryFull(usize),
-    /// The engine closed the connection whose handshake had been under way for longest, because there were more than
-    /// [`Config::handshakes`](crate::Config::handshakes), which it holds. Reported at most once a minute.
+    /// The engine closed the connection whose handshake had taken longest, because more than
+    /// [`Config::handshakes`](crate::Config::handshakes) handshakes were under way. Holds that limit. Reported at most
+    /// once a minute.
     HandshakesFull(usize),
     /// The engine could not store a request body in a file. The client got 507 or 500.
     SpoolFailed(std::io::Error),
@@ -181,16 +184,16 @@ impl Ticket {
     }
 }
 
-/// An identifier of a call: its connection and its exchange on that connection. It is valid from the moment when the
-/// engine returns the call's [`Ticket`] until [`Engine::complete`](crate::Engine::complete) has taken that ticket back
-/// as done or cut.
+/// The identifier of a call: its connection and its exchange on that connection. It is valid from the moment when the
+/// engine returns the call's [`Ticket`] until [`Engine::complete`](crate::Engine::complete) takes that ticket back as
+/// done or cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallId {
     pub(crate) slot: usize,
     pub(crate) exchange: u32,
 }
 
-/// The properties of a request that its response depends on.
+/// The properties of a request that determine the form of its response.
 pub(crate) type TermsOf<A> = <<A as App>::Protocols as Protocols>::Terms;
 
 /// The type that writes a response.
@@ -208,8 +211,8 @@ pub type SecurityOf<A> = <TransportOf<A> as Transport>::Security;
 /// The transport of a connection.
 pub type TransportOf<A> = <<A as App>::Net as Net>::Transport;
 
-/// A task for the application. It may take long, so the engine returns it to the polling thread and does not run it
-/// itself.
+/// A task for the application. A task may take long, so the engine does not run it but returns it to the polling
+/// thread.
 pub enum Work<A: App> {
     /// The application has to answer this request.
     Call(Ticket, A::Request),
@@ -219,12 +222,12 @@ pub enum Work<A: App> {
     Abandon(A::Response),
 }
 
-/// An application, as the engine sees it. The engine calls these methods from within its own. None of them may wait or
-/// run code that the application's user wrote.
+/// An application, as the engine sees it. The engine calls these methods from within its own methods. None of them may
+/// block or run code that the application's user wrote.
 ///
-/// The order for one connection is [`connect`](Self::connect), then for each request [`begin`](Self::begin), with a
-/// body [`receive`](Self::receive), and then the engine either returns the request as [`Work`] or gives it up with
-/// [`abandon_request`](Self::abandon_request).
+/// For one connection the engine first calls [`connect`](Self::connect). For each request it then calls
+/// [`begin`](Self::begin) and, if a body is buffered, [`receive`](Self::receive). After that it either returns the
+/// request as [`Work`] or gives it up with [`abandon_request`](Self::abandon_request).
 pub trait App: Sized {
     /// The type that represents the operating system.
     type Net: Net;
@@ -232,14 +235,14 @@ pub trait App: Sized {
     type Protocols: Protocols;
     /// The data that the application keeps with each connection.
     type Connection;
-    /// A request whose head has been received. Its body may not have been.
+    /// A request whose head has been received. Its body may still be missing.
     type Request;
     /// A response under way.
     type Response;
-    /// Body bytes that the engine may keep until the peer has received them. A thread of the engine may read chunks,
-    /// but drops none.
+    /// Body bytes that the engine may keep until the peer has received them. Another thread of the engine may read
+    /// chunks, but never drops one.
     type Chunk: AsRef<[u8]> + Send + 'static;
-    /// An identifier of a thread or greenlet that waits in the middle of a call.
+    /// An identifier of a thread or greenlet that waits during a call.
     type Waiter;
     /// A message of a WebSocket that the application has not received yet.
     type Message;
@@ -247,8 +250,8 @@ pub trait App: Sized {
     /// Called when a peer has connected.
     fn connect(&mut self, peer: &Peer) -> Self::Connection;
 
-    /// Returns the answer that the engine gives instead of the application, if the application refuses such requests
-    /// now. The engine calls this before [`begin`](Self::begin) for each request, so it has to be cheap.
+    /// Returns a refusal if the application does not accept such requests now. The engine then answers the client
+    /// itself. The engine calls this before [`begin`](Self::begin) for each request, so it has to be cheap.
     #[inline]
     fn refuses(
         &mut self,
@@ -260,12 +263,12 @@ pub trait App: Sized {
         None
     }
 
-    /// Called when a head has arrived. The head is borrowed, so this method copies everything that the request needs.
+    /// Called when a request head has arrived. The head is borrowed, so this method copies everything that the request
+    /// needs.
     fn begin(&mut self, head: &RequestHead<'_>, connection: &mut Self::Connection) -> Self::Request;
 
-    /// Called when a head has arrived that asks for a WebSocket and breaks no rule of the handshake. The engine keeps
-    /// the offers in `opening` until the request is answered
-    /// ([`Engine::accept_websocket`](crate::Engine::accept_websocket)).
+    /// Called when the head of a valid WebSocket handshake has arrived. The engine keeps the offers in `opening` until
+    /// the request is answered ([`Engine::accept_websocket`](crate::Engine::accept_websocket)).
     fn begin_websocket(
         &mut self,
         head: &RequestHead<'_>,
@@ -276,8 +279,8 @@ pub trait App: Sized {
         self.begin(head, connection)
     }
 
-    /// Called when a message of a WebSocket has arrived. Text is valid UTF-8. The engine keeps the returned message
-    /// until the application receives it.
+    /// Called when a WebSocket message has arrived. Text is valid UTF-8. The engine keeps the returned message until
+    /// the application receives it.
     fn message(&mut self, kind: Kind, bytes: Cow<'_, [u8]>) -> Self::Message;
 
     /// Returns true if the engine has to receive the whole request body before it calls the application. Asked only if
@@ -296,23 +299,24 @@ pub trait App: Sized {
         let _ = request;
     }
 
-    /// Called when the engine gives up a request because its body did not arrive or because it waited for too long.
-    /// `refusal` is the answer to the peer, if the peer was still connected.
+    /// Called when the engine gives up a request because its body did not arrive or because it waited too long in the
+    /// queue. `refusal` is the response to the peer, or `None` if the peer has disconnected.
     fn abandon_request(&mut self, request: Self::Request, refusal: Option<Refusal>);
 
     /// Called when the condition that `waiter` waits for ([`Engine::wait_for_input`](crate::Engine::wait_for_input),
-    /// [`Engine::wait_for_output`](crate::Engine::wait_for_output)) has become true, or never will.
+    /// [`Engine::wait_for_output`](crate::Engine::wait_for_output)) has become true, or can no longer become true.
     fn wake(&mut self, waiter: Self::Waiter);
 
-    /// Called when the connection has been idle for a while, or is idle while many others are. The application can drop
-    /// data that it keeps only for speed.
+    /// Called when the connection has been idle for a while, or is idle together with many others. The application can
+    /// drop data that it keeps only for speed.
     fn idle(&mut self, connection: &mut Self::Connection);
 
-    /// Called after [`App::idle`] was called for so many connections that have been idle for a while.
+    /// Called after a sweep, with the number of connections for which it called [`App::idle`] because they had been
+    /// idle for a while.
     fn rested(&mut self, _connections: usize) {}
 
-    /// Called when the engine has answered input that never became a request. `line` is the readable part of its
-    /// request line. `client` is the client of the connection, if that is not the peer of the socket.
+    /// Called when the engine has answered input that never became a request. `line` is the part of the request line
+    /// that could be parsed. `client` is the client of the connection, if that is not the peer of the socket.
     fn refused(
         &mut self,
         refusal: Refusal,
@@ -326,19 +330,19 @@ pub trait App: Sized {
         let _ = (security, connection);
     }
 
-    /// Called when the handshake of an encrypted transport has failed, or its peer has broken the rules of the
-    /// encryption, while no call was running. The connection is closed. `error` says why.
+    /// Called when the handshake of an encrypted transport has failed, or when the peer has broken the encryption
+    /// protocol while no call was running. The connection is closed. `error` says why.
     fn failed_to_secure(&mut self, error: &std::io::Error, connection: &mut Self::Connection) {
         let _ = (error, connection);
     }
 
-    /// Called when the engine closes a connection without an answer, before the first request.
+    /// Called when the engine closes a connection before the first request, without sending a response.
     fn rejected(&mut self, rejection: Rejection, connection: &mut Self::Connection) {
         let _ = (rejection, connection);
     }
 
-    /// Called when the engine has answered a request with a static file, or with an error because there is none.
-    /// `body_bytes` is the length of the response's body.
+    /// Called when the engine has answered a request with a static file, or with an error because no file matched.
+    /// `body_bytes` is the length of the response body.
     fn served(&mut self, head: &RequestHead<'_>, response: &Draft, body_bytes: u64, connection: &mut Self::Connection) {
         let _ = (head, response, body_bytes, connection);
     }

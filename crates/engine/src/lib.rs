@@ -2,11 +2,11 @@
 //!
 //! # Polled, not running
 //!
-//! An [`Engine`] does nothing by itself. The polling thread waits for its [`Poller`], reports the events
-//! ([`Engine::notice`]), and calls [`Engine::poll`], which handles them and returns [`Work`] for the application or
-//! nothing. The poller is a file descriptor, itself pollable, so any loop can host the engine. Time is an argument
-//! ([`Now`]): the engine never reads a clock. The operating system is an argument, too ([`Net`]): [`Os`] or a
-//! simulation.
+//! An [`Engine`] does nothing by itself. The polling thread waits for its [`Poller`], passes the events to the engine
+//! ([`Engine::notice`]), and calls [`Engine::poll`]. A poll handles the events and returns either [`Work`] for the
+//! application or `None`. The poller is a file descriptor that can itself be polled, so any event loop can host the
+//! engine. The caller passes the time ([`Now`]): the engine never reads a clock. The operating system is an argument,
+//! too ([`Net`]): [`Os`] or a simulation.
 //!
 //! ```text
 //!   Poller ─▶ notice ─▶ poll ─┬─ connection ready ──────────┬─▶ Connection::drive: flush, receive, serve
@@ -19,11 +19,11 @@
 //!
 //! # Work is returned
 //!
-//! The engine never calls code that may take long. It returns a request with a [`Ticket`]; the thread that runs the
+//! The engine never calls code that may take long. It returns a request with a [`Ticket`]. The thread that runs the
 //! call borrows a [`Reply`] from [`Engine::reply`] for each part of the response, and returns the ticket with
-//! [`Engine::complete`], as done, as cut, or with a response that continues when its peer has read enough. Until then
-//! the engine keeps the connection's slot, whatever its peer does. The crate `scheduler` shows how threads share an
-//! engine under these rules.
+//! [`Engine::complete`] and a [`Progress`]: complete, cut, or to be continued when the peer has read enough. Until then
+//! the engine keeps the connection's slot, even if the peer disconnects. The crate `scheduler` shows how threads share
+//! an engine under these rules.
 //!
 //! # The watchdog
 //!
@@ -31,16 +31,15 @@
 //! never touches the application, calls [`Engine::service_pending`]. This accepts connections, reads their first bytes,
 //! and leaves everything except health checks to the next poll.
 //!
-//! # Upwards through one trait
-//!
-//! The engine calls its application through [`App`], none of whose methods waits. The application's data for a
+//! # The engine calls up through one trait
+//! The engine calls its application through [`App`], whose methods never block. The application's data for a
 //! connection, a request or a response are associated types, so that the engine need not box them.
 //!
 //! # Bounds
 //!
-//! Everything that a peer can make grow is bounded: bytes of a message by [`wire::message::Limits`], connections,
-//! waiting requests, the memory of bodies and time by [`Config`], unsent output by not producing more, unread input by
-//! not reading more.
+//! Everything that a peer can make grow is bounded. [`wire::message::Limits`] bounds the bytes of a message; [`Config`]
+//! bounds connections, waiting requests, the memory of bodies, and time. The engine bounds unsent output by not
+//! producing more, and unread input by not reading more.
 #![forbid(unsafe_code)]
 
 mod app;

@@ -1,4 +1,4 @@
-//! The interface between the engine and the operating system, so that a simulation can replace the system.
+//! The engine's interface to the operating system. A simulation can implement it instead.
 
 use crate::transport::Transport;
 use std::io;
@@ -22,16 +22,16 @@ pub enum Local {
     Unix,
 }
 
-/// The result of an accept.
+/// The result of accepting.
 #[derive(Debug)]
 pub enum Accepted<T> {
     /// A connection, with the address of its peer unless it uses a Unix socket.
     Connection(T, Option<SocketAddr>),
     /// No connection waits.
     None,
-    /// Accepting this connection failed, usually because its peer left before.
+    /// Accepting this connection failed, usually because its peer had already left.
     Failed(io::Error),
-    /// The process has no descriptors or memory left. A connection still waits.
+    /// The process has no free descriptors or memory. A connection still waits.
     Exhausted(io::Error),
 }
 
@@ -48,7 +48,7 @@ pub enum Readiness {
         slot: usize,
         /// True if there may be input, the end of input, or an error.
         readable: bool,
-        /// True if the peer sends no more, or is gone.
+        /// True if the peer sends nothing more, or is gone.
         read_closed: bool,
     },
 }
@@ -64,9 +64,9 @@ pub trait Net {
     fn listen(&mut self, listener: &Self::Listener, index: usize) -> io::Result<Local>;
 
     /// Changes how the listener is watched, and reports readiness again if a connection waits. With `takes_turns`, a
-    /// new connection wakes only one of the processes that watch the listener this way and wait for their pollers; this
-    /// process becomes the last in that order. Without it, every new connection also wakes this process. If the system
-    /// has no such order (`EPOLLEXCLUSIVE`), every new connection wakes every process.
+    /// new connection wakes only one of the processes that watch the listener in this mode and wait for their pollers;
+    /// this process becomes the last in the order. Without `takes_turns`, every new connection also wakes this process.
+    /// If the system has no such order (`EPOLLEXCLUSIVE`), every new connection wakes every process.
     fn relisten(&mut self, listener: &Self::Listener, index: usize, takes_turns: bool) -> io::Result<()> {
         let _ = (listener, index, takes_turns);
         Ok(())
@@ -78,21 +78,21 @@ pub trait Net {
     /// Accepts one connection.
     fn accept(&mut self, listener: &Self::Listener) -> io::Result<Accepted<Self::Transport>>;
 
-    /// Returns true if a connection waits to be accepted, for callers that cannot find out by accepting it.
+    /// Returns true if a connection waits to be accepted. For callers that cannot find out by accepting it.
     fn is_awaited(&self, listener: &Self::Listener) -> bool;
 
     /// Watches `transport` under `slot` for input and, if `output` is true, for room for output. `again`: the transport
     /// is already watched. Dropping the transport ends the watching.
     fn watch(&mut self, transport: &Self::Transport, slot: usize, output: bool, again: bool) -> io::Result<()>;
 
-    /// Stops watching the transport, although it is not dropped.
+    /// Stops watching the transport without dropping it.
     fn unwatch(&mut self, transport: &Self::Transport) {
         let _ = transport;
     }
 
-    /// Returns the number of connections that the system has room for.
+    /// Returns the maximum number of connections for which the system has descriptors.
     fn room(&self) -> usize;
 
-    /// Clears pending wakes, so that the next wake is reported again.
+    /// Removes pending wakes, so that the next wake is reported again.
     fn drain_wakes(&mut self);
 }

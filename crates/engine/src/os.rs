@@ -21,9 +21,9 @@ const EVENTS: usize = 256;
 const WAKE: Token = Token(usize::MAX);
 /// Listener `i` has token `LISTENERS - i`; connections have their slot as token, from 0.
 const LISTENERS: usize = usize::MAX - 1;
-/// An upper limit of listeners that no process reaches.
+/// An upper bound for the number of listeners, which no process reaches.
 const LISTENERS_AT_MOST: usize = 1 << 16;
-/// The token of the descriptor that is watched besides the engine's own.
+/// The token of the additional descriptor ([`Poller::watch_beside`]).
 const BESIDE: Token = Token(LISTENERS - LISTENERS_AT_MOST);
 
 /// The operating system's sockets, watched by a [`Poller`].
@@ -31,10 +31,11 @@ const BESIDE: Token = Token(LISTENERS - LISTENERS_AT_MOST);
 pub struct Os {
     registry: Registry,
     wakes: pipe::Receiver,
-    /// False after the kernel has refused exclusive watching.
+    /// False if the kernel has refused `EPOLLEXCLUSIVE`.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     has_exclusive: bool,
-    /// The number of bells of processes, which are open descriptors besides those that [`Net::room`] leaves free.
+    /// The number of bells that this process has open. They are descriptors in addition to those that [`Net::room`]
+    /// reserves.
     bells: usize,
 }
 
@@ -44,10 +45,10 @@ pub struct Os {
 pub struct Poller {
     poll: Poll,
     events: Events,
-    /// The events or the error of the last wait that the caller has not taken yet.
+    /// The events or the error of the last wait, if the caller has not taken them yet.
     found: io::Result<Vec<Readiness>>,
-    /// The descriptor that is watched besides the engine's own, and true if a wait has found it ready since the last
-    /// call of [`take_beside`](Self::take_beside).
+    /// The additional descriptor of [`watch_beside`](Self::watch_beside), and true if a wait has found it ready since
+    /// the last call of [`take_beside`](Self::take_beside).
     beside: Option<(OwnedFd, bool)>,
 }
 
@@ -63,7 +64,8 @@ impl Bell {
     }
 
     pub(crate) fn ring(&self) {
-        // The counter is never read and may be full. Every write reports an event to the pollers that watch it.
+        // The counter is never read and may be at its maximum. Every write still reports an event to the pollers that
+        // watch it.
         rustix::io::write(&self.0, &1u64.to_ne_bytes()).ok();
     }
 }
@@ -75,10 +77,10 @@ pub struct Waker {
 }
 
 impl Os {
-    /// Creates a network, the poller that watches it, and the waker of the poller.
+    /// Creates a network, its poller, and the poller's waker.
     ///
     /// # Errors
-    /// If the operating system refuses a poller or a pipe.
+    /// If the operating system cannot create a poller or a pipe.
     pub fn new() -> io::Result<(Self, Poller, Waker)> {
         let poll = Poll::new()?;
         let (sender, mut wakes) = pipe::new()?;
@@ -95,10 +97,10 @@ impl Os {
         Ok((net, poller, Waker { pipe: Arc::new(sender) }))
     }
 
-    /// Lets `bell` wake the poller, too. `bells` is the number of bells that this process has open.
+    /// Makes `bell` wake the poller, too. `bells` is the number of bells that this process has open.
     ///
     /// # Errors
-    /// If the operating system cannot watch it.
+    /// If the operating system cannot watch the bell.
     pub fn watch_bell(&mut self, bell: &Bell, bells: usize) -> io::Result<()> {
         self.bells = bells;
         // Edge-triggered: each write is reported once, so the counter need not be read.
@@ -138,7 +140,7 @@ impl Poller {
         self.take(ready)
     }
 
-    /// Appends the events that [`wait_until_ready`](Self::wait_until_ready) has found to `ready`.
+    /// Appends the events that [`wait_until_ready`](Self::wait_until_ready) found to `ready`.
     ///
     /// # Errors
     /// If the poller has failed.
@@ -152,7 +154,8 @@ impl Poller {
         }
     }
 
-    /// As [`wait`](Self::wait), but keeps the events or the error for the next `wait`, which then returns at once.
+    /// Waits like [`wait`](Self::wait), but keeps the events or the error for the next `wait`, which then returns at
+    /// once.
     pub fn wait_until_ready(&mut self, timeout: Option<Duration>) {
         let Ok(found) = &mut self.found else { return };
         if !found.is_empty() {
@@ -184,19 +187,19 @@ impl Poller {
         }));
     }
 
-    /// Lets waits also end while `descriptor` is readable, which [`take_beside`](Self::take_beside) reports. The event
+    /// Makes waits also end while `descriptor` is readable; [`take_beside`](Self::take_beside) reports it. The event
     /// loop that hosts the engine uses this for its other events.
     ///
     /// # Errors
-    /// If the system cannot watch it, or watches it already.
+    /// If the system cannot watch the descriptor, or already watches it.
     pub fn watch_beside(&mut self, descriptor: OwnedFd) -> io::Result<()> {
         watch_beside(self.poll.registry(), &descriptor, false)?;
         self.beside = Some((descriptor, false));
         Ok(())
     }
 
-    /// Returns true if a wait since the last call has found the descriptor of [`watch_beside`](Self::watch_beside)
-    /// ready.
+    /// Returns true if a wait has found the descriptor of [`watch_beside`](Self::watch_beside) ready since the last
+    /// call of this method.
     pub fn take_beside(&mut self) -> bool {
         let Some((descriptor, is_ready)) = &mut self.beside else { return false };
         let was_ready = std::mem::take(is_ready);
@@ -208,8 +211,7 @@ impl Poller {
     }
 }
 
-/// Watches the descriptor so that each wait reports it while it is readable (level-triggered). mio has no method for
-/// this.
+/// Watches the descriptor level-triggered: each wait reports it while it is readable. mio has no method for this.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn watch_beside(registry: &Registry, descriptor: &OwnedFd, again: bool) -> io::Result<()> {
     use rustix::event::epoll;
@@ -221,7 +223,8 @@ fn watch_beside(registry: &Registry, descriptor: &OwnedFd, again: bool) -> io::R
     Ok(epoll::add(registry, descriptor, data, epoll::EventFlags::IN)?)
 }
 
-/// Watches the descriptor on systems where readiness is reported once: the caller watches it again each time.
+/// Watches the descriptor on systems without a level-triggered mode in mio: the caller watches it again after each
+/// event.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn watch_beside(registry: &Registry, descriptor: &OwnedFd, again: bool) -> io::Result<()> {
     let number = descriptor.as_raw_fd();
@@ -234,7 +237,7 @@ fn watch_beside(registry: &Registry, descriptor: &OwnedFd, again: bool) -> io::R
 }
 
 impl Poller {
-    /// Returns true if a wait would return at once. Takes no event.
+    /// Returns true if a wait would return at once. Consumes no event.
     pub fn is_ready(&self) -> bool {
         let has_found = self.found.as_ref().map_or(true, |found| !found.is_empty());
         has_found || poll_now(self.poll.registry(), PollFlags::IN).is_some_and(|flags| !flags.is_empty())
@@ -251,13 +254,13 @@ impl AsRawFd for Poller {
 impl Waker {
     /// Makes the current or next wait of the poller return at once.
     pub fn wake(&self) {
-        // A full pipe wakes the poller as well as another byte.
+        // If the pipe is full, the bytes in it wake the poller as well.
         rustix::io::write(&*self.pipe, &[0]).ok();
     }
 }
 
 impl AsFd for Waker {
-    /// Returns a descriptor to which any byte written wakes the poller, as `signal.set_wakeup_fd` needs.
+    /// Returns a descriptor for `signal.set_wakeup_fd`: any byte written to it wakes the poller.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.pipe.as_fd()
     }
@@ -274,8 +277,8 @@ impl Net for Os {
         self.registry.register(&mut SourceFd(&listener.as_raw_fd()), token, Interest::READABLE)?;
         match SocketAddr::try_from(address) {
             Ok(address) => {
-                // On Linux accepted sockets inherit this option. A response is sent in one piece; waiting for more
-                // would only delay it.
+                // On Linux accepted sockets inherit TCP_NODELAY. The engine sends a response in one piece, so Nagle's
+                // algorithm would only delay it.
                 sockopt::set_tcp_nodelay(listener, true)?;
                 Ok(Local::Tcp(address))
             }
@@ -293,16 +296,16 @@ impl Net for Os {
         let token = Token(LISTENERS - index);
         let descriptor = listener.as_raw_fd();
         let mut source = SourceFd(&descriptor);
-        // The watching of an exclusively watched descriptor cannot be modified (epoll_ctl(2)). A descriptor that is
-        // added again becomes the last in the order.
+        // epoll_ctl(2) cannot modify an entry with EPOLLEXCLUSIVE, so it is removed and added. This also makes it the
+        // last in the order.
         self.registry.deregister(&mut source).ok();
         if takes_turns {
-            // mio has no method for this. Its poller is an epoll descriptor, though, and the token is reported with the
-            // events.
+            // mio has no method for this. Its registry is an epoll descriptor, though, and mio reports this token with
+            // its events.
             let flags = epoll::EventFlags::IN | epoll::EventFlags::ET | epoll::EventFlags::EXCLUSIVE;
             let data = epoll::EventData::new_u64(token.0 as u64);
             match epoll::add(&self.registry, listener, data, flags) {
-                // The kernel is older than Linux 4.5.
+                // Linux before 4.5 does not know EPOLLEXCLUSIVE.
                 Err(Errno::INVAL) => self.has_exclusive = false,
                 result => return result.map_err(io::Error::from),
             }
@@ -326,7 +329,7 @@ impl Net for Os {
                 Ok(Accepted::Exhausted(error.into()))
             }
             Err(error @ (Errno::BADF | Errno::INVAL | Errno::NOTSOCK | Errno::OPNOTSUPP)) => Err(error.into()),
-            // accept(2): errors of the new connection are reported here and have to be treated like EAGAIN.
+            // accept(2) also reports errors of the new connection, which have to be treated like EAGAIN.
             Err(error) => Ok(Accepted::Failed(error.into())),
         }
     }
@@ -336,19 +339,19 @@ impl Net for Os {
         poll_now(listener, PollFlags::IN).is_none_or(|flags| !flags.is_empty())
     }
 
-    /// After the first request for output events the kernel continues to report them. As they are edge-triggered, they
-    /// cost nothing until one occurs.
+    /// Output events stay registered after the first request for them. They are edge-triggered, so they cost nothing
+    /// until one occurs.
     fn watch(&mut self, transport: &Tcp<EngineSocket>, slot: usize, output: bool, again: bool) -> io::Result<()> {
         self.watch_descriptor(transport.socket(), slot, output, again)
     }
 
     fn unwatch(&mut self, transport: &Tcp<EngineSocket>) {
-        // The kernel watches a descriptor until its last duplicate is closed, and the application has a duplicate.
+        // The kernel watches an open file until its last descriptor is closed, and the application has a duplicate.
         self.registry.deregister(&mut SourceFd(&transport.socket().as_raw_fd())).ok();
     }
 
-    /// Returns the process's limit on descriptors minus a reserve. With the reserve the application can open files, and
-    /// reports can be written, while the maximum number of connections is open.
+    /// Returns the process's limit on descriptors minus a reserve. The reserve lets the application open files, and the
+    /// server write logs, while the maximum number of connections is open.
     fn room(&self) -> usize {
         const FREE_AT_MOST: u64 = 64;
         let limit = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
@@ -398,8 +401,8 @@ impl<D: SocketDescriptor> Socket for D {
 
     fn cut(&self) {
         self.reset_on_drop();
-        // A FIN would look like the end of a response that is delimited by the close. Linux resets a TCP connection
-        // that is dissolved (connect(2), AF_UNSPEC). Elsewhere the peer notices the cut when the connection is dropped.
+        // A FIN would look like the end of a response that is delimited by the close. On Linux, connect(2) with
+        // AF_UNSPEC resets a TCP connection. Elsewhere the peer notices the cut when the connection is dropped.
         if rustix::net::connect_unspec(self).is_err() {
             rustix::net::shutdown(self, Shutdown::Read).ok();
         }
@@ -426,7 +429,7 @@ fn moved(result: rustix::io::Result<usize>) -> io::Result<Moved> {
     }
 }
 
-/// Returns the current state of a descriptor: `flags` and errors; `None` if poll(2) fails.
+/// Returns which of `flags` and which errors a descriptor has now; `None` if poll(2) fails.
 fn poll_now(descriptor: &impl AsFd, flags: PollFlags) -> Option<PollFlags> {
     let mut descriptors = [PollFd::new(descriptor, flags)];
     rustix::event::poll(&mut descriptors, Some(&Timespec::default())).ok()?;

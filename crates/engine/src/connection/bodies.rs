@@ -1,4 +1,4 @@
-//! Bodies of requests that are received as a whole before the application is called, on connections of both kinds.
+//! Request bodies that are received completely before the application is called, on sessions of both kinds.
 
 use crate::app::{App, CallId, Refusal, Report};
 use crate::context::EngineContext;
@@ -8,7 +8,7 @@ use crate::spool::Body;
 use rustix::io::Errno;
 use std::io::{self, ErrorKind};
 
-/// Gives the application the body of its request.
+/// Gives the body of a request to the application.
 pub(super) fn hand_over<A: App>(
     call: CallId,
     request: &mut A::Request,
@@ -21,7 +21,7 @@ pub(super) fn hand_over<A: App>(
     context.observer.switch(call, Stage::Parse);
 }
 
-/// Ends the body that has been received. Returns the request, which is ready; `None` if no body was being received.
+/// Ends a body that has been received. Returns the request, which is now ready; `None` if no body was being received.
 ///
 /// # Errors
 /// If the body's file cannot be read.
@@ -43,7 +43,7 @@ pub(super) fn body_ended<A: App>(
 pub(super) fn spool_refusal<A: App>(error: io::Error, app: &mut A) -> Refusal {
     let status = match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => 507,
-        // No descriptor is left for a file; other users of descriptors will close theirs.
+        // No descriptor is free for a file. This is temporary: other users of descriptors will close theirs.
         _ if matches!(Errno::from_io_error(&error), Some(Errno::MFILE | Errno::NFILE)) => 503,
         _ => 500,
     };

@@ -1,4 +1,4 @@
-//! The calls of a connection: how they start, wait in the middle, and return, on sessions of both kinds.
+//! The calls of a connection: how they start, wait and return, on sessions of both kinds.
 
 use super::Connection;
 use super::exchanging::Exchanging;
@@ -12,9 +12,9 @@ use crate::observe::Observer;
 use crate::reply::Reply;
 use crate::transport::Transport;
 
-/// The methods for the thread that runs a call.
+/// Methods for the thread that runs a call.
 impl<A: App> Connection<A> {
-    /// Returns the exchange at `index`, if it can be under way.
+    /// Returns the exchange at `index`; `None` if a multiplexed session has no exchange there.
     #[inline]
     pub(crate) fn exchange(&self, index: Index) -> Option<&Exchange<A>> {
         with_session!(&self.session, session => session.exchange(index))
@@ -26,7 +26,7 @@ impl<A: App> Connection<A> {
         with_session!(&mut self.session, session => session.exchange_mut(index))
     }
 
-    /// Returns true if the client of a call has left, as far as the server can tell.
+    /// Returns true if the client of a call is known to have left.
     pub(crate) fn has_client_left(&self, index: Index) -> bool {
         self.exchange(index).is_none_or(|exchange| has_client_left(exchange, &self.link))
     }
@@ -35,15 +35,15 @@ impl<A: App> Connection<A> {
     pub(crate) fn enqueue(&mut self, index: Index, request: A::Request, context: &mut EngineContext<A>) {
         self.exchange_mut(index).state.enqueue(request);
         context.load.queued += 1;
-        // Output that was composed before this request need not wait as long.
+        // Send the output that was composed before this request; it need not wait for the request.
         self.flush(context);
         self.set_deadlines(context);
         self.link.sending.store(&mut context.scratch);
     }
 
-    /// Returns the waiting request, which is to be answered now. `None` if it does not wait any longer, or if its
-    /// client has left meanwhile: the engine then tells the client to try again, in case it has only ended its side,
-    /// and the connection has to be driven.
+    /// Returns the queued request, which is to be answered now. Returns `None` if the request no longer waits, or if
+    /// its client has left. In the second case the engine sends a refusal that asks the client to try again (it may
+    /// have closed only its side), and the caller has to drive the connection.
     pub(crate) fn dequeue(&mut self, index: Index, context: &mut EngineContext<A>, app: &mut A) -> Option<A::Request> {
         if !self.exchange(index).is_some_and(Exchange::is_queued) {
             return None;
@@ -60,14 +60,14 @@ impl<A: App> Connection<A> {
         Some(request)
     }
 
-    /// Has a response that continues because a message has arrived wait for a thread.
+    /// Suspends a response, which is to continue because a message has arrived, until a thread is free.
     pub(crate) fn enqueue_message(&mut self, index: Index, response: A::Response, context: &mut EngineContext<A>) {
         self.exchange_mut(index).state.suspend(response, Until::Thread);
         context.statistics.suspended += 1;
         context.load.queued += 1;
     }
 
-    /// Returns the response whose message has waited, because a thread is free now; `None` if no message waits.
+    /// Returns the response that waits for a thread since its message arrived; `None` if no such response waits.
     pub(crate) fn dequeue_message(&mut self, index: Index, context: &mut EngineContext<A>) -> Option<A::Response> {
         if !self.exchange(index).is_some_and(Exchange::has_queued_message) {
             return None;
@@ -80,7 +80,7 @@ impl<A: App> Connection<A> {
         }
     }
 
-    /// Calls `write` with a `Reply`, through which the response is written.
+    /// Calls `write` with a `Reply`, through which it writes the response.
     #[inline]
     pub(crate) fn reply<R>(
         &mut self,
@@ -92,26 +92,27 @@ impl<A: App> Connection<A> {
         with_session!(session, session => session.reply(index, link, context, write))
     }
 
-    /// Records how far the application got with a call. The connection has to be driven then.
+    /// Records the result of a call. The caller has to drive the connection afterwards.
     #[inline]
     pub(crate) fn complete(&mut self, index: Index, progress: Progress<A::Response>, context: &mut EngineContext<A>) {
         let Self { link, session } = self;
         with_session!(session, session => session.complete(index, progress, link, context));
     }
 
-    /// Reads the part of a body that has arrived. Afterwards there may be room for more: the connection has to be
-    /// driven.
+    /// Reads into `buffer` from the part of a body that has arrived. This may make room for more, so the caller has to
+    /// drive the connection afterwards.
     pub(crate) fn read(&mut self, index: Index, buffer: &mut [u8], context: &mut EngineContext<A>) -> Input {
         let Self { link, session } = self;
         with_session!(session, session => session.read(index, buffer, link, context))
     }
 
-    /// Answers the client of a call that has missed its deadline. The connection has to be driven afterwards.
+    /// Answers the client of a call that has missed its deadline. The caller has to drive the connection afterwards.
     ///
-    /// The engine cannot end the call itself. Its ticket stays valid and its exchange is kept, `Detached`, until it
-    /// returns. With a serial protocol the connection ends meanwhile, as after any last response; the slot stays taken.
+    /// The engine cannot end the call itself. Until the call returns, its ticket stays valid and its exchange is kept,
+    /// `Detached`. With a serial protocol the connection closes meanwhile, as after any last response, but keeps its
+    /// slot.
     ///
-    /// This may run in the watchdog's thread, which does not hold the GIL. It drops nothing that the application gave
+    /// This may run in the watchdog's thread, which does not hold the GIL. It drops no object that the application gave
     /// to the engine and calls no method of [`App`].
     pub(crate) fn expire_call(&mut self, index: Index, context: &mut EngineContext<A>) -> Expired {
         let exchange = self.exchange_mut(index);
@@ -131,7 +132,7 @@ impl<A: App> Connection<A> {
         expired
     }
 
-    /// Has a call wait in the middle until there is input, or the input ends.
+    /// Makes a running call wait until there is input, or the input ends.
     pub(crate) fn wait_for_input(
         &mut self,
         index: Index,
@@ -148,8 +149,8 @@ impl<A: App> Connection<A> {
         self.set_deadlines(context);
     }
 
-    /// Has a call wait in the middle until the client has taken all output, or is gone. The connection has to be driven
-    /// then, because some of the output may not have been sent at all.
+    /// Makes a running call wait until the client has read all output, or is gone. The caller has to drive the
+    /// connection afterwards, because no attempt to send the output may have been made.
     pub(crate) fn wait_for_output(&mut self, index: Index, waiter: A::Waiter, app: &mut A) {
         let of_websocket = self.websocket(index).has_awaited(Awaited::OUTPUT);
         let Self { link, session } = self;
@@ -162,8 +163,8 @@ impl<A: App> Connection<A> {
         exchange.wait(Awaited::OUTPUT, waiter);
     }
 
-    /// Has a call wait in the middle for any of `awaited`. Returns true if the connection has to be driven then,
-    /// because some output may not have been sent at all.
+    /// Makes a running call wait for any condition of `awaited`. Returns true if the caller has to drive the
+    /// connection, because no attempt to send the output may have been made.
     pub(crate) fn wait_for_any(
         &mut self,
         index: Index,
@@ -185,7 +186,7 @@ impl<A: App> Connection<A> {
         }
         exchange.wait(awaited, waiter);
         if of_websocket.is_some() {
-            // The reading and the deadlines of a WebSocket do not depend on which call waits.
+            // The engine reads from a WebSocket, and sets its deadlines, independent of which call waits.
             return false;
         }
         self.set_deadlines(context);

@@ -1,8 +1,8 @@
-//! The wait of a connection as a whole, and its deadline. Each exchange has a wait of its own
+//! The wait of a connection as a whole, and its deadline. In addition, each exchange has its own wait
 //! ([`Exchange::set_deadline`](crate::exchange::Exchange::set_deadline)).
 //!
-//! The connection waits for heads, for its peer to take output, and for the end. While output of the connection waits,
-//! only that wait counts: everything that has to follow the output is held up by it, and is not late.
+//! A connection waits for request heads, for its peer to read output, or for its end. While output waits for the peer,
+//! only that wait has a deadline: everything that must follow the output is delayed by it, and is not late.
 
 use super::front::HEADER_TIMEOUT_LEAST;
 use super::lifecycle::{Holder, LinkState};
@@ -27,7 +27,7 @@ impl<A: App> Link<A> {
         }
     }
 
-    /// Returns the wait of an open connection for the queue or for a header of the PROXY protocol.
+    /// Returns the wait for room in the queue or for a header of the PROXY protocol; `None` if there is no such wait.
     pub(super) fn awaits_before_request(&self) -> Option<Wait> {
         if self.schedule.awaits_room() {
             Some(Wait::Queue)
@@ -43,7 +43,7 @@ impl<A: App> Link<A> {
         if self.input.is_empty() && self.history() != History::New { Wait::Idle } else { Wait::Head }
     }
 
-    /// Sets the deadline of the wait that the connection has now. `is_unused`: nothing has ever arrived on it.
+    /// Sets the deadline of the connection's current wait. `is_unused`: nothing has ever arrived on the connection.
     /// `websocket`: the deadline of its WebSocket, if it is one.
     pub(super) fn set_deadline(
         &mut self,
@@ -55,7 +55,7 @@ impl<A: App> Link<A> {
         let (now, config) = (context.time.now, &context.config);
         let after =
             |timeout: Option<Duration>| timeout.map_or(Millis::MAX, |timeout| now.saturating_add(millis(timeout)));
-        // Once the engine stops, a client that has not sent a complete head has less time.
+        // While the engine stops, a client that has not sent a complete head has less time.
         let grace = context.load.phase.grace();
         let graced = |timeout: Option<Duration>| after(timeout).min(after(grace));
         let has_short_grace = self.history() == History::New && grace.is_some_and(|grace| grace > UNUSED_GRACE);
@@ -69,7 +69,7 @@ impl<A: App> Link<A> {
             Wait::Idle => graced(config.keep_alive),
             Wait::Head if is_new && is_unused => graced(config.header_timeout).min(unused_until(now, grace)),
             Wait::Head if is_new => graced(config.header_timeout),
-            // Its first bytes have arrived: the grace of a connection that is not used ends.
+            // The first bytes have arrived, so the shorter grace of an unused connection no longer applies.
             Wait::Head if has_short_grace && !is_unused => {
                 let limit = config.header_timeout.map_or(Millis::MAX, |limit| since.saturating_add(millis(limit)));
                 limit.min(after(grace))
@@ -89,22 +89,22 @@ impl<A: App> Link<A> {
         context.time.sweep.note(self.timer.deadline.min(rests_at));
     }
 
-    /// Returns the deadline of output that the peer has to take. An interrupted transfer continues where it was: the
-    /// earlier waiting time counts too.
+    /// Returns the deadline of output that the peer has to read. An interrupted transfer continues its measurement: the
+    /// time that it waited before counts, too.
     fn transfer_deadline(&mut self, is_new: bool, config: &Config, now: Millis) -> Millis {
         let (moved, waited) = self.sending.measured();
-        // Bytes that the transport has accepted have not moved before the socket takes them.
+        // Bytes that the transport has accepted but not written to the socket have not moved.
         let moved = moved.saturating_sub(self.transport.unsent_bytes() as u64);
         let begun = self.timer.since.saturating_sub(waited);
         self.timer.transfer((config.write_timeout, config.min_rate), begun, moved, is_new, now)
     }
 
-    /// Returns true if all exchanges are held up by the connection: output waits, or nothing more is served.
+    /// Returns true if the connection delays all its exchanges: output waits, or no more requests are served.
     pub(super) fn is_blocked(&self) -> bool {
         self.awaits_output() || !self.lifecycle.is_open()
     }
 
-    /// Returns true if the connection waited for its peer to take output when its wait was last determined.
+    /// Returns true if the connection waited for its peer to read output when its wait was last determined.
     pub(super) fn awaits_output(&self) -> bool {
         self.timer.wait == Wait::Output
     }
@@ -114,14 +114,15 @@ impl<A: App> Link<A> {
         self.timer.deadline
     }
 
-    /// Brings the deadline forward.
+    /// Moves the deadline forward to `deadline`, if that is earlier.
     pub(super) fn hurry(&mut self, deadline: Millis, time: &mut Time) {
         self.timer.deadline = self.timer.deadline.min(deadline);
         time.sweep.note(self.timer.deadline);
     }
 }
 
-/// Returns the time at which a connection is closed if nothing arrives on it, once the engine stops with this `grace`.
+/// Returns the time at which a stopping engine closes a connection on which nothing has arrived. `grace` is the grace
+/// of the stop; `None` if the engine does not stop.
 pub(super) fn unused_until(now: Millis, grace: Option<Duration>) -> Millis {
     grace.map_or(Millis::MAX, |grace| now.saturating_add(millis(grace.min(UNUSED_GRACE))))
 }

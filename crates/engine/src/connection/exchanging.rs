@@ -1,4 +1,4 @@
-//! The methods that sessions of both kinds have.
+//! The methods that sessions of both kinds, serial and multiplexed, have.
 
 use super::link::Link;
 use super::opening::OpeningStep;
@@ -19,7 +19,7 @@ use wire::message::Fault;
 pub(super) trait Exchanging<A: App> {
     // ------------------------------------------------------------------------------------------------------- exchanges
 
-    /// Returns the exchange at `index`, if there can be one.
+    /// Returns the exchange at `index`; `None` if a multiplexed session has no exchange there.
     fn exchange(&self, index: Index) -> Option<&Exchange<A>>;
 
     /// Returns the exchange at `index`, which must be under way.
@@ -28,7 +28,7 @@ pub(super) trait Exchanging<A: App> {
     /// Returns true if no exchange is under way.
     fn is_empty(&self) -> bool;
 
-    /// Returns true if `is` returns true for any exchange that is under way.
+    /// Returns true if `is` returns true for at least one exchange that is under way.
     fn any(&self, is: impl FnMut(&Exchange<A>) -> bool) -> bool;
 
     /// Returns true if the application runs a call for any of the exchanges.
@@ -36,13 +36,13 @@ pub(super) trait Exchanging<A: App> {
         self.any(Exchange::is_out)
     }
 
-    /// Returns the exchange whose head or body the next bytes belong to, if one is being received.
+    /// Returns the exchange to whose head or body the next bytes belong, if one is being received.
     fn receiving(&self) -> Option<Index>;
 
     /// Returns true if a body is being received, so that the connection may need much work.
     fn is_receiving_body(&self) -> bool;
 
-    /// Returns true if a part of a head has been read that is not in the link's input.
+    /// Returns true if a part of a head has been read and is no longer in the link's input.
     fn is_in_head(&self) -> bool;
 
     /// Removes and returns a request for which the application has not been called. Its exchange becomes free.
@@ -50,7 +50,7 @@ pub(super) trait Exchanging<A: App> {
         self.exchange_mut(index).take_request(&mut context.load)
     }
 
-    /// Writes the answer to a request that is refused, whose exchange is free.
+    /// Writes the response to a refused request, whose exchange is already free.
     fn answer_refused(
         &mut self,
         index: Index,
@@ -60,8 +60,8 @@ pub(super) trait Exchanging<A: App> {
         context: &mut EngineContext<A>,
     );
 
-    /// Refuses a request that the application will not see: its body did not arrive as it should, or it waited too
-    /// long.
+    /// Refuses a request that the application will not receive, because its body did not arrive correctly or it waited
+    /// too long.
     fn refuse_request(
         &mut self,
         index: Index,
@@ -78,11 +78,11 @@ pub(super) trait Exchanging<A: App> {
 
     // ----------------------------------------------------------------------------------------------------------- steps
 
-    /// Does one step: sends output, then continues a response, or serves stored input, or receives.
+    /// Runs one step: sends output, then continues a response, serves stored input, or receives.
     fn step(&mut self, link: &mut Link<A>, context: &mut EngineContext<A>, buffer: &mut [u8], app: &mut A) -> Step<A>;
 
-    /// Serves what `rest`, the unused part of the input, begins with. Returns the number of bytes used. The connection is
-    /// open, and `rest` is not empty.
+    /// Serves the first message in `rest`, the unused part of the input, or a part of it. Returns the number of bytes
+    /// used. The connection must be open, and `rest` not empty.
     fn serve_one(
         &mut self,
         rest: &[u8],
@@ -91,8 +91,8 @@ pub(super) trait Exchanging<A: App> {
         app: &mut A,
     ) -> (usize, Served<A>);
 
-    /// Serves the requests in `input` as far as they have arrived, until one is ready to be answered. Returns the
-    /// number of bytes of `input` used.
+    /// Serves the requests that have arrived in `input`, until one is ready for the application. Returns the number of
+    /// bytes of `input` used.
     fn serve(
         &mut self,
         input: &[u8],
@@ -102,8 +102,8 @@ pub(super) trait Exchanging<A: App> {
     ) -> (usize, Step<A>) {
         let mut used = 0;
         link.input.set_exhausted(false);
-        // Output that the peer does not take ends the loop with input left, and so does the end of the turn: a request
-        // for a static file takes a few bytes, and costs a thousand times as much as its bytes.
+        // Output that the peer has not read ends the loop with input left, and so does the end of the turn: a request
+        // for a static file has few bytes, but costs a thousand times more than reading them.
         while !link.has_output() && !context.meter.is_turn_over() {
             let rest = &input[used..];
             if rest.is_empty() {
@@ -147,13 +147,13 @@ pub(super) trait Exchanging<A: App> {
     /// Handles the end of input: the peer has closed its side of an open connection.
     fn end_of_input(&mut self, link: &mut Link<A>, context: &mut EngineContext<A>, app: &mut A) -> Step<A>;
 
-    /// Returns true if the link is to be ended although nothing has been received.
+    /// Returns true if the link has to be closed although no input has arrived.
     fn is_to_end(&self, link: &Link<A>) -> bool;
 
-    /// Sends the output of the link, and of the protocol itself. Returns false if the peer is gone.
+    /// Sends the output of the link, and of the protocol. Returns false if the peer is gone.
     fn flush(&mut self, link: &mut Link<A>, context: &mut EngineContext<A>) -> bool;
 
-    /// Serves the kept input.
+    /// Serves the stored input.
     fn serve_stored(&mut self, link: &mut Link<A>, context: &mut EngineContext<A>, app: &mut A) -> Step<A> {
         let input = link.input.take();
         let (used, step) = self.serve(input.unused(), link, context, app);
@@ -161,7 +161,7 @@ pub(super) trait Exchanging<A: App> {
         step
     }
 
-    /// Serves the received bytes, after the input that was left over.
+    /// Serves received bytes, after the stored input.
     fn serve_received(
         &mut self,
         received: &[u8],
@@ -178,7 +178,7 @@ pub(super) trait Exchanging<A: App> {
         step
     }
 
-    /// Receives into as much of `buffer` as there is room for the bytes, and serves them.
+    /// Receives into `buffer`, at most as many bytes as there is room for, and serves them.
     #[inline]
     fn receive_some(
         &mut self,
@@ -190,7 +190,7 @@ pub(super) trait Exchanging<A: App> {
         self.receive(link, context, buffer, app)
     }
 
-    /// Serves the kept input that has not been parsed, or receives more.
+    /// Serves stored input that has not been parsed, or else receives more.
     #[inline]
     fn read_on(
         &mut self,
@@ -222,7 +222,7 @@ pub(super) trait Exchanging<A: App> {
         match link.receive(buffer, receiving, context) {
             Ok(Received::Bytes { count, .. }) => self.serve_received(&buffer[..count], link, context, app),
             Ok(Received::WouldBlock) => {
-                // The received bytes may have been for the transport alone, and may require an answer.
+                // The received bytes may have been for the transport only, and may require that it sends something.
                 let goes_on = link.transport.has_unsent() || self.is_to_end(link);
                 if goes_on { Step::Next } else { Step::Stop(NextAction::Wait) }
             }
@@ -242,7 +242,7 @@ pub(super) trait Exchanging<A: App> {
 
     // ----------------------------------------------------------------------------------------------------------- calls
 
-    /// Calls `write` with a `Reply`, through which the response is written.
+    /// Calls `write` with a `Reply`, through which it writes the response.
     fn reply<R>(
         &mut self,
         index: Index,
@@ -251,7 +251,7 @@ pub(super) trait Exchanging<A: App> {
         write: impl FnOnce(&mut Reply<'_, A>) -> R,
     ) -> R;
 
-    /// Records how far the application got with a call. The connection has to be driven then.
+    /// Records the result of a call. The caller has to drive the connection afterwards.
     fn complete(
         &mut self,
         index: Index,
@@ -260,11 +260,11 @@ pub(super) trait Exchanging<A: App> {
         context: &mut EngineContext<A>,
     );
 
-    /// Reads the part of a body that has arrived. Afterwards there may be room for more: the connection has to be
-    /// driven.
+    /// Reads into `buffer` from the part of a body that has arrived. This may make room for more, so the caller has to
+    /// drive the connection afterwards.
     fn read(&mut self, index: Index, buffer: &mut [u8], link: &mut Link<A>, context: &mut EngineContext<A>) -> Input;
 
-    /// Answers the client of a running call that has missed its deadline. Drops nothing that the application gave to
+    /// Answers the client of a running call that has missed its deadline. Drops no object that the application gave to
     /// the engine, and calls no method of [`App`].
     fn expire_call(&mut self, index: Index, link: &mut Link<A>, context: &mut EngineContext<A>) -> Expired;
 
@@ -273,21 +273,21 @@ pub(super) trait Exchanging<A: App> {
     /// Returns the wait of an open connection that has no output.
     fn awaits(&self, link: &Link<A>) -> Wait;
 
-    /// Returns the time at which the WebSocket has work to do, if the connection is one.
+    /// Returns the time at which the connection's WebSocket has to act; `Millis::MAX` if it has none.
     fn websocket_deadline(&mut self, config: &Config, now: Millis) -> Millis;
 
-    /// Sets the deadlines of the waits of the exchanges. `is_blocked`: the connection waits for something that has to
-    /// happen before.
+    /// Sets the deadlines of the exchanges' waits. `is_blocked`: the connection waits for something that has to happen
+    /// first.
     fn set_deadlines(&mut self, is_blocked: bool, config: &Config, time: &mut Time);
 
-    /// Notes the time at which the sweep has to look at the exchanges again.
+    /// Tells `sweep` the earliest time at which it has to check the exchanges again.
     fn note_deadlines(&self, sweep: &mut Sweep);
 
-    /// Handles the deadline of the connection's wait, which it has missed while it was open. Only waits that a session
-    /// determines come here.
+    /// Handles a missed deadline of the connection's wait while the connection is open. Called only for waits that the
+    /// session determines.
     fn expire(&mut self, wait: Wait, link: &mut Link<A>, context: &mut EngineContext<A>, app: &mut A) -> Step<A>;
 
-    /// Handles the missed deadline of an exchange's wait for its body or for a thread. Returns the wait.
+    /// Handles a missed deadline of an exchange that waits for its body or for a thread. Returns the wait.
     fn expire_exchange(
         &mut self,
         index: Index,
@@ -316,7 +316,7 @@ pub(super) trait Exchanging<A: App> {
         wait
     }
 
-    /// Handles the missed deadlines of exchanges' waits.
+    /// Handles the missed deadlines of exchanges.
     fn expire_exchanges(&mut self, now: Millis, link: &mut Link<A>, context: &mut EngineContext<A>, app: &mut A);
 
     /// Frees the memory that is kept only for speed.
@@ -324,8 +324,7 @@ pub(super) trait Exchanging<A: App> {
 
     // ------------------------------------------------------------------------------------------------------------- end
 
-    /// Gives up all exchanges that have no running call, and, if `has_left`, tells running calls that their client has
-    /// gone.
+    /// Gives up all exchanges without a running call. If `has_left`, tells running calls that their client has gone.
     fn release(&mut self, has_left: bool, context: &mut EngineContext<A>, app: &mut A);
 
     /// Detaches all running calls, and discards their output; `cause` is the reason.
@@ -333,13 +332,13 @@ pub(super) trait Exchanging<A: App> {
 
     // -------------------------------------------------------------------------------------------------------- watchdog
 
-    /// Answers the request in the kept input of a new connection, if it asks for the server's health. Returns
-    /// [`Service::Answered`] if the session has answered, and [`Service::Unclear`] if the input does not show the
-    /// kind of request yet; in all other cases [`Service::Done`].
+    /// Answers the request in the stored input of a new connection, if it is a health check. Returns
+    /// [`Service::Answered`] if the session has answered, [`Service::Unclear`] if the input does not yet show the kind
+    /// of request, and [`Service::Done`] in all other cases.
     fn service(&mut self, health: Health, link: &mut Link<A>, context: &mut EngineContext<A>) -> Service;
 
-    /// Answers waiting requests with 503, while no thread can poll the engine. Returns true if the connection has to be
-    /// driven, and adds the requests that must be reported to the application to `orphans`.
+    /// Answers waiting requests with 503, while no thread can poll the engine. Adds the requests that must be reported
+    /// to the application to `orphans`. Returns true if the caller has to drive the connection.
     fn refuse_waiting(
         &mut self,
         link: &mut Link<A>,
@@ -351,29 +350,30 @@ pub(super) trait Exchanging<A: App> {
 
 /// The outcome of serving one message, or one part of it.
 pub(super) enum Served<A: App> {
-    /// More of the input may be served.
+    /// The rest of the input may be served.
     GoOn,
-    /// The rest of the input stays until the connection is driven again.
+    /// The rest of the input is kept until the connection is driven again.
     Later,
     /// The rest of the input is too short to be parsed.
     NeedsMore,
-    /// A request is ready, or the connection can do no more now.
+    /// A request is ready, or the connection cannot continue now.
     Stop(NextAction<A>),
 }
 
-/// The outcome of looking at the request in the input of a new connection, while no thread polls the engine.
+/// The result of checking the request in the input of a new connection for a health check, while no thread polls the
+/// engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Service {
     /// The input does not show the kind of request yet.
     Unclear,
     /// The request has been answered.
     Answered,
-    /// The connection is serviced as far as it can be.
+    /// Nothing more can be done for the connection without the application.
     Done(Serviced),
 }
 
-/// Gives up one exchange that has no running call, or breaks off the body that its call reads; if `has_left`, tells the
-/// call that its client has gone. Returns true if the exchange is free then.
+/// Gives up an exchange that has no running call, or ends the body that its call reads. If `has_left`, tells the call
+/// that its client has gone. Returns true if the exchange is free afterwards.
 pub(super) fn release_exchange<A: App>(
     exchange: &mut Exchange<A>,
     has_left: bool,

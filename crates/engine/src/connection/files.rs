@@ -1,4 +1,4 @@
-//! The bodies of responses of the file responder, and their costs.
+//! The bodies of responses that the engine makes by itself, mostly from files, and their costs.
 
 use crate::app::{App, Report};
 use crate::context::EngineContext;
@@ -8,7 +8,7 @@ use crate::responder::{Answer, Body, Source};
 use wire::files::ByteRange;
 
 impl<A: App> EngineContext<A> {
-    /// Counts a response that the engine makes by itself, and reports what went wrong with its file.
+    /// Counts a response that the engine makes by itself. Reports a failure to read its file.
     pub(super) fn note_file(&mut self, answer: &Answer, app: &mut A) {
         if let Some(failure) = self.responders.files.as_mut().and_then(|files| files.take_failure()) {
             app.report(Report::StaticFileFailed(failure));
@@ -20,7 +20,7 @@ impl<A: App> EngineContext<A> {
 }
 
 impl Answer {
-    /// Returns the length in bytes of the body that a GET request gets.
+    /// Returns the length in bytes of the response body for a GET request.
     pub(super) fn body_bytes(&self) -> u64 {
         match &self.body {
             Body::Text(text) => text.len() as u64,
@@ -37,7 +37,7 @@ impl Answer {
     }
 }
 
-/// Writes a body that is in memory.
+/// Appends a body that is in memory to `out`.
 pub(super) fn copy_body(body: &Body, out: &mut Vec<u8>) {
     match body {
         Body::Text(text) => out.extend_from_slice(text.as_bytes()),
@@ -53,7 +53,7 @@ pub(super) fn copy_body(body: &Body, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a body to the output that waits to be sent.
+/// Appends a body to the unsent output.
 pub(super) fn push_body<C: AsRef<[u8]>>(body: &Body, output: &mut Output<C>) {
     let push = |output: &mut Output<C>, source: &Source, range: Option<ByteRange>| match source.bytes() {
         Ok(bytes) => output.push_bytes(range.map_or(bytes, |range| part(bytes, range))),

@@ -1,7 +1,7 @@
-//! The intermediaries in front of the server on a connection: trusted proxies, and a load balancer that sends a header
-//! of the PROXY protocol first.
+//! The intermediaries between the client and the server on a connection: trusted proxies, and a load balancer that
+//! first sends a header of the PROXY protocol.
 //!
-//! The header is between transport and protocol: it arrives once, before the first byte of the connection's protocol,
+//! That header is between transport and protocol: it arrives once, before the first byte of the connection's protocol,
 //! and no protocol sees it. A connection without such intermediaries has no [`Front`] and no cost.
 
 use crate::app::Rejection;
@@ -13,8 +13,8 @@ use wire::forwarded::Forwarding;
 use wire::message::Client;
 use wire::proxy;
 
-/// The least time that a header may take: one packet that is lost and sent again must be in time ("at least 3 seconds",
-/// the PROXY protocol, section 2).
+/// The minimum time that a header of the PROXY protocol may take: one lost and retransmitted packet must still be in
+/// time ("at least 3 seconds", the PROXY protocol, section 2).
 pub(super) const HEADER_TIMEOUT_LEAST: Duration = Duration::from_secs(3);
 
 /// The intermediaries in front of the server on one connection.
@@ -24,23 +24,23 @@ pub(super) struct Front {
     header: Header,
     /// True if the listener is for web servers: FastCGI, uwsgi or SCGI.
     is_for_web_servers: bool,
-    /// True if the connection is encrypted. Then its requests are of https, unless a proxy says otherwise.
+    /// True if the connection is encrypted. Its requests then have the scheme https, unless a proxy says otherwise.
     is_encrypted: bool,
 }
 
-/// The header of the PROXY protocol.
+/// The state of the header of the PROXY protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Header {
-    /// It has been read, or the listener has none.
+    /// The header has been read, or the listener does not require one.
     Over,
-    /// It has to arrive first, on a socket with this peer.
+    /// The header has to arrive first. Holds the address of the socket's peer.
     Awaited(Option<SocketAddr>),
-    /// The peer may not connect here, and why.
+    /// The peer may not connect here. Holds the reason.
     Forbidden(Rejection),
 }
 
 impl Front {
-    /// Returns the intermediaries in front of a connection with this peer; `None`: there are none.
+    /// Returns the intermediaries of a connection with this peer; `None` if there are none.
     pub(super) fn of(peer: &Peer, is_encrypted: bool, config: &Config) -> Option<Box<Self>> {
         let demands_header = config.proxy_listeners.get(peer.listener).copied().unwrap_or(false);
         if !demands_header && config.trust.is_none() {
@@ -65,12 +65,12 @@ impl Front {
         self.header != Header::Over
     }
 
-    /// Returns the reason why the peer may not connect here; `None`: it may.
+    /// Returns the reason why the peer may not connect here; `None` if it may.
     pub(super) fn forbidden(&self) -> Option<Rejection> {
         if let Header::Forbidden(rejection) = self.header { Some(rejection) } else { None }
     }
 
-    /// Reads the header at the beginning of `input`. Returns the number of bytes used, 0 until the header is complete.
+    /// Reads the header at the beginning of `input`. Returns the number of bytes used; 0 if the header is incomplete.
     pub(super) fn take_header(&mut self, input: &[u8], config: &Config) -> Result<usize, Rejection> {
         let peer = match self.header {
             Header::Over => return Ok(0),
@@ -92,8 +92,8 @@ impl Front {
 }
 
 /// Returns true if `peer` is trusted as a web server, which names the client of each request. If there are trusted
-/// proxies, it must be one of them, or be on this machine: a web server here forwards what trusted proxies in front of
-/// it say.
+/// proxies, the peer must be one of them or on this machine: a local web server forwards the data of trusted proxies in
+/// front of it.
 fn is_believed(peer: &Client, config: &Config) -> bool {
     let is_here = peer.address.is_none_or(|address| address.to_canonical().is_loopback());
     is_here || config.trust.as_ref().is_none_or(|trust| trust.proxies.contains(peer.address))

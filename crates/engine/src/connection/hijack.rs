@@ -8,8 +8,8 @@
 //!
 //! Two readers of one stream, or two writers, make request smuggling possible. So a connection can be hijacked only
 //! while the engine holds no input from the client and no output for it. From then on the engine neither reads nor
-//! writes, and the poller does not report the connection. The engine keeps its own descriptor to end the connection:
-//! when its stop does not wait any longer, or the application has forgotten the socket.
+//! writes, and the poller does not report the connection. The engine keeps its own descriptor, to close the connection
+//! when a stop of the engine no longer waits or the application has forgotten the socket.
 
 use super::lifecycle::{Holder, LinkState};
 use super::link::Link;
@@ -21,7 +21,7 @@ use crate::websocket::Upgrade;
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// The name of a hijacked connection, valid also after the connection has gone.
+/// The identifier of a hijacked connection, valid even after the connection has closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HijackId {
     pub(crate) slot: usize,
@@ -29,28 +29,28 @@ pub struct HijackId {
     serial: u64,
 }
 
-/// A connection that belongs to the application.
+/// A connection that the application has taken over.
 #[derive(Debug)]
 pub struct Hijacked {
-    /// The socket, which does not block.
+    /// The non-blocking socket.
     pub socket: OwnedFd,
     /// The argument for [`Engine::end_hijack`](crate::Engine::end_hijack).
     pub id: HijackId,
 }
 
-/// The reason why a connection is not hijacked. The connection is unchanged.
+/// The reason why a connection cannot be hijacked. The connection is unchanged.
 #[derive(Debug)]
 pub enum HijackRefusal {
     /// The request does not ask for a WebSocket, or has been answered, or its client is gone.
     Over,
-    /// The client has sent more than its request, or has not taken the responses before it.
+    /// The client has sent more than its request, or has not read the responses before it.
     Pipelined,
-    /// The system has refused a descriptor.
+    /// The system could not duplicate the descriptor.
     Failed(io::Error),
 }
 
-/// Gives the application the connection of a request that asks for a WebSocket, which the application answers itself.
-/// The poller has to forget the connection, which has to be driven then.
+/// Gives the application the connection of a request that asks for a WebSocket; the application then answers the
+/// request itself. The caller has to unwatch the connection and then drive it.
 pub(super) fn hijack<A: App>(
     exchange: &mut Exchange<A>,
     link: &mut Link<A>,
@@ -60,7 +60,7 @@ pub(super) fn hijack<A: App>(
     if !is_asked || !exchange.is_unanswered() || !link.lifecycle.is_open() {
         return Err(HijackRefusal::Over);
     }
-    // Responses to requests before this one may have been held back.
+    // Responses to earlier requests may still be held back.
     if !link.flush(false, context) {
         return Err(HijackRefusal::Over);
     }
@@ -72,20 +72,20 @@ pub(super) fn hijack<A: App>(
     link.lifecycle.hijack(serial);
     link.input.note_drained();
     exchange.upgrade = None;
-    // The response that the call writes is discarded.
+    // The engine discards the response that the call writes.
     exchange.state.detach(Cause::Hijacked);
     link.upgrade(&mut context.statistics);
     Ok(Hijacked { socket, id: HijackId { slot: link.slot(), serial } })
 }
 
-/// Records that the application has closed its socket. The connection has to be driven then.
+/// Records that the application has closed its socket. The caller has to drive the connection afterwards.
 pub(crate) fn end_hijack<A: App>(link: &mut Link<A>, id: HijackId) {
     let LinkState::Hijacked { serial, holder } = link.lifecycle.state() else { return };
     if serial != id.serial {
         return;
     }
     if holder == Holder::Call {
-        // The client would not see the end before the call returns, because our descriptor is open until then.
+        // The client would not see the end before the call returns, because the engine's descriptor is open until then.
         link.transport.shut_down();
     }
     link.lifecycle.lose();

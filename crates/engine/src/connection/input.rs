@@ -1,17 +1,17 @@
-//! The input of a connection: the bytes that have been received and not used, and whether there may be more.
+//! The input of a connection: bytes that have been received but not used, and whether the transport may have more.
 
-/// The input that the transport may still have.
+/// The state of the transport's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Readability {
     /// The transport may have bytes: the poller has reported it since it was drained.
     Readable,
-    /// The transport has none until the poller reports it.
+    /// The transport has no bytes until the poller reports it.
     Drained,
     /// The end of input has been read.
     Ended,
 }
 
-/// The input that has been received and not used.
+/// The input that has been received but not used.
 ///
 /// Invariant: `used <= bytes.len()`.
 #[derive(Debug)]
@@ -19,12 +19,12 @@ pub(super) struct InputBuffer {
     bytes: Vec<u8>,
     /// The number of bytes at the beginning of `bytes` that have been used.
     used: usize,
-    /// True if `bytes` has been parsed and is not enough.
+    /// True if `bytes` has been parsed and is too short for a message.
     is_exhausted: bool,
     source: Readability,
 }
 
-/// Input that has been taken out, to be parsed.
+/// Input that was taken out of the buffer to be parsed.
 #[derive(Debug)]
 pub(super) struct Taken {
     bytes: Vec<u8>,
@@ -56,7 +56,7 @@ impl InputBuffer {
         &self.bytes[self.used..]
     }
 
-    /// Uses `count` bytes.
+    /// Marks `count` more bytes as used.
     pub(super) fn advance(&mut self, count: usize) {
         self.used += count;
         debug_assert!(self.used <= self.bytes.len(), "only received bytes are used");
@@ -79,51 +79,51 @@ impl InputBuffer {
         self.is_exhausted = is_exhausted;
     }
 
-    /// Takes the bytes out, to be parsed. [`put_back`](Self::put_back) follows, unless they are discarded.
+    /// Takes the bytes out, to be parsed. [`put_back`](Self::put_back) has to follow, unless the bytes are discarded.
     pub(super) fn take(&mut self) -> Taken {
         Taken { bytes: std::mem::take(&mut self.bytes), used: std::mem::take(&mut self.used) }
     }
 
-    /// Keeps the bytes that were taken out, apart from `used` more of them.
+    /// Puts back the bytes that were taken out, without the next `used` bytes.
     pub(super) fn put_back(&mut self, taken: Taken, used: usize) {
         let Taken { bytes, used: before } = taken;
         let used = before + used;
         debug_assert!(used <= bytes.len() && self.bytes.is_empty(), "input is put back once");
         let left = bytes.len() - used;
         if left > 0 && left < bytes.capacity() / 4 {
-            // A small part of a large buffer is left, and it may take long until the rest arrives.
+            // A small part of a large buffer is left, and it may take long until more arrives: free the large buffer.
             (self.bytes, self.used) = (bytes[used..].to_vec(), 0);
         } else if left > 0 {
             (self.bytes, self.used) = (bytes, used);
         }
     }
 
-    /// Keeps the bytes that were taken out, apart from `used` more of them, to be parsed later.
+    /// Puts back the bytes that were taken out, without the next `used` bytes, to be parsed later.
     pub(super) fn keep(&mut self, taken: Taken, used: usize) {
         let Taken { bytes, used: before } = taken;
         self.is_exhausted = before + used == bytes.len();
         (self.bytes, self.used) = if self.is_exhausted { (Vec::new(), 0) } else { (bytes, before + used) };
     }
 
-    /// Keeps `rest` of received bytes, when no others are kept, to be parsed later.
+    /// Keeps `rest`, the unparsed end of received bytes. The buffer must be empty.
     pub(super) fn keep_unseen(&mut self, rest: &[u8]) {
         self.is_exhausted = rest.is_empty();
         (self.bytes, self.used) = (rest.to_vec(), 0);
     }
 
-    /// Appends received bytes to those that are kept.
+    /// Appends received bytes to the kept ones.
     pub(super) fn append(&mut self, received: &[u8]) {
         self.bytes.drain(..std::mem::take(&mut self.used));
         self.bytes.extend_from_slice(received);
     }
 
-    /// Appends received bytes, which have not been parsed.
+    /// Appends received bytes that have not been parsed.
     pub(super) fn append_unseen(&mut self, received: &[u8]) {
         self.bytes.extend_from_slice(received);
         self.is_exhausted = false;
     }
 
-    /// Keeps `rest` of received bytes, when no others are kept.
+    /// Keeps `rest`, the unused end of received bytes. The buffer must be empty.
     #[inline]
     pub(super) fn keep_rest(&mut self, rest: &[u8]) {
         self.used = 0;
@@ -135,7 +135,7 @@ impl InputBuffer {
         }
     }
 
-    /// Returns the number of bytes that are kept, used or not.
+    /// Returns the number of kept bytes, used or not.
     pub(super) fn kept(&self) -> usize {
         self.bytes.len()
     }

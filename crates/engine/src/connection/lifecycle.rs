@@ -1,20 +1,20 @@
-//! The states of a connection, and all moves between them.
+//! The states of a connection, and all transitions between them.
 //!
-//! [`LinkStage::TABLE`] has all moves; docs/design/engine.md has the diagram that follows from it.
+//! [`LinkStage::TABLE`] has all transitions; docs/design/engine.md has the diagram that is generated from it.
 //!
-//! Only the methods of [`Lifecycle`] move a connection to another state. A debug build asserts that each move is in the
-//! table.
+//! Only the methods of [`Lifecycle`] change the state of a connection. A debug build asserts that each transition is in
+//! the table.
 
 use crate::config::LINGER_BYTES;
 use transitions::{Machine, Table, WithData};
 
-/// The state of a connection, which other code may look at.
+/// The state of a connection, which other code may read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LinkState {
     Open,
     /// The connection sends its last response.
     Closing(Closing),
-    /// Everything has been sent. The engine discards the peer's bytes until the peer closes, up to this number of
+    /// Everything has been sent. The engine discards the peer's bytes until the peer closes, at most this number of
     /// bytes.
     Linger(u64),
     /// The application communicates with the peer itself. `serial` is unique among hijacked connections.
@@ -22,39 +22,39 @@ pub(super) enum LinkState {
         serial: u64,
         holder: Holder,
     },
-    /// The peer is gone, or the server need not send it anything more. The connection keeps its slot until its calls
-    /// have returned.
+    /// The peer is gone, or nothing more has to be sent to it. The connection keeps its slot until its calls have
+    /// returned.
     Gone,
 }
 
 /// The way in which a connection ends after its last response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Closing {
-    /// The peer asked for the close and has sent nothing more.
+    /// A normal close: the peer asked for it and has sent nothing more.
     Orderly,
-    /// The peer may still be sending.
+    /// The engine has to discard input first, because the peer may still be sending.
     Linger,
-    /// The peer must see that something is missing.
+    /// A reset: the peer must see that the response is incomplete.
     Reset,
 }
 
 impl Closing {
-    /// Returns the way in which a connection ends. `may_be_sending`: the peer may send more.
+    /// Returns the way in which a connection ends without an error. `may_be_sending`: the peer may send more.
     pub(super) fn of(may_be_sending: bool) -> Self {
         if may_be_sending { Self::Linger } else { Self::Orderly }
     }
 }
 
-/// The part of the application that has a hijacked connection.
+/// The part of the application that holds a hijacked connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holder {
     /// The call, which has not returned.
     Call,
-    /// Only the socket: the call has returned and has not closed it.
+    /// Only the socket: the call has returned without closing it.
     Socket,
 }
 
-/// A state without its contents.
+/// The state of a connection, without its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LinkStage {
     Open,
@@ -64,22 +64,22 @@ pub(super) enum LinkStage {
     Gone,
 }
 
-/// The event that moves a connection to another state.
+/// An event that changes the state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LinkEvent {
-    /// The last response is written, or none follows.
+    /// The last response is written, or no response follows.
     Last,
     /// The last response is sent.
     Sent,
-    /// The peer has sent bytes that the server does not read.
+    /// The peer has sent bytes that the server discards.
     Unread,
-    /// The peer has sent more such bytes than the server discards.
+    /// The peer has sent more bytes than the server discards.
     TooMuch,
-    /// The application takes the connection over.
+    /// The application takes over the connection.
     Hijack,
-    /// The call that has taken the connection over has returned.
+    /// The call that took over the connection has returned.
     Returned,
-    /// The peer is gone, or nothing more is to be sent to it.
+    /// The peer is gone, or nothing more has to be sent to it.
     Lost,
 }
 
@@ -131,7 +131,7 @@ impl Lifecycle {
         Self(LinkState::Open)
     }
 
-    /// Returns the state, to look at it.
+    /// Returns a copy of the state.
     #[inline]
     pub(super) fn state(&self) -> LinkState {
         self.0
@@ -151,7 +151,7 @@ impl Lifecycle {
         transitions::replace(&mut self.0, event, to);
     }
 
-    /// Begins to close: the output that is written is the last.
+    /// Begins to close: no output follows the output that has been written.
     pub(super) fn close(&mut self, closing: Closing) {
         self.go(LinkEvent::Last, LinkState::Closing(closing));
     }
@@ -161,8 +161,9 @@ impl Lifecycle {
         self.go(LinkEvent::Sent, LinkState::Linger(LINGER_BYTES));
     }
 
-    /// Records that `count` bytes have arrived after the last request. Of a connection that closes this shows that the
-    /// peer may be sending more; one that lingers for too many bytes ends with a reset.
+    /// Records that `count` bytes have arrived after the last request. If the connection is closing, this shows that
+    /// the peer may be sending more, so the connection will linger. If it lingers and has discarded too many bytes, it
+    /// ends with a reset.
     pub(super) fn discard(&mut self, count: u64) {
         match self.0 {
             LinkState::Closing(Closing::Orderly) => self.go(LinkEvent::Unread, LinkState::Closing(Closing::Linger)),
@@ -177,7 +178,7 @@ impl Lifecycle {
         self.go(LinkEvent::Hijack, LinkState::Hijacked { serial, holder: Holder::Call });
     }
 
-    /// Records that the call which has hijacked the connection has returned. Returns false if the connection is not
+    /// Records that the call that hijacked the connection has returned. Returns false if the connection is not
     /// hijacked.
     pub(super) fn return_hijacked(&mut self) -> bool {
         let LinkState::Hijacked { serial, .. } = self.0 else { return false };
@@ -185,7 +186,7 @@ impl Lifecycle {
         true
     }
 
-    /// Records that the peer is gone, or that nothing more is to be sent to it.
+    /// Records that the peer is gone, or that nothing more has to be sent to it.
     pub(super) fn lose(&mut self) {
         self.go(LinkEvent::Lost, LinkState::Gone);
     }

@@ -1,9 +1,8 @@
 //! The link of a connection: its transport, and all state that does not depend on the protocol.
 //!
-//! A session reads the requests that arrive by the link and writes responses to it. The link is made
-//! of parts, each with a state of its own: the [lifecycle](super::lifecycle), the [input](super::input), the
-//! [output](super::sending), the [schedule](super::schedule), and the [intermediaries](super::front) in front of the
-//! server.
+//! A session reads requests from the link and writes responses to it. The link consists of parts with their own state:
+//! the [lifecycle](super::lifecycle), the [input](super::input), the [output](super::sending), the
+//! [schedule](super::schedule), and the [intermediaries](super::front) in front of the server.
 
 use super::front::Front;
 use super::input::InputBuffer;
@@ -31,7 +30,7 @@ pub(crate) struct Link<A: App> {
     slot: usize,
     pub(super) transport: TransportOf<A>,
     pub(super) lifecycle: Lifecycle,
-    /// The proxies in front of the server, if there can be any.
+    /// The proxies in front of the server; `None` if there cannot be any.
     pub(super) front: Option<Box<Front>>,
     pub(super) opening: Opening,
     pub(super) input: InputBuffer,
@@ -46,15 +45,15 @@ pub(crate) struct Link<A: App> {
     touched: Millis,
     turn: Turn,
     history: History,
-    /// True if clients of the connection's listener are sent to https.
+    /// True if the connection's listener redirects clients to https.
     redirects: bool,
     /// True if the connection has become a WebSocket, or the application has hijacked it.
     is_upgraded: bool,
-    /// True if driving the connection took much work the last time.
+    /// True if the last turn of the connection took much work.
     was_busy: bool,
 }
 
-/// The number of requests that became ready in one round.
+/// The round of the connection's last turn, and the number of requests that became ready in it.
 #[derive(Debug)]
 struct Turn {
     round: u64,
@@ -64,22 +63,22 @@ struct Turn {
 /// The progress of the [opening](super::opening) of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opening {
-    /// The protocol of a connection to a listener of this kind has not been chosen.
+    /// The protocol has not been chosen. Holds the kind of the listener.
     UnderWay(ProtocolKind),
-    /// The connection has its protocol.
+    /// The protocol has been chosen.
     Over,
 }
 
-/// The history of the connection so far.
+/// The requests on the connection so far, and whether it keeps memory to make the next one faster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum History {
     /// No request has arrived.
     New,
     /// A request has arrived, and the connection has not been idle since.
     Served,
-    /// The connection is idle, or the next head is arriving. The memory that the last request left for speed is kept.
+    /// The connection is idle, or the next head is arriving. It still keeps the memory of the last request, for speed.
     Warm,
-    /// A request has arrived, and the memory kept for speed has been freed.
+    /// A request has arrived, and the memory that was kept for speed has been freed.
     Rested,
 }
 
@@ -116,12 +115,12 @@ impl<A: App> Link<A> {
         self.slot
     }
 
-    /// Returns true if clients of the connection's listener are sent to https.
+    /// Returns true if the connection's listener redirects clients to https.
     pub(super) fn redirects(&self) -> bool {
         self.redirects
     }
 
-    /// Returns true if the bytes of the protocol are encrypted on their way.
+    /// Returns true if the transport encrypts the bytes of the protocol.
     #[inline]
     pub(super) fn is_encrypted(&self) -> bool {
         self.transport.is_encrypted()
@@ -133,12 +132,12 @@ impl<A: App> Link<A> {
 
     // ----------------------------------------------------------------------------------------------------- application
 
-    /// Returns true if the application has been informed of the connection.
+    /// Returns true if the application knows the connection ([`App::connect`]).
     pub(crate) fn is_introduced(&self) -> bool {
         self.app.is_some()
     }
 
-    /// Keeps the application's data for the connection.
+    /// Stores the application's data for the connection.
     pub(super) fn introduce(&mut self, app: A::Connection) {
         self.app = Some(app);
     }
@@ -148,7 +147,7 @@ impl<A: App> Link<A> {
         self.client_and_data().1
     }
 
-    /// Returns the client of the connection as a whole, if that is not the peer of the socket, and the application's
+    /// Returns the client of the connection as a whole, if that is not the peer of the socket; and the application's
     /// data.
     pub(super) fn client_and_data(&mut self) -> (Option<&Client>, &mut A::Connection) {
         let client = self.front.as_ref().map(|front| front.forwarding.peer());
@@ -167,8 +166,8 @@ impl<A: App> Link<A> {
 
     // ---------------------------------------------------------------------------------------------------------- turns
 
-    /// Begins a turn of the connection. Returns false if it has begun so many calls in this round that others are
-    /// served first; `most_calls` is their maximum number.
+    /// Begins a turn of the connection. Returns false if it has already begun `most_calls` calls in this round, so that
+    /// other connections are served first.
     #[inline]
     pub(super) fn begin_turn(&mut self, now: Millis, round: u64, most_calls: usize) -> bool {
         self.touched = now;
@@ -178,14 +177,14 @@ impl<A: App> Link<A> {
         self.turn.called < most_calls
     }
 
-    /// Counts a call that begins, or a message that is handled like one.
+    /// Counts a call that begins, or a message that is handled like a call.
     #[inline]
     pub(super) fn count_call(&mut self) {
         self.turn.called += 1;
     }
 
-    /// Ends a turn, in which the connection took much work or little. A handshake will take much: those of many new
-    /// clients must not delay the clients that have theirs behind them.
+    /// Ends a turn. `was_busy`: the turn took much work. A handshake counts as much work from its beginning, so that
+    /// the handshakes of many new clients do not delay the clients that have completed theirs.
     #[inline]
     pub(super) fn end_turn(&mut self, was_busy: bool, handshakes: &mut Handshakes) {
         let is_securing = self.is_opening() && self.transport.is_encrypted();
@@ -200,7 +199,7 @@ impl<A: App> Link<A> {
         self.transport.is_shaking_hands()
     }
 
-    /// Returns true if driving the connection took much work the last time.
+    /// Returns true if the last turn of the connection took much work.
     pub(super) fn was_busy(&self) -> bool {
         self.was_busy
     }
@@ -211,7 +210,7 @@ impl<A: App> Link<A> {
         self.history
     }
 
-    /// Returns true if nothing has ever arrived on the connection, apart from input that the protocol has taken.
+    /// Returns true if nothing has ever arrived on the connection, apart from input that the session has already taken.
     pub(super) fn is_unused(&self) -> bool {
         self.history == History::New && self.input.is_empty() && !self.transport.has_begun()
     }
@@ -222,14 +221,15 @@ impl<A: App> Link<A> {
         self.opening != Opening::Over
     }
 
-    /// Returns the time since which the connection is idle and keeps memory only for speed; `None` if it does not.
+    /// Returns the time since which the connection has been idle while it keeps memory for speed; `None` if it is not
+    /// idle or keeps no such memory.
     #[inline]
     pub(super) fn may_rest_since(&self) -> Option<Millis> {
         let may_rest = self.timer.wait == Wait::Idle && matches!(self.history, History::Served | History::Warm);
         may_rest.then_some(self.touched)
     }
 
-    /// Records that the memory kept for speed stays, unless `most` connections keep theirs. Returns false then.
+    /// Lets the connection keep its memory for speed, unless `most` connections already do. Returns false then.
     pub(super) fn keep_warm(&mut self, most: usize, load: &mut Load) -> bool {
         if self.history == History::Warm {
             return true;
@@ -242,14 +242,14 @@ impl<A: App> Link<A> {
         may_keep
     }
 
-    /// Records that the memory kept for speed has been freed, or will be with the connection.
+    /// Records that the memory kept for speed has been freed, or is about to be freed with the connection.
     pub(crate) fn rest(&mut self, load: &mut Load) {
         load.warm -= usize::from(self.history == History::Warm);
         self.history = History::Rested;
     }
 
-    /// Records that a head has been read: the next wait begins now. `is_brief`: the client opened the connection only
-    /// for this request.
+    /// Records that a head has been read: the next wait begins now. `is_brief`: the client opened the connection for
+    /// this request only.
     #[inline]
     pub(super) fn note_request(&mut self, is_brief: bool, load: &mut Load) {
         match self.history {
@@ -262,7 +262,7 @@ impl<A: App> Link<A> {
         self.sending.begin_measuring();
     }
 
-    /// Records that no head follows on this connection, because it is a WebSocket now, or hijacked.
+    /// Records that no further head arrives on this connection, because it is a WebSocket or hijacked.
     pub(super) fn upgrade(&mut self, statistics: &mut Statistics) {
         self.is_upgraded = true;
         statistics.websockets += 1;
@@ -276,7 +276,7 @@ impl<A: App> Link<A> {
 
     // ----------------------------------------------------------------------------------------------------------- bytes
 
-    /// Returns true if output waits that the peer has not taken.
+    /// Returns true if there is output that the peer has not read.
     #[inline]
     pub(crate) fn has_output(&self) -> bool {
         self.sending.is_waiting() || self.transport.has_unsent()
@@ -288,26 +288,26 @@ impl<A: App> Link<A> {
         self.sending.out(scratch)
     }
 
-    /// Returns true if more answers may be composed before the output is sent: answers to pipelined requests are sent
-    /// together.
+    /// Returns true if more responses may be composed before the output is sent: responses to pipelined requests are
+    /// sent together.
     #[inline]
     pub(super) fn is_composing(&self) -> bool {
         !self.has_output() && self.sending.has_room_beside_composed()
     }
 
-    /// Returns the step of a connection whose output waits for the peer.
+    /// Returns the result of a step of a connection whose output waits for the peer.
     pub(super) fn wait_for_output(&self) -> Step<A> {
         Step::Stop(if self.sending.is_paused() { NextAction::Again } else { NextAction::Wait })
     }
 
-    /// Sends the output as far as the transport takes it. `ends`: the end of output follows directly. Returns false if
-    /// the peer is gone.
+    /// Sends as much output as the transport accepts. `ends`: the end of output follows directly. Returns false if the
+    /// peer is gone.
     #[inline]
     pub(super) fn flush(&mut self, ends: bool, context: &mut EngineContext<A>) -> bool {
         if context.observer.is_some() {
             return self.flush_observed(ends || ends_behind_output(&self.lifecycle), context);
         }
-        // This is the usual case: most steps have nothing to send.
+        // Usual case: most steps have nothing to send.
         if self.sending.is_empty() && !self.transport.has_unsent() {
             return true;
         }
@@ -323,20 +323,20 @@ impl<A: App> Link<A> {
         flushed
     }
 
-    /// Sends the composed bytes as far as the transport takes them, and drops nothing. Returns true if all have been
+    /// Sends as many of the composed bytes as the transport accepts, and drops nothing. Returns true if all have been
     /// sent.
     pub(super) fn send_composed(&mut self, statistics: &mut Statistics) -> bool {
         self.sending.send_composed(&mut self.transport, statistics)
     }
 
-    /// Sends, at a tick, output that is held back and was not changed since the previous tick. Returns true if it is
-    /// still held back. Drops nothing that belongs to the application.
+    /// Sends held-back output that has not changed since the previous tick. Returns true if output is still held back.
+    /// Drops no object of the application.
     pub(crate) fn tick(&mut self, tick: u64, statistics: &mut Statistics, observer: &mut Option<Box<Stages>>) -> bool {
         self.sending.tick(&mut self.transport, (self.slot, tick), statistics, observer)
     }
 
-    /// Receives into `buffer`, and counts the bytes. `receiving`: the call of the request that the bytes belong to, if
-    /// a request is being received.
+    /// Receives into `buffer`, and counts the bytes. `receiving` returns the call to which the bytes belong, if a
+    /// request is being received.
     #[inline]
     pub(super) fn receive(
         &mut self,
@@ -379,7 +379,7 @@ impl<A: App> Link<A> {
         received
     }
 
-    /// Receives the input that has arrived, up to the length that a head may have, without using it.
+    /// Receives the input that has arrived, up to the maximum length of a head, and keeps it for later.
     pub(super) fn receive_unread(&mut self, context: &mut EngineContext<A>, buffer: &mut [u8]) {
         while self.input.kept() < context.config.limits.head {
             match self.transport.receive(buffer) {
@@ -387,7 +387,7 @@ impl<A: App> Link<A> {
                     context.statistics.bytes_in += count as u64;
                     self.input.append_unseen(&buffer[..count]);
                 }
-                // The thread that polls the engine next finds the error.
+                // The thread that polls the engine next meets the same error, and handles it.
                 Ok(Received::End | Received::WouldBlock) | Err(_) => break,
             }
         }
@@ -395,7 +395,7 @@ impl<A: App> Link<A> {
 
     // ------------------------------------------------------------------------------------------------------------- end
 
-    /// Ends the connection after a refusal has been written, which is the last output that the peer gets.
+    /// Closes the connection after a refusal has been written as the last output.
     pub(super) fn close_refused(&mut self, status: u16, statistics: &mut Statistics) {
         statistics.refused += 1;
         statistics.count_status(status);
@@ -403,8 +403,8 @@ impl<A: App> Link<A> {
         self.lifecycle.close(Closing::Linger);
     }
 
-    /// Does a step of a connection that is not open, all of whose output has been sent. Returns `None` if the
-    /// connection lingers, so that its input has to be read and discarded.
+    /// Runs a step of a connection that is closing and has sent all output. Returns `None` if the connection lingers,
+    /// so that its input has to be read and discarded.
     pub(super) fn step_to_end(&mut self, has_calls: bool) -> Option<Step<A>> {
         match self.lifecycle.state() {
             LinkState::Hijacked { .. } => Some(Step::Stop(NextAction::Wait)),
@@ -413,8 +413,8 @@ impl<A: App> Link<A> {
                 self.transport.reset_on_drop();
                 Some(Step::End)
             }
-            // If the socket is closed while it has unread bytes, the kernel sends a reset, which destroys output on its
-            // way.
+            // If a socket is closed while it has unread bytes, the kernel sends a reset, which can destroy output that
+            // the peer has not read yet.
             LinkState::Closing(Closing::Orderly) if self.input.is_empty() && !self.input.is_readable() => {
                 Some(Step::End)
             }
@@ -434,7 +434,7 @@ impl<A: App> Link<A> {
         }
     }
 
-    /// Records that the peer is gone, or that nothing more is to be sent to it.
+    /// Records that the peer is gone, or that nothing more has to be sent to it.
     pub(super) fn lose(&mut self) {
         self.lifecycle.lose();
         self.input.note_drained();

@@ -1,13 +1,13 @@
-//! A connection, which receives, serves and sends, and has its deadlines.
+//! A connection: it receives requests, serves them, sends responses, and has deadlines.
 //!
-//! A connection is made of a [link](link), which moves bytes, and a [session](session), which has the protocol and its
+//! A connection consists of a [link](link), which moves bytes, and a [session](session), which has the protocol and its
 //! exchanges. [`Connection::drive`] does everything that is possible without waiting, and sets the deadlines of the
 //! next waits. [`lifecycle`] has the states of a connection, [`crate::exchange`] those of an exchange. A connection
 //! that has ended while calls of the application still run is `Gone`: it keeps its slot until these calls return.
 //!
 //! While output waits for the peer, the engine reads, parses and produces nothing for this connection. This is
-//! backpressure in both directions. With a serial protocol the engine does not read the next request while an exchange
-//! is under way either.
+//! backpressure in both directions. With a serial protocol the engine also does not read the next request while an
+//! exchange is under way.
 
 mod bodies;
 mod call;
@@ -63,8 +63,9 @@ pub(crate) struct Connection<A: App> {
     session: Session<A>,
 }
 
-/// The most bytes of a connection besides its transport and what the application keeps with it. Each of ten thousand
-/// idle connections takes them, so a field has to be worth its size. `tests/test_idle_memory.py` measures the sum.
+/// The maximum size of a connection in bytes, without its transport and the application's data. Each of ten thousand
+/// idle connections takes this memory, so a field has to be worth its size. `tests/test_idle_memory.py` measures the
+/// sum.
 const BYTES: usize = 632;
 
 impl<A: App> Connection<A> {
@@ -90,7 +91,7 @@ impl<A: App> Connection<A> {
         &mut self.link
     }
 
-    /// Returns the WebSocket of the exchange at `index`, or the request for one.
+    /// Returns the WebSocket of the exchange at `index`, or its request for one.
     pub(crate) fn websocket(&mut self, index: Index) -> WebSocketOf<'_, A> {
         let Self { link, session } = self;
         match session {
@@ -116,8 +117,7 @@ impl<A: App> Connection<A> {
         }
     }
 
-    /// Returns what a connection that can have several exchanges has to do while the call that it has begun runs; `None`
-    /// if it cannot have several.
+    /// Returns what a multiplexed connection has to do while the call that it has begun runs; `None` for a serial one.
     pub(crate) fn beside_call(&self) -> Option<BesideCall> {
         match &self.session {
             Session::Serial(_) => None,
@@ -134,7 +134,7 @@ impl<A: App> Connection<A> {
         }
     }
 
-    /// Returns true if a call for this connection has not returned, so that its slot must be kept.
+    /// Returns true if a call for this connection has not returned yet, so that the slot must be kept.
     fn has_calls(&self) -> bool {
         with_session!(&self.session, session => session.has_calls())
     }
@@ -144,7 +144,7 @@ impl<A: App> Connection<A> {
         self.link.lifecycle.is_gone() && self.has_calls()
     }
 
-    /// Returns true if the peer is gone and only calls are left that are not expected to return.
+    /// Returns true if the peer is gone and only calls are left that were [written off](crate::Engine::write_off).
     pub(crate) fn is_written_off(&self) -> bool {
         let has_other = |session: &Session<A>| with_session!(session, it => it.any(|it| !it.is_written_off()));
         self.is_left_over() && !has_other(&self.session)
@@ -155,8 +155,8 @@ impl<A: App> Connection<A> {
         self.link.lifecycle.is_open() && with_session!(&self.session, session => session.is_empty())
     }
 
-    /// Returns true if the connection may need much work, because it receives a body or has just done much work. The
-    /// engine serves others first.
+    /// Returns true if the connection may need much work, because it receives a body or its last turn took much work.
+    /// The engine serves other connections first.
     pub(crate) fn is_bulk(&self) -> bool {
         self.link.was_busy()
             || match self.link.lifecycle.state() {
@@ -166,30 +166,30 @@ impl<A: App> Connection<A> {
             }
     }
 
-    /// Returns true if the connection has not asked for anything yet.
+    /// Returns true if no request has been read from the connection yet.
     pub(crate) fn is_new(&self) -> bool {
         let is_untouched =
             self.link.history() == History::New && !self.link.schedule.awaits_room() && !self.link.has_output();
         is_untouched && self.is_between_exchanges()
     }
 
-    /// Returns true if no request is in flight that a stop has to wait for: no request has begun, or its head is not
-    /// complete.
+    /// Returns true if there is no request in flight for which a stop has to wait: none has begun, or its head is
+    /// incomplete.
     ///
     /// An incomplete head is no request yet: the server cannot process it, and its client, which has not sent all of
-    /// it, cannot expect that it was processed. When its time is up the client gets 408, which says that the request
-    /// was not processed and may be sent again (RFC 9110 section 15.5.9). A request with a complete head is in flight
-    /// although its body is incomplete: a client that has sent its POST must not repeat it by itself (RFC 9110 section
-    /// 9.2.2). Such a request is bounded by the time limits on a body that stalls or is too slow, and by the time for
-    /// the stop as a whole.
+    /// it, cannot expect that it was processed. When the time is up, the client receives 408, which says that the
+    /// request was not processed and may be sent again (RFC 9110 section 15.5.9). A request with a complete head is in
+    /// flight although its body is incomplete: a client that has sent a POST must not repeat it automatically (RFC 9110
+    /// section 9.2.2). Such a request is bounded by the time limits on a stalled or slow body, and by the time limit of
+    /// the stop.
     ///
-    /// Input that was not parsed, or is kept from being read, may be a complete request.
+    /// Input that was not parsed, or was not read because the queue is full, may be a complete request.
     pub(crate) fn has_no_request(&self) -> bool {
         let is_looked_at = self.link.input.is_empty() || self.link.input.is_exhausted();
         self.is_between_exchanges() && is_looked_at && !self.link.has_output() && !self.link.schedule.awaits_room()
     }
 
-    /// Returns true if no request is under way and none has begun.
+    /// Returns true if no request is under way and none has begun to arrive.
     pub(crate) fn is_between_requests(&self) -> bool {
         self.is_between_exchanges()
             && self.link.input.is_empty()
@@ -202,8 +202,8 @@ impl<A: App> Connection<A> {
         self.link.is_unused() && !with_session!(&self.session, session => session.is_in_head())
     }
 
-    /// Returns the time since which the connection has waited for the client to send; `None` if it is not the client's
-    /// turn to send, or if a call is running.
+    /// Returns the time since which the connection has waited for input from the client; `None` if it does not wait for
+    /// input, or if a call is running.
     pub(crate) fn silent_since(&self) -> Option<Millis> {
         let first = self.exchange(0).filter(|_| !self.is_multiplexed());
         match self.link.timer.wait {
@@ -219,7 +219,7 @@ impl<A: App> Connection<A> {
 
     // --------------------------------------------------------------------------------------------------------- driving
 
-    /// Gives the connection the application's data, and ends it if its peer may not connect here.
+    /// Stores the application's data for the connection, and ends the connection if its peer may not connect here.
     pub(crate) fn introduce(&mut self, data: A::Connection, context: &mut EngineContext<A>, app: &mut A) {
         self.link.introduce(data);
         self.link.reject_if_forbidden(context, app);
@@ -228,7 +228,8 @@ impl<A: App> Connection<A> {
     /// Does everything that is possible without waiting, and sets the deadlines of the next waits.
     pub(crate) fn drive(&mut self, context: &mut EngineContext<A>, buffer: &mut [u8], app: &mut A) -> NextAction<A> {
         context.meter.begin_turn();
-        // If there is much to do, a connection that has already begun a call in this round yields to others.
+        // If there is much to do, a connection that has already begun a call in this round lets other connections go
+        // first.
         let most_calls = if context.meter.is_stage_over() { 1 } else { CALLS_PER_ROUND };
         let has_turn = self.link.begin_turn(context.time.now, context.time.round, most_calls);
         let mut action = NextAction::Again;
@@ -249,10 +250,11 @@ impl<A: App> Connection<A> {
             }
         }
         match action {
-            // A step that stops to wait has just flushed. A second flush could send the output that the connection
-            // waits for, and then no event would drive the connection again.
+            // A step that stops to wait has just flushed. A second flush could send the output for which the connection
+            // waits, and then no event would drive the connection again.
             NextAction::Again if !self.flush(context) => action = self.abort(context, app),
-            // Output composed for earlier requests leaves with this one's response, if that is ready within a tick.
+            // Output composed for earlier requests is sent together with the response to this one, if that is ready
+            // within a tick.
             NextAction::Call(..) => self.link.sending.defer(&mut context.coalescing.deferred, self.link.slot()),
             _ => {}
         }
@@ -274,7 +276,7 @@ impl<A: App> Connection<A> {
         action
     }
 
-    /// Ends the connection, or the part of it that a step has found to be over.
+    /// Ends the connection, if the result of a step requires it.
     fn end_by(&mut self, step: &Step<A>, context: &mut EngineContext<A>, app: &mut A) -> NextAction<A> {
         match step {
             Step::Next | Step::Become(_) | Step::Stop(_) => NextAction::Again,
@@ -284,7 +286,7 @@ impl<A: App> Connection<A> {
         }
     }
 
-    /// Tells the observer what the request that is being received waits for next.
+    /// Tells the observer what the request that is being received now waits for.
     #[cold]
     fn observe_wait(&self, action: &NextAction<A>, context: &mut EngineContext<A>) {
         let receiving = with_session!(&self.session, session => session.receiving());
@@ -304,7 +306,7 @@ impl<A: App> Connection<A> {
         with_session!(session, session => session.flush(link, context))
     }
 
-    /// Has the poller report input of the transport, and, if there is output, when the transport takes output again.
+    /// Makes the poller report when the transport has input and, if there is output, when it accepts output again.
     /// Returns false if that failed.
     #[inline]
     pub(crate) fn watch(&mut self, net: &mut A::Net) -> bool {
@@ -312,13 +314,14 @@ impl<A: App> Connection<A> {
         self.link.schedule.watch(net, &self.link.transport, slot, has_output)
     }
 
-    /// Has the connection wait for room in the queue of requests: a request may have arrived that cannot be queued now.
+    /// Makes the connection wait for room in the queue of requests: a request may have arrived that cannot be queued
+    /// now.
     pub(crate) fn await_room(&mut self, context: &mut EngineContext<A>) {
         self.link.schedule.await_room();
         self.set_deadlines(context);
     }
 
-    /// Records that the connection has been read after all, and no longer waits for room.
+    /// Records that the connection was read before there was room, and no longer waits for room.
     pub(crate) fn stop_awaiting_room(&mut self, context: &mut EngineContext<A>) {
         self.link.schedule.stop_awaiting_room();
         self.set_deadlines(context);
@@ -348,22 +351,23 @@ impl<A: App> Connection<A> {
         });
     }
 
-    /// Returns true if the connection, or the client of the exchange at `index`, has output to take, or had when its
-    /// wait was last determined.
+    /// Returns true if the client of the exchange at `index` has output to read, or had when the wait was last
+    /// determined. The output may belong to the connection or to the exchange.
     #[inline]
     pub(crate) fn awaits_output(&self, index: Index) -> bool {
         let waits = |exchange: &Exchange<A>| exchange.has_backlog() || exchange.timer.wait == Wait::Output;
         self.link.awaits_output() || self.exchange(index).is_some_and(waits)
     }
 
-    /// Brings the deadline of a connection without a request forward, because the engine stops: to `until`, or earlier
-    /// if nothing has ever arrived on it.
+    /// Moves the deadline of a connection without a request forward, because the engine stops: to `until`, or earlier
+    /// if nothing has ever arrived on the connection.
     pub(crate) fn hurry(&mut self, until: Millis, context: &mut EngineContext<A>) {
         let unused = unused_until(context.time.now, context.load.phase.grace());
         self.link.hurry(if self.is_unused() { unused } else { until }, &mut context.time);
     }
 
-    /// Brings the deadline forward for a request that was held back before it was read, and is queued now.
+    /// Moves the deadline of a queued request forward to `deadline`, because the request already waited before it was
+    /// read.
     pub(crate) fn hurry_queued(&mut self, deadline: Millis, context: &mut EngineContext<A>) {
         if self.exchange(0).is_some_and(Exchange::is_queued) {
             let timer = &mut self.exchange_mut(0).timer;
@@ -378,8 +382,8 @@ impl<A: App> Connection<A> {
         self.link.timer.is_late(now) || with_session!(&self.session, session => session.any(is_late))
     }
 
-    /// Notes the time at which the sweep has to look again, and releases the memory that is kept for speed, if the
-    /// connection has been idle for a while. Returns true if it has.
+    /// Tells the sweep when to check this connection again. If the connection has been idle for a while, frees the
+    /// memory that it keeps for speed, and returns true.
     pub(crate) fn look_at_idle(&mut self, context: &mut EngineContext<A>, app: &mut A) -> bool {
         context.time.sweep.note(self.link.timer.deadline);
         with_session!(&self.session, session => session.note_deadlines(&mut context.time.sweep));
@@ -388,13 +392,13 @@ impl<A: App> Connection<A> {
         if rests {
             self.rest(&mut context.load, app);
         } else {
-            // Not the end of that time: with many busy connections the sweep would have to look at every moment.
+            // Not the exact time: with many busy connections the sweep would then run all the time.
             context.time.sweep.note(context.time.now + millis(IDLE_AFTER));
         }
         rests
     }
 
-    /// Releases the memory that is kept only for speed, if the connection is idle and many others keep theirs.
+    /// Frees the memory that is kept only for speed, if the connection is idle and many others keep theirs.
     #[inline]
     pub(crate) fn rest_in_crowd(&mut self, context: &mut EngineContext<A>, app: &mut A) {
         if self.link.may_rest_since().is_some() && !self.link.keep_warm(context.config.warm, &mut context.load) {
@@ -402,15 +406,15 @@ impl<A: App> Connection<A> {
         }
     }
 
-    /// Releases the memory that is kept only for speed.
+    /// Frees the memory that is kept only for speed.
     fn rest(&mut self, load: &mut Load, app: &mut A) {
         with_session!(&mut self.session, session => session.forget());
         app.idle(self.link.app_data());
         self.link.rest(load);
     }
 
-    /// Handles missed deadlines of the connection or of its exchanges. Unless the connection is closed, it has to be
-    /// driven.
+    /// Handles missed deadlines of the connection and of its exchanges. Unless the connection is closed, the caller has
+    /// to drive it afterwards.
     pub(crate) fn expire(&mut self, now: Millis, context: &mut EngineContext<A>, app: &mut A) -> NextAction<A> {
         if self.link.timer.is_late(now) {
             let action = self.expire_wait(context, app);
@@ -424,7 +428,7 @@ impl<A: App> Connection<A> {
         NextAction::Again
     }
 
-    /// Handles the missed deadline of the connection's own wait.
+    /// Handles the missed deadline of the connection's wait.
     fn expire_wait(&mut self, context: &mut EngineContext<A>, app: &mut A) -> NextAction<A> {
         let Self { link, session } = self;
         link.timer.deadline = Millis::MAX;
@@ -447,11 +451,11 @@ impl<A: App> Connection<A> {
 
     // ------------------------------------------------------------------------------------------------------------- end
 
-    /// Ends the connection because the peer is gone, or must see that something is missing because a file could not be
-    /// sent. The connection is over once its running calls have returned.
+    /// Ends the connection because the peer is gone, or because it must see that a response is incomplete. The
+    /// connection is closed once its running calls have returned.
     fn abort(&mut self, context: &mut EngineContext<A>, app: &mut A) -> NextAction<A> {
         if let LinkState::Hijacked { .. } = self.link.lifecycle.state() {
-            // Threads of the application that wait for the client see the end of the connection.
+            // This also ends the connection for threads of the application that wait for the client.
             self.link.transport.shut_down();
             return self.leave(context, app);
         }
@@ -464,7 +468,7 @@ impl<A: App> Connection<A> {
         self.leave(context, app)
     }
 
-    /// Ends the connection, because nothing more is to be sent to the peer. The connection is over once its running
+    /// Ends the connection because nothing more has to be sent to the peer. The connection is closed once its running
     /// calls have returned.
     fn end(&mut self, context: &mut EngineContext<A>, app: &mut A) -> NextAction<A> {
         if !self.has_calls() {
@@ -476,7 +480,7 @@ impl<A: App> Connection<A> {
         self.leave(context, app)
     }
 
-    /// Keeps the connection for its running calls, without its peer.
+    /// Gives up the peer, and keeps the connection for its running calls.
     fn leave(&mut self, context: &mut EngineContext<A>, app: &mut A) -> NextAction<A> {
         self.link.lose();
         if !self.has_calls() {
@@ -503,7 +507,7 @@ impl<A: App> Connection<A> {
         action
     }
 
-    /// Gives up the exchanges of a connection that is over.
+    /// Gives up the exchanges of a connection that has ended.
     fn finish(&mut self, context: &mut EngineContext<A>, app: &mut A) {
         self.link.sending.drop_composed(&mut context.scratch);
         self.link.transport.end_held_output();
@@ -515,23 +519,23 @@ impl<A: App> Connection<A> {
         });
     }
 
-    /// Gives up a connection after a panic in the engine's code that drives it. Returns true if the slot has to be kept
-    /// because a call is running.
+    /// Gives up a connection after a panic in the code that drives it. Returns true if the slot has to be kept because
+    /// a call is running.
     pub(crate) fn give_up(&mut self, context: &mut EngineContext<A>, app: &mut A) -> bool {
         if self.has_calls() {
             self.abort(context, app);
             return true;
         }
         self.link.transport.reset_on_drop();
-        // The application learns of the other exchanges on the connection, which had no part in the panic.
+        // The application must also be told about the other exchanges on the connection, which did not cause the panic.
         self.finish(context, app);
         false
     }
 
     // --------------------------------------------------------------------------------------------------------- upgrade
 
-    /// Gives the application the connection of a request that asks for a WebSocket, which the application answers
-    /// itself. The connection has to be driven then.
+    /// Gives the application the connection of a request that asks for a WebSocket; the application then answers the
+    /// request itself. The caller has to drive the connection afterwards.
     pub(crate) fn hijack(
         &mut self,
         index: Index,
@@ -546,8 +550,8 @@ impl<A: App> Connection<A> {
         Ok(hijacked)
     }
 
-    /// Accepts the WebSocket that a request asks for. `None` if the client has gone. The connection has to be driven
-    /// then.
+    /// Accepts the WebSocket that a request asks for. Returns `None` if the client has gone. The caller has to drive
+    /// the connection afterwards.
     pub(crate) fn accept_websocket<'f>(
         &mut self,
         index: Index,
@@ -557,7 +561,7 @@ impl<A: App> Connection<A> {
     ) -> Result<Option<WebSocketId>, AcceptMisuse> {
         let accepted = self.websocket(index).accept(index, answer, context)?;
         if accepted.is_some() && !self.is_multiplexed() {
-            // No head follows on this connection.
+            // No further head arrives on this connection.
             self.rest(&mut context.load, app);
         }
         Ok(accepted)
@@ -565,8 +569,8 @@ impl<A: App> Connection<A> {
 
     // -------------------------------------------------------------------------------------------------------- watchdog
 
-    /// Answers a connection that has asked for nothing yet, if it asks for the server's health. Other requests stay in
-    /// the input, unchanged.
+    /// Answers a connection on which no request has been read yet, if its input is a health check. Other requests stay
+    /// in the input, unchanged.
     pub(crate) fn service_pending(
         &mut self,
         health: Health,
@@ -584,7 +588,7 @@ impl<A: App> Connection<A> {
         if serviced == Serviced::Over {
             link.sending.discard();
             if link.is_introduced() {
-                // It may be a while until the transport is dropped.
+                // It may take a while until the transport is dropped.
                 link.transport.end_output();
             }
         } else {
@@ -594,8 +598,8 @@ impl<A: App> Connection<A> {
         serviced
     }
 
-    /// Answers waiting requests with 503, while no thread can poll the engine. Returns true if the connection has to be
-    /// driven, and adds the requests that must be reported to the application to `orphans`.
+    /// Answers waiting requests with 503, while no thread can poll the engine. Adds the requests that must be reported
+    /// to the application to `orphans`. Returns true if the caller has to drive the connection.
     pub(crate) fn refuse_waiting(
         &mut self,
         context: &mut EngineContext<A>,
@@ -603,7 +607,7 @@ impl<A: App> Connection<A> {
         orphans: &mut Vec<(A::Request, Refusal)>,
     ) -> bool {
         let Self { link, session } = self;
-        // The answer before this request may not have been sent.
+        // The response before this request may not have been sent.
         if link.has_output() || link.sending.has_composed() || !link.lifecycle.is_open() {
             return false;
         }

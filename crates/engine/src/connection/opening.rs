@@ -1,14 +1,14 @@
-//! The opening of a connection: everything between the accept and the first byte of its protocol.
+//! The opening of a connection: all steps between its acceptance and the first byte of its protocol.
 //!
-//! In this order:
+//! The steps, in this order:
 //!
-//! 1. a header of the PROXY protocol, if the listener demands one;
+//! 1. a header of the PROXY protocol, if the listener requires one;
 //! 2. the handshake of an encrypted transport, which the transport does by itself;
-//! 3. the choice of the protocol: by the name that the handshake has agreed on (ALPN), or by the first bytes if the
-//!    listener allows several protocols.
+//! 3. the choice of the protocol: by the name negotiated in the handshake (ALPN), or by the first bytes if the listener
+//!    allows several protocols.
 //!
-//! Until the choice, the connection has the session of its listener's own protocol, which holds its deadlines and has
-//! no exchange. A connection of another protocol gets another session before that one has read anything.
+//! Until the choice, the connection has a session for the protocol of its listener. That session holds its deadlines
+//! and has no exchange. A connection with another protocol gets another session before the first one has read anything.
 
 use super::lifecycle::Closing;
 use super::link::{Link, Opening};
@@ -24,18 +24,18 @@ use wire::proxy::ProxyFault;
 /// The result of one step of the opening.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OpeningStep {
-    /// This many bytes have been used, and the opening goes on.
+    /// This many bytes have been used, and the opening continues.
     Used(usize),
     /// More bytes are needed.
     NeedsMore,
-    /// The input belongs to the session that the connection has.
+    /// The input belongs to the current session.
     Ready,
     /// The input belongs to a session of this other kind.
     Other(ProtocolKind),
 }
 
 impl<A: App> Link<A> {
-    /// Does one step of the opening, with the input that has arrived. A connection that may not continue is over
+    /// Runs one step of the opening, with the input that has arrived. A connection that may not continue has ended
     /// afterwards.
     #[cold]
     pub(super) fn open(&mut self, input: &[u8], context: &mut EngineContext<A>, app: &mut A) -> OpeningStep {
@@ -62,8 +62,8 @@ impl<A: App> Link<A> {
         opened
     }
 
-    /// As [`open`](Self::open) with the kept input, but without the application: a connection that is rejected, or that
-    /// needs another session, is left to the thread that polls the engine next.
+    /// Runs one step with the stored input like [`open`](Self::open), but without the application: a connection that is
+    /// rejected, or that needs another session, is left to the thread that polls the engine next.
     pub(super) fn open_stored(&mut self, context: &EngineContext<A>) -> Result<OpeningStep, Rejection> {
         if self.awaits_proxy_header() {
             let input = self.input.take();
@@ -76,14 +76,14 @@ impl<A: App> Link<A> {
         Ok(if self.is_opening() { self.choose(self.input.unused()) } else { OpeningStep::Ready })
     }
 
-    /// Reads the header of the PROXY protocol at the beginning of `input`. Returns the number of bytes used, 0 until the
-    /// header is complete. An encrypted transport uses all bytes behind the header.
+    /// Reads the header of the PROXY protocol at the beginning of `input`. Returns the number of bytes used; 0 if the
+    /// header is incomplete. An encrypted transport uses all bytes after the header.
     fn take_proxy_header(&mut self, input: &[u8], config: &Config) -> Result<usize, Rejection> {
         let used = self.front.as_mut().map_or(Ok(0), |front| front.take_header(input, config))?;
         if used == 0 || !self.transport.begin(&input[used..]) {
             return Ok(used);
         }
-        // The transport has to be asked for what it makes of these bytes.
+        // These bytes may contain input for the protocol, which only a read from the transport returns.
         self.input.note_readable();
         Ok(input.len())
     }
@@ -114,23 +114,23 @@ impl<A: App> Link<A> {
         self.front.as_ref().is_some_and(|front| front.forwarding.is_trusted())
     }
 
-    /// Ends a connection whose peer may not connect here. The application has just been informed of the connection.
+    /// Ends a connection whose peer may not connect here. The application already knows the connection.
     pub(super) fn reject_if_forbidden(&mut self, context: &mut EngineContext<A>, app: &mut A) {
         if let Some(rejection) = self.front.as_ref().and_then(|front| front.forbidden()) {
             self.reject(rejection, context, app);
         }
     }
 
-    /// Ends a connection whose client has closed its side before its header was complete. A client that has sent
-    /// nothing was only checking whether the server listens.
+    /// Ends a connection whose client has closed its side before its PROXY header was complete. A client that has sent
+    /// nothing only checked whether the server listens, and is not reported.
     pub(super) fn end_without_proxy_header(&mut self, context: &mut EngineContext<A>, app: &mut A) {
         if !self.input.is_empty() {
             self.reject(Rejection::Header(ProxyFault::Truncated), context, app);
         }
     }
 
-    /// Ends a connection whose transport cannot be understood any more: its handshake has failed, or the peer has broken
-    /// the rules of the encryption. The transport has told the peer.
+    /// Ends a connection whose transport has failed: the handshake failed, or the peer broke the encryption protocol.
+    /// The transport has sent an alert to the peer.
     pub(super) fn fail(&mut self, error: &io::Error, context: &mut EngineContext<A>, app: &mut A) {
         app.failed_to_secure(error, self.app_data());
         context.handshakes.end(self.slot());
@@ -139,7 +139,7 @@ impl<A: App> Link<A> {
         self.lifecycle.close(Closing::Linger);
     }
 
-    /// Ends the connection without an answer, because the protocol of its client is not known.
+    /// Ends the connection without a response, because the protocol of its client is not known.
     fn reject(&mut self, rejection: Rejection, context: &mut EngineContext<A>, app: &mut A) {
         app.rejected(rejection, self.app_data());
         context.statistics.refused += 1;

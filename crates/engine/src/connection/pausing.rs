@@ -1,4 +1,4 @@
-//! Calls that return an incomplete response, or wait in the middle, on sessions of both kinds.
+//! Calls that return an incomplete response, or that wait while they run, on sessions of both kinds.
 
 use super::link::Link;
 use super::step::NextAction;
@@ -8,14 +8,14 @@ use crate::exchange::{Awaited, Cause, Exchange, Until};
 use crate::observe::{Observer, Stage};
 use crate::transport::Transport;
 
-/// The end of a call.
+/// The way in which a call ended that returned no incomplete response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     Done,
     Cut,
 }
 
-/// Keeps the response that a call has returned, if it is incomplete. Returns how the call has ended otherwise.
+/// Stores the response that a call has returned, if it is incomplete. Otherwise returns how the call ended.
 pub(super) fn keep_incomplete<A: App>(
     exchange: &mut Exchange<A>,
     progress: Progress<A::Response>,
@@ -38,7 +38,7 @@ pub(super) fn keep_incomplete<A: App>(
     None
 }
 
-/// Continues a suspended response.
+/// Resumes a suspended response.
 pub(super) fn resume<A: App>(
     exchange: &mut Exchange<A>,
     call: CallId,
@@ -50,13 +50,13 @@ pub(super) fn resume<A: App>(
     NextAction::Resume(call.exchange, response)
 }
 
-/// Returns true if the client of a call has left, as far as the server can tell.
+/// Returns true if the client of a call is known to have left.
 pub(super) fn has_client_left<A: App>(exchange: &Exchange<A>, link: &Link<A>) -> bool {
     let is_detached = exchange.cause().is_some_and(|cause| cause != Cause::Hijacked);
     is_detached || link.input.has_ended() || link.transport.has_peer_left()
 }
 
-/// Wakes a call that waits until its client leaves, if it has.
+/// Wakes a call that waits until its client leaves, if the client has left.
 #[inline]
 pub(super) fn look_for_departure<A: App>(exchange: &mut Exchange<A>, link: &Link<A>, app: &mut A) {
     if exchange.waits_for(Awaited::DEPARTURE) && has_client_left(exchange, link) {

@@ -1,4 +1,4 @@
-//! The reception of a request: from its head, the steps that decide who answers it.
+//! The reception of a request: the steps that decide, from its head, who answers it.
 
 use super::front::Front;
 use super::link::Link;
@@ -13,17 +13,18 @@ use crate::websocket::Upgrade;
 use wire::message::{BodyLength, Draft, Fault, Page, RequestHead};
 use wire::websocket::{Carrier, Opening, WebSocketRefusal, wants_websocket};
 
-/// The decision about a request.
+/// The decision about how a request is answered.
 pub(super) enum Verdict<A: App> {
-    /// No proxy that is trusted can have sent the head.
+    /// The head cannot come from a trusted proxy. Holds the rule that it breaks.
     Broken(Fault),
     /// A health check.
     HealthCheck,
     /// The connection has no room for another exchange.
     NoRoom,
-    /// A request that the engine answers by itself, such as one for a static file, with the answer. `has_body`: the request has a body, which is not read.
+    /// The engine answers the request by itself, for example with a static file. `has_body`: the request has a body,
+    /// which is not read.
     File { answer: Box<Answer>, has_body: bool },
-    /// A handshake of a WebSocket that breaks a rule, with the answer.
+    /// A WebSocket handshake that breaks a rule. Holds the response.
     BadHandshake(Box<(Draft, String)>),
     /// The application refuses such requests for a while.
     Refused(Refusal),
@@ -36,20 +37,20 @@ pub(super) struct AcceptedRequest<A: App> {
     pub(super) request: A::Request,
     pub(super) length: BodyLength,
     pub(super) upgrade: Option<Box<Upgrade<A::Message>>>,
-    /// The encoding of the response that the client asks for.
+    /// The content coding that the client accepts for the response.
     pub(super) offer: Offer,
 }
 
-/// The memory of a session about the heads that its protocol repeats.
+/// The state that a session keeps about the heads that its protocol remembers, because clients repeat heads.
 #[derive(Debug, Default)]
 pub(super) struct Repeated {
-    /// True if the head that the protocol keeps ([`RequestHead::retained`]) has a field Upgrade. So the engine need not
-    /// search the fields of heads that resemble it.
+    /// True if the kept head ([`RequestHead::retained`]) has a field Upgrade. So the engine need not search the fields
+    /// of heads that share its fields.
     has_upgrade: bool,
 }
 
 impl Repeated {
-    /// Looks at the fields of a head that the protocol keeps.
+    /// Examines the fields of a head that the protocol keeps.
     #[inline]
     fn note(&mut self, head: &RequestHead<'_>) {
         if head.retained {
@@ -64,19 +65,20 @@ impl Repeated {
     }
 }
 
-/// The state that the decision about a request depends on, besides its head.
+/// The state, in addition to the head, on which the decision about a request depends.
 pub(super) struct Reception<'h> {
-    /// The call of the request, if the application is called.
+    /// The identifier of the call, if the application is called.
     pub(super) call: CallId,
     /// True if another exchange may begin.
     pub(super) has_room: bool,
     pub(super) repeated: &'h mut Repeated,
-    /// The proxies in front of the server, if there can be any.
+    /// The proxies in front of the server; `None` if there cannot be any.
     pub(super) front: Option<&'h mut Front>,
 }
 
 impl<'h> Reception<'h> {
-    /// Decides about a request. A handshake that must not be forwarded changes the `terms`.
+    /// Decides how a request is answered. Changes `terms` for a handshake after which a proxy may not reuse the
+    /// connection.
     #[inline]
     pub(super) fn judge<A: App>(
         self,
@@ -127,7 +129,7 @@ impl<'h> Reception<'h> {
     }
 }
 
-/// Returns the answer of the file responder, if it answers the request, and reports the answer to the application.
+/// Returns the response of the file responder, if it answers the request, and reports the response to the application.
 fn find_file<A: App>(
     head: &RequestHead<'_>,
     link: &mut Link<A>,
@@ -141,13 +143,13 @@ fn find_file<A: App>(
     Some(answer)
 }
 
-/// The handshake of a WebSocket: what is kept of it until the application answers, and what the client offers.
+/// A WebSocket handshake: the part that is kept until the application answers, and the client's offers.
 type Asked<'h, M> = (Box<Upgrade<M>>, Opening<'h>);
 
-/// Reads the handshake of a WebSocket. Returns `None` if the request is to be served as an ordinary one.
+/// Reads a WebSocket handshake. Returns `None` if the request is to be served as an ordinary one.
 ///
 /// # Errors
-/// The rule that the handshake breaks, if such handshakes are refused.
+/// The rule that the handshake breaks, if the configuration refuses such handshakes.
 fn ask_for_upgrade<'h, T: ResponseTerms, M>(
     head: &RequestHead<'h>,
     terms: &mut T,
@@ -156,12 +158,12 @@ fn ask_for_upgrade<'h, T: ResponseTerms, M>(
     let carrier = if head.is_websocket { Carrier::Connect } else { Carrier::Http1 };
     match Opening::read(head, carrier) {
         Ok(read) => Ok(Some((Box::new(Upgrade::Asked(read.keep(config.deflate))), read))),
-        // A CONNECT is no ordinary request.
+        // An extended CONNECT cannot be served as an ordinary request.
         Err(refusal) if config.refuses_broken || head.is_websocket => Err(refusal),
-        // No proxy considers the request an upgrade (RFC 9110 section 7.8).
+        // Without `Connection: upgrade` no proxy considers the request an upgrade (RFC 9110 section 7.8).
         Err(WebSocketRefusal::ConnectionMissing) => Ok(None),
-        // A proxy that does not look at the answer forwards all further bytes as frames: none of them is read as a
-        // request.
+        // A proxy that ignores the status of the response forwards all further bytes as frames. So the connection ends
+        // with this response, and none of these bytes is read as a request.
         Err(_) => {
             *terms = terms.ending();
             Ok(None)
@@ -169,7 +171,7 @@ fn ask_for_upgrade<'h, T: ResponseTerms, M>(
     }
 }
 
-/// Has the application make its request from the head, unless it refuses such requests.
+/// Makes the application create its request from the head, unless it refuses such requests.
 #[inline]
 fn refuse_or_begin<A: App>(
     head: &mut RequestHead<'_>,
@@ -180,7 +182,8 @@ fn refuse_or_begin<A: App>(
     app: &mut A,
 ) -> Verdict<A> {
     if head.is_websocket {
-        // For applications it is the request that it is over HTTP/1: routes and logs have methods.
+        // The application receives an extended CONNECT (RFC 8441) as GET, like a WebSocket handshake over HTTP/1.1, so
+        // that routing and access logs treat both alike.
         head.method = b"GET";
     }
     if let Some(refusal) = app.refuses(head, upgrade.is_some(), link.app_data()) {
@@ -188,7 +191,7 @@ fn refuse_or_begin<A: App>(
             return refuse_too_many(head, refusal, seconds, link, context, app);
         }
         let mut draft = Draft::default();
-        // It is a status.
+        // This cannot fail: it is a valid status.
         draft.start_refusal(refusal.status).ok();
         app.served(head, &draft, 0, link.app_data());
         return Verdict::Refused(refusal);
@@ -203,8 +206,8 @@ fn refuse_or_begin<A: App>(
     Verdict::Accepted(AcceptedRequest { request, length: head.body, upgrade, offer })
 }
 
-/// Answers a request that exceeds a rate limit. The connection goes on, unless the request has a body: a client that had
-/// to connect again for each refused request would cost the server more than the refusals do.
+/// Answers a request that exceeds a rate limit. The connection stays open unless the request has a body: a new
+/// connection for each refused request would cost the server more than the refusal.
 #[cold]
 fn refuse_too_many<A: App>(
     head: &RequestHead<'_>,

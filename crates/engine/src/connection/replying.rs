@@ -1,4 +1,4 @@
-//! Lending the writer of a response what it writes to.
+//! The creation of a [`Reply`], which borrows parts of a connection and of the engine.
 
 use super::link::Link;
 use super::sending::Lent;
@@ -13,7 +13,8 @@ use crate::protocol::ResponseTerms;
 use crate::reply::{Channel, Loss, Reply};
 use crate::statistics::Statistics;
 
-/// Calls `write` with a `Reply` whose output goes to the link. Returns what of the connection is lost by that.
+/// Calls `write` with a `Reply` whose output goes to the link. Returns also which part of the connection the writing
+/// has lost.
 #[inline]
 pub(super) fn reply<A: App, R>(
     channel: Channel<'_, A>,
@@ -56,8 +57,8 @@ pub(super) fn reply<A: App, R>(
     (result, loss)
 }
 
-/// Calls `write` with a `Reply` whose output is discarded. The protocol in `channel` is one that no connection has, so
-/// that the output does not change the state of the connection's own. `is_upgraded`: see [`Reply`].
+/// Calls `write` with a `Reply` whose output is discarded. `channel` has a protocol value of its own, so that the
+/// output does not change the state of the connection's protocol. `is_upgraded`: see [`Reply`].
 pub(super) fn reply_to_none<A: App, R>(
     channel: Channel<'_, A>,
     (in_flight, is_upgraded): (&mut Option<InFlight<SenderOf<A>>>, bool),

@@ -1,4 +1,4 @@
-//! The schedule of a connection: the events that the poller reports, and driving the connection without an event.
+//! The schedule of a connection: which events the poller reports for it, and when it is driven without an event.
 
 use crate::net::Net;
 use std::collections::VecDeque;
@@ -8,31 +8,31 @@ use std::collections::VecDeque;
 enum Watched {
     /// Nothing: a short-lived connection never needs a report.
     No,
-    /// Input.
+    /// Input only.
     Input,
-    /// Input, and that the transport takes output again.
+    /// Input, and when the transport accepts output again.
     InputAndOutput,
-    /// Nothing, for good: the application has hijacked the connection.
+    /// Nothing any more: the application has hijacked the connection.
     NoMore,
 }
 
-/// The occasion at which the connection is driven next.
+/// The occasion on which the connection is driven next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Occasion {
-    /// When the poller reports it.
+    /// The poller reports an event.
     Event,
-    /// When it is the next in a queue of the round.
+    /// The connection is the next in a queue of the round.
     Turn,
-    /// When the queue of requests has room for its request: until then the connection is not even read.
+    /// The queue of requests has room. Until then the engine does not read from the connection.
     Room,
 }
 
-/// The occasion at which a connection is driven next, and what the poller reports of it.
+/// The occasion on which a connection is driven next, and the events that the poller reports for it.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     occasion: Occasion,
     watched: Watched,
-    /// True if a call has left output waiting. The next poll sets the deadline.
+    /// True if a call has left unsent output, so that the next poll has to set the deadline.
     has_stale_deadline: bool,
 }
 
@@ -48,7 +48,8 @@ impl Schedule {
         }
     }
 
-    /// Takes the connection from a queue. Returns true if it is to be driven: it may have been driven meanwhile.
+    /// Removes the connection from a queue. Returns false if it has been driven meanwhile, so that it need not be
+    /// driven.
     pub(crate) fn take_turn(&mut self) -> bool {
         let is_queued = self.is_in_queue();
         if is_queued {
@@ -57,23 +58,24 @@ impl Schedule {
         is_queued
     }
 
-    /// Returns true if the connection is driven when it is the next in a queue of the round.
+    /// Returns true if the connection waits in a queue of the round.
     pub(crate) fn is_in_queue(&self) -> bool {
         self.occasion == Occasion::Turn
     }
 
-    /// Returns true if the connection is driven when the queue of requests has room.
+    /// Returns true if the connection waits for room in the queue of requests.
     #[inline]
     pub(crate) fn awaits_room(&self) -> bool {
         self.occasion == Occasion::Room
     }
 
-    /// Returns true if the connection is driven without an event.
+    /// Returns true if the connection is going to be driven without an event.
     pub(crate) fn has_turn_later(&self) -> bool {
         self.occasion != Occasion::Event
     }
 
-    /// Has the connection wait for room in the queue of requests: a request may have arrived that cannot be queued now.
+    /// Makes the connection wait for room in the queue of requests: a request may have arrived that cannot be queued
+    /// now.
     pub(super) fn await_room(&mut self) {
         self.occasion = Occasion::Room;
     }
@@ -85,13 +87,13 @@ impl Schedule {
         }
     }
 
-    /// Has the connection driven only when the poller reports it.
+    /// Makes the connection wait for an event of the poller.
     pub(super) fn await_event(&mut self) {
         self.occasion = Occasion::Event;
     }
 
-    /// Has the poller report input of `transport`, and, with `has_output`, when it takes output again. Returns false if
-    /// that failed.
+    /// Makes the poller report when `transport` has input and, if `has_output`, when it accepts output again. Returns
+    /// false if that failed.
     #[inline]
     pub(super) fn watch<N: Net>(
         &mut self,
@@ -115,7 +117,7 @@ impl Schedule {
         }
     }
 
-    /// Has the poller stop reporting the transport, although it stays open.
+    /// Makes the poller stop reporting the transport, which stays open.
     pub(super) fn unwatch<N: Net>(&mut self, net: &mut N, transport: &N::Transport) {
         if self.watched != Watched::No {
             net.unwatch(transport);
@@ -123,8 +125,7 @@ impl Schedule {
         self.watched = Watched::NoMore;
     }
 
-    /// Records that a call has left output waiting, at a time that is not known. Returns true if that was not recorded
-    /// yet.
+    /// Records that a call has left unsent output, at an unknown time. Returns true if that had not been recorded yet.
     pub(crate) fn note_stale_deadline(&mut self) -> bool {
         !std::mem::replace(&mut self.has_stale_deadline, true)
     }

@@ -13,16 +13,16 @@ use crate::stages::Stages;
 use crate::statistics::Statistics;
 use crate::transport::Transport;
 
-/// The output of a connection, and the measurements of how fast its peer takes it.
+/// The output of a connection, and how fast the peer reads it.
 pub(super) struct Sending<C> {
-    /// Output being composed; bytes that could not be sent are in `waiting`.
+    /// Composed output, which has not been sent; output that the transport did not accept is in `waiting`.
     composer: Option<Box<Composer<C>>>,
     waiting: Output<C>,
     /// The number of bytes sent since the last head.
     moved: u64,
-    /// The time for which these bytes had to wait, up to the wait that is under way, in milliseconds.
+    /// The time in milliseconds for which these bytes had to wait, without the current wait.
     waited: Millis,
-    /// The way in which the last response in parts ended.
+    /// The way in which the last streamed response ended.
     ending: Ending,
 }
 
@@ -39,7 +39,7 @@ impl<C: AsRef<[u8]>> Sending<C> {
         Self { composer: None, waiting: Output::new(), moved: 0, waited: 0, ending: Ending::Unknown }
     }
 
-    /// Returns true if output waits that the peer has not taken.
+    /// Returns true if there is output that the peer has not read.
     #[inline]
     pub(super) fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
@@ -51,7 +51,7 @@ impl<C: AsRef<[u8]>> Sending<C> {
         self.composer.is_none() && self.waiting.is_empty()
     }
 
-    /// Returns true if sending has paused in the middle, so that other connections are served.
+    /// Returns true if sending has paused before its end, so that other connections are served.
     pub(super) fn is_paused(&self) -> bool {
         self.waiting.is_paused()
     }
@@ -61,13 +61,13 @@ impl<C: AsRef<[u8]>> Sending<C> {
         self.waiting.has_file_shrunk()
     }
 
-    /// Returns true if there are composed bytes, and none of them needs to be sent before more are composed.
+    /// Returns true if there are composed bytes, and more may be composed before they are sent.
     #[inline]
     pub(super) fn has_room_beside_composed(&self) -> bool {
         self.composer.as_ref().is_some_and(|out| !out.is_full())
     }
 
-    /// Returns true if there are so many composed bytes that they are to be sent now.
+    /// Returns true if there are so many composed bytes that they have to be sent now.
     pub(super) fn is_full(&self) -> bool {
         self.composer.as_ref().is_some_and(|out| out.is_full())
     }
@@ -77,13 +77,13 @@ impl<C: AsRef<[u8]>> Sending<C> {
         self.composer.as_ref().is_some_and(|out| !out.is_sent())
     }
 
-    /// Returns the number of bytes that wait in memory.
+    /// Returns the number of unsent bytes in memory.
     pub(super) fn backlog(&self) -> usize {
         let composed = self.composer.as_ref().map_or(0, |out| out.unsent());
         composed + self.waiting_bytes()
     }
 
-    /// Returns the number of bytes that wait, without the composed ones.
+    /// Returns the number of waiting bytes, without the composed ones.
     pub(super) fn waiting_bytes(&self) -> usize {
         usize::try_from(self.waiting.length()).unwrap_or(usize::MAX)
     }
@@ -94,19 +94,19 @@ impl<C: AsRef<[u8]>> Sending<C> {
     #[inline]
     pub(super) fn out(&mut self, scratch: &mut Scratch<C>) -> &mut Composer<C> {
         let out = self.composer.get_or_insert_with(|| scratch.composer());
-        // A tick has sent a part of the composed bytes: the rest is sent from `waiting`.
+        // A tick has sent a part of the composed bytes. The rest moves to `waiting`.
         if out.is_begun() {
             out.move_to(&mut self.waiting);
         }
         out
     }
 
-    /// Returns the composed bytes, some of which may have been sent.
+    /// Returns the composed bytes, of which a part may have been sent.
     pub(super) fn raw_out(&mut self, scratch: &mut Scratch<C>) -> &mut Vec<u8> {
         &mut self.composer.get_or_insert_with(|| scratch.composer()).bytes
     }
 
-    /// Returns the output that waits, to add to it. All composed bytes are part of it then.
+    /// Moves all composed bytes to the waiting output, and returns it for appending.
     pub(super) fn waiting(&mut self) -> &mut Output<C> {
         if let Some(composer) = &mut self.composer {
             composer.move_to(&mut self.waiting);
@@ -133,7 +133,7 @@ impl<C: AsRef<[u8]>> Sending<C> {
         }
     }
 
-    /// Returns the composer to the engine, without its bytes.
+    /// Discards the composed bytes, and returns the composer to the engine.
     pub(super) fn drop_composed(&mut self, scratch: &mut Scratch<C>) {
         if let Some(mut out) = self.composer.take() {
             out.clear();
@@ -149,7 +149,7 @@ impl<C: AsRef<[u8]>> Sending<C> {
         self.waiting.clear();
     }
 
-    /// Holds back the composed bytes, so that the next response is sent together with them.
+    /// Holds the composed bytes back, to send them together with the next response.
     #[inline]
     pub(super) fn defer(&mut self, deferred: &mut DeferredOutput, slot: usize) {
         if let Some(out) = &mut self.composer
@@ -161,8 +161,8 @@ impl<C: AsRef<[u8]>> Sending<C> {
 
     // --------------------------------------------------------------------------------------------------------- sending
 
-    /// Sends, at a tick, output that is held back and was not changed since the previous tick. Returns true if it is
-    /// still held back. Drops nothing that belongs to the application.
+    /// Sends held-back output that has not changed since the previous tick. Returns true if output is still held back.
+    /// Drops no object of the application.
     pub(super) fn tick<T: Transport>(
         &mut self,
         transport: &mut T,
@@ -185,7 +185,7 @@ impl<C: AsRef<[u8]>> Sending<C> {
         }
     }
 
-    /// Sends the composed bytes as far as the transport takes them, and drops nothing. Returns true if all have been
+    /// Sends as many of the composed bytes as the transport accepts, and drops nothing. Returns true if all have been
     /// sent.
     pub(super) fn send_composed<T: Transport>(&mut self, transport: &mut T, statistics: &mut Statistics) -> bool {
         let Some(out) = &mut self.composer else { return true };
@@ -197,8 +197,8 @@ impl<C: AsRef<[u8]>> Sending<C> {
         !out.failed && out.is_sent() && !transport.has_unsent()
     }
 
-    /// Sends the output as far as the transport takes it. `ends`: the end of output follows directly. Returns false if
-    /// the peer is gone.
+    /// Sends as much output as the transport accepts. `ends`: the end of output follows directly. Returns false if the
+    /// peer is gone.
     #[inline]
     pub(super) fn flush<T: Transport>(&mut self, transport: &mut T, ends: bool, statistics: &mut Statistics) -> bool {
         let mut count = 0;
@@ -213,7 +213,7 @@ impl<C: AsRef<[u8]>> Sending<C> {
 
     // ------------------------------------------------------------------------------------------------------- measuring
 
-    /// Begins to measure how fast the peer takes the output, because a request has arrived.
+    /// Begins to measure how fast the peer reads the output, because a request has arrived.
     #[inline]
     pub(super) fn begin_measuring(&mut self) {
         self.moved = 0;
@@ -225,16 +225,16 @@ impl<C: AsRef<[u8]>> Sending<C> {
         self.waited += passed;
     }
 
-    /// Returns the number of bytes sent since the last head, and the time for which they had to wait before the current
-    /// wait.
+    /// Returns the number of bytes sent since the last head, and the time in milliseconds for which they had to wait
+    /// before the current wait.
     pub(super) fn measured(&self) -> (u64, Millis) {
         (self.moved, self.waited)
     }
 }
 
-/// Returns true if the end of output directly follows what is composed, on a connection in this state. Over TCP both
-/// then leave in one packet. That is one packet less, and a client that has read the last byte knows that the
-/// connection has ended: it cannot send a further request on it in between.
+/// Returns true if the end of output directly follows the composed bytes on a connection in this state. Over TCP both
+/// are then sent in one packet. This saves a packet, and a client that has read the last byte also knows that the
+/// connection has ended, so it cannot send another request in between.
 #[inline]
 pub(super) fn ends_behind_output(lifecycle: &Lifecycle) -> bool {
     matches!(lifecycle.state(), LinkState::Closing(Closing::Orderly | Closing::Linger))

@@ -1,9 +1,8 @@
-//! Sessions: a protocol and its exchanges, on the link of a connection.
+//! Sessions: the protocol of a connection and its exchanges.
 //!
-//! A connection has a session of one of two kinds, and asks which one only in [`Session::of_kind`] and in
-//! [`with_session`]: a [serial](super::serial) one has one exchange at a time, a [multiplexed](super::multiplexed) one
-//! has many. What one kind does differs from what the other does, so each has its own code for it; both have the
-//! methods of [`Exchanging`](super::exchanging::Exchanging).
+//! A connection has a session of one of two kinds: a [serial](super::serial) session has one exchange at a time, a
+//! [multiplexed](super::multiplexed) session has many. Only [`Session::of_kind`] and [`with_session`] distinguish them.
+//! Each kind has its own code for what differs; both have the methods of [`Exchanging`](super::exchanging::Exchanging).
 
 use super::multiplexed::Multiplexed;
 use super::serial::Serial;
@@ -12,14 +11,15 @@ use crate::config::Config;
 use crate::deadline::Millis;
 use crate::protocol::{Kind, ProtocolKind, Protocols};
 
-/// The session of a connection.
+/// The protocol of a connection with the state of its exchanges: serial (HTTP/1, SCGI, uwsgi) or multiplexed (HTTP/2,
+/// FastCGI).
 #[allow(clippy::large_enum_variant, reason = "the large variant is the one that most connections have")]
 pub(super) enum Session<A: App> {
     Serial(Serial<A>),
     Multiplexed(Box<Multiplexed<A>>),
 }
 
-/// Evaluates an expression for the session, serial or multiplexed.
+/// Evaluates an expression for a session of either kind.
 macro_rules! with_session {
     ($either:expr, $session:ident => $call:expr) => {
         match $either {
@@ -31,7 +31,7 @@ macro_rules! with_session {
 pub(super) use with_session;
 
 impl<A: App> Session<A> {
-    /// Returns the session of a new connection of a listener of this kind.
+    /// Creates the session of a new connection, for a listener of this kind.
     pub(super) fn of_kind(kind: ProtocolKind, config: &Config, now: Millis) -> Self {
         match A::Protocols::of_kind(kind) {
             Kind::Serial(protocol) => Self::Serial(Serial::new(protocol, now)),

@@ -1,5 +1,5 @@
-//! The work for a connection that does not involve the application: answering health checks while no thread polls the
-//! engine. It neither touches nor drops values of the application.
+//! The answering of health checks on a connection while no thread polls the engine. This code neither uses nor drops
+//! objects of the application.
 
 use super::exchanging::{Exchanging, Service};
 use super::lifecycle::{Closing, LinkState};
@@ -12,10 +12,10 @@ use crate::context::EngineContext;
 use crate::health::Health;
 use crate::transport::{Received, Transport};
 
-/// The maximum number of steps in servicing a connection once: each step reads at most [`GLANCE`] bytes.
+/// The maximum number of steps for one connection at a time. Each step reads at most [`GLANCE`] bytes.
 const STEPS: usize = 16;
 
-/// Answers a new connection, if it asks for the server's health. Other requests stay in the input, unchanged.
+/// Answers a new connection, if it sends a health check. Other requests stay in the input, unchanged.
 pub(super) fn service<A: App>(
     session: &mut impl Exchanging<A>,
     health: Health,
@@ -38,7 +38,7 @@ pub(super) fn service<A: App>(
                     Service::Done(serviced) => return serviced,
                 },
                 Ok(OpeningStep::Used(_) | OpeningStep::NeedsMore) => {}
-                // The thread that polls the engine next ends it, and can say why in the log, or gives it its session.
+                // The thread that polls the engine next ends this connection and logs why, or gives it another session.
                 Ok(OpeningStep::Other(_)) | Err(_) => return Serviced::Waits,
             },
             LinkState::Closing(Closing::Linger) => {
@@ -47,10 +47,10 @@ pub(super) fn service<A: App>(
             }
             _ => {}
         }
-        // The first bytes show the kind of request: input for the application is not read further.
+        // The first bytes show the kind of request. Input for the application is not read further.
         let room = buffer.len().min(GLANCE);
         let count = match link.transport.receive(&mut buffer[..room]) {
-            // A thread that can log the refusal refuses a head that ends early.
+            // The head ends early. A thread that can log the refusal has to refuse it.
             Ok(Received::End) if !link.input.is_empty() => return Serviced::Waits,
             Ok(Received::End) | Err(_) => return Serviced::Over,
             Ok(Received::Bytes { count, .. }) => count,
@@ -63,7 +63,7 @@ pub(super) fn service<A: App>(
         if link.lifecycle.is_open() {
             link.input.append_unseen(&buffer[..count]);
         } else {
-            // If the client has sent more after all, closing now could destroy its answer.
+            // If the client has sent more, closing the socket now could destroy the response on its way.
             link.lifecycle.discard(count as u64);
             if !matches!(link.lifecycle.state(), LinkState::Closing(Closing::Linger) | LinkState::Linger(_)) {
                 link.transport.reset_on_drop();

@@ -1,5 +1,5 @@
-//! A WebSocket, as the application and the sessions use it: on the exchange that it belongs to, over the link of its
-//! connection (HTTP/1) or over one stream (HTTP/2).
+//! A WebSocket, as the application and the sessions use it: it belongs to an exchange, and its frames travel on the
+//! link of the connection (HTTP/1) or on one stream (HTTP/2).
 
 use super::link::Link;
 use crate::app::{App, MultiplexedOf};
@@ -10,33 +10,33 @@ use crate::protocol::MultiplexedProtocol;
 use crate::websocket::{Incoming, Overdue, Room, Upgrade, WebSocket, WebSocketEnd, WebSocketId};
 use wire::websocket::{AcceptMisuse, CloseCode, Compression, Outgoing, Prepared, SendError};
 
-/// A message to be sent.
+/// A message that the application sends.
 pub(crate) enum MessageOut<'m, C> {
     One(Outgoing<'m>),
-    /// A binary message.
+    /// A binary message, which may be sent without a copy.
     Binary(C),
     Prepared(&'m Prepared),
 }
 
-/// The state with which frames are written.
+/// The state needed to write frames.
 pub(super) struct Writing<'w> {
     config: &'w Config,
     compression: &'w mut Compression,
-    /// The number of bytes that wait before the frames.
+    /// The number of unsent bytes before these frames.
     backlog: usize,
     out: &'w mut Vec<u8>,
 }
 
-/// The exchange of a WebSocket, or of a request for one, with what carries its frames: the link, or a stream of it.
+/// The exchange of a WebSocket, or of a request for one, with the carrier of its frames: the link, or a stream on it.
 pub(crate) struct WebSocketOf<'c, A: App> {
     pub(super) exchange: &'c mut Exchange<A>,
     pub(super) link: &'c mut Link<A>,
-    /// The protocol of the stream; `None`: the bytes of the link are the frames.
+    /// The protocol of the stream; `None` if the frames are sent directly on the link.
     pub(super) protocol: Option<&'c mut MultiplexedOf<A>>,
 }
 
 impl<A: App> WebSocketOf<'_, A> {
-    /// Returns the WebSocket with this serial number, unless it is gone.
+    /// Returns the WebSocket with the serial number of `id`, unless it is gone.
     fn named(&mut self, id: WebSocketId) -> Option<&mut WebSocket<A::Message>> {
         self.exchange.websocket().filter(|websocket| websocket.serial == id.serial)
     }
@@ -46,7 +46,7 @@ impl<A: App> WebSocketOf<'_, A> {
         self.link.lifecycle.is_open() && (self.protocol.is_none() || !self.exchange.is_detached())
     }
 
-    /// Returns the number of bytes of output that the client has not taken.
+    /// Returns the number of bytes of output that the client has not read.
     pub(super) fn backlog(&self) -> usize {
         match &self.exchange.backlog {
             Some(backlog) if self.protocol.is_some() => usize::try_from(backlog.output.length()).unwrap_or(usize::MAX),
@@ -55,7 +55,7 @@ impl<A: App> WebSocketOf<'_, A> {
         }
     }
 
-    /// Has the WebSocket write frames.
+    /// Calls `write` to write frames of the WebSocket.
     pub(super) fn write<R>(
         &mut self,
         context: &mut EngineContext<A>,
@@ -80,8 +80,8 @@ impl<A: App> WebSocketOf<'_, A> {
         Some(result)
     }
 
-    /// Accepts the WebSocket that the request of the exchange at `index` asks for. `None` if the client has gone. The
-    /// connection has to be driven then.
+    /// Accepts the WebSocket that the request of the exchange at `index` asks for. Returns `None` if the client has
+    /// gone. The caller has to drive the connection afterwards.
     pub(crate) fn accept<'f>(
         &mut self,
         index: Index,
@@ -120,8 +120,8 @@ impl<A: App> WebSocketOf<'_, A> {
         Ok(Some(WebSocketId { slot: link.slot(), exchange: index, serial }))
     }
 
-    /// Takes a message. Also returns true if the connection has to be driven: there is room for more messages, or the
-    /// client must be informed of the rule that it broke after the last message.
+    /// Removes and returns the next message. The second value is true if the caller has to drive the connection: there
+    /// is room for more messages, or the client must be told which rule it broke after the last message.
     pub(crate) fn receive(&mut self, id: WebSocketId, context: &EngineContext<A>) -> (Incoming<A::Message>, bool) {
         let is_link_open = self.is_open();
         let Some(config) = &context.config.websocket else { return (Incoming::Pending, false) };
@@ -132,13 +132,13 @@ impl<A: App> WebSocketOf<'_, A> {
         let incoming = websocket.take();
         let (has_room, is_open) = (websocket.wants_input(config), websocket.is_open());
         if matches!(incoming, Incoming::Pending) && !is_link_open {
-            // No more messages arrive, whatever has ended the WebSocket.
+            // No more messages can arrive, whatever has ended the WebSocket.
             return (Incoming::End(WebSocketEnd::abnormal()), false);
         }
         (incoming, !had_room && has_room || was_open && !is_open)
     }
 
-    /// Writes a message. The connection has to be driven then.
+    /// Writes a message. The caller has to drive the connection afterwards.
     pub(crate) fn send(
         &mut self,
         id: WebSocketId,
@@ -184,20 +184,20 @@ impl<A: App> WebSocketOf<'_, A> {
         })
     }
 
-    /// Returns whether the client takes more, after a message was sent.
+    /// Returns the room for output after a message was sent.
     pub(crate) fn room(&self) -> Room {
         WebSocket::<A::Message>::room(self.backlog())
     }
 
-    /// Begins the closing handshake. The connection has to be driven then.
+    /// Begins the closing handshake. The caller has to drive the connection afterwards.
     pub(crate) fn close(&mut self, id: WebSocketId, code: CloseCode, reason: &str, context: &mut EngineContext<A>) {
         if self.is_open() && self.named(id).is_some() {
             self.write_close((code, reason, true), context);
         }
     }
 
-    /// Fails a WebSocket whose call does not come to its end. Returns true if the exchange was a WebSocket; the
-    /// connection has to be driven then.
+    /// Fails a WebSocket whose call ended with an error. Returns true if the exchange was a WebSocket; the caller then
+    /// has to drive the connection.
     pub(crate) fn fail(&mut self, context: &mut EngineContext<A>) -> bool {
         let is_open = self.exchange.has_websocket() && self.exchange.is_running();
         if is_open {
@@ -206,7 +206,8 @@ impl<A: App> WebSocketOf<'_, A> {
         is_open
     }
 
-    /// Returns the reason why no message follows, and the number of bytes of messages that have been sent.
+    /// Returns why no further message can arrive, `None` while the WebSocket is open; and the number of bytes of
+    /// messages that have been sent.
     pub(crate) fn state(&mut self, id: WebSocketId) -> (Option<WebSocketEnd>, u64) {
         let is_open = self.is_open();
         match self.named(id) {
@@ -218,8 +219,8 @@ impl<A: App> WebSocketOf<'_, A> {
         }
     }
 
-    /// Has `waiter` woken when one of the `awaited` conditions holds for a WebSocket, or it has gone. `waiter` replaces
-    /// the previous waiter.
+    /// Wakes `waiter` when any condition of `awaited` holds for the WebSocket, or it has ended. `waiter` replaces the
+    /// previous waiter.
     pub(crate) fn wait(&mut self, id: WebSocketId, awaited: Awaited, waiter: A::Waiter, app: &mut A) {
         let is_named = self.named(id).is_some();
         if !is_named || self.has_awaited(awaited).unwrap_or(true) {
@@ -228,7 +229,7 @@ impl<A: App> WebSocketOf<'_, A> {
         self.exchange.wait(awaited, waiter);
     }
 
-    /// Returns true if one of the awaited conditions holds; `None`: the exchange is no WebSocket.
+    /// Returns true if any condition of `awaited` holds; `None` if the exchange is no WebSocket.
     pub(super) fn has_awaited(&self, awaited: Awaited) -> Option<bool> {
         let Some(Upgrade::Open(websocket)) = self.exchange.upgrade.as_deref() else { return None };
         Some(
@@ -239,7 +240,7 @@ impl<A: App> WebSocketOf<'_, A> {
         )
     }
 
-    /// Writes a Close frame, with its code and reason. `is_own`: the application has closed the WebSocket.
+    /// Writes a Close frame with a code and a reason. `is_own`: the application closes the WebSocket.
     pub(super) fn write_close(
         &mut self,
         (code, reason, is_own): (CloseCode, &str, bool),
@@ -248,7 +249,7 @@ impl<A: App> WebSocketOf<'_, A> {
         self.write(context, |websocket, to| websocket.close(code, reason, is_own, to.out));
     }
 
-    /// Closes the WebSocket if the server ends, or if the call is over and has not closed it.
+    /// Closes the WebSocket if the server stops or drains, or if the call has ended without closing it.
     pub(super) fn end_if_due(&mut self, context: &mut EngineContext<A>) {
         let end = context.websockets.end;
         let Some(websocket) = self.exchange.websocket().filter(|websocket| websocket.is_open()) else { return };
@@ -259,30 +260,30 @@ impl<A: App> WebSocketOf<'_, A> {
         }
     }
 
-    /// Writes pongs and the answer to a Close frame.
+    /// Writes the pongs and the Close frame that answer the client's frames.
     pub(super) fn write_answers(&mut self, context: &mut EngineContext<A>) {
         if self.exchange.websocket().is_some_and(|websocket| websocket.owes_answer()) {
             self.write(context, |websocket, to| websocket.write_answers(to.backlog, to.out));
         }
     }
 
-    /// Handles the missed deadline of a wait of the WebSocket. The connection has to be driven then.
+    /// Handles a missed deadline of the WebSocket. The caller has to drive the connection afterwards.
     pub(super) fn expire(&mut self, context: &mut EngineContext<A>) {
         let now = context.time.now;
         let overdue = self.write(context, |websocket, to| websocket.expire(now, to.config, to.out));
         context.statistics.timeouts += u64::from(overdue == Some(Overdue::Ended));
     }
 
-    /// Closes the WebSocket because the application's call for a message has missed its deadline. Returns the bytes of
-    /// messages that were sent; `None`: it is no WebSocket. The client's messages are kept, because dropping them needs
-    /// the application.
+    /// Closes the WebSocket because the application's call for a message has missed its deadline. Returns the number of
+    /// bytes of messages that were sent; `None` if the exchange is no WebSocket. The client's messages are kept,
+    /// because only the application may drop them.
     pub(super) fn expire_message(&mut self, context: &mut EngineContext<A>) -> Option<u64> {
         self.exchange.websocket()?;
         self.write_close((CloseCode::INTERNAL_ERROR, "the application did not answer in time", true), context);
         self.exchange.websocket().map(|websocket| websocket.sent_bytes)
     }
 
-    /// Wakes the application's call for the conditions that hold now.
+    /// Wakes the waiting call of the application for the conditions that hold now.
     pub(super) fn wake(&mut self, app: &mut A) {
         let backlog = self.backlog();
         let Some(websocket) = self.exchange.websocket() else { return };
@@ -297,7 +298,7 @@ impl<A: App> WebSocketOf<'_, A> {
         }
     }
 
-    /// Takes the messages in `bytes`, as far as there is room for them. Returns the number of bytes taken.
+    /// Takes the messages in `bytes` for which there is room. Returns the number of bytes taken.
     pub(super) fn take_frames(&mut self, bytes: &mut [u8], context: &mut EngineContext<A>, app: &mut A) -> usize {
         let waiting = if self.protocol.is_some() { self.backlog() } else { self.link.sending.waiting_bytes() };
         let EngineContext { config, websockets, time, meter, statistics, scratch, .. } = &mut *context;

@@ -1,4 +1,4 @@
-//! Accepting: the stage of a round that takes connections from the listeners.
+//! The stage of a round that accepts connections from the listeners.
 
 use super::connections::Connections;
 use super::round::RoundStage;
@@ -35,8 +35,8 @@ impl<A: App> Connections<A> {
         let next_listener = RoundStage::Accept { index: index + 1, attempt: 1 };
         // A stopping engine empties its listeners, up to a maximum number: new connections may keep arriving.
         let most = if is_stopping { ACCEPTS_AT_STOP } else { ACCEPTS_PER_POLL };
-        // Many new connections at once may each cause much work: other connections are served in between. Before a
-        // listener is closed, however, the engine accepts all connections that wait there.
+        // Many new connections may each cause much work, so other connections are served in between. Before a listener
+        // is closed, however, the engine accepts all connections that wait there.
         let is_enough = attempt > 1 && !is_stopping && self.context.meter.is_stage_over();
         if self.acceptor.listener(index).is_none() || attempt > most || is_enough {
             return next_listener;
@@ -66,7 +66,7 @@ impl<A: App> Connections<A> {
                 self.context.meter.charge(meter::ACCEPT);
                 self.slab[slot].introduce(data, &mut self.context, app);
                 self.close_surplus_handshakes(app);
-                // Often the first request has arrived already.
+                // Often the first request has already arrived.
                 self.drive(slot, app);
                 RoundStage::Accept { index, attempt: attempt + 1 }
             }
@@ -74,12 +74,13 @@ impl<A: App> Connections<A> {
                 self.acceptor.note_empty(index);
                 next_listener
             }
-            // Now and then a client leaves early; if the failures do not end, something else is wrong.
+            // A client that leaves early fails one accept. If all attempts of a round fail, something else is wrong.
             Ok(Accepted::Failed(error)) if attempt == most => {
                 self.pause_accepting(AcceptPause::Failed(error), told, app)
             }
             Ok(Accepted::Failed(_)) => RoundStage::Accept { index, attempt: attempt + 1 },
-            // Linux requires a free descriptor before it checks whether a connection waits.
+            // Linux checks for a free descriptor before it checks for a waiting connection, so this error may come
+            // without one.
             Ok(Accepted::Exhausted(_)) if !self.net.is_awaited(socket) => {
                 self.acceptor.note_empty(index);
                 next_listener

@@ -15,12 +15,12 @@ pub(super) struct Listener<N: Net> {
     pub(super) socket: N::Listener,
     /// True if a connection may be waiting to be accepted.
     is_ready: bool,
-    /// The way in which the listener is watched ([`Net::relisten`]); `None` if it is not watched.
+    /// The mode in which the listener is watched, true for turns ([`Net::relisten`]); `None` if it is not watched.
     takes_turns: Option<bool>,
-    /// True if this engine has accepted a connection, or left one to another engine, since the listener was last
-    /// watched anew.
+    /// True if this engine has accepted a connection, or left one to another engine, since the last call of
+    /// [`Net::relisten`].
     had_turn: bool,
-    /// The time since which a connection was waiting at every look of the watchdog.
+    /// The time since which the watchdog has found a waiting connection on each of its runs.
     awaited_since: Option<Millis>,
 }
 
@@ -29,15 +29,16 @@ pub(super) struct Acceptor<N: Net> {
     /// Empty once the engine has stopped accepting.
     listeners: Vec<Listener<N>>,
     locals: Vec<Local>,
-    /// The maximum number of connections, as configured or as the limit on descriptors allows.
+    /// The maximum number of connections: the configured one, or fewer if the limit on descriptors is lower.
     most: usize,
     /// The time until which the engine does not accept connections.
     paused_until: Option<Millis>,
-    /// True if a pause has been reported to the application, and no listener has been found empty since.
+    /// True if a pause has been reported to the application, and since then every listener has had a waiting
+    /// connection.
     is_pause_reported: bool,
-    /// The membership in the group of engines that accept from the same listeners, if there are others.
+    /// The membership in the group of engines that accept from the same listeners; `None` if there are no others.
     membership: Option<Membership>,
-    /// The time at which to check whether another engine has accepted the connection that was left to it: a monotonic
+    /// The time at which to check whether another engine has accepted the connection that was left to it. A monotonic
     /// time of the caller's clock.
     look_again_at: Option<Duration>,
 }
@@ -65,22 +66,23 @@ impl<N: Net> Acceptor<N> {
         })
     }
 
-    /// Returns the local addresses of the listeners, in their order.
+    /// Returns the addresses of the listeners, in the order of the listeners.
     pub(super) fn locals(&self) -> &[Local] {
         &self.locals
     }
 
-    /// Returns true if a connection may be waiting to be accepted by the next poll.
+    /// Returns true if the next poll should try to accept a connection.
     pub(super) fn is_due(&self) -> bool {
         self.paused_until.is_none() && self.is_ready()
     }
 
-    /// Returns the end of the pause; `Millis::MAX` without one.
+    /// Returns the end of the pause; `Millis::MAX` if accepting is not paused.
     pub(super) fn resumes_at(&self) -> Millis {
         self.paused_until.unwrap_or(Millis::MAX)
     }
 
-    /// Returns true if no connection is to be accepted until there is an event, or another engine leaves one.
+    /// Returns true if there is nothing to accept until the poller reports an event, or another engine leaves a
+    /// connection to this one.
     pub(super) fn is_idle(&self) -> bool {
         self.paused_until.is_none() && !self.is_ready()
     }
@@ -90,19 +92,19 @@ impl<N: Net> Acceptor<N> {
         self.look_again_at
     }
 
-    /// Returns true if a connection may be waiting, even while accepting pauses.
+    /// Returns true if a connection may be waiting, even if accepting is paused.
     pub(super) fn is_ready(&self) -> bool {
         self.listeners.iter().any(|listener| listener.is_ready)
     }
 
-    /// Records that the poller has reported a listener.
+    /// Records that the poller has reported the listener at `index`.
     pub(super) fn note_event(&mut self, index: usize) {
         if let Some(listener) = self.listeners.get_mut(index) {
             listener.is_ready = true;
         }
     }
 
-    /// Looks at all listeners in the next round, and ends a pause.
+    /// Makes the next round check all listeners, and ends a pause.
     pub(super) fn look_at_all(&mut self) {
         self.paused_until = None;
         self.set_all_ready();
@@ -124,7 +126,7 @@ impl<N: Net> Acceptor<N> {
         self.paused_until.is_some_and(|until| now < until)
     }
 
-    /// Returns true if another connection may be accepted beside `connections` existing ones.
+    /// Returns true if there is room for a connection in addition to `connections` existing ones.
     pub(super) fn has_room_beside(&self, connections: usize) -> bool {
         connections < self.most
     }
@@ -152,7 +154,7 @@ impl<N: Net> Acceptor<N> {
         }
     }
 
-    /// Records that all listeners have been looked at in this round.
+    /// Records that this round has tried all listeners.
     pub(super) fn note_round(&mut self, told: Duration) {
         if let Some(membership) = &mut self.membership {
             membership.has_found_none(told);
@@ -165,7 +167,7 @@ impl<N: Net> Acceptor<N> {
         self.note_pause(false);
     }
 
-    /// Records whether a connection waits for which there is no room. Returns true if that was recorded already.
+    /// Records whether a connection waits for which there is no room. Returns true if that had been recorded before.
     fn note_pause(&mut self, is_pausing: bool) -> bool {
         let was_known = std::mem::replace(&mut self.is_pause_reported, is_pausing);
         match &self.membership {
@@ -174,7 +176,8 @@ impl<N: Net> Acceptor<N> {
         }
     }
 
-    /// Pauses accepting until a connection has closed, or for a while. Returns true if the pause has to be reported.
+    /// Pauses accepting until a connection has closed, or for [`ACCEPT_PAUSE`]. Returns true if the caller has to
+    /// report the pause.
     pub(super) fn pause<A: App>(&mut self, context: &mut EngineContext<A>, connections: usize, told: Duration) -> bool {
         self.paused_until = Some(context.time.now + millis(ACCEPT_PAUSE));
         context.statistics.accept_pauses += 1;
@@ -182,7 +185,7 @@ impl<N: Net> Acceptor<N> {
         !self.note_pause(true)
     }
 
-    /// Returns the reason why accepting pauses when there is no room.
+    /// Returns the reason for a pause when there is no room.
     pub(super) fn full(&self, config: &Config) -> AcceptPause {
         let most = self.membership.as_ref().map_or(self.most, Membership::room_of_all);
         if self.most == config.connections { AcceptPause::Connections(most) } else { AcceptPause::Descriptors(most) }
@@ -221,8 +224,8 @@ impl<N: Net> Acceptor<N> {
             listener.had_turn = false;
             listener.takes_turns = Some(takes_turns);
             if net.relisten(&listener.socket, index, takes_turns).is_err() {
-                // The system is out of memory. Until the listener is watched again, the engine checks it every now and
-                // then.
+                // The system is out of memory. Until the listener is watched again, the engine tries to accept at
+                // intervals.
                 listener.takes_turns = None;
                 listener.is_ready = true;
                 self.paused_until = Some(context.time.now + millis(ACCEPT_PAUSE));
@@ -230,7 +233,7 @@ impl<N: Net> Acceptor<N> {
         }
     }
 
-    /// Has this round look at the listeners if another engine has asked for it, or if it is time to check whether
+    /// Makes this round check the listeners if another engine has asked for it, or if it is time to check whether
     /// another engine has accepted the connections that were left to it.
     #[inline]
     pub(super) fn look_if_due(&mut self, told: Duration) {
@@ -242,8 +245,8 @@ impl<N: Net> Acceptor<N> {
         }
     }
 
-    /// Publishes to the other engines of the group the number of connections, and whether there are free threads.
-    /// Threads that suspended responses will need do not count as free.
+    /// Publishes the number of connections, and whether threads are free, to the other engines of the group. Threads
+    /// that suspended responses will need do not count as free.
     #[inline]
     pub(super) fn publish<A: App>(&mut self, context: &EngineContext<A>, connections: usize, told: Duration) {
         if self.membership.is_none() {
@@ -263,8 +266,8 @@ impl<N: Net> Acceptor<N> {
         membership.publish(state, told);
     }
 
-    /// Returns true if nothing is to be accepted from this listener now, because another engine was asked to accept, or
-    /// because no connection waits there.
+    /// Returns true if nothing should be accepted from this listener now: another engine was asked to accept, or no
+    /// connection waits there.
     pub(super) fn leaves_to_another<A: App<Net = N>>(
         &mut self,
         index: usize,
@@ -287,7 +290,7 @@ impl<N: Net> Acceptor<N> {
 
     // ------------------------------------------------------------------------------------------------------ watchdog
 
-    /// Forgets, at a poll, since when connections have waited: the times of all waits start anew.
+    /// Resets the times since which connections have waited, because the engine was polled.
     pub(super) fn forget_waiting(&mut self) {
         for listener in &mut self.listeners {
             listener.awaited_since = None;
@@ -303,8 +306,8 @@ impl<N: Net> Acceptor<N> {
         self.listeners.iter().any(|listener| listener.awaited_since.is_some())
     }
 
-    /// Returns the listeners at which a connection has waited for longer than another process that could accept it
-    /// needs.
+    /// Returns the listeners at which a connection has waited longer than another process would have needed to accept
+    /// it.
     pub(super) fn neglected(&self, now: Millis) -> Vec<usize> {
         let is_neglected = |listener: &Listener<N>| has_waited_in_vain(listener.awaited_since, now);
         let listeners = self.listeners.iter().enumerate();
@@ -316,7 +319,7 @@ impl<N: Net> Acceptor<N> {
     }
 }
 
-/// Returns true if something has waited since `since` for longer than another process that could serve it needs.
+/// Returns true if something has waited since `since`, longer than another process would have needed to serve it.
 pub(super) fn has_waited_in_vain(since: Option<Millis>, now: Millis) -> bool {
     since.is_some_and(|since| now >= since + millis(WATCHDOG_AFTER))
 }

@@ -1,4 +1,5 @@
-//! The methods for the thread that runs a call: its response, its body, its waits, and what its connection becomes.
+//! The methods for the thread that runs a call: they write its response, read its body, wait, and hand over its
+//! connection.
 
 use super::Engine;
 use super::connections::Connections;
@@ -11,11 +12,11 @@ use crate::reply::Reply;
 use crate::websocket::{Incoming, Room, WebSocketEnd, WebSocketId};
 use wire::websocket::{AcceptMisuse, CloseCode, Outgoing, Prepared, SendError};
 
-/// The text of the page with status 500, which a client gets if the call of its request has failed.
+/// The body of the page with status 500, which a client receives if the call of its request has failed.
 const FAILED: &str = "The server has failed.";
 
 impl<A: App> Engine<A> {
-    /// Calls `write` with a [`Reply`], through which the response of a call is written. `write` must not wait.
+    /// Calls `write` with a [`Reply`], through which it writes the response of a call. `write` must not block.
     pub fn reply<R>(&mut self, ticket: &Ticket, write: impl FnOnce(&mut Reply<'_, A>) -> R) -> R {
         let CallId { slot, exchange } = ticket.call;
         let (connection, context) = self.connections.at(slot);
@@ -24,14 +25,14 @@ impl<A: App> Engine<A> {
             self.stale_deadlines.add(slot, connection);
         }
         if connection.link().has_output() {
-            // Output that the client has not taken is sent as the client takes it, whatever the application does
-            // meanwhile. If the connection cannot be watched, the engine finds that out when the call is completed.
+            // The engine sends waiting output as the client reads, whatever the application does meanwhile. If the
+            // poller cannot watch the connection, the engine finds that out when the call is completed.
             self.connections.watch(slot);
         }
         result
     }
 
-    /// Ends a call, and continues its connection. The next poll returns the work that this leads to.
+    /// Ends a call, and continues its connection. If that makes more work ready, the next poll returns it.
     #[allow(clippy::needless_pass_by_value, reason = "a ticket is returned once")]
     pub fn complete(&mut self, ticket: Ticket, progress: Progress<A::Response>, now: Now, app: &mut A) {
         self.clock.set(now, &mut self.connections.context);
@@ -50,8 +51,8 @@ impl<A: App> Engine<A> {
         self.connections.drive(slot, app);
     }
 
-    /// Ends a call that has failed: with status 500, or with close code 1011 if it has become a WebSocket. A response
-    /// that has begun is cut.
+    /// Ends a call that has failed: sends status 500, or close code 1011 if the exchange has become a WebSocket. A
+    /// response whose head has been sent is cut.
     pub fn fail(&mut self, ticket: Ticket, now: Now, app: &mut A) {
         let CallId { slot, exchange } = ticket.call;
         let (connection, context) = self.connections.at(slot);
@@ -61,12 +62,12 @@ impl<A: App> Engine<A> {
     }
 
     /// Answers the client of a call that has missed its deadline, with 504 if nothing of its response has been written.
-    /// From now on the engine discards the call's response, whatever the call does, and the connection ends. The ticket
-    /// stays valid.
+    /// From now on the engine discards everything that the call writes, and closes the connection. The ticket stays
+    /// valid.
     ///
-    /// Any thread may call it, like [`service_pending`](Self::service_pending): it does not get the application, and
-    /// drops nothing that the application gave to the engine. A poll has to follow, which drives the connection:
-    /// [`due`](Self::due) takes account of that.
+    /// Any thread may call this, like [`service_pending`](Self::service_pending): the method neither calls the
+    /// application nor drops its objects. A poll has to follow, which drives the connection; [`due`](Self::due)
+    /// accounts for that.
     pub fn expire(&mut self, call: CallId, now: Now) -> Expired {
         self.clock.set(now, &mut self.connections.context);
         let (connection, context) = self.connections.at(call.slot);
@@ -75,9 +76,9 @@ impl<A: App> Engine<A> {
         expired
     }
 
-    /// Excludes a call that has [expired](Self::expire) from the calls that the engine's stop waits for.
+    /// Excludes a call that has [expired](Self::expire) from the calls that a stop of the engine waits for.
     pub fn write_off(&mut self, call: CallId) {
-        // The exchange of a response that is to be abandoned is over already.
+        // The exchange of a response that is to be abandoned has already ended.
         if let Some((connection, _)) = self.connections.find(call.slot)
             && connection.exchange(call.exchange).is_some_and(Exchange::is_expired)
         {
@@ -85,7 +86,7 @@ impl<A: App> Engine<A> {
         }
     }
 
-    /// Reads the part that has arrived of the body of `ticket`'s request, if bodies are not buffered.
+    /// Reads into `buffer` from the part of the request body that has arrived, if bodies are not buffered.
     pub fn read(&mut self, ticket: &Ticket, buffer: &mut [u8], now: Now, app: &mut A) -> Input {
         self.clock.set(now, &mut self.connections.context);
         let CallId { slot, exchange } = ticket.call;
@@ -101,7 +102,7 @@ impl<A: App> Engine<A> {
         }
     }
 
-    /// Has `waiter` woken when [`read`](Self::read) would not return [`Input::Pending`].
+    /// Wakes `waiter` as soon as [`read`](Self::read) would no longer return [`Input::Pending`].
     pub fn wait_for_input(&mut self, ticket: &Ticket, waiter: A::Waiter, now: Now, app: &mut A) {
         self.clock.set(now, &mut self.connections.context);
         let CallId { slot, exchange } = ticket.call;
@@ -110,7 +111,7 @@ impl<A: App> Engine<A> {
         self.connections.watch_or_cut(slot, app);
     }
 
-    /// Has `waiter` woken when the client has taken all output ([`Reply::is_full`]), or is gone.
+    /// Wakes `waiter` when the client has read all output ([`Reply::is_full`]), or has left.
     pub fn wait_for_output(&mut self, ticket: &Ticket, waiter: A::Waiter, now: Now, app: &mut A) {
         self.clock.set(now, &mut self.connections.context);
         let CallId { slot, exchange } = ticket.call;
@@ -118,7 +119,7 @@ impl<A: App> Engine<A> {
         self.connections.drive(slot, app);
     }
 
-    /// Has `waiter` woken, once, when any condition of `awaited` holds, or at once if one holds already.
+    /// Wakes `waiter` once, when any condition of `awaited` holds; at once if one holds already.
     pub fn wait_for_any(&mut self, ticket: &Ticket, awaited: Awaited, waiter: A::Waiter, now: Now, app: &mut A) {
         self.clock.set(now, &mut self.connections.context);
         let CallId { slot, exchange } = ticket.call;
@@ -128,40 +129,39 @@ impl<A: App> Engine<A> {
         }
     }
 
-    /// Forgets the waiter of a call.
+    /// Removes the waiter of a call, which is then not woken.
     pub fn stop_waiting(&mut self, ticket: &Ticket) {
         self.connections[ticket.call.slot].exchange_mut(ticket.call.exchange).stop_waiting();
     }
 
-    /// Returns true if the client of a call has ended its side of the connection, or is gone.
+    /// Returns true if the client of a call has closed its side of the connection, or is gone.
     #[must_use]
     pub fn has_peer_left(&self, ticket: &Ticket) -> bool {
         self.connections[ticket.call.slot].has_client_left(ticket.call.exchange)
     }
 
-    /// Returns true if the output of a call is discarded, because its client has been found to be gone, or the call has
-    /// expired.
+    /// Returns true if the engine discards the output of a call, because its client is gone or the call has expired.
     #[must_use]
     pub fn is_gone(&self, ticket: &Ticket) -> bool {
         self.connections[ticket.call.slot].exchange(ticket.call.exchange).is_none_or(Exchange::is_detached)
     }
 
-    /// Moves the call of `ticket` to another stage. Returns its previous stage, if times are taken.
+    /// Moves the call of `ticket` to another stage. Returns its previous stage; `None` if times are not measured.
     pub fn switch_stage(&mut self, ticket: &Ticket, stage: observe::Stage) -> Option<observe::Stage> {
         self.connections.context.observer.switch(ticket.call, stage)
     }
 }
 
-/// The methods for an application that takes a connection over ([`connection/hijack.rs`](crate::connection)).
+/// Methods for an application that takes over a connection ([`connection/hijack.rs`](crate::connection)).
 ///
-/// The call continues, counts, and is completed as any other: with [`Progress::Done`] the application has some seconds
-/// left to close its socket, with [`Progress::Cut`] the connection ends at once.
+/// The call continues, is counted, and is completed like any other. With [`Progress::Done`] the application has some
+/// seconds left to close its socket; with [`Progress::Cut`] the connection ends at once.
 impl<A: App> Engine<A> {
     /// Gives the application the connection of a call whose request asks for a WebSocket. From now on the engine
     /// discards the response that the call writes.
     ///
     /// # Errors
-    /// [`HijackRefusal`]. The request can still be answered then, if its client is there.
+    /// [`HijackRefusal`]. The call can then still answer the request, if the client has not left.
     pub fn hijack(&mut self, ticket: &Ticket, now: Now, app: &mut A) -> Result<Hijacked, HijackRefusal> {
         self.clock.set(now, &mut self.connections.context);
         let call = ticket.call;
@@ -171,7 +171,8 @@ impl<A: App> Engine<A> {
         hijacked
     }
 
-    /// Records that the application has closed its socket: the connection is over when the call is.
+    /// Records that the application has closed its socket. The engine then closes the connection when the call is
+    /// completed.
     pub fn end_hijack(&mut self, id: HijackId, now: Now, app: &mut A) {
         self.clock.set(now, &mut self.connections.context);
         let Some((connection, _)) = self.connections.find(id.slot) else { return };
@@ -180,22 +181,22 @@ impl<A: App> Engine<A> {
     }
 }
 
-/// The methods for the application of a WebSocket.
+/// Methods by which an application uses a WebSocket.
 ///
-/// The engine dispatches a request for a WebSocket like any other
-/// ([`App::begin_websocket`](crate::App::begin_websocket)). Its call denies it with an ordinary response, or accepts
-/// it. From then on the application receives and sends messages by the [`WebSocketId`]. The call may continue, and wait
-/// ([`Engine::wait_for_any`]) for [`Awaited::INPUT`](crate::Awaited::INPUT): a message or the end; or for
-/// [`Awaited::OUTPUT`](crate::Awaited::OUTPUT): room for more output. Or the application returns it as
-/// [`Progress::Listening`](crate::Progress::Listening), and the engine resumes it when a message, or the end, has
-/// arrived: so an idle WebSocket holds no thread. When the call is done the engine closes the WebSocket, with 1000
-/// unless it was closed before.
+/// The engine dispatches a WebSocket request like any other ([`App::begin_websocket`](crate::App::begin_websocket)).
+/// The call either denies the request with an ordinary response, or accepts it; after that the application receives and
+/// sends messages by the [`WebSocketId`]. To wait, it has two ways. It can keep the call running and block in
+/// [`Engine::wait_for_any`], for [`Awaited::INPUT`](crate::Awaited::INPUT) (a message or the end) or
+/// [`Awaited::OUTPUT`](crate::Awaited::OUTPUT) (room for more output). Or it returns
+/// [`Progress::Listening`](crate::Progress::Listening), and the engine resumes the response when a message or the end
+/// arrives, so that an idle WebSocket occupies no thread. When the call is done, the engine closes the WebSocket with
+/// code 1000 if it is still open.
 impl<A: App> Engine<A> {
-    /// Accepts the WebSocket that a call's request asks for, with the application's choice of a subprotocol and its own
-    /// fields. `None` if the client is gone, or the call has answered already.
+    /// Accepts the WebSocket that a call's request asks for, with the given subprotocol and response fields. Returns
+    /// `None` if the client is gone, or the call has already answered.
     ///
     /// # Errors
-    /// The part of the application's answer that is not allowed. The request can still be answered then.
+    /// The part of the answer that is not allowed. The call can then still answer the request.
     pub fn accept_websocket<'f>(
         &mut self,
         ticket: &Ticket,
@@ -212,7 +213,7 @@ impl<A: App> Engine<A> {
         Ok(accepted)
     }
 
-    /// Takes the next message, if there is one. That makes room for more input.
+    /// Removes and returns the next message, if there is one. This makes room for more input.
     pub fn receive_message(&mut self, id: WebSocketId, now: Now, app: &mut A) -> Incoming<A::Message> {
         let Some((connection, context)) = self.connections.find(id.slot) else {
             return Incoming::End(WebSocketEnd::abnormal());
@@ -228,8 +229,8 @@ impl<A: App> Engine<A> {
     /// Sends a message.
     ///
     /// # Errors
-    /// [`SendError::Closed`]; [`SendError::QueueFull`]: so much output waits for the client that the message was not
-    /// added. It may be sent again when there is room.
+    /// [`SendError::Closed`] if the WebSocket is closed; [`SendError::QueueFull`] if too much output waits for the
+    /// client. The message was not added then, and may be sent again when there is room.
     pub fn send_message(
         &mut self,
         id: WebSocketId,
@@ -243,7 +244,7 @@ impl<A: App> Engine<A> {
     /// Sends a binary message, which is not copied if it is large and not compressed.
     ///
     /// # Errors
-    /// As [`send_message`](Self::send_message).
+    /// As for [`send_message`](Self::send_message).
     pub fn send_binary(&mut self, id: WebSocketId, bytes: A::Chunk, now: Now, app: &mut A) -> Result<Room, SendError> {
         self.send_any(id, MessageOut::Binary(bytes), now, app)
     }
@@ -251,7 +252,7 @@ impl<A: App> Engine<A> {
     /// Sends a message that was framed, and compressed, once for many WebSockets.
     ///
     /// # Errors
-    /// As [`send_message`](Self::send_message).
+    /// As for [`send_message`](Self::send_message).
     pub fn send_prepared(
         &mut self,
         id: WebSocketId,
@@ -277,17 +278,19 @@ impl<A: App> Engine<A> {
         Ok(connection.map_or(Room::Left, |(connection, _)| connection.websocket(id.exchange).room()))
     }
 
-    /// Has `waiter` woken, once, when any condition of `awaited` holds, or holds already, or the WebSocket has gone.
-    /// `waiter` replaces the previous waiter. Unlike [`wait_for_any`](Self::wait_for_any) this needs no running call.
+    /// Wakes `waiter` once, when any condition of `awaited` holds or the WebSocket has ended; at once if that is so
+    /// already. `waiter` replaces the previous waiter. Unlike [`wait_for_any`](Self::wait_for_any) this needs no
+    /// running call.
     pub fn wait_for_websocket(&mut self, id: WebSocketId, awaited: Awaited, waiter: A::Waiter, now: Now, app: &mut A) {
         self.clock.set(now, &mut self.connections.context);
         let Some((connection, _)) = self.connections.find(id.slot) else { return app.wake(waiter) };
-        // The reading of a WebSocket does not depend on which call waits.
+        // The engine reads from a WebSocket in any case, so a new waiter does not require that the connection is
+        // driven.
         connection.websocket(id.exchange).wait(id, awaited, waiter, app);
     }
 
-    /// Closes a WebSocket, if it is open. Its client has some seconds to answer; messages that arrived before can still
-    /// be received.
+    /// Begins the closing handshake of a WebSocket, if it is open. Its client has some seconds to answer. Messages that
+    /// arrived before can still be received.
     pub fn close_websocket(&mut self, id: WebSocketId, code: CloseCode, reason: &str, now: Now, app: &mut A) {
         self.clock.set(now, &mut self.connections.context);
         let Some((connection, context)) = self.connections.find(id.slot) else { return };
@@ -295,8 +298,8 @@ impl<A: App> Engine<A> {
         self.connections.drive(id.slot, app);
     }
 
-    /// Returns the reason why no message follows, `None` while the WebSocket is open; and the number of bytes of
-    /// messages that have been sent.
+    /// Returns why no further message can arrive, `None` while the WebSocket is open; and how many bytes of messages
+    /// have been sent.
     pub fn websocket_state(&mut self, id: WebSocketId) -> (Option<WebSocketEnd>, u64) {
         match self.connections.find(id.slot) {
             Some((connection, _)) => connection.websocket(id.exchange).state(id),

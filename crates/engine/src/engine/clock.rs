@@ -1,24 +1,24 @@
-//! The time that the engine's caller passed last.
+//! The engine's time: the time that its caller passed last.
 
 use crate::app::App;
 use crate::context::EngineContext;
 use crate::deadline::{Millis, Now, millis};
 use std::time::Duration;
 
-/// Turns the caller's time ([`Now`]) into the engine's: milliseconds since the engine was created.
+/// A converter from the caller's time ([`Now`]) to the engine's: milliseconds since the engine was created.
 ///
-/// Invariant: `EngineContext::now` never decreases, and shows `latest`.
+/// Invariant: `EngineContext::now` never decreases, and is `latest` in the engine's time.
 pub(super) struct Clock {
     /// The caller's monotonic time when the engine was created.
     began: Duration,
-    /// The monotonic time that was passed last. A coarse clock advances in steps, so it is often the same again.
+    /// The monotonic time that was passed last. A coarse clock advances in steps, so successive values are often equal.
     latest: Duration,
     /// The second that the Date field shows.
     second: u64,
-    /// The time at which the poller's latest events were passed to the engine; `None` from then until the next time is
-    /// passed. The engine serves the input that a client sent before that time before it looks at deadlines. So it
-    /// compares deadlines with this time: no client was late while an application's call kept the engine from being
-    /// polled.
+    /// The time at which the poller's latest events were passed to the engine; `None` between that call and the next
+    /// one that passes a time. The engine handles input that a client sent before that time before it checks deadlines,
+    /// and compares deadlines with that time. So no client counts as late because a call of the application kept
+    /// threads from polling.
     events_at: Option<Millis>,
 }
 
@@ -34,7 +34,7 @@ impl Clock {
         self.latest
     }
 
-    /// Returns the time with which deadlines are compared.
+    /// Returns the time to compare with deadlines.
     pub(super) fn events_at(&self) -> Millis {
         self.events_at.unwrap_or(0)
     }
@@ -44,7 +44,7 @@ impl Clock {
         self.events_at = None;
     }
 
-    /// Begins a poll at `now`: the events that were passed just before the poll happened by then.
+    /// Begins a poll at `now`. Events that were passed just before the poll count as having happened by `now`.
     #[inline]
     pub(super) fn begin_poll<A: App>(&mut self, now: Now, context: &mut EngineContext<A>) {
         self.advance(now, context);

@@ -16,7 +16,7 @@ use std::ops::{Index, IndexMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-/// The connections of an engine, with everything that driving one of them may change.
+/// The connections of an engine, and everything that driving one of them may change.
 pub(super) struct Connections<A: App> {
     pub(super) net: A::Net,
     pub(super) slab: Slab<Connection<A>>,
@@ -63,12 +63,12 @@ impl<A: App> Connections<A> {
         (&mut self.slab[slot], &mut self.context)
     }
 
-    /// As [`at`](Self::at), if there is a connection in `slot`.
+    /// Returns the connection in `slot` like [`at`](Self::at); `None` if there is none.
     pub(super) fn find(&mut self, slot: usize) -> Option<(&mut Connection<A>, &mut EngineContext<A>)> {
         Some((self.slab.get_mut(slot)?, &mut self.context))
     }
 
-    /// Has the next poll drive the connection in `slot`.
+    /// Makes the next poll drive the connection in `slot`.
     pub(super) fn come_back(&mut self, slot: usize) {
         self.slab[slot].link_mut().schedule.come_back(slot, &mut self.round.again);
     }
@@ -97,11 +97,11 @@ impl<A: App> Connections<A> {
     fn follow(&mut self, slot: usize, driven: std::thread::Result<NextAction<A>>, app: &mut A) {
         match driven {
             Ok(NextAction::Close) => self.remove(slot),
-            // A short-lived connection never needs to be watched.
+            // A short-lived connection never needs to be watched, so this arm does not watch.
             Ok(NextAction::Call(exchange, request)) => {
                 let call = CallId { slot, exchange };
                 let connection = &self.slab[slot];
-                // The exchange of this call counts already.
+                // `calls` already includes the exchange of this call.
                 let Share { calls, most, .. } = connection.share(&self.context.config);
                 let may_begin = !connection.link().schedule.awaits_room() && calls <= most;
                 if self.queue.is_empty() && may_begin {
@@ -133,7 +133,8 @@ impl<A: App> Connections<A> {
                 self.queue.push_awaiting_room(slot);
                 self.watch_or_cut(slot, app);
             }
-            // A connection that goes on is watched, too, because its client's next bytes determine how it is closed.
+            // A connection that continues is watched as well, because the next bytes from its client determine how it
+            // is closed.
             Ok(NextAction::Again) => {
                 if self.watch_or_cut(slot, app) {
                     let connection = &mut self.slab[slot];
@@ -154,7 +155,7 @@ impl<A: App> Connections<A> {
         }
     }
 
-    /// Continues a connection that may have something to do besides the exchange whose call is returned.
+    /// Continues a connection that may have something to do while the call that it has begun runs.
     fn go_on_beside(&mut self, slot: usize, app: &mut A) {
         let connection = &self.slab[slot];
         let Some(beside) = connection.beside_call() else { return };
@@ -169,7 +170,7 @@ impl<A: App> Connections<A> {
         }
     }
 
-    /// Returns true if a round has begun and nothing is left to do in it, apart from deadlines and the engine's stop.
+    /// Returns true if a round has begun and only deadlines and a stop of the engine may be left in it.
     #[inline]
     pub(super) fn is_round_empty(&self) -> bool {
         let is_idle = self.round.is_empty() && !self.queue.has_awaiting_room() && !self.acceptor.is_ready();
@@ -197,14 +198,14 @@ impl<A: App> Connections<A> {
         }
     }
 
-    /// Drives a connection from a queue, if it still has something to do.
+    /// Drives a connection from a queue, unless it has been driven meanwhile.
     pub(super) fn drive_again(&mut self, slot: usize, app: &mut A) {
         if self.slab.get_mut(slot).is_some_and(|connection| connection.link_mut().schedule.take_turn()) {
             self.drive(slot, app);
         }
     }
 
-    /// Has the next poll drive all connections whose protocol can announce to the client that the engine drains.
+    /// Makes the next poll drive all connections on which the engine can announce to the client that it drains.
     pub(super) fn drive_told(&mut self) {
         for (slot, connection) in &mut self.slab {
             if connection.is_multiplexed() || connection.link().is_upgraded() {
@@ -213,14 +214,14 @@ impl<A: App> Connections<A> {
         }
     }
 
-    /// Makes the poller watch the connection for input, and for room for output if it has output. Returns false if that
-    /// failed.
+    /// Makes the poller watch the connection for input and, if it has output, for room for output. Returns false if
+    /// that failed.
     #[inline]
     pub(super) fn watch(&mut self, slot: usize) -> bool {
         self.slab[slot].watch(&mut self.net)
     }
 
-    /// As [`watch`](Self::watch), but cuts the connection if that fails.
+    /// Watches the connection like [`watch`](Self::watch), but cuts it if that fails. Returns false then.
     pub(super) fn watch_or_cut(&mut self, slot: usize, app: &mut A) -> bool {
         if self.watch(slot) {
             return true;
@@ -273,7 +274,7 @@ impl<A: App> Connections<A> {
         }
     }
 
-    /// Gives connections without a request no more than `grace` to send one.
+    /// Limits the time in which connections without a request may send one to `grace`.
     pub(super) fn hurry_idle(&mut self, grace: Duration, app: &mut A) {
         let until = self.context.time.now.saturating_add(millis(grace));
         let mut idle = Vec::new();
@@ -286,7 +287,7 @@ impl<A: App> Connections<A> {
         if !grace.is_zero() {
             return;
         }
-        // Connections on which nothing has arrived are closed now, because the next sweep would be later.
+        // Connections on which nothing has arrived are closed now, because the next sweep would be too late.
         for slot in idle {
             self.slab[slot].link_mut().note_readiness(true, false);
             self.drive(slot, app);
@@ -296,15 +297,15 @@ impl<A: App> Connections<A> {
         }
     }
 
-    /// Closes the connection that has waited longest for its client to send. Returns true if there was one. It looks at
-    /// all connections, which is cheap only if their maximum number is low.
+    /// Closes the connection that has waited longest for input from its client. Returns true if there was one. It
+    /// examines all connections, which is cheap only if their maximum number is low.
     pub(super) fn evict_silent(&mut self, app: &mut A) -> bool {
         let silent = self.slab.iter().filter_map(|(slot, it)| it.silent_since().map(|since| (since, slot)));
         let Some((_, slot)) = silent.min() else { return false };
         self.cut(slot, app)
     }
 
-    /// Closes the connections whose handshakes have been under way for longest, if there are too many.
+    /// Closes the connections whose handshakes have taken longest, if there are too many handshakes.
     pub(super) fn close_surplus_handshakes(&mut self, app: &mut A) {
         let most = self.context.config.handshakes;
         while let Some(slot) = self.context.handshakes.take_surplus(most) {
@@ -313,14 +314,13 @@ impl<A: App> Connections<A> {
         }
     }
 
-    /// Notes whether the engine can take no further request now: no thread can call the application, and the queue of
-    /// requests has no room.
+    /// Records whether the engine is full: no thread can call the application, and the queue of requests has no room.
     pub(super) fn set_full(&mut self) {
         let context = &mut self.context;
         context.load.is_full = !context.load.may_call && context.load.queued >= context.config.queue;
     }
 
-    /// Reads from a connection that waited for room in the queue. A request is queued even if a thread could call the
+    /// Reads from a connection that waited for room in the queue. Its request is queued even if a thread could call the
     /// application, because its client may have left meanwhile.
     pub(super) fn release(&mut self, slot: usize, app: &mut A) {
         let Some(connection) = self.slab.get(slot).filter(|connection| connection.link().schedule.awaits_room()) else {
@@ -331,7 +331,7 @@ impl<A: App> Connections<A> {
         if let Some(connection) = self.slab.get_mut(slot) {
             connection.stop_awaiting_room(&mut self.context);
             if !connection.link().has_output() {
-                // The request has waited since `deadline` was set.
+                // The request has waited since this deadline was set.
                 connection.hurry_queued(deadline, &mut self.context);
             }
         }
@@ -346,7 +346,7 @@ impl<A: App> Connections<A> {
             return self.drive(call.slot, app);
         }
         if connection.is_multiplexed() {
-            // This exchange may have the index of one that was reset while its request was queued.
+            // This exchange may have the index of an exchange that was reset while its request was queued.
             self.tidy_queue();
         }
         app.queued(&mut request);
@@ -354,13 +354,13 @@ impl<A: App> Connections<A> {
         let before = connection.share(&self.context.config).queued;
         connection.enqueue(call.exchange, request, &mut self.context);
         self.queue.push(call, before);
-        // Earlier responses may wait to be sent.
+        // Earlier responses may not have been sent completely.
         if connection.link().has_output() {
             self.watch_or_cut(call.slot, app);
         }
     }
 
-    /// Queues a response that continues because a message has arrived, but that has to wait for a thread.
+    /// Queues a response that is to continue because a message has arrived, until a thread is free.
     fn enqueue_message(&mut self, call: CallId, response: A::Response, app: &mut A) {
         let connection = &mut self.slab[call.slot];
         if connection.exchange(call.exchange).is_none_or(Exchange::is_detached) {
@@ -373,7 +373,7 @@ impl<A: App> Connections<A> {
         self.queue.push(call, 0);
     }
 
-    /// Removes the queue's entries for requests that no longer wait.
+    /// Removes the stale entries of the queue: those for requests that no longer wait.
     pub(super) fn tidy_queue(&mut self) {
         let slab = &self.slab;
         self.queue.tidy(self.context.load.queued, |call| {
@@ -382,7 +382,7 @@ impl<A: App> Connections<A> {
         });
     }
 
-    /// Returns true if the response continues because a message has arrived for it. That counts as work like a request.
+    /// Returns true if the response belongs to a WebSocket. Handling its message counts as a call, like a request.
     fn is_for_message(&self, ticket: &Ticket) -> bool {
         self.slab[ticket.call.slot].exchange(ticket.call.exchange).is_some_and(Exchange::has_websocket)
     }

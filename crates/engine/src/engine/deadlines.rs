@@ -1,12 +1,12 @@
-//! The deadlines that the next poll sets.
+//! The connections whose deadlines the next poll has to set.
 
 use crate::app::App;
 use crate::connection::Connection;
 use crate::context::EngineContext;
 use slab::Slab;
 
-/// Connections for which a call has left output waiting. Setting a deadline needs the time, and a part of a response is
-/// written without one.
+/// Connections for which a call has left unsent output. Setting a deadline needs the time, which the methods that write
+/// a part of a response do not get.
 ///
 /// Invariant: a slot is in this list if and only if its connection has recorded so (`Schedule::note_stale_deadline`).
 pub(super) struct StaleDeadlines {

@@ -1,10 +1,10 @@
 //! The engine: its polls, and the actions that follow from driving a connection.
 //!
-//! The engine's parts are in separate files: the [connections](connections), with the [round](round) in which they are
-//! driven, the [run queue](work) of their requests, and the [acceptor](acceptor); the [clock](clock); the
-//! [deadlines](deadlines) that the next poll sets; the progress of a [stop](stopping); and the work that the watchdog
-//! leaves to the next poll ([`pending`]). `calls` has [`Engine`]'s methods for the thread that runs a call, `watchdog`
-//! those for the watchdog.
+//! The parts of the engine are in separate files: the [connections](connections), the [round](round) in which they are
+//! driven, the [run queue](work) of their requests, the [acceptor](acceptor), the [clock](clock), the
+//! [deadlines](deadlines) that the next poll sets, the progress of a [stop](stopping), and the work that the watchdog
+//! leaves to the next poll ([`pending`]). `calls` has the methods of [`Engine`] for the thread that runs a call,
+//! `watchdog` those for the watchdog.
 
 mod accept;
 mod acceptor;
@@ -92,21 +92,21 @@ impl<A: App> Engine<A> {
         self.connections.acceptor.locals()
     }
 
-    /// Takes the poller's events and empties `ready`. The next polls handle them. Call this also if there are no
-    /// events, because a client is late only if nothing had arrived from it by then.
+    /// Takes the poller's events and empties `ready`. The next polls handle them. Call this also without events: the
+    /// engine counts a client as late only if nothing from it had arrived by then.
     pub fn notice(&mut self, ready: &mut Vec<Readiness>) {
         self.clock.note_events();
         self.connections.round.add_events(ready);
     }
 
-    /// Returns the maximum time to wait before the next poll, if nothing becomes ready; `None` for no limit.
+    /// Returns the maximum time to wait for events before the next poll; `None` for no limit.
     #[must_use]
     pub fn timeout(&self, now: Now) -> Option<Duration> {
         self.due().map(|due| due.saturating_sub(now.monotonic))
     }
 
-    /// Returns the latest time for the next poll, if nothing becomes ready, on the clock of [`Now::monotonic`]; zero if
-    /// there is something to do, `None` for no limit.
+    /// Returns the time by which the next poll is due if no event arrives, on the clock of [`Now::monotonic`]; zero if
+    /// there is something to do now, `None` for no limit.
     #[must_use]
     pub fn due(&self) -> Option<Duration> {
         if self.must_poll() {
@@ -146,7 +146,7 @@ impl<A: App> Engine<A> {
         self.connections.round.has_more() || self.connections.has_ready()
     }
 
-    /// Returns true if a round would find nothing to do, because no event has arrived and no deadline has passed.
+    /// Returns true if a round would find nothing to do: no event has arrived and no deadline has passed.
     fn is_idle(&self) -> bool {
         !self.must_go_on()
             && self.connections.queue.is_empty()
@@ -156,8 +156,8 @@ impl<A: App> Engine<A> {
             && !self.connections.context.time.sweep.is_due(self.clock.events_at())
     }
 
-    /// Handles events and deadlines until there is work for the application, which it returns, or nothing is left to do
-    /// (`None`). Without `may_call`, ready requests wait in the queue, and only responses under way are returned.
+    /// Handles events and deadlines until there is work for the application, and returns it; `None` if nothing is left
+    /// to do. If `may_call` is false, ready requests wait in the queue, and only responses under way are returned.
     pub fn poll(&mut self, now: Now, app: &mut A, may_call: bool) -> Option<Work<A>> {
         self.clock.begin_poll(now, &mut self.connections.context);
         self.polls += 1;
@@ -171,11 +171,11 @@ impl<A: App> Engine<A> {
             self.stale_deadlines.set(&mut self.connections.slab, &mut self.connections.context, app);
         }
         if may_call && let Some(work) = self.connections.queue.pop_ready() {
-            // This is the usual beginning of a pipelined request: the call before it has made it ready.
+            // Usual case for a pipelined request: the completion of the previous call has made it ready.
             return Some(self.begin_work(work));
         }
         if self.is_idle() {
-            // This is the usual end of a request: its thread checks if it can wait.
+            // Usual case at the end of a request: its thread checks if it can wait for the poller.
             self.connections.acceptor.note_round(self.clock.latest());
             self.end_poll();
             return None;
@@ -190,7 +190,7 @@ impl<A: App> Engine<A> {
                 return None;
             }
             self.connections.set_full();
-            // A connection that waited for room is served before all others.
+            // Connections that waited for room in the queue are served before all others.
             if !self.connections.context.load.is_full
                 && let Some(slot) = self.connections.queue.pop_awaiting_room()
             {
@@ -231,7 +231,7 @@ impl<A: App> Engine<A> {
         self.connections.publish(self.clock.latest());
     }
 
-    /// Does one step of a round.
+    /// Runs one step of a round.
     fn go_on(&mut self, app: &mut A) {
         match self.connections.round.stage() {
             RoundStage::Events => match self.connections.round.next_event() {
@@ -245,8 +245,8 @@ impl<A: App> Engine<A> {
                     &mut self.connections.context.meter,
                 ),
             },
-            // Each bulk connection has one turn in a round. One that becomes ready again meanwhile waits for the next
-            // round.
+            // Each bulk connection is driven at most once in a round. If it becomes ready again meanwhile, it waits for
+            // the next round.
             RoundStage::Bulk { left: 0 } => {
                 self.connections
                     .round
@@ -259,10 +259,11 @@ impl<A: App> Engine<A> {
                     self.connections.drive_again(slot, app);
                 }
             }
-            // Driving a connection catches its own panics. This stage also calls the application for other connections.
+            // Driving a connection catches its own panics, but this stage also calls the application for other
+            // connections.
             RoundStage::Accept { index, attempt } => {
                 self.connections.round.set_stage(RoundStage::Deadlines);
-                // An accepted connection may get the slot of one that was queued.
+                // The engine may give an accepted connection the slot of a connection that had a queued request.
                 self.connections.tidy_queue();
                 if (index, attempt) == (0, 1) {
                     self.stopping.begin_accepting();
@@ -291,7 +292,7 @@ impl<A: App> Engine<A> {
     fn guarded(&mut self, app: &mut A, act: impl FnOnce(&mut Self, &mut A)) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| act(self, app))) {
             self.connections.context.statistics.panics += 1;
-            // The panic may have ended the sweep early.
+            // The panic may have ended the sweep early, so the next sweep is due now.
             self.connections.context.time.sweep.note(self.connections.context.time.now);
             app.report(Report::Panicked(panic_message(&*panic)));
         }
@@ -303,7 +304,7 @@ impl<A: App> Engine<A> {
         self.polls
     }
 
-    /// Sends deferred output that has not changed since the last call. Call this every millisecond while
+    /// Sends deferred output that has not changed since the last call of this method. Call this every millisecond while
     /// [`has_deferred_output`](Self::has_deferred_output) is true, from any thread.
     pub fn tick(&mut self) {
         let Connections { slab, context, .. } = &mut self.connections;
@@ -319,13 +320,14 @@ impl<A: App> Engine<A> {
         !self.connections.context.coalescing.deferred.slots.is_empty()
     }
 
-    /// Returns the number of connections that are open, or kept for a call whose client has left.
+    /// Returns the number of connections that are open, or whose slot is kept for a running call after the client has
+    /// left.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.connections.slab.len()
     }
 
-    /// Returns true if requests wait for a thread that calls the application.
+    /// Returns true if requests wait for a thread that can call the application.
     #[must_use]
     pub fn has_queued(&self) -> bool {
         !self.connections.queue.is_empty()
@@ -337,14 +339,14 @@ impl<A: App> Engine<A> {
         Statistics { queued: self.connections.context.load.queued as u64, ..self.connections.context.statistics }
     }
 
-    /// Measures the times of requests from now on, with `clock`. The times of up to `room` answered requests are kept
-    /// until [`times`](Self::times) takes them. Each request then takes longer by several readings of the clock.
+    /// Starts to measure the times of requests with `clock`. The engine keeps the times of up to `room` answered
+    /// requests until [`times`](Self::times) takes them. Each request then costs several more readings of the clock.
     pub fn take_times(&mut self, clock: Box<dyn StageClock>, room: usize) {
         self.connections.context.observer = Some(Box::new(Stages::new(clock, room)));
     }
 
-    /// Returns the times of the requests answered since the last call, and the number of those for which there was no
-    /// room.
+    /// Returns the times of the requests answered since the last call, and the number of requests whose times were
+    /// dropped for lack of room.
     pub fn times(&mut self) -> (Vec<Times>, u64) {
         self.connections.context.observer.as_mut().map_or_else(Default::default, |stages| stages.take())
     }
@@ -352,22 +354,22 @@ impl<A: App> Engine<A> {
     // ---------------------------------------------------------------------------------------------------- engine group
 
     /// Shares new connections with the other engines that accept from the same listeners (see [`crate::EngineGroup`]).
-    /// The caller calls it just before it polls the engine for the first time.
+    /// Call this just before the first poll of the engine.
     pub fn join_group(&mut self, membership: Membership) {
         self.connections.acceptor.join_group(membership);
         self.connections.publish(self.clock.latest());
         self.connections.acceptor.wake_others();
     }
 
-    /// Chooses the processes that a new connection wakes. A thread that is about to wait for the poller calls it, while
-    /// no other thread waits. `is_free`: the thread that waits can poll the engine at once when it is woken.
+    /// Chooses which processes a new connection wakes. A thread calls this before it waits for the poller, while no
+    /// other thread waits. `is_free`: the thread that waits can poll the engine at once when it is woken.
     ///
-    /// The kernel wakes one of the processes that listen and are free, in turns. Since it then wakes no other, the
-    /// woken process has to accept the connection, or tell another process to. If that is not certain, because a call
-    /// may hold the GIL, or there is no room, or the end is near, the kernel wakes this process together with others
-    /// instead of before them. Taking turns also avoids most of the cases in which a connection is left to another
-    /// process: the process with the fewest connections stays the first in the order. A process that is alone is the
-    /// only one to be woken anyway, and need not change how it watches its listeners.
+    /// The kernel can wake one of the processes that listen and are free, in turns. It then wakes no other, so the
+    /// woken process has to accept the connection, or tell another process to. This process takes turns only if that is
+    /// certain. Otherwise (a call may hold the GIL, there is no room, or the engine stops soon) the kernel wakes it
+    /// together with others. Taking turns also avoids most of the cases in which a process leaves a connection to
+    /// another one, because the process with the fewest connections stays first in the order. A process without others
+    /// is woken in any case and need not change how it watches its listeners.
     pub fn before_wait(&mut self, is_free: bool) {
         let Connections { acceptor, net, context, slab, .. } = &mut self.connections;
         acceptor.before_wait(net, context, slab.len(), is_free);
@@ -375,10 +377,10 @@ impl<A: App> Engine<A> {
 
     // ------------------------------------------------------------------------------------------------------------ stop
 
-    /// Makes each response from now on the last one of its connection, so that clients send their next request
-    /// elsewhere. Nothing else changes: the engine accepts and serves clients, and idle connections stay until their
-    /// clients send a request. If the protocol can announce the end, the engine does so now, and closes idle
-    /// connections. It closes WebSockets with 1012 (service restart).
+    /// Makes each further response the last one of its connection, so that clients send their next request elsewhere.
+    /// Nothing else changes: the engine accepts and serves clients, and idle connections stay open until their clients
+    /// send a request. If the protocol can announce the end of a connection, the engine does so now, and closes idle
+    /// connections. It closes WebSockets with code 1012 (service restart).
     pub fn drain(&mut self) {
         self.connections.context.load.phase.drain();
         self.connections.context.websockets.end.get_or_insert(CloseCode::SERVICE_RESTART);
@@ -388,10 +390,10 @@ impl<A: App> Engine<A> {
     /// Stops the engine. It accepts the connections that the kernel has already established, then no more; it finishes
     /// the requests under way, and cuts the remaining connections after `timeout` (`None`: never). On a connection
     /// without a request under way the client may send one more request within `grace`, counted from now or from the
-    /// end of its last response; if only a part of a request's head has arrived, the rest has to arrive within the same
-    /// time. A connection on which nothing has ever arrived is closed after [`UNUSED_GRACE`](crate::UNUSED_GRACE), if
-    /// that is less; with a grace of zero it is closed in the next poll. A further call can only shorten both times.
-    /// WebSockets are closed with 1001 (going away), unless the engine drains.
+    /// end of its last response. If a part of a request head has arrived, the rest has to arrive within the same time.
+    /// A connection on which nothing has ever arrived is closed after the lesser of `grace` and
+    /// [`UNUSED_GRACE`](crate::UNUSED_GRACE); with a grace of zero, in the next poll. A further call can only shorten
+    /// both times. WebSockets are closed with code 1001 (going away), unless the engine drains.
     pub fn stop(&mut self, now: Now, timeout: Option<Duration>, grace: Duration) {
         let now = self.clock.millis(now.monotonic);
         let cut_at = timeout.map_or(Millis::MAX, |timeout| now.saturating_add(millis(timeout)));
@@ -408,8 +410,8 @@ impl<A: App> Engine<A> {
         self.connections.context.is_draining()
     }
 
-    /// Returns true if the engine has stopped and nothing is left, except perhaps calls that have not returned in the
-    /// time that was left to them: they may still be completed.
+    /// Returns true if the engine has stopped and nothing is left, except perhaps calls that have not returned in time.
+    /// Such calls may still be completed.
     #[must_use]
     #[inline]
     pub fn is_stopped(&self) -> bool {
@@ -423,7 +425,7 @@ impl<A: App> Engine<A> {
         !self.connections.has_ready() && self.connections.slab.iter().all(|(_, connection)| is_over(connection))
     }
 
-    /// Does the work of a stop at the end of a round.
+    /// Runs the part of a stop that belongs to the end of a round.
     fn go_on_stopping(&mut self, app: &mut A) {
         if self.stopping.close() {
             self.connections.acceptor.close(&mut self.connections.net);
@@ -434,7 +436,7 @@ impl<A: App> Engine<A> {
             self.connections.hurry_idle(grace, app);
         }
         if self.stopping.cut(self.connections.context.time.now) {
-            // The connections that are left are cut. Their calls are left to the application.
+            // Cut the remaining connections. The application still has to complete their calls.
             let slots: Vec<_> = self.connections.slab.iter().map(|(slot, _)| slot).collect();
             for slot in slots {
                 self.connections.cut(slot, app);

@@ -1,4 +1,4 @@
-//! The work that the watchdog has done while no thread polls the engine, and that the next poll has to finish.
+//! The work that the watchdog began while no thread polled the engine, and that the next poll has to finish.
 
 use crate::app::{App, Refusal};
 use crate::connection::Connection;
@@ -7,23 +7,24 @@ use crate::net::Peer;
 use slab::Slab;
 use std::collections::VecDeque;
 
-/// A request that was refused without the application; the next poll reports it to the application.
+/// A request that the engine refused without the application, and the refusal. The next poll reports both to the
+/// application.
 pub(super) type Orphan<A> = (<A as App>::Request, Refusal);
 
-/// A connection of which it is not known whether a responder answers its request.
+/// A connection that the watchdog services, as long as its request may still be one that the engine answers by itself.
 pub(super) struct PendingConnection {
     pub(super) slot: usize,
-    /// The client that has still to be reported to the application, because the watchdog has accepted the connection.
+    /// The peer, if the application does not know the connection yet because the watchdog has accepted it.
     pub(super) unknown: Option<Peer>,
 }
 
 /// The state of the watchdog, and the work that it leaves to the next poll.
 pub(super) struct Pending<A: App> {
-    /// The number of polls at the time of the watchdog's last look.
+    /// The number of polls when the watchdog last ran.
     polls: u64,
     /// The time since which something has waited for a poll, as far as the watchdog knows.
     awaited_since: Option<Millis>,
-    /// True if `connections` includes those that the last polls accepted and that have sent nothing.
+    /// True if `connections` includes the connections that the last polls accepted and that have sent nothing.
     has_newcomers: bool,
     pub(super) connections: VecDeque<PendingConnection>,
     pub(super) orphans: Vec<Orphan<A>>,
@@ -49,19 +50,19 @@ impl<A: App> Pending<A> {
         !self.connections.is_empty() || !self.orphans.is_empty() || self.complaint.is_some()
     }
 
-    /// Returns true if no poll has been made since the watchdog's last look.
+    /// Returns true if the engine has not been polled since the watchdog last ran.
     pub(super) fn is_unpolled(&self, polls: u64) -> bool {
         self.polls == polls
     }
 
-    /// Records the number of polls. The times of all waits start anew.
+    /// Records the number of polls, and restarts the time of waiting.
     pub(super) fn begin(&mut self, polls: u64) {
         self.polls = polls;
         self.awaited_since = None;
         self.has_newcomers = false;
     }
 
-    /// Records that something waits for a poll.
+    /// Records that something has waited for a poll at least since `now`.
     pub(super) fn note_awaited(&mut self, now: Millis) {
         self.awaited_since.get_or_insert(now);
     }
@@ -70,7 +71,7 @@ impl<A: App> Pending<A> {
         self.awaited_since
     }
 
-    /// Adds the connections that the last polls accepted and that have sent nothing, unless they have been added.
+    /// Adds the connections that the last polls accepted and that have sent nothing, unless this was done before.
     pub(super) fn add_newcomers(&mut self, connections: &Slab<Connection<A>>) {
         if std::mem::replace(&mut self.has_newcomers, true) {
             return;

@@ -1,7 +1,7 @@
-//! A round: each connection with something to do is driven once.
+//! A round: it drives each connection that has something to do once.
 //!
-//! A poll ends as soon as there is work for the application, usually in the middle of a round; the next poll continues
-//! there, whichever thread makes it. A round has these stages, in this order: connections that the poller reported,
+//! A poll ends as soon as there is work for the application, usually in the middle of a round. The next poll continues
+//! there, in whichever thread it runs. A round has these stages, in this order: connections that the poller reported,
 //! connections that have more to do, connections that receive bodies, listeners, deadlines.
 
 use crate::meter::Meter;
@@ -15,11 +15,11 @@ pub(super) enum RoundStage {
     Events,
     /// Connections that can continue after others have been driven.
     Again,
-    /// Connections that receive bodies: `left` of them are still to be driven in this round.
+    /// Connections that receive bodies. `left` is the number that this round still has to drive.
     Bulk {
         left: usize,
     },
-    /// Listeners: the engine accepts connection number `attempt` of this round from the one at `index`.
+    /// Listeners. The engine accepts connection number `attempt` of this round from the listener at `index`.
     Accept {
         index: usize,
         attempt: usize,
@@ -29,24 +29,24 @@ pub(super) enum RoundStage {
     Over,
 }
 
-/// The stage of the round, and which connections are driven in it.
+/// The stage of the round, and the connections that it drives.
 ///
-/// A slot in one of the queues may belong to a connection that has ended, or that has been driven meanwhile. The
-/// connection knows whether it is queued (`Schedule::take_turn`).
+/// A slot in one of the queues may be stale: its connection has ended, or has been driven meanwhile. Therefore the
+/// connection records whether it is queued (`Schedule::take_turn`).
 pub(super) struct Round {
     stage: RoundStage,
     /// The events that the poller reported; the first `seen` of them have been handled.
     events: Vec<Readiness>,
     seen: usize,
-    /// Connections to be driven in the next round without an event.
+    /// Connections that the next round drives without an event.
     pub(super) again: VecDeque<usize>,
-    /// Connections to be driven in this round without an event.
+    /// Connections that this round drives without an event.
     again_now: VecDeque<usize>,
     /// Connections that receive bodies and have more to read. A round drives as many of them as the meter allows.
     pub(super) bulk: VecDeque<usize>,
     /// True if the last poll found nothing more to do.
     was_idle: bool,
-    /// True if the poller has been asked since the last round began.
+    /// True if the poller's events have been taken since the last round began.
     was_asked: bool,
 }
 
@@ -64,7 +64,7 @@ impl Round {
         }
     }
 
-    /// Adds the events that the poller reported, and empties `events`.
+    /// Takes the events that the poller reported, and empties `events`.
     pub(super) fn add_events(&mut self, events: &mut Vec<Readiness>) {
         self.was_asked = true;
         if self.events.is_empty() {
@@ -82,7 +82,7 @@ impl Round {
         self.stage == RoundStage::Over
     }
 
-    /// Returns true if the next poll has work even if the poller reports nothing.
+    /// Returns true if the next poll has work even if the poller reports no event.
     pub(super) fn has_more(&self) -> bool {
         !self.is_over() || !self.events.is_empty() || !self.again.is_empty() || !self.bulk.is_empty()
     }
@@ -97,31 +97,31 @@ impl Round {
         self.events.is_empty()
     }
 
-    /// Begins the next round if the last one is over. While connections have more to do, or more of them wait to be
-    /// accepted, the poller is asked in between: otherwise clients that keep connecting would keep the server from
-    /// others.
+    /// Begins the next round if the last one has ended. While connections have more to do, or more connections wait to
+    /// be accepted, the poller's events have to be taken between two rounds. Otherwise clients that keep connecting
+    /// would keep the server from serving others.
     pub(super) fn begin_if_over(&mut self, accepts_more: bool, meter: &mut Meter) {
         let has_more = accepts_more || !self.again.is_empty() || !self.bulk.is_empty();
         if self.is_over() && (self.was_idle || self.was_asked || !has_more) {
             self.was_asked = false;
-            // A connection that asks to be driven again in this round is driven in the next one.
+            // A connection that asks during this round to be driven again is driven in the next one.
             std::mem::swap(&mut self.again, &mut self.again_now);
             self.begin(RoundStage::Events, meter);
         }
     }
 
-    /// Begins a stage with a new allowance of work.
+    /// Begins a stage with a new budget of work.
     pub(super) fn begin(&mut self, stage: RoundStage, meter: &mut Meter) {
         self.stage = stage;
         meter.begin_stage();
     }
 
-    /// Continues with another stage within the same allowance of work.
+    /// Continues with another stage within the same budget of work.
     pub(super) fn set_stage(&mut self, stage: RoundStage) {
         self.stage = stage;
     }
 
-    /// Ends the round before its time, because nothing is left to do in it.
+    /// Ends the round early, because nothing is left to do in it.
     pub(super) fn end(&mut self, meter: &mut Meter) {
         self.begin(RoundStage::Over, meter);
         self.clear_events();
@@ -148,7 +148,7 @@ impl Round {
         self.again_now.pop_front()
     }
 
-    /// Records whether a poll has found nothing more to do.
+    /// Records whether the last poll found nothing more to do.
     pub(super) fn set_idle(&mut self, is_idle: bool) {
         self.was_idle = is_idle;
     }

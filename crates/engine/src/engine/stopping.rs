@@ -1,7 +1,7 @@
-//! The progress of an engine's stop: its states, and all moves between them.
+//! The stop of an engine: its stages, and all transitions between them.
 //!
-//! Only the methods of [`Stopping`] move it. [`StopStage::TABLE`] has all moves, docs/design/engine.md the diagram that
-//! follows from it.
+//! Only the methods of [`Stopping`] change the stage. [`StopStage::TABLE`] has all transitions, docs/design/engine.md
+//! the diagram that is generated from it.
 
 use crate::deadline::Millis;
 use transitions::{Machine, State, Table};
@@ -12,35 +12,35 @@ pub(super) struct Stopping {
     stage: State<StopStage>,
     /// The time at which the remaining connections are cut; `Millis::MAX` for never.
     cut_at: Millis,
-    /// True if the deadlines of connections without a request have still to be shortened.
+    /// True if the deadlines of connections without a request still have to be shortened.
     must_hurry: bool,
 }
 
-/// The state of the progress.
+/// The stage of the stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StopStage {
     /// No stop was requested.
     Running,
-    /// A stop was requested. Connections that the kernel has established are still to be accepted.
+    /// A stop was requested. The engine has yet to accept the connections that the kernel has established.
     Requested,
-    /// A round has begun to accept them.
+    /// A round has begun to accept these connections.
     Emptying,
     /// The listeners are closed; requests under way may finish.
     Finishing,
-    /// The remaining connections have been cut. Only running calls are still waited for.
+    /// The engine has cut the remaining connections, and waits only for running calls.
     Cut,
 }
 
-/// The event that moves the stop on.
+/// An event that changes the stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StopEvent {
-    /// A stop was requested, perhaps once more.
+    /// The first or a repeated request to stop.
     Request,
-    /// A round begins with the first listener.
+    /// A round begins to accept from the first listener.
     Round,
-    /// That round is over.
+    /// That round has ended.
     RoundOver,
-    /// The time for requests under way is over.
+    /// The time limit for requests under way has passed.
     TimeUp,
 }
 
@@ -81,17 +81,18 @@ impl Stopping {
         matches!(self.stage.get(), StopStage::Finishing | StopStage::Cut)
     }
 
-    /// Returns true if the next poll has work for the stop, whatever the time is.
+    /// Returns true if the next poll has work for the stop, independent of the time.
     pub(super) fn needs_poll(self) -> bool {
         matches!(self.stage.get(), StopStage::Requested | StopStage::Emptying) || self.must_hurry
     }
 
-    /// Returns the time at which the remaining connections are cut; `Millis::MAX` for never.
+    /// Returns the time at which the remaining connections are cut; `Millis::MAX` for never, or if they have been cut.
     pub(super) fn cut_at(self) -> Millis {
         if self.is_cut() { Millis::MAX } else { self.cut_at }
     }
 
-    /// Requests a stop, perhaps once more. `is_hastier`: connections without a request have less time than before.
+    /// Records a request to stop, perhaps a repeated one. `is_hastier`: connections without a request have less time
+    /// than before.
     pub(super) fn request(&mut self, cut_at: Millis, is_hastier: bool) {
         let to = if self.stage.get() == StopStage::Running { StopStage::Requested } else { self.stage.get() };
         self.stage.apply(StopEvent::Request, to);
@@ -106,7 +107,7 @@ impl Stopping {
         }
     }
 
-    /// Records that a round is over. Returns true if the listeners are to be closed now.
+    /// Records that a round has ended. Returns true if the caller must close the listeners now.
     pub(super) fn close(&mut self) -> bool {
         let is_empty = self.stage.get() == StopStage::Emptying;
         if is_empty {
@@ -116,12 +117,12 @@ impl Stopping {
         is_empty
     }
 
-    /// Returns true if the deadlines of connections without a request are to be shortened now.
+    /// Returns true, once, if the caller must shorten the deadlines of connections without a request now.
     pub(super) fn hurry(&mut self) -> bool {
         std::mem::take(&mut self.must_hurry)
     }
 
-    /// Returns true, once, if the remaining connections are to be cut at `now`.
+    /// Returns true, once, if the caller must cut the remaining connections at `now`.
     pub(super) fn cut(&mut self, now: Millis) -> bool {
         let is_late = self.stage.get() == StopStage::Finishing && now >= self.cut_at;
         if is_late {

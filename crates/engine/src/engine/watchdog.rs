@@ -1,6 +1,6 @@
 //! The engine's work for clients while no thread polls it: it accepts connections and answers health checks.
 //!
-//! The thread that calls these methods need not hold the GIL. It gets no [`App`], and drops nothing that the
+//! The thread that calls these methods need not hold the GIL. It cannot call [`App`], and drops no object that the
 //! application gave to the engine. Reports to the application wait in [`Pending`](super::pending::Pending).
 
 use super::Engine;
@@ -16,11 +16,11 @@ use crate::net::{Accepted, Net, Peer};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 impl<A: App> Engine<A> {
-    /// Services clients while no thread polls the engine, although something waits for a poll: answers health checks.
-    /// The caller calls it every now and then. The next poll handles deadlines and all other requests.
+    /// Answers health checks while no thread polls the engine, although something waits for a poll. The watchdog thread
+    /// calls this at intervals. The next poll handles deadlines and all other requests.
     ///
-    /// `is_awaited`: a thread is known to wait for a poll. Returns true if there is work for the next poll that is
-    /// unknown to the thread that waits for the poller.
+    /// `is_awaited`: a thread is known to wait for a poll. Returns true if this created work for the next poll of which
+    /// the thread that waits for the poller does not know.
     pub fn service_pending(&mut self, now: Now, is_awaited: bool) -> bool {
         self.clock.set(now, &mut self.connections.context);
         if !self.pending.is_unpolled(self.polls) {
@@ -37,9 +37,9 @@ impl<A: App> Engine<A> {
             return false;
         }
         let had = self.pending.is_any();
-        // An accepted connection may get the slot of a connection that was queued.
+        // An accepted connection may get the slot of a connection that had a queued request.
         self.connections.tidy_queue();
-        // The clients of connections that the last polls accepted may ask for the server's health too.
+        // Clients whose connections the last polls accepted may send health checks, too.
         if has_waited_in_vain(self.pending.awaited_since(), time) {
             self.pending.add_newcomers(&self.connections.slab);
         }
@@ -48,10 +48,10 @@ impl<A: App> Engine<A> {
         !had && self.pending.is_any()
     }
 
-    /// Answers 503 to each request that waits for a poll or is being received. Any thread may call it, like
-    /// [`service_pending`](Self::service_pending), when a call that has [expired](Self::expire) keeps every thread from
-    /// polling the engine: nothing else would answer these requests before the process ends, and the application has
-    /// not been called for any of them.
+    /// Answers 503 to each request that waits for a poll or is being received. Any thread may call this, like
+    /// [`service_pending`](Self::service_pending). For the case that a call has [expired](Self::expire) and keeps every
+    /// thread from polling the engine: these requests would get no other answer before the process ends, and the
+    /// application has not been called for any of them.
     pub fn refuse_waiting(&mut self, now: Now) {
         self.clock.set(now, &mut self.connections.context);
         let Self { connections: Connections { slab, context, buffer, round, .. }, pending, .. } = self;
@@ -69,7 +69,7 @@ impl<A: App> Engine<A> {
         }
     }
 
-    /// Returns true if something has waited for a poll for so long that the engine is considered stuck.
+    /// Returns true if something has waited for a poll for so long that the engine counts as stalled.
     #[must_use]
     pub fn is_stalled(&self) -> bool {
         let Some(limit) = self.connections.context.config.stalled_after else { return false };
@@ -77,8 +77,8 @@ impl<A: App> Engine<A> {
         since.is_some_and(|since| self.connections.context.time.now >= since.saturating_add(millis(limit)))
     }
 
-    /// Accepts connections that have waited in vain. Their clients may ask for just the server's health, which only
-    /// their input shows. Connections with other requests then wait in the engine instead of at the listener.
+    /// Accepts connections that no process has accepted for a while. They may be health checks, which only their input
+    /// shows. Connections with other requests then wait in the engine instead of in the kernel's backlog.
     fn accept_pending(&mut self) {
         for index in self.connections.acceptor.neglected(self.connections.context.time.now) {
             for _ in 0..WATCHDOG_ACCEPTS {
@@ -94,7 +94,7 @@ impl<A: App> Engine<A> {
                         self.pending.connections.push_back(PendingConnection { slot, unknown });
                     }
                     Ok(Accepted::Failed(_)) => {}
-                    // The next poll finds the error, and reports it.
+                    // The next poll meets the same error, and reports it.
                     Ok(Accepted::None | Accepted::Exhausted(_)) | Err(_) => break,
                 }
             }
@@ -132,7 +132,7 @@ impl<A: App> Engine<A> {
                     context.statistics.connections -= 1;
                     return false;
                 }
-                // The thread that polls next drops the application's data of the connection.
+                // The application's data of the connection are dropped by the thread that polls next.
                 Serviced::Over => {
                     connection.link_mut().schedule.come_back(slot, &mut round.again);
                     return false;

@@ -3,17 +3,17 @@
 use crate::app::{App, CallId, Work};
 use std::collections::VecDeque;
 
-/// Requests that wait for a thread that calls the application, and work that the next poll returns.
+/// Requests that wait for a thread that can call the application, and work that the next poll returns.
 ///
-/// An entry may belong to a connection or an exchange that has ended, or that waits no longer: the exchange knows
-/// whether its request waits, and the connection knows whether it waits for room.
+/// An entry may be stale: its connection or exchange has ended, or no longer waits. Therefore the exchange records
+/// whether its request waits, and the connection whether it waits for room.
 pub(super) struct RunQueue<A: App> {
     /// Work that became ready while the engine did other work. It is returned before all other work.
     ready: VecDeque<Work<A>>,
     waiting: Turns,
-    /// Requests that would be next, but whose connection has as many calls as it may have.
+    /// Requests that would be next, but whose connection has reached its limit of concurrent calls.
     held: VecDeque<CallId>,
-    /// Connections that are not read, because the queue is full.
+    /// Connections that the engine does not read, because the queue is full.
     awaiting_room: VecDeque<usize>,
 }
 
@@ -39,7 +39,7 @@ impl<A: App> RunQueue<A> {
         !self.ready.is_empty()
     }
 
-    /// Adds a request of a connection of which `before` requests wait already.
+    /// Adds a request of a connection that already has `before` waiting requests.
     pub(super) fn push(&mut self, call: CallId, before: usize) {
         self.waiting.push(call, before);
     }
@@ -53,7 +53,7 @@ impl<A: App> RunQueue<A> {
         self.held.push_back(call);
     }
 
-    /// Lets the oldest request that is held for the connection in `slot` be the next one.
+    /// Makes the oldest request that is held for the connection in `slot` the next one.
     #[inline]
     pub(super) fn release_held(&mut self, slot: usize) {
         if !self.held.is_empty()
@@ -64,13 +64,13 @@ impl<A: App> RunQueue<A> {
         }
     }
 
-    /// Returns true if no request waits before a new one.
+    /// Returns true if no request waits in the queue.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Removes the entries that wait no longer, if there are any; `queued` requests wait. The caller calls it before it
-    /// reuses a slot or an exchange's place, because an old entry would then name the new user.
+    /// Removes the stale entries, if there are any. `queued` is the number of requests that wait. Call this before a
+    /// slot or an index of an exchange is reused, because a stale entry would then name the new user.
     pub(super) fn tidy(&mut self, queued: usize, mut is_queued: impl FnMut(&CallId) -> bool) {
         if self.waiting.len() + self.held.len() > queued {
             self.held.retain(&mut is_queued);
@@ -91,15 +91,15 @@ impl<A: App> RunQueue<A> {
     }
 }
 
-/// Requests that wait, by turns.
+/// Waiting requests, in turns.
 ///
-/// A turn has one request of each connection. So a
-/// connection of HTTP/2 that sends a hundred requests at once delays a request of another connection by one call, not
-/// by a hundred. Connections of one request at a time are served in the order of their requests. No request waits
-/// forever: the turn that is served gets no further requests.
+/// A turn has at most one request of each connection. So an HTTP/2 connection that sends a hundred requests at once
+/// delays a request of another connection by one call, not by a hundred. Connections with one request at a time are
+/// served in the order of their requests. No request waits forever: no request is added to the turn that is being
+/// served.
 #[derive(Debug, Default)]
 struct Turns {
-    /// The turn that is served, oldest request first.
+    /// The turn that is being served, oldest request first.
     current: VecDeque<CallId>,
     /// The turns after it. The last one is not empty.
     later: VecDeque<VecDeque<CallId>>,
@@ -120,7 +120,7 @@ impl Turns {
     fn pop(&mut self) -> Option<CallId> {
         while self.current.is_empty() {
             if let [only] = self.later.make_contiguous() {
-                // Their memory is used again.
+                // Reuses the memory of `only`.
                 std::mem::swap(&mut self.current, only);
                 if self.current.is_empty() {
                     return None;
@@ -179,7 +179,7 @@ mod tests {
         turns.push(call(2, 0), 0);
         assert_eq!(turns.pop(), Some(call(7, 1)));
         assert_eq!([turns.pop(), turns.pop()], [Some(call(1, 0)), Some(call(2, 0))]);
-        // Newcomers do not keep its other requests waiting for ever.
+        // New requests do not delay the other requests of this connection forever.
         turns.push(call(3, 0), 0);
         assert_eq!([turns.pop(), turns.pop()], [Some(call(7, 2)), Some(call(3, 0))]);
         turns.retain(|call| call.exchange % 2 == 0);

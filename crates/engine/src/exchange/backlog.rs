@@ -1,20 +1,20 @@
-//! The output of an exchange of a multiplexed protocol that its client does not take yet.
+//! The unsent output of an exchange of a multiplexed protocol.
 
 use crate::output::Output;
 use crate::protocol::{MultiplexedProtocol, StreamId};
 use std::io;
 
-/// The maximum number of bytes in one frame, so that frames of other exchanges are sent in between.
+/// The maximum number of bytes in one frame. It lets frames of other exchanges be sent in between.
 const FRAME: usize = 16 << 10;
 
-/// The part of a response's body that the client's window keeps from being sent.
+/// The part of a response that has not been sent, because it exceeds the client's window.
 ///
-/// It is bounded like the output of a connection: the application stops producing while it is not empty.
+/// Its size is bounded like the output of a connection: the application stops producing while the backlog is not empty.
 #[derive(Debug)]
 pub(crate) struct Backlog<C> {
     pub(crate) output: Output<C>,
     end: End,
-    /// The number of bytes that the client has taken.
+    /// The number of body bytes that have been framed for the client.
     taken: u64,
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct Backlog<C> {
 enum End {
     /// More may be written.
     Open,
-    /// The whole response has been written, and its end is to be sent after it.
+    /// The whole response has been written. The client must be told of the end after the remaining bytes.
     Due,
     Sent,
 }
@@ -33,33 +33,33 @@ impl<C: AsRef<[u8]>> Backlog<C> {
         Self { output: Output::new(), end: End::Open, taken: 0 }
     }
 
-    /// Returns the backlog in `place`, which is a new one if there was none.
+    /// Returns the backlog in `place`, after creating one if there is none.
     pub(crate) fn of(place: &mut Option<Box<Self>>) -> &mut Self {
         place.get_or_insert_with(|| Box::new(Self::new()))
     }
 
-    /// Marks the end: no output follows the bytes that wait.
+    /// Marks the end: no output follows the waiting bytes.
     pub(crate) fn finish(&mut self) {
         if self.end == End::Open {
             self.end = End::Due;
         }
     }
 
-    /// Stops sending. The bytes that wait are dropped together with the backlog.
+    /// Stops sending. The waiting bytes are dropped together with the backlog.
     pub(crate) fn stop(&mut self) {
         self.end = End::Sent;
     }
 
-    /// Returns true if the end of the response has been sent to the client.
+    /// Returns true if the client has been sent the end of the response.
     pub(crate) fn is_complete(&self) -> bool {
         self.end == End::Sent
     }
 
-    /// Frames the output that the client takes now, as far as there is `room` on the connection. `scratch` is a scratch
-    /// buffer.
+    /// Frames the output that the client accepts now, up to `room` bytes, the room on the connection. `scratch` is a
+    /// reusable buffer.
     ///
     /// # Errors
-    /// A file that could not be read, or is shorter than it was said to be.
+    /// If a file cannot be read, or is shorter than it was when its length was declared.
     pub(crate) fn pump<P: MultiplexedProtocol>(
         &mut self,
         protocol: &mut P,
@@ -86,12 +86,12 @@ impl<C: AsRef<[u8]>> Backlog<C> {
         Ok(())
     }
 
-    /// Returns the number of bytes of the body that the client has taken so far.
+    /// Returns the number of body bytes that have been framed for the client so far.
     pub(crate) fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// Returns true if the client has taken all output that has been written so far.
+    /// Returns true if all output that has been written so far has been framed.
     pub(crate) fn is_empty(&self) -> bool {
         self.end == End::Sent || self.output.is_empty() && self.end == End::Open
     }

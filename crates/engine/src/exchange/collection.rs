@@ -1,4 +1,4 @@
-//! The exchanges of one connection of a multiplexed protocol.
+//! The exchanges of a connection with a multiplexed protocol.
 
 use super::{Exchange, Index};
 use crate::app::App;
@@ -7,7 +7,7 @@ use crate::protocol::StreamId;
 use slab::Slab;
 
 /// The exchanges of one connection. The first one is stored in place, so that a connection with one exchange at a time
-/// needs no memory for others.
+/// allocates no memory for others.
 pub(crate) struct Exchanges<A: App> {
     first: Exchange<A>,
     /// The exchanges at index 1 and above.
@@ -43,7 +43,7 @@ impl<A: App> Exchanges<A> {
         self.indices_where(|_| true)
     }
 
-    /// Returns the indices of the exchanges of which `is` is true. Allocates no memory if that is only the first one.
+    /// Returns the indices of the exchanges for which `is` returns true. Allocates no memory if there is at most one.
     fn indices_where<F: Fn(&Exchange<A>) -> bool>(&self, is: F) -> impl Iterator<Item = Index> + use<A, F> {
         let mut found = self.iter().filter(|(_, exchange)| is(exchange)).map(|(index, _)| index);
         let first = found.next();
@@ -51,13 +51,15 @@ impl<A: App> Exchanges<A> {
         first.into_iter().chain(others)
     }
 
-    /// Returns the indices of the exchanges whose deadlines may have to be set again: those that have changed since, and
-    /// those whose deadlines depend on others. With `all`, the deadline of each may be another one.
+    /// Returns the indices of the exchanges whose deadlines may have to be set again: those that have changed since the
+    /// last time, and those whose deadlines depend on other exchanges. With `all`, returns the indices of all
+    /// exchanges.
     pub(crate) fn unsettled(&self, all: bool) -> impl Iterator<Item = Index> + use<A> {
         self.indices_where(move |it| all || it.is_changed || it.has_backlog() || it.has_websocket())
     }
 
-    /// Returns the exchange at `index` to set its deadline, which is right until the exchange changes.
+    /// Returns the exchange at `index`, so that the caller sets its deadline. The deadline stays valid until the
+    /// exchange changes.
     pub(crate) fn settle(&mut self, index: Index) -> &mut Exchange<A> {
         let exchange = self.at(index);
         exchange.is_changed = false;
@@ -77,13 +79,13 @@ impl<A: App> Exchanges<A> {
         usize::from(!self.first.is_free()) + self.others.len()
     }
 
-    /// Returns the index that the next exchange will have.
+    /// Returns the index of the next exchange to be inserted.
     pub(crate) fn next_index(&self) -> Index {
         if self.first.is_free() { 0 } else { u32::try_from(self.others.vacant_key() + 1).unwrap_or(u32::MAX) }
     }
 
-    /// Makes room for an exchange at [`next_index`](Self::next_index) and returns that index. Its state is still
-    /// `Free`.
+    /// Inserts an exchange at [`next_index`](Self::next_index) and returns that index. The state of the exchange is
+    /// still `Free`.
     pub(crate) fn insert(&mut self, stream: StreamId, now: Millis) -> Index {
         let index = self.next_index();
         if index == 0 {
@@ -108,7 +110,7 @@ impl<A: App> Exchanges<A> {
         }
     }
 
-    /// Returns the index of the exchange with this stream number of the protocol.
+    /// Returns the index of the exchange that the protocol identifies by `stream`.
     pub(crate) fn find(&self, stream: StreamId) -> Option<Index> {
         self.iter().find(|(_, exchange)| exchange.stream == stream).map(|(index, _)| index)
     }

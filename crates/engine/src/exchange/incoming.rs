@@ -1,7 +1,7 @@
-//! A request's body that the application reads as it arrives.
+//! A request body that the application reads as it arrives.
 //!
-//! A bounded buffer holds a part of the body; while it is full the engine does not read the socket, and the peer has to
-//! wait.
+//! A bounded buffer holds a part of the body. While the buffer is full, the engine does not read from the socket, and
+//! the peer has to wait.
 
 use crate::app::Refusal;
 use crate::config::{LEAST_AHEAD, READ_AHEAD};
@@ -11,16 +11,16 @@ use crate::meter::{self, Meter};
 use crate::protocol::{Event, SerialProtocol};
 use wire::message::{Field, Limits};
 
-/// The result of reading a body.
+/// The result of reading a request body.
 #[derive(Clone, Copy, Debug)]
 pub enum Input {
     /// The number of bytes read.
     Bytes(usize),
-    /// All input that has arrived was read: wait ([`Engine::wait_for_input`](crate::Engine::wait_for_input)).
+    /// All bytes that have arrived were read: wait ([`Engine::wait_for_input`](crate::Engine::wait_for_input)).
     Pending,
-    /// The body is over.
+    /// The end of the body.
     End,
-    /// The rest of the body will not arrive. The refusal has the status for the peer, if it is still connected.
+    /// The rest of the body will not arrive. Holds the refusal, with the status for the peer if it is still connected.
     Broken(Refusal),
 }
 
@@ -29,14 +29,14 @@ pub(crate) struct Incoming {
     decoded: Vec<u8>,
     /// The reservation of memory for the capacity of `decoded`.
     reserved: Reservation,
-    /// The number of bytes of `decoded` that have been read.
+    /// The number of bytes of `decoded` that the application has read.
     read: usize,
     end: Option<Result<(), Refusal>>,
     /// True if the peer waits for 100 (Continue) before it sends its body (RFC 9110 section 10.1.1).
     expects_continue: bool,
-    /// The total number of bytes that have arrived.
+    /// The total number of bytes of the body that have arrived.
     pub(crate) arrived: u64,
-    /// The time that the engine has waited for these bytes, without the wait that is under way.
+    /// The time for which the engine has waited for these bytes, without the current wait.
     pub(crate) waited: Millis,
 }
 
@@ -45,8 +45,8 @@ impl Incoming {
         Self { decoded: Vec::new(), reserved, read: 0, end: None, expects_continue, arrived: 0, waited: 0 }
     }
 
-    /// Decodes the received part of the body, up to the bound, on a connection on which nothing else can arrive
-    /// meanwhile. Returns the number of bytes used.
+    /// Decodes the received part of the body, up to the bound. For serial protocols, where only this body can arrive on
+    /// the connection. Returns the number of bytes used.
     pub(crate) fn take<P: SerialProtocol>(
         &mut self,
         protocol: &mut P,
@@ -76,13 +76,13 @@ impl Incoming {
         used
     }
 
-    /// Takes a part of the body, without a check for room: the engine checks that before it receives more.
+    /// Appends a part of the body, without a check for room: the engine checks that before it receives more.
     pub(crate) fn push(&mut self, bytes: &[u8], is_last: bool) {
-        // The bytes that have been read are removed before more are added, if that is worth moving the rest.
+        // Bytes that have been read are removed only if there are enough of them to be worth moving the rest.
         if self.read >= READ_AHEAD {
             self.decoded.drain(..std::mem::take(&mut self.read));
         }
-        // A peer that sends does not wait (RFC 9110 section 10.1.1).
+        // A peer that sends the body no longer waits for 100 (RFC 9110 section 10.1.1).
         self.expects_continue = false;
         self.arrived += bytes.len() as u64;
         self.decoded.extend_from_slice(bytes);
@@ -104,7 +104,7 @@ impl Incoming {
         }
     }
 
-    /// Returns true if the peer waits for 100 (Continue), and there is nothing else to be read. Returns true only once.
+    /// Returns true, once, if the peer waits for 100 (Continue) and there is nothing else to read.
     pub(crate) fn take_expectation(&mut self) -> bool {
         !self.has_something() && std::mem::take(&mut self.expects_continue)
     }
@@ -118,8 +118,8 @@ impl Incoming {
         self.end.is_none() && !self.wants_more()
     }
 
-    /// Returns the number of bytes that may be received now. While the buffer holds much it is 0, so that bytes are
-    /// received many at a time.
+    /// Returns the number of bytes that may be received now. Returns 0 while less than half of the buffer is free, so
+    /// that many bytes are received at a time.
     pub(crate) fn room(&self, memory: &BodyMemory) -> usize {
         let unread = self.decoded.len() - self.read;
         if self.end.is_some() {
@@ -127,29 +127,29 @@ impl Incoming {
         }
         match READ_AHEAD - unread.min(READ_AHEAD) {
             room if room < READ_AHEAD / 2 => 0,
-            // Memory that is already reserved may be used again.
+            // Memory that is already reserved may be reused.
             room if memory.has_room((unread + room).saturating_sub(self.reserved.bytes())) => room,
             _ => LEAST_AHEAD - unread.min(LEAST_AHEAD),
         }
     }
 
-    /// Returns true if the whole body has arrived, read or not.
+    /// Returns true if the whole body has arrived, whether or not the application has read it.
     pub(crate) fn has_ended(&self) -> bool {
         matches!(self.end, Some(Ok(())))
     }
 
-    /// Returns true if reading would not wait.
+    /// Returns true if a read would not have to wait.
     pub(crate) fn has_something(&self) -> bool {
         self.read < self.decoded.len() || self.end.is_some()
     }
 
-    /// Appends up to `most` of the bytes that have arrived to `bytes`, and keeps them.
+    /// Appends at most `most` of the unread bytes to `bytes`, without removing them.
     pub(crate) fn copy(&self, most: usize, bytes: &mut Vec<u8>) {
         let left = &self.decoded[self.read..];
         bytes.extend_from_slice(&left[..left.len().min(most)]);
     }
 
-    /// Drops the first `count` bytes.
+    /// Removes the first `count` unread bytes.
     pub(crate) fn advance(&mut self, count: usize) {
         self.read += count;
         if self.read == self.decoded.len() {
@@ -159,12 +159,12 @@ impl Incoming {
         }
     }
 
-    /// Returns true if no bytes are left, and none will arrive.
+    /// Returns true if no bytes are left to read, and none will arrive.
     pub(crate) fn is_over(&self) -> bool {
         self.end.is_some() && self.read == self.decoded.len()
     }
 
-    /// Reads the part of the body that has arrived.
+    /// Reads into `buffer` from the part of the body that has arrived.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Input {
         let left = &self.decoded[self.read..];
         if left.is_empty() {
@@ -178,7 +178,7 @@ impl Incoming {
         buffer[..count].copy_from_slice(&left[..count]);
         self.read += count;
         if self.read == self.decoded.len() {
-            // It may take long until more arrives.
+            // It may take long until more arrives, so the memory is freed.
             self.decoded = Vec::new();
             self.reserved.force(0);
             self.read = 0;
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
     use crate::protocol::Http1;
 
-    /// Returns a protocol that has read the head of a request whose body has this length.
+    /// Returns a protocol that has read the head of a request with a body of this length.
     fn protocol(length: usize) -> Http1 {
         let mut protocol = Http1::default();
         let head = format!("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n");
@@ -215,7 +215,7 @@ mod tests {
                 Input::Bytes(count) => read += count,
                 other => panic!("{other:?} after {read} bytes"),
             }
-            // The buffer is never empty, so that only moving its bytes makes room.
+            // The buffer is never empty, so only moving its bytes makes room.
             assert!(incoming.has_something());
             assert!(incoming.decoded.capacity() <= 8 * READ_AHEAD, "{} bytes", incoming.decoded.capacity());
             assert_eq!(memory.used(), incoming.decoded.capacity());

@@ -1,8 +1,8 @@
 //! Exchanges: each is one request and its response.
 //!
-//! An exchange is `Running` while the application runs its call. It is `Detached` while the call runs but its output is
-//! discarded. In both states the connection keeps the exchange's index, because a [`Ticket`](crate::Ticket) refers to
-//! it. [`state`] has the table of all moves, docs/design/engine.md its diagram.
+//! An exchange is `Running` while the application runs its call. It is `Detached` while the call runs but the engine
+//! discards its output. In both states the connection keeps the exchange's index, because a [`Ticket`](crate::Ticket)
+//! refers to it. [`state`] has the table of all transitions, docs/design/engine.md its diagram.
 
 mod backlog;
 mod collection;
@@ -33,39 +33,38 @@ pub(crate) type Index = u32;
 
 /// An exchange: one request and its response.
 pub(crate) struct Exchange<A: App> {
-    /// The number that a multiplexed protocol has given to the exchange.
+    /// The number by which a multiplexed protocol identifies the exchange.
     pub(crate) stream: StreamId,
     pub(crate) state: ExchangeState<A>,
     /// The body of the request, if the application reads it as it arrives.
     pub(crate) incoming: Option<Box<Incoming>>,
-    /// The memory that the body uses while the request waits or is answered. The application keeps the body until the
-    /// response is complete.
+    /// The reservation of memory for a buffered body. The application keeps the body until the response is complete.
     pub(crate) body_memory: Option<Reservation>,
     /// The response, from its head to its end.
     pub(crate) in_flight: Option<InFlight<SenderOf<A>>>,
-    /// The part of the response that the client does not accept yet, if each exchange has its own window.
+    /// The part of the response that the client's window does not admit yet, if each exchange has its own window.
     pub(crate) backlog: Option<Box<Backlog<A::Chunk>>>,
-    /// The WebSocket that the request asks for, or that the exchange has become.
+    /// The WebSocket that the exchange has become, or the request for one.
     pub(crate) upgrade: Option<Box<Upgrade<A::Message>>>,
-    /// The encoding of the response that the client asks for.
+    /// The content coding that the client accepts for the response.
     pub(crate) offer: Offer,
-    /// The thread or greenlet that waits in the middle of the call, and the condition that it waits for.
+    /// The thread or greenlet that waits during the call, and the conditions for which it waits.
     waiter: Option<(Awaited, A::Waiter)>,
     pub(crate) timer: Timer,
-    /// True if it may have changed since its deadline was set. [`Exchanges::at`] notes that.
+    /// True if the exchange may have changed since its deadline was set. [`Exchanges::at`] sets this.
     is_changed: bool,
 }
 
-/// A set of conditions. A call that waits for them in the middle goes on when any of them is true.
+/// A set of conditions. A call that waits for the set continues when any of them is true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Awaited(u8);
 
 impl Awaited {
-    /// Reading returns a result: part of the body, its end, or the news that the rest will not arrive.
+    /// A read returns a result: a part of the body, its end, or an error because the rest will not arrive.
     pub const INPUT: Self = Self(1);
-    /// The client has accepted all output, or is gone.
+    /// The client has read all output, or is gone.
     pub const OUTPUT: Self = Self(2);
-    /// The client has ended its side of the connection, or is gone.
+    /// The client has closed its side of the connection, or is gone.
     pub const DEPARTURE: Self = Self(4);
 
     /// Returns the union of both sets.
@@ -112,7 +111,7 @@ impl<A: App> Exchange<A> {
         matches!(self.state.view(), State::Running(_))
     }
 
-    /// Returns true if the request, or a message of the WebSocket, waits for a thread that calls the application.
+    /// Returns true if the request, or a message of the WebSocket, waits for a thread that can call the application.
     pub(crate) fn is_queued(&self) -> bool {
         matches!(self.state.view(), State::Queued(_)) || self.has_queued_message()
     }
@@ -133,7 +132,7 @@ impl<A: App> Exchange<A> {
         matches!(self.state.view(), State::Detached(_))
     }
 
-    /// Returns the reason why the output of the call is discarded; `None` if it is not.
+    /// Returns the reason why the output of the call is discarded; `None` if the output is not discarded.
     pub(crate) fn cause(&self) -> Option<Cause> {
         if let State::Detached(detached) = self.state.view() { Some(detached.cause) } else { None }
     }
@@ -153,20 +152,21 @@ impl<A: App> Exchange<A> {
         self.cause() == Some(Cause::Expired { is_written_off: true })
     }
 
-    /// Records that the call, which has missed its deadline, is not expected to return.
+    /// Records that the call is not expected to return, if it has missed its deadline.
     pub(crate) fn write_off(&mut self) {
         if self.is_expired() {
             self.state.detach_again(Cause::Expired { is_written_off: true });
         }
     }
 
-    /// Returns true if the call of a request is running, no part of its response has been written, and its client has
-    /// not been found to be gone.
+    /// Returns true if the call is running, no part of its response has been written, and its client is not known to be
+    /// gone.
     pub(crate) fn is_unanswered(&self) -> bool {
         self.in_flight.is_none() && self.is_running() && !self.has_websocket()
     }
 
-    /// Removes and returns a request for which the application has not been called. The exchange becomes free.
+    /// Removes and returns a request for which the application has not been called; the exchange is free then. Returns
+    /// `None` if there is no such request.
     pub(crate) fn take_request(&mut self, load: &mut Load) -> Option<(A::Request, TermsOf<A>)> {
         let terms = self.state.terms()?;
         match self.state.view() {
@@ -187,7 +187,7 @@ impl<A: App> Exchange<A> {
 
     // ------------------------------------------------------------------------------------------------------------ body
 
-    /// Keeps a part of a body that is received as a whole.
+    /// Stores a part of a body that is received as a whole.
     ///
     /// # Errors
     /// If the part cannot be written to the body's file.
@@ -210,30 +210,30 @@ impl<A: App> Exchange<A> {
         self.incoming.as_ref().is_none_or(|incoming| incoming.has_ended())
     }
 
-    /// Returns true if the call would read something of the body without waiting.
+    /// Returns true if the call could read from the body without waiting.
     pub(crate) fn has_input(&self) -> bool {
         self.incoming.as_ref().is_none_or(|incoming| incoming.has_something())
     }
 
-    /// Returns true if the client waits for 100 (Continue), the call reads the body, and no part of the response has
-    /// been written. Returns true only once.
+    /// Returns true, once, if the client waits for 100 (Continue), the call reads the body, and no part of the response
+    /// has been written.
     pub(crate) fn take_expectation(&mut self) -> bool {
         let takes = self.incoming.as_mut().is_some_and(|incoming| incoming.take_expectation());
         takes && self.in_flight.is_none()
     }
 
-    /// Reads the part of the body that has arrived.
+    /// Reads into `buffer` from the part of the body that has arrived.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Input {
         self.incoming.as_mut().map_or(Input::End, |incoming| incoming.read(buffer))
     }
 
-    /// Ends the body that a call reads, because the rest will not arrive, and wakes the call.
+    /// Ends a body that a call reads, because the rest will not arrive, and wakes the call.
     pub(crate) fn break_body(&mut self, refusal: Refusal, app: &mut A) {
         self.end_body(refusal);
         self.wake(Awaited::INPUT, app);
     }
 
-    /// Ends the body of the exchange, because the rest will not arrive, without waking a call.
+    /// Ends a body that a call reads, because the rest will not arrive, without waking the call.
     pub(crate) fn end_body(&mut self, refusal: Refusal) {
         if let Some(incoming) = &mut self.incoming {
             incoming.end(refusal);
@@ -242,7 +242,7 @@ impl<A: App> Exchange<A> {
 
     // -------------------------------------------------------------------------------------------------------- response
 
-    /// Counts the status of the response, if it has been written for the client.
+    /// Counts the status of the response, if the client receives it.
     pub(crate) fn count_status(&mut self, statistics: &mut Statistics) {
         let was_written = !self.is_expired() && !self.has_websocket();
         if let Some(in_flight) = &mut self.in_flight
@@ -252,24 +252,24 @@ impl<A: App> Exchange<A> {
         }
     }
 
-    /// Returns true if a part of the response waits until the client accepts more bytes of this exchange.
+    /// Returns true if a part of the response waits for room in the window of this exchange.
     pub(crate) fn has_backlog(&self) -> bool {
         self.backlog.as_ref().is_some_and(|backlog| !backlog.is_empty())
     }
 
-    /// Returns true if the end of the response has been sent to the client, or nothing of it waits.
+    /// Returns true if the client has been sent the end of the response, or nothing of the response waits.
     pub(crate) fn is_sent(&self) -> bool {
         self.backlog.as_ref().is_none_or(|backlog| backlog.is_complete())
     }
 
-    /// Drops the rest of the request and of the response: only what waits for the client is left.
+    /// Drops the rest of the request and of the response, except the output that waits for the client.
     pub(crate) fn drop_all_but_backlog(&mut self) {
         self.incoming = None;
         self.body_memory = None;
         self.in_flight = None;
     }
 
-    /// Drops everything that the exchange holds. The exchange is free now.
+    /// Drops everything that the exchange holds.
     pub(crate) fn clear(&mut self) {
         self.drop_all_but_backlog();
         self.backlog = None;
@@ -288,7 +288,7 @@ impl<A: App> Exchange<A> {
         self.upgrade.as_mut().and_then(|upgrade| upgrade.websocket())
     }
 
-    /// Ends the WebSocket, if the exchange is one, because the peer is gone, or must see that something is missing.
+    /// Ends the WebSocket, if the exchange is one, because the peer is gone, or must see that messages are missing.
     pub(crate) fn lose_websocket(&mut self) {
         if let Some(websocket) = self.websocket() {
             websocket.lose();
@@ -297,12 +297,13 @@ impl<A: App> Exchange<A> {
 
     // --------------------------------------------------------------------------------------------------------- waiting
 
-    /// Has `waiter` woken, once, when any condition of `awaited` holds. It replaces the previous waiter.
+    /// Sets the waiter of the call: `waiter` is woken once, when any condition of `awaited` holds. It replaces the
+    /// previous waiter.
     pub(crate) fn wait(&mut self, awaited: Awaited, waiter: A::Waiter) {
         self.waiter = Some((awaited, waiter));
     }
 
-    /// Returns true if the call waits in the middle.
+    /// Returns true if the call waits for a condition.
     #[inline]
     pub(crate) fn has_waiter(&self) -> bool {
         self.waiter.is_some()
@@ -320,22 +321,22 @@ impl<A: App> Exchange<A> {
         }
     }
 
-    /// Wakes the call if it still waits in the middle, because there is nothing left to wait for.
+    /// Wakes the call if it still waits, because the condition can no longer become true.
     pub(crate) fn release(&mut self, app: &mut A) {
         if let Some((_, waiter)) = self.waiter.take() {
             app.wake(waiter);
         }
     }
 
-    /// Removes the waiter of a call that was told to stop in another way.
+    /// Removes the waiter of a call that was told in another way to stop waiting.
     pub(crate) fn stop_waiting(&mut self) {
         self.waiter = None;
     }
 
-    /// Returns the wait of the exchange. `is_blocked`: its connection waits for something that has to happen before.
+    /// Returns the wait of the exchange. `is_blocked`: the connection waits for something that has to happen first.
     pub(crate) fn awaits(&self, is_blocked: bool) -> Wait {
         match self.state.view() {
-            // Its time passes also while output of other exchanges waits.
+            // The time in the queue passes also while output of other exchanges waits.
             State::Queued(_) => Wait::Queue,
             _ if is_blocked || self.has_websocket() && !self.has_backlog() => Wait::App,
             State::Receiving(_) => Wait::Body,
@@ -346,7 +347,7 @@ impl<A: App> Exchange<A> {
         }
     }
 
-    /// Sets the deadline of the current wait, as [`awaits`](Self::awaits) returns it.
+    /// Sets the deadline of the current wait, which [`awaits`](Self::awaits) returned.
     pub(crate) fn set_deadline(&mut self, wait: Wait, config: &Config, time: &mut Time) {
         if wait == Wait::App && self.timer.wait == Wait::App {
             return;
@@ -358,7 +359,7 @@ impl<A: App> Exchange<A> {
             incoming.waited += passed;
         }
         let is_new = before.is_some();
-        // An interrupted transfer continues where it was: the earlier waiting time counts too.
+        // An interrupted transfer continues its measurement: the time that it waited before counts, too.
         self.timer.deadline = match (wait, self.state.view(), &self.incoming) {
             (Wait::Body, State::Receiving(receiving), _) => {
                 let (since, bytes) = (self.timer.since, receiving.spool.length());
@@ -381,7 +382,7 @@ impl<A: App> Exchange<A> {
         time.sweep.note(self.timer.deadline);
     }
 
-    /// Sets the deadline of a wait for a transfer that has to wait for those of other exchanges first.
+    /// Sets the deadline of a transfer that cannot proceed before those of other exchanges.
     pub(crate) fn hold(&mut self, wait: Wait, deadline: Millis, config: &Config, time: &mut Time) {
         if self.timer.wait != wait {
             self.set_deadline(wait, config, time);
@@ -391,7 +392,7 @@ impl<A: App> Exchange<A> {
     }
 
     /// Gives up a request for which the application has not been called, or a suspended response. The exchange is free
-    /// then.
+    /// afterwards.
     pub(crate) fn give_up(&mut self, context: &mut EngineContext<A>, app: &mut A) {
         match self.state.end() {
             State::Receiving(receiving) => app.abandon_request(receiving.request, None),

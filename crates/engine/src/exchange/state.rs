@@ -1,7 +1,8 @@
-//! The states of an exchange, and all moves between them.
+//! The states of an exchange, and all transitions between them.
 //!
-//! [`ExchangeStage::TABLE`] has all moves; docs/design/engine.md has the diagram that follows from it. Only the methods
-//! of [`ExchangeState`] move an exchange to another state. A debug build asserts that each move is in the table.
+//! [`ExchangeStage::TABLE`] has all transitions; docs/design/engine.md has the diagram that is generated from it. Only
+//! the methods of [`ExchangeState`] change the state of an exchange. A debug build asserts that each transition is in
+//! the table.
 
 use crate::app::{App, TermsOf};
 use crate::memory::{BodyMemory, Reservation};
@@ -10,26 +11,26 @@ use std::io;
 use transitions::{Machine, Table, WithData};
 use wire::message::BodyLength;
 
-/// The state of an exchange, which other code may look at.
+/// The state of an exchange, which other code may read.
 pub(crate) enum State<A: App> {
     /// There is no exchange.
     Free,
     /// The engine receives the request's body.
     Receiving(Box<Receiving<A>>),
-    /// The request waits for a thread that calls the application.
+    /// The request waits for a thread that can call the application.
     Queued(Box<Queued<A>>),
-    /// The application works on it.
+    /// The application runs the call.
     Running(TermsOf<A>),
-    /// The application works on the exchange, but its output is discarded.
+    /// The application runs the call, but the engine discards its output.
     Detached(Detached<TermsOf<A>>),
     /// The response has begun and waits: see [`Until`].
     Suspended(Box<Suspended<A>>),
-    /// The whole response has been written, but the client has not accepted all of it (multiplexed protocols only). Or
-    /// the call of a WebSocket has returned, but the closing handshake has not ended.
+    /// The whole response has been written, but the client has not read all of it (multiplexed protocols only); or the
+    /// call of a WebSocket has returned, but the closing handshake has not ended.
     Finishing(TermsOf<A>),
 }
 
-/// A request whose body has not arrived yet.
+/// A request whose body has not arrived completely.
 pub(crate) struct Receiving<A: App> {
     pub(crate) request: A::Request,
     terms: TermsOf<A>,
@@ -49,12 +50,12 @@ pub(crate) struct Suspended<A: App> {
     pub(super) until: Until,
 }
 
-/// The event that a suspended response waits for.
+/// The event for which a suspended response waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Until {
-    /// The client has accepted the output.
+    /// The client has read the output.
     Output,
-    /// Other connections have been served.
+    /// Other connections have been driven.
     Turn,
     /// A message of the WebSocket has arrived, or its end.
     Message,
@@ -62,7 +63,7 @@ pub(crate) enum Until {
     Thread,
 }
 
-/// A call whose output the engine discards, for one of the reasons in [`Cause`].
+/// A call whose output the engine discards. [`Cause`] says why.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Detached<T> {
     pub(crate) terms: T,
@@ -75,14 +76,14 @@ pub(crate) enum Cause {
     Left,
     /// The application has hijacked the connection and answers the client itself.
     Hijacked,
-    /// The call has missed its deadline. The engine has answered, or has cut the response.
+    /// The call has missed its deadline. The engine has answered the client, or has cut the response.
     Expired {
-        /// True if the call is not expected to return. Then a server that stops does not wait for it.
+        /// True if the call is not expected to return, so that a server that stops does not wait for it.
         is_written_off: bool,
     },
 }
 
-/// A state without its contents.
+/// The state of an exchange, without its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExchangeStage {
     Free,
@@ -94,12 +95,12 @@ pub(crate) enum ExchangeStage {
     Finishing,
 }
 
-/// The event that moves an exchange to another state.
+/// An event that changes the state of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExchangeEvent {
-    /// A head has arrived whose body is received as a whole.
+    /// A head has arrived, and the body is received as a whole.
     Head,
-    /// The request is complete, or its body need not be: the application is to be called.
+    /// The request is complete, or the application reads its body as it arrives. The application has to be called.
     Ready,
     /// The engine has answered the request instead of the application.
     Answered,
@@ -107,15 +108,15 @@ pub(crate) enum ExchangeEvent {
     NoThread,
     /// A thread can call the application.
     Thread,
-    /// The application returns an incomplete response.
+    /// The application has returned an incomplete response.
     Paused,
     /// The application can continue the response.
     Resumed,
-    /// The output of the call is discarded from now on.
+    /// The engine discards the output of the call from now on.
     Detached,
-    /// The response is complete, and its client has not taken all of it.
+    /// The response is complete, but the client has not read all of it.
     Written,
-    /// Nothing of the exchange is left to do, or it is given up.
+    /// The exchange has nothing left to do, or is given up.
     Over,
 }
 
@@ -171,19 +172,19 @@ impl<A: App> ExchangeState<A> {
         Self(State::Free)
     }
 
-    /// Returns the state, to look at it.
+    /// Returns a reference to the state.
     #[inline]
     pub(crate) fn view(&self) -> &State<A> {
         &self.0
     }
 
-    /// Moves to another state. Returns the previous one.
+    /// Changes to another state. Returns the previous one.
     #[inline]
     fn go(&mut self, event: ExchangeEvent, to: State<A>) -> State<A> {
         transitions::replace(&mut self.0, event, to)
     }
 
-    /// Returns the properties of the request that the response depends on.
+    /// Returns the properties of the request that determine the form of its response; `None` if there is no exchange.
     pub(crate) fn terms(&self) -> Option<TermsOf<A>> {
         match &self.0 {
             State::Free => None,
@@ -202,16 +203,16 @@ impl<A: App> ExchangeState<A> {
         self.go(ExchangeEvent::Head, State::Receiving(Box::new(Receiving { request, terms, spool })));
     }
 
-    /// Returns the body that is being received.
+    /// Returns the body that is being received; `None` if no body is being received.
     pub(crate) fn spool(&mut self) -> Option<&mut Spool> {
         if let State::Receiving(receiving) = &mut self.0 { Some(&mut receiving.spool) } else { None }
     }
 
-    /// Ends the body that is being received. Returns the request with its body, which is then ready; `None` if no body
+    /// Ends the body that is being received. Returns the request, which is now ready, with its body; `None` if no body
     /// is being received.
     ///
     /// # Errors
-    /// If the file of the body cannot be read. Then the request is still there, without a body.
+    /// If the file of the body cannot be read. The state is unchanged then, but the body is lost.
     pub(crate) fn end_body(
         &mut self,
         memory: &BodyMemory,
@@ -226,7 +227,7 @@ impl<A: App> ExchangeState<A> {
         }
     }
 
-    /// Begins the call of a request that is ready with its head.
+    /// Begins the call of a request that is ready as soon as its head is.
     #[inline]
     pub(crate) fn run(&mut self, terms: TermsOf<A>) {
         self.go(ExchangeEvent::Ready, State::Running(terms));
@@ -237,13 +238,14 @@ impl<A: App> ExchangeState<A> {
         self.go(ExchangeEvent::Answered, State::Finishing(terms));
     }
 
-    /// Has a request that is ready wait for a thread.
+    /// Makes a ready request wait for a thread.
     pub(crate) fn enqueue(&mut self, request: A::Request) {
         let State::Running(terms) = self.0 else { unreachable!("a request that is ready has begun its call") };
         self.go(ExchangeEvent::NoThread, State::Queued(Box::new(Queued { request, terms })));
     }
 
-    /// Returns the request that waits for a thread, because a thread is free now; `None` if the request does not wait.
+    /// Removes and returns the request that waits for a thread, because a thread is free now; `None` if no request
+    /// waits.
     pub(crate) fn dequeue(&mut self) -> Option<A::Request> {
         let State::Queued(queued) = &self.0 else { return None };
         let terms = queued.terms;
@@ -253,25 +255,25 @@ impl<A: App> ExchangeState<A> {
         }
     }
 
-    /// Keeps a response that the application returns incomplete.
+    /// Stores an incomplete response that the application has returned.
     pub(crate) fn suspend(&mut self, response: A::Response, until: Until) {
         let State::Running(terms) = self.0 else { unreachable!("only a running call returns a response") };
         self.go(ExchangeEvent::Paused, State::Suspended(Box::new(Suspended { response, terms, until })));
     }
 
-    /// Returns the event that the suspended response waits for; `None` if no response is suspended.
+    /// Returns the event for which the suspended response waits; `None` if no response is suspended.
     pub(crate) fn until(&self) -> Option<Until> {
         if let State::Suspended(suspended) = &self.0 { Some(suspended.until) } else { None }
     }
 
-    /// Changes the event that the suspended response waits for.
+    /// Changes the event for which the suspended response waits.
     pub(crate) fn wait_until(&mut self, until: Until) {
         if let State::Suspended(suspended) = &mut self.0 {
             suspended.until = until;
         }
     }
 
-    /// Returns the suspended response, which the application continues; `None` if no response is suspended.
+    /// Removes and returns the suspended response, which the application continues; `None` if no response is suspended.
     pub(crate) fn resume(&mut self) -> Option<A::Response> {
         let State::Suspended(suspended) = &self.0 else { return None };
         let terms = suspended.terms;
@@ -281,28 +283,28 @@ impl<A: App> ExchangeState<A> {
         }
     }
 
-    /// Discards the output of the running call from now on.
+    /// Makes the engine discard the output of the running call from now on.
     pub(crate) fn detach(&mut self, cause: Cause) {
         if let State::Running(terms) = self.0 {
             self.go(ExchangeEvent::Detached, State::Detached(Detached { terms, cause }));
         }
     }
 
-    /// Changes the cause for which the call's output is discarded. Returns false if the output is not discarded.
+    /// Changes the reason why the call's output is discarded. Returns false if the output is not discarded.
     pub(crate) fn detach_again(&mut self, cause: Cause) -> bool {
         let State::Detached(Detached { terms, .. }) = self.0 else { return false };
         self.go(ExchangeEvent::Detached, State::Detached(Detached { terms, cause }));
         true
     }
 
-    /// Records that the response is complete, and that its client has not taken all of it.
+    /// Records that the response is complete, but that the client has not read all of it.
     pub(crate) fn written(&mut self) {
         if let State::Running(terms) | State::Detached(Detached { terms, .. }) = self.0 {
             self.go(ExchangeEvent::Written, State::Finishing(terms));
         }
     }
 
-    /// Ends the exchange, in whatever state it is. Returns that state.
+    /// Ends the exchange in any state. Returns that state.
     #[inline]
     pub(crate) fn end(&mut self) -> State<A> {
         if let State::Free = self.0 {

@@ -1,8 +1,8 @@
-//! All protocols that Kirsch speaks, chosen by the listener of a connection.
+//! All protocols that Kirsch supports. The listener of a connection determines the choice.
 //!
-//! The serial ones are an enum that contains HTTP/1 itself and checks for it first: its connections cost one comparison
-//! with a constant result. The others are behind a pointer, so that they do not make a connection of HTTP/1 larger. All
-//! protocols write a response by the same [`Sender`], so that the distinction ends with the response's head.
+//! The serial ones are an enum that contains HTTP/1 itself and checks for it first, so that HTTP/1 costs one
+//! well-predicted branch. The others are behind a pointer, so that they do not make a connection of HTTP/1 larger. All
+//! protocols write a response with the same [`Sender`], so that they differ only in the response's head.
 
 use super::fastcgi::FastCgi;
 use super::gateway::Gateway;
@@ -17,7 +17,7 @@ use wire::http1::{Request, Sender};
 use wire::http2::{HeadScratch, PREFACE};
 use wire::message::{Draft, Fault, Field, FieldLines, Limits, PartialRequestLine, Stamp};
 
-/// The protocols that Kirsch speaks.
+/// The protocols that Kirsch supports.
 #[derive(Debug)]
 pub struct AllProtocols;
 
@@ -42,9 +42,9 @@ impl Protocols for AllProtocols {
     }
 }
 
-/// Returns the protocol that a client of an HTTP listener has chosen: by the name that the handshake has agreed on
-/// (ALPN), or without TLS by the `first` bytes (RFC 9113 section 3.3); `None` if more bytes are needed to tell. A
-/// client of TLS that names no protocol speaks HTTP/1.
+/// Returns the protocol that a client of an HTTP listener has chosen: with TLS by the name negotiated in the handshake
+/// (ALPN), without TLS by the `first` bytes (RFC 9113 section 3.3); `None` if more bytes are needed. A TLS client that
+/// names no protocol speaks HTTP/1.
 #[must_use]
 pub fn choose_http(negotiation: Negotiation<'_>, first: &[u8]) -> Option<ProtocolKind> {
     let is_clear = negotiation == Negotiation::Clear;
@@ -65,7 +65,7 @@ pub enum AnyMultiplexed {
     Http2(Box<Http2>),
 }
 
-/// Calls the same method of whichever multiplexed protocol it is.
+/// Calls a method on the protocol in an [`AnyMultiplexed`].
 macro_rules! of_any {
     ($self:expr, $protocol:ident => $call:expr) => {
         match $self {
@@ -75,7 +75,7 @@ macro_rules! of_any {
     };
 }
 
-/// Passes methods on to whichever multiplexed protocol it is.
+/// Defines methods that call the same method of the protocol in an [`AnyMultiplexed`].
 macro_rules! passed_on {
     ($(fn $name:ident(& $self:ident $(, $argument:ident: $type:ty)*) -> $result:ty;)*) => {
         $(fn $name(&$self $(, $argument: $type)*) -> $result {
@@ -180,7 +180,7 @@ pub enum AnySerial {
     Gateway(Box<Gateway>),
 }
 
-/// Calls the same method of whichever protocol it is.
+/// Calls a method on the protocol in an [`AnySerial`].
 macro_rules! of_either {
     ($self:expr, $protocol:ident => $call:expr) => {
         match $self {

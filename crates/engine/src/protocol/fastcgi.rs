@@ -1,4 +1,4 @@
-//! FastCGI: many requests at a time, by the state machines of [`wire::fastcgi`].
+//! FastCGI, with many requests at a time, based on the state machines of [`wire::fastcgi`].
 
 use super::{MultiplexedProtocol, Reset, StreamEvent, StreamId};
 use wire::fastcgi::{self, ProtocolStatus, Receiver, RequestId};
@@ -6,50 +6,50 @@ use wire::http1::{Request, Sender};
 use wire::http2::HeadScratch;
 use wire::message::{Draft, Fault, Limits, Stamp, Version};
 
-/// The maximum number of bytes of error messages that a connection holds back for responses that have not begun; a
-/// message that would exceed it is left out.
+/// The maximum number of bytes of error messages that a connection holds back for responses that have not begun. A
+/// message that would exceed it is dropped.
 const HELD_AT_MOST: usize = 128 << 10;
 
-/// The application's side of a connection.
+/// The application's side of a FastCGI connection.
 #[derive(Debug, Default)]
 pub struct FastCgi {
     receiver: Receiver,
     front: WebServer,
     drain: Drain,
-    /// True if the last record has announced a byte of padding that was not written.
+    /// True if the last record has announced a byte of padding that has not been written.
     owes_padding: bool,
-    /// The reports for STDERR of requests whose responses have not begun, if the web server must receive the head
+    /// The error messages (STDERR) of requests whose responses have not begun, if the web server must receive the head
     /// first.
     held: Vec<(StreamId, Vec<u8>)>,
 }
 
-/// The kind of web server, as far as it matters to a connection that is to take no further request.
+/// The kind of web server, as far as it matters for the end of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum WebServer {
-    /// It has sent no request.
+    /// The web server has sent no request.
     #[default]
     Unknown,
-    /// It closes a connection if anything follows `END_REQUEST`. Until it has read the head of a response, it uses a
+    /// nginx closes a connection if any byte follows `END_REQUEST`. Until it has read the head of a response, it uses a
     /// single buffer of one page: if STDERR arrives before the head, and the buffer ends within the header of a record,
-    /// the client gets 502.
+    /// the client receives 502.
     Nginx,
-    /// It sends no further request after the server has asked it not to.
+    /// HAProxy sends no further request after the server has asked it not to.
     HaProxy,
-    /// It checks whether a connection has ended before it sends a further request, but not whether there is input.
+    /// Apache checks whether a connection has ended before it sends a further request, but not whether there is input.
     Apache,
     Other,
 }
 
-/// The progress of a connection that is to take no further request.
+/// The progress of a connection to its end, after which it accepts no request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Drain {
     #[default]
     No,
-    /// The connection ends with the next response, unless the web server turns out to be one that can be informed.
+    /// The connection ends with the next response, unless the web server turns out to be one that can be told.
     Begun,
-    /// The web server has been informed, and closes the connection. Until it has read the message it may send requests.
+    /// The web server has been told, and will close the connection. Until it has read the message it may send requests.
     Told,
-    /// A response has ended since, and the web server cannot be informed.
+    /// A response has ended since the drain began, and the web server cannot be told. The connection ends when idle.
     Over,
 }
 
@@ -157,7 +157,7 @@ impl MultiplexedProtocol for FastCgi {
                 }
                 sender
             }
-            // The web server has aborted the request: the output is discarded.
+            // The web server has aborted the request, so the output is discarded.
             None => wire::cgi::begin(draft, terms, length, wire::cgi::StatusLine::Cgi, &mut Vec::new()),
         }
     }
@@ -169,7 +169,7 @@ impl MultiplexedProtocol for FastCgi {
     }
 
     fn write_errors(&mut self, stream: StreamId, text: &[u8], is_begun: bool, out: &mut Vec<u8>) {
-        // No record may follow the end of a request.
+        // No record may follow `END_REQUEST`.
         let Some(id) = self.id(stream) else { return };
         if is_begun || self.front != WebServer::Nginx {
             fastcgi::stderr(id, text, out);
@@ -193,8 +193,8 @@ impl MultiplexedProtocol for FastCgi {
         match reset {
             Reset::Complete => self.receiver.discard_body(stream),
             Reset::Refused => self.end(id, ProtocolStatus::Overloaded, out),
-            // END_REQUEST would mean that the response is complete. Web servers see a cut if the connection ends
-            // without it; other requests of the connection finish before that.
+            // END_REQUEST would mean that the response is complete. Web servers detect a cut if the connection ends
+            // without it. The other requests of the connection finish first.
             Reset::Cut => {
                 self.receiver.end();
                 self.receiver.forget(stream);
@@ -250,8 +250,8 @@ impl FastCgi {
     fn end(&mut self, id: RequestId, status: ProtocolStatus, out: &mut Vec<u8>) {
         self.pad(out);
         self.forget_stream(id.serial);
-        // The web server must not send a request before it sees that the connection ends: it could not send it again if
-        // it is a POST. A web server that leaves closing to us sends none.
+        // The web server must not send another request before it sees that the connection ends, because it could not
+        // repeat a POST. Web servers that let the application close the connection send none.
         let is_last = self.drain == Drain::Over && !self.receiver.is_ending();
         if is_last && self.front == WebServer::Apache && self.receiver.is_idle() {
             fastcgi::end_request_and_connection(id, status, out);
@@ -265,7 +265,7 @@ impl FastCgi {
         self.tell(out);
     }
 
-    /// Tells the web server that the connection takes no further request, if it understands that.
+    /// Tells the web server that the connection accepts no further request, if it understands such a message.
     fn tell(&mut self, out: &mut Vec<u8>) {
         if self.drain == Drain::Begun && self.front == WebServer::HaProxy {
             fastcgi::take_no_more(out);
@@ -273,7 +273,7 @@ impl FastCgi {
         }
     }
 
-    /// Writes the owed byte of padding, because the connection continues instead of ending.
+    /// Writes the announced byte of padding, because the connection continues instead of ending.
     fn pad(&mut self, out: &mut Vec<u8>) {
         if std::mem::take(&mut self.owes_padding) {
             out.push(0);
@@ -281,7 +281,7 @@ impl FastCgi {
     }
 }
 
-/// Returns the properties on which a response depends, for a request of which nothing is known.
+/// Returns the properties that determine the form of a response, for a request that could not be read.
 fn unread() -> Request {
     Request { version: Version::Http11, is_head: false, keep_alive: true, takes_trailers: false }
 }

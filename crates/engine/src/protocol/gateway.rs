@@ -1,11 +1,11 @@
-//! uwsgi and SCGI: one request on a connection, by the state machines of [`wire::cgi`].
+//! uwsgi and SCGI, with one request on a connection, based on the state machines of [`wire::cgi`].
 
 use super::{Event, SerialProtocol};
 use wire::cgi::{self, Framing, Receiver, StatusLine};
 use wire::http1::{self, Request, Sender};
 use wire::message::{Draft, Fault, Field, Limits, PartialRequestLine, Stamp, Version};
 
-/// The application's side of a connection.
+/// The application's side of a uwsgi or SCGI connection.
 #[derive(Debug)]
 pub struct Gateway {
     receiver: Receiver,
@@ -55,12 +55,12 @@ impl SerialProtocol for Gateway {
         None
     }
 
-    /// Variables may come in any order, so the first bytes do not show the path.
+    /// Returns false: variables may come in any order, so the first bytes do not show the path.
     fn glance(&self, _input: &[u8], _path: &[u8]) -> Option<bool> {
         Some(false)
     }
 
-    /// Writes nothing: a web server informs its clients itself.
+    /// Writes nothing: the web server itself sends 100 (Continue) to its client.
     fn tell_to_continue(&mut self, _out: &mut Vec<u8>) {}
 
     fn begin(

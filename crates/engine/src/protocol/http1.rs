@@ -1,14 +1,14 @@
-//! HTTP/1: one exchange at a time, by the state machines of [`wire::http1`].
+//! HTTP/1, with one exchange at a time, based on the state machines of [`wire::http1`].
 
 use super::{Event, ResponseSender, ResponseTerms, SerialProtocol};
 use wire::http1::{self, BodyStep, CONTINUE, Receiver, Request, Sender};
 use wire::message::{Draft, Fault, Field, FieldLines, Limits, Misuse, PartialRequestLine, Stamp, Version};
 
-/// HTTP/1.0 and HTTP/1.1.
+/// The server's side of an HTTP/1.0 or HTTP/1.1 connection.
 #[derive(Debug, Default)]
 pub struct Http1 {
     receiver: Receiver,
-    /// True if a head has been read, and its body is not over.
+    /// True if a head has been read, and its body has not ended.
     in_body: bool,
 }
 
@@ -98,7 +98,7 @@ impl Http1 {
                     self.in_body = !is_last;
                     Event::Data { bytes, is_last }
                 }
-                // The application interface has no trailers; they are checked and dropped.
+                // The application interface has no request trailers, so they are checked and dropped.
                 BodyStep::Trailer { .. } => continue,
                 BodyStep::More => Event::More,
                 BodyStep::End => {

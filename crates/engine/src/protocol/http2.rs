@@ -1,4 +1,4 @@
-//! HTTP/2: many requests at a time, by the state machines of [`wire::http2`].
+//! HTTP/2, with many requests at a time, based on the state machines of [`wire::http2`].
 
 use super::{MultiplexedProtocol, Reset, StreamEvent, StreamId};
 use crate::deadline::Millis;
@@ -6,11 +6,11 @@ use wire::http1::{Request, Sender};
 use wire::http2::{HeadScratch, Http2Event, ServerConnection};
 use wire::message::{Draft, Fault, FieldLines, Limits, PartialRequestLine, Stamp, Version};
 
-/// The server's side of a connection.
+/// The server's side of an HTTP/2 connection.
 #[derive(Debug, Default)]
 pub struct Http2 {
     connection: ServerConnection,
-    /// True if the request that broke a rule last asks for HEAD.
+    /// True if the last request that broke a rule has the method HEAD.
     is_head: bool,
 }
 
@@ -89,8 +89,8 @@ impl MultiplexedProtocol for Http2 {
     }
 
     fn is_unread(&self) -> bool {
-        // At least the windows for the last responses are on their way. If the socket were closed before they are read,
-        // the kernel's reset could overtake the end of these responses.
+        // The client's WINDOW_UPDATE frames for the last responses may still be on their way. If the socket were closed
+        // before they are read, the kernel's reset could destroy the end of these responses.
         true
     }
 
@@ -132,8 +132,8 @@ impl MultiplexedProtocol for Http2 {
 
     fn rank(&self, stream: StreamId) -> u64 {
         let priority = self.connection.priority_of(stream);
-        // Responses that are of use only as a whole are sent one after the other; the others share (RFC 9218 section
-        // 10).
+        // Non-incremental responses are useful only as a whole, so they are sent one after the other; incremental ones
+        // share (RFC 9218 section 10).
         let place = if priority.is_incremental { u64::from(u32::MAX) } else { u64::from(stream) };
         u64::from(priority.urgency) << 32 | place
     }
@@ -192,7 +192,7 @@ impl MultiplexedProtocol for Http2 {
     }
 }
 
-/// Returns the properties on which a response depends, for a request of which nothing is known.
+/// Returns the properties that determine the form of a response, for a request that could not be read.
 fn unread() -> Request {
     Request { version: Version::Http11, is_head: false, keep_alive: true, takes_trailers: false }
 }

@@ -1,6 +1,6 @@
 //! Protocols, which convert received bytes to events and responses to bytes.
 //!
-//! A protocol does no input or output. There are two kinds of protocols, with a trait each:
+//! A protocol does no input or output. There are two kinds of protocols, each with its own trait:
 //!
 //! * A [*serial*](SerialProtocol) protocol, such as HTTP/1, has one exchange at a time. The engine reads the next
 //!   request when the previous response is complete, and the bytes of a response are contiguous on the connection. A
@@ -11,10 +11,10 @@
 //!   the exchange and delay no other exchange. Each side can end one exchange early ([`StreamEvent::Reset`],
 //!   [`MultiplexedProtocol::reset`]).
 //!
-//! An application names the protocols of its connections by one type ([`Protocols`]), a type parameter of the engine,
-//! so that no call of a protocol is indirect. [`AllProtocols`] has all that Kirsch speaks. The kind is chosen once for
-//! each connection, when its transport is ready ([`Protocols::choose`]), and from then on the connection has a session
-//! of that kind.
+//! An application names the protocols of its connections by one type ([`Protocols`]). It is a type parameter of the
+//! engine, so that no call of a protocol is indirect. [`AllProtocols`] has all protocols that Kirsch supports. The
+//! protocol is chosen once for each connection, when its transport is ready ([`Protocols::choose`]); from then on the
+//! connection has a session of the matching kind.
 
 mod all;
 mod fastcgi;
@@ -35,9 +35,9 @@ pub use serial::{Event, SerialProtocol};
 use std::fmt::Debug;
 use wire::message::{Draft, FieldLines, Misuse};
 
-/// The name of HTTP/1.1 in a handshake (RFC 7301 section 6).
+/// The ALPN name of HTTP/1.1 (RFC 7301 section 6).
 const ALPN_HTTP1: &str = "http/1.1";
-/// The name of HTTP/2 in a handshake (RFC 9113 section 3.2).
+/// The ALPN name of HTTP/2 (RFC 9113 section 3.2).
 const ALPN_HTTP2: &str = "h2";
 
 /// The protocol of a listener's connections.
@@ -46,9 +46,9 @@ pub enum ProtocolKind {
     /// HTTP/1, or HTTP/2 for clients that choose it ([`choose_http`]).
     #[default]
     Http,
-    /// HTTP/1 alone.
+    /// Only HTTP/1.
     Http1,
-    /// HTTP/2 alone.
+    /// Only HTTP/2.
     Http2,
     /// FastCGI, from a web server.
     FastCgi,
@@ -75,8 +75,8 @@ impl ProtocolKind {
         Self::ALL.iter().find(|(_, other)| *other == name).map(|(kind, _)| *kind)
     }
 
-    /// Returns the names on which a handshake with a client may agree (ALPN, RFC 7301), the preferred one first. A
-    /// connection without encryption has no such name, and neither have the protocols of web servers.
+    /// Returns the names that the server accepts in a TLS handshake (ALPN, RFC 7301), the preferred one first. The
+    /// protocols of web servers have none.
     #[must_use]
     pub fn alpn(self) -> &'static [&'static str] {
         match self {
@@ -87,43 +87,43 @@ impl ProtocolKind {
         }
     }
 
-    /// Returns true if the peers are web servers, which name the clients of their requests.
+    /// Returns true if the peers of such a listener are web servers, which name the client of each request.
     #[must_use]
     pub fn is_for_web_servers(self) -> bool {
         matches!(self, Self::FastCgi | Self::Uwsgi | Self::Scgi)
     }
 }
 
-/// The protocols that an engine's connections may have.
+/// The protocols that the connections of an engine may have.
 pub trait Protocols {
-    /// The properties of a request that its response depends on.
+    /// The properties of a request that determine the form of its response.
     type Terms: ResponseTerms;
     /// The type that writes one response.
     type Sender: ResponseSender;
-    /// The protocols that have one exchange at a time.
+    /// A type for all protocols with one exchange at a time.
     type Serial: SerialProtocol<Terms = Self::Terms, Sender = Self::Sender>;
-    /// The protocols that have many.
+    /// A type for all protocols with many exchanges at a time.
     type Multiplexed: MultiplexedProtocol<Terms = Self::Terms, Sender = Self::Sender>;
 
-    /// Returns the protocol of this kind, for a connection on which nothing has been read.
+    /// Returns a new protocol of this kind, for a connection on which nothing has been read.
     fn of_kind(kind: ProtocolKind) -> Kind<Self::Serial, Self::Multiplexed>;
 
-    /// Returns the protocol of a connection to a listener of the kind `listener` that begins with the bytes `first`;
-    /// `None` if more bytes are needed to tell.
+    /// Returns the protocol of a connection to a listener of the kind `listener`. `first` are the first bytes that have
+    /// arrived on the connection. Returns `None` if more bytes are needed.
     fn choose(listener: ProtocolKind, negotiation: Negotiation<'_>, first: &[u8]) -> Option<ProtocolKind> {
         let _ = (negotiation, first);
         Some(listener)
     }
 }
 
-/// The encryption of a connection whose protocol is to be chosen.
+/// The encryption of a connection whose protocol has to be chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Negotiation<'a> {
     /// The bytes are not encrypted.
     Clear,
-    /// The handshake is over.
+    /// The connection is encrypted, and the handshake has ended.
     Encrypted {
-        /// The name on which it has agreed (ALPN, RFC 7301).
+        /// The protocol name that the handshake has negotiated (ALPN, RFC 7301); `None` for none.
         agreed: Option<&'a [u8]>,
     },
 }
@@ -137,20 +137,21 @@ pub enum Kind<S, M> {
     Multiplexed(M),
 }
 
-/// The properties of a request that its response depends on.
+/// The properties of a request that determine the form of its response.
 pub trait ResponseTerms: Copy + Debug {
-    /// Returns true if the client or this server ends the connection after this exchange. Always false for multiplexed
-    /// connections.
+    /// Returns true if the connection ends after this exchange, because the client or this server wants it. Always
+    /// false for multiplexed connections.
     fn is_last(self) -> bool;
 
-    /// Returns true if the end of a body without Content-Length can be seen although the connection goes on.
+    /// Returns true if the client can detect the end of a body without Content-Length although the connection stays
+    /// open.
     fn delimits_body(self) -> bool;
 
-    /// Returns the same terms, but with a response that is the last one of its connection.
+    /// Returns the same terms for a response that is the last one of its connection.
     #[must_use]
     fn ending(self) -> Self;
 
-    /// Returns the same terms, for an error page of the server that closes the connection.
+    /// Returns the same terms for an error page of the server that closes the connection.
     #[must_use]
     fn refusing(self) -> Self;
 
@@ -161,17 +162,17 @@ pub trait ResponseTerms: Copy + Debug {
     fn check_length(self, draft: &Draft, length: u64) -> Result<(), Misuse>;
 }
 
-/// The writer of one response: frames its body and enforces the length that its head declares.
+/// The writer of one response, which frames its body and enforces the length that its head declares.
 ///
-/// For each part the caller calls [`open`](Self::open), writes as many bytes as it admits, and calls
+/// For each part the caller calls [`open`](Self::open), writes as many bytes as `open` admits, and calls
 /// [`close`](Self::close). After the last part it calls [`finish`](Self::finish). In a multiplexed protocol these
 /// methods write nothing: [`MultiplexedProtocol::frame`] writes the bytes.
 pub trait ResponseSender: Debug {
-    /// Opens a part of `length` bytes. Returns how many of them are admitted: none if the response has no body, and
-    /// none, with an error, if the body would be longer than declared.
+    /// Begins a part of `length` bytes. Returns how many of them are admitted: 0 if the response has no body; 0 and an
+    /// error if the body would be longer than declared.
     fn open(&mut self, length: u64, out: &mut Vec<u8>) -> (u64, Result<(), Misuse>);
 
-    /// Closes the part of which `admitted` bytes were admitted.
+    /// Ends a part of which `admitted` bytes were admitted.
     fn close(&self, admitted: u64, out: &mut Vec<u8>);
 
     /// Ends the response.
@@ -183,31 +184,31 @@ pub trait ResponseSender: Debug {
     /// Ends the response with trailers, or without them if the client accepts none.
     ///
     /// # Errors
-    /// As [`finish`](Self::finish).
+    /// Those of [`finish`](Self::finish).
     fn finish_with(&mut self, trailers: &FieldLines, out: &mut Vec<u8>) -> Result<(), Misuse> {
         let _ = trailers;
         self.finish(out)
     }
 
-    /// Returns the number of bytes that may still be written, if it is known.
+    /// Returns the number of bytes that may still be written; `None` if it is unknown.
     fn room(&self) -> Option<u64>;
 
-    /// Returns the number of body bytes that the application has written so far, including those that were not
+    /// Returns the number of body bytes that the application has written so far, including bytes that were not
     /// admitted.
     fn offered_bytes(&self) -> u64;
 
     /// Returns the number of body bytes admitted so far, without framing.
     fn body_bytes(&self) -> u64;
 
-    /// Returns true if the peer gets a complete response if nothing more is written.
+    /// Returns true if the response is complete for the peer even if nothing more is written.
     fn is_whole(&self) -> bool;
 
     /// Returns true if the connection stays open after the response.
     fn keeps_alive(&self) -> bool;
 
-    /// Returns true if the response has no body on the wire.
+    /// Returns true if the response is sent without a body.
     fn is_bodiless(&self) -> bool;
 
-    /// Returns true if the peer can detect a cut only by a reset of the connection.
+    /// Returns true if only a reset of the connection shows the peer that the response was cut.
     fn needs_reset(&self) -> bool;
 }

@@ -1,4 +1,4 @@
-//! Engines whose connections all have the same protocol.
+//! Protocol sets with a single member, for engines whose connections all have the same protocol.
 
 use super::{
     Event, Kind, MultiplexedProtocol, ProtocolKind, Protocols, Reset, ResponseSender, ResponseTerms, SerialProtocol,
@@ -9,7 +9,8 @@ use std::marker::PhantomData;
 use wire::http2::HeadScratch;
 use wire::message::{Draft, Fault, Field, FieldLines, Limits, PartialRequestLine, Stamp};
 
-/// The protocols of an engine all of whose connections have the serial protocol `S`, whatever their listeners are for.
+/// A protocol set with a single member: every connection has the serial protocol `S`, regardless of the protocol that
+/// its listener is configured for.
 #[derive(Debug)]
 pub struct OnlySerial<S>(PhantomData<S>);
 
@@ -24,7 +25,7 @@ impl<S: SerialProtocol + Default> Protocols for OnlySerial<S> {
     }
 }
 
-/// The protocols of an engine all of whose connections have the multiplexed protocol `M`.
+/// A protocol set with a single member: every connection has the multiplexed protocol `M`.
 #[derive(Debug)]
 pub struct OnlyMultiplexed<M>(PhantomData<M>);
 
@@ -39,7 +40,7 @@ impl<M: MultiplexedProtocol + Default> Protocols for OnlyMultiplexed<M> {
     }
 }
 
-/// A protocol that no connection has.
+/// A protocol without values, for the kind that no connection has.
 #[derive(Debug)]
 pub struct Never<T, S> {
     never: Infallible,

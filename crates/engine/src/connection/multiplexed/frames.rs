@@ -1,7 +1,7 @@
-//! An exchange that has become a WebSocket (RFC 8441): the body of its request and of its response are frames.
+//! Exchanges that have become WebSockets (RFC 8441): the bodies of the request and of the response are frames.
 //!
-//! The bytes that the client sends wait in the exchange's [`Incoming`](crate::exchange::Incoming) until there is room for
-//! their messages; the window of the stream bounds them. Frames to the client are the exchange's backlog.
+//! The client's bytes wait in the exchange's [`Incoming`](crate::exchange::Incoming) until there is room for their
+//! messages; the window of the stream bounds them. Frames to the client are the exchange's backlog.
 
 use super::Multiplexed;
 use crate::app::App;
@@ -21,7 +21,7 @@ impl<A: App> Multiplexed<A> {
         self.exchanges.get(index).is_some_and(Exchange::has_websocket)
     }
 
-    /// Returns the WebSocket of the exchange at `index`, whose frames are those of a stream.
+    /// Returns the WebSocket of the exchange at `index`. Its frames are the data of a stream.
     pub(in crate::connection) fn websocket_of<'c>(
         &'c mut self,
         index: Index,
@@ -30,8 +30,8 @@ impl<A: App> Multiplexed<A> {
         WebSocketOf { exchange: self.exchanges.at(index), link, protocol: Some(&mut self.protocol) }
     }
 
-    /// Continues a WebSocket: answers, output, waking the application, then input. Returns the resulting action; `Again`
-    /// if its turn is over.
+    /// Continues a WebSocket: sends answers and output, wakes the application, then handles input. Returns the next
+    /// action; `Again` if the turn has ended.
     pub(super) fn go_on_with_websocket(
         &mut self,
         index: Index,
@@ -54,7 +54,7 @@ impl<A: App> Multiplexed<A> {
         self.websocket_of(index, link).write_answers(context);
         self.websocket_of(index, link).wake(app);
         if self.exchanges.at(index).websocket().is_some_and(|websocket| websocket.is_over()) {
-            // The frames that wait are the last ones.
+            // No frame follows the waiting ones.
             Backlog::of(&mut self.exchanges.at(index).backlog).finish();
         }
         self.pump(index, link, context);
@@ -74,7 +74,7 @@ impl<A: App> Multiplexed<A> {
             Some(Until::Message) if has_something => {
                 exchange.state.wait_until(Until::Thread);
                 context.load.queued += 1;
-                // A message is work like a request.
+                // A message counts as a call.
                 link.count_call();
                 context.observer.switch(link.call(index), Stage::Queue);
                 Some(NextAction::Enqueue(index))
@@ -112,7 +112,7 @@ impl<A: App> Multiplexed<A> {
         used
     }
 
-    /// Ends a WebSocket whose client has ended its side of the stream, when all its bytes have been read.
+    /// Ends a WebSocket if its client has ended its side of the stream and all its bytes have been read.
     fn end_with_input(&mut self, index: Index) {
         let exchange = self.exchanges.at(index);
         let has_ended = exchange.incoming.as_ref().is_none_or(|incoming| incoming.is_over());
@@ -121,8 +121,8 @@ impl<A: App> Multiplexed<A> {
         }
     }
 
-    /// Records that the call of a WebSocket is over. Returns true if the exchange was a WebSocket; the connection has
-    /// to be driven then.
+    /// Records that the call of a WebSocket has ended. Returns true if the exchange was a WebSocket; the caller then
+    /// has to drive the connection.
     pub(super) fn release_websocket(&mut self, index: Index) -> bool {
         let exchange = self.exchanges.at(index);
         let Some(websocket) = exchange.websocket() else { return false };
@@ -138,7 +138,7 @@ impl<A: App> Multiplexed<A> {
         self.exchanges.remove(index);
     }
 
-    /// Sets the deadline of the WebSocket of the exchange at `index`, whose client has taken all output.
+    /// Sets the deadline of the WebSocket of the exchange at `index`. Its client must have read all output.
     pub(super) fn set_websocket_deadline(&mut self, index: Index, config: &Config, time: &mut Time) {
         let exchange = self.exchanges.at(index);
         let is_detached = exchange.is_detached();

@@ -1,11 +1,11 @@
-//! The session of a multiplexed protocol: many exchanges at a time.
+//! The session of a multiplexed protocol, which has many exchanges at a time.
 //!
-//! Each exchange has a window for its response ([`MultiplexedProtocol::window`]): output that its client does not take
-//! yet is the exchange's backlog, and does not delay other exchanges. The engine reads the connection all the time,
-//! because that is how clients say that they take more. The memory that this may need is bounded by the number of
-//! exchanges ([`Config::exchanges`]) and by the window of each request's body.
+//! Each exchange has a window for its response ([`MultiplexedProtocol::window`]). Output that exceeds the window is the
+//! exchange's backlog, and does not delay other exchanges. The engine reads from the connection all the time, because
+//! clients announce larger windows there. The memory that this may need is bounded by the number of exchanges
+//! ([`Config::exchanges`]) and by the window of each request's body.
 //!
-//! [`streams`] has what happens to one exchange, [`frames`] what happens to one that has become a WebSocket.
+//! [`streams`] has the code for one exchange, [`frames`] the code for one that has become a WebSocket.
 
 mod frames;
 mod streams;
@@ -31,19 +31,19 @@ use crate::statistics::Statistics;
 use crate::transport::Transport;
 use wire::message::Fault;
 
-/// The session of a connection that has many exchanges at a time.
+/// The session of a connection with a multiplexed protocol.
 pub(super) struct Multiplexed<A: App> {
     protocol: MultiplexedOf<A>,
     exchanges: Exchanges<A>,
     repeated: Repeated,
-    /// True if the protocol has been told that no further exchange may begin.
+    /// True if the session has told the protocol that no further exchange may begin.
     has_announced_end: bool,
-    /// The responses sent while others are held up by the window of the connection.
+    /// The common progress of the responses that wait because other responses use the window of the connection.
     sending: Option<SharedTransfer>,
-    /// The conditions on which the deadlines of all exchanges depend, when these were set: the connection is blocked; it
-    /// is full of bodies.
+    /// The conditions on which the deadlines of all exchanges depended when they were set: the connection is blocked;
+    /// the client can send no body because the application has not read others.
     conditions: (bool, bool),
-    /// True if the peer broke a rule of the protocol itself, so that nothing more can be read.
+    /// True if the peer broke a rule of the connection, so that nothing more can be read.
     has_failed: bool,
     /// The number of exchanges that the statistics count as streams; `None` if they do not count this connection.
     streams: Option<usize>,
@@ -74,7 +74,7 @@ impl<A: App> Multiplexed<A> {
         self.streams
     }
 
-    /// Counts the exchanges in the statistics, if they are streams of HTTP/2.
+    /// Updates the number of exchanges in the statistics, if they are streams of HTTP/2.
     pub(super) fn count_streams(&mut self, statistics: &mut Statistics) {
         if !self.protocol.is_of_web_server() {
             let streams = self.exchanges.len();
@@ -85,8 +85,8 @@ impl<A: App> Multiplexed<A> {
     // ------------------------------------------------------------------------------------------ the end of a
     // connection
 
-    /// Begins the end of an open connection: tells the client that no further exchange is begun, if the protocol can do
-    /// so. Otherwise the protocol ends the connection after the next exchange ([`MultiplexedProtocol::is_ending`]).
+    /// Begins the end of an open connection: tells the client that no further exchange may begin, if the protocol can
+    /// do so. Otherwise the protocol ends the connection after the next exchange ([`MultiplexedProtocol::is_ending`]).
     fn announce_end(&mut self, link: &mut Link<A>, context: &mut EngineContext<A>) {
         if !std::mem::replace(&mut self.has_announced_end, true) {
             self.protocol.drain(&mut link.out(&mut context.scratch).bytes);
@@ -99,13 +99,14 @@ impl<A: App> Multiplexed<A> {
         self.protocol.leave(&mut link.out(&mut context.scratch).bytes)
     }
 
-    /// Returns true if the client has opened the connection, begun no request, and can be told of the end.
+    /// Returns true if the client has opened the connection but begun no request, and the protocol can announce the
+    /// end.
     fn has_begun_no_request(&self, link: &Link<A>) -> bool {
         let is_open = link.input.is_empty() && !link.is_opening();
         is_open && self.protocol.announces_end() && !self.protocol.is_in_head()
     }
 
-    /// Returns true if requests may have arrived that must be answered before the last response is sent, because the
+    /// Returns true if input has to be read before the last response is sent: requests may have arrived, and the
     /// connection ends with that response.
     fn must_look_before_end(&self, link: &Link<A>) -> bool {
         let may_have_arrived = link.input.is_readable() && !link.has_output();
@@ -113,12 +114,12 @@ impl<A: App> Multiplexed<A> {
         self.has_announced_end && may_have_arrived && is_between && self.protocol.is_ending(false)
     }
 
-    /// Returns true if the protocol wants the connection to end once no exchange is under way and all input is read.
+    /// Returns true if the connection should end once no exchange is under way and all input has been read.
     fn may_end(&self, link: &Link<A>) -> bool {
         self.protocol.is_ending(link.input.is_readable() || link.input.has_unseen())
     }
 
-    /// Returns what the connection has to do while the call that it has begun runs.
+    /// Returns the work that the connection has while the call that it has begun runs.
     pub(super) fn beside_call(&self, link: &Link<A>) -> BesideCall {
         let has_input = link.input.has_unseen() || link.input.is_readable();
         if has_input || self.exchanges.len() != 1 || self.protocol.has_control() {
@@ -130,8 +131,8 @@ impl<A: App> Multiplexed<A> {
         }
     }
 
-    /// Fails a connection whose peer broke a rule of the protocol itself: nothing more can be read. If the protocol tells
-    /// its client so, the connection ends when no exchange is under way.
+    /// Fails a connection whose peer broke a rule of the protocol, so that nothing more can be read. If the protocol
+    /// informs its client, the connection ends when no exchange is under way; otherwise now.
     fn fail(&mut self, fault: Fault, link: &mut Link<A>, context: &mut EngineContext<A>, app: &mut A) {
         context.statistics.refused += 1;
         let (client, data) = link.client_and_data();
@@ -148,8 +149,8 @@ impl<A: App> Multiplexed<A> {
 
     // ----------------------------------------------------------------------------------------------------------- steps
 
-    /// Returns true if the connection is not read, because a call has still to read a full buffer of its request's
-    /// body, and the protocol has no windows to hold back this body alone.
+    /// Returns true if the engine must not read from the connection: a call has not read a full buffer of its request's
+    /// body, and the protocol has no windows with which to hold back this body alone.
     fn is_held_up(&self, context: &EngineContext<A>) -> bool {
         let is_full = |exchange: &Exchange<A>| exchange.incoming.as_ref().is_some_and(|incoming| incoming.is_full());
         !context.config.buffer_bodies && !self.protocol.has_windows() && self.exchanges.any(is_full)
@@ -163,8 +164,8 @@ impl<A: App> Multiplexed<A> {
         Share { calls: count(Exchange::is_out), most, queued: count(Exchange::is_queued) }
     }
 
-    /// Does a step of an open connection of which nothing more can be read. It ends when the exchanges under way are
-    /// answered, as far as their windows allow: these do not grow any more.
+    /// Runs a step of an open connection that has failed. It ends when the exchanges under way have been answered, as
+    /// far as their windows allow; the windows no longer grow.
     fn step_failed(&mut self, link: &mut Link<A>, context: &mut EngineContext<A>, app: &mut A) -> Step<A> {
         if link.transport.has_peer_left() {
             return Step::Abort;
@@ -183,22 +184,22 @@ impl<A: App> Multiplexed<A> {
         self.exchanges.len() < context.config.exchanges && !context.load.is_full && !is_told
     }
 
-    /// Continues all exchanges of an open connection that has nothing to send. Returns the resulting action, unless
-    /// there may be input to be served.
+    /// Continues all exchanges of an open connection that has no output. Returns the next action; `None` if there may
+    /// be input to serve.
     fn go_on_with_all(
         &mut self,
         link: &mut Link<A>,
         context: &mut EngineContext<A>,
         app: &mut A,
     ) -> Option<NextAction<A>> {
-        // The engine answers the first request of a new connection even while it drains.
+        // While the engine drains, it still answers the first request of a new connection.
         let may_announce = link.history() != History::New || !self.protocol.announces_end();
         if context.is_draining() && may_announce {
             self.announce_end(link, context);
         }
         let mut has_yielded = false;
-        // Nothing is to be done for requests that arrive or wait for a thread. A client can have many of these at little
-        // cost.
+        // Requests that are being received or wait for a thread need no work here. A client can have many of them at
+        // little cost.
         let goes_on = |exchange: &Exchange<A>| {
             exchange.has_backlog() || !matches!(exchange.state.view(), State::Receiving(_) | State::Queued(_))
         };
@@ -211,7 +212,8 @@ impl<A: App> Multiplexed<A> {
                 match self.go_on_with_websocket(index, link, context, app) {
                     Some(NextAction::Again) => has_yielded = true,
                     Some(action) => {
-                        // The client need not wait for the call. An end of the transport is found by the next turn.
+                        // Send the output now: the client need not wait for the call. If the peer is gone, the next
+                        // turn finds that out.
                         self.flush(link, context);
                         return Some(action);
                     }
@@ -226,7 +228,8 @@ impl<A: App> Multiplexed<A> {
             }
             let exchange = self.exchanges.at(index);
             match exchange.state.view() {
-                // A call whose response was cut meanwhile, because a file was too short, also waits in vain.
+                // This also wakes a call whose response has been cut because a file was too short: its output will not
+                // be sent.
                 State::Running(_) | State::Detached(_) => {
                     exchange.wake(Awaited::OUTPUT, app);
                     look_for_departure(exchange, link, app);
@@ -246,7 +249,7 @@ impl<A: App> Multiplexed<A> {
             if is_announced || is_ending {
                 let may_be_sending = !is_ending || self.protocol.is_unread();
                 link.lifecycle.close(Closing::of(may_be_sending));
-                // The end follows in this turn: until then the client may consider the connection persistent.
+                // Close in this turn, not earlier: until now the client may consider the connection persistent.
                 return None;
             }
         } else if self.is_held_up(context) {
@@ -316,8 +319,8 @@ impl<A: App> Exchanging<A> for Multiplexed<A> {
                 return Step::Stop(action);
             }
             if !link.lifecycle.is_open() || link.sending.has_composed() {
-                // Send frames of exchanges whose clients accept more, or close the connection directly after the last
-                // frame.
+                // Send more frames of exchanges whose windows have room, or close the connection directly after the
+                // last frame.
                 return Step::Next;
             }
             if self.has_failed {
@@ -352,18 +355,18 @@ impl<A: App> Exchanging<A> for Multiplexed<A> {
         if self.receiving().is_some() {
             context.observer.give_up(link.call(0));
         }
-        // The peer can no longer announce how much output it takes.
+        // The peer can no longer announce larger windows.
         if self.exchanges.is_empty() { Step::Stop(NextAction::Close) } else { Step::Abort }
     }
 
-    /// Returns true if a connection whose client cannot be told of its end is to end now: no exchange is under way, and
-    /// none is to follow.
+    /// Returns true if a connection whose protocol cannot announce the end has to be closed now: no exchange is under
+    /// way, and none follows.
     fn is_to_end(&self, link: &Link<A>) -> bool {
         link.lifecycle.is_open() && self.exchanges.is_empty() && self.may_end(link)
     }
 
     fn flush(&mut self, link: &mut Link<A>, context: &mut EngineContext<A>) -> bool {
-        // A connection whose handshake has failed has a protocol that has not begun.
+        // If the handshake of the connection has failed, its protocol has not begun and may write nothing.
         if self.protocol.has_control() && !(link.is_opening() && link.transport.is_encrypted()) {
             self.write_control(link, context);
         }
@@ -475,7 +478,7 @@ impl<A: App> Exchanging<A> for Multiplexed<A> {
                     let body_bytes = in_flight.sender.body_bytes();
                     let stream = exchange.stream;
                     context.statistics.cut += 1;
-                    // The waiting output belongs to the application: it is dropped when the call returns.
+                    // The unsent output belongs to the application, so it is dropped only when the call returns.
                     if let Some(backlog) = &mut exchange.backlog {
                         backlog.stop();
                     }
@@ -484,7 +487,7 @@ impl<A: App> Exchanging<A> for Multiplexed<A> {
                 }
             }
         };
-        // Output that waits is sent first: a frame must not get into the middle of another one.
+        // Output that waits must be sent first: a frame must not be inserted into another one.
         if !link.has_output() {
             link.send_composed(&mut context.statistics);
         }
@@ -520,7 +523,7 @@ impl<A: App> Exchanging<A> for Multiplexed<A> {
             Wait::Idle if self.protocol.announces_end() => {
                 let is_second = self.has_announced_end;
                 self.announce_end(link, context);
-                // A request may be on its way until the client knows of the end.
+                // Until the client knows that the connection ends, a request may be on its way.
                 if is_second || self.protocol.is_end_agreed() {
                     self.leave(link, context);
                     link.lifecycle.close(Closing::Linger);
@@ -539,8 +542,7 @@ impl<A: App> Exchanging<A> for Multiplexed<A> {
                 Step::Abort
             }
             Wait::Queue => {
-                // The connection is read now, and each of its requests is refused on its own exchange if there is no
-                // room.
+                // The connection is read now. If there is no room, each request is refused on its own exchange.
                 link.schedule.await_event();
                 Step::Next
             }
@@ -561,7 +563,7 @@ impl<A: App> Exchanging<A> for Multiplexed<A> {
                 _ => {}
             }
         }
-        // The sweep has forgotten the deadlines of the others, which are not set again.
+        // The sweep has cleared the deadlines of the other exchanges, which are not set again.
         for (_, exchange) in self.exchanges.iter().filter(|(_, exchange)| !exchange.timer.is_late(now)) {
             context.time.sweep.note(exchange.timer.deadline);
         }
@@ -601,8 +603,8 @@ impl<A: App> Exchanging<A> for Multiplexed<A> {
         buffer: &mut [u8],
         orphans: &mut Vec<(A::Request, Refusal)>,
     ) -> bool {
-        // If no exchange is under way, requests that have not been read are refused too. Otherwise they stay unread,
-        // because the input after them may concern running calls, and so the application.
+        // If no exchange is under way, requests that have not been read are refused, too. Otherwise they stay unread:
+        // the input after them may concern running calls and so involve the application.
         let before = orphans.len();
         let is_between_exchanges = self.exchanges.is_empty();
         for index in self.exchanges.indices() {

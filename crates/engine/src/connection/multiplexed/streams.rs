@@ -22,7 +22,7 @@ use crate::transport::Transport;
 use std::io;
 use wire::message::{Fault, Page};
 
-/// An event that has been read, without what it borrows from the state of the protocol.
+/// An event that was read, without references to the state of the protocol.
 enum Read<'i, A: App> {
     More,
     Nothing,
@@ -37,8 +37,8 @@ enum Read<'i, A: App> {
 type Ready<A> = Option<(Index, <A as App>::Request)>;
 
 impl<A: App> Multiplexed<A> {
-    /// Reads the next event. Returns the number of bytes used, 0 until the event is complete, and a request that is
-    /// ready: because it has no body, or its body is complete, or the request does not wait for its body.
+    /// Reads the next event. Returns the number of bytes used, 0 if the event is incomplete; and a request, if one is
+    /// ready: it has no body, its body is complete, or the application reads the body as it arrives.
     pub(super) fn message(
         &mut self,
         input: &[u8],
@@ -88,7 +88,7 @@ impl<A: App> Multiplexed<A> {
         (used, self.follow(read, link, context, app))
     }
 
-    /// Handles an event. Returns a request that has become ready.
+    /// Handles an event. Returns the request that it has made ready, if there is one.
     fn follow(
         &mut self,
         read: Read<'_, A>,
@@ -119,7 +119,7 @@ impl<A: App> Multiplexed<A> {
         None
     }
 
-    /// Answers or refuses a request, or begins its exchange. Returns the request if it is ready.
+    /// Answers or refuses a request, or begins its exchange, as `verdict` says. Returns the request if it is ready.
     fn obey(
         &mut self,
         verdict: Verdict<A>,
@@ -142,7 +142,7 @@ impl<A: App> Multiplexed<A> {
             Verdict::NoRoom => self.refuse_stream(stream, terms, link, context, app),
             Verdict::File { answer, .. } => self.send_file(stream, terms, &answer, link, context, app),
             Verdict::BadHandshake(answer) => {
-                // No multiplexed protocol has such a handshake yet: this answers it like any page.
+                // Refused WebSocket handshakes of multiplexed protocols are answered with an ordinary error page.
                 let refusal = Refusal::of_status(answer.0.status());
                 let index = self.note_begin(stream, link, context);
                 self.refuse_exchange(index, refusal, terms, link, context);
@@ -157,7 +157,7 @@ impl<A: App> Multiplexed<A> {
         None
     }
 
-    /// Makes room for the exchange of a request whose head has been read.
+    /// Creates the exchange of a request whose head has been read.
     fn note_begin(&mut self, stream: StreamId, link: &mut Link<A>, context: &mut EngineContext<A>) -> Index {
         link.note_request(self.protocol.serves_one(), &mut context.load);
         self.exchanges.insert(stream, context.time.now)
@@ -180,7 +180,7 @@ impl<A: App> Multiplexed<A> {
         exchange.offer = offer;
         let memory = &context.config.body_memory_total;
         if exchange.upgrade.is_some() && !length.is_empty() {
-            // The body is the frames of the WebSocket.
+            // The request's body consists of the frames of the WebSocket.
             exchange.incoming = Some(Box::new(Incoming::new(false, memory.reservation())));
         } else if !length.is_empty() {
             self.protocol.tell_to_continue(stream, &mut link.out(&mut context.scratch).bytes);
@@ -197,7 +197,8 @@ impl<A: App> Multiplexed<A> {
 
     // ------------------------------------------------------------------------------------------------------------ body
 
-    /// Takes a part of a request's body, and its end with the last one.
+    /// Takes a part of a request's body, and ends the body if the part is the last one. Returns the request if it is
+    /// ready.
     fn take_data(
         &mut self,
         stream: StreamId,
@@ -207,7 +208,7 @@ impl<A: App> Multiplexed<A> {
         app: &mut A,
     ) -> Ready<A> {
         let Some(index) = self.exchanges.find(stream) else {
-            // The bytes were on their way when their exchange ended.
+            // The exchange had ended while these bytes were on their way.
             self.grant(stream, bytes.len(), link, context);
             return None;
         };
@@ -220,7 +221,7 @@ impl<A: App> Multiplexed<A> {
             if is_last {
                 incoming.finish();
             }
-            // The call of a WebSocket is woken by messages.
+            // The call of a WebSocket is woken when a message is complete, not by its bytes.
             if !exchange.has_websocket() {
                 exchange.wake(Awaited::INPUT, app);
             }
@@ -272,7 +273,7 @@ impl<A: App> Multiplexed<A> {
         app: &mut A,
     ) {
         let Some(index) = self.exchanges.find(stream) else {
-            // Its head cannot be read: it never becomes a request.
+            // The head cannot be read, so it never becomes a request.
             let (client, data) = link.client_and_data();
             let line = context.scratch.head.as_deref().and_then(|scratch| self.protocol.partial_line(scratch));
             app.refused(fault.into(), line, client, data);
@@ -323,7 +324,7 @@ impl<A: App> Multiplexed<A> {
         self.pump(index, link, context);
     }
 
-    /// Sends the response to a request with a file. The engine does not read the request's body, if there is one.
+    /// Answers a request with a file. The engine does not read the request's body, if there is one.
     fn send_file(
         &mut self,
         stream: StreamId,
@@ -374,7 +375,8 @@ impl<A: App> Multiplexed<A> {
         self.reset(stream, Reset::Refused, link, context);
     }
 
-    /// Answers a request that the application will not see with a page, on the request's own exchange, which is free.
+    /// Refuses a request with a page, without the application. The exchange at `index` is already free, and carries the
+    /// page.
     pub(super) fn refuse_exchange(
         &mut self,
         index: Index,
@@ -418,7 +420,7 @@ impl<A: App> Multiplexed<A> {
 
     // ---------------------------------------------------------------------------------------------------------- output
 
-    /// Frames the part of the waiting output that the client of an exchange takes now.
+    /// Frames as much of the exchange's unsent output as its client accepts now.
     pub(super) fn pump(&mut self, index: Index, link: &mut Link<A>, context: &mut EngineContext<A>) {
         if link.has_output() || link.sending.is_full() {
             return;
@@ -437,7 +439,8 @@ impl<A: App> Multiplexed<A> {
         } else if is_complete && matches!(exchange.state.view(), State::Finishing(_)) {
             self.end_exchange(index, link, context);
         } else if is_complete {
-            // The call of the exchange, which was late, is still running.
+            // The call of the exchange has missed its deadline but is still running, so the connection has to stay
+            // open.
             self.protocol.stay(&mut link.out(&mut context.scratch).bytes);
         }
     }
@@ -446,7 +449,7 @@ impl<A: App> Multiplexed<A> {
         self.protocol.reset(stream, reset, &mut link.out(&mut context.scratch).bytes);
     }
 
-    /// Writes the answers of the protocol itself.
+    /// Writes the messages of the protocol itself, such as acknowledgements.
     pub(super) fn write_control(&mut self, link: &mut Link<A>, context: &mut EngineContext<A>) {
         let mut control = std::mem::take(&mut context.scratch.chunks);
         control.clear();
@@ -457,7 +460,7 @@ impl<A: App> Multiplexed<A> {
         context.scratch.chunks = control;
     }
 
-    /// Handles a write that has shown that the client of a call is gone, or that the response cannot be sent.
+    /// Handles a failed write: the client of a call is gone, or the response cannot be sent.
     #[cold]
     pub(super) fn lose(&mut self, index: Index, loss: Loss, link: &mut Link<A>, context: &mut EngineContext<A>) {
         self.exchanges.at(index).end_body(Fault::Truncated.into());
@@ -497,13 +500,13 @@ impl<A: App> Multiplexed<A> {
         self.protocol.forget_stream(stream);
         self.remove(index, context);
         if self.has_announced_end && self.exchanges.is_empty() && !self.protocol.announces_end() {
-            // This may have been the last exchange: the transport is read again for input that arrived since the last
-            // poll.
+            // This may have been the last exchange. Requests that arrived since the last poll still have to be
+            // answered, so the transport is read again.
             link.input.note_readable();
         }
     }
 
-    /// Ends the exchange of a call that has returned after its client got its answer, or has gone.
+    /// Ends the exchange of a call that has returned after its client received a response from the engine, or left.
     pub(super) fn end_detached(&mut self, index: Index, link: &mut Link<A>, context: &mut EngineContext<A>) {
         let exchange = self.exchanges.at(index);
         if !exchange.is_sent() && exchange.is_expired() && link.lifecycle.is_open() {
@@ -514,7 +517,7 @@ impl<A: App> Multiplexed<A> {
         }
     }
 
-    /// Breaks off a response, and tells its client. The other exchanges continue. A running call continues without a
+    /// Cuts a response, and informs its client. The other exchanges continue. A running call continues without a
     /// client.
     pub(super) fn cut_exchange(&mut self, index: Index, link: &mut Link<A>, context: &mut EngineContext<A>) {
         let exchange = self.exchanges.at(index);
@@ -523,7 +526,7 @@ impl<A: App> Multiplexed<A> {
         if exchange.is_out() {
             exchange.state.detach(Cause::Left);
         } else {
-            // A file can turn out to be too short while its response is suspended.
+            // The engine may find that a file is too short while its response is suspended.
             if let State::Suspended(suspended) = exchange.state.end() {
                 context.statistics.suspended -= 1;
                 context.abandoned.push(suspended.response);
@@ -533,11 +536,11 @@ impl<A: App> Multiplexed<A> {
         self.reset(stream, Reset::Cut, link, context);
     }
 
-    /// Sets the deadlines of the exchanges. Visits only those that can have another one than before, because a client may
-    /// send a few bytes at a time and have a hundred exchanges.
+    /// Sets the deadlines of the exchanges. Visits only those whose deadline may have changed, because a client may
+    /// have a hundred exchanges and send a few bytes at a time.
     ///
-    /// A response that waits because others use the window of the connection is in time while the client takes these. A
-    /// body that the client cannot send, because the application does not read others, has no deadline.
+    /// A response that waits because others use the window of the connection is not late while the client reads those.
+    /// A body that the client cannot send, because the application does not read others, has no deadline.
     pub(super) fn set_exchange_deadlines(&mut self, is_blocked: bool, config: &Config, time: &mut Time) {
         let mut sending = self.sending.take();
         let conditions = (is_blocked, self.protocol.is_full_of_bodies());
@@ -566,7 +569,7 @@ impl<A: App> Multiplexed<A> {
         }
     }
 
-    /// Gives up an exchange whose client has taken nothing for too long.
+    /// Gives up an exchange whose client has not read output for too long.
     pub(super) fn abandon_exchange(
         &mut self,
         index: Index,
@@ -583,7 +586,7 @@ impl<A: App> Multiplexed<A> {
         self.reset(stream, Reset::Cut, link, context);
     }
 
-    /// Gives up an exchange, or tells its call that the client has gone, if `has_left`.
+    /// Gives up an exchange without a running call. If `has_left`, tells a running call that the client has gone.
     pub(super) fn release_one(&mut self, index: Index, has_left: bool, context: &mut EngineContext<A>, app: &mut A) {
         self.exchanges.at(index).lose_websocket();
         if release_exchange(self.exchanges.at(index), has_left, context, app) {

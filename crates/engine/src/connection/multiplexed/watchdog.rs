@@ -1,4 +1,4 @@
-//! The watchdog of a connection with many exchanges, while no thread can poll the engine.
+//! The watchdog's work for a multiplexed connection while no thread can poll the engine.
 
 use super::Multiplexed;
 use crate::app::App;
@@ -12,8 +12,8 @@ use crate::health::Health;
 use crate::protocol::{MultiplexedProtocol, StreamEvent};
 use crate::responder::Responder;
 
-/// Looks at the first request in the kept input of a new connection, which is parsed with a separate protocol.
-/// Returns `None` if it is a health check.
+/// Checks whether the first request in the stored input of a new connection is a health check. Returns `None` if it is.
+/// A separate protocol value parses the input.
 pub(super) fn asks_first<A: App>(
     session: &Multiplexed<A>,
     link: &Link<A>,
@@ -28,7 +28,7 @@ pub(super) fn asks_first<A: App>(
         match protocol.next(&input[used..], scratch.head.get_or_insert_default(), &config.limits) {
             Ok((_, StreamEvent::More)) => return Some(Service::Unclear),
             Ok((_, StreamEvent::Head { head, .. })) if responders.health.answers(&head) => return None,
-            // Frames that concern the protocol alone, or no existing exchange, may come first.
+            // Frames without a request, such as SETTINGS, may come first.
             Ok((count @ 1.., StreamEvent::Nothing | StreamEvent::Credit { .. } | StreamEvent::Reset { .. })) => {
                 used += count;
             }
@@ -37,8 +37,8 @@ pub(super) fn asks_first<A: App>(
     }
 }
 
-/// Answers the health check at the beginning of the input of a new connection, while no thread polls the engine,
-/// and ends the connection: only the first request of a connection can be read then. Returns true if the answer is
+/// Answers the health check at the beginning of the input of a new connection, while no thread polls the engine, and
+/// ends the connection: the watchdog can read only the first request of a connection. Returns true if the response is
 /// complete; otherwise a thread that polls the engine has to write the rest.
 pub(super) fn answer_first<A: App>(
     session: &mut Multiplexed<A>,
@@ -67,7 +67,7 @@ pub(super) fn answer_first<A: App>(
     true
 }
 
-/// Refuses the requests that have arrived on a connection without any under way. Returns true if input was read.
+/// Refuses the requests that have arrived on a connection with no exchange under way. Returns true if input was read.
 pub(super) fn refuse_unread_exchanges<A: App>(
     session: &mut Multiplexed<A>,
     link: &mut Link<A>,
@@ -81,7 +81,7 @@ pub(super) fn refuse_unread_exchanges<A: App>(
     if link.open_stored(context) != Ok(OpeningStep::Ready) {
         return true;
     }
-    // The thread that polls the engine next finds out what is wrong with the rest.
+    // The thread that polls the engine next handles errors in the rest.
     let input = link.input.take();
     let mut used = 0;
     while let Ok((count @ 1.., event)) = session.protocol.next(
@@ -90,7 +90,7 @@ pub(super) fn refuse_unread_exchanges<A: App>(
         &context.config.limits,
     ) {
         used += count;
-        // All exchanges here are refused ones: they hold no values of the application.
+        // All exchanges here are refused ones, so they hold no objects of the application.
         match event {
             StreamEvent::Head { stream, terms, .. } => {
                 let index = session.exchanges.insert(stream, context.time.now);

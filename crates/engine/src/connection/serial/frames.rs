@@ -1,8 +1,8 @@
-//! The session after its exchange has become a WebSocket: the bytes of the connection are frames.
+//! The serial session after its exchange has become a WebSocket: the bytes of the connection are frames.
 //!
-//! Unlike with HTTP, the engine reads the connection while output waits for the client, because a client may send all
-//! its messages before it reads. The queue of messages bounds the input: while the queue is full, the engine does not
-//! read.
+//! Unlike with HTTP, the engine reads from the connection while output waits for the client, because a client may send
+//! all its messages before it reads. The queue of messages bounds the input: while the queue is full, the engine does
+//! not read.
 
 use super::Serial;
 use crate::app::App;
@@ -17,13 +17,13 @@ use crate::observe::{Observer, Stage};
 use crate::transport::{Received, Transport};
 
 impl<A: App> Serial<A> {
-    /// Returns true if the connection carries frames of a WebSocket.
+    /// Returns true if the bytes of the connection are frames of a WebSocket.
     #[inline]
     pub(super) fn is_websocket(&self, link: &Link<A>) -> bool {
         self.exchange.has_websocket() && link.lifecycle.is_open()
     }
 
-    /// Does one step of a WebSocket: answers, output, waking the application, then input.
+    /// Runs one step of a WebSocket: sends answers and output, wakes the application, then handles input.
     pub(super) fn step_websocket(
         &mut self,
         link: &mut Link<A>,
@@ -54,18 +54,17 @@ impl<A: App> Serial<A> {
             Some(Until::Message) if has_something => {
                 self.exchange.state.wait_until(Until::Thread);
                 context.load.queued += 1;
-                // A message is work like a request: after a number of them in a round, other connections are driven
-                // first.
+                // A message counts as a call: after a number of calls in a round, other connections are driven first.
                 link.count_call();
                 context.observer.switch(link.call(0), Stage::Queue);
                 return Step::Stop(NextAction::Enqueue(0));
             }
-            // The application has still to be informed of the end.
+            // The application still has to learn that the WebSocket has ended.
             Some(Until::Thread) if is_over => return Step::Stop(NextAction::Wait),
             Some(Until::Output | Until::Message | Until::Thread) | None => {}
         }
         if is_over && (!has_output || link.input.has_ended()) {
-            // The server closes the transport, not the client (RFC 6455 section 7.1.1).
+            // The server closes the transport before the client does (RFC 6455 section 7.1.1).
             link.lifecycle.close(Closing::Linger);
             return Step::Next;
         }
@@ -108,13 +107,13 @@ impl<A: App> Serial<A> {
         }
     }
 
-    /// Returns the WebSocket of the exchange, whose frames are the bytes of the link.
+    /// Returns the WebSocket of the exchange. Its frames are the bytes of the link.
     pub(in crate::connection) fn websocket_of<'c>(&'c mut self, link: &'c mut Link<A>) -> WebSocketOf<'c, A> {
         WebSocketOf { exchange: &mut self.exchange, link, protocol: None }
     }
 
-    /// Records that the call of a WebSocket is over. Returns true if the exchange was a WebSocket; the connection has
-    /// to be driven then.
+    /// Records that the call of a WebSocket has ended. Returns true if the exchange was a WebSocket; the caller then
+    /// has to drive the connection.
     pub(super) fn release_websocket(&mut self) -> bool {
         let Some(websocket) = self.exchange.websocket() else { return false };
         websocket.release();

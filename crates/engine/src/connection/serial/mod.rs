@@ -1,7 +1,7 @@
-//! The session of a serial protocol: one exchange at a time.
+//! The session of a serial protocol, which has one exchange at a time.
 //!
 //! The session reads the next request when the previous response is complete. [`request`] receives requests and refuses
-//! them; [`frames`] has the session after its exchange has become a WebSocket.
+//! them; [`frames`] serves the session after its exchange has become a WebSocket.
 
 mod frames;
 mod request;
@@ -25,7 +25,7 @@ use crate::reply::{Channel, Loss, Reply};
 use crate::transport::Transport;
 use wire::message::Fault;
 
-/// The session of a connection that has one exchange at a time.
+/// The session of a connection with a serial protocol.
 pub(super) struct Serial<A: App> {
     protocol: SerialOf<A>,
     exchange: Exchange<A>,
@@ -43,8 +43,8 @@ impl<A: App> Serial<A> {
         link.lifecycle.is_open() && self.exchange.is_free()
     }
 
-    /// Returns true if neither the connection nor the exchange waits for anything but a call that has just begun, and
-    /// both have noted that. This is the usual case when a request has been read.
+    /// Returns true if the connection and the exchange wait only for a call that has just begun, and their timers
+    /// already say so. This is the usual case after a request has been read.
     #[inline]
     pub(super) fn awaits_call_alone(&self, link: &Link<A>) -> bool {
         let has_noted = link.timer.wait == Wait::App && self.exchange.timer.wait == Wait::App;
@@ -57,8 +57,8 @@ impl<A: App> Serial<A> {
             && !link.schedule.awaits_room()
     }
 
-    /// Continues the exchange of an open connection that has nothing to send. Returns the resulting action; `None` if
-    /// there may be input to serve.
+    /// Continues the exchange of an open connection that has no output. Returns the next action; `None` if there may be
+    /// input to serve.
     fn go_on(&mut self, link: &mut Link<A>, context: &mut EngineContext<A>, app: &mut A) -> Option<NextAction<A>> {
         match self.exchange.state.view() {
             State::Suspended(_) if self.exchange.state.until() == Some(Until::Turn) => {
@@ -77,7 +77,7 @@ impl<A: App> Serial<A> {
         }
     }
 
-    /// Drops the exchange, whose call has returned or never ran.
+    /// Ends the exchange, whose call has returned or never ran.
     fn free_exchange(&mut self) {
         self.exchange.state.end();
         self.exchange.clear();
@@ -173,7 +173,7 @@ impl<A: App> Exchanging<A> for Serial<A> {
             if !context.responders.answers_by_path() {
                 return Step::Stop(NextAction::AwaitRoom);
             }
-            // The next request may be one that a responder answers, even though the queue is full.
+            // The next request may be one that a responder of the engine answers, even though the queue is full.
             room = GLANCE.min(room);
         }
         self.receive(link, context, &mut buffer[..room], app)
@@ -196,7 +196,7 @@ impl<A: App> Exchanging<A> for Serial<A> {
             State::Receiving(_) => self.body(rest, link, context, app),
             State::Running(_) => {
                 let used = self.take_in(rest, context, app);
-                // The remaining input is either kept for later or too short to be parsed.
+                // The remaining input is either kept for later, or is too short to be parsed.
                 let is_exhausted = self.exchange.wants_body() || used == rest.len();
                 return (used, if is_exhausted { Served::NeedsMore } else { Served::Later });
             }
@@ -247,7 +247,7 @@ impl<A: App> Exchanging<A> for Serial<A> {
         let exchange = &mut self.exchange;
         let has_websocket = exchange.has_websocket();
         let terms = match *exchange.state.view() {
-            // No bytes of HTTP may get between the frames of a WebSocket.
+            // Only frames may be written on a connection that is a WebSocket, so this arm is for HTTP responses only.
             State::Running(terms) if !has_websocket => terms,
             State::Running(terms) | State::Detached(Detached { terms, .. }) => {
                 let output_is_replaced = has_websocket || exchange.is_hijacked();
@@ -281,7 +281,7 @@ impl<A: App> Exchanging<A> for Serial<A> {
         exchange.count_status(&mut context.statistics);
         let State::Running(terms) = *exchange.state.view() else {
             debug_assert!(exchange.is_out(), "a ticket is for an exchange whose call is out");
-            // Bytes that were read ahead of the application count as body memory until they are dropped.
+            // This drops the bytes that were read ahead of the application. Until now they counted as body memory.
             self.free_exchange();
             if link.lifecycle.return_hijacked() && matches!(progress, Progress::Cut) {
                 link.transport.shut_down();
@@ -299,7 +299,7 @@ impl<A: App> Exchanging<A> for Serial<A> {
             None => {}
             Some(Ended::Done) => {
                 context.observer.answered(call);
-                // If the rest of a body has not been read, the beginning of the next request is unknown.
+                // If the rest of a body has not been read, the start of the next request is unknown.
                 let is_body_left = exchange.incoming.take().is_some_and(|incoming| !incoming.has_ended());
                 exchange.body_memory = None;
                 exchange.upgrade = None;
@@ -445,7 +445,7 @@ impl<A: App> Exchanging<A> for Serial<A> {
         let terms = match self.exchange.state.view() {
             State::Free => match self.awaited_head(link, context, buffer) {
                 Some(terms) => terms,
-                // The poller does not report input again that was read here.
+                // The poller does not report this input again, so the connection has to be driven.
                 None => return !link.input.is_empty(),
             },
             State::Receiving(_) | State::Queued(_) => match self.take_request(0, context) {
@@ -469,7 +469,7 @@ impl<A: App> Exchanging<A> for Serial<A> {
 }
 
 impl<A: App> Serial<A> {
-    /// Handles a write that has shown that the client of the call is gone.
+    /// Handles a failed write: the client of the call is gone.
     #[cold]
     fn lose(&mut self, link: &mut Link<A>) {
         debug_assert!(!matches!(link.lifecycle.state(), LinkState::Hijacked { .. }), "its call writes to nobody");

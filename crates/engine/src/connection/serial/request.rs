@@ -1,4 +1,5 @@
-//! Requests of a serial protocol: receiving them, answering or refusing them without the application.
+//! Requests of a serial protocol: the session receives them, and answers or refuses some of them without the
+//! application.
 
 use super::Serial;
 use crate::app::{App, Refusal, SenderOf, TermsOf};
@@ -23,7 +24,7 @@ use crate::spool::Body;
 use std::io;
 use wire::message::{BodyLength, Draft, Fault, Page};
 
-/// The reason for reading the received bytes of a body no further.
+/// The reason why no more of the received bytes of a body are read.
 enum Stop {
     More,
     End,
@@ -31,9 +32,9 @@ enum Stop {
 }
 
 impl<A: App> Serial<A> {
-    /// Reads the head at the beginning of `input`. Returns the number of bytes used, 0 until the head is complete, and
-    /// a request that is ready: because it has no body, or its body has arrived with it, or the request does not wait
-    /// for its body.
+    /// Reads the head at the beginning of `input`. Returns the number of bytes used, 0 if the head is incomplete; and
+    /// the request, if it is ready: it has no body, its body is in `input`, or the application reads the body as it
+    /// arrives.
     pub(super) fn message(
         &mut self,
         input: &[u8],
@@ -79,8 +80,8 @@ impl<A: App> Serial<A> {
         }
     }
 
-    /// Answers a request that the application does not see and that ends the connection. `input` begins with it;
-    /// `has_more`: other bytes follow.
+    /// Answers a request without the application, and ends the connection. `input` begins with the request; `has_more`:
+    /// other bytes follow the head.
     #[cold]
     fn end_instead(
         &mut self,
@@ -114,8 +115,8 @@ impl<A: App> Serial<A> {
         }
     }
 
-    /// Begins the exchange of a request. Returns the number of bytes of `input` used in all, `used` of them by the
-    /// head, and the request if it is ready.
+    /// Begins the exchange of a request. Returns the total number of bytes of `input` used, of which the head has used
+    /// `used`; and the request, if it is ready.
     #[allow(clippy::too_many_arguments, reason = "it is the rest of `message`, which would be too long with it")]
     #[inline]
     fn begin(
@@ -138,7 +139,7 @@ impl<A: App> Serial<A> {
             return (used, Some(request));
         }
         let is_alone = input.len() == used;
-        // A body that is in the input as a whole is borrowed, not copied.
+        // A body that is completely in the input is borrowed, not copied.
         if let BodyLength::Known(length) = length
             && (input.len() - used) as u64 >= length
             && let Ok((count, Event::Data { bytes, .. })) =
@@ -181,15 +182,16 @@ impl<A: App> Serial<A> {
 
     // ------------------------------------------------------------------------------------------------------------ body
 
-    /// Begins to receive the body of a request as a whole.
+    /// Begins to receive the body of a request, which the application gets as a whole.
     fn await_body(&mut self, request: A::Request, terms: TermsOf<A>, length: BodyLength, context: &EngineContext<A>) {
         self.exchange.state.receive(request, terms, length, &context.config.body_memory_total);
     }
 
-    /// Reads the received part of a body; at its end the request is ready. Returns the bytes used.
+    /// Reads the part of a body that is in `input`. Returns the number of bytes used, and the request if its body is
+    /// complete.
     ///
-    /// Chunks that arrived together are kept together: a body may arrive in chunks of one byte, and each would
-    /// otherwise be a write to its file.
+    /// Chunks that arrive together are stored together. A body may arrive in chunks of one byte, and each would
+    /// otherwise be a separate write to the file.
     pub(super) fn body(
         &mut self,
         input: &[u8],
@@ -199,7 +201,7 @@ impl<A: App> Serial<A> {
     ) -> (usize, Option<A::Request>) {
         let mut chunks = std::mem::take(&mut context.scratch.chunks);
         chunks.clear();
-        // A part that is contiguous in the input is not copied twice.
+        // If the part is contiguous in the input, it is not copied before it is stored.
         let mut only: &[u8] = &[];
         let (mut used, mut steps) = (0, 0);
         let stop = loop {
@@ -249,7 +251,7 @@ impl<A: App> Serial<A> {
         }
     }
 
-    /// Ends the body that has been received as a whole. Returns the request, which is ready.
+    /// Ends a body that has been received as a whole. Returns the request, which is now ready.
     fn body_ended(&mut self, link: &mut Link<A>, context: &mut EngineContext<A>, app: &mut A) -> Option<A::Request> {
         match body_ended(&mut self.exchange, link.call(0), context, app) {
             Ok(request) => {
@@ -268,7 +270,7 @@ impl<A: App> Serial<A> {
         self.refuse_request(0, refusal, link, context, app);
     }
 
-    /// Takes a part of the body of the request that is being answered. Returns the number of bytes used.
+    /// Takes a part of a body that the application reads as it arrives. Returns the number of bytes used.
     pub(super) fn take_in(&mut self, input: &[u8], context: &mut EngineContext<A>, app: &mut A) -> usize {
         let Some(incoming) = &mut self.exchange.incoming else { return 0 };
         let (fields, limits) = (&mut context.scratch.fields, &context.config.limits);
@@ -288,8 +290,8 @@ impl<A: App> Serial<A> {
     // ------------------------------------------------------------------------------------------------ answer or
     // refusal
 
-    /// Answers a health check. The answer ends the connection, so that the next check arrives on a new connection: only
-    /// checks on new connections can be answered while no thread polls the engine.
+    /// Answers a health check and ends the connection, so that the next check arrives on a new connection. Only checks
+    /// on new connections can be answered while no thread polls the engine.
     fn answer_health_check(
         &mut self,
         health: Health,
@@ -307,8 +309,8 @@ impl<A: App> Serial<A> {
         context.observer.give_up(link.call(0));
     }
 
-    /// Sends the response to the request that was read last with a file. The engine does not read the request's body,
-    /// if there is one: the connection then ends with the response.
+    /// Answers the request that was read last with a file. The engine does not read the request's body; if there is
+    /// one, the connection ends with the response.
     fn send_file(
         &mut self,
         terms: TermsOf<A>,
@@ -342,7 +344,7 @@ impl<A: App> Serial<A> {
         }
     }
 
-    /// Refuses a handshake of a WebSocket that breaks a rule. It is the last request of its connection.
+    /// Refuses a WebSocket handshake that breaks a rule, and makes it the last request of the connection.
     fn refuse_handshake(
         &mut self,
         terms: TermsOf<A>,
@@ -362,7 +364,7 @@ impl<A: App> Serial<A> {
         self.end_with_refusal(draft.status(), link, context);
     }
 
-    /// Answers the kept input, which never became a request, with a refusal.
+    /// Answers the stored input, which never became a request, with a refusal.
     pub(super) fn refuse_stored(
         &mut self,
         refusal: Refusal,
@@ -374,7 +376,7 @@ impl<A: App> Serial<A> {
         self.refuse_unread(refusal, input.unused(), link, context, app);
     }
 
-    /// Answers `unread`, which never became a request, with a refusal, and ends the connection.
+    /// Answers `unread`, input that never became a request, with a refusal, and ends the connection.
     pub(super) fn refuse_unread(
         &mut self,
         refusal: Refusal,
@@ -391,7 +393,7 @@ impl<A: App> Serial<A> {
         self.end_with_refusal(refusal.status, link, context);
     }
 
-    /// Writes the page with which a request is refused.
+    /// Writes the page of a refusal.
     pub(super) fn write_refusal(
         &mut self,
         refusal: Refusal,
@@ -403,7 +405,7 @@ impl<A: App> Serial<A> {
         self.compose_refusal(refusal, terms, link, context);
     }
 
-    /// Composes the page of a refusal after output that may have been sent in part. Returns the sender of the page.
+    /// Composes the page of a refusal after output of which a part may have been sent. Returns the sender of the page.
     pub(super) fn compose_refusal(
         &mut self,
         refusal: Refusal,
@@ -418,7 +420,7 @@ impl<A: App> Serial<A> {
         reply::write_page(&mut self.protocol, &page, terms.refusing(), context.time.stamp(is_encrypted), out)
     }
 
-    /// Ends the connection after a refusal has been written, which is the last output that the peer gets.
+    /// Closes the connection after a refusal has been written as the last output.
     pub(super) fn end_with_refusal(&mut self, status: u16, link: &mut Link<A>, context: &mut EngineContext<A>) {
         self.exchange.incoming = None;
         link.close_refused(status, &mut context.statistics);
@@ -427,20 +429,20 @@ impl<A: App> Serial<A> {
     // -------------------------------------------------------------------------------------- while no thread can call
 
     /// Returns true if the request at the beginning of `input` may be read: the queue of requests has room, or a
-    /// responder answers the request; `None` if too few bytes are here to tell.
+    /// responder of the engine may answer the request. Returns `None` if `input` is too short to tell.
     #[inline]
     pub(super) fn glance_if_full(&self, input: &[u8], context: &EngineContext<A>) -> Option<bool> {
         if context.load.is_full { self.glance(input, context) } else { Some(true) }
     }
 
-    /// Returns true if the request at the beginning of `input` may be for a responder; `None` if that cannot be told
-    /// yet.
+    /// Returns true if a responder of the engine may answer the request at the beginning of `input`; `None` if `input`
+    /// is too short to tell.
     fn glance(&self, input: &[u8], context: &EngineContext<A>) -> Option<bool> {
         context.responders.may_answer(|path| self.protocol.glance(input, path))
     }
 
-    /// Answers the request in the kept input of a new connection, if it asks for the server's health. Other requests
-    /// stay in the input: they are parsed with a separate protocol.
+    /// Answers the request in the stored input of a new connection, if it is a health check. Other requests stay in the
+    /// input: to check them, a separate protocol value parses them.
     pub(super) fn answer_first(
         &mut self,
         health: Health,
@@ -468,7 +470,7 @@ impl<A: App> Serial<A> {
         Service::Answered
     }
 
-    /// Reads until a head is complete. Returns the properties of the request on which its response depends.
+    /// Reads until a head is complete. Returns the properties of the request that determine the form of its response.
     pub(super) fn awaited_head(
         &mut self,
         link: &mut Link<A>,
@@ -479,8 +481,8 @@ impl<A: App> Serial<A> {
         if link.input.is_empty() || link.open_stored(context) != Ok(OpeningStep::Ready) {
             return None;
         }
-        // The head is parsed with a separate protocol, so that the thread that polls the engine next reads it
-        // unchanged.
+        // A separate protocol value parses the head, so that the thread that polls the engine next reads it again from
+        // its start.
         let mut protocol = self.protocol.fresh();
         match protocol.next(link.input.unused(), &mut context.scratch.fields, &context.config.limits) {
             Ok((_, Event::Head { terms, .. })) => Some(terms),
