@@ -1,4 +1,4 @@
-//! An account at an authority.
+//! ACME accounts.
 
 use crate::error::AcmeError;
 use crate::http_client::{Client, Http, complete};
@@ -10,35 +10,36 @@ use x509_cert::Certificate;
 use x509_cert::der::DecodePem;
 use x509_cert::ext::pkix::AuthorityKeyIdentifier;
 
-/// An account at an authority.
+/// An account at an ACME authority.
 pub struct Account(instant_acme::Account);
 
-/// The account that the authority knows already by other means, such as a contract (RFC 8555 section 7.3.4).
+/// Credentials that tie an ACME account to an account that the authority already has, for example by contract (RFC 8555
+/// section 7.3.4).
 #[derive(Clone)]
 pub struct ExternalAccount {
-    /// The identifier of its key.
+    /// The identifier of the key.
     pub identifier: String,
     /// The key, decoded.
     pub key: Vec<u8>,
 }
 
-/// The time in which the authority wants a certificate to be replaced (RFC 9773 section 4.2).
+/// The period in which the authority wants a certificate to be replaced (RFC 9773 section 4.2).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Renewal {
-    /// The begin and the end of the window.
+    /// The start and the end of the period.
     pub window: (SystemTime, SystemTime),
-    /// The time after which the authority is to be asked again.
+    /// The time after which the caller should ask the authority again.
     pub ask_after: Duration,
-    /// A page that explains the window.
+    /// The URL of a page that explains the period.
     pub explanation: Option<String>,
 }
 
 impl Account {
-    /// Registers an account at the authority of a directory. The caller has agreed to its terms of service. Returns the
-    /// account, and the text from which [`restore`](Self::restore) makes it: it contains the private key.
+    /// Registers an account at the authority with the URL `directory`. The caller has agreed to its terms of service.
+    /// Returns the account, and a text that contains its private key, for [`restore`](Self::restore).
     ///
     /// # Errors
-    /// The authority's reason, or the way to it.
+    /// The reason that the authority gives, or why it could not be reached.
     pub fn register(
         http: Arc<dyn Http>,
         directory: &str,
@@ -53,10 +54,11 @@ impl Account {
         Ok((Self(account), text))
     }
 
-    /// Restores an account. Asks the authority for its directory.
+    /// Restores an account from the text that [`register`](Self::register) returned. Requests the authority's
+    /// directory.
     ///
     /// # Errors
-    /// If the text is not of an account, or the authority does not answer.
+    /// If the text does not describe an account, or the authority does not respond.
     pub fn restore(http: Arc<dyn Http>, text: &str) -> Result<Self, AcmeError> {
         let credentials: AccountCredentials =
             serde_json::from_str(text).map_err(|error| AcmeError::new(format_args!("it has no account: {error}")))?;
@@ -69,31 +71,32 @@ impl Account {
         self.0.id()
     }
 
-    /// Returns the thumbprint of the account's key (RFC 8555 section 8.1), which answers a challenge with its token.
+    /// Returns the thumbprint of the account's key (RFC 8555 section 8.1). It is a part of the response to each
+    /// challenge.
     pub fn thumbprint(&self) -> &str {
         self.0.key_thumbprint()
     }
 
-    /// Returns the names of the profiles that the authority offers.
+    /// Returns the names of the certificate profiles that the authority offers.
     pub fn profiles(&self) -> Vec<String> {
         self.0.profiles().map(|profile| profile.name.to_owned()).collect()
     }
 
-    /// Asks when a certificate is to be replaced. `chain` is in PEM.
+    /// Asks the authority when a certificate should be replaced. `chain` is in PEM.
     ///
     /// # Errors
-    /// [`AcmeError`], also if the authority does not say such times.
+    /// [`AcmeError`], also if the authority does not support renewal information.
     pub fn renewal(&self, chain: &[u8]) -> Result<Renewal, AcmeError> {
         let (info, ask_after) = complete(self.0.renewal_info(&identifier(chain)?))?;
         let window = (info.suggested_window.start.into(), info.suggested_window.end.into());
         Ok(Renewal { window, ask_after, explanation: info.explanation_url })
     }
 
-    /// Orders a certificate for a host name or an IP address. `replaces` is the certificate in PEM that it follows, if
-    /// the authority issued one.
+    /// Orders a certificate for a host name or an IP address. `replaces` is the previous certificate in PEM, if this
+    /// authority issued it.
     ///
     /// # Errors
-    /// The authority's reason.
+    /// The reason that the authority gives.
     pub fn order(&self, name: &str, profile: Option<&str>, replaces: Option<&[u8]>) -> Result<Order, AcmeError> {
         let address = name.parse().map(Identifier::Ip);
         let identifiers = [address.unwrap_or_else(|_| Identifier::Dns(name.to_owned()))];
@@ -107,16 +110,16 @@ impl Account {
         Ok(Order::new(complete(self.0.new_order(&order))?, self.thumbprint()))
     }
 
-    /// Returns an order that was made before, by its URL.
+    /// Returns an existing order by its URL.
     ///
     /// # Errors
-    /// [`AcmeError`], also if the authority does not have it any more.
+    /// [`AcmeError`], also if the authority no longer has the order.
     pub fn resume(&self, url: &str) -> Result<Order, AcmeError> {
         Ok(Order::new(complete(self.0.order(url.to_owned()))?, self.thumbprint()))
     }
 }
 
-/// Returns the identifier by which an authority knows a certificate of its own (RFC 9773 section 4.1).
+/// Returns the identifier of a certificate in requests to its authority (RFC 9773 section 4.1).
 fn identifier(chain: &[u8]) -> Result<CertificateIdentifier<'static>, AcmeError> {
     let damaged = |error| AcmeError::new(format_args!("the certificate is damaged: {error}"));
     let leaf = first_certificate(chain).ok_or_else(|| AcmeError::new("there is no certificate"))?;
@@ -129,7 +132,7 @@ fn identifier(chain: &[u8]) -> Result<CertificateIdentifier<'static>, AcmeError>
     Ok(CertificateIdentifier::new(key.as_bytes().into(), serial.into()).into_owned())
 }
 
-/// Returns the first certificate of a file, which may begin with a key.
+/// Returns the first certificate of a PEM file, which may begin with a key.
 fn first_certificate(chain: &[u8]) -> Option<&[u8]> {
     const END: &[u8] = b"-----END CERTIFICATE-----";
     let find = |what: &[u8]| chain.windows(what.len()).position(|window| window == what);
@@ -146,7 +149,7 @@ mod tests {
     fn a_certificate_is_identified_by_the_key_of_its_issuer_and_its_serial_number() {
         let issuer_key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
-        // The identifiers of the example in RFC 9773 section 4.1, of which the second has a zero byte before it.
+        // The identifiers of the example in RFC 9773 section 4.1. In DER, a zero byte precedes the second one.
         let key_identifier = b"\x69\x88\x5b\x6b\x87\x46\x40\x41\xe1\xb3\x7b\x84\x7b\xa0\xae\x2c\xde\x01\xc8\xd4";
         params.key_identifier_method = KeyIdMethod::PreSpecified(key_identifier.to_vec());
         let issuer = Issuer::new(params, issuer_key);

@@ -1,24 +1,25 @@
-//! Takes rights from the process that talks with the authority.
+//! Confinement of the process that communicates with the authority.
 
 use crate::error::AcmeError;
 
-/// How far the rights of this process are confined.
+/// The extent to which this process is confined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Confinement {
-    /// It can change nothing but its directory, and read the named places alone.
+    /// The process can change only its directory, and read only the given paths.
     Full,
-    /// The same, except for rights that this kernel does not know.
+    /// Like `Full`, except for rights that this kernel cannot restrict.
     Partial,
-    /// The system cannot confine a process.
+    /// The system cannot confine processes.
     None,
 }
 
-/// Leaves this thread the right to write in `writable` and below, to read at and below each of `readable`, and to
-/// connect, and no capability of root (capabilities(7)). It cannot listen or send signals to other processes any more,
-/// and gets no rights by executing a program. Children inherit it. Paths that do not exist are left out.
+/// Restricts this thread with Landlock and drops all capabilities of root (capabilities(7)). The thread may still write
+/// at and below `writable`, read at and below each of `readable`, and open connections. It can no longer listen or send
+/// signals to other processes, and cannot gain rights by executing a program. Its children inherit this. Paths that do
+/// not exist are ignored.
 ///
 /// # Errors
-/// [`AcmeError`] if the system can confine a process and did not.
+/// [`AcmeError`] if the system supports confinement but it failed, or if the capabilities cannot be dropped.
 #[cfg(target_os = "linux")]
 pub fn confine(writable: &str, readable: &[String]) -> Result<Confinement, AcmeError> {
     use landlock::{
@@ -26,7 +27,7 @@ pub fn confine(writable: &str, readable: &[String]) -> Result<Confinement, AcmeE
         path_beneath_rules,
     };
     use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
-    // The newest version whose rights are known here; an older kernel confines less.
+    // The newest Landlock version that this code supports. An older kernel restricts less.
     let abi = ABI::V6;
     let restrict = || -> Result<RulesetStatus, landlock::RulesetError> {
         let status = Ruleset::default()

@@ -1,19 +1,19 @@
-//! The reason why the authority, or the way to it, has failed.
+//! Errors of the authority and of the communication with it.
 
 use std::fmt::{self, Write as _};
 
-/// The maximum number of characters that a message takes from the authority's text.
+/// The maximum length of an error message in characters.
 const TEXT_MAX: usize = 500;
 
 const PREFIX: &str = "urn:ietf:params:acme:error:";
 
-/// The reason why a request was in vain, in one line.
+/// The reason why a request failed, in one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcmeError {
-    /// The kind of the problem without its prefix (RFC 8555 section 6.7), such as `rateLimited`; empty if the authority
-    /// has not named one.
+    /// The type of the problem without its prefix (RFC 8555 section 6.7), such as `rateLimited`; empty if the authority
+    /// gave none.
     pub kind: String,
-    /// The explanation. Text of the authority is shortened to one line.
+    /// The explanation. Text of the authority is converted to one line and shortened.
     pub text: String,
 }
 
@@ -22,13 +22,13 @@ impl AcmeError {
         Self { kind: String::new(), text: one_line(&text.to_string()) }
     }
 
-    /// Returns the problem that the authority has described.
+    /// Returns the problem that the authority described.
     pub(crate) fn of_problem(problem: &instant_acme::Problem) -> Self {
         let kind = problem.r#type.as_deref().unwrap_or_default();
         let kind = kind.strip_prefix(PREFIX).unwrap_or(kind);
         let mut text = problem.detail.clone().unwrap_or_else(|| "the authority gives no reason".to_owned());
         for part in problem.subproblems.iter().filter_map(|part| part.detail.as_ref()) {
-            // A String takes everything.
+            // Writing to a String cannot fail.
             let _ = write!(text, "; {part}");
         }
         Self { kind: one_line(kind), text: one_line(&text) }
@@ -62,7 +62,7 @@ impl From<rcgen::Error> for AcmeError {
     }
 }
 
-/// Returns the text as one line without control characters, because it goes to a log.
+/// Returns `text` in one line without control characters, so that it is safe in a log.
 fn one_line(text: &str) -> String {
     let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let words: Vec<_> = plain.split_whitespace().collect();

@@ -1,4 +1,4 @@
-//! Requests to the authority, which the caller sends.
+//! The interface by which the caller sends requests to the authority.
 
 use crate::error::AcmeError;
 use bytes::Bytes;
@@ -9,12 +9,12 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-/// Sends requests, and waits for their responses.
+/// A blocking HTTP client.
 pub trait Http: Send + Sync + 'static {
-    /// Returns the response to the request, whatever its status.
+    /// Sends a request and returns its response, whatever the status.
     ///
     /// # Errors
-    /// One line that says why there is none.
+    /// One line that explains why there is no response.
     fn send(&self, request: &Request) -> Result<Response, String>;
 }
 
@@ -23,7 +23,7 @@ pub trait Http: Send + Sync + 'static {
 pub struct Request {
     /// The method.
     pub method: String,
-    /// The whole URL.
+    /// The complete URL.
     pub url: String,
     /// The fields.
     pub fields: Vec<(String, String)>,
@@ -42,7 +42,7 @@ pub struct Response {
     pub body: Vec<u8>,
 }
 
-/// The HTTP client that instant-acme is given.
+/// The HTTP client for instant-acme, which forwards requests to [`Http`].
 pub(crate) struct Client(pub(crate) Arc<dyn Http>);
 
 impl HttpClient for Client {
@@ -72,11 +72,10 @@ impl HttpClient for Client {
     }
 }
 
-/// Returns the result of a future that waits for nothing: each request is answered before it returns.
+/// Returns the result of a future that never waits, because [`Http::send`] blocks until the response has arrived.
 ///
 /// # Panics
-/// If the future waits. None of those that this crate calls does, because [`Http::send`] waits itself and the functions
-/// of instant-acme that wait for time are not used.
+/// If the future waits. The futures in this crate do not: none of them uses a timer of instant-acme.
 pub(crate) fn complete<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(result) => result,

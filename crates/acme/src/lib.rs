@@ -1,11 +1,11 @@
-//! Certificates that Kirsch obtains or makes.
+//! Certificates that Kirsch obtains or creates.
 //!
-//! [`Account`] and [`Order`] are the client's side of ACME (RFC 8555), of renewal information (RFC 9773) and of profiles,
-//! by the crate `instant-acme`. The caller sends the requests ([`Http`]) and waits between them, so nothing here opens a
-//! socket, reads a clock or needs a runtime. The caller also stores what has to be stored.
+//! [`Account`] and [`Order`] implement the client of ACME (RFC 8555) with renewal information (RFC 9773) and profiles,
+//! based on the crate `instant-acme`. The caller sends the requests ([`Http`]) and waits between them, so this crate
+//! opens no socket, reads no clock and needs no runtime. The caller also stores all data.
 //!
-//! [`make`] makes keys, certificate requests, the certificates of challenges, and those of development. [`confine`]
-//! takes rights from the process.
+//! [`make`] creates keys, certificate requests, challenge certificates and development certificates. [`confine`]
+//! restricts the rights of the process.
 #![forbid(unsafe_code)]
 
 mod account;

@@ -1,5 +1,4 @@
-//! Makes keys and certificates: requests to an authority, the certificates of challenges, and an authority of
-//! development.
+//! Creation of keys and certificates: certificate requests, challenge certificates, and a development authority.
 
 use crate::error::AcmeError;
 use rcgen::{
@@ -10,12 +9,12 @@ use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 use time::OffsetDateTime;
 
-/// The domains of which an authority of development may issue certificates. None of them is in the public domain name
+/// The domains for which a development authority may issue certificates. None of them is in the public domain name
 /// system (RFC 6761, RFC 8375, RFC 6762, ICANN's reservation of `internal`).
 pub const DEVELOPMENT_DOMAINS: [&str; 5] = ["localhost", "test", "local", "internal", "home.arpa"];
 
-/// The networks of which it may issue certificates: this machine, private networks (RFC 1918, RFC 4193), and those of
-/// one link (RFC 3927).
+/// The networks for which a development authority may issue certificates: this machine, private networks (RFC 1918, RFC
+/// 4193), and link-local networks (RFC 3927).
 const DEVELOPMENT_NETWORKS: [(&str, u8); 8] = [
     ("127.0.0.0", 8),
     ("10.0.0.0", 8),
@@ -28,31 +27,31 @@ const DEVELOPMENT_NETWORKS: [(&str, u8); 8] = [
 ];
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// The lifetime of an authority of development.
+/// The lifetime of a development authority.
 const AUTHORITY_LIFETIME: Duration = Duration::from_secs(3650 * 24 * 60 * 60);
-/// The lifetime of its certificates: Apple's systems accept no longer ones.
+/// The lifetime of a development certificate. Apple's systems reject longer ones.
 const CERTIFICATE_LIFETIME: Duration = Duration::from_secs(397 * 24 * 60 * 60);
 
-/// A private key in PEM, with what belongs to it: a certificate in PEM, or a request in DER.
+/// A private key in PEM, and either a certificate in PEM or a certificate request in DER.
 pub type WithKey<T> = (String, T);
 
-/// Makes a key, and a request for a certificate of a host name or an IP address, in DER.
+/// Creates a key, and a certificate request in DER for a host name or an IP address.
 ///
 /// # Errors
-/// If the name is none.
+/// If `name` is not valid.
 pub fn request(name: &str) -> Result<WithKey<Vec<u8>>, AcmeError> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::new([name.to_owned()])?;
-    // The authority takes the names from the extension, and ignores or forbids a subject.
+    // The authority takes the names from the extension subjectAltName, and ignores or forbids a subject.
     params.distinguished_name = DistinguishedName::new();
     let request = params.serialize_request(&key)?;
     Ok((key.serialize_pem(), request.der().to_vec()))
 }
 
-/// Makes the certificate that answers a challenge of TLS-ALPN-01 (RFC 8737 section 3) for a name, with its key.
+/// Creates a key and the certificate that answers a TLS-ALPN-01 challenge (RFC 8737 section 3).
 ///
 /// # Errors
-/// If the name is none.
+/// If `name` is not valid.
 pub fn challenge(name: &str, key_authorization: &str, now: SystemTime) -> Result<WithKey<String>, AcmeError> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::new([name.to_owned()])?;
@@ -63,7 +62,7 @@ pub fn challenge(name: &str, key_authorization: &str, now: SystemTime) -> Result
     Ok((key.serialize_pem(), params.self_signed(&key)?.pem()))
 }
 
-/// Makes an authority of development, which cannot issue a certificate for a name of the public internet.
+/// Creates a development authority. It cannot issue certificates for names of the public internet.
 ///
 /// # Errors
 /// If the system has no random numbers.
@@ -73,11 +72,11 @@ pub fn authority(now: SystemTime) -> Result<WithKey<String>, AcmeError> {
     Ok((key.serialize_pem(), certificate.pem()))
 }
 
-/// Issues a certificate for the names, by the authority that [`authority`] has made. Returns the key, and the
-/// certificate.
+/// Issues a certificate for `names`, with the key of the authority that [`authority`] created. Returns the new key and
+/// the certificate.
 ///
 /// # Errors
-/// If the key is damaged, or a name is not one that the authority may certify.
+/// If the key is damaged, or if the authority may not certify one of the names.
 pub fn issue(authority_key: &str, names: &[String], now: SystemTime) -> Result<WithKey<String>, AcmeError> {
     if let Some(name) = names.iter().find(|name| !is_for_development(name)) {
         return Err(AcmeError::new(format_args!(
@@ -100,7 +99,7 @@ pub fn issue(authority_key: &str, names: &[String], now: SystemTime) -> Result<W
     Ok((key.serialize_pem(), certificate.pem()))
 }
 
-/// Returns true if an authority of development may certify the name.
+/// Returns true if a development authority may certify the name.
 #[must_use]
 pub fn is_for_development(name: &str) -> bool {
     if let Ok(address) = name.parse::<IpAddr>() {
@@ -120,8 +119,8 @@ fn contains(network: &str, bits: u8, address: IpAddr) -> bool {
     network.is_ipv4() == address.is_ipv4() && shifted(network) == shifted(address)
 }
 
-/// Returns the parameters of the authority with this key. Its name comes from the key, so that the key alone suffices
-/// to issue certificates.
+/// Returns the parameters of the authority with this key. Its name is derived from the key, so that the key alone
+/// suffices to issue certificates.
 fn authority_params(key: &KeyPair, now: SystemTime) -> CertificateParams {
     let mut params = CertificateParams::default();
     let identifier = params.key_identifier(key);
@@ -141,13 +140,13 @@ fn authority_params(key: &KeyPair, now: SystemTime) -> CertificateParams {
     params
 }
 
-/// Returns the times of a certificate that is valid from now on; a little earlier for clocks that are late.
+/// Returns the validity period of a new certificate. It starts an hour early, for clients whose clocks are slow.
 fn validity(now: SystemTime, lifetime: Duration) -> (OffsetDateTime, OffsetDateTime) {
     let begin = now - Duration::from_secs(60 * 60);
     (OffsetDateTime::from(begin), OffsetDateTime::from(begin + lifetime))
 }
 
-/// Returns the hash of a text.
+/// Returns the SHA-256 hash of a text.
 fn sha256(text: &[u8]) -> [u8; 32] {
     let mut hash = [0; 32];
     #[cfg(feature = "aws-lc")]

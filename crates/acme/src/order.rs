@@ -1,4 +1,4 @@
-//! An order of a certificate.
+//! Orders of certificates.
 
 use crate::error::AcmeError;
 use crate::http_client::complete;
@@ -10,14 +10,14 @@ pub struct Order {
     thumbprint: String,
 }
 
-/// A way to prove that this server is the one of the name.
+/// A way to prove control of the ordered name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Challenge {
-    /// `http-01`, `tls-alpn-01`, or another one.
+    /// The type: `http-01`, `tls-alpn-01`, or another one.
     pub kind: String,
-    /// The token, which the authority has chosen.
+    /// The token that the authority chose.
     pub token: String,
-    /// The answer: the token with the thumbprint of the account's key.
+    /// The key authorization: the token and the thumbprint of the account's key.
     pub key_authorization: String,
 }
 
@@ -31,10 +31,10 @@ impl Order {
         self.order.url()
     }
 
-    /// Returns the challenges, of which one has to be answered; none if the authority is already convinced.
+    /// Returns the challenges, one of which must be completed; none if the authority has already validated the name.
     ///
     /// # Errors
-    /// [`AcmeError`], also if the proof cannot be given any more.
+    /// [`AcmeError`], also if the authorization has failed or expired.
     pub fn challenges(&mut self) -> Result<Vec<Challenge>, AcmeError> {
         let mut found = Vec::new();
         let mut authorizations = self.order.authorizations();
@@ -55,10 +55,10 @@ impl Order {
         Ok(found)
     }
 
-    /// Tells the authority that the answer to a challenge is in place.
+    /// Asks the authority to validate the challenges of type `kind`, whose responses are in place.
     ///
     /// # Errors
-    /// [`AcmeError`]; the authority does not wait for the proof before it answers.
+    /// [`AcmeError`]. The authority validates the challenge later, so its failure is not reported here.
     pub fn answer(&mut self, kind: &str) -> Result<(), AcmeError> {
         let mut authorizations = self.order.authorizations();
         while let Some(authorization) = complete(authorizations.next()) {
@@ -74,7 +74,7 @@ impl Order {
         Ok(())
     }
 
-    /// Asks for the state of the order: `pending`, `ready`, `processing`, `valid` or `invalid`.
+    /// Requests the state of the order: `pending`, `ready`, `processing`, `valid` or `invalid`.
     ///
     /// # Errors
     /// [`AcmeError`].
@@ -89,10 +89,10 @@ impl Order {
         })
     }
 
-    /// Asks why the order is invalid.
+    /// Requests the reason why the order is invalid.
     ///
     /// # Errors
-    /// [`AcmeError`], if the authority does not answer that.
+    /// [`AcmeError`] if the authority does not give the reason.
     pub fn failure(&mut self) -> Result<AcmeError, AcmeError> {
         let mut authorizations = self.order.authorizations();
         while let Some(authorization) = complete(authorizations.next()) {
@@ -106,7 +106,7 @@ impl Order {
         Ok(error.map_or_else(|| AcmeError::new("the authority gives no reason"), AcmeError::of_problem))
     }
 
-    /// Asks for the certificate of a request in DER.
+    /// Requests the certificate. `request` is the certificate request in DER.
     ///
     /// # Errors
     /// [`AcmeError`].
@@ -114,10 +114,10 @@ impl Order {
         Ok(complete(self.order.finalize_csr(request))?)
     }
 
-    /// Returns the certificate with its issuers, in PEM; `None` while the authority still makes it.
+    /// Returns the certificate and its issuers in PEM; `None` while the authority is still issuing it.
     ///
     /// # Errors
-    /// [`AcmeError`], also if the order has failed.
+    /// [`AcmeError`], also if the order failed.
     pub fn certificate(&mut self) -> Result<Option<String>, AcmeError> {
         Ok(complete(self.order.certificate())?)
     }

@@ -1,9 +1,9 @@
-//! The names of cipher suites, in OpenSSL's spelling and IANA's.
+//! Names of cipher suites, in the spelling of OpenSSL and of IANA.
 
 use crate::source::Mistake;
 use rustls::{CipherSuite, SupportedCipherSuite};
 
-/// The cipher suites of TLS 1.2 by OpenSSL's names. Those of TLS 1.3 have IANA's names there too.
+/// OpenSSL's names of the TLS 1.2 cipher suites. OpenSSL uses IANA's names for those of TLS 1.3.
 const OPENSSL_NAMES: [(&str, CipherSuite); 6] = [
     ("ECDHE-ECDSA-AES256-GCM-SHA384", CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384),
     ("ECDHE-ECDSA-AES128-GCM-SHA256", CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256),
@@ -13,13 +13,13 @@ const OPENSSL_NAMES: [(&str, CipherSuite); 6] = [
     ("ECDHE-RSA-CHACHA20-POLY1305", CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256),
 ];
 
-/// Returns those of the `supported` suites that `names` allows, in the order of `names`, and the names that are none of
-/// them. `names` is a list with colons, commas or spaces, as OpenSSL has it; an empty one allows all.
+/// Returns the `supported` suites that `names` allows, in the order of `names`, and the unknown names. `names` is an
+/// OpenSSL cipher list, separated by colons, commas or spaces; an empty list allows all suites.
 ///
-/// As with OpenSSL, a list without a suite of one version of TLS leaves those of that version as they are.
+/// As in OpenSSL, a list without any suite of a TLS version does not restrict that version.
 ///
 /// # Errors
-/// If no name is known.
+/// If all names are unknown.
 pub fn choose_cipher_suites(
     names: &str,
     supported: &[SupportedCipherSuite],
@@ -54,7 +54,7 @@ fn is_called(suite: SupportedCipherSuite, name: &str) -> bool {
     openssl || name_of(suite).eq_ignore_ascii_case(name)
 }
 
-/// Returns IANA's name. rustls writes those of TLS 1.3 with a 13 behind TLS.
+/// Returns IANA's name. In rustls, the names for TLS 1.3 begin with TLS13.
 pub(crate) fn name_of(suite: SupportedCipherSuite) -> &'static str {
     match suite.suite() {
         CipherSuite::TLS13_AES_128_GCM_SHA256 => "TLS_AES_128_GCM_SHA256",

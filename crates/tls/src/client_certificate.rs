@@ -1,4 +1,4 @@
-//! The certificate of a client, for applications.
+//! The certificate of a client, as applications see it.
 
 use crate::distinguished_name::DistinguishedName;
 use std::fmt::Write as _;
@@ -11,10 +11,10 @@ use x509_cert::time::Time;
 
 const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
-/// A certificate that a client has presented, and whose chain has been verified.
+/// A certificate that a client presented and whose chain was verified.
 ///
-/// Private authorities make certificates that break rules of RFC 5280, such as that of the length of serial numbers.
-/// These rules are not checked here: the certificate has been accepted.
+/// Private authorities issue certificates that break rules of RFC 5280, such as the maximum length of serial numbers.
+/// These rules are not checked, because the certificate has already been accepted.
 #[derive(Debug)]
 pub struct ClientCertificate(CertificateInner<Raw>);
 
@@ -22,24 +22,24 @@ impl ClientCertificate {
     /// Parses a certificate in DER.
     ///
     /// # Errors
-    /// If it is damaged.
+    /// If the certificate is damaged.
     pub fn parse(certificate: &[u8]) -> Result<Self, der::Error> {
         CertificateInner::from_der(certificate).map(Self)
     }
 
-    /// Returns the name of the client.
+    /// Returns the subject: the name of the client.
     #[must_use]
     pub fn subject(&self) -> DistinguishedName<'_> {
         DistinguishedName(self.0.tbs_certificate().subject())
     }
 
-    /// Returns the name of the authority.
+    /// Returns the issuer: the name of the authority.
     #[must_use]
     pub fn issuer(&self) -> DistinguishedName<'_> {
         DistinguishedName(self.0.tbs_certificate().issuer())
     }
 
-    /// Returns the version: 3, or 1 for old certificates.
+    /// Returns the X.509 version: 3, or 1 for old certificates.
     #[must_use]
     pub fn version(&self) -> u8 {
         self.0.tbs_certificate().version() as u8 + 1
@@ -49,7 +49,7 @@ impl ClientCertificate {
     #[must_use]
     pub fn serial(&self) -> String {
         let bytes = self.0.tbs_certificate().serial_number().as_bytes();
-        // A number whose first bit is set has a zero before it.
+        // In DER, a zero byte precedes a number whose first bit is set.
         let digits = bytes.strip_prefix(&[0]).filter(|rest| !rest.is_empty()).unwrap_or(bytes);
         digits.iter().fold(String::new(), |mut serial, byte| {
             write!(serial, "{byte:02X}").expect("a String takes everything");
@@ -57,19 +57,19 @@ impl ClientCertificate {
         })
     }
 
-    /// Returns the time from which it is valid, as OpenSSL and `mod_ssl` write it.
+    /// Returns the start of the validity period, in the format of OpenSSL and `mod_ssl`.
     #[must_use]
     pub fn begin(&self) -> String {
         date(self.0.tbs_certificate().validity().not_before)
     }
 
-    /// Returns the time until which it is valid, in the same form.
+    /// Returns the end of the validity period, in the format of OpenSSL and `mod_ssl`.
     #[must_use]
     pub fn end(&self) -> String {
         date(self.0.tbs_certificate().validity().not_after)
     }
 
-    /// Returns the host names, and the addresses of electronic mail, of the extension subjectAltName.
+    /// Returns the host names and the e-mail addresses in the extension subjectAltName.
     #[must_use]
     pub fn alternative_names(&self) -> (Vec<String>, Vec<String>) {
         let (mut hosts, mut addresses) = (Vec::new(), Vec::new());
@@ -93,9 +93,9 @@ fn date(time: Time) -> String {
     format!("{month} {day:2} {hour:02}:{minutes:02}:{seconds:02} {} GMT", time.year())
 }
 
-/// Returns a certificate in PEM, with a line end at its end.
+/// Returns a certificate in PEM, with a newline at the end.
 #[must_use]
 pub fn certificate_pem(certificate: &[u8]) -> String {
-    // Only a length that no certificate has is refused.
+    // This fails only for lengths that no certificate has.
     der::pem::encode_string("CERTIFICATE", LineEnding::LF, certificate).unwrap_or_default()
 }

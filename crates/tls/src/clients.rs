@@ -1,4 +1,4 @@
-//! Certificates of clients: which are asked for, and which are accepted.
+//! Client certificates: whether they are requested, and which are accepted.
 
 use crate::description::Parsed;
 use crate::pem;
@@ -11,31 +11,31 @@ use std::sync::Arc;
 use x509_cert::crl::CertificateList;
 use x509_cert::der::Decode;
 
-/// Whether clients have to present a certificate.
+/// Whether the server requests client certificates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClientCertificates {
-    /// None is asked for.
+    /// No certificate is requested.
     #[default]
     None,
-    /// One is asked for. A client without one is served; one whose certificate is not accepted is not.
+    /// A certificate is requested. Clients without one are served; clients with an invalid one are rejected.
     Optional,
-    /// A client without one is not served.
+    /// A certificate is required. Clients without one are rejected.
     Required,
 }
 
-/// The terms for certificates of clients.
+/// The settings for client certificates.
 #[derive(Clone, Debug, Default)]
 pub struct ClientTerms {
-    /// Whether clients have to present one.
+    /// Whether certificates are requested.
     pub certificates: ClientCertificates,
     /// The authorities whose certificates are accepted.
     pub authorities: Vec<Source>,
-    /// The revocation lists of these authorities. With any, a certificate whose issuer has none is refused.
+    /// The revocation lists of these authorities. If there are any, a certificate whose issuer has no list is rejected.
     pub revocation_lists: Vec<Source>,
 }
 
 impl ClientTerms {
-    /// Returns what verifies certificates of clients; `None` if none is asked for.
+    /// Returns the verifier of client certificates; `None` if no certificate is requested.
     pub(crate) fn verifier(
         &self,
         provider: &Arc<CryptoProvider>,
@@ -67,7 +67,7 @@ impl ClientTerms {
         builder.build().map(Some).map_err(|error| self.explain(&error))
     }
 
-    /// Explains why there is no verifier: only revocation lists can be the cause.
+    /// Explains why no verifier could be made. Only revocation lists can be the cause.
     fn explain(&self, error: &VerifierBuilderError) -> Mistake {
         let damaged = |source: &&Source| match pem::revocation_lists(source) {
             Ok(lists) => {
@@ -82,7 +82,7 @@ impl ClientTerms {
         }
     }
 
-    /// Returns things that are probably mistakes, each in one line, at the time `now`.
+    /// Returns probable mistakes as of the time `now` (Unix time in seconds), each in one line.
     pub(crate) fn warnings(&self, now: u64) -> Vec<String> {
         let mut found = Vec::new();
         for source in &self.revocation_lists {
@@ -109,7 +109,7 @@ impl ClientTerms {
         found
     }
 
-    /// Returns bytes that differ for different terms.
+    /// Returns bytes that differ if the settings differ.
     pub(crate) fn fingerprint(&self) -> Vec<u8> {
         let mut all = vec![self.certificates as u8];
         for (sources, mark) in [(&self.authorities, b'a'), (&self.revocation_lists, b'r')] {

@@ -1,15 +1,15 @@
-//! The numbers of handshakes, by their results.
+//! Counters of handshakes by result.
 
 use crate::security::Security;
 use std::array;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The counters of handshakes, each with its family and its name in it:
+/// The family and the name of each handshake counter. The families are:
 ///
-/// * `full` and `resumed`: handshakes that have succeeded, by the version of TLS;
-/// * `failed`: handshakes that have not, by the reason;
-/// * `cipher` and `group`: those that have succeeded, by the cipher suite and by the group of the key exchange. A
-///   session of TLS 1.2 is resumed without a key exchange, which is `none`.
+/// * `full` and `resumed`: successful handshakes, by TLS version;
+/// * `failed`: failed handshakes, by reason;
+/// * `cipher` and `group`: successful handshakes, by cipher suite and by key exchange group. The group is `none` for a
+///   resumed session of TLS 1.2, which has no key exchange.
 pub const HANDSHAKE_COUNTERS: [(&str, &str); 34] = [
     ("full", "TLSv1.2"),
     ("full", "TLSv1.3"),
@@ -47,28 +47,28 @@ pub const HANDSHAKE_COUNTERS: [(&str, &str); 34] = [
     ("group", "other"),
 ];
 
-/// The reason why a handshake has failed, which is a name among the [`HANDSHAKE_COUNTERS`].
+/// The reason why a handshake failed: one of the names in [`HANDSHAKE_COUNTERS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FailureKind {
-    /// The client has closed the connection, or missed the deadline.
+    /// The client closed the connection, or missed the deadline.
     Abandoned,
-    /// The client has sent an alert for another reason than the server's certificate.
+    /// The client sent an alert that does not concern the server's certificate.
     Alert,
     /// The client does not accept the server's certificate.
     CertificateRefused,
-    /// The client has no certificate, or one that is not accepted.
+    /// The client presented no certificate although one is required, or an invalid one.
     ClientCertificate,
-    /// The server has no certificate for the name.
+    /// The server has no certificate for the requested name.
     NoCertificate,
-    /// There is no cipher suite, group or signature algorithm in common.
+    /// Client and server have no cipher suite, group or signature algorithm in common.
     NoCommonCipher,
-    /// There is no application protocol in common (ALPN).
+    /// Client and server have no application protocol in common (ALPN).
     NoCommonProtocol,
-    /// There is no version in common.
+    /// Client and server have no TLS version in common.
     NoCommonVersion,
     /// The client does not speak TLS.
     NotTls,
-    /// The client has broken a rule.
+    /// Another error, such as a broken rule of the protocol.
     Other,
     /// The client speaks HTTP without TLS.
     PlainHttp,
@@ -92,14 +92,14 @@ impl FailureKind {
     }
 }
 
-/// The values of the [`HANDSHAKE_COUNTERS`], in their order.
+/// The values of [`HANDSHAKE_COUNTERS`] in the same order.
 pub type HandshakeCounts = [u64; HANDSHAKE_COUNTERS.len()];
 
-/// The counters of handshakes, shared by the sessions of an acceptor.
+/// The handshake counters that the sessions of an acceptor share.
 #[derive(Debug)]
 pub(crate) struct Counters {
     values: [AtomicU64; HANDSHAKE_COUNTERS.len()],
-    /// The number of handshakes that are counted.
+    /// The number of counted handshakes.
     total: AtomicU64,
 }
 
@@ -110,7 +110,7 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// Counts a handshake that has succeeded.
+    /// Counts a successful handshake.
     pub(crate) fn count(&self, security: &Security) {
         self.add(if security.is_resumed { "resumed" } else { "full" }, security.version_name());
         self.add("cipher", security.cipher_name);
@@ -118,13 +118,14 @@ impl Counters {
         self.total.fetch_add(1, Ordering::Release);
     }
 
-    /// Counts a handshake that has failed.
+    /// Counts a failed handshake.
     pub(crate) fn count_failure(&self, kind: FailureKind) {
         self.add("failed", kind.name());
         self.total.fetch_add(1, Ordering::Release);
     }
 
-    /// A handshake costs so much that the search of the table does not show.
+    /// Increments a counter, or `other` of the family if the name is unknown. Compared with a handshake, the cost of
+    /// the linear search is negligible.
     fn add(&self, family: &str, name: &str) {
         let place = |name| HANDSHAKE_COUNTERS.iter().position(|counter| *counter == (family, name));
         if let Some(index) = place(name).or_else(|| place("other")) {
@@ -132,12 +133,12 @@ impl Counters {
         }
     }
 
-    /// Returns the number of handshakes so far, whatever their result.
+    /// Returns the number of handshakes so far, successful or not.
     pub(crate) fn total(&self) -> u64 {
         self.total.load(Ordering::Acquire)
     }
 
-    /// Returns the numbers so far.
+    /// Returns the values of the counters.
     pub(crate) fn counts(&self) -> HandshakeCounts {
         array::from_fn(|index| self.values[index].load(Ordering::Relaxed))
     }

@@ -1,4 +1,4 @@
-//! The description of a certificate: what its owner wants to know of it.
+//! The description of a certificate for its owner.
 
 use rustls::pki_types::CertificateDer;
 use std::fmt::Write as _;
@@ -14,7 +14,7 @@ use x509_cert::time::Time;
 const SERVER_AUTHENTICATION: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.3.1");
 const ANY_USAGE: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.37.0");
 
-/// The kinds of public keys, by their identifiers.
+/// The object identifiers of public key algorithms, and their names.
 const KEY_KINDS: [(&str, &str); 10] = [
     ("1.2.840.113549.1.1.1", "RSA"),
     ("1.2.840.113549.1.1.10", "RSA-PSS"),
@@ -39,28 +39,28 @@ const CURVES: [(&str, &str); 4] = [
 pub struct Description {
     /// The names for which the certificate is valid, in lower case: host names, `*.example.org`, IP addresses.
     pub names: Vec<String>,
-    /// The subject, as RFC 4514 writes it.
+    /// The subject in the format of RFC 4514.
     pub subject: String,
-    /// The issuer, as RFC 4514 writes it.
+    /// The issuer in the format of RFC 4514.
     pub issuer: String,
     /// The serial number in hexadecimal digits.
     pub serial: String,
-    /// The kind of its key, such as `EC P-256` or `RSA 2048`.
+    /// The kind of the public key, such as `EC P-256` or `RSA 2048`.
     pub key: String,
-    /// The second from which the certificate is valid, in Unix time.
+    /// The start of the validity period: Unix time in seconds.
     pub not_before: u64,
-    /// The second in which it expires, in Unix time.
+    /// The end of the validity period: Unix time in seconds.
     pub not_after: u64,
 }
 
-/// A certificate that has been parsed.
+/// A parsed certificate.
 pub(crate) struct Parsed(Certificate);
 
 impl Parsed {
     /// Parses a certificate.
     ///
     /// # Errors
-    /// If it is damaged.
+    /// If the certificate is damaged.
     pub(crate) fn new(certificate: &CertificateDer<'_>) -> Result<Self, der::Error> {
         Certificate::from_der(certificate).map(Self)
     }
@@ -83,7 +83,7 @@ impl Parsed {
         }
     }
 
-    /// Returns the names of the extension subjectAltName. Clients do not look at the common name.
+    /// Returns the names in the extension subjectAltName. Clients ignore the common name.
     fn names(&self) -> Vec<String> {
         let Ok(Some((_, SubjectAltName(names)))) = self.0.tbs_certificate().get_extension::<SubjectAltName>() else {
             return Vec::new();
@@ -99,7 +99,7 @@ impl Parsed {
         names.iter().filter_map(text).collect()
     }
 
-    /// Returns true if clients accept the certificate for a server.
+    /// Returns true if the extended key usage allows TLS servers.
     pub(crate) fn is_for_servers(&self) -> bool {
         match self.0.tbs_certificate().get_extension::<ExtendedKeyUsage>() {
             Ok(Some((_, usage))) => usage.0.iter().any(|each| [SERVER_AUTHENTICATION, ANY_USAGE].contains(each)),
@@ -107,7 +107,7 @@ impl Parsed {
         }
     }
 
-    /// Returns true if `issuer` may have issued this certificate, by its name.
+    /// Returns true if the issuer's name is the subject of `issuer`.
     pub(crate) fn is_issued_by(&self, issuer: &Self) -> bool {
         self.0.tbs_certificate().issuer() == issuer.0.tbs_certificate().subject()
     }
@@ -124,22 +124,22 @@ impl Parsed {
         self.0.tbs_certificate().validity().not_after
     }
 
-    /// Returns the kind of its key.
+    /// Returns the kind of the certificate's key.
     pub(crate) fn key_kind(&self) -> String {
         key_kind(self.0.tbs_certificate().subject_public_key_info())
     }
 
-    /// Returns true if its public key is that of a private key whose public key is `other`, in DER.
+    /// Returns true if `other` is the certificate's public key. `other` is in DER.
     pub(crate) fn has_key(&self, other: &[u8]) -> bool {
         let own = self.0.tbs_certificate().subject_public_key_info();
-        // The parameters of the algorithm may be written in two ways for RSA, so the keys themselves are compared.
+        // RSA's algorithm parameters have two valid encodings, so only the identifier and the key are compared.
         SubjectPublicKeyInfoOwned::from_der(other).is_ok_and(|other| {
             own.algorithm.oid == other.algorithm.oid && own.subject_public_key == other.subject_public_key
         })
     }
 }
 
-/// Returns the kind of a key in DER, such as `RSA 2048`.
+/// Returns the kind of a public key in DER, such as `RSA 2048`.
 pub(crate) fn kind_of_key(info: &[u8]) -> String {
     SubjectPublicKeyInfoOwned::from_der(info).map_or_else(|_| "unknown".to_owned(), |info| key_kind(&info))
 }
@@ -164,7 +164,7 @@ fn curve(info: &SubjectPublicKeyInfoOwned) -> String {
     CURVES.iter().find(|(known, _)| *known == identifier).map_or(identifier.clone(), |(_, name)| (*name).to_owned())
 }
 
-/// Returns the length of the modulus of an RSA key (RFC 8017, appendix A.1.1) in bits.
+/// Returns the length of an RSA modulus (RFC 8017, appendix A.1.1) in bits.
 fn rsa_bits(key: &[u8]) -> Result<usize, der::Error> {
     let mut reader = SliceReader::new(key)?;
     let modulus = reader.sequence(|reader| -> Result<_, der::Error> {

@@ -1,4 +1,4 @@
-//! Distinguished names as text, in the two forms that applications read.
+//! Distinguished names as text, in the two formats that applications expect.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -7,8 +7,8 @@ use x509_cert::der::asn1::ObjectIdentifier;
 use x509_cert::der::{Encode, Tag, Tagged};
 use x509_cert::name::{Name, RelativeDistinguishedName};
 
-/// The types of attributes: the identifier, the name that OpenSSL has for it, the name that the variables of `mod_ssl`
-/// end with (empty if there is none), and true if RFC 4514 section 3 names it too.
+/// The types of attributes: the object identifier, OpenSSL's name, the suffix of `mod_ssl`'s variables (empty if there
+/// is none), and true if RFC 4514 section 3 names the type too.
 const TYPES: [(&str, &str, &str, bool); 25] = [
     ("2.5.4.3", "CN", "CN", true),
     ("2.5.4.4", "SN", "S", false),
@@ -37,13 +37,13 @@ const TYPES: [(&str, &str, &str, bool); 25] = [
     ("1.2.840.113549.1.9.1", "emailAddress", "Email", false),
 ];
 
-/// The name of a subject or an issuer.
+/// The name of a certificate's subject or issuer.
 #[derive(Clone, Copy, Debug)]
 pub struct DistinguishedName<'a>(pub(crate) &'a Name);
 
 impl DistinguishedName<'_> {
-    /// Returns the name as `mod_ssl` and `openssl x509 -nameopt RFC2253,-esc_msb` write it: by RFC 2253, with OpenSSL's
-    /// names of types, and in UTF-8.
+    /// Returns the name in the format of `mod_ssl` and `openssl x509 -nameopt RFC2253,-esc_msb`: RFC 2253 in UTF-8,
+    /// with OpenSSL's names of types.
     #[must_use]
     pub fn rfc2253(&self) -> String {
         self.written(|attribute| {
@@ -52,7 +52,8 @@ impl DistinguishedName<'_> {
         })
     }
 
-    /// Returns the name by RFC 4514: types that it does not name are identifiers with the value in hexadecimal digits.
+    /// Returns the name in the format of RFC 4514. A type that the RFC does not name is written as its identifier, with
+    /// the value in hexadecimal digits.
     #[must_use]
     pub fn rfc4514(&self) -> String {
         self.written(|attribute| {
@@ -61,7 +62,7 @@ impl DistinguishedName<'_> {
         })
     }
 
-    /// Returns the parts of the name, the last one first. As in OpenSSL, those of a part with several are reversed too.
+    /// Returns the parts of the name in reverse order. As in OpenSSL, the attributes within a part are reversed too.
     fn written(self, attribute: impl Fn(&AttributeTypeAndValue) -> String) -> String {
         let part = |relative: &RelativeDistinguishedName| {
             let mut attributes: Vec<_> = relative.iter().map(&attribute).collect();
@@ -73,7 +74,7 @@ impl DistinguishedName<'_> {
         parts.join(",")
     }
 
-    /// Returns the first value of each type that has a name in `mod_ssl`, such as `CN`.
+    /// Returns the first value of each type that `mod_ssl` names, such as `CN`.
     #[must_use]
     pub fn attributes(&self) -> Vec<(&'static str, String)> {
         let mut found: Vec<(&'static str, String)> = Vec::new();
@@ -95,7 +96,7 @@ fn known_type(identifier: &ObjectIdentifier) -> Option<&'static (&'static str, &
     TYPES.iter().find(|(known, ..)| *known == identifier)
 }
 
-/// Returns an attribute as `type=value`. Without a name, or if the value is no text, it is `identifier=#DER`.
+/// Returns an attribute as `type=value`, or as `identifier=#DER` if the type has no name or the value is not text.
 fn named_value(attribute: &AttributeTypeAndValue, name: Option<&str>) -> String {
     match (name, text(attribute)) {
         (Some(name), Some(value)) => format!("{name}={}", escaped(&value, true)),
@@ -109,14 +110,14 @@ fn named_value(attribute: &AttributeTypeAndValue, name: Option<&str>) -> String 
     }
 }
 
-/// Returns the value of an attribute if it is text.
+/// Returns the value of an attribute; `None` if it is not text.
 fn text(attribute: &AttributeTypeAndValue) -> Option<Cow<'_, str>> {
     let bytes = attribute.value.value();
     match attribute.value.tag() {
         Tag::Utf8String | Tag::PrintableString | Tag::NumericString | Tag::Ia5String | Tag::VisibleString => {
             str::from_utf8(bytes).ok().map(Cow::Borrowed)
         }
-        // OpenSSL and browsers read it as Latin-1.
+        // OpenSSL and browsers read this type as Latin-1.
         Tag::TeletexString => Some(bytes.iter().copied().map(char::from).collect()),
         Tag::BmpString => {
             let (pairs, rest) = bytes.as_chunks::<2>();
@@ -128,8 +129,8 @@ fn text(attribute: &AttributeTypeAndValue) -> Option<Cow<'_, str>> {
     }
 }
 
-/// Escapes control characters and the backslash; with `all` also what RFC 2253 section 2.4 and RFC 4514 section 2.4
-/// name.
+/// Escapes control characters and the backslash. With `all`, also escapes the characters of RFC 2253 section 2.4 and
+/// RFC 4514 section 2.4.
 fn escaped(value: &str, all: bool) -> String {
     let mut written = String::with_capacity(value.len());
     let last = value.char_indices().next_back().map_or(0, |(index, _)| index);

@@ -1,4 +1,4 @@
-//! Certificates with their keys, and the judgement of whether the two fit.
+//! Certificates with their keys, and the check that they belong together.
 
 use crate::description::{Description, Parsed, kind_of_key};
 use crate::pem;
@@ -8,34 +8,34 @@ use rustls::sign::{CertifiedKey, SigningKey};
 use std::fmt;
 use std::sync::Arc;
 
-/// The kinds of keys that can be used, for messages.
+/// The supported kinds of keys, for messages.
 const SUPPORTED: &str = "RSA with 2048 to 8192 bits, EC P-256, P-384 or P-521, Ed25519, ML-DSA";
 
-/// The files of a certificate.
+/// The files of a certificate and its key.
 #[derive(Clone, Debug)]
 pub struct CertificateFiles {
-    /// The certificate, and after it those of its issuers.
+    /// The certificate, followed by the certificates of its issuers.
     pub chain: Source,
-    /// The private key; the same file as `chain` if both are in one.
+    /// The private key. It is the same file as `chain` if that contains both.
     pub key: Source,
     /// The password of the key, if it is encrypted.
     pub password: Option<Vec<u8>>,
-    /// The server names that it is used for. Empty: those of the certificate.
+    /// The server names for which the certificate is used. If empty, the names in the certificate are used.
     pub names: Vec<String>,
-    /// True if it answers a challenge of TLS-ALPN-01 (RFC 8737) and nothing else.
+    /// True if the certificate serves only to answer a TLS-ALPN-01 challenge (RFC 8737).
     pub is_challenge: bool,
 }
 
 /// A certificate with its key.
 #[derive(Clone)]
 pub struct Identity {
-    /// The path of the certificate.
+    /// The path of the certificate file.
     pub path: String,
     /// The description of the certificate.
     pub description: Description,
-    /// The server names that it is used for, in lower case.
+    /// The server names for which the certificate is used, in lower case.
     pub names: Vec<String>,
-    /// Things that are probably mistakes, each in one line, although the certificate can be used.
+    /// Probable mistakes that do not prevent the use of the certificate, each in one line.
     pub warnings: Vec<String>,
     pub(crate) certified: Arc<CertifiedKey>,
     pub(crate) is_challenge: bool,
@@ -48,13 +48,13 @@ impl fmt::Debug for Identity {
 }
 
 impl Identity {
-    /// Returns true if it answers a challenge of TLS-ALPN-01 and nothing else.
+    /// Returns true if the certificate serves only to answer a TLS-ALPN-01 challenge.
     #[must_use]
     pub fn is_challenge(&self) -> bool {
         self.is_challenge
     }
 
-    /// Reads a certificate and its key at the time `now`, in seconds of Unix time.
+    /// Reads a certificate and its key. `now` is the Unix time in seconds.
     ///
     /// # Errors
     /// If they cannot be used together.
@@ -91,8 +91,7 @@ fn load_key(files: &CertificateFiles, provider: &CryptoProvider) -> Result<Arc<d
     })
 }
 
-/// Checks that the key belongs to the first certificate: OpenSSL accepts a key of another kind and then fails in each
-/// handshake.
+/// Checks that the key belongs to the first certificate. Without this check, each handshake would fail.
 fn check_pair(chain: &Source, key: &Source, parsed: &[Parsed], signing_key: &dyn SigningKey) -> Result<(), Mistake> {
     let Some(public) = signing_key.public_key() else { return Ok(()) };
     let Some(position) = parsed.iter().position(|each| each.has_key(&public)) else {

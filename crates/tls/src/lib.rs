@@ -1,11 +1,11 @@
-//! TLS for the engine's connections, by rustls.
+//! TLS for the engine's connections, based on rustls.
 //!
-//! [`Session`] is the [cipher](engine::Cipher) of one connection. An [`Acceptor`] makes the sessions of a listener, by a
-//! configuration that can be replaced while connections are open: those that exist go on with theirs. [`TlsNet`] is the
-//! operating system's network with listeners that have an acceptor.
+//! [`Session`] is the [cipher](engine::Cipher) of one connection. An [`Acceptor`] creates the sessions of a listener.
+//! Its configuration can be replaced while connections are open: these keep their own. [`TlsNet`] is the operating
+//! system's network with listeners that may have an acceptor.
 //!
-//! [`Terms`] decide with what a session encrypts: they are the settings, with the contents of the files that they name.
-//! They become a configuration of rustls, or mistakes in words that their owner understands ([`Terms::agree`]).
+//! [`Terms`] are the settings of TLS, with the contents of the files that they name. [`Terms::agree`] converts them to
+//! a configuration of rustls, or returns the mistakes in words that an administrator understands.
 #![forbid(unsafe_code)]
 
 mod acceptor;

@@ -1,4 +1,4 @@
-//! The operating system's network with listeners that may be encrypted.
+//! The operating system's network, with listeners that may use TLS.
 
 use crate::acceptor::Acceptor;
 use crate::session::Session;
@@ -11,21 +11,21 @@ use std::sync::Arc;
 pub struct TlsListener {
     /// The socket.
     pub socket: EngineSocket,
-    /// Makes the sessions of its connections; `None` if they are not encrypted.
+    /// The creator of TLS sessions for its connections; `None` if they are not encrypted.
     pub acceptor: Option<Arc<Acceptor>>,
-    /// True if each connection begins with a header of the PROXY protocol, which is not encrypted.
+    /// True if each connection begins with an unencrypted PROXY protocol header.
     pub has_proxy_header: bool,
 }
 
 impl TlsListener {
-    /// Returns a listener whose connections are not encrypted.
+    /// Creates a listener for unencrypted connections.
     #[must_use]
     pub fn clear(socket: EngineSocket) -> Self {
         Self { socket, acceptor: None, has_proxy_header: false }
     }
 }
 
-/// The operating system's network with such listeners.
+/// The operating system's network with [`TlsListener`]s.
 #[derive(Debug)]
 pub struct TlsNet(pub Os);
 

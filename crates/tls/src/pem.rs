@@ -1,16 +1,17 @@
-//! Reads certificates, keys and revocation lists from files, and explains files that are something else.
+//! Reading of certificates, keys and revocation lists from files, and explanations of files with other content.
 
 use crate::source::{Mistake, Source};
 use pkcs8::EncryptedPrivateKeyInfoRef;
 use rustls::pki_types::pem::{PemObject, SectionKind};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
-/// The label of a private key that is encrypted, which PEM files of OpenSSL have.
+/// The PEM label of an encrypted private key, written by OpenSSL.
 const ENCRYPTED: &str = "ENCRYPTED PRIVATE KEY";
-/// The content type "signed data" or "data" of PKCS #7, in DER: PKCS #7 and PKCS #12 files begin with it.
+/// The prefix of the content types "signed data" and "data" of PKCS #7, in DER. PKCS #7 and PKCS #12 files begin with
+/// one of them.
 const PKCS7_TYPE: &[u8] = &[0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x07];
 
-/// Returns the certificates of a file, of which there is at least one.
+/// Returns the certificates of a file, at least one.
 pub(crate) fn certificates(source: &Source) -> Result<Vec<CertificateDer<'static>>, Mistake> {
     let found: Vec<_> = sections(source)?
         .into_iter()
@@ -22,7 +23,7 @@ pub(crate) fn certificates(source: &Source) -> Result<Vec<CertificateDer<'static
 
 /// Returns the private key of a file.
 pub(crate) fn private_key(source: &Source, password: Option<&[u8]>) -> Result<PrivateKeyDer<'static>, Mistake> {
-    // Such a key has the label of a plain one, and a header in its body.
+    // A key in OpenSSL's old format has the label of an unencrypted one, and a header in its body.
     if contains(&source.content, b"Proc-Type: 4,ENCRYPTED") {
         return Err(source.mistake(format_args!(
             "the key is encrypted in OpenSSL's old way; convert it: openssl pkcs8 -topk8 -in {0} -out {0}.new",
@@ -59,7 +60,7 @@ fn sections(source: &Source) -> Result<Vec<(SectionKind, Vec<u8>)>, Mistake> {
     <(SectionKind, Vec<u8>)>::pem_slice_iter(&source.content).collect::<Result<_, _>>().map_err(damaged)
 }
 
-/// Returns the labels of a PEM file.
+/// Returns the labels in a PEM file.
 fn labels(source: &Source) -> impl Iterator<Item = &str> {
     source.content.split(|byte| *byte == b'\n').filter_map(|line| {
         let line = str::from_utf8(line).ok()?.trim();
@@ -67,7 +68,7 @@ fn labels(source: &Source) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Decrypts a key of PKCS #8.
+/// Decrypts a PKCS #8 key.
 fn decrypt(source: &Source, password: Option<&[u8]>) -> Result<PrivateKeyDer<'static>, Mistake> {
     let path = &source.path;
     let Some(password) = password else {
@@ -76,7 +77,7 @@ fn decrypt(source: &Source, password: Option<&[u8]>) -> Result<PrivateKeyDer<'st
              the key: openssl pkey -in {path} -out {path}.plain"
         )));
     };
-    // The decoder knows no encrypted keys, but only the label differs.
+    // The decoder rejects the label of encrypted keys, but the format is otherwise the same.
     let content = String::from_utf8_lossy(&source.content).replace(ENCRYPTED, "PRIVATE KEY");
     let sealed = PrivatePkcs8KeyDer::from_pem_slice(content.as_bytes())
         .map_err(|error| source.mistake(format_args!("it is damaged, copy it again: {error}")))?;
@@ -92,7 +93,7 @@ fn decrypt(source: &Source, password: Option<&[u8]>) -> Result<PrivateKeyDer<'st
     Ok(PrivatePkcs8KeyDer::from(key.as_bytes().to_vec()).into())
 }
 
-/// Explains a file that holds no certificate.
+/// Explains why a file has no certificate.
 fn not_a_certificate(source: &Source) -> Mistake {
     let path = &source.path;
     if let Some(text) = not_pem(path, &source.content, "x509") {
@@ -117,7 +118,7 @@ fn not_a_certificate(source: &Source) -> Mistake {
     }
 }
 
-/// Explains a file that holds no private key.
+/// Explains why a file has no private key.
 fn not_a_key(source: &Source) -> Mistake {
     let path = &source.path;
     if let Some(text) = not_pem(path, &source.content, "pkey") {
@@ -139,7 +140,8 @@ fn not_a_key(source: &Source) -> Mistake {
     }
 }
 
-/// Explains a file in another format. `command` is that of OpenSSL for the expected content.
+/// Explains a file that is not in PEM; `None` if it may be PEM. `command` is OpenSSL's command for the expected
+/// content.
 fn not_pem(path: &str, content: &[u8], command: &str) -> Option<String> {
     let beginning = &content[..content.len().min(64)];
     let (format, conversion) = if beginning.starts_with(b"\xff\xfe") || beginning.starts_with(b"\xfe\xff") {
@@ -154,7 +156,7 @@ fn not_pem(path: &str, content: &[u8], command: &str) -> Option<String> {
     Some(format!("this is {format}, and PEM is wanted; convert it: {conversion}"))
 }
 
-/// Returns what a file holds instead of the expected content, as the end of a clause.
+/// Returns what a file contains instead of the expected content, to be appended to a sentence.
 fn found_instead(source: &Source) -> String {
     if source.content.iter().all(u8::is_ascii_whitespace) {
         return ": it is empty".to_owned();
@@ -162,7 +164,7 @@ fn found_instead(source: &Source) -> String {
     labels(source).next().map_or_else(String::new, |label| format!(", but {:?}", label.to_lowercase()))
 }
 
-/// Returns true if a file begins as ASN.1 does: with a sequence and its length.
+/// Returns true if a file begins like DER: with a sequence and its length.
 fn is_der(content: &[u8]) -> bool {
     matches!(content, [0x30, 0x81..=0x84 | 0x20..=0x7f, ..]) && !content.starts_with(b"0\r") && !content.is_ascii()
 }

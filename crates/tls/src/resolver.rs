@@ -1,4 +1,4 @@
-//! The choice of the certificate for a handshake.
+//! Selection of the certificate for a handshake.
 
 use crate::identity::Identity;
 use rustls::SignatureScheme;
@@ -8,23 +8,24 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// The protocol name with which an authority asks for a challenge's certificate (RFC 8737).
+/// The ALPN protocol by which an authority requests a challenge's certificate (RFC 8737).
 pub(crate) const CHALLENGE_PROTOCOL: &[u8] = b"acme-tls/1";
 
-/// The certificates of a listener, by the names of servers.
+/// The certificates of a listener, by server name.
 ///
-/// A name may have several, with keys of different kinds. The client's order of signature algorithms decides: a client
-/// that offers ML-DSA first gets such a certificate, and an old one RSA.
+/// A name may have several certificates with keys of different kinds. The client's preference of signature algorithms
+/// decides: a client that prefers ML-DSA gets such a certificate, and an old client gets RSA.
 #[derive(Debug, Default)]
 pub(crate) struct Certificates {
     by_name: HashMap<String, Vec<Arc<CertifiedKey>>>,
     challenges: HashMap<String, Arc<CertifiedKey>>,
-    /// For clients that ask for no name, or for an unknown one: those of the first certificate's names.
+    /// The certificates for clients that request no name, or an unknown one: those for the names of the first
+    /// certificate.
     default: Vec<Arc<CertifiedKey>>,
 }
 
 impl Certificates {
-    /// Returns those of `identities`. The first one that is no challenge is the default.
+    /// Creates the table for `identities`. The default is the first certificate that does not answer a challenge.
     pub(crate) fn new(identities: &[Identity]) -> Self {
         let mut all = Self::default();
         let mut first_names: Option<&[String]> = None;
@@ -37,7 +38,7 @@ impl Certificates {
             for name in &identity.names {
                 all.by_name.entry(name.clone()).or_default().push(Arc::clone(&identity.certified));
             }
-            // A second key of the same names belongs to the default too.
+            // Another certificate for the same names belongs to the default too.
             if *first_names.get_or_insert(&identity.names) == identity.names {
                 all.default.push(Arc::clone(&identity.certified));
             }
@@ -45,16 +46,17 @@ impl Certificates {
         all
     }
 
-    /// Returns the certificates for a server name, in lower case.
+    /// Returns the certificates for a server name in lower case.
     fn named(&self, name: &str) -> &[Arc<CertifiedKey>] {
         let exact = self.by_name.get(name);
-        // A star stands for exactly one label (RFC 9525 section 6.3).
+        // A wildcard stands for exactly one label (RFC 9525 section 6.3).
         let wildcard = || name.split_once('.').and_then(|(_, rest)| self.by_name.get(&format!("*.{rest}")));
         exact.or_else(wildcard).unwrap_or(&self.default)
     }
 
-    /// Returns the certificate for a client that verifies signatures of `schemes`, in its order. If it verifies none of
-    /// the certificates, or supports no cipher suite, it gets the first: rustls finds that out, and tells the client.
+    /// Returns the certificate for a client that accepts the signature algorithms `schemes`, in its order of
+    /// preference. If the client accepts none of the certificates, it gets the first one; rustls then detects the
+    /// mismatch and informs the client.
     fn choose(&self, name: Option<&str>, schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         let candidates = match name {
             Some(name) => self.named(&name.to_ascii_lowercase()),
@@ -65,8 +67,8 @@ impl Certificates {
         schemes.iter().find_map(signs).or(candidates.first()).cloned()
     }
 
-    /// Returns the certificate of a challenge. For an address the client asks for the name in `in-addr.arpa` or
-    /// `ip6.arpa` (RFC 8738 section 6).
+    /// Returns the certificate of a challenge. To validate an IP address, the authority requests its name in
+    /// `in-addr.arpa` or `ip6.arpa` (RFC 8738 section 6).
     fn challenge(&self, name: Option<&str>) -> Option<Arc<CertifiedKey>> {
         let name = name?.to_ascii_lowercase();
         let own_name = |(known, key): (&String, &Arc<CertifiedKey>)| {
@@ -91,7 +93,7 @@ impl ResolvesServerCert for Certificates {
     }
 }
 
-/// Returns the name of an address in the domain name system.
+/// Returns the reverse DNS name of an address.
 fn reverse_name(address: IpAddr) -> String {
     match address {
         IpAddr::V4(address) => {

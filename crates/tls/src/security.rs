@@ -1,4 +1,4 @@
-//! The result of a handshake: the client, and the terms of the encryption.
+//! The result of a handshake: the client's identity, and the parameters of the encryption.
 
 use crate::cipher_suites::name_of;
 use rustls::pki_types::CertificateDer;
@@ -8,24 +8,25 @@ use std::sync::Arc;
 /// The result of a handshake.
 #[derive(Clone, Debug)]
 pub struct Security {
-    /// The version of TLS, as a record has it: 0x0303 for TLS 1.2, 0x0304 for TLS 1.3.
+    /// The TLS version as encoded in the protocol: 0x0303 for TLS 1.2, 0x0304 for TLS 1.3.
     pub version: u16,
     /// The number of the cipher suite (IANA's registry).
     pub cipher_suite: u16,
     /// The name of the cipher suite (IANA's registry).
     pub cipher_name: &'static str,
-    /// The name of the group of the key exchange, such as `X25519MLKEM768`; `None` if the session was resumed without one.
+    /// The name of the key exchange group, such as `X25519MLKEM768`; `None` if the session was resumed without a key
+    /// exchange.
     pub group_name: Option<&'static str>,
-    /// The server name that the client asked for (SNI, RFC 6066 section 3), in lower case.
+    /// The server name that the client requested (SNI, RFC 6066 section 3), in lower case.
     pub server_name: Option<Arc<str>>,
-    /// The certificates of the client, its own first, in DER; empty if it has presented none.
+    /// The client's certificate chain in DER, its own certificate first; empty if it presented none.
     pub client_certificates: Vec<CertificateDer<'static>>,
-    /// True if an earlier session was resumed, so that the certificates are those of that session.
+    /// True if an earlier session was resumed. Then the certificates are those of that session.
     pub is_resumed: bool,
 }
 
 impl Security {
-    /// Returns the result of a handshake that is over.
+    /// Returns the result of a completed handshake.
     pub(crate) fn of(state: &CommonState, server_name: Option<Arc<str>>) -> Self {
         let suite = state.negotiated_cipher_suite();
         Self {
@@ -39,7 +40,7 @@ impl Security {
         }
     }
 
-    /// Returns the name of the version, as Python's `ssl.SSLSocket.version` has it.
+    /// Returns the name of the version, as Python's `ssl.SSLSocket.version` does.
     #[must_use]
     pub fn version_name(&self) -> &'static str {
         match self.version {

@@ -1,8 +1,8 @@
-//! The session of one connection: rustls behind the engine's narrow interface.
+//! The TLS session of one connection: an adapter from rustls to the engine's narrow interface.
 //!
-//! This is the only file that knows how rustls moves bytes. It uses the unbuffered interface of rustls 0.23, which
-//! decrypts in the caller's memory, so that an idle connection has no buffers. Version 0.24 has one interface of the
-//! same form.
+//! Only this file depends on how rustls transfers bytes. It uses the unbuffered interface of rustls 0.23, which
+//! decrypts in the caller's memory, so that an idle connection has no buffers. The only interface of version 0.24 is
+//! similar.
 
 use crate::counters::{Counters, FailureKind};
 use crate::security::Security;
@@ -16,36 +16,36 @@ use std::fmt;
 use std::mem::{replace, take};
 use std::sync::Arc;
 
-/// The work of a handshake step with asymmetric cryptography, in units of the engine's meter: 100 µs, as a copied byte
-/// costs half a nanosecond.
+/// The work of a handshake step with asymmetric cryptography, in units of the engine's meter. It takes 100 µs; one unit
+/// is a copied byte, which takes half a nanosecond.
 const HANDSHAKE_WORK: u64 = 200 << 10;
-/// The work of opening a record, without its bytes.
+/// The work of decrypting a record, in addition to its bytes.
 const RECORD_WORK: u64 = 2 << 10;
-/// The work of a record without content for the application, such as a change of keys: 8 µs.
+/// The work of a record without application data, such as a key update: 8 µs.
 const CONTROL_WORK: u64 = 16 << 10;
-/// The first byte of a record of a handshake (RFC 8446 section 5.1).
+/// The first byte of a handshake record (RFC 8446 section 5.1).
 const HANDSHAKE: u8 = 22;
-/// The bytes that a record needs beside its content: header, content type, nonce and tag.
+/// The bytes of a record in addition to its content: header, content type, nonce and tag.
 const RECORD_OVERHEAD: usize = 5 + 1 + 8 + 16;
-/// The maximum number of received bytes that wait for the end of their record or message: the longest message of a
-/// handshake (64 KiB, a certificate chain of the client) in small records.
+/// The maximum number of received bytes whose record or message is incomplete. It fits the longest handshake message
+/// (64 KiB, a certificate chain of the client) in small records.
 const INCOMPLETE_AT_MOST: usize = 128 << 10;
-/// The memory for a record of rustls' own, which is enough for most.
+/// The initial memory for a record that rustls generates itself, enough for most.
 const SMALL: usize = 256;
-/// The error of rustls if the resolver has no certificate, which has no name of its own.
+/// The text of rustls' error for a missing certificate, which has no variant of its own.
 const NO_CERTIFICATE: &str = "no server certificate chain resolved";
-/// The longest content of a record.
+/// The maximum length of a record's content.
 const RECORD: usize = 16 << 10;
 
-/// A session: a connection's TLS.
+/// The TLS session of a connection.
 pub struct Session {
     connection: UnbufferedServerConnection,
-    /// Bytes received whose record is not complete, or that are a part of a message of the handshake.
+    /// Received bytes whose record is incomplete, or that belong to an incomplete handshake message.
     sealed: Vec<u8>,
     counters: Arc<Counters>,
     /// True until the first byte has arrived.
     is_new: bool,
-    /// True once the handshake is over.
+    /// True once the handshake is complete.
     is_ready: bool,
     /// True once the result of the handshake has been counted.
     is_counted: bool,
@@ -55,19 +55,19 @@ pub struct Session {
     work: u64,
 }
 
-/// The first message of a client.
+/// The data that is kept of a client's first message.
 #[derive(Debug)]
 struct Hello {
     server_name: Option<Arc<str>>,
 }
 
 thread_local! {
-    /// The hello that rustls has just read on this thread. The unbuffered interface does not tell the server name, but
-    /// asks the resolver of certificates in the middle of reading.
+    /// The `Hello` that rustls has just read on this thread. The unbuffered interface does not return the server name,
+    /// but calls the certificate resolver while it reads.
     static HELLO: RefCell<Option<Hello>> = const { RefCell::new(None) };
 }
 
-/// A resolver of certificates that notes the server name.
+/// A certificate resolver that records the server name.
 #[derive(Debug)]
 struct Noting(Arc<dyn ResolvesServerCert>);
 
@@ -83,7 +83,7 @@ impl ResolvesServerCert for Noting {
     }
 }
 
-/// Returns the configuration with a resolver that notes the server name of each hello.
+/// Returns the configuration with a certificate resolver that records the server name of each handshake.
 pub(crate) fn noting_server_names(mut config: ServerConfig) -> ServerConfig {
     config.cert_resolver = Arc::new(Noting(config.cert_resolver));
     config
@@ -105,7 +105,7 @@ impl Session {
         })
     }
 
-    /// Notes the end of the handshake.
+    /// Records the completion of the handshake.
     fn finish_handshake(&mut self) {
         self.is_ready = true;
         let security = Security::of(&self.connection, self.server_name.take());
@@ -115,17 +115,17 @@ impl Session {
         self.security = Some(Arc::new(security));
     }
 
-    /// Counts the failure of the handshake. After its end nothing is counted.
+    /// Counts the failure of the handshake. After its completion, nothing is counted.
     fn count_failure(&mut self, kind: FailureKind) {
         if !replace(&mut self.is_counted, true) {
             self.counters.count_failure(kind);
         }
     }
 
-    /// Appends the alert that rustls has prepared.
+    /// Appends the alert that rustls has prepared to `unsent`.
     fn append_alert(&mut self, unsent: &mut Vec<u8>) {
-        // rustls gives what it has to send before it looks at input. Asked once more, it would look at input that is not
-        // there, and panic.
+        // rustls returns its output before it processes input. One more call would process the missing input, and
+        // panic.
         while self.connection.wants_write()
             && let Ok(ConnectionState::EncodeTlsData(mut encoding)) = self.connection.process_tls_records(&mut []).state
         {
@@ -133,7 +133,7 @@ impl Session {
         }
     }
 
-    /// Runs `write` in the state in which rustls encrypts.
+    /// Calls `write` as soon as rustls is in the state for encrypting. Returns `None` if it cannot get there.
     fn with_traffic<R>(
         &mut self,
         unsent: &mut Vec<u8>,
@@ -144,7 +144,7 @@ impl Session {
                 Ok(ConnectionState::WriteTraffic(mut traffic)) => return Some(write(&mut traffic, unsent)),
                 Ok(ConnectionState::EncodeTlsData(mut encoding)) => encode(&mut encoding, unsent),
                 Ok(ConnectionState::TransmitTlsData(transmission)) => transmission.done(),
-                // The peer has ended its side; ours is still open.
+                // The peer closed its direction; the other one is still open.
                 Ok(ConnectionState::PeerClosed) => self.has_ended = true,
                 _ => return None,
             }
@@ -152,7 +152,7 @@ impl Session {
     }
 }
 
-/// Appends a record of rustls' own to `unsent`.
+/// Appends a record that rustls generated to `unsent`.
 fn encode(encoding: &mut EncodeTlsData<'_, ServerConnectionData>, unsent: &mut Vec<u8>) {
     append(unsent, SMALL, |room| match encoding.encode(room) {
         Err(EncodeError::InsufficientSize(size)) => Err(size.required_size),
@@ -160,7 +160,8 @@ fn encode(encoding: &mut EncodeTlsData<'_, ServerConnectionData>, unsent: &mut V
     });
 }
 
-/// Returns the length of what was encrypted, none after an error, or the size of memory that is needed.
+/// Returns the number of bytes written, which is 0 after an error. Returns the required size as an error if the memory
+/// is too small.
 fn needed(encrypted: Result<usize, EncryptError>) -> Result<usize, usize> {
     match encrypted {
         Err(EncryptError::InsufficientSize(size)) => Err(size.required_size),
@@ -168,8 +169,8 @@ fn needed(encrypted: Result<usize, EncryptError>) -> Result<usize, usize> {
     }
 }
 
-/// Appends to `out` what `write` puts into memory of `size` bytes, or of more if it needs that: `write` returns the
-/// length, or the size that it needs.
+/// Calls `write` with `size` bytes of memory and appends the result to `out`. `write` returns the length that it wrote,
+/// or the size that it needs as an error; then it is called again with that size.
 fn append(out: &mut Vec<u8>, mut size: usize, mut write: impl FnMut(&mut [u8]) -> Result<usize, usize>) {
     let before = out.len();
     loop {
@@ -184,7 +185,7 @@ fn append(out: &mut Vec<u8>, mut size: usize, mut write: impl FnMut(&mut [u8]) -
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // A client that has sent nothing may have been a health check.
+        // A client that sent nothing may have been a health check.
         if !self.is_new {
             self.count_failure(FailureKind::Abandoned);
         }
@@ -261,8 +262,7 @@ impl Cipher for Session {
 }
 
 impl Session {
-    /// Decrypts the records in `sealed` as far as they are complete. Returns the number of bytes that are not needed any
-    /// more.
+    /// Decrypts the complete records in `sealed`. Returns the number of bytes that are no longer needed.
     fn open_records(
         &mut self,
         sealed: &mut [u8],
@@ -270,7 +270,7 @@ impl Session {
         unsent: &mut Vec<u8>,
     ) -> Result<usize, CipherFault> {
         let mut used = 0;
-        // rustls opens any number of records without content in one call.
+        // rustls processes any number of records without application data in one call.
         self.work += count_records(sealed) * CONTROL_WORK;
         loop {
             let UnbufferedStatus { discard, state } = self.connection.process_tls_records(&mut sealed[used..]);
@@ -315,7 +315,7 @@ impl Session {
         }
     }
 
-    /// Answers a client that does not speak TLS, if it speaks HTTP.
+    /// Handles a client that does not speak TLS: an HTTP client gets a response.
     fn refuse_plain(&mut self, received: &[u8], unsent: &mut Vec<u8>) -> CipherFault {
         if !received[0].is_ascii_uppercase() {
             self.count_failure(FailureKind::NotTls);
@@ -327,7 +327,7 @@ impl Session {
     }
 }
 
-/// Returns the number of records that are complete.
+/// Returns the number of complete records.
 fn count_records(mut bytes: &[u8]) -> u64 {
     let mut count = 0;
     while let [_, _, _, high, low, rest @ ..] = bytes
@@ -339,7 +339,7 @@ fn count_records(mut bytes: &[u8]) -> u64 {
     count
 }
 
-/// Returns the counter of the failure.
+/// Returns the counter for a failure.
 fn kind_of(error: &Error) -> FailureKind {
     match error {
         Error::NoCertificatesPresented | Error::InvalidCertificate(_) => FailureKind::ClientCertificate,
@@ -366,7 +366,7 @@ fn kind_of(error: &Error) -> FailureKind {
     }
 }
 
-/// Returns one sentence about the failure, in the words of the operator.
+/// Explains a failure in one sentence, in terms that an administrator knows.
 fn explain(error: &Error) -> String {
     match error {
         Error::NoCertificatesPresented => "the client has presented no certificate, and one is required".to_owned(),

@@ -1,4 +1,4 @@
-//! From the settings of TLS to a configuration of rustls.
+//! Conversion of the TLS settings to a configuration of rustls.
 
 use crate::cipher_suites::choose_cipher_suites;
 use crate::clients::ClientTerms;
@@ -12,45 +12,45 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{ServerConfig, SupportedProtocolVersion};
 use std::sync::Arc;
 
-/// The lowest version of TLS that is spoken.
+/// The lowest TLS version that is accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MinimumVersion {
-    /// TLS 1.2, the oldest version that is not broken.
+    /// TLS 1.2, the oldest secure version.
     #[default]
     Tls12,
     /// TLS 1.3.
     Tls13,
 }
 
-/// The settings of TLS, with the contents of the files that they name.
+/// The TLS settings, with the contents of the files that they name.
 #[derive(Clone, Debug)]
 pub struct Terms {
-    /// The certificates. The first one is for clients that ask for no server name, or for an unknown one.
+    /// The certificates. The first one serves clients that request no server name, or an unknown one.
     pub certificates: Vec<CertificateFiles>,
-    /// The lowest version.
+    /// The lowest TLS version.
     pub minimum_version: MinimumVersion,
-    /// The names of the cipher suites, with colons; empty for all.
+    /// The names of the allowed cipher suites, separated by colons; empty for all.
     pub cipher_suites: String,
-    /// The names of application protocols (ALPN, RFC 7301), the preferred one first.
+    /// The names of the application protocols (ALPN, RFC 7301), in order of preference.
     pub protocols: Vec<Vec<u8>>,
-    /// The certificates of clients.
+    /// The settings for client certificates.
     pub clients: ClientTerms,
-    /// The secrets of tickets; none: no session is resumed.
+    /// The secrets of session tickets. Without any, no session is resumed.
     pub tickets: TicketSecrets,
 }
 
-/// A configuration of rustls, with what the log and `kirsch check` report about it.
+/// A configuration of rustls, and the information for the log and `kirsch check`.
 #[derive(Debug)]
 pub struct Agreed {
     /// The configuration for new handshakes.
     pub config: ServerConfig,
     /// The certificates.
     pub identities: Vec<Identity>,
-    /// Things that are probably mistakes, each in one line.
+    /// Probable mistakes, each in one line.
     pub warnings: Vec<String>,
 }
 
-/// Returns the cryptography that the crate is built with.
+/// Returns the cryptographic provider that the crate is built with.
 pub(crate) fn provider() -> CryptoProvider {
     #[cfg(feature = "aws-lc")]
     return rustls::crypto::aws_lc_rs::default_provider();
@@ -59,10 +59,10 @@ pub(crate) fn provider() -> CryptoProvider {
 }
 
 impl Terms {
-    /// Returns the configuration at the time `now`, in seconds of Unix time.
+    /// Creates the configuration. `now` is the Unix time in seconds.
     ///
     /// # Errors
-    /// All mistakes, one for each file at most.
+    /// All mistakes, at most one for each file.
     pub fn agree(&self, now: u64) -> Result<Agreed, Vec<Mistake>> {
         let mut provider = provider();
         let (mut identities, mut mistakes, mut warnings) = (Vec::new(), Vec::new(), Vec::new());
@@ -102,7 +102,7 @@ impl Terms {
         if has_challenges {
             config.alpn_protocols.push(CHALLENGE_PROTOCOL.to_vec());
         }
-        // Sessions are in tickets alone, which every process can read. Early data stays off (RFC 8470).
+        // Sessions are stored only in tickets, which every process can read. Early data stays disabled (RFC 8470).
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.ticketer = Arc::new(Tickets::new(&self.tickets, &self.clients.fingerprint()));
         warnings.extend(identities.iter().flat_map(|identity| identity.warnings.clone()));

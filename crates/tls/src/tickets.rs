@@ -1,12 +1,12 @@
-//! Session tickets (RFC 5077, RFC 8446 section 4.6.1) that each process of a server can read.
+//! Session tickets (RFC 5077, RFC 8446 section 4.6.1) that all processes of a server can read.
 //!
-//! The tickets of rustls are sealed with a key of the process, so that a client that comes to another worker, or after
-//! a reload, needs a full handshake. Here the keys are given: the supervisor draws secrets, replaces them from time to
-//! time, and gives the current one and the previous one to all workers.
+//! rustls encrypts tickets with a key of the process, so a client that reaches another worker, or returns after a
+//! reload, needs a full handshake. Here all workers share the keys: the supervisor generates secrets, replaces them
+//! from time to time, and gives the current and the previous one to all workers.
 //!
-//! A ticket is the name of its key, a nonce, and the session sealed with AES-256-GCM. The key is derived from the secret
-//! and from the terms for certificates of clients: a ticket proves that the client has been authenticated, so it must
-//! not be accepted after an authority or a revocation list has changed.
+//! A ticket consists of the name of its key, a nonce, and the session encrypted with AES-256-GCM. The key is derived
+//! from the secret and the settings for client certificates: a ticket proves that the client was authenticated, so it
+//! must become invalid when an authority or a revocation list changes.
 
 #[cfg(feature = "aws-lc")]
 use aws_lc_rs::{aead, hmac, rand};
@@ -18,14 +18,14 @@ use rand::SecureRandom as _;
 use rustls::server::ProducesTickets;
 use std::fmt;
 
-/// The number of bytes of a secret.
+/// The length of a secret in bytes.
 pub const SECRET: usize = 32;
-/// The number of bytes of a key's name.
+/// The length of a key's name in bytes.
 const NAME: usize = 16;
-/// The number of seconds for which a ticket is valid. The secrets have to be replaced no sooner than after half of it.
+/// The lifetime of a ticket in seconds. A secret must be used for at least half of it before it is replaced.
 pub const LIFETIME_SECONDS: u32 = 12 * 60 * 60;
 
-/// The secrets of tickets. Tickets are made with the first; those of all are accepted.
+/// The secrets of tickets. New tickets use the first one; tickets of all of them are accepted.
 #[derive(Clone)]
 pub struct TicketSecrets(pub Vec<[u8; SECRET]>);
 
@@ -35,9 +35,9 @@ impl fmt::Debug for TicketSecrets {
     }
 }
 
-/// Makes and reads tickets.
+/// The encryption and decryption of tickets.
 pub(crate) struct Tickets {
-    /// The key of new tickets comes first.
+    /// The keys. New tickets use the first one.
     keys: Vec<TicketKey>,
     random: rand::SystemRandom,
 }
@@ -48,7 +48,7 @@ struct TicketKey {
 }
 
 impl Tickets {
-    /// Returns the tickets of `secrets`. `terms` are bytes that stand for the terms to which tickets are bound.
+    /// Derives the keys of `secrets`. `terms` identifies the settings to which tickets are bound.
     pub(crate) fn new(secrets: &TicketSecrets, terms: &[u8]) -> Self {
         let keys = secrets.0.iter().map(|secret| TicketKey::derive(secret, terms)).collect();
         Self { keys, random: rand::SystemRandom::new() }
@@ -74,7 +74,7 @@ impl Tickets {
 }
 
 impl TicketKey {
-    /// Derives a key and its name. The secret is uniformly random, so one step of HMAC is enough.
+    /// Derives a key and its name. One step of HMAC is enough, because the secret is uniformly random.
     fn derive(secret: &[u8; SECRET], terms: &[u8]) -> Self {
         let secret = hmac::Key::new(hmac::HMAC_SHA256, secret);
         let derived = |purpose: &[u8]| hmac::sign(&secret, &[purpose, &[0], terms].concat());

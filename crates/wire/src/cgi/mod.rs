@@ -1,5 +1,5 @@
-//! Requests in the form of CGI variables (RFC 3875), as web servers forward them: the variables that FastCGI, uwsgi and
-//! SCGI have in common, and how their responses begin.
+//! Requests as CGI variables (RFC 3875), the form in which web servers forward them: the variables that FastCGI, uwsgi
+//! and SCGI share, and the heads of their responses.
 //!
 //! ```text
 //!   fastcgi::Receiver ─┐
@@ -7,8 +7,8 @@
 //!   SCGI frame ────────┘
 //! ```
 //!
-//! * [`fastcgi`](crate::fastcgi) has many requests at a time on a connection.
-//! * [`Receiver`] reads the one request of a connection that speaks uwsgi or SCGI.
+//! * [`fastcgi`](crate::fastcgi) multiplexes requests on a connection.
+//! * [`Receiver`] reads the single request of a uwsgi or SCGI connection.
 
 mod receive;
 mod scgi;

@@ -1,47 +1,48 @@
-//! The reading half of uwsgi and SCGI: one request on a connection.
+//! The reading side of uwsgi and SCGI, which have one request for each connection.
 
 use super::variables::Variables;
 use super::{scgi, uwsgi};
 use crate::message::{BodyLength, Fault, Field, Limits, RequestHead};
 
-/// The encoding of a request's variables.
+/// The encoding of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// As uwsgi does.
+    /// The uwsgi protocol.
     Uwsgi,
-    /// As SCGI does.
+    /// SCGI.
     Scgi,
 }
 
-/// Reads the request of a connection: [`head`](Self::head) until it is there, then [`body`](Self::body). It keeps no
-/// input: what it could not use is to be offered again with more behind it.
+/// A reader of a connection's request. Call [`head`](Self::head) until it returns the head, then [`body`](Self::body).
+/// It stores no input: the caller keeps the unused bytes and passes them again, followed by new ones.
 #[derive(Debug)]
 pub struct Receiver {
     framing: Framing,
     variables: Variables,
-    /// A head has been read.
+    /// True once a head has been read.
     has_begun: bool,
-    /// Bytes of the body that are still to come.
+    /// The number of body bytes that have not arrived.
     left: u64,
 }
 
 impl Receiver {
-    /// Creates a receiver that has read nothing.
+    /// Creates a receiver for a new connection.
     #[must_use]
     pub fn new(framing: Framing) -> Self {
         Self { framing, variables: Variables::default(), has_begun: false, left: 0 }
     }
 
-    /// Returns the encoding of variables that the receiver reads.
+    /// Returns the encoding that the receiver reads.
     #[must_use]
     pub fn framing(&self) -> Framing {
         self.framing
     }
 
-    /// Reads the head, and how many bytes of `input` it takes; `None` until it is whole. `fields` is scratch.
+    /// Reads the head. Returns its length in `input` and the head; `None` if it is incomplete. `fields` is scratch
+    /// space.
     ///
     /// # Errors
-    /// The rule that the web server or its client broke. Nothing more can be read.
+    /// The rule that the web server or its client broke. The connection cannot be read any further.
     pub fn head<'a>(
         &'a mut self,
         input: &[u8],
@@ -74,7 +75,8 @@ impl Receiver {
             }
         }
         let body = match self.variables.length(fields, limits)? {
-            // The web server passes on a body whose end only the connection would tell, and it waits for the answer.
+            // The web server forwards a body whose end only the end of the connection would show, but it waits for the
+            // response.
             (None, true) => return Err(Fault::LengthRequired),
             (None | Some(0), _) => BodyLength::None,
             (Some(length), _) => BodyLength::Known(length),
@@ -85,20 +87,20 @@ impl Receiver {
         Ok(Some((used, head)))
     }
 
-    /// Returns the part of the body at the front of `input`, and whether it is the last one.
+    /// Returns the part of the body at the front of `input`, and true if it is the last part.
     pub fn body<'a>(&mut self, input: &'a [u8]) -> (&'a [u8], bool) {
         let count = usize::try_from(self.left).unwrap_or(usize::MAX).min(input.len());
         self.left -= count as u64;
         (&input[..count], self.left == 0)
     }
 
-    /// Returns true if bytes of a body are still to come.
+    /// Returns true if the body is incomplete.
     #[must_use]
     pub fn is_in_body(&self) -> bool {
         self.left > 0
     }
 
-    /// Judges the end of the peer's bytes, `rest` being what no request has used.
+    /// Handles the end of the input. `rest` is the bytes that belong to no complete request.
     ///
     /// # Errors
     /// [`Fault::Truncated`] in the middle of a request.

@@ -1,14 +1,15 @@
-//! SCGI: a netstring of variables that end with NUL each, and the body.
+//! SCGI: a netstring of NUL-terminated names and values, followed by the body.
 //!
-//! <https://python.ca/scgi/protocol.txt>: `CONTENT_LENGTH` comes first and is always there, and SCGI is "1".
+//! <https://python.ca/scgi/protocol.txt>: the variable `CONTENT_LENGTH` is required and comes first, and the variable
+//! SCGI is "1".
 
 use crate::message::{Fault, Limits};
 use crate::other_protocols;
 
-/// Digits of a netstring's length that are looked at.
+/// The maximum number of digits in a netstring's length.
 const DIGITS: usize = 10;
 
-/// Returns the start and the end of a request's block, and the start of its body; `None` until the block is whole.
+/// Returns the start and the end of a request's block, and the start of its body; `None` if the block is incomplete.
 pub(super) fn frame(input: &[u8], limits: &Limits) -> Result<Option<(usize, usize, usize)>, Fault> {
     if input.first().is_some_and(|first| !first.is_ascii_digit()) {
         return other_protocols::on_gateway(input).map_or(Ok(None), Err);

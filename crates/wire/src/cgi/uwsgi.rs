@@ -1,18 +1,17 @@
 //! The uwsgi protocol: a header of four bytes, a block of variables, and the body.
 //!
 //! <https://uwsgi-docs.readthedocs.io/en/latest/Protocol.html>: modifier1 (1 byte), the size of the block (2 bytes,
-//! little-endian), modifier2 (1 byte). In the block each name and each value follow their lengths (2 bytes,
-//! little-endian).
+//! little-endian), modifier2 (1 byte). In the block, the length (2 bytes, little-endian) precedes each name and each
+//! value.
 
 use crate::message::Fault;
 use crate::other_protocols;
 
-/// Returns the start and the end of a request's block, and the start of its body; `None` until the block is whole.
+/// Returns the start and the end of a request's block, and the start of its body; `None` if the block is incomplete.
 pub(super) fn frame(input: &[u8]) -> Result<Option<(usize, usize, usize)>, Fault> {
     let &[modifier1, low, high, modifier2, ..] = input else { return Ok(None) };
-    // 30 is a request for a Python application too, in which PATH_INFO is said to begin with SCRIPT_NAME. The code that
-    // splits the path finds that out by itself. Other values ask uWSGI for something else, such as its caches or its
-    // spooler.
+    // 30 is a request for a Python application too, whose PATH_INFO begins with SCRIPT_NAME; the code that splits the
+    // path detects this itself. Other values address other features of uWSGI, such as its caches or its spooler.
     if !matches!(modifier1, 0 | 30) || modifier2 != 0 {
         return other_protocols::on_gateway(input).map_or(Ok(None), Err);
     }
@@ -27,8 +26,8 @@ pub(super) fn text(block: &[u8]) -> Result<(&[u8], &[u8]), Fault> {
 }
 
 /// Returns true for variables that make uWSGI load code, choose another application or interpreter, or change the
-/// environment. Here the command line chooses the application, so these variables are dropped; only `UWSGI_SCHEME`
-/// describes the request.
+/// environment. They are dropped, because only the command line chooses the application. `UWSGI_SCHEME` is kept,
+/// because it describes the request.
 pub(super) fn is_ignored(name: &[u8]) -> bool {
     name.starts_with(b"UWSGI_") && name != b"UWSGI_SCHEME"
 }

@@ -1,9 +1,9 @@
-//! The variables of one request, and the head that they make.
+//! The variables of one request, and the head that is made from them.
 
 use crate::grammar::{decimal, is_token, is_value, target_end};
 use crate::message::{BodyLength, Fault, Field, Limits, RequestHead, Target, Version, is_host};
 
-/// A web server adds variables of its own to those of the request's fields: so many, and so many bytes of them.
+/// The number and the total size of the variables that a web server may add to those of the request's fields.
 const OWN_VARIABLES: usize = 400;
 const OWN_BYTES: usize = 32 << 10;
 
@@ -11,14 +11,14 @@ const OWN_BYTES: usize = 32 << 10;
 #[derive(Debug, Default)]
 pub(crate) struct Variables {
     block: Vec<u8>,
-    /// Bytes of names and values, and how many variables are fields of the request.
+    /// The total size of names and values in bytes, and the number of variables that are fields of the request.
     size: usize,
     http_fields: usize,
-    /// The places of the variables that make the head; `None` until they were looked up.
+    /// The positions of the variables for the head; `None` until they have been searched.
     known: Option<Known>,
 }
 
-/// The places, among the fields, of the variables that make a request head.
+/// The indices, among the fields, of the variables from which the head is made.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Known {
     method: Option<usize>,
@@ -29,7 +29,7 @@ pub(crate) struct Known {
     query: Option<usize>,
     protocol: Option<usize>,
     has_host: bool,
-    /// The web server is HAProxy, by `SERVER_SOFTWARE`.
+    /// True if `SERVER_SOFTWARE` shows that the web server is HAProxy.
     pub(crate) is_haproxy: bool,
 }
 
@@ -38,20 +38,20 @@ impl Clone for Variables {
         Self { block: self.block.clone(), ..*self }
     }
 
-    // It is done for each request, and so without a new block.
+    // This runs for each request, so it reuses the existing block.
     fn clone_from(&mut self, other: &Self) {
         self.block.clone_from(&other.block);
         (self.size, self.http_fields, self.known) = (other.size, other.http_fields, other.known);
     }
 }
 
-/// Returns the limit of a request's names and values, in bytes.
+/// Returns the maximum total size of a request's names and values, in bytes.
 pub(crate) fn most_bytes(limits: &Limits) -> usize {
     limits.head.saturating_add(OWN_BYTES)
 }
 
 impl Variables {
-    /// Forgets what is here, and its memory if that is large.
+    /// Removes all variables, and releases the memory if it is large.
     pub(crate) fn clear(&mut self) {
         self.block.clear();
         self.block.shrink_to(4 << 10);
@@ -65,8 +65,8 @@ impl Variables {
         field.name(&self.block)
     }
 
-    /// Gives the variable at `index` another value. Returns false, and leaves variables that are of no use, if the
-    /// value breaks a rule or the body's length may depend on it.
+    /// Replaces the value of the variable at `index`. Returns false if the value breaks a rule, or if the length of the
+    /// body may depend on it; then the variables must not be used any more.
     pub(crate) fn replace(&mut self, index: usize, value: &[u8], fields: &mut [Field], limits: &Limits) -> bool {
         let field = fields[index];
         let (name, old) = (field.name(&self.block), field.value(&self.block).len());
@@ -95,7 +95,7 @@ impl Variables {
     /// Adds a variable.
     ///
     /// # Errors
-    /// The rule that the name or the value breaks, or the limit that they exceed.
+    /// The rule that the name or the value breaks, or the limit that is exceeded.
     pub(crate) fn push(
         &mut self,
         name: &[u8],
@@ -103,7 +103,7 @@ impl Variables {
         fields: &mut Vec<Field>,
         limits: &Limits,
     ) -> Result<(), Fault> {
-        // A name with `=` could pose as another one in an environment.
+        // In an environment, a name that contains `=` could be mistaken for another variable.
         if name.is_empty() || !name.iter().all(|&byte| byte.is_ascii_graphic() && byte != b'=') {
             return Err(Fault::VariablesMalformed);
         }
@@ -127,10 +127,10 @@ impl Variables {
         Ok(())
     }
 
-    /// Returns `CONTENT_LENGTH`, and whether a transfer coding is named.
+    /// Returns `CONTENT_LENGTH`, and true if a transfer coding is present.
     ///
     /// # Errors
-    /// A length that cannot be read, that contradicts another one, or is beyond the limit.
+    /// A length that is malformed, contradicts another one, or exceeds the limit.
     pub(crate) fn length(&self, fields: &[Field], limits: &Limits) -> Result<(Option<u64>, bool), Fault> {
         let (mut length, mut has_coding, mut is_caddy) = (None, false, false);
         for field in fields {
@@ -147,9 +147,9 @@ impl Variables {
             }
         }
         match length {
-            // Empty is nginx's way to say that there is none (RFC 3875 section 4.1.2).
+            // nginx sends an empty value if there is no length (RFC 3875 section 4.1.2).
             None | Some(b"") => Ok((None, has_coding)),
-            // It is Caddy's way to say that the body is chunked.
+            // Caddy sends -1 if the body is chunked.
             Some(b"-1") if is_caddy => Ok((None, true)),
             Some(digits) => match decimal(digits).ok_or(Fault::ContentLengthInvalid)? {
                 length if length > limits.body => Err(Fault::BodyTooLarge),
@@ -158,10 +158,10 @@ impl Variables {
         }
     }
 
-    /// Returns the head that the variables `fields` make.
+    /// Returns the head that is made from the variables `fields`.
     ///
     /// # Errors
-    /// The rule that they break.
+    /// The rule that the variables break.
     pub(crate) fn head<'a>(
         &'a mut self,
         fields: &'a [Field],
@@ -208,8 +208,8 @@ impl Variables {
         })
     }
 
-    /// Finds the variables that a head is made of. Of one that comes twice the last counts, because that is how a web
-    /// server's configuration replaces one that it has included.
+    /// Finds the variables from which a head is made. If a variable is repeated, the last one is used: this is how a
+    /// web server's configuration overrides an included one.
     ///
     /// # Errors
     /// [`Fault::HostRepeated`], [`Fault::HostInvalid`].
@@ -248,12 +248,12 @@ impl Variables {
         Ok(known)
     }
 
-    /// Returns the start and the end of the request target in the block: `REQUEST_URI`, or the path and the query,
-    /// which this function appends to the block.
+    /// Returns the start and the end of the request target in the block. The target is `REQUEST_URI`, or else the path
+    /// and the query, which this function appends to the block.
     fn target(&mut self, known: &Known, fields: &[Field]) -> (usize, usize) {
         if let Some(uri) = known.uri.map(|at| &fields[at]) {
             let value = uri.value(&self.block);
-            // A fragment is no part of a target; some clients send it, and some web servers pass it on.
+            // A fragment does not belong to a target, but some clients send it and some web servers forward it.
             let end = memchr::memchr(b'#', value).unwrap_or(value.len());
             let method = known.method.map_or(&b""[..], |at| fields[at].value(&self.block));
             let is_target = !value.is_empty() && target_end(&value[..end], 0) == end;
@@ -282,7 +282,7 @@ impl Variables {
     }
 }
 
-/// Judges the value of a variable that is a field of the request.
+/// Checks the value of a variable that is a field of the request.
 fn check_field(name: &[u8], value: &[u8], limits: &Limits) -> Result<(), Fault> {
     if !name.starts_with(b"HTTP_") {
         return Ok(());
@@ -296,7 +296,8 @@ fn check_field(name: &[u8], value: &[u8], limits: &Limits) -> Result<(), Fault> 
     Ok(())
 }
 
-/// Appends `text` with escapes for what a request target cannot hold, and for `also` (RFC 3986 section 2.1).
+/// Appends `text`, with percent escapes for bytes that are not allowed in a request target and for those in `also` (RFC
+/// 3986 section 2.1).
 fn escape(text: &[u8], also: &[u8], out: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     for &byte in text {
@@ -308,7 +309,7 @@ fn escape(text: &[u8], also: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Returns an offset in a block, which [`most_bytes`] and the number of variables bound far below 4 GiB.
+/// Converts an offset in a block. [`most_bytes`] and the limit on variables keep a block far below 4 GiB.
 fn offset(at: usize) -> u32 {
     u32::try_from(at).expect("a block of variables is bounded")
 }

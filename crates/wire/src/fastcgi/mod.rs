@@ -1,15 +1,15 @@
-//! FastCGI 1.0 as a web server and an application speak it: the application's side, in the role of a responder.
+//! FastCGI 1.0 between a web server and an application: the application's side, in the role of a responder.
 //!
-//! <https://fastcgi-archives.github.io/FastCGI_Specification.html>. A connection carries records, each of which belongs
-//! to a request by its number, so that many requests can be under way on one connection. A request is `BEGIN_REQUEST`,
-//! a stream of PARAMS, and a stream of STDIN; its answer a stream of STDOUT and `END_REQUEST`. A stream ends with a
-//! record without content. What the application reports of a request goes into STDERR (docs/design/gateways.md).
+//! <https://fastcgi-archives.github.io/FastCGI_Specification.html>. A connection carries records. Each has the number
+//! of its request, so that many requests can be in progress on one connection. A request consists of `BEGIN_REQUEST`,
+//! the stream PARAMS and the stream STDIN; its response of the stream STDOUT and `END_REQUEST`. A record without
+//! content ends a stream. The application's error output for a request goes to STDERR (docs/design/gateways.md).
 //!
-//! * [`Receiver`] makes [`Event`]s of received bytes. It takes all that it is offered; what of a record has come is
-//!   kept.
-//! * [`begin`], [`stdout`], [`stderr`] and [`end_request`] write what is sent.
+//! * [`Receiver`] converts received bytes to [`Event`]s. It uses its whole input and stores the received part of a
+//!   record.
+//! * [`begin`], [`stdout`], [`stderr`] and [`end_request`] write the response.
 //!
-//! FastCGI has no flow control: a peer that is not read holds up all requests of its connection.
+//! FastCGI has no flow control: if the peer's bytes are not read, all requests of the connection wait.
 
 mod receive;
 mod record;

@@ -1,4 +1,4 @@
-//! The reading half: records into requests.
+//! The reading side of FastCGI: converts records to requests.
 
 use super::record::{
     self, ABORT_REQUEST, BEGIN_REQUEST, GET_VALUES, GET_VALUES_RESULT, HEADER, Header, KEEP_CONN, PARAMS,
@@ -8,86 +8,86 @@ use super::repeat::Repeat;
 use crate::cgi::Variables;
 use crate::message::{BodyLength, Fault, Field, Keeping, Limits, RequestHead};
 
-/// The next thing in the input.
+/// The next event in the input.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'s, 'i> {
-    /// All of the input has been taken, and more is needed.
+    /// No event has occurred. More input is needed, unless some of it was left.
     More,
-    /// A request.
+    /// The head of a request.
     Head {
-        /// Which one.
+        /// The request.
         id: RequestId,
-        /// Its head.
+        /// The head.
         head: RequestHead<'s>,
     },
     /// A part of a request's body, never empty.
     Data {
-        /// Which one's.
+        /// The request.
         id: RequestId,
         /// The part.
         bytes: &'i [u8],
     },
-    /// The end of a request's body. There is none for a request whose head says that it has no body.
+    /// The end of a request body. It is not reported for a request whose head has no body.
     End {
-        /// Which one's.
+        /// The request.
         id: RequestId,
     },
-    /// The web server has given up a request, of which a head has been reported. Its end has been acknowledged.
+    /// The web server aborted a request whose head was reported. The abort has been acknowledged.
     Abort {
-        /// Which one.
+        /// The request.
         id: RequestId,
     },
-    /// A request breaks a rule, and the connection goes on.
+    /// A request breaks a rule, but the connection can be used further.
     Broken {
-        /// Which one, whose head has been reported or not.
+        /// The request. Its head may have been reported before.
         id: RequestId,
         /// The rule.
         fault: Fault,
     },
 }
 
-/// Reads the records of a connection. Requests that have been answered are to be [forgotten](Self::forget).
+/// A reader of a connection's records. The caller must [forget](Self::forget) each request that has been answered.
 #[derive(Debug, Default)]
 pub struct Receiver {
     requests: Vec<Incoming>,
     stage: Stage,
-    /// The header of the record that is read, as far as it is here.
+    /// The received part of the current record's header.
     header: [u8; HEADER],
-    /// The content of a record that is no stream's, until it is whole.
+    /// The received part of the content of a record that does not belong to a stream.
     content: Vec<u8>,
-    /// The variables that were read last, and the serial number of the request whose head they will make.
+    /// The variables that were read last, and the serial number of the request that they belong to.
     variables: Variables,
     fields: Vec<Field>,
     prepared: u32,
-    /// True if the variables are those of the request that was kept, except for some values.
+    /// True if the variables equal those of the kept request, except for some values.
     is_like_kept: bool,
     kept: Option<Box<Repeat>>,
-    /// Memory for PARAMS.
+    /// An unused buffer for the PARAMS of the next request.
     spare: Vec<u8>,
     keeping: Keeping,
-    /// Answers to records that are no request's, until they are [taken](Self::take_answers).
+    /// Responses to records that belong to no request, until they are [taken](Self::take_answers).
     answers: Vec<u8>,
     /// The maximum number of concurrent requests.
     most: usize,
     serial: u32,
     is_ending: bool,
-    /// A request was over before its STDIN was.
+    /// True if a request ended before its STDIN did.
     is_unread: bool,
 }
 
-/// Steps through records that bring no event, taken at a time.
+/// The maximum number of steps without an event in one call.
 const STEPS_AT_MOST: usize = 64;
 
-/// Bytes of answers that wait before nothing more is to be read. Those of one call of [`Receiver::next`] come on top.
+/// The bytes of unsent responses from which on no more input is read. One call of [`Receiver::next`] may add to them.
 const ANSWERS_AT_MOST: usize = 1 << 10;
 
 /// The result of one step of the receiver.
 enum Step<'i> {
     Nothing,
-    /// The variables of the request at this place have been read, and what its body will be is known.
+    /// The variables of the request at this index have been read, and it is known whether it has a body.
     Head {
         at: usize,
-        /// PARAMS.
+        /// The content of PARAMS.
         pairs: Vec<u8>,
         declared: Option<u64>,
         has_body: bool,
@@ -96,7 +96,7 @@ enum Step<'i> {
     Event(Event<'i, 'i>),
 }
 
-/// A request that is under way.
+/// A request in progress.
 #[derive(Debug)]
 struct Incoming {
     id: RequestId,
@@ -104,31 +104,31 @@ struct Incoming {
     phase: Phase,
 }
 
-/// The part of a request that is read next.
+/// The part of a request that is expected next.
 #[derive(Debug)]
 enum Phase {
-    /// PARAMS, as far as they are here.
+    /// The received part of PARAMS.
     Params(Vec<u8>),
-    /// PARAMS are complete, and only STDIN tells whether there is a body.
+    /// The complete PARAMS of a request of which only STDIN will show whether it has a body.
     Undecided(Vec<u8>),
-    /// STDIN: of how many bytes, if that was said, and how many have come.
+    /// STDIN: the declared length of the body, and the number of bytes received.
     Body { declared: Option<u64>, received: u64 },
-    /// There is no body: nothing but the end of STDIN may come.
+    /// STDIN of a request without a body: only its end may follow.
     Bodiless,
     /// STDIN has ended.
     Over,
-    /// Whatever comes is discarded.
+    /// The rest of the request is discarded.
     Unwanted,
 }
 
-/// The part of a record that the next byte belongs to.
+/// The part of a record to which the next byte belongs.
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     /// This many bytes of the record's header have been received.
     Header(usize),
     /// This many bytes of the record's content are missing, at least one.
     Content(usize),
-    /// The same for its padding.
+    /// This many bytes of the record's padding are missing, at least one.
     Padding(usize),
 }
 
@@ -139,14 +139,14 @@ impl Default for Stage {
 }
 
 impl Receiver {
-    /// Creates a receiver that takes `most` requests at a time.
+    /// Creates a receiver that accepts `most` requests at a time.
     #[must_use]
     pub fn new(most: usize) -> Self {
         Self { most, ..Self::default() }
     }
 
-    /// Returns the next event in `input`, and the number of bytes that it takes. [`Event::More`] may leave some bytes:
-    /// the caller measures the work, and records without content cost more than their bytes.
+    /// Returns the next event in `input`, and the number of bytes used. With [`Event::More`], bytes may be left: the
+    /// caller limits the work, and records without content cost more than their length suggests.
     ///
     /// # Errors
     /// The rule that the peer broke. The connection cannot be read any further.
@@ -163,7 +163,7 @@ impl Receiver {
                     let phase = match declared {
                         _ if has_body => Phase::Body { declared, received: 0 },
                         Some(_) if end == 0 => Phase::Bodiless,
-                        // Without a declared length, it is the end of STDIN that has shown that there is no body.
+                        // Without a declared length, it was the end of STDIN that showed that there is no body.
                         _ => Phase::Over,
                     };
                     return Ok((used + end, self.head(at, pairs, declared, phase, limits)));
@@ -174,7 +174,7 @@ impl Receiver {
         Ok((used, Event::More))
     }
 
-    /// Reads one step: a header, a part of the content, or padding. `input` is not empty.
+    /// Reads a header, a part of the content, or padding. `input` must not be empty.
     fn advance<'i>(&mut self, input: &'i [u8], limits: &Limits) -> Result<(usize, Step<'i>), Fault> {
         debug_assert!(
             matches!(self.stage, Stage::Header(0..HEADER) | Stage::Content(1..) | Stage::Padding(1..)),
@@ -225,7 +225,7 @@ impl Receiver {
         }
     }
 
-    /// Judges the end of the peer's bytes.
+    /// Handles the end of the input.
     ///
     /// # Errors
     /// [`Fault::Truncated`] in the middle of a record or a request.
@@ -234,7 +234,7 @@ impl Receiver {
         if is_between { Ok(()) } else { Err(Fault::Truncated) }
     }
 
-    /// Returns true if a request has begun whose head is not whole, or a record in which one may begin.
+    /// Returns true if the head of a request is incomplete, or if a record is incomplete that may begin a request.
     #[must_use]
     pub fn is_in_head(&self) -> bool {
         let is_head = |request: &Incoming| matches!(request.phase, Phase::Params(_) | Phase::Undecided(_));
@@ -246,39 +246,39 @@ impl Receiver {
         is_in_record || self.requests.iter().any(is_head)
     }
 
-    /// Returns true if the connection is to be closed once no request is under way: the web server leaves closing to
-    /// us, or the rest of the input cannot be trusted.
+    /// Returns true if the connection must close as soon as no request is in progress: the web server has asked for
+    /// that, or the rest of the input cannot be trusted.
     #[must_use]
     pub fn is_ending(&self) -> bool {
         self.is_ending
     }
 
-    /// Returns true if a request that has begun is the connection's last, because the web server leaves closing to us.
+    /// Returns true if a request in progress is the connection's last one, because the web server asked to close it.
     #[must_use]
     pub fn has_last(&self) -> bool {
         self.is_ending || self.requests.iter().any(|request| !request.keeps_connection)
     }
 
-    /// Returns true if one request is under way, which is the connection's last and has been read as a whole.
+    /// Returns true if exactly one request is in progress, is the connection's last, and has been read completely.
     #[must_use]
     pub fn has_read_all(&self) -> bool {
         let is_whole = |request: &Incoming| !request.keeps_connection && matches!(request.phase, Phase::Over);
         matches!(self.stage, Stage::Header(0)) && matches!(&self.requests[..], [only] if is_whole(only))
     }
 
-    /// Returns true if the web server may still be sending when the connection is closed. Caddy and Apache take an
-    /// error of that sending for an error of the response.
+    /// Returns true if the web server may still be sending when the connection closes. Caddy and Apache treat an error
+    /// while sending as an error of the response.
     #[must_use]
     pub fn is_unread(&self) -> bool {
         self.is_unread
     }
 
-    /// Closes the connection once no request is under way.
+    /// Lets the connection close as soon as no request is in progress.
     pub fn end(&mut self) {
         self.is_ending = true;
     }
 
-    /// Gives the memory back that is kept for the next request.
+    /// Releases memory that is kept for the next request.
     pub fn rest(&mut self) {
         self.variables = Variables::default();
         self.fields = Vec::new();
@@ -290,33 +290,33 @@ impl Receiver {
         self.requests.shrink_to_fit();
     }
 
-    /// Returns true if no request is under way, and none has begun.
+    /// Returns true if no request is in progress.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.requests.is_empty() && !self.is_in_head()
     }
 
-    /// Returns true if there are answers to [take](Self::take_answers).
+    /// Returns true if there are responses to [take](Self::take_answers).
     #[must_use]
     pub fn has_answers(&self) -> bool {
         !self.answers.is_empty()
     }
 
-    /// Returns true if the caller has to [take the answers](Self::take_answers) before it reads more: the answers must
-    /// not grow for a client that does not read them.
+    /// Returns true if the caller must [take the responses](Self::take_answers) before it reads more. This bounds them
+    /// for a peer that does not read.
     #[must_use]
     pub fn has_many_answers(&self) -> bool {
         self.answers.len() >= ANSWERS_AT_MOST
     }
 
-    /// Takes the answers to what was no request, if there are any.
+    /// Moves the responses to records that belong to no request to `out`.
     pub fn take_answers(&mut self, out: &mut Vec<u8>) {
         if !self.answers.is_empty() {
             out.append(&mut self.answers);
         }
     }
 
-    /// Returns the id on the wire of a request that is under way.
+    /// Returns the identifier of the request with a serial number; `None` if it is not in progress.
     #[must_use]
     pub fn id(&self, serial: u32) -> Option<RequestId> {
         self.requests.iter().find(|request| request.id.serial == serial).map(|request| request.id)
@@ -329,7 +329,8 @@ impl Receiver {
         }
     }
 
-    /// Forgets a request that has ended. If the connection was kept for it alone, the connection ends too.
+    /// Removes a request that has ended. If the web server asked to close the connection after it, the connection ends
+    /// too.
     pub fn forget(&mut self, serial: u32) {
         if let Some(at) = self.requests.iter().position(|request| request.id.serial == serial) {
             self.remove(at);
@@ -342,12 +343,12 @@ impl Receiver {
         self.is_unread |= !matches!(request.phase, Phase::Over);
     }
 
-    /// Returns the place of the request with this number of the peer's.
+    /// Returns the index of the request with this number of the peer.
     fn find(&self, number: u16) -> Option<usize> {
         self.requests.iter().position(|request| request.id.number == number)
     }
 
-    /// Handles a header. A record without content is handled as a whole now.
+    /// Handles a header. A record without content is complete now.
     fn opened(&mut self, header: Header, limits: &Limits) -> Result<Step<'static>, Fault> {
         let is_empty = header.content == 0;
         match header.kind {
@@ -374,13 +375,13 @@ impl Receiver {
         }
     }
 
-    /// Handles the whole content of a record that belongs to no stream.
+    /// Handles the complete content of a record that belongs to no stream.
     fn closed(&mut self, header: Header) -> Result<(), Fault> {
         if header.kind == GET_VALUES {
             return self.answer_values();
         }
         let &[role1, role0, flags, ..] = &self.content[..] else { return Err(Fault::RecordMalformed) };
-        // The number of a request that is under way is not free.
+        // The number of a request in progress must not be reused.
         if self.find(header.id).is_some() {
             return Err(Fault::RecordMalformed);
         }
@@ -397,14 +398,15 @@ impl Receiver {
             self.is_ending |= !keeps_connection;
             return Ok(());
         }
-        // Not 0, which no request has; what is under way is far fewer than there are numbers.
+        // Serial numbers skip 0, which no request has. They cannot collide, because few requests are in progress at a
+        // time.
         self.serial = self.serial.checked_add(1).unwrap_or(1);
         let id = RequestId { serial: self.serial, number: header.id };
         self.requests.push(Incoming { id, keeps_connection, phase: Phase::Params(std::mem::take(&mut self.spare)) });
         Ok(())
     }
 
-    /// Answers the names of `GET_VALUES` that are known (FastCGI specification, section 4.1).
+    /// Responds to the known names in `GET_VALUES` (FastCGI specification, section 4.1).
     fn answer_values(&mut self) -> Result<(), Fault> {
         let most = self.most.to_string();
         let mut result = Vec::new();
@@ -417,7 +419,7 @@ impl Receiver {
                 _ => continue,
             };
             record::write_pair(name, value.as_bytes(), &mut result);
-            // A peer that repeats a name is not answered without bound.
+            // The response stays bounded if the peer repeats a name.
             if result.len() > 1024 {
                 return Err(Fault::RecordMalformed);
             }
@@ -426,7 +428,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Handles a whole record that neither belongs to a stream nor begins a request.
+    /// Handles a complete record that neither belongs to a stream nor begins a request.
     fn other(&mut self, header: Header) -> Step<'static> {
         if header.kind == ABORT_REQUEST {
             let Some(at) = self.find(header.id) else { return Step::Nothing };
@@ -439,14 +441,14 @@ impl Receiver {
         if header.id == 0 {
             record::write(UNKNOWN_TYPE, 0, &[header.kind, 0, 0, 0, 0, 0, 0, 0], &mut self.answers);
         }
-        // A stream of another role is skipped.
+        // Streams of other roles are ignored.
         Step::Nothing
     }
 
     fn broken(&mut self, at: usize, fault: Fault) -> Step<'static> {
         let request = &mut self.requests[at];
         request.phase = Phase::Unwanted;
-        // Without a valid length, the rest of the connection could be read as anything.
+        // Without a valid length, the end of this request's body is uncertain.
         self.is_ending |= fault == Fault::ContentLengthInvalid;
         Step::Event(Event::Broken { id: self.requests[at].id, fault })
     }
@@ -470,7 +472,7 @@ impl Receiver {
         match self.prepare(at, &pairs, limits) {
             Err(fault) => self.broken(at, fault),
             Ok(Some(length)) => Step::Head { at, pairs, declared: Some(length), has_body: length > 0 },
-            // Only STDIN tells whether there is a body (Apache passes chunked bodies on so).
+            // Only STDIN will show whether there is a body: Apache forwards chunked bodies without a length.
             Ok(None) => {
                 self.requests[at].phase = Phase::Undecided(pairs);
                 Step::Nothing
@@ -478,12 +480,12 @@ impl Receiver {
         }
     }
 
-    /// Decides about the body of a request whose head declares none, now that STDIN has begun.
+    /// Decides whether a request without a declared length has a body, when STDIN begins.
     fn decide(&mut self, at: usize, has_body: bool, limits: &Limits) -> Step<'static> {
         let Phase::Undecided(pairs) = std::mem::replace(&mut self.requests[at].phase, Phase::Unwanted) else {
             return Step::Nothing;
         };
-        // Another request's variables may have come in between.
+        // The variables of another request may have been read meanwhile.
         if self.prepared != self.requests[at].id.serial
             && let Err(fault) = self.prepare(at, &pairs, limits)
         {
@@ -492,7 +494,7 @@ impl Receiver {
         Step::Head { at, pairs, declared: None, has_body }
     }
 
-    /// Reads the variables of a request, and returns the length that they declare.
+    /// Reads the variables of a request. Returns the length that they declare.
     fn prepare(&mut self, at: usize, pairs: &[u8], limits: &Limits) -> Result<Option<u64>, Fault> {
         self.prepared = 0;
         let Self { kept, variables, fields, .. } = self;
@@ -532,7 +534,7 @@ impl Receiver {
         };
         let is_repetition = *is_like_kept && kept.as_ref().is_some_and(|kept| kept.changed().is_empty());
         let retained = keeping.keeps(is_repetition);
-        // A request that breaks a rule is not kept; `head` below returns the rule.
+        // A request that breaks a rule is not kept; `head` below returns its fault.
         if retained && variables.learn(fields).is_ok() {
             *kept = Some(Box::new(Repeat::new(pairs, variables, fields, declared)));
         } else {
@@ -540,8 +542,8 @@ impl Receiver {
             spare.clear();
         }
         let changed = kept.as_ref().filter(|_| *is_like_kept && !retained).map(|kept| kept.changed());
-        // HAProxy 2.6 crashes (a check of its own, ABORT_NOW) when STDERR comes among the parts of a response. It would
-        // ignore the lines anyway.
+        // HAProxy 2.6 crashes (by its own check, ABORT_NOW) if STDERR arrives between the parts of a response. It would
+        // discard the text anyway.
         let takes_errors = variables.learn(fields).is_ok_and(|known| !known.is_haproxy);
         match variables.head(fields, limits, body) {
             Ok(mut head) => {
@@ -578,8 +580,9 @@ impl Receiver {
         }
     }
 
-    /// Returns the number of bytes of `input` that end STDIN of a request without a body, if that end follows the head
-    /// at once. Then the connection can be closed with the response: no part of the request is unread.
+    /// Returns the number of bytes of `input` that end STDIN of a request without a body; 0 if that end does not follow
+    /// the head immediately. With the end, the whole request has been read and the connection can be closed with the
+    /// response.
     fn end_of_stdin(&self, at: usize, input: &[u8]) -> usize {
         let [id1, id0] = self.requests[at].id.number.to_be_bytes();
         let is_end = input.starts_with(&[record::VERSION, STDIN, id1, id0, 0, 0, 0]) && input.len() >= HEADER;
@@ -606,7 +609,7 @@ impl Receiver {
     }
 }
 
-/// Returns the stage of a record whose content has ended.
+/// Returns the stage after the content of a record.
 fn behind_content(header: Header) -> Stage {
     if header.padding > 0 { Stage::Padding(header.padding) } else { Stage::Header(0) }
 }

@@ -4,11 +4,11 @@ use crate::message::Fault;
 use crate::other_protocols;
 
 pub(super) const VERSION: u8 = 1;
-/// Bytes of a record's header.
+/// The length of a record's header in bytes.
 pub(super) const HEADER: usize = 8;
 /// The offset of the padding length in a header.
 pub(super) const PADDING_LENGTH: usize = 6;
-/// Bytes of content that a record holds.
+/// The maximum length of a record's content in bytes.
 pub(super) const MOST: usize = 0xffff;
 
 pub(super) const BEGIN_REQUEST: u8 = 1;
@@ -22,9 +22,9 @@ pub(super) const GET_VALUES: u8 = 9;
 pub(super) const GET_VALUES_RESULT: u8 = 10;
 pub(super) const UNKNOWN_TYPE: u8 = 11;
 
-/// The only role that is played here.
+/// The only role that this crate supports.
 pub(super) const RESPONDER: u16 = 1;
-/// Flag of `BEGIN_REQUEST`: the web server closes the connection, not the application.
+/// A flag of `BEGIN_REQUEST`: the web server, not the application, closes the connection.
 pub(super) const KEEP_CONN: u8 = 1;
 
 /// Names of values (FastCGI specification, section 4.1).
@@ -32,11 +32,10 @@ pub(super) const MAX_CONNS: &[u8] = b"FCGI_MAX_CONNS";
 pub(super) const MAX_REQS: &[u8] = b"FCGI_MAX_REQS";
 pub(super) const MPXS_CONNS: &[u8] = b"FCGI_MPXS_CONNS";
 
-/// Names a request: its number on the wire, which the peer uses again, and a serial number, which is never used again
-/// on this connection.
+/// The identifier of a request: its number in the protocol, which the peer reuses, and a serial number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestId {
-    /// The request's place in the order in which requests began.
+    /// The serial number: the position in the order in which the connection's requests began. 0 is not used.
     pub serial: u32,
     pub(super) number: u16,
 }
@@ -44,11 +43,11 @@ pub struct RequestId {
 /// The reason why a request has ended (`protocolStatus` of `END_REQUEST`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolStatus {
-    /// It has been answered.
+    /// The request has been answered.
     RequestComplete = 0,
-    /// There are too many requests; it has not begun.
+    /// There are too many requests; this one was not started.
     Overloaded = 2,
-    /// It asks for another role than that of a responder.
+    /// The request asks for another role than responder.
     UnknownRole = 3,
 }
 
@@ -72,7 +71,7 @@ impl Header {
     }
 }
 
-/// Writes one record, whose content fits into it.
+/// Writes a record. `content` must fit one record.
 pub(super) fn write(kind: u8, id: u16, content: &[u8], out: &mut Vec<u8>) {
     let [length1, length0] = u16::try_from(content.len()).expect("content fits into a record").to_be_bytes();
     let [id1, id0] = id.to_be_bytes();
@@ -83,7 +82,7 @@ pub(super) fn write(kind: u8, id: u16, content: &[u8], out: &mut Vec<u8>) {
 /// A name, its value, and what follows them.
 type Pair<'a> = (&'a [u8], &'a [u8], &'a [u8]);
 
-/// Returns the next pair of a block, and the bytes after it; `None` at its end.
+/// Returns the next pair of a block, and the bytes after it; `None` at the end of the block.
 pub(super) fn pair(block: &[u8]) -> Result<Option<Pair<'_>>, Fault> {
     if block.is_empty() {
         return Ok(None);
@@ -95,7 +94,7 @@ pub(super) fn pair(block: &[u8]) -> Result<Option<Pair<'_>>, Fault> {
     Ok(Some((name, value, rest)))
 }
 
-/// Writes a pair whose name and value are shorter than 128 bytes each.
+/// Writes a pair. Name and value must be shorter than 128 bytes.
 pub(super) fn write_pair(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     let length = |part: &[u8]| u8::try_from(part.len()).expect("a length of one byte");
     out.extend_from_slice(&[length(name), length(value)]);
@@ -114,8 +113,8 @@ fn length(block: &[u8]) -> Option<(usize, &[u8])> {
     }
 }
 
-/// Writes that the request of this number is over.
+/// Writes `END_REQUEST` for a request number.
 pub(super) fn end(number: u16, status: ProtocolStatus, out: &mut Vec<u8>) {
-    // The application's status is that of a process; a request that is over has none to tell.
+    // The application status is the exit code of a process, which a request does not have.
     write(END_REQUEST, number, &[0, 0, 0, 0, status as u8, 0, 0, 0], out);
 }

@@ -1,31 +1,31 @@
-//! The variables of a request that a connection keeps, to recognise those of the next ones by them.
+//! The variables of a request that a connection keeps, to recognise those of later requests.
 //!
 //! A web server sends nearly the same pairs with every request of a connection. If a request has the same names in the
-//! same order, only the pairs that differ are read.
+//! same order, only the pairs that differ are parsed.
 
 use super::record;
 use crate::cgi::Variables;
 use crate::message::{Field, Limits};
 
-/// Requests that differ in more variables than that are read as a whole.
+/// The maximum number of variables that differ. A request with more of them is parsed as a whole.
 const CHANGED_MAX: usize = 8;
 
-/// The variables of a request that was kept.
+/// The variables of a kept request.
 #[derive(Debug)]
 pub(super) struct Repeat {
-    /// PARAMS as they came, and where each pair of them ends.
+    /// The content of PARAMS, and the position at which each pair ends.
     pairs: Vec<u8>,
     ends: Vec<usize>,
     variables: Variables,
     fields: Vec<Field>,
     /// The length of the body that the variables declare.
     length: Option<u64>,
-    /// The variables that differ in the request that was compared with this one last.
+    /// The indices of the variables that differed in the last request that was compared.
     changed: Vec<u16>,
 }
 
 impl Repeat {
-    /// Keeps a request of which `pairs` are PARAMS, and `variables` and `fields` what they say.
+    /// Copies a request: `pairs` is the content of PARAMS, `variables` and `fields` the result of parsing it.
     pub(super) fn new(pairs: Vec<u8>, variables: &Variables, fields: &[Field], length: Option<u64>) -> Self {
         let mut ends = Vec::with_capacity(fields.len());
         let mut rest = &pairs[..];
@@ -36,8 +36,7 @@ impl Repeat {
         Self { pairs, ends, variables: variables.clone(), fields: fields.to_vec(), length, changed: Vec::new() }
     }
 
-    /// Returns the variables that differ, as places among the fields, after [`compare`](Self::compare) has returned
-    /// true.
+    /// Returns the indices of the variables that differ. Valid after [`compare`](Self::compare) has returned true.
     pub(super) fn changed(&self) -> &[u16] {
         &self.changed
     }
@@ -47,11 +46,10 @@ impl Repeat {
         self.length
     }
 
-    /// Returns true if `pairs` are those of the kept request, except for the values of a few variables. Then
-    /// `variables` and `fields` are set from `pairs`.
+    /// Returns true if `pairs` equal those of the kept request, except for the values of a few variables. Then
+    /// `variables` and `fields` describe `pairs`.
     ///
-    /// A value that breaks a rule, or says something about the message's framing other than before, makes the request a
-    /// different one.
+    /// A value that breaks a rule makes it another request, and so does a changed value about framing.
     pub(super) fn compare(
         &mut self,
         pairs: &[u8],
@@ -65,14 +63,14 @@ impl Repeat {
         if pairs == self.pairs {
             return true;
         }
-        // Both are compared up to here: `pairs`, and what was kept.
+        // The positions up to which `pairs` and the kept pairs have been compared.
         let (mut at, mut start) = (0, 0);
         loop {
             let same = common_prefix(&pairs[at..], &self.pairs[start..]);
             if at + same == pairs.len() && start + same == self.pairs.len() {
                 return true;
             }
-            // The pair in which they differ; none, if there is more than was kept.
+            // The first pair that differs. There is none if all kept pairs are equal and more follow.
             let index = self.ends.partition_point(|&end| end <= start + same);
             let Some(&end) = self.ends.get(index) else { return false };
             let begin = index.checked_sub(1).map_or(0, |before| self.ends[before]);
@@ -92,14 +90,14 @@ impl Repeat {
     }
 }
 
-/// Returns the length of the common prefix. Usually nearly all bytes are equal, so they are compared by the block.
+/// Returns the length of the common prefix. Nearly all bytes are usually equal, so they are compared in blocks.
 fn common_prefix(one: &[u8], other: &[u8]) -> usize {
     let mut same = equal_blocks::<64>(one, other);
     same += equal_blocks::<8>(&one[same..], &other[same..]);
     same + equal_blocks::<1>(&one[same..], &other[same..])
 }
 
-/// Returns the number of bytes in the equal blocks of `SIZE` bytes at the front of both.
+/// Returns the total length of the equal blocks of `SIZE` bytes at the front of both slices.
 fn equal_blocks<const SIZE: usize>(one: &[u8], other: &[u8]) -> usize {
     let blocks = one.as_chunks::<SIZE>().0.iter().zip(other.as_chunks::<SIZE>().0);
     blocks.take_while(|(one, other)| one == other).count() * SIZE

@@ -1,12 +1,12 @@
-//! Content codings (RFC 9110 section 8.4.1) and what a client accepts of them (section 12.5.3).
+//! Content codings (RFC 9110 section 8.4.1), and those that a client accepts (section 12.5.3).
 
 use crate::grammar::{list, trim};
 
-/// The encoding of a file's content.
+/// The content coding of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Coding {
-    /// Not at all.
+    /// Not encoded.
     Identity,
     /// gzip (RFC 1952).
     Gzip,
@@ -17,10 +17,10 @@ pub enum Coding {
 }
 
 impl Coding {
-    /// All, each at the index that it is as a number.
+    /// All variants, each at the index of its numeric value.
     pub const ALL: [Self; 4] = [Self::Identity, Self::Gzip, Self::Brotli, Self::Zstd];
 
-    /// Returns the token for Content-Encoding; empty for no coding.
+    /// Returns the token for Content-Encoding; empty for `Identity`.
     #[must_use]
     pub fn token(self) -> &'static str {
         ["", "gzip", "br", "zstd"][self as usize]
@@ -38,7 +38,7 @@ impl Coding {
             2 if is(b"br") => Some(Self::Brotli),
             4 if is(b"gzip") => Some(Self::Gzip),
             4 if is(b"zstd") => Some(Self::Zstd),
-            // RFC 9110 section 8.4.1.3: equivalent to gzip.
+            // An equivalent of gzip (RFC 9110 section 8.4.1.3).
             6 if is(b"x-gzip") => Some(Self::Gzip),
             8 if is(b"identity") => Some(Self::Identity),
             _ => None,
@@ -54,8 +54,8 @@ pub struct AcceptedCodings {
 }
 
 impl AcceptedCodings {
-    /// Reads the values of all Accept-Encoding fields; none are a client that takes what is not encoded. A member that
-    /// is malformed counts for nothing; of a coding that is named twice the first counts.
+    /// Reads the values of all Accept-Encoding fields. Without any, only unencoded content is accepted. Malformed
+    /// members are ignored. If a coding is repeated, the first weight is used.
     pub fn read<'a>(values: impl Iterator<Item = &'a [u8]>) -> Self {
         let mut accepted = Self { weights: [None; Coding::ALL.len()], any: None };
         for member in values.flat_map(list) {
@@ -76,9 +76,10 @@ impl AcceptedCodings {
         self.weights[coding as usize].or(self.any).unwrap_or(0)
     }
 
-    /// Chooses one of `available`, each with its length in bytes: the one of the highest weight, of several the
-    /// shortest. The plain file is acceptable unless the client excludes it, and ranks behind codings that the client
-    /// names. A client that accepts nothing of `available` gets the plain file too (RFC 9110 section 12.5.3).
+    /// Chooses one of the `available` codings, which are given with the length of the encoded file in bytes: the one
+    /// with the highest weight, and among equals the shortest. Unencoded content is acceptable unless the client
+    /// excludes it, and ranks after the codings that the client lists. If nothing is acceptable, the client gets
+    /// unencoded content too (RFC 9110 section 12.5.3).
     #[must_use]
     pub fn choose(&self, available: impl Iterator<Item = (Coding, u64)>) -> Coding {
         let mut best = (0, u64::MAX);
@@ -121,7 +122,7 @@ fn weight(parameter: &[u8]) -> Option<u16> {
 mod tests {
     use super::*;
 
-    /// The files that a test has: gzip is the longest of the encoded ones, Zstandard the shortest.
+    /// The files of the tests: gzip is the longest encoded one, Zstandard the shortest.
     const ALL: [(Coding, u64); 4] =
         [(Coding::Identity, 100), (Coding::Gzip, 50), (Coding::Brotli, 41), (Coding::Zstd, 40)];
 

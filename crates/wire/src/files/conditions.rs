@@ -1,35 +1,35 @@
-//! Conditional requests (RFC 9110 section 13) and ranges: what of a representation a request gets.
+//! Conditional requests (RFC 9110 section 13) and ranges: they determine which part of a representation is sent.
 
 use super::codings::AcceptedCodings;
 use super::ranges::Ranges;
 use crate::message::{Field, RequestHead};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The validators of a representation, which differ from one state of it to another.
+/// The validators of a representation. They change whenever its content changes.
 #[derive(Clone, Copy, Debug)]
 pub struct Validators<'a> {
-    /// A strong entity tag with its quotes.
+    /// The strong entity tag, with its quotes.
     pub etag: &'a [u8],
-    /// The time of the last change, for Last-Modified, in seconds since 1970.
+    /// The time of the last change, for Last-Modified: Unix time in seconds.
     pub modified: u64,
 }
 
-/// The choice of a response by preconditions and ranges.
+/// The response that preconditions and ranges select.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Selected {
-    /// 200: the representation.
+    /// 200: the whole representation.
     Whole,
-    /// 206: parts of it. Never [`Ranges::Whole`] or [`Ranges::Unsatisfiable`].
+    /// 206: parts of the representation. Never [`Ranges::Whole`] or [`Ranges::Unsatisfiable`].
     Ranges(Ranges),
-    /// 304: the client has it.
+    /// 304: the client's copy is still valid.
     NotModified,
-    /// 412: it is not the one that the client means.
+    /// 412: a precondition failed, because the representation has changed.
     Failed,
-    /// 416: the representation has no such bytes.
+    /// 416: no byte of the requested ranges exists.
     Unsatisfiable,
 }
 
-/// The fields of a request head that select what is sent.
+/// The fields of a request head that determine what is sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Conditions<'a> {
     head: RequestHead<'a>,
@@ -42,7 +42,7 @@ pub struct Conditions<'a> {
     range: Single<'a>,
 }
 
-/// A field that a message has once. A repeated one is ignored.
+/// A field that is allowed once. A repeated one is ignored.
 #[derive(Clone, Copy, Debug, Default)]
 enum Single<'a> {
     #[default]
@@ -66,7 +66,7 @@ impl<'a> Single<'a> {
 }
 
 impl<'a> Conditions<'a> {
-    /// Finds the fields.
+    /// Finds the relevant fields in a head.
     #[must_use]
     pub fn read(head: &RequestHead<'a>) -> Self {
         let mut found = Self {
@@ -81,7 +81,7 @@ impl<'a> Conditions<'a> {
         };
         for field in head.fields {
             let is = |known: &[u8]| is_named(field, head, known);
-            // A CGI variable is called `HTTP_RANGE`.
+            // As a CGI variable, Range is called `HTTP_RANGE`.
             let prefix = if head.is_cgi { 5 } else { 0 };
             match field.name(head.block).len().wrapping_sub(prefix) {
                 5 if is(b"range") => found.range.add(field.value(head.block)),
@@ -97,14 +97,14 @@ impl<'a> Conditions<'a> {
         found
     }
 
-    /// Returns the content codings that the client accepts; `None` if it names none.
+    /// Returns the content codings that the client accepts; `None` without Accept-Encoding.
     #[must_use]
     pub fn accepted_codings(&self) -> Option<AcceptedCodings> {
         self.has_accept_encoding.then(|| AcceptedCodings::read(self.values(b"accept-encoding")))
     }
 
-    /// Chooses the response to a GET or HEAD of a representation of `length` bytes: evaluates the preconditions in the
-    /// order of RFC 9110 section 13.2.2, then the ranges. Ranges are for GET alone (section 14.2).
+    /// Selects the response to a GET or HEAD of a representation of `length` bytes. It evaluates the preconditions in
+    /// the order of RFC 9110 section 13.2.2, then the ranges. Ranges apply only to GET (section 14.2).
     #[must_use]
     pub fn select(&self, validators: Validators<'_>, length: u64) -> Selected {
         if self.has_if_match {
@@ -132,18 +132,19 @@ impl<'a> Conditions<'a> {
         }
     }
 
-    /// Returns true if If-Range, if there is one, names this state (RFC 9110 section 13.1.5).
+    /// Returns true if there is no If-Range, or if it matches the current representation (RFC 9110 section 13.1.5).
     fn is_range_meant(&self, validators: Validators<'_>) -> bool {
         match self.if_range {
             Single::None => true,
             Single::Repeated => false,
             Single::Value(value) if value.first() == Some(&b'"') => value == validators.etag,
-            // A weak tag is no date, and matches nothing.
+            // A weak tag is not a date, so it matches nothing.
             Single::Value(value) => date(value) == Some(validators.modified),
         }
     }
 
-    /// Returns true if a list of entity tags has this one, or is `*`. The members behind a malformed one are not read.
+    /// Returns true if the list of entity tags in `field` contains `etag`, or is `*`. Members after a malformed one are
+    /// ignored.
     fn names(&self, field: &[u8], etag: &[u8], comparison: Comparison) -> bool {
         self.values(field).any(|value| {
             value == b"*"
@@ -157,19 +158,19 @@ impl<'a> Conditions<'a> {
     }
 }
 
-/// Returns true if `field` is the request's field `name`, which is given in lower case.
+/// Returns true if `field` is the request field `name`, which must be in lower case.
 fn is_named(field: &Field, head: &RequestHead<'_>, name: &[u8]) -> bool {
     if head.is_cgi { field.is_variable_of(head.block, name) } else { field.is(head.block, name) }
 }
 
-/// The comparison of entity tags (RFC 9110 section 8.8.3.2).
+/// The method of comparing entity tags (RFC 9110 section 8.8.3.2).
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Comparison {
     Strong,
     Weak,
 }
 
-/// Returns the entity tags of a list, each with true if it is weak, up to the first malformed one.
+/// Returns the entity tags in a list, up to the first malformed one. Each comes with true if it is weak.
 fn tags(value: &[u8]) -> impl Iterator<Item = (bool, &[u8])> {
     let mut rest = value;
     std::iter::from_fn(move || {
@@ -178,7 +179,7 @@ fn tags(value: &[u8]) -> impl Iterator<Item = (bool, &[u8])> {
         let (is_weak, tagged) = rest.strip_prefix(b"W/").map_or((false, rest), |tagged| (true, tagged));
         let inside = tagged.strip_prefix(b"\"")?;
         let end = inside.iter().position(|&b| b == b'"')?;
-        // etagc (RFC 9110 section 8.8.3): no space, which would be the sign of a quote that is missing.
+        // A tag consists of etagc (RFC 9110 section 8.8.3). A space is not allowed: it would indicate a missing quote.
         if inside[..end].iter().any(|&b| b <= 0x20 || b == 0x7f) {
             return None;
         }
@@ -189,7 +190,7 @@ fn tags(value: &[u8]) -> impl Iterator<Item = (bool, &[u8])> {
     })
 }
 
-/// Reads a date in one of the three formats of RFC 9110 section 5.6.7, as seconds since 1970.
+/// Reads a date in one of the three formats of RFC 9110 section 5.6.7. Returns Unix time in seconds.
 fn date(value: &[u8]) -> Option<u64> {
     let date: SystemTime = httpdate::parse_http_date(std::str::from_utf8(value).ok()?).ok()?;
     date.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs())
@@ -265,7 +266,7 @@ mod tests {
             assert_eq!(select(&[("If-Modified-Since", bad)]), Selected::Whole, "{bad}");
             assert_eq!(select(&[("If-Unmodified-Since", bad)]), Selected::Whole, "{bad}");
         }
-        // The formats of earlier times.
+        // The obsolete date formats.
         assert_eq!(select(&[("If-Modified-Since", "Thursday, 01-Jan-26 00:00:00 GMT")]), Selected::NotModified);
         assert_eq!(select(&[("If-Modified-Since", "Thu Jan  1 00:00:00 2026")]), Selected::NotModified);
         assert_eq!(select(&[("If-Modified-Since", THEN), ("If-Modified-Since", THEN)]), Selected::Whole);
@@ -274,14 +275,14 @@ mod tests {
     #[test]
     fn preconditions_have_an_order() {
         for (fields, expected) in [
-            // A tag is asked before a date.
+            // A tag takes precedence over a date.
             (vec![("If-None-Match", "\"a\""), ("If-Modified-Since", AFTER)], Selected::Whole),
             (vec![("If-Match", "\"x-1\""), ("If-Unmodified-Since", BEFORE)], Selected::Whole),
             // If-Match is evaluated before If-None-Match.
             (vec![("If-Match", "\"a\""), ("If-None-Match", "\"x-1\"")], Selected::Failed),
             (vec![("If-Unmodified-Since", BEFORE), ("If-None-Match", "*")], Selected::Failed),
             (vec![("If-Match", "*"), ("If-None-Match", "\"x-1\"")], Selected::NotModified),
-            // Ranges come last.
+            // Ranges are evaluated last.
             (vec![("If-None-Match", "\"x-1\""), ("Range", "bytes=0-1")], Selected::NotModified),
             (vec![("If-Match", "\"a\""), ("Range", "bytes=90-")], Selected::Failed),
             (vec![("If-Match", "\"x-1\""), ("Range", "bytes=90-")], Selected::Unsatisfiable),

@@ -1,7 +1,6 @@
-//! Media types of files, by the extension of their names: a table of our own, so that what is served does not depend on
-//! the machine.
+//! Media types of files by extension. The table is part of the program, so that responses do not depend on the machine.
 
-/// Extension and type, sorted by extension. Text is UTF-8; JavaScript is `text/javascript` (RFC 9239).
+/// Extensions and their media types, sorted by extension. Text is UTF-8; JavaScript is `text/javascript` (RFC 9239).
 static TYPES: &[(&str, &str)] = &[
     ("7z", "application/x-7z-compressed"),
     ("aac", "audio/aac"),
@@ -90,13 +89,14 @@ static TYPES: &[(&str, &str)] = &[
     ("zst", "application/zstd"),
 ];
 
-/// The longest extension of the table.
+/// The length of the longest extension in the table.
 const LONGEST: usize = 11;
 
 /// The media type of a file with an unknown extension.
 const UNKNOWN: &str = "application/octet-stream";
 
-/// Returns the media type of the file called `name`, which may have directories before it. Letter case does not count.
+/// Returns the media type of the file `name`, which may include directories. The extension is compared without regard
+/// to case.
 #[must_use]
 pub fn media_type(name: &[u8]) -> &'static str {
     let Some(dot) = memchr::memrchr2(b'.', b'/', name).filter(|&at| name[at] == b'.') else { return UNKNOWN };

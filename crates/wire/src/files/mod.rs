@@ -1,5 +1,5 @@
-//! The decisions of a file server, made without a file: the name that a request path means, the encoded representation
-//! that the client accepts, the result of its preconditions, and the byte ranges that it gets.
+//! The decisions of a file server, made without file access: the file name for a request path, the encoded
+//! representation that the client accepts, the result of the preconditions, and the byte ranges to send.
 //!
 //! ```text
 //!  path ──▶ DecodedPath ──▶ FileName          the caller opens it, and knows length, entity tag and time

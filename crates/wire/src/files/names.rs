@@ -1,19 +1,19 @@
-//! Names of files whose content never changes, because a build has put a hash of it into the name.
+//! Names of files whose content never changes, because the build put a hash of the content into the name.
 
-/// The fewest digits of a hash. Vite, webpack, Parcel and Rollup write 8, Django 12, esbuild 8 (which are not
+/// The minimum length of a hash. Vite, webpack, Parcel and Rollup write 8 digits, Django 12, esbuild 8 (not
 /// hexadecimal).
 const HASH_MIN: usize = 8;
 
-/// Returns true if the last part of `name` holds a hash between dots, dashes or underscores, as in
-/// `app.55e7cbb9ba48.css`: eight or more hexadecimal digits, of which one is a letter and one is not. A date or a
-/// number is none.
+/// Returns true if the last component of `name` contains a hash between dots, dashes or underscores, as in
+/// `app.55e7cbb9ba48.css`. A hash has at least eight hexadecimal digits, among them a letter and a decimal digit. So a
+/// date or a number is not a hash.
 ///
-/// A hash of other letters (`index-BZxK3d2a.js`) cannot be distinguished from a word, and a word that is taken for a
-/// hash is a file that no browser asks for again in a year. Such names are for a pattern ([`matches`]).
+/// A hash of other characters (`index-BZxK3d2a.js`) cannot be distinguished from a word. If a word were mistaken for a
+/// hash, browsers would not request the file again for a year. For such names, the user gives a pattern ([`matches`]).
 #[must_use]
 pub fn has_content_hash(name: &[u8]) -> bool {
     let file = &name[memchr::memrchr(b'/', name).map_or(0, |slash| slash + 1)..];
-    // The first piece is the name itself and the last one the extension: a hash stands between them.
+    // The first piece is the actual name and the last one the extension. The hash must be between them.
     let pieces: Option<&[u8]> = memchr::memchr3(b'.', b'-', b'_', file)
         .zip(memchr::memrchr(b'.', file))
         .and_then(|(first, last)| file.get(first + 1..last));
@@ -27,8 +27,9 @@ fn is_hash(piece: &[u8]) -> bool {
         && piece.iter().any(u8::is_ascii_alphabetic)
 }
 
-/// Returns true if `name` matches a pattern in which `*` stands for any characters but slashes, `**` for any at all,
-/// and `?` for one that is no slash. The work is bounded by the product of the lengths for each star before.
+/// Returns true if `name` matches `pattern`, in which `*` stands for any characters except slashes, `**` for any
+/// characters, and `?` for one character except a slash. The work grows like the length of `name` to the power of the
+/// number of stars.
 #[must_use]
 pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
     match pattern {

@@ -1,43 +1,42 @@
-//! From the path of a request to the name of a file beneath a directory.
+//! Conversion of a request path to the name of a file below a directory.
 //!
-//! A path is percent-decoded exactly once. What could mean another file than it shows is refused instead of repaired:
-//! no dot segments are removed and no slashes merged, so that no two paths mean the same file and no order of steps can
-//! be got wrong.
+//! A path is percent-decoded exactly once. Ambiguous paths are refused, not repaired: no dot segments are removed and
+//! no slashes are merged. So no two paths mean the same file, and no order of steps can be wrong.
 
 /// The path of a request, percent-decoded once.
 #[derive(Clone, Copy, Debug)]
 pub struct DecodedPath<'a> {
     bytes: &'a [u8],
-    /// An escape is malformed, or stands for a slash or a control character: no file has this path.
+    /// True if an escape is malformed, or stands for a slash or NUL. No file has such a path.
     is_unusable: bool,
 }
 
-/// The meaning of a path beneath a prefix.
+/// The meaning of a path relative to a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beneath<'a> {
-    /// The prefix itself, without a slash behind it.
+    /// The path is the prefix itself, without a slash after it.
     Prefix,
-    /// The name of a file, or of a directory.
+    /// The path is the name of a file or directory.
     Name(FileName<'a>),
-    /// Something that no file is served for.
+    /// No file is served for this path.
     Unusable,
 }
 
-/// The name of a file beneath a directory: segments between single slashes. None is empty, `.` or `..`, begins with a
-/// dot (except [`WELL_KNOWN`] at the top), or has a control character or a backslash.
+/// The name of a file below a directory: segments separated by single slashes. A segment is not empty, does not begin
+/// with a dot (except [`WELL_KNOWN`] at the top), and has no control character and no backslash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileName<'a> {
-    /// Without a slash at either end; empty for the directory itself.
+    /// The name without leading and trailing slashes; empty for the directory itself.
     pub bytes: &'a [u8],
-    /// The path ended in a slash: a directory is meant.
+    /// True if the path ended with a slash: it refers to a directory.
     pub is_directory: bool,
 }
 
-/// The one name with a dot in front that is served, at the top of a directory (RFC 8615).
+/// The only name with a leading dot that is served, at the top of a directory (RFC 8615).
 const WELL_KNOWN: &[u8] = b".well-known";
 
 impl<'a> DecodedPath<'a> {
-    /// Decodes `raw`, the path of a request target. `scratch` is used where there is something to decode.
+    /// Decodes `raw`, the path of a request target. `scratch` holds the result if there is an escape.
     pub fn read(raw: &'a [u8], scratch: &'a mut Vec<u8>) -> Self {
         let Some(first) = memchr::memchr(b'%', raw) else { return Self { bytes: raw, is_unusable: false } };
         scratch.clear();
@@ -53,7 +52,8 @@ impl<'a> DecodedPath<'a> {
                     Some(hex(digits[0])? << 4 | hex(digits[1])?)
                 });
                 byte = escaped.unwrap_or(0);
-                // A slash that was escaped is none, and no name has one. `escaped` is `None` for what is no escape.
+                // An escaped slash is not a separator, and no file name contains one. 0 marks NUL and malformed
+                // escapes.
                 is_unusable |= byte == b'/' || byte == 0;
             }
             scratch.push(byte);
@@ -61,8 +61,8 @@ impl<'a> DecodedPath<'a> {
         Self { bytes: scratch, is_unusable }
     }
 
-    /// Returns the part of the path beneath `prefix`; `None` if the path is not beneath it. `prefix` is empty, or
-    /// begins with a slash and does not end with one.
+    /// Returns the part of the path below `prefix`; `None` if the path is elsewhere. `prefix` is empty, or begins with
+    /// a slash and does not end with one.
     #[must_use]
     pub fn beneath(&self, prefix: &[u8]) -> Option<Beneath<'a>> {
         let rest = self.bytes.strip_prefix(prefix)?;

@@ -2,11 +2,11 @@
 
 use crate::grammar::list;
 
-/// Ranges that one response has at most. A client that asks for more gets the whole: nothing is sorted or merged, which
-/// other servers have spent minutes on (CVE-2011-3192, CVE-2025-62727).
+/// The maximum number of ranges in one response. A request for more gets the whole representation. Ranges are not
+/// sorted or merged: other servers spent minutes on that (CVE-2011-3192, CVE-2025-62727).
 pub const RANGES_MAX: usize = 8;
 
-/// Bytes of a representation. `first <= last < length`.
+/// A range of bytes in a representation. `first <= last < length`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ByteRange {
     /// The position of the first byte.
@@ -16,7 +16,7 @@ pub struct ByteRange {
 }
 
 impl ByteRange {
-    /// Returns the number of its bytes, at least one.
+    /// Returns the length in bytes, at least 1.
     #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "it is never empty")]
     pub fn len(&self) -> u64 {
@@ -24,21 +24,21 @@ impl ByteRange {
     }
 }
 
-/// The byte ranges that a Range field asks for.
+/// The byte ranges that a Range field requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ranges {
-    /// Nothing that is a range of this representation: the whole is sent.
+    /// The field is to be ignored: the whole representation is sent.
     Whole,
-    /// Ranges, of which none lies in the representation: 416.
+    /// No byte of the ranges exists in the representation: 416.
     Unsatisfiable,
-    /// So many of these, in the order in which they were asked for; at least one.
+    /// The number of ranges, at least 1, and the ranges in the order requested.
     Some(usize, [ByteRange; RANGES_MAX]),
 }
 
 impl Ranges {
-    /// Reads the ranges that `value` asks for, of a representation of `length` bytes. A field that is malformed, has
-    /// another unit, names more than [`RANGES_MAX`] ranges, or asks for more bytes than there are is ignored, as
-    /// section 14.2 allows.
+    /// Reads the ranges that `value` requests from a representation of `length` bytes. The field is ignored, as section
+    /// 14.2 allows, if it is malformed, has another unit, lists more than [`RANGES_MAX`] ranges, or requests more bytes
+    /// than there are.
     #[must_use]
     pub fn read(value: &[u8], length: u64) -> Self {
         let Some((unit, set)) = value.split_at_checked(6) else { return Ranges::Whole };
@@ -67,10 +67,10 @@ impl Ranges {
         }
         match (asked, count) {
             (0, _) => Ranges::Whole,
-            // RFC 9110 section 14.1.2: of an empty representation a suffix range is satisfied, by all of it.
+            // For an empty representation, a suffix range is satisfied by the whole of it (RFC 9110 section 14.1.2).
             (_, 0) if length == 0 && list(set).any(|spec| spec[0] == b'-' && !is_zero(&spec[1..])) => Ranges::Whole,
             (_, 0) => Ranges::Unsatisfiable,
-            // They overlap. It is no way to have the same bytes sent many times.
+            // The ranges overlap. A client must not be able to request the same bytes many times.
             _ if total > length => Ranges::Whole,
             _ => {
                 debug_assert!((1..=RANGES_MAX).contains(&count), "{count} ranges");
@@ -80,10 +80,10 @@ impl Ranges {
     }
 }
 
-/// One member of the field.
+/// One range of the `Range` header field (RFC 9110 section 14.1.1).
 enum Spec {
     Malformed,
-    /// None of its bytes exists.
+    /// None of the requested bytes exists.
     Outside,
     Within(ByteRange),
 }
@@ -110,7 +110,7 @@ impl Spec {
     }
 }
 
-/// Reads 1*DIGIT; a number that is too large for a file becomes the largest one.
+/// Reads 1*DIGIT. A number that exceeds the largest value becomes that value. Returns `None` for other text.
 fn position(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;

@@ -1,4 +1,4 @@
-//! The heads of responses with files, and of those that say why there is none.
+//! The heads of responses that contain files, redirect, or report errors.
 
 use super::codings::Coding;
 use super::conditions::Validators;
@@ -6,24 +6,24 @@ use super::ranges::ByteRange;
 use crate::message::{Draft, Misuse, Page};
 use std::time::{Duration, SystemTime};
 
-/// A file to be sent: in one encoding, in one state.
+/// A file to send, with one content coding.
 #[derive(Clone, Copy, Debug)]
 pub struct Representation<'a> {
-    /// Its validators.
+    /// The validators of the encoded file.
     pub validators: Validators<'a>,
-    /// Bytes.
+    /// The length of the encoded file in bytes.
     pub length: u64,
-    /// The media type of what is encoded.
+    /// The media type of the unencoded content.
     pub media_type: &'a str,
-    /// Its encoding.
+    /// The content coding.
     pub coding: Coding,
-    /// The client could have got it encoded in another way, had it asked otherwise.
+    /// True if the file is also available with another content coding.
     pub varies: bool,
-    /// The value of Cache-Control; empty for no such field.
+    /// The value of Cache-Control; empty to omit the field.
     pub cache_control: &'a str,
 }
 
-/// Methods that files have.
+/// The methods allowed for files.
 const METHODS: &[u8] = b"GET, HEAD, OPTIONS";
 
 impl Representation<'_> {
@@ -45,7 +45,7 @@ impl Representation<'_> {
         draft
     }
 
-    /// Returns the head of a 206 with several parts, which `multipart` separates.
+    /// Returns the head of a 206 with several parts, for the body described by `multipart`.
     #[must_use]
     pub fn parts(&self, multipart: &Multipart) -> Draft {
         let mut draft = self.begin(206);
@@ -60,7 +60,7 @@ impl Representation<'_> {
         self.begin(304)
     }
 
-    /// Returns a 412: a precondition does not hold.
+    /// Returns a 412: a precondition failed.
     #[must_use]
     pub fn failed(&self) -> (Draft, String) {
         text_response(412, "The file is not the one that the request means.")
@@ -74,7 +74,7 @@ impl Representation<'_> {
         (draft, body)
     }
 
-    /// Returns a draft with the status line and the fields that 200, 206 and 304 share.
+    /// Returns a draft with the status line and the fields that are common to 200, 206 and 304.
     fn begin(&self, status: u16) -> Draft {
         let mut draft = start(status);
         add(&mut draft, b"ETag", self.validators.etag);
@@ -103,10 +103,10 @@ impl Representation<'_> {
     }
 }
 
-/// 9999-12-31 23:59:59: there is no later date in HTTP.
+/// 9999-12-31 23:59:59, the latest date that HTTP can express.
 const LAST_DATE: u64 = 253_402_300_799;
 
-/// The delimiters and part heads of a body of several byte ranges (RFC 9110 section 14.6).
+/// The delimiters and the heads of the parts in a multipart body of byte ranges (RFC 9110 section 14.6).
 #[derive(Debug)]
 pub struct Multipart {
     boundary: String,
@@ -115,8 +115,8 @@ pub struct Multipart {
 }
 
 impl Multipart {
-    /// Makes the parts of `representation` in `ranges`. `boundary` must be a number that cannot be predicted, so that
-    /// no file has it in its content by intention.
+    /// Creates the parts of `representation` for `ranges`. `boundary` must be an unpredictable number, so that nobody
+    /// can create a file that contains it.
     #[must_use]
     pub fn new(representation: &Representation<'_>, ranges: &[ByteRange], boundary: u128) -> Self {
         let boundary = format!("{boundary:032x}");
@@ -130,12 +130,12 @@ impl Multipart {
         Self { parts, end: format!("\r\n--{boundary}--\r\n"), boundary }
     }
 
-    /// Returns each part, with the delimiter and the fields that are sent before it.
+    /// Returns the parts. Each comes with the delimiter and the fields to send before it.
     pub fn parts(&self) -> impl Iterator<Item = (&[u8], ByteRange)> {
         self.parts.iter().map(|(head, range)| (head.as_bytes(), *range))
     }
 
-    /// Returns the delimiter that is sent after the last part.
+    /// Returns the delimiter to send after the last part.
     #[must_use]
     pub fn end(&self) -> &[u8] {
         self.end.as_bytes()
@@ -158,7 +158,7 @@ pub fn method_response(method: &[u8]) -> (Draft, String) {
     (draft, body)
 }
 
-/// Returns a 301 to `path`, which must begin with one slash and have no control character.
+/// Returns a 301 to `path`, which must begin with exactly one slash and have no control characters.
 #[must_use]
 pub fn redirect(path: &[u8], query: Option<&[u8]>) -> (Draft, String) {
     let (mut draft, body) = text_response(301, "The directory has a slash at its end.");
@@ -171,7 +171,7 @@ pub fn redirect(path: &[u8], query: Option<&[u8]>) -> (Draft, String) {
     (draft, body)
 }
 
-/// Returns a page of text for people. The sentence must not repeat anything that the client sent.
+/// Returns a plain text response for people. `explanation` must not repeat anything that the client sent.
 #[must_use]
 pub fn text_response(status: u16, explanation: &str) -> (Draft, String) {
     let body = Page::text(status, explanation);

@@ -1,17 +1,18 @@
-//! The client of a request behind proxies that are trusted: `X-Forwarded-*` and `Forwarded` (RFC 7239).
+//! The client of a request behind trusted proxies: `X-Forwarded-*` and `Forwarded` (RFC 7239).
 //!
-//! Each proxy adds the address of its client at the right end of a list. The entries further left were written by the
-//! proxy before, or by the client itself, who can write anything. So the list is read *from the right*: as long as an
-//! address is that of a trusted proxy, the entry before it was written by that proxy. The first address that is not
-//! trusted is the client. Nothing to the left of it is read at all.
+//! Each proxy appends the address of its client to the right end of a list. The entries to the left come from earlier
+//! proxies, or from the client itself, which can write anything. So the list is read *from the right*: if an address
+//! belongs to a trusted proxy, that proxy wrote the entry to the left of it. The first address that is not trusted is
+//! the client. Nothing to the left of it is read.
 //!
-//! One family of fields is read, and never the other: a proxy that writes one passes the other through as the client
-//! has sent it. The family that is not read is removed from requests, and both are removed from requests of peers that
-//! are not trusted, because applications read these fields themselves.
+//! Only one family of fields is used, because a proxy that writes one forwards the other as the client sent it. The
+//! other family is removed from all requests, and both are removed from requests of untrusted peers, because
+//! applications read these fields themselves.
 //!
-//! Django and others make one key of `X-Forwarded-Proto` and `X_Forwarded_Proto`. No proxy writes the second spelling,
-//! and many pass it on, so it is removed from every request, whoever sends it. A proxy that sets another field, such as
-//! `X-Remote-User`, is protected too: a name with underscores is removed beside the same name with dashes.
+//! Django and others treat `X-Forwarded-Proto` and `X_Forwarded_Proto` as one name. No proxy writes the second
+//! spelling, and many forward it, so it is removed from every request, even from a trusted peer. Other fields that a
+//! proxy sets, such as `X-Remote-User`, are protected too: a name with underscores is removed if the same name with
+//! dashes is present.
 
 mod node;
 mod rfc7239;
@@ -27,91 +28,91 @@ use crate::message::{Client, Fault, Field, Limits, RequestHead};
 /// The fields that the trusted proxies write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Family {
-    /// `X-Forwarded-For`, `X-Forwarded-Proto` and their like.
+    /// `X-Forwarded-For`, `X-Forwarded-Proto` and similar fields.
     #[default]
     X,
     /// `Forwarded` (RFC 7239).
     Rfc7239,
 }
 
-/// The proxies that are trusted, and the facts that they are trusted with.
+/// The trusted proxies, and which of their fields are used.
 #[derive(Clone, Debug, Default)]
 pub struct Trust {
     /// The proxies.
     pub proxies: Trusted,
-    /// The fields that they write.
+    /// The fields that the proxies write.
     pub family: Family,
-    /// They name the host as well.
+    /// True if the proxies also report the host.
     pub host: bool,
-    /// They name the prefix of the application's paths as well. Only [`Family::X`] has a field for it.
+    /// True if the proxies also report the prefix of the application's paths. Only [`Family::X`] has a field for it.
     pub prefix: bool,
 }
 
-/// The facts that the forwarding fields of one request give.
+/// The data in the forwarding fields of one request.
 #[derive(Debug, Default)]
 struct Found<'a> {
-    /// The address that ended the walk, if there was one, and its port.
+    /// The address at which the search ended, and its port; `None` if there was no address.
     client: Option<Node>,
     is_https: Option<bool>,
     host: Option<&'a [u8]>,
     prefix: Option<&'a [u8]>,
 }
 
-/// The state of one connection that finds the clients of its requests.
+/// The state of one connection for finding the clients of its requests.
 ///
-/// The result for the head that the reader keeps ([`RequestHead::retained`]) is kept too, so that a head which repeats
-/// it costs one look.
+/// The client of the head that the reader keeps ([`RequestHead::retained`]) is cached, so that it need not be read
+/// again when the head is repeated.
 #[derive(Debug)]
 pub struct Forwarding {
-    /// The peer itself.
+    /// The peer of the connection.
     peer: Client,
     is_trusted: bool,
-    /// The client of the head for which `retained` was set last; `None` if that head had fields to be removed.
+    /// The client of the last head for which `retained` was set; `None` if fields had to be removed from that head.
     kept: Option<KeptClient>,
     current: Client,
-    /// Scratch for heads from which fields are removed.
+    /// Scratch space for heads from which fields are removed.
     fields: Vec<Field>,
 }
 
-/// The client of a head that the reader keeps.
+/// The cached client of a head that the reader keeps.
 #[derive(Debug)]
 struct KeptClient {
     /// The number of the head ([`RequestHead::kept`]).
     head: u32,
-    /// The scheme that it names ([`RequestHead::is_https`]), which is not one of its fields.
+    /// The scheme of the head ([`RequestHead::is_https`]), which is not a field.
     is_https: Option<bool>,
     client: Client,
 }
 
 impl Forwarding {
-    /// Creates the state for a connection of this peer. Without `trust` each request is the peer's, and no field is
-    /// removed.
+    /// Creates the state for a connection of `peer`. Without `trust`, the peer counts as the client of every request,
+    /// and no field is removed.
     #[must_use]
     pub fn new(peer: Client, trust: Option<&Trust>) -> Self {
         let is_trusted = trust.is_some_and(|trust| trust.proxies.contains(peer.address));
         Self { current: peer.clone(), peer, is_trusted, kept: None, fields: Vec::new() }
     }
 
-    /// Returns the peer itself.
+    /// Returns the peer of the connection.
     #[must_use]
     pub fn peer(&self) -> &Client {
         &self.peer
     }
 
-    /// Returns true if the peer is one of the trusted proxies.
+    /// Returns true if the peer is a trusted proxy.
     #[must_use]
     pub fn is_trusted(&self) -> bool {
         self.is_trusted
     }
 
-    /// Sets the client of `head`, and removes the fields that no trusted proxy has written.
+    /// Sets the client of `head`, and removes the forwarding fields that no trusted proxy wrote.
     ///
     /// # Errors
     /// [`Fault::ForwardedContradictory`], [`Fault::ForwardedInvalid`].
     #[inline]
     pub fn apply<'a>(&'a mut self, head: &mut RequestHead<'a>, trust: Option<&Trust>) -> Result<(), Fault> {
         let Some(trust) = trust else {
-            // A web server that passes a request on names the client by variables.
+            // A web server that forwards a request names the client in CGI variables.
             head.client = Some(&self.peer).filter(|_| !head.is_cgi);
             return Ok(());
         };
@@ -122,7 +123,7 @@ impl Forwarding {
         self.read(head, trust)
     }
 
-    /// Returns true if `head` gives the same client as the head that was kept.
+    /// Returns true if `head` has the same client as the cached one.
     fn is_kept(&self, head: &RequestHead<'_>) -> bool {
         let lines = Lines::of(head);
         let is_same = |&index: &u16| {
@@ -142,7 +143,7 @@ impl Forwarding {
             (self.peer.clone(), self.is_trusted)
         };
         if is_trusted && head.is_https.is_some() {
-            // A field of the proxy that names the scheme wins over this.
+            // A field of the proxy that names the scheme takes precedence over this.
             peer.is_https = head.is_https;
         }
         let dashed = lines.dashed_lengths();
@@ -164,8 +165,8 @@ impl Forwarding {
         }
         if has_removed {
             head.fields = &self.fields;
-            // The reader's list of changed fields counts all fields of the block, so it does not fit the fields that
-            // are left.
+            // The reader's list of changed fields counts all fields of the block, so its indices do not fit the
+            // remaining fields.
             head.changed = None;
             head.retained = false;
         }
@@ -175,7 +176,7 @@ impl Forwarding {
 }
 
 impl Trust {
-    /// Returns the client of a request that a trusted `peer` has sent with these fields.
+    /// Returns the client of a request that a trusted `peer` sent with these fields.
     fn client(&self, peer: Client, lines: Lines<'_>) -> Result<Client, Fault> {
         let found = match self.family {
             Family::X => x_forwarded::read(self, lines)?,
@@ -193,7 +194,7 @@ impl Trust {
         Ok(client)
     }
 
-    /// Returns the client of a sample request with these field lines (without line ends) from `peer`.
+    /// Returns the client of a sample request from `peer` with these field lines (without line ends).
     ///
     /// # Errors
     /// The rule that the lines break.
@@ -212,8 +213,8 @@ impl Trust {
         Ok(head.client.cloned().unwrap_or_default())
     }
 
-    /// Returns true if the walk goes on past this address: a trusted proxy has written the entry before it. If all
-    /// addresses are trusted, only the last entry is known to be written by a proxy.
+    /// Returns true if the search continues to the left of this address: it belongs to a trusted proxy, which wrote
+    /// that entry. If all addresses are trusted, only the last entry is known to come from a proxy.
     fn passes(&self, node: Node) -> bool {
         !self.proxies.is_all()
             && match node {
@@ -225,14 +226,13 @@ impl Trust {
 }
 
 impl Family {
-    /// Returns true if a field for which [`Lines::is_forwarding`] holds belongs to the family.
+    /// Returns true if a forwarding field ([`Lines::is_forwarding`]) belongs to this family.
     fn has(self, lines: Lines<'_>, field: &Field) -> bool {
         (self == Family::Rfc7239) == lines.is(field, b"forwarded")
     }
 }
 
-/// The fields of a head, by the names that they have in HTTP: a web server in front may have made CGI variables of
-/// them.
+/// The fields of a head, accessed by their names in HTTP, even if a web server has converted them to CGI variables.
 #[derive(Clone, Copy)]
 struct Lines<'a> {
     block: &'a [u8],
@@ -266,15 +266,15 @@ impl<'a> Lines<'a> {
         name.strip_prefix(b"HTTP_").is_some_and(is_forwarding)
     }
 
-    /// Returns true if the name is spelled as a proxy writes it. Variables have underscores, and no capital letters are
-    /// missing.
+    /// Returns true if the name has the spelling that proxies use: no underscores; as a CGI variable, no lower case and
+    /// no dashes.
     fn is_canonical(self, field: &Field) -> bool {
         let name = field.name(self.block);
         if self.is_cgi { is_canonical_variable(name) } else { !name.contains(&b'_') }
     }
 
-    /// Returns the lengths of the names that have dashes, as bits; 0 if no name has underscores. Without this filter,
-    /// many fields of a client would all be compared with each other.
+    /// Returns the lengths of the names with dashes as a bit set; 0 if no name has underscores. This filter avoids
+    /// comparing each of a client's many fields with all others.
     fn dashed_lengths(self) -> u64 {
         let has = |byte: u8| move |field: &&Field| memchr::memchr(byte, field.name(self.block)).is_some();
         if self.is_cgi || !self.fields.iter().any(|field| has(b'_')(&field)) {
@@ -295,29 +295,28 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Returns the bit for names of this length.
+/// Returns the bit for the length of `name`.
 fn length_bit(name: &[u8]) -> u64 {
     1 << (name.len() % 64)
 }
 
-/// Returns true if the name of a CGI variable has neither small letters nor dashes. Another one could pose as the
-/// variable of a field, because frameworks take small letters, capitals, dashes and underscores as the same.
+/// Returns true if the name of a CGI variable has neither lower-case letters nor dashes. A name that has them could
+/// pose as the variable of a field, because frameworks ignore case and treat dashes as underscores.
 #[must_use]
 pub fn is_canonical_variable(name: &[u8]) -> bool {
     !name.iter().any(|byte| byte.is_ascii_lowercase() || *byte == b'-')
 }
 
-/// Returns the byte of a name by which names are compared: small letters and capitals are the same, and so are `_` and
-/// `-`.
+/// Returns a byte of a name in the form used for comparison: in lower case, with `-` for `_`.
 fn folded(byte: u8) -> u8 {
     if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() }
 }
 
-/// The variables with which a web server names its client.
+/// The variables in which a web server names its client.
 const CLIENT_VARIABLES: [&[u8]; 5] = [b"REMOTE_ADDR", b"REMOTE_PORT", b"HTTPS", b"REQUEST_SCHEME", b"UWSGI_SCHEME"];
 
-/// Returns the client of a web server that passes a request on, as its variables say (RFC 3875 section 4.1), and
-/// whether that client is itself a proxy that is trusted. `peer` is the web server.
+/// Returns the client of a web server that forwards a request, from its CGI variables (RFC 3875 section 4.1), and true
+/// if that client is a trusted proxy itself. `peer` is the web server.
 fn client_of_web_server(head: &RequestHead<'_>, peer: &Client, trust: &Trust) -> (Client, bool) {
     let says = |name, words: &[&[u8]]| {
         head.variable(name).is_some_and(|value| words.iter().any(|word| value.eq_ignore_ascii_case(word)))
@@ -336,7 +335,7 @@ fn client_of_web_server(head: &RequestHead<'_>, peer: &Client, trust: &Trust) ->
     (Client { address, port, is_https, connection: peer.connection.clone(), ..Client::default() }, is_trusted)
 }
 
-/// Fields with which proxies name the client, besides `Forwarded` and those that begin with `X-Forwarded-`.
+/// Fields in which proxies name the client, in addition to `Forwarded` and those that begin with `X-Forwarded-`.
 const OTHERS: [&[u8]; 10] = [
     b"x-real-ip",
     b"x-client-ip",
@@ -350,8 +349,8 @@ const OTHERS: [&[u8]; 10] = [
     b"front-end-https",
 ];
 
-/// Returns true if a field of this name says something about the client that only a proxy knows. Underscores count as
-/// dashes.
+/// Returns true if a field of this name contains data about the client that only a proxy may report. Underscores count
+/// as dashes.
 #[must_use]
 pub fn is_forwarding(name: &[u8]) -> bool {
     const PREFIX: &[u8] = b"x-forwarded-";
@@ -365,10 +364,10 @@ pub fn is_forwarding(name: &[u8]) -> bool {
     }
 }
 
-/// Returns true for https, false for http.
+/// Reads a scheme: true for https, false for http.
 fn is_https(scheme: &[u8]) -> Result<bool, Fault> {
     let is = |name: &[u8]| scheme.eq_ignore_ascii_case(name);
-    // A WebSocket handshake is a request of HTTP, and some proxies name its scheme.
+    // A WebSocket handshake is an HTTP request, and some proxies report its scheme.
     if is(b"https") || is(b"wss") {
         Ok(true)
     } else if is(b"http") || is(b"ws") {

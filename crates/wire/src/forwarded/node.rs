@@ -1,21 +1,21 @@
-//! One address of a list of proxies. `core::net` has the types of addresses, and no sockets.
+//! One address in a list of proxies. `core::net` has types for addresses, but no sockets.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The origin of a request, as one proxy reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Node {
-    /// An IP address, never an IPv4 address in IPv6 form, and the port if the proxy has named it.
+    /// An IP address, and the port if the proxy reported it. An IPv4 address is never in IPv6 form.
     Address(IpAddr, Option<u16>),
-    /// A Unix socket: nginx writes `unix:` for it.
+    /// A Unix socket; nginx writes `unix:`.
     Unix,
     /// No address: `unknown`, an obfuscated identifier such as `_hidden` (RFC 7239 section 6.3), or any other text.
     Hidden,
 }
 
 impl Node {
-    /// Reads a node of RFC 7239 section 6. Unlike in `X-Forwarded-For`, an IPv6 address has brackets around it: without
-    /// them its last part could be a port.
+    /// Reads a node of RFC 7239 section 6. Unlike in `X-Forwarded-For`, an IPv6 address must be in brackets: otherwise
+    /// its last part could be a port.
     #[must_use]
     pub fn read_rfc7239(text: &[u8]) -> Self {
         let has_brackets = text.first() == Some(&b'[');
@@ -26,14 +26,14 @@ impl Node {
     }
 
     /// Reads `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]` or `[2001:db8::1]:80` (RFC 7239 section 6, and
-    /// what proxies write into `X-Forwarded-For`). A link-local address may have a zone (`fe80::1%eth0`), as proxies in
-    /// Go write it; it is one of the proxy's interfaces, and is left out.
+    /// the usual content of `X-Forwarded-For`). A link-local address may have a zone (`fe80::1%eth0`), as written by
+    /// proxies in Go. It names an interface of the proxy, and is ignored.
     #[must_use]
     pub fn read(text: &[u8]) -> Self {
         if text.len() >= 5 && text[..5].eq_ignore_ascii_case(b"unix:") {
             return Node::Unix;
         }
-        // The longest is that of an IPv4 address in IPv6 form, in brackets, with a zone and a port.
+        // The longest form is an IPv4 address in IPv6 form, in brackets, with a zone and a port.
         if text.len() > 53 + ZONE_MAX {
             return Node::Hidden;
         }
@@ -55,17 +55,18 @@ impl Node {
     }
 }
 
-/// Bytes of a zone with its percent sign: names of interfaces have at most 15 in Linux, and an escaped sign two more.
+/// The maximum length of a zone with its percent sign: interface names have at most 15 bytes in Linux, and an escaped
+/// percent sign takes two more.
 const ZONE_MAX: usize = 18;
 
-/// Reads an IPv6 address. Only a link-local one may have a zone (RFC 4007 section 11).
+/// Reads an IPv6 address. Only a link-local address may have a zone (RFC 4007 section 11).
 fn ipv6(text: &str) -> Option<Ipv6Addr> {
     let Some((address, zone)) = text.split_once('%') else { return text.parse().ok() };
     let is_zone = !zone.is_empty() && zone.len() < ZONE_MAX && zone.bytes().all(|byte| byte.is_ascii_graphic());
     address.parse().ok().filter(|address: &Ipv6Addr| is_zone && address.is_unicast_link_local())
 }
 
-/// Reads a port: `Some(None)` for an obfuscated one (RFC 7239 section 6.3), `None` if it is neither that nor a number.
+/// Reads a port. Returns `Some(None)` for an obfuscated one (RFC 7239 section 6.3), and `None` for invalid text.
 #[allow(clippy::option_option, reason = "the two kinds of nothing differ")]
 fn port(text: &str) -> Option<Option<u16>> {
     if let Some(name) = text.strip_prefix('_') {

@@ -4,15 +4,15 @@
 //! Forwarded: for=192.0.2.60;proto=http, for="[2001:db8::1]:4711";host="example.org"
 //! ```
 //!
-//! The elements are found from the right, like the walk itself: a client that sends an open quotation mark would
-//! otherwise hide in it what the proxy adds behind.
+//! The elements are parsed from the right, in the order of the search. If they were parsed from the left, a client
+//! could send an open quotation mark to hide what the proxy appends.
 
 use super::{Found, Lines, Node, Trust, is_https};
 use crate::grammar::{is_token, trim};
 use crate::message::{Fault, is_host};
 use std::borrow::Cow;
 
-/// The element of the list that one proxy has written.
+/// One element of the list, written by one proxy.
 #[derive(Debug, Default)]
 struct Element<'a> {
     node: Option<Node>,
@@ -20,7 +20,7 @@ struct Element<'a> {
     host: Option<&'a [u8]>,
 }
 
-/// Reads the field of a request that a trusted proxy has sent.
+/// Reads the field of a request that a trusted proxy sent.
 pub(super) fn read<'a>(trust: &Trust, lines: Lines<'a>) -> Result<Found<'a>, Fault> {
     let mut found = Found::default();
     for value in lines.values_from_the_right(b"forwarded") {
@@ -36,7 +36,7 @@ pub(super) fn read<'a>(trust: &Trust, lines: Lines<'a>) -> Result<Found<'a>, Fau
             if node != Node::Hidden {
                 found.client = Some(node);
             }
-            // The scheme and the host are those of the element at which the walk ends.
+            // The scheme and the host come from the element at which the search ends.
             found.is_https = element.is_https;
             found.host = element.host;
             if !trust.passes(node) {
@@ -68,7 +68,7 @@ fn last_element(value: &[u8]) -> Result<(Option<&[u8]>, &[u8]), Fault> {
     Ok((None, trim(value)))
 }
 
-/// Returns the position of the opening quote of the quoted string whose content ends with `text`.
+/// Returns the position of the opening quote. `text` ends with the content of the quoted string.
 fn opening_quote(text: &[u8]) -> Option<usize> {
     let mut end = text.len();
     loop {
@@ -81,7 +81,7 @@ fn opening_quote(text: &[u8]) -> Option<usize> {
     }
 }
 
-/// Reads forwarded-element = [ forwarded-pair ] *( ";" [ forwarded-pair ] )
+/// Reads forwarded-element = [ forwarded-pair ] *( ";" [ forwarded-pair ] ).
 fn element(text: &[u8]) -> Result<Element<'_>, Fault> {
     let mut element = Element::default();
     let (mut has_for, mut has_proto, mut has_host) = (false, false, false);
@@ -96,7 +96,7 @@ fn element(text: &[u8]) -> Result<Element<'_>, Fault> {
                 element.is_https = Some(is_https(&unquoted(value)?)?);
                 &mut has_proto
             } else if name.eq_ignore_ascii_case(b"host") {
-                // A host has nothing that would be escaped.
+                // A valid host contains no character that needs an escape.
                 element.host = Some(match unquoted(value)? {
                     Cow::Borrowed(host) => host,
                     Cow::Owned(_) => return Err(Fault::ForwardedInvalid),
@@ -120,7 +120,7 @@ fn element(text: &[u8]) -> Result<Element<'_>, Fault> {
 
 type Pair<'a> = (&'a [u8], &'a [u8]);
 
-/// Returns the first pair of an element, if there is one before its semicolon, and the bytes after that semicolon.
+/// Returns the first pair of an element (`None` if it is empty), and the bytes after its semicolon.
 fn first_pair(text: &[u8]) -> Result<(Option<Pair<'_>>, Option<&[u8]>), Fault> {
     let mut is_quoted = false;
     let mut at = 0;
@@ -144,8 +144,8 @@ fn first_pair(text: &[u8]) -> Result<(Option<Pair<'_>>, Option<&[u8]>), Fault> {
     if is_token(name) { Ok((Some((name, value)), after)) } else { Err(Fault::ForwardedInvalid) }
 }
 
-/// Returns the text of a token or a quoted string. A value with a colon or brackets that should be quoted, and is not,
-/// is taken as it is: it can mean one thing only.
+/// Returns the content of a token or a quoted string. A value with a colon or brackets that should be quoted, but is
+/// not, is accepted, because it is unambiguous.
 fn unquoted(value: &[u8]) -> Result<Cow<'_, [u8]>, Fault> {
     let Some(inner) = value.strip_prefix(b"\"") else {
         let is_plain = |&byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\' | b'=');

@@ -1,9 +1,9 @@
-//! Lists of addresses that are trusted.
+//! Lists of trusted addresses.
 
 use core::net::IpAddr;
 use std::fmt;
 
-/// Addresses that are trusted: networks, peers on Unix sockets, or all.
+/// Trusted addresses: networks, peers on Unix sockets, or all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trusted {
     networks: Box<[Network]>,
@@ -11,14 +11,14 @@ pub struct Trusted {
     all: bool,
 }
 
-/// Addresses whose first `length` bits are those of `address`.
+/// The addresses whose first `length` bits equal those of `address`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Network {
     address: IpAddr,
     length: u8,
 }
 
-/// The error in one entry of a list of addresses.
+/// An error in an entry of a list of addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddressListError {
     entry: String,
@@ -35,10 +35,10 @@ enum Reason {
 }
 
 impl Trusted {
-    /// Reads a list of addresses, networks such as `10.0.0.0/8`, `unix` and `all`, with commas between them.
+    /// Reads a comma-separated list of addresses, networks such as `10.0.0.0/8`, `unix` and `all`.
     ///
     /// # Errors
-    /// The entry that is wrong, and what to write instead.
+    /// The wrong entry, and what to write instead.
     pub fn read(text: &str) -> Result<Self, AddressListError> {
         let mut trusted = Self::default();
         let mut networks = Vec::new();
@@ -56,7 +56,7 @@ impl Trusted {
         Ok(trusted)
     }
 
-    /// Returns true if there is no entry.
+    /// Returns true if the list has no entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -68,7 +68,7 @@ impl Trusted {
         self.all
     }
 
-    /// Returns true if a peer with this IP address is trusted; `None` is a peer on a Unix socket.
+    /// Returns true if a peer with this IP address is trusted; `None` means a peer on a Unix socket.
     #[must_use]
     pub fn contains(&self, address: Option<IpAddr>) -> bool {
         self.all
@@ -101,7 +101,7 @@ impl Network {
         if length == 0 {
             return Err(Reason::Everything);
         }
-        // IPv4 addresses are compared in their own form.
+        // IPv4 addresses are compared in IPv4 form.
         let network = match address.to_canonical() {
             canonical @ IpAddr::V4(_) if address.is_ipv6() && length >= 96 => {
                 Self { address: canonical, length: length - 96 }
@@ -118,7 +118,7 @@ impl Network {
         Ok(network)
     }
 
-    /// Returns the first of its addresses.
+    /// Returns the first address of the network.
     fn first(&self) -> IpAddr {
         match self.address {
             IpAddr::V4(address) => {

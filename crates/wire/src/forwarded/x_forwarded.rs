@@ -1,19 +1,20 @@
-//! The fields `X-Forwarded-*`. No document defines them; this is what proxies write.
+//! The fields `X-Forwarded-*`. No standard defines them; this code follows what proxies write.
 
 use super::{Found, Lines, Node, Trust, is_https};
 use crate::grammar::trim;
 use crate::message::{Fault, is_host};
 
-/// Returns the members of all fields called `name` (in lower case), which are one list, from the last to the first.
+/// Returns the members of all fields called `name` (in lower case) from the last to the first. The fields form one
+/// list.
 fn from_the_right<'a>(lines: Lines<'a>, name: &'static [u8]) -> impl Iterator<Item = &'a [u8]> {
     let members = |value: &'a [u8]| value.rsplit(|&byte| byte == b',').map(trim);
     lines.values_from_the_right(name).flat_map(members).filter(|member| !member.is_empty())
 }
 
-/// Reads the X-Forwarded fields of a request that a trusted proxy has sent.
+/// Reads the X-Forwarded fields of a request that a trusted proxy sent.
 pub(super) fn read<'a>(trust: &Trust, lines: Lines<'a>) -> Result<Found<'a>, Fault> {
     let mut found = Found::default();
-    // The entry at which the walk ended, counted from the right, and how many there are.
+    // The index, counted from the right, of the entry at which the search ended, and the number of entries.
     let (mut hop, mut hops) = (0, 0);
     let mut is_over = false;
     for entry in from_the_right(lines, b"x-forwarded-for") {
@@ -39,12 +40,11 @@ pub(super) fn read<'a>(trust: &Trust, lines: Lines<'a>) -> Result<Found<'a>, Fau
     Ok(found)
 }
 
-/// Returns the entry of a list that belongs to the hop `hop` of `hops`, counted from the right; `None` if the list is
-/// empty.
+/// Returns the entry of a list for the hop `hop` of `hops`, counted from the right; `None` if the list is empty.
 ///
-/// A proxy adds one entry to each list, or replaces the list by one entry. So a list of one entry is for all hops, and
-/// one that is as long as that of the addresses, or shorter, has an entry for each hop from the right. In any other
-/// list it is not known whose an entry is: then all must be the same.
+/// A proxy appends one entry to each list, or replaces the list by one entry. So a list of one entry applies to all
+/// hops, and a list that is not longer than the address list has one entry for each hop from the right. In any other
+/// list it is unknown which hop an entry belongs to; then all entries must be equal.
 fn own_entry<'a, I: Iterator<Item = &'a [u8]>>(
     list: impl Fn() -> I,
     hop: usize,
@@ -64,10 +64,10 @@ fn own_entry<'a, I: Iterator<Item = &'a [u8]>>(
     list().nth(hop).map(Some).ok_or(Fault::ForwardedContradictory)
 }
 
-/// Reads a field's value as a scheme: true for https.
+/// A function that reads a field value as a scheme: true for https.
 type ReadScheme = dyn Fn(&[u8]) -> Result<bool, Fault>;
 
-/// Returns true if the client has used https, `None` if no field tells. Proxies have three fields for it, which must
+/// Returns true if the client used https; `None` if no field reports it. Proxies use three fields for this, which must
 /// not contradict each other.
 fn scheme(lines: Lines<'_>, hop: usize, hops: usize) -> Result<Option<bool>, Fault> {
     let mut scheme = own_entry(|| from_the_right(lines, b"x-forwarded-proto"), hop, hops)?.map(is_https).transpose()?;
@@ -92,14 +92,14 @@ fn scheme(lines: Lines<'_>, hop: usize, hops: usize) -> Result<Option<bool>, Fau
     Ok(scheme)
 }
 
-/// Returns the prefix of the application's paths. Several fields have to say the same.
+/// Returns the prefix of the application's paths. If there are several entries, they must be equal.
 fn prefix<'a>(mut entries: impl Iterator<Item = &'a [u8]>) -> Result<Option<&'a [u8]>, Fault> {
     let Some(prefix) = entries.next() else { return Ok(None) };
     if entries.any(|other| other != prefix) {
         return Err(Fault::ForwardedContradictory);
     }
     let is_plain = |&byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#' | b'\\' | b'"' | b'<' | b'>');
-    // Two slashes at the start of a link lead to another host.
+    // A link that begins with two slashes leads to another host.
     let has_double_slash = prefix.windows(2).any(|pair| pair == b"//");
     if prefix[0] != b'/' || has_double_slash || !prefix.iter().all(is_plain) {
         return Err(Fault::ForwardedInvalid);

@@ -86,7 +86,7 @@ faults! {
     ConnectRefused 501 "This server does not open tunnels.",
     /// A Content-Length that is not 1*DIGIT, or exceeds 2^63 - 1 (RFC 9110 section 8.6).
     ContentLengthInvalid 400 "Content-Length is not a number.",
-    /// Two Content-Length lines, even if they are equal (RFC 9112 section 6.3 allows a server to refuse them).
+    /// Two Content-Length lines, even if they are equal: a server may refuse them (RFC 9112 section 6.3).
     ContentLengthRepeated 400 "Content-Length is given twice.",
     /// An expectation other than 100-continue (RFC 9110 section 10.1.1).
     ExpectationUnknown 417 "The expectation cannot be met.",

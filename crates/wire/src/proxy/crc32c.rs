@@ -1,15 +1,15 @@
-//! The checksum of version 2: CRC-32C (RFC 3720 appendix B.4), which iSCSI uses too.
+//! The checksum of version 2: CRC-32C (RFC 3720 appendix B.4).
 
-/// The remainders of all bytes. Headers are short and come once for each connection, so one table is enough.
+/// The remainders of all bytes. Headers are short and occur once for each connection, so one table is fast enough.
 static TABLE: [u32; 256] = table();
 
 const fn table() -> [u32; 256] {
-    // The polynomial 0x1EDC6F41 with its bits in reverse.
+    // The polynomial 0x1EDC6F41 with its bits reversed.
     const POLYNOMIAL: u32 = 0x82f6_3b78;
     let mut table = [0; 256];
     let mut byte = 0_u8;
     loop {
-        // Conversions by `From` are not possible in a constant.
+        // `From` cannot be used in a constant function.
         let mut remainder = byte as u32;
         let mut bit = 0;
         while bit < 8 {
@@ -24,7 +24,7 @@ const fn table() -> [u32; 256] {
     }
 }
 
-/// Returns the checksum of `parts`, one after the other.
+/// Returns the checksum of the concatenated `parts`.
 pub(super) fn crc32c(parts: &[&[u8]]) -> u32 {
     let bytes = parts.iter().copied().flatten();
     !bytes.fold(u32::MAX, |crc, &byte| TABLE[usize::from(crc.to_le_bytes()[0] ^ byte)] ^ crc >> 8)

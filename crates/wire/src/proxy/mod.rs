@@ -1,10 +1,10 @@
-//! The header of the PROXY protocol, versions 1 and 2: a load balancer sends it first on each connection, to say whose
-//! connection it passes on.
+//! The header of the PROXY protocol, versions 1 and 2. A load balancer sends it first on each connection, to report the
+//! client whose connection it forwards.
 //!
 //! Source: "The PROXY protocol, versions 1 & 2" by Willy Tarreau, which `HAProxy` publishes as `proxy-protocol.txt`.
 //!
-//! A listener either demands the header or does not accept it. Whether it is there is never guessed, because then a
-//! client could send one: a connection that begins with anything else is over.
+//! A listener either requires the header or does not accept it. Its presence is never guessed, because then a client
+//! could send one. If a required header is missing, the connection is closed.
 
 mod crc32c;
 mod v1;
@@ -15,58 +15,58 @@ use core::net::SocketAddr;
 use std::fmt;
 use std::sync::Arc;
 
-/// The longest header that is read, in bytes. Version 1 has at most 107; version 2 may say up to 65,551, which no
-/// sender comes near.
+/// The maximum length of a header in bytes. Version 1 has at most 107; version 2 could have up to 65,551, but no sender
+/// comes near that.
 pub const HEADER_MAX: usize = v2::FIXED + v2::VARIABLE_MAX;
 
-/// A header.
+/// A PROXY protocol header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The length of the header in bytes.
     pub length: usize,
-    /// Whose connection it is.
+    /// The origin of the connection.
     pub source: Source,
-    /// The other facts of the header.
+    /// The other data in the header.
     pub info: ConnectionInfo,
 }
 
-/// Whose connection it is.
+/// The origin of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// The sender's own, such as a health check (LOCAL), or that of a client whose address has no form in the protocol
-    /// (UNKNOWN, UNSPEC, datagrams): the peer of the socket counts.
+    /// The peer of the socket. The proxy opened the connection itself, for example as a health check (LOCAL), or the
+    /// protocol cannot express the client's address (UNKNOWN, UNSPEC, datagrams).
     Peer,
-    /// Of the client at this address.
+    /// The client at this address.
     Address(SocketAddr),
-    /// Of a client that has connected to the proxy by a Unix socket.
+    /// A client that connected to the proxy through a Unix socket.
     Unix,
 }
 
-/// The reason for closing a connection that has to begin with a header.
+/// The reason for closing a connection that requires a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProxyFault {
-    /// The first bytes are of neither version.
+    /// The first bytes belong to neither version.
     NoHeader,
-    /// The line of version 1 has more than 107 bytes.
+    /// The line of version 1 is longer than 107 bytes.
     LineTooLong,
-    /// The line of version 1 is not `PROXY`, a family, two addresses and two ports with one space between.
+    /// The line of version 1 is not `PROXY`, a family, two addresses and two ports, separated by single spaces.
     LineInvalid,
-    /// Version 2 has a command, an address family or a transport that is not assigned.
+    /// A command, an address family or a transport of version 2 is not assigned.
     Unassigned,
-    /// Version 2 declares more than 4 KiB.
+    /// The declared length of version 2 exceeds 4 KiB.
     TooLong,
     /// The lengths of version 2 contradict each other.
     LengthInvalid,
-    /// A field of version 2 has a value that it cannot have, or is given twice.
+    /// A field of version 2 is invalid or repeated.
     FieldInvalid,
-    /// The checksum of version 2 is not that of the header.
+    /// The checksum of version 2 is wrong.
     ChecksumWrong,
-    /// The connection has ended before the header has.
+    /// The connection ended within the header.
     Truncated,
 }
 
 impl ProxyFault {
-    /// Every variant, so that a test can demand that each is reached.
+    /// All variants, so that a test can demand that each of them occurs.
     pub const ALL: &[ProxyFault] = &[
         ProxyFault::NoHeader,
         ProxyFault::LineTooLong,
@@ -101,13 +101,14 @@ impl fmt::Display for ProxyFault {
     }
 }
 
-/// Reads the header that `input` begins with; `None` until it is whole.
+/// Reads the header at the start of `input`. Returns `None` if it is incomplete.
 ///
-/// It has no state: `input` begins with the first byte of the connection at each call. The result does not depend on
-/// how the bytes are cut.
+/// The function has no state: `input` must begin with the first byte of the connection at each call. The result does
+/// not depend on how the bytes are split.
 ///
 /// # Errors
-/// The reason why there is no header, as soon as that is certain. The connection is to be closed without an answer.
+/// The reason why there is no valid header, as soon as it is known. The caller must close the connection without a
+/// response.
 pub fn read(input: &[u8]) -> Result<Option<Header>, ProxyFault> {
     match input.first() {
         None => Ok(None),
@@ -118,7 +119,7 @@ pub fn read(input: &[u8]) -> Result<Option<Header>, ProxyFault> {
 }
 
 impl Header {
-    /// Returns the client of a connection with this header, whose socket has this peer.
+    /// Returns the client of a connection with this header. `peer` is the peer of its socket.
     #[must_use]
     pub fn client(self, peer: Option<SocketAddr>) -> Client {
         let address = match self.source {

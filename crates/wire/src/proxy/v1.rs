@@ -4,7 +4,7 @@ use super::{Header, ProxyFault, Source};
 use crate::message::ConnectionInfo;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The longest line with its CRLF: that is what the protocol allows for two IPv6 addresses.
+/// The maximum length of the line with its CRLF, which is needed for two IPv6 addresses.
 const LINE_MAX: usize = 107;
 const START: &[u8] = b"PROXY ";
 
@@ -17,15 +17,15 @@ pub(super) fn read(input: &[u8]) -> Result<Option<Header>, ProxyFault> {
     let Some(feed) = memchr::memchr(b'\n', bounded) else {
         return if input.len() < LINE_MAX { Ok(None) } else { Err(ProxyFault::LineTooLong) };
     };
-    // It begins with START, which has no line feed.
+    // `bounded` begins with START, which contains no line feed.
     let Some(line) = bounded[START.len()..feed].strip_suffix(b"\r") else { return Err(ProxyFault::LineInvalid) };
     let (source, destination) = addresses(line).ok_or(ProxyFault::LineInvalid)?;
     Ok(Some(Header { length: feed + 1, source, info: ConnectionInfo { destination, ..ConnectionInfo::default() } }))
 }
 
-/// Reads family, source address, destination address, source port and destination port, with one space between.
+/// Reads family, source address, destination address, source port and destination port, separated by single spaces.
 fn addresses(line: &[u8]) -> Option<(Source, Option<SocketAddr>)> {
-    // Text after UNKNOWN has to be ignored.
+    // Text after UNKNOWN must be ignored.
     if line == b"UNKNOWN" || line.starts_with(b"UNKNOWN ") {
         return (!line.contains(&b'\r')).then_some((Source::Peer, None));
     }

@@ -5,9 +5,9 @@ use crate::message::{ConnectionInfo, TlsInfo};
 use core::net::{IpAddr, SocketAddr};
 
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
-/// Signature, version and command, family and transport, length.
+/// The length of the fixed part: signature, version and command, family and transport, length.
 pub(super) const FIXED: usize = 16;
-/// The limit of the part after the fixed one, in bytes.
+/// The maximum length of the part after the fixed one, in bytes.
 pub(super) const VARIABLE_MAX: usize = 4096;
 
 /// The types of fields.
@@ -52,7 +52,7 @@ pub(super) fn read(input: &[u8]) -> Result<Option<Header>, ProxyFault> {
     let Some(header) = input.get(..FIXED + length) else { return Ok(None) };
     let length = header.len();
     if is_local {
-        // Everything behind the fixed part has to be ignored.
+        // Everything after the fixed part must be ignored.
         return Ok(Some(Header { length, source: Source::Peer, info: ConnectionInfo::default() }));
     }
     let (source, destination, fields_start) = addresses(family, &header[FIXED..])?;
@@ -63,7 +63,7 @@ pub(super) fn read(input: &[u8]) -> Result<Option<Header>, ProxyFault> {
 
 type Addresses = (Source, Option<SocketAddr>, usize);
 
-/// Returns source and destination, and the number of bytes of `variable` that they take.
+/// Returns the source and the destination, and the number of bytes of `variable` that they occupy.
 fn addresses(family: u8, variable: &[u8]) -> Result<Addresses, ProxyFault> {
     let length = match family >> 4 {
         0 => 0,
@@ -101,7 +101,7 @@ fn addresses(family: u8, variable: &[u8]) -> Result<Addresses, ProxyFault> {
     Ok((source, destination, length))
 }
 
-/// Returns the fields of `bytes`: type, offset and value of each. Stops behind an error.
+/// Returns the fields of `bytes`: the type, offset and value of each. Stops after an error.
 fn fields(bytes: &[u8], start: usize) -> impl Iterator<Item = Result<(u8, usize, &[u8]), ProxyFault>> {
     let mut at = start;
     std::iter::from_fn(move || {
@@ -118,8 +118,8 @@ fn fields(bytes: &[u8], start: usize) -> impl Iterator<Item = Result<(u8, usize,
     })
 }
 
-/// Fields of the sender's own kinds that are kept; there are so many kinds. An empty one takes 3 bytes in the header
-/// and 24 in memory.
+/// The maximum number of custom fields that are stored, which is the number of their types. An empty field takes 3
+/// bytes in the header and 24 in memory.
 const CUSTOM_MOST: usize = 16;
 
 fn read_fields(header: &[u8], start: usize, info: &mut ConnectionInfo) -> Result<(), ProxyFault> {
@@ -134,7 +134,7 @@ fn read_fields(header: &[u8], start: usize, info: &mut ConnectionInfo) -> Result
                 if std::mem::replace(&mut has_checksum, true) {
                     return Err(ProxyFault::FieldInvalid);
                 }
-                // The checksum is that of the header with zeros in its place.
+                // The checksum is computed over the header with zeros in place of the checksum.
                 if sent != crc32c(&[&header[..at], &[0; 4], &header[at + 4..]]) {
                     return Err(ProxyFault::ChecksumWrong);
                 }
@@ -142,7 +142,7 @@ fn read_fields(header: &[u8], start: usize, info: &mut ConnectionInfo) -> Result
             kind::UNIQUE_ID if value.len() > UNIQUE_ID_MAX => return Err(ProxyFault::FieldInvalid),
             kind::UNIQUE_ID => set(&mut info.unique_id, value.into())?,
             kind::SSL => {
-                // Without the first bit the client has not used TLS, and the rest means nothing.
+                // If the first flag is not set, the client did not use TLS, and the other data has no meaning.
                 if let Some(tls) = tls(value)? {
                     set(&mut info.tls, tls)?;
                 }
@@ -151,7 +151,7 @@ fn read_fields(header: &[u8], start: usize, info: &mut ConnectionInfo) -> Result
             kind::CUSTOM_FIRST..=kind::CUSTOM_LAST if info.custom.len() < CUSTOM_MOST => {
                 info.custom.push((kind, value.into()));
             }
-            // Unknown types have to be ignored, and so has padding.
+            // Unknown types and padding must be ignored.
             _ => {}
         }
     }
@@ -168,7 +168,7 @@ fn text(value: &[u8]) -> Result<Box<str>, ProxyFault> {
     std::str::from_utf8(value).map(Into::into).map_err(|_| ProxyFault::FieldInvalid)
 }
 
-/// Reads `pp2_tlv_ssl`: flags, the result of the verification, and fields of its own.
+/// Reads `pp2_tlv_ssl`: flags, the result of the verification, and nested fields.
 fn tls(value: &[u8]) -> Result<Option<TlsInfo>, ProxyFault> {
     const USED: u8 = 1;
     const CERTIFICATE: u8 = 2 | 4;
