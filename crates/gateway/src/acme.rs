@@ -1,4 +1,4 @@
-//! Certificates that are obtained or made, for Python.
+//! Python classes and functions that obtain certificates from an authority, or make them locally.
 
 use acme::{Account, AcmeError, Confinement, ExternalAccount, Http, Order, Renewal, Request, Response, make};
 use pyo3::create_exception;
@@ -15,7 +15,7 @@ create_exception!(
     "The authority has refused something, or cannot be reached. The arguments are one line, and the kind of the problem."
 );
 
-/// An account at an authority. Its methods call the function that sends requests, and wait for it.
+/// An account at a certificate authority. Its methods block while the Python function `send` sends requests.
 #[pyclass(frozen, module = "kirsch._native")]
 pub(crate) struct AcmeAccount(Account);
 
@@ -23,7 +23,7 @@ pub(crate) struct AcmeAccount(Account);
 #[pyclass(frozen, module = "kirsch._native")]
 pub(crate) struct AcmeOrder(Mutex<Order>);
 
-/// Sends requests by a function of Python's.
+/// Sends HTTP requests through a Python function.
 struct Sender(Py<PyAny>);
 
 impl Http for Sender {
@@ -40,7 +40,8 @@ impl Http for Sender {
 
 #[pymethods]
 impl AcmeAccount {
-    /// See the stub.
+    /// Registers a new account at the authority with this directory URL. Returns it with the text for
+    /// [`restore`](Self::restore).
     #[staticmethod]
     #[pyo3(signature = (send, directory, contacts, external, /))]
     #[allow(clippy::needless_pass_by_value, reason = "they are Python's arguments")]
@@ -57,7 +58,7 @@ impl AcmeAccount {
         Ok((Self(account), text))
     }
 
-    /// See the stub.
+    /// Restores an account from the text that `register` returned.
     #[staticmethod]
     #[pyo3(signature = (send, text, /))]
     fn restore(send: Py<PyAny>, text: &str) -> PyResult<Self> {
@@ -78,14 +79,15 @@ impl AcmeAccount {
         self.0.profiles()
     }
 
-    /// See the stub.
+    /// Returns the renewal window of a certificate (begin and end, seconds since the epoch), the seconds after which to
+    /// ask again, and a URL that explains the window.
     #[pyo3(signature = (chain, /))]
     fn renewal(&self, chain: &[u8]) -> PyResult<(f64, f64, f64, Option<String>)> {
         let Renewal { window: (begin, end), ask_after, explanation } = self.0.renewal(chain).map_err(failure)?;
         Ok((seconds(begin), seconds(end), ask_after.as_secs_f64(), explanation))
     }
 
-    /// See the stub.
+    /// Orders a certificate for a name.
     #[pyo3(signature = (name, profile, replaces, /))]
     #[allow(clippy::needless_pass_by_value, reason = "they are Python's arguments")]
     fn order(&self, name: &str, profile: Option<String>, replaces: Option<Vec<u8>>) -> PyResult<AcmeOrder> {
@@ -93,7 +95,7 @@ impl AcmeAccount {
         Ok(AcmeOrder(Mutex::new(order)))
     }
 
-    /// See the stub.
+    /// Returns an existing order by its URL.
     #[pyo3(signature = (url, /))]
     fn resume(&self, url: &str) -> PyResult<AcmeOrder> {
         Ok(AcmeOrder(Mutex::new(self.0.resume(url).map_err(failure)?)))
@@ -113,13 +115,13 @@ impl AcmeOrder {
         self.order().url().to_owned()
     }
 
-    /// See the stub.
+    /// Returns kind, token and key authorization of each challenge, of which one must be answered.
     fn challenges(&self) -> PyResult<Vec<(String, String, String)>> {
         let found = self.order().challenges().map_err(failure)?;
         Ok(found.into_iter().map(|one| (one.kind, one.token, one.key_authorization)).collect())
     }
 
-    /// See the stub.
+    /// Tells the authority that the answer to the challenge of this kind is in place.
     #[pyo3(signature = (kind, /))]
     fn answer(&self, kind: &str) -> PyResult<()> {
         self.order().answer(kind).map_err(failure)
@@ -129,13 +131,13 @@ impl AcmeOrder {
         self.order().refresh().map_err(failure)
     }
 
-    /// See the stub.
+    /// Returns text and kind of the error that made the order invalid.
     fn failure(&self) -> PyResult<(String, String)> {
         let AcmeError { kind, text } = self.order().failure().map_err(failure)?;
         Ok((text, kind))
     }
 
-    /// See the stub.
+    /// Sends the certificate signing request.
     #[pyo3(signature = (request, /))]
     fn finalize(&self, request: &[u8]) -> PyResult<()> {
         self.order().finalize(request).map_err(failure)
@@ -146,27 +148,28 @@ impl AcmeOrder {
     }
 }
 
-/// See the stub.
+/// Makes a private key (PEM) and a certificate signing request (DER) for a name.
 pub(crate) fn make_request(name: &str) -> PyResult<(String, Vec<u8>)> {
     make::request(name).map_err(failure)
 }
 
-/// See the stub.
+/// Makes the key and the certificate (PEM) that answer a challenge of TLS-ALPN-01 (RFC 8737).
 pub(crate) fn make_challenge(name: &str, key_authorization: &str) -> PyResult<(String, String)> {
     make::challenge(name, key_authorization, SystemTime::now()).map_err(failure)
 }
 
-/// See the stub.
+/// Makes the key and the certificate (PEM) of a certificate authority for development.
 pub(crate) fn make_authority() -> PyResult<(String, String)> {
     make::authority(SystemTime::now()).map_err(failure)
 }
 
-/// See the stub.
+/// Makes a key and a certificate (PEM) for these names, issued by such an authority.
 pub(crate) fn issue_certificate(authority_key: &str, names: &[String]) -> PyResult<(String, String)> {
     make::issue(authority_key, names, SystemTime::now()).map_err(failure)
 }
 
-/// See the stub.
+/// Permanently restricts this process: it may write only at and below `writable`, and read only there and at and below
+/// `readable`. Returns `full`, `partial` if the kernel supports fewer restrictions, or `none`. See `_native.pyi`.
 pub(crate) fn confine(writable: &str, readable: &[String]) -> PyResult<&'static str> {
     Ok(match acme::confine(writable, readable).map_err(failure)? {
         Confinement::Full => "full",

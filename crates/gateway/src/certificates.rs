@@ -1,4 +1,4 @@
-//! The certificates of encrypted listeners, for Python.
+//! The Python class for the certificates of encrypted listeners.
 
 use crate::config::NativeConfig;
 use engine::EdgeNames;
@@ -13,7 +13,7 @@ use tls::{
     SECRET, Source, Terms, TicketSecrets,
 };
 
-/// The certificates of a server's listeners. Replacing them takes effect for handshakes that begin afterwards.
+/// The certificates of a server's listeners. A replacement takes effect for handshakes that begin after it.
 #[pyclass(frozen, module = "kirsch._native")]
 pub(crate) struct Certificates {
     acceptor: Arc<Acceptor>,
@@ -21,19 +21,20 @@ pub(crate) struct Certificates {
     report: Mutex<Report>,
 }
 
-/// The certificates in force, and the probable mistakes in the settings.
+/// The certificates in use, and the probable mistakes in their settings.
 struct Report {
     identities: Vec<Identity>,
     warnings: Vec<String>,
 }
 
 impl Certificates {
-    /// Returns the names that have certificates, for the engine's answers to authorities and to clients without https.
+    /// Returns the names that have certificates, for the engine's responses to certificate authorities and to clients
+    /// without https.
     pub(crate) fn edge_names(&self) -> Arc<EdgeNames> {
         Arc::clone(&self.edge_names)
     }
 
-    /// Returns the acceptor of listeners with these certificates.
+    /// Returns the acceptor for listeners with these certificates.
     pub(crate) fn acceptor(&self) -> Arc<Acceptor> {
         Arc::clone(&self.acceptor)
     }
@@ -51,7 +52,7 @@ impl Certificates {
         Ok(Self { acceptor: Arc::new(Acceptor::new(config)), edge_names, report })
     }
 
-    /// Takes other terms from now on. If there is a mistake in them, the present ones stay.
+    /// Replaces the terms. If the new terms have a mistake, raises an exception and keeps the current ones.
     fn replace(&self, terms: &Bound<'_, PyDict>) -> PyResult<()> {
         let (Agreed { config, identities, warnings }, edge) = agree(terms)?;
         edge.set(&self.edge_names, &identities);
@@ -60,19 +61,19 @@ impl Certificates {
         Ok(())
     }
 
-    /// Returns the description of each certificate in force. Challenges are left out.
+    /// Returns a description of each certificate in use, without those that answer ACME challenges.
     fn certificates<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
         let described = report.identities.iter().filter(|identity| !identity.is_challenge());
         PyList::new(py, described.map(|identity| describe(py, identity)).collect::<PyResult<Vec<_>>>()?)
     }
 
-    /// Returns the probable mistakes in the terms, each in one line.
+    /// Returns the probable mistakes in the terms, one line for each.
     fn warnings(&self) -> Vec<String> {
         self.report.lock().unwrap_or_else(PoisonError::into_inner).warnings.clone()
     }
 
-    /// Returns the numbers of handshakes so far, by their family and their name in it.
+    /// Returns the numbers of handshakes so far, as a dict from (family, name) to number.
     fn handshakes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let numbers = PyDict::new(py);
         for (counter, number) in HANDSHAKE_COUNTERS.into_iter().zip(self.acceptor.counts()) {
@@ -82,14 +83,14 @@ impl Certificates {
     }
 }
 
-/// The terms that are the engine's: it answers authorities, and clients without https.
+/// The terms for the engine's own responses to certificate authorities and to clients without https.
 struct EdgeTerms {
     awaited_names: Vec<String>,
     challenge_thumbprint: Option<String>,
 }
 
 impl EdgeTerms {
-    /// Sets the names for which clients are sent to https: those of the certificates, and those that will have one.
+    /// Sets the names for which clients are redirected to https: those of the certificates, and those that await one.
     fn set(self, names: &EdgeNames, identities: &[Identity]) {
         let certified = identities.iter().filter(|identity| !identity.is_challenge());
         let mut hosts: Vec<String> = certified.flat_map(|identity| identity.names.clone()).collect();
@@ -112,10 +113,10 @@ fn describe<'py>(py: Python<'py>, identity: &Identity) -> PyResult<Bound<'py, Py
     Ok(described)
 }
 
-/// Returns what the terms come to.
+/// Converts the terms into a configuration and a report.
 ///
 /// # Errors
-/// `ValueError` with a line for each mistake of the user's; `TypeError` for terms that are incomplete.
+/// `ValueError` with a line for each mistake of the user; `TypeError` for incomplete terms.
 fn agree(given: &Bound<'_, PyDict>) -> PyResult<(Agreed, EdgeTerms)> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let (terms, edge) = terms(given)?;

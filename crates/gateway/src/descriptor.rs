@@ -1,4 +1,4 @@
-//! A descriptor of our own for a file of the application's.
+//! Duplicates the descriptor of a file that the application owns.
 
 use pyo3::exceptions::PyOSError;
 use pyo3::intern;
@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-/// A duplicate of the descriptor behind `object`: of a file with `fileno`, or of a descriptor as an `int`.
+/// Duplicates the descriptor of `object`: a file with `fileno`, or a descriptor as an `int`.
 ///
 /// # Errors
 /// The exception of `fileno`; `TypeError` if it returns no `int`; `OSError` if the descriptor is not open.
@@ -23,12 +23,12 @@ pub(crate) fn duplicate(object: &Bound<'_, PyAny>) -> PyResult<File> {
     if descriptor < 0 {
         return Err(closed());
     }
-    // SAFETY: the object has just said that this is its descriptor, and it is alive and not closed while we hold the
-    // interpreter; the borrow ends before anything of Python runs again. Where another thread may close it at any time,
-    // the descriptor may be closed by now, and then duplicating it fails, or be another file's.
+    // SAFETY: the object has just returned this descriptor. With a GIL no Python code runs between that and the end of
+    // the borrow, so the object is live and not closed. Without a GIL another thread may close the descriptor at any
+    // time; then the duplication fails, or duplicates another file.
     let file = File::from(unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned()?);
-    // A plain file forgets its descriptor before it closes it, and never gets another: if it still has it, the
-    // duplicate is of this file.
+    // A plain file clears its descriptor before it closes it, and never gets another. So if the file still has the same
+    // descriptor, the duplicate belongs to this file.
     if cfg!(Py_GIL_DISABLED) && fileno()? != descriptor {
         return Err(closed());
     }

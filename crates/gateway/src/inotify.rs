@@ -1,5 +1,5 @@
-//! inotify(7) for `--reload`: which entries of which directories have changed. What that means is Python's affair
-//! (`kirsch/supervisor/inotify.py`).
+//! inotify(7) for `--reload`: reports which entries of which directories have changed. `kirsch/supervisor/inotify.py`
+//! interprets the reports.
 
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -13,18 +13,18 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-/// One read takes this much: the events of about two hundred files.
+/// The size of the read buffer in bytes: enough for the events of about 200 files.
 const BUFFER: usize = 8 << 10;
-/// So many events are taken at a time at most, so that the caller gets on where there is no end of them.
+/// The number of events after which a call returns, so that it ends even if events arrive without pause.
 const EVENTS: usize = 4096;
 
-/// See the stub.
+/// An inotify descriptor for Python. Its methods never block.
 #[pyclass(frozen, module = "kirsch._native")]
 pub struct Inotify {
     fd: Mutex<Option<OwnedFd>>,
 }
 
-/// With its number, which a conversion from `io::Error` does not keep.
+/// Converts an error into an `OSError` with its number, which PyO3's conversion from `io::Error` does not keep.
 fn os_error(error: Errno) -> PyErr {
     let text = io::Error::from(error).to_string();
     let text = text.split(" (os error").next().unwrap_or_default().to_owned();
@@ -32,7 +32,7 @@ fn os_error(error: Errno) -> PyErr {
 }
 
 impl Inotify {
-    /// Calls `act` with the descriptor.
+    /// Calls `act` with the descriptor. Raises `ValueError` if it is closed.
     fn with<R>(&self, act: impl FnOnce(&OwnedFd) -> Result<R, Errno>) -> PyResult<R> {
         let fd = self.fd.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let fd = fd.as_ref().ok_or_else(|| PyValueError::new_err("it is closed"))?;
@@ -54,7 +54,7 @@ impl Inotify {
 
     #[allow(clippy::needless_pass_by_value, reason = "it is converted from Python")]
     fn add(&self, path: PathBuf) -> PyResult<i32> {
-        // IN_CLOSE_WRITE and not IN_MODIFY: a file that is being written is not whole yet.
+        // IN_CLOSE_WRITE instead of IN_MODIFY, because a file that is still being written is incomplete.
         let flags = WatchFlags::ATTRIB
             | WatchFlags::CLOSE_WRITE
             | WatchFlags::CREATE
@@ -69,7 +69,7 @@ impl Inotify {
 
     fn remove(&self, watch: i32) -> PyResult<()> {
         self.with(|fd| match inotify::remove_watch(fd, watch) {
-            // It has gone with its directory, as an event that is still to be read tells.
+            // The kernel has removed the watch with its directory; an unread event says so.
             Err(Errno::INVAL) => Ok(()),
             removed => removed,
         })
@@ -80,7 +80,7 @@ impl Inotify {
             let mut buffer = [MaybeUninit::uninit(); BUFFER];
             let mut reader = Reader::new(fd.as_fd(), &mut buffer);
             let mut events = Vec::new();
-            // All events of one read are taken: those left in the reader would be lost with it.
+            // Read all events of the buffer: the rest would be lost with the reader.
             while events.len() < EVENTS || !reader.is_buffer_empty() {
                 match reader.next() {
                     Ok(event) => {

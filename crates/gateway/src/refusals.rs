@@ -1,6 +1,6 @@
-//! Reports of requests that the server refuses by itself: the first of a kind in full, and of those that follow within
-//! the interval only their number. So a client that sends bad requests can fill the log with no more than a line for
-//! each rule in that time. No Python here.
+//! Reports of requests that the server itself refuses. The first refusal of a kind is reported in full; of those that
+//! follow within the interval, only the number is. So a client that sends bad requests can cause at most one log line
+//! for each rule and interval. Uses no Python.
 
 use crate::text::escaped;
 use engine::{Refusal, RefusalCause, Rejection};
@@ -10,45 +10,45 @@ use wire::message::Fault;
 
 #[derive(Default)]
 pub(crate) struct Refusals {
-    /// There is one for each rule at most.
+    /// One entry for each rule at most.
     kinds: Vec<Kind>,
-    /// Some were counted and are not reported yet.
+    /// True if there are counted refusals that have not been reported.
     has_more: bool,
 }
 
 struct Kind {
     what: What,
-    /// When it was reported last.
+    /// The time of the last report.
     reported: Instant,
-    /// The number of those that came since then.
+    /// The number of refusals since then.
     more: u64,
 }
 
-/// An act of the engine by itself.
+/// A kind of refusal.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum What {
-    /// It refused a request. The seconds of a quarantine or a rate limit are left out.
+    /// The server refused a request. The remaining seconds of a quarantine or a rate limit are set to 0 for comparison.
     Refused(Refusal),
-    /// It closed a connection without an answer.
+    /// The server closed a connection without a response.
     Rejected(Rejection),
-    /// It closed a connection whose encryption failed.
+    /// The server closed a connection because its TLS handshake failed.
     Insecure,
 }
 
-/// The client that was refused, and its request as far as it is known.
+/// The refused client, and its request as far as it is known.
 pub(crate) struct Refused<'a> {
     pub(crate) client: String,
     pub(crate) method: &'a [u8],
     pub(crate) target: &'a [u8],
 }
 
-/// Refusals of one kind are reported once in this time.
+/// The minimum time between two reports of refusals of one kind.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// The longest target that a report shows.
+/// The maximum length of a request target in a report, in bytes.
 const TARGET_MAX: usize = 200;
 
 impl Refusals {
-    /// A request was refused. Returns what is to be reported.
+    /// Counts a refused request. Returns a message if one is due.
     pub(crate) fn note<'a>(&mut self, refusal: Refusal, refused: impl FnOnce() -> Refused<'a>) -> Option<String> {
         let cause = refusal.cause.map(|cause| match cause {
             RefusalCause::Quarantine(_) => RefusalCause::Quarantine(0),
@@ -70,22 +70,22 @@ impl Refusals {
         Some(format!("refused with {}: client {client}{asked}: {}", refusal.status, reason(refusal)))
     }
 
-    /// A connection was closed without an answer. Returns what is to be reported.
+    /// Counts a connection that was closed without a response. Returns a message if one is due.
     pub(crate) fn note_rejection(&mut self, rejection: Rejection, client: impl FnOnce() -> String) -> Option<String> {
         let is_first = self.is_first(What::Rejected(rejection));
         is_first.then(|| format!("closed a connection without an answer: client {}: {rejection}", client()))
     }
 
-    /// A connection was closed because its encryption failed. Returns what is to be reported. The reasons are counted
-    /// together: a client chooses them.
+    /// Counts a connection that was closed because TLS failed. Returns a message if one is due. All reasons count as
+    /// one kind, because a client can choose among them.
     pub(crate) fn note_insecure(&mut self, reason: &io::Error, client: impl FnOnce() -> String) -> Option<String> {
         self.is_first(What::Insecure).then(|| format!("TLS with client {} failed: {reason}", client()))
     }
 
-    /// Returns true if this is to be reported in full. Otherwise counts it.
+    /// Returns true if this refusal must be reported in full. Otherwise counts it.
     fn is_first(&mut self, what: What) -> bool {
         match self.kinds.iter_mut().find(|kind| kind.what == what) {
-            // Those that were counted are reported first.
+            // Earlier refusals that were only counted are reported first.
             Some(kind) if kind.more > 0 || kind.reported.elapsed() < INTERVAL => {
                 kind.more += 1;
                 self.has_more = true;
@@ -97,12 +97,13 @@ impl Refusals {
         true
     }
 
-    /// Returns true if any were counted since they were reported last.
+    /// Returns true if there are counted refusals that have not been reported.
     pub(crate) fn has_counts(&self) -> bool {
         self.has_more
     }
 
-    /// Returns the numbers of refusals since the last report, if the interval has passed or this is the end.
+    /// Returns messages with the numbers of refusals since the last report, if the interval has passed or `is_last` is
+    /// true.
     pub(crate) fn take_counts(&mut self, is_last: bool) -> Vec<String> {
         if !self.has_more {
             return Vec::new();
@@ -160,7 +161,7 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(refusals.note(TOO_LONG, || unreachable!("nothing is shown of it")), None);
         }
-        // Another kind is reported at once.
+        // A refusal of another kind is reported at once.
         assert!(refusals.note(Refusal::of_status(408), refused).is_some());
         assert!(refusals.take_counts(false).is_empty());
         let counts = refusals.take_counts(true);

@@ -1,4 +1,4 @@
-//! The parts of a server, from its configuration to its engines, whichever interface calls the application.
+//! Builds the parts of a server from its configuration, up to its engines, for any interface.
 
 use crate::access_log::AccessLog;
 use crate::certificates::Certificates;
@@ -34,7 +34,7 @@ use wire::files::Coding;
 use wire::message::Limits;
 use wire::websocket::DeflateSettings;
 
-/// An application that is served under a host and a path.
+/// An application that is mounted at a host and a path.
 pub(crate) struct Mount {
     pub(crate) host: String,
     pub(crate) path: String,
@@ -42,13 +42,13 @@ pub(crate) struct Mount {
     pub(crate) app: Object,
 }
 
-/// Engines, and the descriptors of the first one's poller and of its waker.
+/// The engines, and two descriptors of the first engine: that of its poller and that of its waker.
 pub(crate) type Built = (Box<dyn AnyEngines>, (RawFd, RawFd));
 
-/// The parts of the engines of a server.
+/// The configured parts of a server, from which its engines are built.
 pub(crate) struct Resources {
     listeners: Vec<RawFd>,
-    /// For each listener the certificates with which it encrypts; none for listeners beyond the end of the list.
+    /// The TLS acceptor of each listener; `None` for one without encryption. The list may be shorter than `listeners`.
     acceptors: Vec<Option<Arc<Acceptor>>>,
     config: Config,
     engines: usize,
@@ -68,21 +68,21 @@ pub(crate) struct Resources {
     timeout: Option<Duration>,
     timeout_paths: Vec<(String, Option<Duration>)>,
     group: Option<SharedRecords>,
-    /// A loop hosts the engine, because an application is ASGI.
+    /// True if an application is ASGI, so that an asyncio loop hosts the engine.
     pub(crate) is_asgi: bool,
-    /// Applications that are served side by side; none where there is one alone.
+    /// The mounted applications; empty if there is only one application.
     pub(crate) mounts: Vec<Mount>,
-    /// A loop polls the engine, and begins any number of calls.
+    /// True if a loop polls the engine. Then any number of calls may be in progress.
     pub(crate) is_hosted: bool,
 }
 
 impl Resources {
-    /// Takes what does not depend on the interface.
+    /// Takes all settings that do not depend on the interface.
     ///
     /// # Errors
     /// Those of [`NativeConfig::take`], with the name of the setting.
     pub(crate) fn take(given: &NativeConfig<'_>, listeners: Vec<RawFd>) -> PyResult<Self> {
-        // First, because it owns descriptors.
+        // Taken first, because it takes ownership of descriptors.
         let group = given.take::<Option<group::Arguments<'_>>>("group")?;
         let group = group.map(group::Arguments::take).transpose()?;
         let threads: usize = given.take("threads")?;
@@ -94,7 +94,7 @@ impl Resources {
         let mut config = engine_config(given)?;
         if is_asgi {
             if mounts.is_empty() {
-                // The application receives a body as it arrives, and its loop does something else meanwhile.
+                // The application receives bodies as streams, and its loop runs other tasks meanwhile.
                 config.buffer_bodies = false;
             }
             if config.protocols.iter().any(|protocol| protocol.is_for_web_servers()) {
@@ -103,11 +103,12 @@ impl Resources {
                 ));
             }
         } else if let Some(websocket) = &mut config.websocket {
-            // An application that knows nothing of WebSockets is asked what it makes of such a request.
+            // A WSGI application that does not support WebSockets decides itself how to answer a malformed WebSocket
+            // request.
             websocket.refuses_broken = false;
         }
-        // Each has threads of its own, so that a long call keeps no other connection of its engine waiting, and a share
-        // of each bound.
+        // Each engine has its own threads (at least two, so that a long call does not block its other connections), and
+        // a share of each limit.
         let engines = given.take::<usize>("engines")?.min(calls_at_most.unwrap_or(usize::MAX));
         let engines = if is_hosted { 1 } else { engines.min(threads / 2).min(config.connections).min(config.queue) };
         config.engines = engines.clamp(1, ENGINES_MAX);
@@ -139,7 +140,7 @@ impl Resources {
         })
     }
 
-    /// For each listener the path of its Unix socket; `None` for another one.
+    /// Returns the path of each listener's Unix socket; `None` for other listeners.
     pub(crate) fn unix_paths(&self) -> Vec<Option<PathBuf>> {
         let path = |listener| {
             let listener = UnixListener::from(duplicate("listeners", listener).ok()?);
@@ -148,8 +149,8 @@ impl Resources {
         self.listeners.iter().map(|&listener| path(listener)).collect()
     }
 
-    /// The engines, and the descriptors of the first one's poller and of its waker. `make` makes an interface for each,
-    /// and what makes requests that come in at these addresses.
+    /// Builds the engines. `make` creates for each engine the interface, and the factory of its request objects for
+    /// these listeners.
     pub(crate) fn build<I: Interface>(
         mut self,
         py: Python<'_>,
@@ -165,7 +166,7 @@ impl Resources {
         let descriptors = (poller.as_raw_fd(), waker.as_fd().as_raw_fd());
         let wakers = systems.iter().map(|(.., waker)| waker.clone()).collect();
         let group = (engines > 1 || self.group.is_some()).then(|| EngineGroup::new(wakers, self.group.take()));
-        // One for all engines, whose lines it keeps whole.
+        // All engines write to one log, which keeps their lines whole.
         let writes_access_log = self.access_log_handler.is_none() && !self.access_logfile.as_os_str().is_empty();
         let access_log = writes_access_log.then(|| log_writer::access_log(&self.access_logfile)).transpose()?;
         if let Some(log) = &access_log {
@@ -178,7 +179,7 @@ impl Resources {
             let mut engine = self.engine(net, index)?;
             let own_threads = share(self.threads, index, engines);
             if let Some(group) = &group {
-                // Calls of a loop are not counted: however many there are, it can begin another.
+                // The calls of a hosting loop are not limited: the loop can always start another one.
                 let calls = if self.is_hosted { usize::MAX } else { own_threads };
                 engine.join_group(group.membership(index, calls));
             }
@@ -217,7 +218,7 @@ impl Resources {
                 calls_at_most: self.calls_at_most.map_or(usize::MAX, |most| share(most, index, engines)),
                 limit: self.limit.clone(),
                 scoreboard,
-                // All encrypted listeners have the same.
+                // All encrypted listeners share one handshake counter, so any acceptor will do.
                 acceptor: self.acceptors.iter().flatten().next().cloned(),
                 engine_index,
                 shared: Arc::clone(&shared),
@@ -231,12 +232,12 @@ impl Resources {
         Ok((Box::new(Engines::new(hosts, shared)), descriptors))
     }
 
-    /// Returns the acceptor of a listener whose connections are encrypted.
+    /// Returns the acceptor of a listener; `None` if its connections are not encrypted.
     fn acceptor(&self, listener: usize) -> Option<&Arc<Acceptor>> {
         self.acceptors.get(listener)?.as_ref()
     }
 
-    /// Engine `index`, with its share of each bound.
+    /// Builds the engine with this index, with its share of each limit.
     fn engine<A: App<Net = TlsNet>>(&self, net: Os, index: usize) -> PyResult<Engine<A>> {
         let of_listener = |(index, &listener): (usize, &RawFd)| {
             Ok(TlsListener {
@@ -249,7 +250,7 @@ impl Resources {
         let config = Config {
             connections: share(self.config.connections, index, self.engines),
             queue: share(self.config.queue, index, self.engines),
-            // A quarter of the threads stays for other connections.
+            // The calls of one connection may occupy three quarters of the threads, so that others find a free one.
             calls: if self.is_hosted { usize::MAX } else { (share(self.threads, index, self.engines) * 3 / 4).max(1) },
             ..self.config.clone()
         };
@@ -261,7 +262,7 @@ impl Resources {
     }
 }
 
-/// Returns true if an interface is WSGI.
+/// Parses the name of an interface. Returns true for WSGI.
 fn is_wsgi(interface: &str) -> PyResult<bool> {
     match interface {
         "wsgi" => Ok(true),
@@ -270,7 +271,7 @@ fn is_wsgi(interface: &str) -> PyResult<bool> {
     }
 }
 
-/// The applications that are served side by side.
+/// Takes the mounted applications.
 fn mounts(given: &NativeConfig<'_>) -> PyResult<Vec<Mount>> {
     let mounts: Vec<(String, String, String, Py<PyAny>)> = given.take("mounts")?;
     let mount = |(host, path, interface, app): (_, _, String, Py<PyAny>)| {
@@ -279,7 +280,7 @@ fn mounts(given: &NativeConfig<'_>) -> PyResult<Vec<Mount>> {
     mounts.into_iter().map(mount).collect()
 }
 
-/// Takes the functions that the host calls in Python.
+/// Takes the Python functions that the host calls.
 fn hooks(given: &NativeConfig<'_>, threads: usize) -> PyResult<Hooks> {
     let hooks = Hooks {
         spawn: given.take("spawn")?,
@@ -299,7 +300,7 @@ fn hooks(given: &NativeConfig<'_>, threads: usize) -> PyResult<Hooks> {
     Ok(hooks)
 }
 
-/// The number of requests after which the process is replaced; `None` for any number.
+/// Takes the number of requests after which the process is replaced; `None`: it is not replaced.
 fn request_limit(given: &NativeConfig<'_>) -> PyResult<Option<Arc<RequestLimit>>> {
     let descriptor = given.take::<Option<RawFd>>("limit_fd")?.unwrap_or(-1);
     Ok(match given.take("request_limit")? {
@@ -308,32 +309,32 @@ fn request_limit(given: &NativeConfig<'_>) -> PyResult<Option<Arc<RequestLimit>>
     })
 }
 
-/// The memory of the quarantine, which the supervisor shares.
+/// Takes the memory of the quarantine, which the supervisor shares with the workers.
 fn quarantine(given: &NativeConfig<'_>) -> PyResult<Option<Arc<Quarantine>>> {
     let given = given.take::<Option<(Bound<'_, PyAny>, Bound<'_, PyAny>)>>("quarantine")?;
     given.map(|(list, table)| Quarantine::new(&list, &table)).transpose().map(|quarantine| quarantine.map(Arc::new))
 }
 
-/// The rate limits, and their memory, which the supervisor shares.
+/// Takes the rate limits and their memory, which the supervisor shares with the workers.
 fn rate_limits(given: &NativeConfig<'_>) -> PyResult<Option<Arc<RateLimits>>> {
     let memory = given.take::<Option<Bound<'_, PyAny>>>("rate_limit_memory")?;
     RateLimits::new(given.take("rate_limit")?, memory.as_ref()).map(|limits| limits.map(Arc::new))
 }
 
-/// How another process is asked for in this one's place.
+/// Takes the channel on which this process asks for its replacement.
 fn replacement(given: &NativeConfig<'_>) -> PyResult<Option<Arc<Replacement>>> {
     let given = given.take::<Option<(RawFd, Vec<u8>, Vec<u8>)>>("replacement")?;
     let Some((channel, stuck, broken)) = given else { return Ok(None) };
     Ok(Some(Arc::new(Replacement::new(duplicate("replacement", channel)?, &stuck, &broken))))
 }
 
-/// The limits of calls by the prefixes of their paths.
+/// Takes the time limits of calls by path prefix.
 fn timeout_paths(given: &NativeConfig<'_>) -> PyResult<Vec<(String, Option<Duration>)>> {
     let limits: Vec<(String, f64)> = given.take("timeout_paths")?;
     limits.into_iter().map(|(prefix, limit)| Ok((prefix, seconds("timeout_paths", limit)?))).collect()
 }
 
-/// A path as it stands in a request line; empty is none.
+/// Checks a path that must have the form of a request target; an empty one means none.
 fn path(name: &str, path: String) -> PyResult<String> {
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#');
     let is_path = path.starts_with('/') && path.bytes().all(is_plain);
@@ -343,7 +344,7 @@ fn path(name: &str, path: String) -> PyResult<String> {
     Ok(path)
 }
 
-/// The settings of an engine, for one that serves alone.
+/// Takes the settings of an engine. The limits are those of the whole server.
 fn engine_config(given: &NativeConfig<'_>) -> PyResult<Config> {
     let memory_total = given.take("body_memory_total")?;
     Ok(Config {
@@ -367,7 +368,7 @@ fn engine_config(given: &NativeConfig<'_>) -> PyResult<Config> {
             .iter()
             .map(|name| protocol(name))
             .collect::<PyResult<_>>()?,
-        // Of HTTP/2 and FastCGI; HTTP/1 has one request at a time.
+        // For HTTP/2 and FastCGI; a connection of HTTP/1 has one request at a time.
         exchanges: Config::default().exchanges,
         calls: usize::MAX,
         keep_alive: given.take_seconds("keep_alive")?,
@@ -376,7 +377,7 @@ fn engine_config(given: &NativeConfig<'_>) -> PyResult<Config> {
         write_timeout: given.take_seconds("write_timeout")?,
         min_rate: given.take("min_rate")?,
         body_memory: given.take("body_memory")?,
-        // The engines share it.
+        // All engines share this account.
         body_memory_total: BodyMemory::new(memory_total),
         buffer_bodies: given.take("request_buffering")?,
         queue: given.take("queue")?,
@@ -400,7 +401,7 @@ fn engine_config(given: &NativeConfig<'_>) -> PyResult<Config> {
     })
 }
 
-/// Returns the settings of content codings; `None` if bodies are sent as they are.
+/// Takes the settings of content coding; `None` if no bodies are compressed.
 fn compression(given: &NativeConfig<'_>) -> PyResult<Option<CompressionConfig>> {
     let names: Vec<String> = given.take("compress")?;
     let coding = |name: &String| {
@@ -417,7 +418,8 @@ fn compression(given: &NativeConfig<'_>) -> PyResult<Option<CompressionConfig>> 
     Ok((!config.codings.is_empty()).then_some(config))
 }
 
-/// Returns the settings of the responder for authorities and for clients without https; `None` without certificates.
+/// Takes the settings of the responder for certificate authorities and for clients without https; `None` without
+/// certificates.
 fn edge(given: &NativeConfig<'_>) -> PyResult<Option<EdgeConfig>> {
     let names: Option<Py<Certificates>> = given.take("edge")?;
     let redirects = given.take("redirect_listeners")?;
@@ -425,19 +427,19 @@ fn edge(given: &NativeConfig<'_>) -> PyResult<Option<EdgeConfig>> {
     Ok(names.map(|names| EdgeConfig { names: names.get().edge_names(), redirects, https_port }))
 }
 
-/// Returns how long browsers have to use https alone.
+/// Takes the time for which browsers must use only https, and true if that includes subdomains.
 fn transport_security(given: &NativeConfig<'_>) -> PyResult<Option<(Duration, bool)>> {
     let with_subdomains = given.take("hsts_subdomains")?;
     Ok(given.take_seconds("hsts")?.map(|time| (time, with_subdomains)))
 }
 
-/// Returns the acceptors of the listeners whose connections are encrypted.
+/// Takes the TLS acceptor of each listener; `None` for listeners without encryption.
 fn acceptors(given: &NativeConfig<'_>) -> PyResult<Vec<Option<Arc<Acceptor>>>> {
     let certificates: Vec<Option<Py<Certificates>>> = given.take("certificates")?;
     Ok(certificates.iter().map(|one| one.as_ref().map(|one| one.get().acceptor())).collect())
 }
 
-/// Returns the protocol of a listener's connections.
+/// Parses the name of a listener's protocol.
 fn protocol(name: &str) -> PyResult<ProtocolKind> {
     ProtocolKind::named(name).ok_or_else(|| {
         let names = ProtocolKind::ALL.map(|(_, name)| name).join(", ");
@@ -445,7 +447,7 @@ fn protocol(name: &str) -> PyResult<ProtocolKind> {
     })
 }
 
-/// The directories of static files, opened; `None` if there are none.
+/// Takes and opens the directories of static files; `None` if there are none.
 fn static_files(given: &NativeConfig<'_>) -> PyResult<Option<Arc<StaticFiles>>> {
     let directories: Vec<(String, PathBuf)> = given.take("static")?;
     let max_age: f64 = given.take("static_max_age")?;
@@ -472,11 +474,11 @@ fn static_files(given: &NativeConfig<'_>) -> PyResult<Option<Arc<StaticFiles>>> 
     })
 }
 
-/// A descriptor of our own for what the caller's stands for.
+/// Duplicates a descriptor that the caller owns.
 pub(crate) fn duplicate(name: &str, descriptor: RawFd) -> PyResult<OwnedFd> {
     if descriptor < 0 {
         return Err(PyValueError::new_err(format!("{name}: {descriptor} is no descriptor")));
     }
-    // SAFETY: the caller owns the descriptor during this call; if it does not exist, duplicating fails.
+    // SAFETY: the caller owns the descriptor during this call; if it is not open, the duplication fails.
     Ok(unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned()?)
 }

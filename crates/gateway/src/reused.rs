@@ -1,12 +1,11 @@
-//! Dicts that are used again: what the application was given of a request, where no code can tell it from a new one.
+//! Request dicts (environs and scopes) that are reused, if no code can distinguish them from new ones.
 //!
-//! That is so if nothing else refers to the dict, or to what belongs to one request alone in it, and each of its
-//! entries is the very object that it was made with, in its place. Anything else is freed at once, with what the
-//! application has left in it. Without the GIL another thread may refer to an object at any time, so none is used
-//! again.
+//! A dict is reused only if nothing else refers to it or to its values that belong to one request, and if each entry
+//! still has the same key and value objects as a new dict. Any other dict is freed at once, with the values that the
+//! application left in it. Without a GIL no dict is reused, because another thread may take a reference at any time.
 //!
-//! A dict that comes back untouched is [watched](crate::watched) from then on. As long as no watched dict has changed,
-//! its entries need not be compared.
+//! A dict that was returned unchanged is [watched](crate::watched) from then on. As long as no watched dict has
+//! changed, its entries need not be compared.
 
 use crate::guarded::Guarded;
 use crate::object::Object;
@@ -16,18 +15,18 @@ use pyo3::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// An application that has changed so many dicts in a row is not expected to leave one untouched.
+/// After so many consecutive changed dicts, the application is assumed to change all of them.
 const MISSES: u8 = 4;
 
-/// The maximum number of dicts in this process that wait to be used again. With more connections than that, most of
-/// them are idle, and their dicts would take memory for nothing.
+/// The maximum number of spare dicts in this process. If there are more connections, most of them are idle, and their
+/// spare dicts would only take memory.
 const SPARES: usize = 1024;
 
-/// Takes back the dicts of equal requests.
+/// A pool of one dict for requests whose dicts are alike, such as those of one connection.
 pub(crate) struct Reused {
-    /// A dict with the entries of a new one, in their order.
+    /// A copy of a new dict, which has the same entries in the same order.
     model: Object,
-    /// The entries with other values than those of the model.
+    /// The entries whose values belong to one request.
     own: Box<[(Object, Own)]>,
     state: Guarded<State>,
 }
@@ -35,30 +34,30 @@ pub(crate) struct Reused {
 #[derive(Default)]
 struct State {
     spare: Option<Spare>,
-    /// The watched dict that was lent last.
+    /// The watched dict that the pool lent last.
     lent: Option<Lent>,
-    /// The number of consecutive dicts that were changed or kept by the application.
+    /// The number of consecutive dicts that the application changed or kept.
     misses: u8,
 }
 
-/// A dict that is ready to be used again.
+/// A dict that is ready for reuse.
 struct Spare {
     dict: Object,
     is_watched: bool,
     place: SparePlace,
 }
 
-/// One of the [`SPARES`].
+/// One of the [`SPARES`] places for spare dicts.
 struct SparePlace;
 
 static TAKEN_PLACES: AtomicUsize = AtomicUsize::new(0);
 
 impl SparePlace {
-    /// Takes a place; `None` if none is left.
+    /// Takes a place; `None` if all are taken.
     fn take() -> Option<Self> {
         let taken = TAKEN_PLACES.fetch_add(1, Ordering::Relaxed);
         let place = Self;
-        // One too many is given back at once.
+        // If this was one too many, the drop of `place` gives it back at once.
         (taken < SPARES).then_some(place)
     }
 }
@@ -72,22 +71,22 @@ impl Drop for SparePlace {
 struct Lent {
     /// The address of the dict.
     dict: *mut PyObject,
-    /// The number of changes of all watched dicts when it was lent.
+    /// The number of changes of all watched dicts when the dict was lent.
     changes: u64,
 }
 
-// SAFETY: the address is compared only.
+// SAFETY: the address is only compared.
 unsafe impl Send for Lent {}
 
-/// The value of an entry that is each request's own.
+/// The way to check the value of an entry that belongs to one request.
 pub(crate) enum Own {
-    /// The server sets it before each call. Afterwards it is this object again.
+    /// The server sets the value before each call. After the call it sets this object again.
     Set(Object),
-    /// A list of the request's own, with the items of this one, which cannot change.
+    /// The value is a list that belongs to the request, with the same items as this list, which never changes.
     List(Object),
-    /// A dict of its own, with these entries.
+    /// The value is a dict that belongs to the request, with these entries.
     Dict(Arc<[(Object, Object)]>),
-    /// A dict of its own, in which these keys have one empty dict together.
+    /// The value is a dict that belongs to the request, in which all these keys have the same empty dict as value.
     Names(Arc<[Object]>),
 }
 
@@ -96,7 +95,7 @@ impl Reused {
         Self { model, own: own.into_iter().collect(), state: Guarded::new(State::default()) }
     }
 
-    /// Returns a dict to be used again, if there is one.
+    /// Removes and returns the spare dict; `None` if there is none.
     pub(crate) fn take(&self, py: Python<'_>) -> Option<Object> {
         self.state.with(py, |state| {
             let Spare { dict, is_watched, place } = state.spare.take()?;
@@ -106,7 +105,7 @@ impl Reused {
         })
     }
 
-    /// Takes back a dict of a call that is over. That may run code of the application's.
+    /// Takes back the dict of a call that has ended, and keeps it if it can be reused. This may run application code.
     #[inline(never)]
     pub(crate) fn take_back(&self, py: Python<'_>, dict: Object) {
         let (lent, has_another, misses) = self.state.with(py, |state| {
@@ -114,7 +113,8 @@ impl Reused {
             (lent, state.lent.is_some() || state.spare.is_some(), state.misses)
         });
         if lent.is_none() && has_another {
-            // Requests that are served together, such as pipelined ones, have one dict that comes again.
+            // Requests that are served concurrently, such as pipelined ones, share one spare dict; the others are
+            // freed.
             return dict.release(py);
         }
         let is_unchanged = lent.as_ref().is_some_and(|lent| lent.changes == changes(py));
@@ -128,7 +128,7 @@ impl Reused {
             if let Own::Set(value) = own
                 && dict.set_item(py, key, value).is_none()
             {
-                // Memory is short.
+                // An allocation failed.
                 drop(PyErr::take(py));
                 return dict.release(py);
             }
@@ -140,8 +140,8 @@ impl Reused {
         drop(surplus);
     }
 
-    /// Returns true if `dict` is indistinguishable from a new dict, so that it can be reused. `is_unchanged`: no item
-    /// was set in it, or in one of its nested dicts.
+    /// Returns true if `dict` is indistinguishable from a new dict. `is_unchanged`: no item was set in it or in one of
+    /// its nested dicts since it was lent.
     fn is_untouched(&self, py: Python<'_>, dict: &Object, is_unchanged: bool) -> bool {
         if dict.reference_count(py) != 1 {
             return false;
@@ -158,14 +158,14 @@ impl Reused {
         })
     }
 
-    /// Watches a dict, and those of its own.
+    /// Starts to watch a dict and its nested dicts. Returns false if that is not possible.
     fn watch(&self, py: Python<'_>, dict: &Object) -> bool {
         watch(py, dict) && self.own.iter().all(|(key, own)| own.watch(py, dict, key))
     }
 }
 
 impl Own {
-    /// Returns true if only `dict` refers to its value of `key`, and the items of a list are those of a new one.
+    /// Returns true if only `dict` refers to its value of `key`, and a list has the items of a new one.
     fn is_alone(&self, py: Python<'_>, dict: &Object, key: &Object) -> bool {
         if let Self::Set(_) = self {
             return true;
@@ -182,7 +182,7 @@ impl Own {
         })
     }
 
-    /// Watches the dicts in the value that `dict` has for `key`. Returns false if that is not possible.
+    /// Starts to watch the dicts in the value that `dict` has for `key`. Returns false if that is not possible.
     fn watch(&self, py: Python<'_>, dict: &Object, key: &Object) -> bool {
         match self {
             Self::Set(_) | Self::List(_) => true,
@@ -193,7 +193,7 @@ impl Own {
         }
     }
 
-    /// Returns true if `value` is that of a new dict.
+    /// Returns true if `value` is indistinguishable from the value in a new dict.
     fn is_met(&self, py: Python<'_>, value: &Object) -> bool {
         match self {
             Self::Set(_) => true,

@@ -1,9 +1,9 @@
 //! Stacks of other threads.
 //!
-//! Under the GIL other threads stand still while one looks at their frames. Without it they go on, and a frame may be
-//! gone while another thread follows its links: faulthandler and `sys._current_frames` leave it at that. So the
-//! interpreter is asked to stop all threads for the moment, by the same means as its garbage collector does. It offers
-//! that to its own modules only, so it is looked for by name; where it is not found, no stack is shown.
+//! With a GIL, other threads do not run while one thread reads their frames. Without it they continue, and a frame may
+//! be freed while another thread follows its links; faulthandler and `sys._current_frames` accept that risk. Here the
+//! interpreter stops all threads for the moment, as for its garbage collector. It offers this function only to its own
+//! modules, so it is looked up by symbol name; if it is missing, no stack is shown.
 
 use crate::compat;
 use pyo3::exceptions::PyTypeError;
@@ -11,10 +11,10 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use std::ffi::CStr;
 
-/// The code of a frame, its globals, and the line that it is in.
+/// The code of a frame, its globals, and its current line number.
 type FrameLine<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, i32);
 
-/// See the stub.
+/// Returns the code, globals and line of this frame and of its callers, the innermost first.
 #[pyfunction]
 pub(crate) fn follow_frames<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Vec<FrameLine<'py>>> {
     let py = frame.py();
@@ -22,7 +22,7 @@ pub(crate) fn follow_frames<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Vec<Fram
     if unsafe { ffi::PyFrame_Check(frame.as_ptr()) } == 0 {
         return Err(PyTypeError::new_err("follow_frames takes a frame"));
     }
-    // Nothing is dropped before the others go on: a destructor could wait for one of them.
+    // No object is dropped before the other threads continue, because a destructor could wait for one of them.
     let mut frames = vec![frame.clone()];
     let mut found = Vec::new();
     let followed = stopped(py, || {
@@ -44,25 +44,25 @@ pub(crate) fn follow_frames<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Vec<Fram
     Ok(if followed.is_some() { found } else { Vec::new() })
 }
 
-/// A new reference to a frame's globals.
+/// Returns a new reference to a frame's globals.
 ///
 /// # Safety
 /// The frame is live, and the thread attached.
 unsafe fn globals(frame: *mut ffi::PyFrameObject) -> *mut ffi::PyObject {
     #[cfg(Py_3_11)]
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees a live frame and an attached thread.
     return unsafe { ffi::PyFrame_GetGlobals(frame) };
     #[cfg(not(Py_3_11))]
-    // SAFETY: as the caller says; every frame has this attribute.
+    // SAFETY: the caller guarantees a live frame and an attached thread; every frame has this attribute.
     return unsafe { ffi::PyObject_GetAttrString(frame.cast(), c"f_globals".as_ptr()) };
 }
 
-/// Returns true if stacks of other threads can be shown.
+/// Returns true if stacks of other threads can be read on this interpreter.
 pub(crate) fn are_shown() -> bool {
     cfg!(not(Py_GIL_DISABLED)) || control(c"_PyEval_StopTheWorld").is_some()
 }
 
-/// A function that stops all other threads of an interpreter, or lets them go on.
+/// A function that stops all other threads of an interpreter, or restarts them.
 type Control = unsafe extern "C" fn(*mut ffi::PyInterpreterState);
 
 fn control(name: &CStr) -> Option<Control> {
@@ -71,7 +71,7 @@ fn control(name: &CStr) -> Option<Control> {
     unsafe { std::mem::transmute::<*mut libc::c_void, Option<Control>>(libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr())) }
 }
 
-/// Others go on whatever happens.
+/// A guard that restarts the other threads when it is dropped.
 struct Stopped {
     start: Control,
     interpreter: *mut ffi::PyInterpreterState,
@@ -84,8 +84,8 @@ impl Drop for Stopped {
     }
 }
 
-/// Does something while all other threads of the interpreter stand still; `None` if they cannot be stopped. `act` drops
-/// nothing of Python's and waits for no thread.
+/// Runs `act` while all other threads of the interpreter are stopped. Returns `None` if they cannot be stopped. `act`
+/// must drop no Python object and wait for no thread.
 fn stopped<R>(_py: Python<'_>, act: impl FnOnce() -> R) -> Option<R> {
     if cfg!(not(Py_GIL_DISABLED)) {
         return Some(act());

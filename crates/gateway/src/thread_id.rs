@@ -1,13 +1,13 @@
-//! The identifiers of threads, the same as in Python.
+//! Thread identifiers, equal to those in Python.
 
 /// The identifier of a thread, as Python's `threading.get_ident` returns it.
 pub(crate) type ThreadId = usize;
 
 /// Returns the identifier of this thread.
 pub(crate) fn this_thread() -> ThreadId {
-    // SAFETY: the call takes nothing and cannot fail.
+    // SAFETY: the call has no arguments and cannot fail.
     let thread = unsafe { libc::pthread_self() };
-    // A pointer in musl, whose type could not be sent to another thread.
+    // The type is a pointer in musl, which could not be sent to another thread.
     #[cfg(target_env = "musl")]
     let thread = thread.addr();
     #[allow(

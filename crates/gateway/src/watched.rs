@@ -1,8 +1,7 @@
-//! Changes of the server's own dicts, as CPython reports them (`PyDict_Watch`, since 3.12).
+//! Counts the changes of the server's own dicts, which CPython reports (`PyDict_Watch`, since 3.12).
 //!
-//! A dict says that it is unchanged for the price of one comparison, instead of one for each entry. PyPy and older
-//! versions have no such reports. Without the GIL nothing is watched, because another thread may be in the middle of a
-//! change.
+//! So one comparison shows that a dict is unchanged, instead of one for each entry. PyPy and older versions have no
+//! such reports. Without a GIL no dict is watched, because another thread may be in the middle of a change.
 
 pub(crate) use imp::{changes, do_not_count, watch};
 
@@ -22,22 +21,22 @@ mod imp {
     type WatchCallback =
         extern "C" fn(event: c_int, dict: *mut PyObject, key: *mut PyObject, value: *mut PyObject) -> c_int;
 
-    /// The event of an entry that gets another value (`PyDict_EVENT_MODIFIED`).
+    /// The event that an entry gets another value (`PyDict_EVENT_MODIFIED`).
     const MODIFIED: c_int = 1;
 
-    // PyO3 does not declare them.
+    // PyO3 does not declare these functions.
     unsafe extern "C" {
         fn PyDict_AddWatcher(callback: WatchCallback) -> c_int;
         fn PyDict_Watch(watcher: c_int, dict: *mut PyObject) -> c_int;
     }
 
-    /// The number of changes of all watched dicts. Threads with the GIL alone write it.
+    /// The number of changes of all watched dicts. It is written only with the GIL held.
     static CHANGES: AtomicU64 = AtomicU64::new(0);
 
-    /// The key whose values do not count. The reference is never given back.
+    /// A key whose new values are not counted. The reference is never released.
     static UNCOUNTED: AtomicPtr<PyObject> = AtomicPtr::new(ptr::null_mut());
 
-    /// Counts a change. CPython calls it before it changes or frees the dict.
+    /// Counts a change. CPython calls this before it changes or frees a watched dict.
     extern "C" fn count(event: c_int, _: *mut PyObject, key: *mut PyObject, _: *mut PyObject) -> c_int {
         if event != MODIFIED || key != UNCOUNTED.load(Ordering::Relaxed) {
             CHANGES.store(CHANGES.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -45,22 +44,22 @@ mod imp {
         0
     }
 
-    /// Lets the values of this key, which the server sets for each request, not count as changes.
+    /// Excludes this key from the count, because the server sets its value for each request.
     pub(crate) fn do_not_count(_: Python<'_>, key: Object) {
         UNCOUNTED.store(key.into_ptr(), Ordering::Relaxed);
     }
 
-    /// Returns the number of changes of all watched dicts so far, and of those that were freed.
+    /// Returns how often watched dicts have been changed or freed so far.
     pub(crate) fn changes(_: Python<'_>) -> u64 {
         CHANGES.load(Ordering::Relaxed)
     }
 
     /// Counts the changes of a dict from now on. Returns false if that is not possible.
     pub(crate) fn watch(py: Python<'_>, dict: &Object) -> bool {
-        /// The number of our watcher. An interpreter has room for eight, and `None` says that there was none.
+        /// The number of this module's watcher. An interpreter has eight; `None` means that none was left.
         static WATCHER: OnceLock<Option<c_int>> = OnceLock::new();
         let watcher = *WATCHER.get_or_init(|| {
-            // SAFETY: the thread is attached, and the function takes what such a callback is given.
+            // SAFETY: the thread is attached, and `count` has the signature of such a callback.
             let number = unsafe { PyDict_AddWatcher(count) };
             if number < 0 {
                 drop(PyErr::take(py));
@@ -68,7 +67,7 @@ mod imp {
             (number >= 0).then_some(number)
         });
         let Some(watcher) = watcher else { return false };
-        // SAFETY: the object is live and the thread attached; the call looks whether it is a dict.
+        // SAFETY: the object is live and the thread is attached; the call checks that the object is a dict.
         let is_watched = unsafe { PyDict_Watch(watcher, dict.as_ptr()) } == 0;
         if !is_watched {
             drop(PyErr::take(py));

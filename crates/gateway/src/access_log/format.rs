@@ -1,4 +1,4 @@
-//! The content of a line of the access log. No Python here.
+//! The formats of access log lines. Uses no Python.
 
 use crate::text::{common_log_time, escaped, push_escaped, rfc3339};
 use base64::Engine as _;
@@ -11,41 +11,41 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tls::Security;
 use wire::message::{Client, Draft, Field, PartialRequestLine, RequestHead, Version, find};
 
-/// Apache's and gunicorn's combined format.
+/// The combined format of Apache and gunicorn.
 const COMBINED: &str = r#"%(h)s %(l)s %(u)s %(t)s "%(r)s" %(s)s %(b)s "%(f)s" "%(a)s""#;
-/// gunicorn's atoms, without those that carry a name, and two of our own: `S`, the number of the stream, and `W`, the
+/// gunicorn's atoms, without those that carry a name, and two of Kirsch: `S`, the number of the stream, and `W`, the
 /// close code of a WebSocket.
 const ATOMS: [&str; 21] =
     ["h", "l", "u", "t", "r", "m", "U", "q", "H", "S", "s", "b", "B", "f", "a", "T", "L", "M", "D", "p", "W"];
 
-/// The values of the encryption, which have the form of Apache's: `%({SSL_PROTOCOL}x)s`.
+/// The values that describe the encryption. The syntax is Apache's: `%({SSL_PROTOCOL}x)s`.
 const ENCRYPTION: [&str; 5] = ["SSL_PROTOCOL", "SSL_CIPHER", "SSL_GROUP", "SSL_TLS_SNI", "SSL_SESSION_RESUMED"];
 
 const REQUEST_ID_MAX: usize = 128;
-/// Of the target of a request that was refused no more is shown.
+/// The maximum number of bytes of a refused request's target that are logged.
 const TARGET_MAX: usize = 1024;
 
-/// The data of a request that are kept until its line is written.
+/// The data of a request that are kept until its log line is written.
 pub(crate) struct Entry {
     pub(super) begun: Instant,
     at: SystemTime,
     /// The client's address; `None` on a Unix socket.
     address: Option<IpAddr>,
-    /// True if the client has used https; `None` if no proxy can say so.
+    /// True if the client used https; `None` if the server cannot know.
     is_https: Option<bool>,
-    /// The host that a proxy names in place of the field.
+    /// The host that a trusted proxy names instead of the `Host` field.
     host: Option<Box<[u8]>>,
     method: Box<[u8]>,
     target: Box<[u8]>,
     path_end: usize,
     has_query: bool,
     version: Option<Version>,
-    /// The number of the stream, of a request over HTTP/2.
+    /// The stream number of a request over HTTP/2; `None` otherwise.
     stream: Option<u32>,
     block: Box<[u8]>,
     fields: Box<[Field]>,
     is_cgi: bool,
-    /// The encryption of the connection.
+    /// The properties of the encrypted connection; `None` without TLS.
     security: Option<Arc<Security>>,
 }
 
@@ -70,7 +70,7 @@ impl Entry {
         }
     }
 
-    /// Of what never became a request, with what could be read of its request line.
+    /// Creates the entry of a refused request, from the part of its request line that could be parsed.
     pub(crate) fn unread(
         peer: Peer,
         security: Option<&Arc<Security>>,
@@ -120,7 +120,7 @@ impl Entry {
         if self.has_query { &self.target[self.path_end + 1..] } else { b"" }
     }
 
-    /// A value of the encryption, by the name of its variable in Apache's `mod_ssl`.
+    /// Returns a value that describes the encryption, by the name of its variable in Apache's `mod_ssl`.
     fn encryption(&self, name: &str) -> Option<&str> {
         let security = self.security.as_ref()?;
         match name {
@@ -133,7 +133,7 @@ impl Entry {
         }
     }
 
-    /// The user of Basic credentials (RFC 7617).
+    /// Returns the user name of Basic credentials (RFC 7617).
     fn user(&self) -> Option<Vec<u8>> {
         let value = self.field(b"authorization")?;
         let (scheme, credentials) = value.split_at_checked(6)?;
@@ -146,7 +146,7 @@ impl Entry {
     }
 }
 
-/// The client of a request: of one that a web server passes on, as that says (RFC 3875 section 4.1.8).
+/// Returns the client's address. For a request from a web server, that is `REMOTE_ADDR` (RFC 3875 section 4.1.8).
 fn address_of(head: &RequestHead<'_>, peer: Peer) -> Option<IpAddr> {
     if head.is_cgi && head.client.is_none() {
         return std::str::from_utf8(head.variable(b"REMOTE_ADDR")?).ok()?.parse().ok();
@@ -154,12 +154,12 @@ fn address_of(head: &RequestHead<'_>, peer: Peer) -> Option<IpAddr> {
     address(head.client, peer)
 }
 
-/// The address of the client, which is the peer's unless a trusted proxy names another.
+/// Returns the client's address: the one that a trusted proxy names, or else the peer's.
 fn address(client: Option<&Client>, peer: Peer) -> Option<IpAddr> {
     client.map_or_else(|| peer.address.map(|address| address.ip().to_canonical()), |client| client.address)
 }
 
-/// One piece of a compiled format.
+/// A piece of a compiled format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
     Text(String),
@@ -190,7 +190,7 @@ pub(super) enum Piece {
     Encryption(&'static str),
 }
 
-/// A compiled format.
+/// A compiled format of log lines.
 #[derive(Debug)]
 pub(super) enum Format {
     Text(Vec<Piece>),
@@ -198,10 +198,10 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// The format `combined`, `json` or of gunicorn's atoms.
+    /// Compiles the format `combined`, `json`, or one of gunicorn's atoms.
     ///
     /// # Errors
-    /// The end of a sentence that begins with the format, and says why the format is wrong.
+    /// The second half of a sentence that begins with the format and says why the format is invalid.
     pub(super) fn compile(format: &str) -> Result<Self, String> {
         match format {
             "json" => Ok(Self::Json),
@@ -211,35 +211,35 @@ impl Format {
     }
 }
 
-/// The response to a request.
+/// The response to a request, as it is logged.
 pub(crate) struct LoggedResponse<'a> {
     pub(crate) status: u16,
     pub(crate) body_bytes: u64,
-    /// The head that the application has given; `None` if there is none.
+    /// The head that the application set; `None` if there is none.
     pub(crate) draft: Option<&'a Draft>,
-    /// The close code of the WebSocket that the exchange had become.
+    /// The close code of the WebSocket that replaced the response; `None` for a response.
     pub(crate) close_code: Option<u16>,
 }
 
 impl LoggedResponse<'_> {
-    /// The server has answered by itself.
+    /// Returns the log data of a response that the server itself sent.
     pub(crate) fn refused(refusal: Refusal) -> Self {
         Self { status: refusal.status, body_bytes: 0, draft: None, close_code: None }
     }
 }
 
-/// The parts of an access log line.
+/// The data of one access log line.
 pub(super) struct Line<'a> {
     pub(super) entry: &'a Entry,
     pub(super) response: LoggedResponse<'a>,
-    /// A variable of the request as the application had it, by its name.
+    /// Returns a variable of the request's environ or scope by name.
     pub(super) variable: &'a dyn Fn(&str) -> Option<String>,
-    /// The number of the call, if it came to one.
+    /// The number of the call; `None` if the application was not called.
     pub(super) call: Option<u64>,
     pub(super) took: Duration,
 }
 
-/// The time of a line, which is the same text for all of a second.
+/// The formatted time of a line, cached because all lines of one second share it.
 #[derive(Debug)]
 pub(super) struct LineTime {
     second: u64,
@@ -263,7 +263,7 @@ impl LineTime {
     }
 }
 
-/// The pieces of a format of atoms. An error is the end of a sentence that begins with the format.
+/// Compiles a format of atoms. An error is the second half of a sentence that begins with the format.
 fn compile(format: &str) -> Result<Vec<Piece>, String> {
     let mut pieces = Vec::new();
     let mut rest = format;
@@ -402,7 +402,7 @@ impl Line<'_> {
         };
     }
 
-    /// Fields that the application set, by their names in lower case.
+    /// Returns the header fields that the application set, with names in lower case.
     fn response_fields(&self) -> impl Iterator<Item = (String, Cow<'_, [u8]>)> {
         let length = self.response.draft.and_then(Draft::content_length);
         let length = length.map(|length| ("content-length".to_owned(), Cow::from(length.to_string().into_bytes())));
@@ -415,15 +415,15 @@ impl Line<'_> {
         self.response_fields().find(|(name, _)| name == wanted).map(|(_, value)| value)
     }
 
-    /// Returns the id that the client or a proxy has given the request, or else the number of the call, as in reports;
-    /// `None` if the application was not called.
+    /// Returns the request id that the client or a proxy sent, or else the number of the call, as in reports; `None` if
+    /// there is neither.
     fn request_id(&self) -> Option<String> {
         let given = self.entry.field(b"x-request-id").filter(|given| is_request_id(given));
         let given = given.map(|given| String::from_utf8_lossy(given).into_owned());
         given.or_else(|| self.call.map(|call| call.to_string()))
     }
 
-    /// One object with fixed keys.
+    /// Appends the line as a JSON object with fixed keys.
     fn push_json(&self, out: &mut String) {
         let entry = self.entry;
         let text = |bytes: &[u8]| serde_json::Value::from(String::from_utf8_lossy(bytes).into_owned());
@@ -468,7 +468,7 @@ impl Line<'_> {
             object["tls_resumed"] = (entry.encryption("SSL_SESSION_RESUMED") == Some("Resumed")).into();
         }
         for character in object.to_string().chars() {
-            // Legal in JSON, but a terminal obeys them, or shows a line as something else than it is.
+            // These characters are legal in JSON, but a terminal obeys them or displays the line misleadingly.
             if matches!(character, '\u{7f}'..='\u{9f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}') {
                 let _ = write!(out, "\\u{:04x}", u32::from(character));
             } else {
@@ -477,7 +477,7 @@ impl Line<'_> {
         }
     }
 
-    /// gunicorn's atoms with their values, for `logging`'s `extra`.
+    /// Returns gunicorn's atoms with their values, for the `extra` of `logging`.
     pub(super) fn atoms(&self, time: &str) -> Vec<(String, String)> {
         let mut atoms = Vec::new();
         for name in ATOMS {
@@ -518,7 +518,7 @@ fn trace_id(field: &[u8]) -> Option<&str> {
     std::str::from_utf8(id).ok().filter(|_| is_valid && !is_zero(id) && !is_zero(parent))
 }
 
-/// Returns true if a request id that a client or a proxy has made is short and plain: then it can do no harm in a log.
+/// Returns true if a request id from a client or proxy is short and has only harmless characters, so it may be logged.
 pub(crate) fn is_request_id(given: &[u8]) -> bool {
     let is_plain = |&byte: &u8| byte.is_ascii_alphanumeric() || b"-._~:/+=@".contains(&byte);
     !given.is_empty() && given.len() <= REQUEST_ID_MAX && given.iter().all(is_plain)
@@ -547,7 +547,7 @@ mod tests {
         };
         let mut entry = Entry::new(&head.request, peer, Some(&Arc::new(security)));
         entry.at = UNIX_EPOCH + Duration::from_micros(1_784_808_000_123_456);
-        // The grammar has no such byte in a target; what is logged of a refused request may have.
+        // The grammar allows no such byte in a target, but the logged target of a refused request may have one.
         entry.target = (*b"/a\x1b?q=1").into();
         entry.path_end = 3;
         entry

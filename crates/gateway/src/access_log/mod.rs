@@ -1,8 +1,8 @@
-//! The access log: one line a request, written without the help of the interpreter.
+//! The access log: one line for each request, formatted without the interpreter.
 //!
-//! A format is compiled once into pieces ([`format`]). Lines collect in a buffer that goes to the writer thread
-//! ([`log_writer`](crate::log_writer)) when the engine is about to wait, or when it is full. By choice lines go to a
-//! Python callable instead (`logging`), which costs what `logging` costs.
+//! A format is compiled once into pieces ([`format`]). Lines are collected in a buffer, which is passed to the writer
+//! thread ([`log_writer`](crate::log_writer)) when the engine is about to wait or when the buffer is full. Optionally,
+//! lines go to a Python callable instead (`logging`), at the cost of `logging`.
 
 mod format;
 
@@ -17,7 +17,7 @@ use pyo3::types::IntoPyDict;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Collected lines go to the writer beyond this.
+/// The number of bytes above which collected lines are passed to the writer.
 const BUFFER: usize = 64 << 10;
 
 enum Sink {
@@ -25,28 +25,29 @@ enum Sink {
     Logger(Py<PyAny>),
 }
 
-/// Lines that a logger has still to be given, each with its atoms.
+/// Lines that are still to be passed to a Python logger, each with its atoms.
 pub(crate) struct LoggerLines {
     pub(crate) logger: Py<PyAny>,
     pub(crate) lines: Vec<(String, Py<PyAny>)>,
 }
 
-/// Writes access log lines.
+/// The access log of one engine.
 pub(crate) struct AccessLog {
     format: Format,
     sink: Sink,
     buffer: Vec<u8>,
-    /// Lines that the logger has still to be given, with their atoms.
+    /// Lines that are still to be passed to the logger, with their atoms.
     pending: Vec<(String, Py<PyAny>)>,
     line: String,
     time: LineTime,
 }
 
 impl AccessLog {
-    /// Writes to `log` or to `logger`, in the format `combined`, `json` or of gunicorn's atoms; none if there is
-    /// neither.
+    /// Creates an access log that writes to `logger` or `log`, in the format `combined`, `json`, or one of gunicorn's
+    /// atoms. Returns `None` if there is neither target.
     ///
     /// # Errors
+    /// `ValueError` for an invalid format, such as an unknown atom.
     /// `ValueError` for an unknown atom.
     pub(crate) fn new(log: Option<Arc<Log>>, format: &str, logger: Option<Py<PyAny>>) -> PyResult<Option<Self>> {
         let sink = match (logger, log) {
@@ -66,10 +67,10 @@ impl AccessLog {
         }))
     }
 
-    /// Opens the path again, after a rotation. The old file stays in use if that fails.
+    /// Opens the path again, after a rotation.
     ///
     /// # Errors
-    /// `OSError` if it cannot be opened.
+    /// `OSError` if it cannot be opened. The old file stays in use then.
     pub(crate) fn reopen(&mut self) -> PyResult<()> {
         self.flush();
         match &self.sink {
@@ -78,7 +79,7 @@ impl AccessLog {
         }
     }
 
-    /// Hands what has collected to the writer.
+    /// Passes the collected lines to the writer.
     pub(crate) fn flush(&mut self) {
         if let Sink::Log(log) = &self.sink
             && !self.buffer.is_empty()
@@ -88,7 +89,7 @@ impl AccessLog {
         }
     }
 
-    /// Returns the notices of lines that were dropped.
+    /// Returns the messages about dropped lines.
     pub(crate) fn take_notices(&self, is_last: bool) -> Vec<String> {
         match &self.sink {
             Sink::Log(log) => log.take_notices(is_last),
@@ -100,7 +101,7 @@ impl AccessLog {
         !self.pending.is_empty()
     }
 
-    /// Lines for the logger, which may be called only while nothing is locked.
+    /// Removes and returns the lines for the logger, which must be called while the engine is unlocked.
     pub(crate) fn take_pending(&mut self, py: Python<'_>) -> Option<LoggerLines> {
         match &self.sink {
             Sink::Logger(logger) if !self.pending.is_empty() => {
@@ -110,7 +111,7 @@ impl AccessLog {
         }
     }
 
-    /// Takes a line in.
+    /// Formats a line and adds it to the collected ones.
     pub(crate) fn write<'a>(
         &mut self,
         py: Python<'_>,
@@ -139,10 +140,10 @@ impl AccessLog {
     }
 }
 
-/// Refuses a format that a log could not be written in.
+/// Checks a format.
 ///
 /// # Errors
-/// `ValueError` as [`AccessLog::new`] raises it.
+/// `ValueError` that says why the format is invalid.
 pub(crate) fn check_format(format: &str) -> PyResult<()> {
     Format::compile(format).map(drop).map_err(PyValueError::new_err)
 }

@@ -1,5 +1,5 @@
-//! One call of an ASGI application: the progress of its response and of its request's body, and the futures that wait
-//! for its events.
+//! One call of an ASGI application: the progress of its response and of its request body, and the futures on which its
+//! tasks wait.
 
 use super::concurrency::{EventLoop as _, TaskWaiter as _};
 use super::shared::{LoopWaiter, Shared};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use wire::message::FieldLines;
 use wire::websocket::CloseCode;
 
-/// See the module. The host uses it as the waiter for the call's events.
+/// One call of an ASGI application. The host uses it as the waiter for the call's events.
 #[pyclass(frozen, module = "kirsch._native")]
 pub(crate) struct HttpCall {
     exchange: Exchange,
@@ -20,35 +20,35 @@ pub(crate) struct HttpCall {
     state: Guarded<HttpCallState>,
 }
 
-/// The number of messages without a wait after which other tasks run. A usual request needs three, so it is done at
-/// once.
+/// The number of consecutive messages without a wait after which other tasks run. A usual request has three messages,
+/// so it completes without a pause.
 const MESSAGES_IN_A_ROW: u8 = 16;
 
 struct HttpCallState {
     response: ResponseProgress,
     body: Body,
-    /// The `bytes` object of a body that came as a whole.
+    /// The `bytes` object of a body that arrived whole.
     whole: Option<Object>,
-    /// The trailers that the application has sent so far; `None` if it has announced none.
+    /// The trailers that the application has sent so far; `None` if it has not announced trailers.
     trailers: Option<FieldLines>,
-    /// The phase of the WebSocket, if the request asks for one, and whether the application has received
-    /// `websocket.connect`.
+    /// The phase of the WebSocket, and true once the application has received `websocket.connect`; `None` for an HTTP
+    /// request.
     websocket: Option<(Phase, bool)>,
-    /// True until the application gives up its thread for the first time.
+    /// True until the application awaits something for the first time.
     is_first_step: bool,
-    /// The number of messages in a row for which the application did not have to wait.
+    /// The number of consecutive messages for which the application did not have to wait.
     without_wait: u8,
-    /// The futures of tasks that wait for a message, and of tasks that wait until the client has read output.
+    /// The futures of tasks that wait for a message, and those of tasks that wait until the client reads output.
     receivers: Vec<LoopWaiter>,
     senders: Vec<LoopWaiter>,
 }
 
-/// The event for which a task waits.
+/// The event on which a task waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WaitFor {
     /// A message.
     Message,
-    /// The client has read output.
+    /// The client has read output, so there is room in the output buffer.
     Room,
 }
 
@@ -57,22 +57,22 @@ pub(super) enum WaitFor {
 pub(super) enum ResponseProgress {
     /// `http.response.start` is expected.
     Unstarted,
-    /// The body is expected.
+    /// The first `http.response.body` is expected.
     Started,
-    /// A part of the body has been sent, and another one is expected.
+    /// A part of the body has been sent, and another is expected.
     InBody,
-    /// The body is over, and `http.response.trailers` is expected.
+    /// The body is complete, and `http.response.trailers` is expected.
     Trailing,
-    /// Nothing more is expected.
+    /// No more messages are expected.
     Finished,
 }
 
-/// The progress of the request's body.
+/// The progress of the request body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Body {
-    /// There is no body, and the application has not received the message that says so.
+    /// There is no body, and the application has not yet received the message that says so.
     Empty,
-    /// The whole body came with the head.
+    /// The whole body arrived with the head.
     Whole,
     Arriving,
     /// The application has received the end of the body.
@@ -84,12 +84,12 @@ pub(super) enum Body {
 /// The phase of a WebSocket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// The application has not answered.
+    /// The application has neither accepted nor rejected the WebSocket.
     Asked,
     Accepted,
-    /// The application denies the WebSocket with a response of its own, whose head it has sent.
+    /// The application rejects the WebSocket with its own response, whose head it has sent.
     Denying,
-    /// The application has closed or denied the WebSocket. Nothing more is expected.
+    /// The application has closed or rejected the WebSocket. No more messages are expected.
     Closed,
 }
 
@@ -109,10 +109,10 @@ impl HttpCallState {
     }
 }
 
-/// The face of a WebSocket for `kirsch.Group`, beside [`send_to_all`](crate::peers::send_to_all).
+/// The methods of a WebSocket for `kirsch.Group`, besides [`send_to_all`](crate::peers::send_to_all).
 #[pymethods]
 impl HttpCall {
-    /// Whether no message can be sent any more.
+    /// True if no more messages can be sent.
     #[getter]
     fn closed(&self, py: Python<'_>) -> PyResult<bool> {
         if self.is_unanswered(py)? {
@@ -138,12 +138,12 @@ impl HttpCall {
     /// Resets the state for a new call.
     pub(super) fn reset(&self, py: Python<'_>) {
         let before = self.state.with(py, |state| std::mem::replace(state, HttpCallState::new()));
-        // Dropped outside of the guard, because the objects may be the application's.
+        // Dropped outside of the guard, because the destructors may run application code.
         drop(before);
     }
 
-    /// Returns true if the other tasks of the loop are to run before the next message. An application that receives or
-    /// sends in a loop, with a client that is as fast, would never let them run.
+    /// Returns true if the other tasks of the loop must run before the next message. Otherwise an application that
+    /// receives or sends in a loop, with an equally fast client, would never let them run.
     pub(super) fn lets_others_run(&self, py: Python<'_>) -> bool {
         self.state.with(py, |state| {
             let is_due = state.without_wait >= MESSAGES_IN_A_ROW;
@@ -152,12 +152,12 @@ impl HttpCall {
         })
     }
 
-    /// Notes that the application has to wait, so that the other tasks run.
+    /// Notes that the application has to wait, so the other tasks run anyway.
     pub(super) fn has_waited(&self, py: Python<'_>) {
         self.state.with(py, |state| state.without_wait = 0);
     }
 
-    /// Returns true if the application has not answered the handshake of its WebSocket, and still can.
+    /// Returns true if the application has neither accepted nor rejected its WebSocket, and still can.
     pub(crate) fn is_unanswered(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(self.phase(py) == Some(Phase::Asked) && !self.exchange.is_disconnected(py)?)
     }
@@ -170,7 +170,7 @@ impl HttpCall {
         self.state.with(py, |state| state.websocket = Some((Phase::Asked, false)));
     }
 
-    /// Returns the phase of the WebSocket; `None` if the request does not ask for one.
+    /// Returns the phase of the WebSocket; `None` for an HTTP request.
     pub(super) fn phase(&self, py: Python<'_>) -> Option<Phase> {
         self.state.with(py, |state| state.websocket.map(|(phase, _)| phase))
     }
@@ -180,12 +180,12 @@ impl HttpCall {
         self.shared.note_step(py);
     }
 
-    /// Returns true if the application has received `websocket.connect` and has accepted: messages follow.
+    /// Returns true if the application has received `websocket.connect` and has accepted, so messages follow.
     pub(super) fn has_messages(&self, py: Python<'_>) -> bool {
         self.state.with(py, |state| matches!(state.websocket, Some((Phase::Accepted, true))))
     }
 
-    /// Returns true, once, if the application is to receive `websocket.connect`.
+    /// Returns true if the application must receive `websocket.connect` now. Returns true only once.
     pub(super) fn take_connect(&self, py: Python<'_>) -> bool {
         self.state.with(py, |state| match &mut state.websocket {
             Some((_, is_told)) => !std::mem::replace(is_told, true),
@@ -193,7 +193,7 @@ impl HttpCall {
         })
     }
 
-    /// Returns true if other senders wait until the client has read output.
+    /// Returns true if other tasks wait until the client reads output.
     pub(super) fn has_waiting_senders(&self, py: Python<'_>) -> bool {
         self.state.with(py, |state| !state.senders.is_empty())
     }
@@ -224,7 +224,7 @@ impl HttpCall {
         self.state.with(py, |state| state.is_first_step)
     }
 
-    /// Has the head sent before the loop waits.
+    /// Registers the call, so that its response head is sent before the loop waits.
     pub(super) fn hold_head(slf: &Py<Self>, py: Python<'_>) {
         slf.get().shared.hold_head(py, slf.clone_ref(py).into_any());
     }
@@ -247,7 +247,7 @@ impl HttpCall {
         }
     }
 
-    /// Notes that trailers are announced: they have messages of their own after those of the body.
+    /// Notes that the application announced trailers, which it sends in messages after the body.
     pub(super) fn expect_trailers(&self, py: Python<'_>) {
         self.state.with(py, |state| state.trailers = Some(FieldLines::default()));
     }
@@ -256,7 +256,7 @@ impl HttpCall {
         self.state.with(py, |state| state.trailers.is_some())
     }
 
-    /// Calls `add` with the trailers of the response, to add to them, and returns its result.
+    /// Calls `add` with the trailers of the response, to append to them. Returns the result of `add`.
     pub(super) fn add_trailers<R>(&self, py: Python<'_>, add: impl FnOnce(&mut FieldLines) -> R) -> R {
         self.state.with(py, |state| add(state.trailers.get_or_insert_default()))
     }
@@ -269,7 +269,8 @@ impl HttpCall {
         self.state.with(py, |state| state.body = body);
     }
 
-    /// Returns the result of a call whose Task has ended with `result`. A WebSocket that was not answered is an error.
+    /// Returns the result of a call whose Task has ended with `result`. It is an error if the WebSocket was neither
+    /// accepted nor rejected.
     pub(super) fn checked(&self, py: Python<'_>, result: PyResult<()>) -> PyResult<()> {
         result?;
         if self.phase(py) == Some(Phase::Asked) && !self.exchange().is_disconnected(py)? {
@@ -283,7 +284,7 @@ impl HttpCall {
     /// Returns a future that is done when `what` may have happened.
     ///
     /// # Errors
-    /// `RuntimeError` if no loop runs.
+    /// `RuntimeError` if no event loop is running.
     pub(super) fn wait_for(call: &Py<Self>, py: Python<'_>, what: WaitFor) -> PyResult<LoopWaiter> {
         let this = call.get();
         let future = this.shared.event_loop()?.waiter(py)?;
@@ -300,8 +301,8 @@ impl HttpCall {
         Ok(future)
     }
 
-    /// Returns the next message of a WebSocket, or, if there is none yet, a future as of [`wait_for`](Self::wait_for).
-    /// Called in the thread of the loop that hosts the engine, where nothing is woken before this returns.
+    /// Returns the next message of a WebSocket, or, if there is none yet, a future like [`wait_for`](Self::wait_for).
+    /// Called in the thread of the hosting loop, so no event can wake the task before this returns.
     ///
     /// # Errors
     /// `MemoryError`.
@@ -322,7 +323,7 @@ impl HttpCall {
         }
     }
 
-    /// Removes `future`, for which no one waits any longer.
+    /// Removes `future`, because its task no longer waits.
     pub(super) fn forget(&self, py: Python<'_>, future: &LoopWaiter) {
         let forgotten = self.state.with(py, |state| {
             let HttpCallState { receivers, senders, .. } = state;
@@ -334,27 +335,27 @@ impl HttpCall {
         drop(forgotten);
     }
 
-    /// Wakes all waiting tasks, in the next iterations of their loops. Each checks again whether it can go on.
+    /// Wakes all waiting tasks, in the next iteration of their loop. Each checks again whether it can continue.
     pub(super) fn wake_all(call: &Py<Self>, py: Python<'_>) {
         if let Err(error) = call.get().wake_each(py, |future| future.wake_soon(py)) {
             error.write_unraisable(py, None);
         }
     }
 
-    /// Does the same as [`wake_all`](Self::wake_all) while the loop that hosts the engine waits for the engine: the
-    /// Tasks of this loop make their steps now.
+    /// Does the same as [`wake_all`](Self::wake_all), called while the hosting loop waits for the engine: the Tasks of
+    /// this loop run a step at once.
     ///
     /// # Errors
-    /// The exceptions that a Task passes on: `SystemExit`, `KeyboardInterrupt`.
+    /// The exceptions that a Task does not catch: `SystemExit`, `KeyboardInterrupt`.
     pub(super) fn wake_now(&self, py: Python<'_>) -> PyResult<()> {
         let event_loop = self.shared.event_loop()?;
         self.wake_each(py, |waiter| event_loop.wake(py, waiter))
     }
 
-    /// Wakes all waiting tasks. Returns the first error.
+    /// Wakes all waiting tasks by `wake`. Returns the first error.
     fn wake_each(&self, py: Python<'_>, wake: impl Fn(&LoopWaiter) -> PyResult<()>) -> PyResult<()> {
-        // All futures are taken first: a task that is woken may wait again at once, and a task that sends gives way to
-        // those that wait.
+        // All futures are removed first, because a woken task may wait again at once, and because a sending task gives
+        // precedence to waiting senders.
         let (first, others) = self.state.with(py, |state| {
             let HttpCallState { receivers, senders, .. } = state;
             if receivers.is_empty() && senders.is_empty() {
@@ -373,8 +374,8 @@ impl HttpCall {
         result
     }
 
-    /// Has the host wake the call for the events that are awaited now. Returns false if there is nothing more to wait
-    /// for.
+    /// Registers the call with the host for the events on which its tasks wait now. Returns false if the response has
+    /// ended.
     fn arm(call: &Py<Self>, py: Python<'_>) -> PyResult<bool> {
         let this = call.get();
         let awaited = this.state.with(py, |state| {

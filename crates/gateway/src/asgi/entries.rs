@@ -1,16 +1,16 @@
-//! The entries of the messages that an application sends: small dicts, most with the entries that the specification
-//! names, in its order, and with keys that are the same interned strings as the names here. Walking through such a dict
-//! costs less than half of a look-up for each entry.
+//! Reads the entries of messages that an application sends. These are small dicts, most with the entries that the
+//! specification names, in the same order, and with the same interned strings as keys. Walking such a dict once takes
+//! less than half the time of one look-up for each entry.
 
 use crate::object::walk_dict;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
-/// Returns the entries with these names, each if it exists. `names` are interned. If the message has any other key,
-/// each name is looked up.
+/// Returns the entries with these interned names; `None` for a missing one. If the message has any other key, looks up
+/// each name.
 ///
 /// # Errors
-/// The exception that comparing a key of the application raises.
+/// The exception that a comparison with one of the application's keys raises.
 pub(super) fn entries<'py, const N: usize>(
     message: &Bound<'py, PyDict>,
     names: [&Bound<'py, PyString>; N],
@@ -22,7 +22,7 @@ pub(super) fn entries<'py, const N: usize>(
         if let Some(place) = place {
             found[place] = Some(value.bind(py));
         }
-        // Another key may still be equal to one of the names.
+        // A key at another address may still be equal to one of the names.
         place.is_some()
     });
     if !is_known {
@@ -33,7 +33,7 @@ pub(super) fn entries<'py, const N: usize>(
     Ok(found)
 }
 
-/// Returns the entry with this name, which is interned. Most often it is the first one.
+/// Returns the entry with this interned name, which is usually the first entry.
 ///
 /// # Errors
 /// As [`entries`].

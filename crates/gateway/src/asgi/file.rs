@@ -1,4 +1,4 @@
-//! The files of `http.response.pathsend` and `http.response.zerocopysend`.
+//! The files of the messages `http.response.pathsend` and `http.response.zerocopysend`.
 
 use super::complaint::{shown, wrong_type};
 use crate::descriptor;
@@ -12,10 +12,10 @@ use std::io::{self, Seek as _, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// Opens the file that `http.response.pathsend` names, and returns it as a whole body.
+/// Opens the file of a message `http.response.pathsend`, and returns it as the whole body.
 ///
 /// # Errors
-/// `TypeError`, `ValueError`; the `OSError` that opening the file raises.
+/// `TypeError` or `ValueError` for an invalid message; the `OSError` of opening the file.
 pub(super) fn of_path(py: Python<'_>, message: &Bound<'_, PyDict>) -> PyResult<Part> {
     let Some(path) = message.get_item(intern!(py, "path"))? else {
         return Err(PyValueError::new_err("http.response.pathsend has no 'path', such as '/srv/files/report.pdf'"));
@@ -26,7 +26,7 @@ pub(super) fn of_path(py: Python<'_>, message: &Bound<'_, PyDict>) -> PyResult<P
             "the path of http.response.pathsend must be a str such as '/srv/files/report.pdf'",
         ));
     };
-    // The conversion to file-system bytes decodes the surrogates that Python uses for bytes that are not UTF-8.
+    // The conversion to file-system bytes also handles the surrogates that Python uses for bytes that are not UTF-8.
     let name: PathBuf = text.extract()?;
     if !name.is_absolute() {
         return Err(PyValueError::new_err(format!(
@@ -34,8 +34,8 @@ pub(super) fn of_path(py: Python<'_>, message: &Bound<'_, PyDict>) -> PyResult<P
             shown(&path)
         )));
     }
-    // Something at the path could block, such as a pipe without a writer. It is opened without blocking, and detected
-    // below.
+    // The path may name something that blocks, such as a pipe without a writer. So it is opened in non-blocking mode,
+    // and checked below.
     let opened = py.detach(|| -> io::Result<(File, Metadata)> {
         let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(&name)?;
         let metadata = file.metadata()?;
@@ -55,11 +55,11 @@ pub(super) fn of_path(py: Python<'_>, message: &Bound<'_, PyDict>) -> PyResult<P
     Ok(Part::File { file, offset: 0, length: metadata.len(), is_whole: true })
 }
 
-/// Returns the part of a file that `http.response.zerocopysend` names. Without an offset the part begins at the current
-/// position of the file, which then moves to the end of the part.
+/// Returns the part of a file that a message `http.response.zerocopysend` names. Without an offset the part begins at
+/// the file's current position, which then moves to the end of the part.
 ///
 /// # Errors
-/// `TypeError`, `ValueError`; the `OSError` that the file raises.
+/// `TypeError` or `ValueError` for an invalid message; the `OSError` that the file raises.
 pub(super) fn of_descriptor(py: Python<'_>, message: &Bound<'_, PyDict>) -> PyResult<Part> {
     let Some(object) = message.get_item(intern!(py, "file"))? else {
         return Err(PyValueError::new_err("http.response.zerocopysend has no 'file', such as open(path, 'rb')"));
@@ -89,7 +89,7 @@ pub(super) fn of_descriptor(py: Python<'_>, message: &Bound<'_, PyDict>) -> PyRe
     };
     let mut file = match descriptor::duplicate(&object) {
         Ok(file) => file,
-        // A file object without a descriptor raises this exception (io.BytesIO).
+        // A file object without a descriptor, such as io.BytesIO, raises this exception.
         Err(error) if error.is_instance(py, &py.import("io")?.getattr("UnsupportedOperation")?) => {
             return Err(wrong_type(
                 &object,
@@ -115,16 +115,16 @@ pub(super) fn of_descriptor(py: Python<'_>, message: &Bound<'_, PyDict>) -> PyRe
     match (offset, stands_at) {
         (Some(_), _) => {}
         (None, Some(_)) => drop(object.call_method1(intern!(py, "seek"), (start + length,))?),
-        // The position belongs to both descriptors.
+        // Both descriptors share one position.
         (None, None) => drop(file.seek(SeekFrom::Start(start + length))?),
     }
     Ok(Part::File { file, offset: start, length, is_whole: false })
 }
 
-/// Returns `error` as an `OSError` with the file's name, in the class that Python has for it.
+/// Converts `error` into the `OSError` subclass for its number, with the file's name.
 fn os_error(error: &io::Error, path: &Bound<'_, PyAny>) -> PyErr {
     let Some(code) = error.raw_os_error() else {
-        // There is a NUL in the path.
+        // The path contains a NUL.
         return PyValueError::new_err(format!("the path of http.response.pathsend is none: {error}: {}", shown(path)));
     };
     let text = path.py().import("os").and_then(|os| os.call_method1("strerror", (code,))).map(Bound::unbind);

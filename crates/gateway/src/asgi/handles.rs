@@ -1,6 +1,6 @@
-//! `receive` and `send` of a call, as C-level types with vectorcall, because the application calls them in every
-//! request. Both, and the call, are used again for another request if nothing else refers to them: an object that the
-//! application has kept still belongs to its old response.
+//! The `receive` and `send` of a call. They are C-level types with vectorcall, because the application calls them in
+//! every request. They and the call object are reused for another request if nothing else refers to them; so an object
+//! that the application has kept still belongs to its old response.
 
 use super::call::HttpCall;
 use super::concurrency::{Awaitable as _, EventLoop};
@@ -20,16 +20,16 @@ use std::sync::{Arc, Weak};
 
 type MessageAwaitable = <Loop as EventLoop>::Awaitable<MessageOperation>;
 
-/// A `Receive` or a `Send`.
+/// The structure of a `Receive` and of a `Send`.
 #[repr(C)]
 struct Channel {
     callable: CallableHead,
     call: Py<HttpCall>,
-    /// The type of the awaitable that it returns.
+    /// The type of the awaitable that a call returns.
     awaitable: MessageAwaitable,
 }
 
-/// A maker of handles, which keeps some of those that are returned.
+/// Makes handles, and keeps some returned ones for reuse.
 pub(super) struct AsgiHandleTypes {
     receive: Object,
     send: Object,
@@ -45,7 +45,7 @@ pub(crate) struct AsgiHandles {
     send: Object,
 }
 
-/// The maximum number of handles that are kept. More are returned at once only after many calls ran at once.
+/// The maximum number of spare handles. More are returned only after many calls were in progress at once.
 const SPARE: usize = 64;
 
 impl AsgiHandleTypes {
@@ -59,7 +59,7 @@ impl AsgiHandleTypes {
         })
     }
 
-    /// Returns handles for a new call of `host`. All handles of one server go to one host.
+    /// Returns handles for a new call of `host`. All handles of one server belong to the same host.
     ///
     /// # Errors
     /// `MemoryError`.
@@ -75,7 +75,7 @@ impl AsgiHandleTypes {
         }
     }
 
-    /// Keeps handles of a call that is over, if nothing else refers to them.
+    /// Keeps the handles of an ended call for reuse, if nothing else refers to them.
     pub(super) fn keep(&self, py: Python<'_>, handles: AsgiHandles) {
         if interface::Handles::is_shared(&handles) {
             return;
@@ -94,8 +94,8 @@ impl AsgiHandleTypes {
     fn make(&self, py: Python<'_>, host: &Weak<dyn ExchangeHost>, shared: &Arc<Shared>) -> PyResult<AsgiHandles> {
         let call = Py::new(py, HttpCall::new(Exchange::new(Weak::clone(host)), Arc::clone(shared)))?;
         let channel = |kind: &Object, vectorcall: ffi::vectorcallfunc, awaitable: &MessageAwaitable| {
-            // SAFETY: the types were made from the structure that is initialised here, all fields of it before anything
-            // else refers to the object, or drops it; the thread is attached.
+            // SAFETY: the types were made from the structure that is initialized here; all its fields are initialized
+            // before anything else refers to the object or drops it; the thread is attached.
             unsafe {
                 let it = ffi::PyObject_New::<Channel>(kind.as_ptr().cast());
                 let object = Object::from_new_or_error(py, it.cast())?;
@@ -130,11 +130,12 @@ impl interface::Handles for AsgiHandles {
         self.call.get().exchange()
     }
 
-    /// Without a GIL this cannot be known: a reference count consists of two counts, and another thread may move a
-    /// reference between them meanwhile. So handles are used only once there.
+    /// Returns true on builds without a GIL: a reference count there is the sum of two, and another thread may move a
+    /// reference between them meanwhile. So handles are not reused there.
     fn is_shared(&self) -> bool {
-        // SAFETY: all are live, and a count is read as a whole. Under the GIL it is exact, because a thread that is
-        // about to return handles is attached. The two others hold the call; so does each awaitable of theirs.
+        // SAFETY: all objects are live, and a count is read atomically. With a GIL the count is exact, because a thread
+        // that returns handles is attached. `receive`, `send` and each of their awaitables hold a reference to the
+        // call.
         !compat::COUNTS_REFERENCES
             || unsafe {
                 ffi::Py_REFCNT(self.call.as_ptr()) != 3
@@ -148,14 +149,14 @@ impl interface::Handles for AsgiHandles {
     }
 }
 
-/// Makes the type of `receive` or `send`. It is marked as a coroutine function (`inspect.markcoroutinefunction`), which
-/// it is in other servers: asgiref's `async_to_sync`, with which Channels runs synchronous consumers, warns of anything
-/// else.
+/// Creates the type of `receive` or `send`. It is marked as a coroutine function (`inspect.markcoroutinefunction`), as
+/// it is one in other servers: asgiref's `async_to_sync`, with which Channels runs synchronous consumers, warns about
+/// other callables.
 fn channel_type(py: Python<'_>, name: &'static CStr) -> PyResult<Object> {
     const fn mark(name: &'static CStr, get: ffi::getter) -> ffi::PyGetSetDef {
         ffi::PyGetSetDef { name: name.as_ptr(), get: Some(get), set: None, doc: ptr::null(), closure: ptr::null_mut() }
     }
-    // The interpreter keeps the address for as long as the type lives.
+    // The interpreter keeps this address as long as the type lives.
     static mut MARKS: [ffi::PyGetSetDef; 3] = [
         mark(c"_is_coroutine_marker", inspect_mark),
         mark(c"_is_coroutine", asyncio_mark),
@@ -165,14 +166,14 @@ fn channel_type(py: Python<'_>, name: &'static CStr) -> PyResult<Object> {
     callable_type::<Channel>(py, name, drop_channel, Some(marks))
 }
 
-/// The mark of CPython 3.12 and newer.
+/// Returns the mark of CPython 3.12 and later.
 unsafe extern "C" fn inspect_mark(_: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
     // SAFETY: the interpreter calls this attached.
     let py = unsafe { Python::assume_attached() };
     answer(py, caught(|| Ok(py.import("inspect")?.getattr("_is_coroutine_mark")?.unbind().into())))
 }
 
-/// The mark of CPython before 3.12.
+/// Returns the mark of CPython before 3.12.
 unsafe extern "C" fn asyncio_mark(_: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
     // SAFETY: the interpreter calls this attached.
     let py = unsafe { Python::assume_attached() };
@@ -180,8 +181,7 @@ unsafe extern "C" fn asyncio_mark(_: *mut ffi::PyObject, _: *mut c_void) -> *mut
 }
 
 unsafe extern "C" fn drop_channel(object: *mut ffi::PyObject) {
-    // SAFETY: the interpreter calls this once, for an object of `AsgiHandleTypes::make` to which nothing refers any
-    // more.
+    // SAFETY: the interpreter calls this once, for an object of `AsgiHandleTypes::make` to which nothing refers.
     unsafe {
         let it = object.cast::<Channel>();
         ptr::drop_in_place(&raw mut (*it).call);

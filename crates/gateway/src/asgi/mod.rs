@@ -8,9 +8,9 @@
 //!   receive, send    awaitables, over one Exchange
 //! ```
 //!
-//! The loop that hosts the engine calls the application in its own thread, while it waits for events: no other Task is
-//! current then. Every request is a Task of its own ([`asyncio`]), in a copy of the context in which the application's
-//! lifespan began.
+//! The hosting loop calls the application in its own thread, while it waits for events, so no other Task is current
+//! then. Every request has its own Task ([`asyncio`]), in a copy of the context in which the application's lifespan
+//! began.
 
 mod asyncio;
 mod call;
@@ -60,12 +60,12 @@ impl Asgi {
         Ok(Self { application, shared, handles: AsgiHandleTypes::new(py)? })
     }
 
-    /// Makes scopes for requests that arrive at these addresses; `paths` are the paths of Unix sockets.
+    /// Creates the factory of scopes for these listeners; `paths` are the paths of Unix sockets.
     pub(crate) fn requests(py: Python<'_>, listening: &[ListenerInfo], paths: &[Option<PathBuf>]) -> PyResult<Scopes> {
         Scopes::new(py, listening, paths)
     }
 
-    /// Begins a call, in a Task of its own.
+    /// Begins a call in a new Task.
     fn start(
         &self,
         py: Python<'_>,
@@ -74,15 +74,16 @@ impl Asgi {
         handles: &AsgiHandles,
     ) -> PyResult<FirstStep> {
         let arguments = [ptr::null_mut(), scope.as_ptr(), handles.receive().as_ptr(), handles.send().as_ptr()];
-        // The application is a coroutine function, so this does not run its body.
-        // SAFETY: all are live; the slot before the arguments is ours to lend (PY_VECTORCALL_ARGUMENTS_OFFSET).
+        // The application is a coroutine function, so this call does not run its body.
+        // SAFETY: all objects are live; the callee may use the slot before the arguments
+        // (PY_VECTORCALL_ARGUMENTS_OFFSET).
         let coroutine = unsafe {
             let count = 3 | ffi::PY_VECTORCALL_ARGUMENTS_OFFSET;
             let application = self.application.as_ptr();
             let result = ffi::PyObject_Vectorcall(application, arguments.as_ptr().add(1), count, ptr::null_mut());
             Object::from_new_or_error(py, result)
         }?;
-        // A WebSocket waits for its client's messages.
+        // A WebSocket will wait for messages of its client.
         event_loop.begin(py, &coroutine, handles.call().get().phase(py).is_some())
     }
 }
@@ -97,7 +98,7 @@ impl Interface for Asgi {
     }
 
     fn return_handles(&self, py: Python<'_>, handles: AsgiHandles) {
-        // Wakes everything that waits for this call: its response is over.
+        // Wake all tasks that wait in this call, because its response has ended.
         HttpCall::wake_all(handles.call(), py);
         self.handles.keep(py, handles);
     }
@@ -118,13 +119,13 @@ impl Interface for Asgi {
             RequestBody::Arriving => handles.call().get().expect_body(py),
             RequestBody::WebSocket => {
                 handles.call().get().expect_websocket(py);
-                // `kirsch.Group` sends through it, because frameworks wrap `send`.
+                // `kirsch.Group` sends through this object, because frameworks wrap `send`.
                 let extensions = scope.bind(py).get_item(intern!(py, "extensions"))?;
                 extensions.set_item(intern!(py, "kirsch.websocket"), handles.call())?;
             }
-            // The body came with the head.
+            // The body arrived with the head.
             RequestBody::Bytes(bytes) => handles.call().get().set_whole_body(py, bytes),
-            // Bodies are never collected for this interface.
+            // The engine never buffers bodies in files for this interface.
             RequestBody::File(_) => {
                 return Err(PyRuntimeError::new_err("a request body was collected for an ASGI application"));
             }
@@ -140,7 +141,7 @@ impl Interface for Asgi {
         let task = match begun {
             Ok(FirstStep::Waiting(task)) => task.into_bound(py),
             Ok(FirstStep::Over(result)) => return Ok(Answer::Returned(call.get().checked(py, result))),
-            // A Task passes on only exceptions that end the program.
+            // An exception that a Task does not catch must end the program.
             Err(error) => return Ok(Answer::Returned(Err(error))),
         };
         let conclusion = Py::new(py, Conclusion { call: call.clone_ref(py) })?;
@@ -196,8 +197,8 @@ impl Interface for Asgi {
     }
 }
 
-/// Wakes everything that waits for an event of a call. Returns `None` if `waiter` is not an ASGI call. See
-/// [`Interface::wake`].
+/// Wakes the tasks that wait for an event of a call; see [`Interface::wake`]. Returns `None` if `waiter` is not an ASGI
+/// call.
 pub(crate) fn wake(py: Python<'_>, waiter: &Py<PyAny>, is_waiting: bool) -> Option<PyResult<()>> {
     let call = waiter.bind(py).cast::<HttpCall>().ok()?;
     if is_waiting {
@@ -207,7 +208,7 @@ pub(crate) fn wake(py: Python<'_>, waiter: &Py<PyAny>, is_waiting: bool) -> Opti
     Some(Ok(()))
 }
 
-/// Called when the Task of a call that was suspended is done.
+/// The callback for the end of a suspended call's Task.
 #[pyclass(frozen, module = "kirsch._native")]
 struct Conclusion {
     call: Py<HttpCall>,
@@ -222,7 +223,7 @@ impl Conclusion {
     }
 }
 
-/// The type of a response body, of which there is no value: an ASGI application writes its response by itself.
+/// A response body type without values, because an ASGI application writes its response through the exchange.
 pub(crate) enum NoBody {}
 
 impl ResponseBody for NoBody {

@@ -1,5 +1,5 @@
-//! `receive()` and `send(message)`, whichever loop awaits them. They do their work when they are first awaited: an
-//! operation that is cancelled before has taken no message, and has sent none.
+//! The operations `receive()` and `send(message)`, independent of the event loop. They start when they are first
+//! awaited, so an operation that is cancelled before that has neither taken nor sent a message.
 
 use super::call::{HttpCall, WaitFor};
 use super::concurrency::{Operation, Step, TaskWaiter as _};
@@ -21,9 +21,9 @@ pub(super) struct MessageOperation {
 enum OperationState {
     /// The operation has not been awaited yet.
     Created(Next),
-    /// The operation has let other tasks run first.
+    /// The operation has paused once for other tasks.
     Resumed(Next),
-    /// The operation waits for this waiter.
+    /// The operation waits on this waiter.
     Waiting(LoopWaiter, Next),
     Over,
 }
@@ -31,14 +31,14 @@ enum OperationState {
 /// The next action of an operation.
 enum Next {
     Receive,
-    /// To send this message.
+    /// Send this message.
     Send(Object),
-    /// To return: the client has read the output.
+    /// Return, because the client has read output.
     Return,
 }
 
 impl MessageOperation {
-    /// Makes an operation that sends `message`, or receives one if that is `None`.
+    /// Creates an operation that sends `message`, or receives a message if it is `None`.
     pub(super) fn new(call: Py<HttpCall>, message: Option<Object>) -> Self {
         let next = message.map_or(Next::Receive, Next::Send);
         Self { call, state: Guarded::new(OperationState::Created(next)) }
@@ -60,7 +60,7 @@ impl MessageOperation {
     }
 
     fn set(&self, py: Python<'_>, next: OperationState) {
-        // Dropped outside of the guard, because dropping may run code of the application.
+        // Dropped outside of the guard, because the destructor may run application code.
         let before = self.state.with(py, |state| std::mem::replace(state, next));
         drop(before);
     }
@@ -70,7 +70,7 @@ impl Operation for MessageOperation {
     type Waiter = LoopWaiter;
 
     fn step(&self, py: Python<'_>) -> PyResult<Step<LoopWaiter>> {
-        // The operation is over unless it has to wait, so an exception is raised only once.
+        // `take` leaves the state `Over` unless a wait is stored below, so an exception is raised only once.
         let next = match self.take(py) {
             OperationState::Created(next) if self.call.get().lets_others_run(py) => {
                 self.set(py, OperationState::Resumed(next));
@@ -118,7 +118,7 @@ impl Operation for MessageOperation {
         }
     }
 
-    /// Warns as the interpreter does for a coroutine: `send` without `await` has not sent its message.
+    /// Warns like the interpreter about a coroutine that was never awaited: without `await`, `send` sends nothing.
     fn warning(&self, py: Python<'_>) -> Option<&'static CStr> {
         self.state.with(py, |state| match state {
             OperationState::Created(Next::Receive) => Some(c"coroutine 'receive' was never awaited"),

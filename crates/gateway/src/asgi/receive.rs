@@ -1,4 +1,4 @@
-//! The messages that `receive` returns.
+//! The messages that `receive` returns for an HTTP request.
 
 use super::call::{Body, HttpCall, WaitFor};
 use super::concurrency::EventLoop as _;
@@ -9,14 +9,14 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-/// The maximum number of bytes of a body in one message.
+/// The maximum number of body bytes in one message.
 const PART: usize = 64 << 10;
 
 impl HttpCall {
     /// Returns the next message, or, if there is none yet, a future that is done when there may be one.
     ///
     /// # Errors
-    /// `RuntimeError` if no loop runs; `MemoryError`.
+    /// `RuntimeError` if no event loop is running; `MemoryError`.
     pub(super) fn receive(call: &Py<Self>, py: Python<'_>) -> PyResult<Result<Py<PyAny>, LoopWaiter>> {
         let this = call.get();
         if this.has_messages(py) && this.shared.event_loop()?.is_here() {
@@ -57,8 +57,8 @@ impl HttpCall {
     }
 
     fn take_part(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        // The buffer is kept between parts, because a new one has to be cleared. If another thread uses it now, a new
-        // one is made.
+        // The buffer is kept between parts, because a new one must be zeroed. If another thread is using it, a new one
+        // is made.
         let mut buffer = self.shared.take_buffer(py);
         buffer.resize(PART, 0);
         let received = self.exchange().receive(py, &mut buffer);
@@ -69,7 +69,7 @@ impl HttpCall {
         self.shared.return_buffer(py, buffer);
         match received? {
             Received::Bytes(_) => {
-                // If the rest will not arrive, the next message says so.
+                // If the rest of the body will not arrive, the next message says so.
                 let is_last = matches!(self.exchange().receive(py, &mut [])?, Received::End);
                 if is_last {
                     self.set_body(py, Body::Ended);
@@ -98,7 +98,7 @@ fn part(bytes: &Bound<'_, PyAny>, has_more: bool) -> PyResult<Py<PyAny>> {
     Ok(message.into_any().unbind())
 }
 
-/// Makes the message that says that the client has left, or that the response is over.
+/// Creates the message that says that the client has left or that the response has ended.
 fn disconnect(py: Python<'_>) -> PyResult<Py<PyAny>> {
     let message = PyDict::new(py);
     message.set_item(intern!(py, "type"), intern!(py, "http.disconnect"))?;

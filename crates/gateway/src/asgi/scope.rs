@@ -1,10 +1,11 @@
 //! The scope of a request (ASGI, HTTP, "HTTP Connection Scope").
 //!
-//! The entries that are the same for all requests of a listener are in a *base*, and a scope begins as its copy.
-//! Dictionaries and lists are new for each request, because applications change them; only immutable values are shared.
-//! A header line that repeats, on any connection, is found in a table together with its tuple. Lines of `Cookie`,
-//! `Authorization` and the like never enter the table. If a whole block repeats on its connection, except for a few
-//! lines ([`RequestHead::changed`]), the scope is a copy of the *template* that was made from the block that was kept.
+//! The entries that are equal for all requests of a listener are in a *base*, and a scope starts as a copy of the base.
+//! Dicts and lists are made for each request, because applications change them; only immutable values are shared. The
+//! tuple for a header line that repeats, on any connection, is found in a table; lines of `Cookie`, `Authorization` and
+//! similar fields are never stored there. If a whole header block repeats on its connection, except for a few lines
+//! ([`RequestHead::changed`]), the scope is a copy of the *template* that was made from the block that the reader has
+//! kept.
 
 use super::template::{Common, ScopeTemplate, copy_dict, set_item};
 use crate::interface::{ListenerInfo, Local, Remote, RequestObject, Requests, Route, Security};
@@ -19,20 +20,20 @@ use tls::{ClientCertificate, certificate_pem};
 use wire::message::{Client, Field, Form, RequestHead, Version};
 use wire::websocket::Opening;
 
-/// The maximum number of lines that are remembered.
+/// The number of cached lines.
 const LINES: usize = 1024;
 
-/// The data that a connection keeps to make its next request cheaper.
+/// The data that are kept with a connection, to make its next scope faster.
 #[derive(Default)]
 pub(crate) struct ConnectionScopes {
     /// The entry `client`.
     client: Option<Object>,
-    /// The extension `tls` of a connection that is encrypted.
+    /// The extension `tls`, if the connection is encrypted.
     tls: Option<Object>,
     template: Option<Box<ScopeTemplate>>,
 }
 
-/// A maker of scopes.
+/// Makes the scopes of requests.
 pub(crate) struct Scopes {
     bases: Vec<Object>,
     lines: Table<Object>,
@@ -97,7 +98,7 @@ impl Scopes {
         if head.retained {
             connection.template = None;
         }
-        // The host of an absolute target is an entry, which another head of the same lines may not have.
+        // With an absolute target the host is a header entry that another head with the same lines may not have.
         if head.retained && head.target.form != Form::Absolute {
             let headers = headers.get_slice(0, headers.len()).into_any().unbind().into();
             connection.template = Some(Box::new(ScopeTemplate::new(py, &self.common, &scope, headers, head)?));
@@ -106,7 +107,7 @@ impl Scopes {
         Ok(scope.into())
     }
 
-    /// Makes the scope of a head like that of the template.
+    /// Makes the scope of a head from the template.
     fn copy(
         &mut self,
         py: Python<'_>,
@@ -144,8 +145,8 @@ impl Scopes {
 
     fn headers<'py>(&mut self, py: Python<'py>, head: &RequestHead<'_>) -> PyResult<Bound<'py, PyList>> {
         let headers = PyList::empty(py);
-        // The host of an absolute target takes the place of the field (RFC 9112 section 3.2.2), and so does the one
-        // that a trusted proxy names.
+        // The host of an absolute target replaces the field (RFC 9112 section 3.2.2), and so does the host that a
+        // trusted proxy names.
         let host = match (head.client.and_then(|client| client.host.as_deref()), head.target.form) {
             (Some(host), _) => Some(host),
             (None, Form::Absolute) => Some(head.target.authority),
@@ -163,7 +164,7 @@ impl Scopes {
         Ok(headers)
     }
 
-    /// Returns the entry of a field.
+    /// Returns the tuple for a header field.
     fn header(&mut self, py: Python<'_>, field: &Field, block: &[u8]) -> PyResult<Object> {
         let line = field.line(block);
         match self.lines.get(line) {
@@ -179,7 +180,7 @@ impl Scopes {
     }
 }
 
-/// Turns the scope of a request into that of its WebSocket (ASGI, WebSocket, "WebSocket Connection Scope").
+/// Converts the scope of a request into that of a WebSocket (ASGI, WebSocket, "WebSocket Connection Scope").
 fn turn_to_websocket(scope: &Bound<'_, PyDict>, opening: &Opening<'_>) -> PyResult<()> {
     let py = scope.py();
     scope.set_item(intern!(py, "type"), intern!(py, "websocket"))?;
@@ -212,7 +213,7 @@ impl Requests for Scopes {
         scope.map_err(|error| error.restore(py)).ok()
     }
 
-    /// `None` with an exception set if memory is short.
+    /// Returns the scope of a request. Returns `None` with a Python exception set if an allocation fails.
     fn begin(
         &mut self,
         py: Python<'_>,
@@ -229,19 +230,19 @@ impl Requests for Scopes {
     }
 }
 
-/// Returns the name in lower case, and the value.
+/// Returns the tuple of the name, in lower case, and the value.
 fn header<'py>(py: Python<'py>, field: &Field, block: &[u8]) -> PyResult<Bound<'py, PyTuple>> {
     let name = field.name(block).to_ascii_lowercase();
     PyTuple::new(py, [PyBytes::new(py, &name), PyBytes::new(py, field.value(block))])
 }
 
-/// Returns true for fields whose values belong to one user alone: they are not kept where requests of other connections
-/// look.
+/// Returns true if the field's value belongs to one user. Such values are not stored in the table that all connections
+/// share.
 fn is_secret(field: &Field, block: &[u8]) -> bool {
     [&b"cookie"[..], b"authorization", b"proxy-authorization"].iter().any(|name| field.is(block, name))
 }
 
-/// Sets `path`, `raw_path`, `query_string`, `root_path`. The path includes the root path.
+/// Sets `path`, `raw_path`, `query_string` and `root_path`. The path includes the root path.
 fn set_target(scope: &Bound<'_, PyDict>, head: &RequestHead<'_>) -> PyResult<()> {
     let py = scope.py();
     let target = &head.target;
@@ -258,7 +259,7 @@ fn set_target(scope: &Bound<'_, PyDict>, head: &RequestHead<'_>) -> PyResult<()>
     Ok(())
 }
 
-/// Returns a path as text, with its escapes decoded. Bytes that are not UTF-8 are replaced.
+/// Returns a path as text, percent-decoded. Bytes that are not UTF-8 are replaced.
 fn path<'py>(py: Python<'py>, raw: &[u8]) -> Bound<'py, PyString> {
     if memchr::memchr(b'%', raw).is_some() {
         PyString::new(py, &String::from_utf8_lossy(&percent_decoded(raw)))
@@ -267,7 +268,7 @@ fn path<'py>(py: Python<'py>, raw: &[u8]) -> Bound<'py, PyString> {
     }
 }
 
-/// Sets `client` and `scheme` for a client that a proxy names.
+/// Sets `client` and `scheme` for the client that a proxy names.
 fn set_client(scope: &Bound<'_, PyDict>, client: &Client) -> PyResult<()> {
     let py = scope.py();
     match client.address {
@@ -294,7 +295,7 @@ fn extend_encrypted(
         None => connection.tls.insert(tls_extension(py, security)?.into_any().unbind().into()),
     };
     let extensions = scope.bind(py).get_item(intern!(py, "extensions"))?;
-    // Each request has its own, because applications may change it.
+    // Each request gets a copy, because applications may change it.
     extensions.set_item(intern!(py, "tls"), copy_dict(py, known)?.bind(py))
 }
 
@@ -305,7 +306,7 @@ fn tls_extension<'py>(py: Python<'py>, security: &Security) -> PyResult<Bound<'p
     extension.set_item("client_cert_chain", PyTuple::new(py, chain.collect::<Vec<_>>())?)?;
     let own = security.client_certificates.first().and_then(|own| ClientCertificate::parse(own).ok());
     extension.set_item("client_cert_name", own.map(|own| own.subject().rfc4514()))?;
-    // A client whose certificate has an error is not served.
+    // A handshake with an invalid client certificate fails, so there is no error to report.
     extension.set_item("client_cert_error", py.None())?;
     extension.set_item("tls_version", security.version)?;
     extension.set_item("cipher_suite", security.cipher_suite)?;
@@ -314,7 +315,7 @@ fn tls_extension<'py>(py: Python<'py>, security: &Security) -> PyResult<Bound<'p
 
 fn base(py: Python<'_>, listening: &ListenerInfo, path: Option<&PathBuf>) -> PyResult<Object> {
     let base = PyDict::new(py);
-    // The application asks for them by strings of the same address, which costs less to find.
+    // Applications look these keys up with interned strings, which are found faster by their address.
     base.set_item(intern!(py, "type"), intern!(py, "http"))?;
     base.set_item(intern!(py, "asgi"), py.None())?;
     base.set_item(intern!(py, "http_version"), intern!(py, "1.1"))?;

@@ -1,4 +1,4 @@
-//! The messages of a response, and functions that all messages share.
+//! The messages of an HTTP response, and helper functions for all messages.
 
 use super::call::{HttpCall, ResponseProgress};
 use super::complaint::{shown, wrong_type};
@@ -13,8 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyList, PyMemoryView, PyString, PyTuple};
 use wire::message::{Draft, FieldLines, Misuse};
 
-/// Sends a message of a response. Returns true if the client has to read some of the output before the application goes
-/// on.
+/// Sends a message of a response. Returns true if the application must wait until the client has read output.
 pub(super) fn send(py: Python<'_>, call: &Py<HttpCall>, kind: &str, message: &Bound<'_, PyDict>) -> PyResult<bool> {
     let this = call.get();
     let response = this.response(py);
@@ -31,8 +30,8 @@ pub(super) fn send(py: Python<'_>, call: &Py<HttpCall>, kind: &str, message: &Bo
             send_part(py, this, Some(file), has_more)
         }
         ("http.response.trailers", ResponseProgress::Trailing) => trailers(py, this, message).map(|()| false),
-        // The specification has hints after the start. Before the start they are of more use: the status is not known
-        // yet.
+        // The specification allows hints after the start. Before the start they are more useful, because the
+        // application need not know the status yet.
         (
             "http.response.early_hint",
             ResponseProgress::Unstarted | ResponseProgress::Started | ResponseProgress::InBody,
@@ -41,7 +40,7 @@ pub(super) fn send(py: Python<'_>, call: &Py<HttpCall>, kind: &str, message: &Bo
     }
 }
 
-/// Returns the exception for a message that cannot be sent now.
+/// Returns the exception for a message that must not be sent at this point.
 fn misplaced(kind: &str, response: ResponseProgress, expects_trailers: bool) -> PyErr {
     const KINDS: [&str; 6] = [
         "http.response.start",
@@ -83,7 +82,7 @@ fn misplaced(kind: &str, response: ResponseProgress, expects_trailers: bool) -> 
     })
 }
 
-/// Returns true if an entry of a message exists and is true.
+/// Returns true if an entry of a message exists and is truthy.
 fn is_true(entry: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
     entry.map_or(Ok(false), |value| value.is_truthy())
 }
@@ -94,11 +93,12 @@ pub(super) fn start(py: Python<'_>, call: &Py<HttpCall>, message: &Bound<'_, PyD
     let names = [intern!(py, "type"), intern!(py, "status"), intern!(py, "headers"), intern!(py, "trailers")];
     let [_, status, headers, trailers] = entries(message, names)?;
     if let (Some(status), Some(headers), None) = (&status, &headers, &trailers) {
-        // SAFETY: both are live.
+        // SAFETY: both objects are live.
         let known = unsafe { exchange.start_known(py, status.as_ptr(), headers.as_ptr(), || ()) };
         if known.is_none() {
             draft(py, this, Some(status), Some(headers), false)?;
-            // SAFETY: as above. If code of the application's has run, the objects that it runs for are refused.
+            // SAFETY: as above. `keep_head` accepts only immutable objects, so no application code has run since the
+            // head was made.
             unsafe { exchange.keep_head(py, status.as_ptr(), headers.as_ptr()) };
         }
     } else {
@@ -109,7 +109,7 @@ pub(super) fn start(py: Python<'_>, call: &Py<HttpCall>, message: &Bound<'_, PyD
         }
     }
     this.set_response(py, ResponseProgress::Started);
-    // The head is sent with the first part of the body, or when the application gives up its thread.
+    // The head is sent with the first part of the body, or when the application awaits something.
     if !this.is_first_step(py) {
         let event_loop = this.shared.event_loop()?;
         if event_loop.is_here() {
@@ -121,7 +121,7 @@ pub(super) fn start(py: Python<'_>, call: &Py<HttpCall>, message: &Bound<'_, PyD
     Ok(())
 }
 
-/// Makes the response's head from a message.
+/// Makes the response head from a message.
 fn draft(
     py: Python<'_>,
     call: &HttpCall,
@@ -129,7 +129,7 @@ fn draft(
     headers: Option<&Bound<'_, PyAny>>,
     has_trailers: bool,
 ) -> PyResult<()> {
-    // Filled outside of the exchange: reading headers may run code of the application's.
+    // The draft is filled outside of the exchange's guard, because reading headers may run application code.
     let taken = call.exchange().take_draft(py, false);
     let (mut draft, refusal) = taken.map_or_else(|refusal| (Draft::default(), Some(refusal)), |draft| (draft, None));
     fill(py, &mut draft, status, headers, has_trailers)?;
@@ -170,9 +170,9 @@ fn fill(
     }
     let Some(headers) = headers else { return Ok(()) };
     each_header(headers, |name, value| match draft.field(name, value) {
-        // "The server must ignore" Transfer-Encoding (ASGI, HTTP, Response Start), and no other server refuses the
-        // others of its kind: an application that passes on the response of another server passes on Keep-Alive and
-        // Upgrade, which were not meant for this connection (RFC 9110 section 7.6.1).
+        // "The server must ignore" Transfer-Encoding (ASGI, HTTP, Response Start), and no other server rejects the
+        // other hop-by-hop fields: an application that forwards the response of another server may include Keep-Alive
+        // and Upgrade, which do not apply to this connection (RFC 9110 section 7.6.1).
         Err(Misuse::HopByHop) => Ok(()),
         added => added,
     })
@@ -183,7 +183,7 @@ pub(super) fn each_header(
     headers: &Bound<'_, PyAny>,
     mut add: impl FnMut(&[u8], &[u8]) -> Result<(), Misuse>,
 ) -> PyResult<()> {
-    // The usual case.
+    // The usual case, which needs no iterator.
     if let Ok(headers) = headers.cast_exact::<PyList>() {
         return headers.iter().try_for_each(|header| add_header(&header, &mut add));
     }
@@ -206,7 +206,7 @@ fn add_header(header: &Bound<'_, PyAny>, add: &mut impl FnMut(&[u8], &[u8]) -> R
     add(name.as_bytes(), value.as_bytes()).map_err(|misuse| refused(header, misuse))
 }
 
-/// Adds trailers, and with the last ones ends the response.
+/// Adds trailers. Ends the response after the last ones.
 fn trailers(py: Python<'_>, call: &HttpCall, message: &Bound<'_, PyDict>) -> PyResult<()> {
     let mut fields = FieldLines::default();
     if let Some(headers) = message.get_item(intern!(py, "headers"))? {
@@ -294,7 +294,7 @@ pub(super) fn body(py: Python<'_>, call: &HttpCall, message: &Bound<'_, PyDict>)
     send_part(py, call, part.map(Part::Chunk), has_more)
 }
 
-/// Sends a part of the body. Returns true if the application has to wait for its client before it goes on.
+/// Sends a part of the body. Returns true if the application must wait until the client has read output.
 fn send_part(py: Python<'_>, call: &HttpCall, part: Option<Part>, has_more: bool) -> PyResult<bool> {
     let has_trailers = call.expects_trailers(py);
     let end = if has_more || has_trailers { End::NotYet } else { End::Here };
@@ -308,14 +308,14 @@ fn send_part(py: Python<'_>, call: &HttpCall, part: Option<Part>, has_more: bool
                     (false, false) => ResponseProgress::Finished,
                 },
             );
-            // After the end of a response there is nothing to wait for.
+            // After the end of a response there is no reason to wait.
             Ok(has_more && sent == Sent::Full)
         }
         Sent::Gone | Sent::Over => Err(disconnected(py, call)),
     }
 }
 
-/// Returns the bytes that the application sends. `rule` begins the error message if they are something else.
+/// Returns the bytes that the application sends. `rule` begins the error message for other types.
 pub(super) fn chunk(py: Python<'_>, part: Bound<'_, PyAny>, rule: &str) -> PyResult<Chunk> {
     if part.is_instance_of::<PyBytes>() {
         return Chunk::of(py, part.unbind().into());
@@ -327,8 +327,8 @@ pub(super) fn chunk(py: Python<'_>, part: Bound<'_, PyAny>, rule: &str) -> PyRes
     Err(wrong_type(&part, rule))
 }
 
-/// Returns the exception that `send` raises when the client has left, or already has an answer (since version 2.4 of
-/// the specification).
+/// Returns the exception that `send` raises if the client has left or the request has been answered already (since
+/// version 2.4 of the specification).
 pub(super) fn disconnected(py: Python<'_>, call: &HttpCall) -> PyErr {
     let made = call.shared.disconnected(py, "the client has left, or the response was ended at its deadline");
     made.map_or_else(|error| error, PyErr::from_value)

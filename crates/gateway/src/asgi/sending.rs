@@ -1,4 +1,4 @@
-//! Sends messages of both kinds of scope.
+//! Sends messages of HTTP requests and of WebSockets.
 
 use super::call::HttpCall;
 use super::complaint::wrong_type;
@@ -10,7 +10,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
-/// Sends a message.
+/// Sends a message of either kind.
 pub(super) fn send_any(py: Python<'_>, call: &Py<HttpCall>, message: &Bound<'_, PyAny>) -> PyResult<Outcome> {
     let Ok(message) = message.cast::<PyDict>() else {
         return Err(wrong_type(

@@ -1,4 +1,4 @@
-//! The data that the calls of a server share, and the loop that hosts the engine.
+//! The data that the calls of a server share, including the event loop that hosts the engine.
 
 use super::asyncio::AsyncioLoop;
 use super::concurrency::EventLoop;
@@ -8,34 +8,34 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use std::sync::OnceLock;
 
-/// The loop that hosts the engine. With a second implementation of [`EventLoop`] this is an enum of both.
+/// The event loop that hosts the engine. If [`EventLoop`] gets a second implementation, this becomes an enum of both.
 pub(super) type Loop = AsyncioLoop;
-/// A wait of one of its tasks.
+/// The wait of a task of this loop.
 pub(super) type LoopWaiter = <Loop as EventLoop>::Waiter;
 
 /// The data that the calls of a server share.
 pub(crate) struct Shared {
     attached: OnceLock<Attached>,
-    /// The calls that may have given their response a head, in a step that the loop has run, since the loop last
-    /// waited.
+    /// The calls in which a response head may have been set since the loop last waited.
     held_heads: Guarded<Vec<Py<PyAny>>>,
-    /// The buffer into which parts of request bodies are read.
+    /// A reusable buffer for parts of request bodies.
     buffer: Guarded<Vec<u8>>,
 }
 
-/// The parts that the driver of the loop has lent.
+/// The objects that the loop's driver has lent.
 pub(crate) struct Attached {
     event_loop: Loop,
-    /// The state that the lifespan has made; `None` if the application has no lifespan.
+    /// The state that the lifespan has made; `None` if the application does not support lifespan.
     state: Option<Object>,
-    /// `note_step()` has the engine polled before the loop waits. It is set if the loop's own wait does not do that.
+    /// A function `note_step()` that makes the loop poll the engine before it waits. `None` if the loop does that
+    /// itself.
     note_step: Option<Py<PyAny>>,
     /// The class of the exception that `send` raises when the client has left.
     disconnected: Py<PyAny>,
 }
 
 impl Attached {
-    /// Takes the parts from an object with attributes of the same names. The loop runs in this thread.
+    /// Takes the objects from the attributes of `lent`, which have the same names. The loop runs in this thread.
     ///
     /// # Errors
     /// `AttributeError` for a missing attribute.
@@ -57,7 +57,7 @@ impl Default for Shared {
 }
 
 impl Shared {
-    /// Sets the loop, once and before the first call. `lent` has its parts as attributes.
+    /// Sets the loop; called once, before the first call of the application. `lent` has its parts as attributes.
     ///
     /// # Errors
     /// `RuntimeError` if a loop is set already; `AttributeError` for a missing attribute.
@@ -73,12 +73,12 @@ impl Shared {
         self.buffer.with(py, |kept| *kept = buffer);
     }
 
-    /// Has the head of a response sent before the loop waits.
+    /// Registers a call, so that its response head is sent before the loop waits.
     pub(super) fn hold_head(&self, py: Python<'_>, call: Py<PyAny>) {
         self.held_heads.with(py, |heads| heads.push(call));
     }
 
-    /// Notes that a step of the loop may have changed the next work of the engine.
+    /// Notes that a step of the loop may have created work for the engine.
     pub(super) fn note_step(&self, py: Python<'_>) {
         if let Some(Attached { note_step: Some(note_step), .. }) = self.attached.get()
             && let Err(error) = note_step.call0(py)
@@ -99,7 +99,7 @@ impl Shared {
         self.attached().map(|attached| &attached.event_loop)
     }
 
-    /// Returns the state that the lifespan has made; `None` if the application has no lifespan.
+    /// Returns the state that the lifespan has made; `None` if the application does not support lifespan.
     ///
     /// # Errors
     /// As [`event_loop`](Self::event_loop).
@@ -107,7 +107,7 @@ impl Shared {
         self.attached().map(|attached| attached.state.as_ref())
     }
 
-    /// Makes the exception that `send` raises when the client has left.
+    /// Creates the exception that `send` raises when the client has left.
     ///
     /// # Errors
     /// As [`event_loop`](Self::event_loop); the exception that its class raises.

@@ -1,8 +1,8 @@
-//! The scope that a header block became, for the requests that repeat the block on its connection.
+//! The scope of a header block, reused for requests that repeat the block on the same connection.
 //!
-//! A scope is a dict with two dicts and a list in it, which are each request's own. Making and freeing them costs a
-//! fifth of a short request. So the scope of a call that is over is [used again](crate::reused) for the next request
-//! that would get an equal one, if no code can tell it from a new one.
+//! A scope is a dict that contains two dicts and a list, all of which belong to one request. Making and freeing them
+//! takes a fifth of the time of a short request. So the scope of an ended call is [reused](crate::reused) for the next
+//! equal request, if no code can distinguish it from a new one.
 
 use crate::interface::RequestObject;
 use crate::object::Object;
@@ -12,27 +12,27 @@ use pyo3::types::{PyDict, PyList};
 use std::sync::Arc;
 use wire::message::{Client, Form, RequestHead, Version};
 
-/// See the module.
+/// The scope of a header block that the reader has kept.
 pub(super) struct ScopeTemplate {
-    /// The scope as it was before the application saw it, with None for the entries that are each request's own.
+    /// The scope before the application received it, with None in place of the values that belong to one request.
     scope: Object,
     headers: Object,
     /// The number of blocks that the reader had kept ([`RequestHead::kept`]), which identifies the block of this scope.
-    /// Heads that were answered without the application are not seen here, and the reader may have kept one of them
-    /// since.
+    /// It must be compared: the reader may have kept a later block, of a request that was answered without the
+    /// application.
     kept: u32,
     method: Box<[u8]>,
     target: Box<[u8]>,
     version: Version,
-    /// The client that a proxy has named.
+    /// The client that a proxy named.
     client: Option<Client>,
-    /// Scopes of the same method and target, to be used again.
+    /// The pool of scopes with the same method and target.
     reused: Arc<Reused>,
 }
 
 impl ScopeTemplate {
-    /// Makes a template. `scope` is complete except for the entries that are each request's own; `headers` is a list
-    /// that the template takes over.
+    /// Creates a template. `scope` is complete except for the values that belong to one request; the template takes
+    /// over the list `headers`.
     pub(super) fn new(
         py: Python<'_>,
         common: &Common,
@@ -59,45 +59,45 @@ impl ScopeTemplate {
         })
     }
 
-    /// Returns the indexes of the lines that have changed, if the scope of `head` is a copy of this one except for
-    /// these lines and its request line. Returns `None` if it is not.
+    /// Returns the indices of the changed lines, if the scope of `head` is a copy of this one except for these lines
+    /// and the request line; otherwise `None`.
     pub(super) fn changed<'h>(&self, head: &RequestHead<'h>) -> Option<&'h [u16]> {
         let changed = head.changed?;
         let is_like = self.kept == head.kept
             && self.version == head.version
             && self.client.as_ref() == head.client
             && head.target.form != Form::Absolute;
-        // If a proxy has named the host, there is not exactly one entry for each line.
+        // If a proxy names the host, lines and header entries do not correspond one to one.
         let has_each_line = head.client.is_none_or(|client| client.host.is_none());
         (is_like && (changed.is_empty() || has_each_line)).then_some(changed)
     }
 
-    /// Returns whether the method is that of `head`, and whether the target is.
+    /// Returns true for each of method and target that is equal to that of `head`.
     pub(super) fn has_line(&self, head: &RequestHead<'_>) -> (bool, bool) {
         (*self.method == *head.method, *self.target == *head.target.raw)
     }
 
-    /// Returns a copy of the scope without the entries that are each request's own, and a list of the headers.
+    /// Returns a copy of the scope without the values that belong to one request, and a copy of the list of headers.
     pub(super) fn copy<'py>(&self, py: Python<'py>) -> PyResult<(Object, Bound<'py, PyList>)> {
         let headers = self.headers.bind(py);
         let headers = headers.cast::<PyList>()?;
         Ok((copy_dict(py, &self.scope)?, headers.get_slice(0, headers.len())))
     }
 
-    /// Returns a scope that is to be used again, if there is one.
+    /// Returns a scope for reuse; `None` if there is none.
     pub(super) fn take_spare(&self, py: Python<'_>) -> Option<RequestObject> {
         self.reused.take(py).map(|scope| self.reusable(scope))
     }
 
-    /// Marks a scope to be used again. Its request has the same method and target, and no line that has changed.
+    /// Makes a scope that returns to the pool. Its request has the template's method and target, and no changed line.
     pub(super) fn reusable(&self, scope: Object) -> RequestObject {
         RequestObject::reused(scope, &self.reused)
     }
 }
 
-/// The objects that all scopes have in common.
+/// The objects that all scopes share.
 pub(super) struct Common {
-    /// The dict of versions of which each request gets a copy, and the entries of this dict.
+    /// The dict of versions, of which each request gets a copy, and its entries.
     versions: Object,
     version_items: Arc<[(Object, Object)]>,
     pub(super) keys: ScopeKeys,
@@ -110,7 +110,7 @@ pub(super) struct ScopeKeys {
     headers: Object,
     pub(super) method: Object,
     extension_names: Arc<[Object]>,
-    /// The names of the extensions that a client of HTTP/1.0 has.
+    /// The names of the extensions for a client of HTTP/1.0.
     old_extension_names: Arc<[Object]>,
 }
 
@@ -133,8 +133,8 @@ impl ScopeKeys {
         })
     }
 
-    /// Returns the names of the extensions of a version. A client of HTTP/1.0 knows no interim responses (RFC 9110
-    /// section 15.2) and no chunks, after which trailers are sent.
+    /// Returns the names of the extensions for a version. HTTP/1.0 has neither interim responses (RFC 9110 section
+    /// 15.2) nor the chunked coding, which trailers require.
     fn of_extensions(&self, version: Version) -> &Arc<[Object]> {
         if version == Version::Http10 { &self.old_extension_names } else { &self.extension_names }
     }
@@ -153,14 +153,14 @@ impl Common {
         Ok(Self { versions, version_items, keys: ScopeKeys::new(py)? })
     }
 
-    /// Sets the dictionaries and the list that are each request's own.
+    /// Sets the dicts and the list that belong to one request.
     pub(super) fn set_own(&self, py: Python<'_>, scope: &Object, headers: &Object, version: Version) -> PyResult<()> {
         let ScopeKeys { asgi, extensions, headers: headers_key, .. } = &self.keys;
         set_item(py, scope, headers_key, headers)?;
-        // Applications have been seen to change this dict.
+        // Some applications change this dict.
         set_item(py, scope, asgi, &copy_dict(py, &self.versions)?)?;
         let known: Object = PyDict::new(py).into_any().unbind().into();
-        // The extensions have no parameters, so one empty dictionary of this request serves for all.
+        // The extensions have no parameters, so all names can share one empty dict of this request.
         let empty: Object = PyDict::new(py).into_any().unbind().into();
         for name in self.keys.of_extensions(version).iter() {
             set_item(py, &known, name, &empty)?;
@@ -169,7 +169,7 @@ impl Common {
     }
 }
 
-/// Returns a copy of a dict of the server's own.
+/// Copies a dict that only the server uses.
 pub(super) fn copy_dict(py: Python<'_>, dict: &Object) -> PyResult<Object> {
     dict.copy_dict(py).ok_or_else(|| PyErr::fetch(py))
 }

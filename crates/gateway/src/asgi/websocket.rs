@@ -18,17 +18,17 @@ use pyo3::types::{PyBool, PyDict, PyInt, PyString};
 use wire::message::Draft;
 use wire::websocket::{AcceptMisuse, CloseCode};
 
-/// The outcome of sending a message, and the event for which its sender waits.
+/// The outcome of sending a message, and the event on which its sender must wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Done,
-    /// The message was written, and the client has yet to read some of the output.
+    /// The message was queued, and the client must read output before the application continues.
     Wait,
-    /// Nothing was written, because the client has much output left to read. The message is to be sent again.
+    /// The message was not queued, because the client has much output left to read. The sender must wait and try again.
     Again,
 }
 
-/// Returns the next message for `receive` of a WebSocket; `None` if there is none yet.
+/// Returns the next message that `receive` returns for a WebSocket; `None` if there is none yet.
 pub(super) fn take_event(py: Python<'_>, call: &HttpCall, phase: Phase) -> PyResult<Option<Py<PyAny>>> {
     if call.take_connect(py) {
         return event(py, intern!(py, "websocket.connect")).map(|connect| Some(connect.into_any().unbind()));
@@ -43,7 +43,7 @@ pub(super) fn take_event(py: Python<'_>, call: &HttpCall, phase: Phase) -> PyRes
     }
 }
 
-/// Returns the message that `receive` returns for `incoming`, which is not [`Incoming::Pending`] here.
+/// Converts `incoming` into the message that `receive` returns. It is never [`Incoming::Pending`] here.
 pub(super) fn incoming_event(py: Python<'_>, incoming: Incoming<Message>) -> PyResult<Py<PyAny>> {
     let received = event(py, intern!(py, "websocket.receive"))?;
     match incoming {
@@ -129,7 +129,7 @@ fn order(text: &str) -> PyErr {
     PyRuntimeError::new_err(text.to_owned())
 }
 
-/// Returns an entry of a message. None counts as a missing entry.
+/// Returns an entry of a message. Treats a value of None like a missing entry.
 fn given<'py>(message: &Bound<'py, PyDict>, name: &Bound<'py, PyString>) -> PyResult<Option<Bound<'py, PyAny>>> {
     Ok(message.get_item(name)?.filter(|value| !value.is_none()))
 }
@@ -155,8 +155,8 @@ fn accept(py: Python<'_>, this: &Py<HttpCall>, message: &Bound<'_, PyDict>) -> P
             call.set_phase(py, Phase::Accepted);
             // From now on `receive` waits for messages.
             call.set_body(py, Body::Arriving);
-            // Quart receives in a task of its own before it accepts: until now that task has waited only for the
-            // client's departure.
+            // Quart receives in another task before it accepts. Until now that task waited only for the client's
+            // departure.
             HttpCall::wake_all(this, py);
             Ok(())
         }
@@ -170,12 +170,12 @@ fn accept(py: Python<'_>, this: &Py<HttpCall>, message: &Bound<'_, PyDict>) -> P
     }
 }
 
-/// Denies with 403 (ASGI, WebSocket, Close).
+/// Rejects the WebSocket with 403 (ASGI, WebSocket, Close).
 fn deny(py: Python<'_>, call: &HttpCall, message: &Bound<'_, PyDict>) -> PyResult<()> {
     close_code(message)?;
     let exchange = call.exchange();
     let mut draft = Draft::default();
-    // 403 is a valid status.
+    // 403 is a valid status, so this cannot fail.
     draft.start_code(403).ok();
     let stored = exchange.take_draft(py, false).and_then(|_| exchange.store_draft(py, false, draft, || ()));
     if stored.is_err() {
@@ -223,17 +223,17 @@ fn send_message(py: Python<'_>, call: &HttpCall, message: &Bound<'_, PyDict>) ->
 }
 
 fn send_one(py: Python<'_>, call: &HttpCall, message: &OutgoingMessage<'_>) -> PyResult<MessageSent> {
-    // Senders that wait for room already come first.
+    // Senders that already wait take precedence.
     if call.has_waiting_senders(py) && call.exchange().websocket_end(py)?.is_none() {
         return Ok(MessageSent::Refused);
     }
     call.exchange().send_message(py, message)
 }
 
-/// Returns the characters of a string.
+/// Returns the content of a string as UTF-8.
 ///
 /// # Errors
-/// `ValueError` for surrogates, which UTF-8 does not have.
+/// `ValueError` for surrogates, which UTF-8 cannot encode.
 fn text<'a>(string: &'a Bound<'_, PyString>) -> PyResult<&'a str> {
     string.to_str().map_err(|_| {
         PyValueError::new_err(format!("a text message must be Unicode without surrogates: {}", shown(string)))
@@ -243,7 +243,7 @@ fn text<'a>(string: &'a Bound<'_, PyString>) -> PyResult<&'a str> {
 fn close(py: Python<'_>, call: &HttpCall, message: &Bound<'_, PyDict>) -> PyResult<()> {
     let (code, reason) = close_code(message)?;
     call.set_phase(py, Phase::Closed);
-    // If the client has closed first there is nothing to close, and that is no error.
+    // It is no error if the client has closed the WebSocket first.
     call.exchange().close_websocket(py, code, &reason)
 }
 

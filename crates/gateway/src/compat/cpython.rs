@@ -1,4 +1,4 @@
-//! The functions of CPython.
+//! The compatibility functions for CPython.
 
 use pyo3::ffi;
 pub(crate) use pyo3::ffi::{
@@ -8,12 +8,12 @@ pub(crate) use pyo3::ffi::{
 };
 use pyo3::prelude::*;
 
-/// Returns the latin-1 bytes of a `str`, borrowed from it; `None` if a character is beyond latin-1.
+/// Returns the Latin-1 bytes of a `str`, borrowed from it; `None` if it has a character beyond Latin-1.
 ///
 /// # Safety
-/// The thread is attached, `string` is a live `str`, and the result is not used beyond its life.
+/// The thread is attached, `string` is a live `str`, and the result is not used after the `str` is freed.
 pub(crate) unsafe fn latin1_of<'a>(string: *mut ffi::PyObject) -> Option<&'a [u8]> {
-    // SAFETY: `string` is a live str; a ready one of kind 1 holds its length in latin-1 bytes at DATA.
+    // SAFETY: `string` is a live str; a ready one of kind 1 has its length in Latin-1 bytes at DATA.
     unsafe {
         if ffi::PyUnicode_READY(string) != 0 || ffi::PyUnicode_KIND(string) != ffi::PyUnicode_1BYTE_KIND {
             return None;
@@ -23,10 +23,10 @@ pub(crate) unsafe fn latin1_of<'a>(string: *mut ffi::PyObject) -> Option<&'a [u8
     }
 }
 
-/// Runs the handlers of signals that have arrived, in the main thread.
+/// Runs the Python handlers of signals that have arrived. Does nothing except in the main thread.
 ///
 /// # Errors
-/// The exception that a handler raises.
+/// The exception that a handler raised.
 pub(crate) fn check_signals(py: Python<'_>) -> PyResult<()> {
     py.check_signals()
 }

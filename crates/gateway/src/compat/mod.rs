@@ -1,6 +1,6 @@
-//! Parts of the C API that interpreters have differently: CPython's own, from PyO3, and PyPy's, under the same names.
+//! C API functions that differ between interpreters, under the same names: CPython's, from PyO3, and PyPy's.
 //!
-//! Everything that depends on which of the two this is built for is in this module.
+//! All code that depends on the interpreter for which this crate is built is in this module.
 
 #[cfg(PyPy)]
 mod pypy;
@@ -12,9 +12,9 @@ mod cpython;
 #[cfg(not(PyPy))]
 pub(crate) use cpython::*;
 
-/// False if the reference count of an object does not tell whether code of the application's can reach it: without a
-/// GIL another thread may move a reference meanwhile, and PyPy finds garbage by other means.
+/// True if the reference count of an object shows whether application code can reach it. False without a GIL, where
+/// another thread may take a reference meanwhile, and on PyPy, which does not count references.
 pub(crate) const COUNTS_REFERENCES: bool = cfg!(not(any(Py_GIL_DISABLED, PyPy)));
 
-/// False if code in C can run in another context only by way of its method `run`, as on PyPy.
+/// True if C code can enter a `contextvars` context. On PyPy only the context's method `run` can.
 pub(crate) const ENTERS_CONTEXTS: bool = cfg!(not(PyPy));

@@ -1,5 +1,5 @@
-//! The functions that PyPy lacks, has as macros of its headers only, or that PyO3 does not declare for it. They have the
-//! names and the results of CPython's.
+//! The functions that PyPy lacks, that are only macros in its headers, or that PyO3 does not declare for it. They have
+//! the names and the results of CPython's.
 #![allow(non_snake_case)]
 
 use pyo3::exceptions::PyNotImplementedError;
@@ -22,23 +22,23 @@ unsafe extern "C" {
     fn unicode_ready(string: *mut ffi::PyObject) -> c_int;
 }
 
-/// A `tuple` in `tupleobject.h`.
+/// A `tuple`, as in `tupleobject.h`.
 #[repr(C)]
 struct Tuple {
     head: ffi::PyVarObject,
     items: [*mut ffi::PyObject; 1],
 }
 
-/// Returns a borrowed item.
+/// Returns a borrowed reference to an item.
 ///
 /// # Safety
 /// The thread is attached; `tuple` is a live tuple that has such an item.
 pub(crate) unsafe fn PyTuple_GET_ITEM(tuple: *mut ffi::PyObject, index: ffi::Py_ssize_t) -> *mut ffi::PyObject {
-    // SAFETY: as the caller promises; the items follow each other.
+    // SAFETY: the caller guarantees a live tuple with this item; the items follow each other.
     unsafe { *(&raw const (*tuple.cast::<Tuple>()).items).cast::<*mut ffi::PyObject>().offset(index) }
 }
 
-/// The beginning of each `str` in `cpyext_unicodeobject.h`.
+/// The first fields of each `str`, as in `cpyext_unicodeobject.h`.
 #[repr(C)]
 struct AsciiObject {
     head: ffi::PyObject,
@@ -52,7 +52,7 @@ struct AsciiObject {
     wide: *mut c_void,
 }
 
-/// A `str` whose characters follow it, if they are not all of ASCII.
+/// A `str` with a non-ASCII character, whose characters follow the structure.
 #[repr(C)]
 struct CompactObject {
     base: AsciiObject,
@@ -61,20 +61,20 @@ struct CompactObject {
     wide_length: ffi::Py_ssize_t,
 }
 
-/// A `str` whose characters are elsewhere.
+/// A `str` whose characters are stored elsewhere.
 #[repr(C)]
 struct UnicodeObject {
     base: CompactObject,
     data: *mut c_void,
 }
 
-/// Returns the latin-1 bytes of a `str`, borrowed from it; `None` if a character is beyond latin-1.
+/// Returns the Latin-1 bytes of a `str`, borrowed from it; `None` if it has a character beyond Latin-1.
 ///
 /// # Safety
-/// The thread is attached, `string` is a live `str`, and the result is not used beyond its life.
+/// The thread is attached, `string` is a live `str`, and the result is not used after the `str` is freed.
 pub(crate) unsafe fn latin1_of<'a>(string: *mut ffi::PyObject) -> Option<&'a [u8]> {
-    // SAFETY: `string` is a live str; a ready one of one byte for each character has as many as its length, in the place
-    // that `PyUnicode_DATA` of `unicodeobject.h` says.
+    // SAFETY: `string` is a live str; a ready one with one byte per character has `length` bytes at the place that
+    // `PyUnicode_DATA` of `unicodeobject.h` computes.
     unsafe {
         let ascii = string.cast::<AsciiObject>();
         if (*ascii).ready == 0 && unicode_ready(string) != 0 {
@@ -95,12 +95,12 @@ pub(crate) unsafe fn latin1_of<'a>(string: *mut ffi::PyObject) -> Option<&'a [u8
     }
 }
 
-/// Returns 1 if the object has memory that can be used directly.
+/// Returns 1 if the object supports the buffer protocol, otherwise 0.
 ///
 /// # Safety
 /// The thread is attached, and the object live.
 pub(crate) unsafe fn PyObject_CheckBuffer(object: *mut ffi::PyObject) -> c_int {
-    // SAFETY: as the caller promises; a view is a new reference, and null comes with an exception.
+    // SAFETY: the caller guarantees a live object; a view is a new reference, and null comes with an exception.
     unsafe {
         let view = ffi::PyMemoryView_FromObject(object);
         if view.is_null() {
@@ -117,7 +117,7 @@ pub(crate) unsafe fn PyObject_CheckBuffer(object: *mut ffi::PyObject) -> c_int {
 /// # Safety
 /// The thread is attached, and the frame live.
 pub(crate) unsafe fn PyFrame_GetCode(frame: *mut ffi::PyFrameObject) -> *mut ffi::PyObject {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller guarantees a live frame and an attached thread.
     unsafe { attribute(frame, c"f_code") }
 }
 
@@ -126,7 +126,7 @@ pub(crate) unsafe fn PyFrame_GetCode(frame: *mut ffi::PyFrameObject) -> *mut ffi
 /// # Safety
 /// The thread is attached, and the frame live.
 pub(crate) unsafe fn PyFrame_GetBack(frame: *mut ffi::PyFrameObject) -> *mut ffi::PyObject {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller guarantees a live frame and an attached thread.
     unsafe {
         let back = attribute(frame, c"f_back");
         if back.is_null() {
@@ -142,11 +142,11 @@ pub(crate) unsafe fn PyFrame_GetBack(frame: *mut ffi::PyFrameObject) -> *mut ffi
 /// # Safety
 /// The thread is attached, and the frame live.
 unsafe fn attribute(frame: *mut ffi::PyFrameObject, name: &CStr) -> *mut ffi::PyObject {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller guarantees a live frame and an attached thread.
     unsafe { ffi::PyObject_GetAttrString(frame.cast(), name.as_ptr()) }
 }
 
-/// Returns null: only interpreters without a GIL are asked for theirs.
+/// Returns null. The result is used only on interpreters without a GIL, and PyPy has one.
 ///
 /// # Safety
 /// None is needed.
@@ -154,7 +154,7 @@ pub(crate) unsafe fn PyInterpreterState_Get() -> *mut ffi::PyInterpreterState {
     ptr::null_mut()
 }
 
-/// Does nothing: PyPy tracks no object of C's.
+/// Does nothing, because PyPy's garbage collector tracks no object of C code.
 ///
 /// # Safety
 /// None is needed.
@@ -165,7 +165,7 @@ pub(crate) unsafe fn PyObject_GC_UnTrack(_object: *mut c_void) {}
 /// # Safety
 /// The thread is attached.
 pub(crate) unsafe fn PyContext_CopyCurrent() -> *mut ffi::PyObject {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller guarantees that the thread is attached.
     let py = unsafe { Python::assume_attached() };
     match py.import("contextvars").and_then(|module| module.call_method0("copy_context")) {
         Ok(context) => context.into_ptr(),
@@ -181,7 +181,7 @@ pub(crate) unsafe fn PyContext_CopyCurrent() -> *mut ffi::PyObject {
 /// # Safety
 /// The thread is attached, and the context live.
 pub(crate) unsafe fn PyContext_Copy(context: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    // SAFETY: as the caller promises; the list of arguments ends at once.
+    // SAFETY: the caller guarantees a live context; the null pointer ends the list of arguments.
     unsafe {
         let name = ffi::PyUnicode_InternFromString(c"copy".as_ptr());
         let copy = ffi::PyObject_CallMethodObjArgs(context, name, ptr::null_mut::<ffi::PyObject>());
@@ -190,27 +190,27 @@ pub(crate) unsafe fn PyContext_Copy(context: *mut ffi::PyObject) -> *mut ffi::Py
     }
 }
 
-/// Fails: see [`ENTERS_CONTEXTS`](super::ENTERS_CONTEXTS).
+/// Always fails; see [`ENTERS_CONTEXTS`](super::ENTERS_CONTEXTS).
 ///
 /// # Safety
 /// The thread is attached.
 pub(crate) unsafe fn PyContext_Enter(_context: *mut ffi::PyObject) -> c_int {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller guarantees that the thread is attached.
     PyNotImplementedError::new_err("PyPy cannot enter a context").restore(unsafe { Python::assume_attached() });
     -1
 }
 
-/// Fails as [`PyContext_Enter`] does.
+/// Always fails, like [`PyContext_Enter`].
 ///
 /// # Safety
 /// The thread is attached.
 pub(crate) unsafe fn PyContext_Exit(context: *mut ffi::PyObject) -> c_int {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller guarantees that the thread is attached.
     unsafe { PyContext_Enter(context) }
 }
 
-/// Runs the handlers of signals that have arrived, in the main thread. `PyErr_CheckSignals` does nothing on PyPy, which
-/// runs handlers between bytecodes only: in code that the JIT has compiled, at the end of a loop's body.
+/// Runs the Python handlers of signals that have arrived, in the main thread. `PyErr_CheckSignals` does nothing on
+/// PyPy, which runs handlers only between bytecodes: in code that the JIT has compiled, at the end of a loop's body.
 ///
 /// # Errors
 /// The exception that a handler raises.

@@ -1,26 +1,27 @@
-//! The threads of logs that are about to end. The kernel counts such a thread for a moment longer than anyone who waits
-//! for it: even a join returns when the thread has left its memory, and the kernel takes it out of the process after
-//! that. CPython warns of a fork when the kernel counts more than one thread.
+//! The log threads that are ending. The kernel counts such a thread for a moment longer than any waiter sees it: even a
+//! join returns when the thread has released its memory, and only after that the kernel removes it from the process.
+//! CPython warns about a fork if the kernel counts more than one thread.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The kernel's numbers of these threads. The lock is taken last, behind those of the logs.
+/// The kernel's ids of these threads. This lock is taken last, after those of the logs.
 static ENDING: Mutex<Vec<libc::pid_t>> = Mutex::new(Vec::new());
 
 pub(super) fn lock() -> MutexGuard<'static, Vec<libc::pid_t>> {
     ENDING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Notes that the calling thread ends, from now on without waiting for anything.
+/// Registers the calling thread, which ends after this call without waiting for anything.
 pub(super) fn add_current() {
     let mut ending = lock();
     ending.retain(|thread| kernel::counts(*thread));
     ending.push(kernel::current());
 }
 
-/// Waits until the kernel counts none of these threads, no longer than `until`; whether it counts none. No call of the
-/// system waits for that, and it takes some microseconds of the thread, which gets the processor meanwhile.
+/// Waits until the kernel counts none of these threads, at most until `until`. Returns true if it counts none. There is
+/// no system call to wait for this. It takes a few microseconds of processor time in the ending thread, so this loop
+/// yields.
 pub(super) fn wait_until_gone(until: Instant) -> bool {
     loop {
         let mut ending = lock();
@@ -40,14 +41,14 @@ mod kernel {
         unsafe { libc::gettid() }
     }
 
-    /// Returns true if this process has the thread; signal 0 is none.
+    /// Returns true if this process has the thread. Signal 0 only checks that.
     pub(super) fn counts(thread: libc::pid_t) -> bool {
         // SAFETY: neither call takes or fills memory.
         unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, 0) == 0 }
     }
 }
 
-/// Other systems do not number threads in this way.
+/// Other systems have no such thread ids.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 mod kernel {
     pub(super) fn current() -> libc::pid_t {

@@ -1,5 +1,5 @@
-//! Logs over a fork: the locks of all logs are held meanwhile, so that the child finds whole data behind them. The
-//! child has none of the writer threads and begins with empty queues.
+//! Makes logs usable after a fork. The locks of all logs are held during the fork, so the child finds consistent data.
+//! The child has no writer threads, and begins with empty queues.
 
 use super::ending;
 use super::log::{ALL, DROPPED, Log, LogState};
@@ -15,7 +15,7 @@ thread_local! {
     static HELD_LISTS: RefCell<Option<HeldLists>> = const { RefCell::new(None) };
 }
 
-/// Has every fork of this process from now on leave the logs of the child usable.
+/// Registers handlers that keep the logs usable in all children forked from now on.
 pub(super) fn handle() {
     static ONCE: Once = Once::new();
     // SAFETY: the functions live as long as the process, because the module is never unloaded.
@@ -27,8 +27,8 @@ pub(super) fn handle() {
 extern "C" fn before_fork() {
     let all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
     let deferred = all.iter().filter_map(Weak::upgrade).map(|log| {
-        // SAFETY: the guard is dropped before the `Arc` beside it, which keeps the mutex where it is: fields of a tuple
-        // are dropped in order.
+        // SAFETY: the guard is dropped before the `Arc` that keeps its mutex at the same address, because the fields of
+        // a tuple are dropped in order.
         let guard =
             unsafe { std::mem::transmute::<MutexGuard<'_, LogState>, MutexGuard<'static, LogState>>(log.lock()) };
         (guard, log)

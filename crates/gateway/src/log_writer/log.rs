@@ -1,4 +1,4 @@
-//! A log: a bounded queue of lines, and the thread that writes them. No Python here.
+//! A log: a bounded queue of lines, and the thread that writes them. Uses no Python.
 
 use super::ending;
 use super::target::Target;
@@ -12,52 +12,52 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Bytes of lines that wait at most. It is some ten thousand lines: what a reader that was away for a moment has
-/// missed.
+/// The maximum number of bytes in the queue. That is about 10,000 lines, enough for a reader that pauses for a moment.
 const CAPACITY: usize = 1 << 20;
-/// The writer thread collects lines for so long between two writes, which saves system calls on a busy server.
+/// The time for which the writer thread collects lines between two writes, to save system calls on a busy server.
 const COLLECT: Duration = Duration::from_millis(5);
-/// The writer thread ends when no line has come for so long.
+/// The writer thread ends after this time without a line.
 const LINGER: Duration = Duration::from_secs(2);
-/// A log that has accepted nothing for so long is not waited for as the others are, but only for a moment.
+/// A log that has accepted nothing for the time `STUCK` is waited for only for the time `MOMENT`.
 const STUCK: Duration = Duration::from_millis(500);
 const MOMENT: Duration = Duration::from_millis(100);
-/// Lines that are dropped are reported at once, and then again after this time at the earliest.
+/// The minimum time between two reports of dropped lines. The first is reported at once.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// POSIX: a pipe takes so many bytes of one write without mixing them with those of others. It is 4096 on Linux.
+/// The kernel writes up to this many bytes to a pipe without mixing them with other writes (POSIX). It is 4096 on
+/// Linux.
 const PIPE_BUF: usize = libc::PIPE_BUF;
 
-/// Notices that are kept at most until they are taken.
+/// The maximum number of notices that are kept until they are taken.
 const NOTICES: usize = 8;
 
-/// Lines that this process has dropped since it began.
+/// The number of lines that this process has dropped.
 pub(super) static DROPPED: AtomicU64 = AtomicU64::new(0);
 /// All logs of this process.
 pub(super) static ALL: Mutex<Vec<Weak<Log>>> = Mutex::new(Vec::new());
 
-/// Lines that this process has dropped since it began.
+/// Returns the number of lines that this process has dropped.
 pub(crate) fn dropped() -> u64 {
     DROPPED.load(Ordering::Relaxed)
 }
 
-/// Lines that wait, all for the same target.
+/// Queued lines for one target.
 struct Segment {
     target: Arc<Target>,
     bytes: Vec<u8>,
-    /// The positions in `bytes` at which appends end. A pipe gets what was appended at once in one piece, if that is
-    /// small enough.
+    /// The offsets in `bytes` at which appends end. Bytes that were appended together are written to a pipe in one
+    /// piece, if they fit into `PIPE_BUF`.
     ends: VecDeque<usize>,
 }
 
-/// Lines that were dropped and not reported.
+/// The lines dropped since the last report of dropped lines.
 #[derive(Default)]
 struct Loss {
     lines: u64,
-    /// When the first of this time was dropped.
+    /// The time of the first drop; `None` while lines are accepted.
     since: Option<Instant>,
-    /// The error of the system; `None` if the system only lets us wait.
+    /// The error of a write; `None` if the queue was full because writes block.
     error: Option<io::Error>,
-    /// The time of the last notice, while lines were dropped or after that.
+    /// The times of the last notices: of lines being dropped, and of lines being accepted again.
     reported: Option<Instant>,
     recovered: Option<Instant>,
 }
@@ -69,30 +69,30 @@ fn is_due(last: Option<Instant>) -> bool {
 pub(super) struct LogState {
     target: Arc<Target>,
     queue: VecDeque<Segment>,
-    /// Bytes that were appended, and those of them that were written or dropped.
+    /// The number of bytes that were appended, and how many of them were written or dropped.
     appended: u64,
     done: u64,
-    /// The file ends in the middle of a line, because a full disk took no more of it.
+    /// The target whose file ends in the middle of a line, because the disk was full.
     ragged: Option<Arc<Target>>,
     loss: Loss,
-    /// Messages about dropped lines, where this log cannot take them itself.
+    /// Messages about dropped lines, if this log cannot contain them itself.
     notices: Vec<String>,
     thread: bool,
-    /// The thread waits for a line.
+    /// True while the thread waits for a line.
     asleep: bool,
-    /// Since when the thread has been writing without having got on.
+    /// The time since which the thread has been in a write without progress.
     writing: Option<Instant>,
-    /// A thread has waited in vain. Until something is written, none waits.
+    /// True if a thread has waited in vain. Until the next successful write, no thread waits.
     stalled: bool,
-    /// The number of threads that wait for their lines, or for the writer thread's end.
+    /// The number of threads that wait for their lines to be written, or for the writer thread to end.
     waiters: usize,
-    /// The thread is to end as soon as the queue is empty.
+    /// True if the writer thread must end as soon as the queue is empty.
     settling: bool,
 }
 
 impl LogState {
-    /// Begins anew in the child of a fork: what is queued belongs to the parent, whose thread writes it and is not
-    /// here.
+    /// Resets the state in a forked child. The queued lines belong to the parent, whose thread writes them; the child
+    /// has no such thread.
     pub(super) fn begin_in_child(&mut self) {
         self.queue.clear();
         self.done = self.appended;
@@ -111,7 +111,7 @@ impl LogState {
         usize::try_from(self.appended - self.done).unwrap_or(usize::MAX)
     }
 
-    /// Counts lines that are lost. Returns the message about them, if it is time for one.
+    /// Counts dropped lines. Returns a message if one is due.
     fn lose(&mut self, name: &str, lines: u64, error: Option<io::Error>) -> Option<String> {
         DROPPED.fetch_add(lines, Ordering::Relaxed);
         let loss = &mut self.loss;
@@ -130,8 +130,8 @@ impl LogState {
         Some(format!("{lines} dropped: {name}: {why}; lines are dropped and counted until it accepts them again"))
     }
 
-    /// Lines are accepted again. Returns the message about those that were dropped before: only now and then for a log
-    /// that is too slow and drops some again and again, and now if `at_once`.
+    /// Ends a loss, because lines are accepted again. Returns a message about the dropped lines if one is due: for a
+    /// log that drops lines repeatedly, once per interval; always if `at_once` is true.
     fn recover(&mut self, name: &str, at_once: bool) -> Option<String> {
         let loss = &mut self.loss;
         let since = loss.since?;
@@ -169,51 +169,51 @@ fn plural(lines: u64) -> String {
     if lines == 1 { "1 log line was".to_owned() } else { format!("{lines} log lines were") }
 }
 
-/// Seconds; two digits are enough.
+/// Formats a number of seconds with two significant digits.
 fn round(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     if seconds < 9.95 { format!("{seconds:.1}") } else { format!("{seconds:.0}") }
 }
 
-/// Rust adds the number, which people do not need.
+/// Returns an error's text without the number that Rust appends.
 pub(super) fn system_text(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
-/// The way in which a log reports lines that it has dropped.
+/// The way in which a log reports dropped lines.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Manner {
-    /// It leaves a notice ([`Log::take_notices`]), because a line of another kind would not fit into it.
+    /// The log leaves a notice ([`Log::take_notices`]), because another kind of line would not fit its format.
     Notice,
-    /// It writes a line as the error log does.
+    /// The log writes a line in the format of the error log.
     Text,
-    /// The same as JSON.
+    /// The log writes a JSON line in the format of the error log.
     Json,
 }
 
 pub(crate) struct Log {
-    /// For people: a path, or which standard stream.
+    /// The name in messages: a path, or which standard stream.
     name: String,
     path: Option<PathBuf>,
     manner: Manner,
     state: Mutex<LogState>,
-    /// True if there are `notices`.
+    /// True if `notices` is not empty.
     has_notices: AtomicBool,
     waker: OnceLock<Waker>,
-    /// For the writer thread: there is a line, or another thread waits for its lines.
+    /// Notifies the writer thread: there is a line, or another thread waits for its lines.
     work: Condvar,
-    /// For threads that wait: something was written or dropped, or the writer thread has ended.
+    /// Notifies waiting threads: something was written or dropped, or the writer thread has ended.
     progress: Condvar,
 }
 
 impl Log {
-    /// The file at `path`, which is opened for appending.
+    /// Opens the file at `path` for appending.
     pub(super) fn file(path: &Path, manner: Manner) -> io::Result<Arc<Self>> {
         Ok(Self::new(&path.display().to_string(), Some(path), Target::open(path)?, manner))
     }
 
-    /// `name` is for people. A log with a path is [reopened](Self::reopen) there.
+    /// Creates a log. `name` is for messages. A log with a path can be [reopened](Self::reopen).
     pub(super) fn new(name: &str, path: Option<&Path>, target: Target, manner: Manner) -> Arc<Self> {
         let state = LogState {
             target: Arc::new(target),
@@ -250,18 +250,18 @@ impl Log {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends whole lines, and waits for no more than `patience` until they are written; not at all where another
-    /// thread has waited in vain.
+    /// Appends whole lines. Waits until they are written, at most for `patience`, and not at all if another thread has
+    /// waited in vain.
     pub(crate) fn append(self: &Arc<Self>, lines: &[u8], patience: Duration) {
         let mut state = self.lock();
         let queued = state.queued();
-        // Lines longer than the bound are let through when nothing else is queued.
+        // Lines that exceed the limit are accepted if nothing else is queued.
         if queued > 0 && queued + lines.len() > CAPACITY {
             self.lose(&mut state, count(lines), None);
             return;
         }
         if state.loss.since.is_some() && state.loss.error.is_none() {
-            // There is room again. Reported here, the message stands where the lines would.
+            // The queue has room again. A message now is written in the place of the dropped lines.
             self.report_recovery(&mut state, false);
         }
         state.push(lines);
@@ -275,14 +275,14 @@ impl Log {
         }
     }
 
-    /// Waits until everything that was appended so far is written or dropped, for no more than `patience`; whether it
-    /// is. With `settle` also until the thread has ended, which then does so at once.
+    /// Waits until everything appended so far is written or dropped, at most for `patience`. Returns true if it is.
+    /// With `settle` the writer thread ends at once, and this waits for its end too.
     pub(crate) fn flush(self: &Arc<Self>, patience: Duration, settle: bool) -> bool {
         let mut state = self.lock();
         let mine = state.appended;
         let is_stuck = state.stalled || state.writing.is_some_and(|since| since.elapsed() >= STUCK);
         let patience = if is_stuck { patience.min(MOMENT) } else { patience };
-        // Lines are left over where no thread could be started.
+        // Lines remain without a thread if none could be started.
         if state.done < mine {
             self.start_thread(&mut state);
         }
@@ -293,7 +293,7 @@ impl Log {
         !is_pending(&state)
     }
 
-    /// Waits while `is_pending`, for no more than `patience`; whether the time is up.
+    /// Waits while `is_pending` returns true, at most for `patience`. Returns true if the time has expired.
     fn wait<'a>(
         &'a self,
         mut state: MutexGuard<'a, LogState>,
@@ -311,10 +311,10 @@ impl Log {
         (state, timeout.timed_out())
     }
 
-    /// Opens the path again, after a rotation. What was appended before goes to the old file.
+    /// Opens the path again, after a rotation. Lines that were appended before are written to the old file.
     ///
     /// # Errors
-    /// If it cannot be opened, with its path; then the old file stays in use.
+    /// The error and the path, if the file cannot be opened. The old file stays in use.
     pub(super) fn reopen(&self) -> Result<(), (io::Error, &Path)> {
         if let Some(path) = &self.path {
             let target = Target::open(path).map_err(|error| (error, path.as_path()))?;
@@ -323,7 +323,7 @@ impl Log {
         Ok(())
     }
 
-    /// The messages about dropped lines since the last call. `is_last`: nothing is logged any more.
+    /// Removes and returns the messages about dropped lines. `is_last`: no further line will be logged.
     pub(crate) fn take_notices(&self, is_last: bool) -> Vec<String> {
         if !is_last && !self.has_notices.load(Ordering::Acquire) {
             return Vec::new();
@@ -336,7 +336,7 @@ impl Log {
         std::mem::take(&mut state.notices)
     }
 
-    /// Wakes an engine when there is a notice.
+    /// Sets the waker of an engine, which is woken when there is a notice.
     pub(crate) fn set_waker(&self, waker: Waker) {
         self.waker.set(waker).ok();
     }
@@ -346,7 +346,7 @@ impl Log {
             let message = state.lose(&self.name, lines, error);
             self.leave_notice(state, message);
         } else {
-            // This log reports it in a line of its own, later.
+            // This log reports the loss later, in one of its own lines.
             state.loss.reported = Some(Instant::now());
             state.lose(&self.name, lines, error);
         }
@@ -366,7 +366,7 @@ impl Log {
 
     fn leave_notice(&self, state: &mut LogState, message: Option<String>) {
         if let Some(message) = message {
-            // There are few in a time, but they may never be taken.
+            // Notices are rare, but perhaps nothing takes them, so their number is limited.
             state.notices.truncate(NOTICES - 1);
             state.notices.push(message);
             self.has_notices.store(true, Ordering::Release);
@@ -384,15 +384,15 @@ impl Log {
             return;
         }
         let log = Arc::clone(self);
-        // Signals are for threads that can handle them.
+        // Signals must go to threads that can run their handlers.
         let started = with_signals_blocked(|| {
             std::thread::Builder::new().name("kirsch-log".to_owned()).stack_size(256 << 10).spawn(move || run(&log))
         });
-        // Where the system gives no thread the lines stay queued, and the next one tries again.
+        // If no thread can be started, the lines stay queued, and the next append tries again.
         state.thread = started.is_ok();
     }
 
-    /// Writes what was queued. Called by the thread, unlocked.
+    /// Writes a segment. Runs in the writer thread, unlocked.
     fn write(&self, segment: Segment) {
         let Segment { target, bytes, mut ends } = segment;
         let is_file = target.is_file();
@@ -431,7 +431,7 @@ impl Log {
     }
 }
 
-/// The thread's work.
+/// The main function of the writer thread.
 fn run(log: &Log) {
     loop {
         let mut state = log.lock();
@@ -470,8 +470,8 @@ fn run(log: &Log) {
     }
 }
 
-/// Where the piece of `bytes` from `position` on ends that a pipe takes without mixing it with others': behind as many
-/// whole appends as fit, else whole lines, else as much as fits.
+/// Returns the end of the piece of `bytes` from `position` on that a pipe accepts without mixing it with other writes:
+/// as many whole appends as fit, else as many whole lines, else as many bytes.
 fn piece_end(bytes: &[u8], position: usize, ends: &mut VecDeque<usize>) -> usize {
     let most = bytes.len().min(position + PIPE_BUF);
     let mut end = None;
@@ -487,7 +487,7 @@ fn count(lines: &[u8]) -> u64 {
     memchr::memchr_iter(b'\n', lines).count() as u64
 }
 
-/// A warning as `kirsch.reports` writes it, but without the interpreter.
+/// Formats a warning like `kirsch.reports`, but without the interpreter.
 fn own_line(message: &str, json: bool) -> String {
     let now = SystemTime::now();
     let pid = std::process::id();
@@ -501,11 +501,11 @@ fn own_line(message: &str, json: bool) -> String {
     format!("[{}] [{pid}] [WARNING] {message}\n", local_time(now))
 }
 
-/// `2026-11-20 19:00:00 +0000`
+/// Returns a local time in the form `2026-11-20 19:00:00 +0000`.
 fn local_time(now: SystemTime) -> String {
     let seconds = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let time = seconds.try_into().unwrap_or_default();
-    // SAFETY: all zeros is a valid value of the structure, which the call fills.
+    // SAFETY: all zeros is a valid value of the structure, and the call fills it.
     let local = unsafe {
         let mut local: libc::tm = std::mem::zeroed();
         libc::localtime_r(&raw const time, &raw mut local);
@@ -521,7 +521,7 @@ fn local_time(now: SystemTime) -> String {
 }
 
 fn with_signals_blocked<R>(act: impl FnOnce() -> R) -> R {
-    // SAFETY: both sets are filled by calls before they are read; the mask is put back as it was.
+    // SAFETY: both sets are filled by calls before they are read; the previous mask is restored.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
         let mut before: libc::sigset_t = std::mem::zeroed();
@@ -533,16 +533,16 @@ fn with_signals_blocked<R>(act: impl FnOnce() -> R) -> R {
     }
 }
 
-/// Waits until every log of this process has written or dropped what was appended so far, for no more than `patience`
-/// in all; whether all have. With `settle` their threads have ended then, also for the kernel, and the process may
-/// fork.
+/// Waits until every log of this process has written or dropped all that was appended so far, at most for `patience` in
+/// total. Returns true if all have. With `settle` their threads have also ended, even for the kernel, so the process
+/// may fork.
 pub(super) fn flush_all(patience: Duration, settle: bool) -> bool {
     let logs: Vec<_> = {
         let all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
         all.iter().filter_map(Weak::upgrade).collect()
     };
     let until = Instant::now() + patience;
-    // Each is asked, also when no time is left.
+    // Flush every log, even if no time is left.
     let done = logs.iter().map(|log| log.flush(until.saturating_duration_since(Instant::now()), settle));
     let are_done = done.filter(|done| !done).count() == 0;
     are_done && (!settle || ending::wait_until_gone(until))
@@ -582,20 +582,20 @@ mod tests {
     fn test_full_log_drops_lines_and_counts_them_in_a_notice() {
         let (mut reader, mut writer) = io::pipe().unwrap();
         let line = [&[b'x'; 1023][..], b"\n"].concat();
-        // The pipe is full from the start, so that the writer thread gets on only when the reader comes back.
-        // SAFETY: the descriptor is open, and this request takes and fills no memory.
+        // The pipe is full from the start, so the writer thread makes no progress until the test reads.
+        // SAFETY: the descriptor is open, and this request neither reads nor fills memory.
         let size = unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_GETPIPE_SZ) };
         let full = line.repeat(usize::try_from(size).unwrap() / line.len());
         writer.write_all(&full).unwrap();
         let log = Log::new("a pipe", None, Target::Owned(OwnedFd::from(writer)), Manner::Notice);
-        // More than the queue holds, and nothing is read.
+        // Append more than the queue holds while nothing is read.
         for _ in 0..3 * CAPACITY / line.len() {
             log.append(&line, Duration::ZERO);
         }
         let notices = log.take_notices(false);
         assert_eq!(notices.len(), 1, "{notices:?}");
         assert!(notices[0].contains("dropped: a pipe: it has accepted none for"), "{notices:?}");
-        // The reader comes back, and what was queued arrives whole.
+        // Resume reading: every queued line must arrive, none of them truncated.
         let reads = std::thread::spawn(move || {
             let mut bytes = Vec::new();
             reader.read_to_end(&mut bytes).unwrap();
@@ -625,7 +625,7 @@ mod tests {
         let mut ends = VecDeque::from([3000, 6000]);
         assert_eq!(piece_end(&bytes, 0, &mut ends), 3000);
         assert_eq!(piece_end(&bytes, 3000, &mut ends), 6000);
-        // An append that is too large is cut behind a line, or else where the pipe's bound is.
+        // A large append is cut after a line, or else at the limit of the pipe.
         let mut lines = vec![b'c'; 2 * PIPE_BUF];
         lines[99] = b'\n';
         let mut ends = VecDeque::from([lines.len()]);

@@ -1,25 +1,25 @@
-//! Writes log lines to a file, a pipe or a terminal, and never makes the thread that logs wait for it.
+//! Writes log lines to a file, a pipe or a terminal without ever blocking the thread that logs.
 //!
-//! `write(2)` waits as long as a pipe is full, a terminal is stopped, or a disk does not answer. So callers only append
-//! to a bounded queue, and one thread for each log takes lines from there and writes them. That thread holds neither
-//! the GIL nor the engine, so nothing but the log waits with it. Two cheaper ways do not suffice:
+//! `write(2)` blocks as long as a pipe is full, a terminal is stopped, or a disk does not respond. So callers only
+//! append to a bounded queue, and one thread for each log writes the lines. That thread holds neither the GIL nor the
+//! engine's lock, so only the log is delayed. Two cheaper ways are not sufficient:
 //!
-//! * `O_NONBLOCK` belongs to the open file description. Standard error shares that with the shell and with every other
-//!   process of the terminal, which would all get `EAGAIN`.
-//! * `poll(2)` before `write(2)` tells the truth only until another process has filled the pipe.
+//! * `O_NONBLOCK` belongs to the open file description. Standard error shares it with the shell and with every other
+//! process of the terminal, which would all get `EAGAIN`.
+//! * The result of `poll(2)` before `write(2)` is valid only until another process fills the pipe.
 //!
 //! ```text
 //!   request threads ──append──▶ queue (at most CAPACITY) ──▶ writer thread ──write(2)──▶ file, pipe, terminal
 //!                    └─ full: drop and count                 └─ error: drop and count
 //! ```
 //!
-//! Lines stay whole and in order. A pipe gets at most `PIPE_BUF` bytes at a time, cut at the end of a line, because the
-//! kernel does not mix these with what other processes write. A line of which a full disk has taken only the beginning
-//! is taken back.
+//! Lines stay whole and in order. At most `PIPE_BUF` bytes are written to a pipe at a time, cut at the end of a line,
+//! because the kernel does not mix these with the output of other processes. If a full disk has accepted only the
+//! beginning of a line, this beginning is removed.
 //!
-//! The thread is started with the first line and ends when none has come for a while. A process that forks waits for
-//! that before ([`flush_all`]); should it not come in time, the child begins with an empty queue
-//! (`after_fork_in_child`): what is queued belongs to the parent, whose thread writes it.
+//! The thread is started with the first line, and ends after some time without lines. A process that forks first waits
+//! for that end ([`flush_all`]). If the thread does not end in time, the child starts with an empty queue
+//! (`after_fork_in_child`), because the queued lines belong to the parent, whose thread writes them.
 
 mod ending;
 mod forks;
@@ -38,7 +38,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use target::Target;
 
-/// The access log: to `path`, or to standard output where that is `-`.
+/// Opens the access log at `path`, or on standard output if that is `-`.
 ///
 /// # Errors
 /// `OSError` if the file cannot be opened.
@@ -53,7 +53,7 @@ pub(crate) fn access_log(path: &Path) -> PyResult<Arc<Log>> {
 /// Opens a log's path again, after a rotation.
 ///
 /// # Errors
-/// `OSError` if it cannot be opened; then the old file stays in use.
+/// `OSError` if it cannot be opened. The old file stays in use then.
 pub(crate) fn reopen(log: &Log) -> PyResult<()> {
     log.reopen().map_err(|(error, path)| os_error(&error, path))
 }
@@ -68,7 +68,7 @@ fn lent(name: &str, descriptor: libc::c_int, manner: Manner) -> Arc<Log> {
     Log::new(name, None, Target::Lent(descriptor), manner)
 }
 
-/// The error log, as Python has it.
+/// The error log, as a Python class.
 #[pyclass(frozen, module = "kirsch._native")]
 pub(crate) struct LogWriter(Arc<Log>);
 
@@ -98,7 +98,7 @@ impl LogWriter {
     }
 }
 
-/// See the stub.
+/// Waits up to `patience` seconds until all logs are written. Returns true if they are.
 #[pyfunction]
 #[pyo3(signature = (patience, *, settle = false))]
 pub(crate) fn flush_logs(py: Python<'_>, patience: f64, settle: bool) -> PyResult<bool> {
@@ -106,13 +106,13 @@ pub(crate) fn flush_logs(py: Python<'_>, patience: f64, settle: bool) -> PyResul
     Ok(py.detach(|| flush_all(patience, settle)))
 }
 
-/// See the stub.
+/// Counts a line that Python has dropped.
 #[pyfunction]
 pub(crate) fn count_dropped_line() {
     DROPPED.fetch_add(1, Ordering::Relaxed);
 }
 
-/// See the stub.
+/// Returns the number of lines that this process has dropped.
 #[pyfunction]
 pub(crate) fn dropped_lines() -> u64 {
     dropped()
@@ -122,7 +122,7 @@ fn seconds(patience: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(patience).map_err(|error| PyValueError::new_err(format!("patience: {error}")))
 }
 
-/// As Python raises it: with the number, which chooses the class, and the path.
+/// Makes an `OSError` with the error number, which selects its subclass, and with the path.
 fn os_error(error: &io::Error, path: &Path) -> PyErr {
     PyOSError::new_err((error.raw_os_error(), system_text(error), path.as_os_str().to_owned()))
 }

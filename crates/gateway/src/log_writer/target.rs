@@ -1,4 +1,4 @@
-//! The files and descriptors that logs are written to.
+//! The files and descriptors to which logs are written.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -6,12 +6,11 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-/// The target of the lines of a log.
+/// The destination of a log's lines.
 pub(super) enum Target {
-    /// A descriptor that the process was started with, such as standard error: a program that redirects it redirects
-    /// the log.
+    /// A descriptor that the process inherited, such as standard error. If the program redirects it, the log follows.
     Lent(RawFd),
-    /// A file that was opened for the log.
+    /// A file that was opened for this log.
     Owned(OwnedFd),
 }
 
@@ -31,18 +30,18 @@ impl Target {
         self.status().is_some_and(|status| status.st_mode & libc::S_IFMT == libc::S_IFREG)
     }
 
-    /// `None` if the descriptor is closed.
+    /// Returns the file's status; `None` if the descriptor is closed.
     fn status(&self) -> Option<libc::stat> {
-        // SAFETY: all zeros is a valid value of the structure, which the call fills; a descriptor that is closed is an
-        // error of the call.
+        // SAFETY: all zeros is a valid value of the structure, and the call fills it; for a closed descriptor the call
+        // returns an error.
         unsafe {
             let mut status: libc::stat = std::mem::zeroed();
             (libc::fstat(self.fd(), &raw mut status) == 0).then_some(status)
         }
     }
 
-    /// Removes `end` from the end of the file, if it is there: other processes may have appended to the file since, and
-    /// a file that may not be read cannot tell. Returns whether it is removed.
+    /// Removes `end` from the end of the file. Returns false if the file does not end with it, because another process
+    /// has appended since, or if the file is not readable.
     pub(super) fn reclaim(&self, end: &[u8]) -> bool {
         let Some(status) = self.status() else { return false };
         let Ok(length) = libc::off_t::try_from(end.len()) else { return false };
@@ -51,19 +50,20 @@ impl Target {
             return false;
         }
         let mut found = vec![0; end.len()];
-        // SAFETY: there is room for as many bytes; a descriptor that is closed is an error of the calls.
+        // SAFETY: the buffer has room for that many bytes; for a closed descriptor the calls return errors.
         unsafe {
             let count = libc::pread(self.fd(), found.as_mut_ptr().cast(), found.len(), begin);
             usize::try_from(count) == Ok(end.len()) && found == end && libc::ftruncate(self.fd(), begin) == 0
         }
     }
 
-    /// Writes, and waits as long as it takes. Returns how many bytes were written before the error, if there is one.
+    /// Writes all bytes, however long that blocks. Returns the number of bytes written, and the error that stopped the
+    /// write.
     pub(super) fn write(&self, bytes: &[u8]) -> (usize, io::Result<()>) {
         let mut written = 0;
         while written < bytes.len() {
             let rest = &bytes[written..];
-            // SAFETY: the bytes are there for the length given; a descriptor that is closed is an error of the call.
+            // SAFETY: the buffer has the given length; for a closed descriptor the call returns an error.
             let count = unsafe { libc::write(self.fd(), rest.as_ptr().cast(), rest.len()) };
             if let Ok(count) = usize::try_from(count) {
                 written += count;
@@ -82,13 +82,13 @@ impl Target {
 
     fn await_room(&self) {
         let mut descriptor = libc::pollfd { fd: self.fd(), events: libc::POLLOUT, revents: 0 };
-        // SAFETY: the structure is one descriptor's.
+        // SAFETY: the structure describes one descriptor.
         unsafe { libc::poll(&raw mut descriptor, 1, 1000) };
     }
 }
 
-/// Opens a log for appending, and does not wait: a FIFO that is opened for reading too needs no reader, and keeps what
-/// it has until one comes.
+/// Opens a log for appending without blocking. A FIFO is opened for reading too, so it needs no reader, and keeps its
+/// data until a reader opens it.
 fn open(path: &Path) -> io::Result<File> {
     let is_fifo = std::fs::metadata(path).is_ok_and(|status| status.file_type().is_fifo());
     if is_fifo {

@@ -1,62 +1,62 @@
-//! The two memories of the quarantine, and how routes are recorded and looked up there. No Python here.
+//! The two shared memories of the quarantine, and the recording and look-up of routes in them. Uses no Python.
 //!
-//! A worker that crashes cannot report which requests ran in it, so it notes them beforehand, in memory that the
-//! supervisor shares. That costs some work for each request. So it is done only while the supervisor asks for it: for
-//! some time after a crash.
+//! A worker that crashes cannot report which requests were running in it. So it records them in advance, in memory that
+//! the supervisor shares. Because that takes time for each request, a worker records only while the supervisor asks for
+//! it: for some time after a crash.
 //!
 //! ```text
 //!   list    one for all workers, written by the supervisor: what is to be recorded, and the routes in quarantine
 //!   table   one for each worker, written by the worker: the routes of its calls since recording has begun
 //! ```
 //!
-//! Both are made of words that are stored as a whole. A reader may see a mixture of old and new words, which costs one
-//! request a wrong decision at the moment of a change. The exception is the end of a worker: a table is judged when
-//! its writer is gone.
+//! Both consist of words that are stored atomically. A reader may see a mixture of old and new words during a change;
+//! then one request may be handled wrongly. That does not matter for the table of a crashed worker, because it is read
+//! only after its writer has ended.
 
 use crate::text::{escaped, percent_decoded};
 use scheduler::hash_route;
 use std::hash::Hasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Words of an entry, of the list and of the table alike, and of the head of both.
+/// The number of words of an entry, in the list and in the table, and of the head of each.
 const ENTRY: usize = 32;
-/// Words of an entry that are before its name: the rest are the name's bytes.
+/// The number of words before the name in an entry. The rest contains the bytes of the name.
 const NAME_AT: usize = 8;
-/// Bytes of the longest name.
+/// The maximum length of a name in bytes.
 const NAME_BYTES: usize = (ENTRY - NAME_AT) * 8;
 const NAME_LENGTH: usize = 7;
 
-/// Routes that can be in quarantine at a time.
+/// The maximum number of routes in quarantine.
 pub(crate) const QUARANTINED_MAX: usize = 15;
-/// Routes that a table holds. If it is full, the route that was called least recently gives way.
+/// The maximum number of routes in a table. If it is full, the route whose last call began longest ago is replaced.
 const ROUTES_MAX: usize = 63;
 
 pub(super) type ListWords = [AtomicU64; (1 + QUARANTINED_MAX) * ENTRY];
 pub(super) type TableWords = [AtomicU64; (1 + ROUTES_MAX) * ENTRY];
 
-/// Bytes of the list.
+/// The size of the list in bytes.
 pub(crate) const LIST_SIZE: usize = size_of::<ListWords>();
-/// Bytes of a table.
+/// The size of a table in bytes.
 pub(crate) const TABLE_SIZE: usize = size_of::<TableWords>();
 
-// The head of the list. `CONTROL` is 0 while nothing is to be done: no worker looks at anything else then. Otherwise
-// bit 0 is set while routes are recorded, the next seven bits are the number of routes in quarantine, and the rest is
-// the number of the recording.
+// The head of the list. `CONTROL` is 0 while there is nothing to record or refuse; workers read nothing else then.
+// Otherwise bit 0 is set while routes are recorded, the next seven bits are the number of routes in quarantine, and the
+// rest is the number of the recording.
 const CONTROL: usize = 0;
 // The key of the hash function, 16 random bytes.
 const HASH_KEY: usize = 1;
 
-// An entry of the list: a route, until when it is in quarantine, and since when (nanoseconds of CLOCK_MONOTONIC).
+// An entry of the list: a route, and the end and the start of its quarantine (nanoseconds of CLOCK_MONOTONIC).
 const UNTIL: usize = 1;
 const SINCE: usize = 2;
 
-// The head of the table: the recording that it is of, and how many calls run that are not in it.
+// The head of the table: the number of its recording, and the number of running calls that are not in the table.
 const RECORDING: usize = 0;
 const UNRECORDED: usize = 1;
 
-// An entry of the table: a route (0: none); the family that the route belongs to (0: it is a family, or has none); how
-// many of its calls run; how many have ended; when the last one began; whether it is a family; and since when calls of
-// it have run without a break. Times are nanoseconds of CLOCK_MONOTONIC.
+// An entry of the table: a route (0: none); its family (0: it is a family, or has none); the number of its running
+// calls, and of those that have ended; the start of the last call; 1 for a family; and the time since which at least
+// one of its calls has been running. Times are nanoseconds of CLOCK_MONOTONIC.
 const KEY: usize = 0;
 const FAMILY: usize = 1;
 const RUNNING: usize = 2;
@@ -65,25 +65,25 @@ const BEGAN: usize = 4;
 const IS_FAMILY: usize = 5;
 const BUSY_SINCE: usize = 6;
 
-/// The route of a request: its application, method and path without the query.
+/// The route of a request: its application, method and path, without the query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct QuarantineRoute {
-    /// A keyed hash of all of it. It decides whether two routes are the same: the name may be cut.
+    /// A keyed hash of the whole route. It identifies the route, because the name may be truncated.
     pub(super) key: u64,
-    /// The same for all paths that differ in numbers alone; 0 where the path has none.
+    /// The same hash for all paths that differ only in numbers; 0 if the path has no numbers.
     pub(super) family: u64,
-    /// For people. Escaped, and cut to [`NAME_BYTES`].
+    /// The name in messages, escaped and truncated to [`NAME_BYTES`].
     name: String,
 }
 
 impl QuarantineRoute {
-    /// The route of a request with this path, as the client sent it. Escapes make no difference, because they make none
-    /// to the application.
+    /// Returns the route of a request with this path in the form of the request line. The path is decoded first, as for
+    /// the application, so escapes make no difference.
     pub(super) fn new(hash_key: [u64; 2], application: usize, method: &[u8], path: &[u8]) -> Self {
         let path = percent_decoded(path);
         let hasher = || {
-            // SipHash, which a client cannot make collide. That of the standard library is deprecated because a map has
-            // a better default; nothing else there takes a key, and workers have to share one.
+            // SipHash, so that a client cannot cause collisions. The standard library deprecates its public version,
+            // but has no other hash function with an explicit key, and the workers must share one.
             #[allow(deprecated, reason = "see above")]
             let mut hasher = std::hash::SipHasher::new_with_keys(hash_key[0], hash_key[1]);
             hasher.write_usize(application);
@@ -107,7 +107,7 @@ impl QuarantineRoute {
         Self { key: whole.finish().max(1), family: family.unwrap_or(0), name }
     }
 
-    /// The name of its family: numbers are shown as asterisks.
+    /// Returns the name of the route's family, with an asterisk for each segment that contains a digit.
     fn family_name(&self) -> String {
         let star =
             |part: &str| if part.bytes().any(|byte| byte.is_ascii_digit()) { "*".to_owned() } else { part.to_owned() };
@@ -118,7 +118,7 @@ impl QuarantineRoute {
     }
 }
 
-/// Cuts a name, which is ASCII.
+/// Truncates a name, which is ASCII.
 fn cut(name: &mut String) {
     if name.len() > NAME_BYTES {
         name.truncate(NAME_BYTES - 3);
@@ -154,11 +154,11 @@ fn name(entry: &[AtomicU64]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The list, as a worker sees it.
+/// The list of the quarantine.
 #[derive(Clone, Copy)]
 pub(super) struct List<'a>(pub(super) &'a ListWords);
 
-/// A route in quarantine; times in nanoseconds of `CLOCK_MONOTONIC`.
+/// A route in quarantine. Times are nanoseconds of `CLOCK_MONOTONIC`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Quarantined {
     pub(crate) key: u64,
@@ -168,13 +168,13 @@ pub(crate) struct Quarantined {
 }
 
 impl List<'_> {
-    /// Whether anything is to be recorded or refused.
+    /// Returns true if there are routes to record or to refuse.
     #[inline]
     pub(super) fn is_active(self) -> bool {
         load(&self.0[CONTROL]) != 0
     }
 
-    /// The number of the recording, while routes are recorded.
+    /// Returns the number of the recording; `None` while routes are not recorded.
     pub(super) fn recording(self) -> Option<u64> {
         let control = load(&self.0[CONTROL]);
         (control & 1 != 0).then_some(control >> 8)
@@ -188,7 +188,8 @@ impl List<'_> {
         usize::try_from(load(&self.0[CONTROL]) >> 1 & 0x7f).map_or(0, |count| count.min(QUARANTINED_MAX))
     }
 
-    /// For how many more seconds the route is in quarantine, rounded up; `None` if it is not.
+    /// Returns the number of seconds, rounded up, for which the route stays in quarantine; `None` if it is not in
+    /// quarantine.
     pub(super) fn seconds_left(self, route: &QuarantineRoute, now: u64) -> Option<u32> {
         (0..self.len()).map(|index| entry(self.0, index)).find_map(|entry| {
             let (key, until) = (load(&entry[KEY]), load(&entry[UNTIL]));
@@ -197,14 +198,14 @@ impl List<'_> {
         })
     }
 
-    /// In the supervisor: begins an empty list. `hash_key`: random.
+    /// Initializes an empty list; called in the supervisor. `hash_key` must be random.
     pub(super) fn start(self, hash_key: [u64; 2]) {
         store(&self.0[CONTROL], 0);
         store(&self.0[HASH_KEY], hash_key[0]);
         store(&self.0[HASH_KEY + 1], hash_key[1]);
     }
 
-    /// In the supervisor: replaces the list. `recording`: the number of the recording, while routes are to be recorded.
+    /// Replaces the list; called in the supervisor. `recording` is the number of the recording; `None`: do not record.
     pub(super) fn publish(self, recording: Option<u64>, routes: &[Quarantined]) {
         let routes = &routes[..routes.len().min(QUARANTINED_MAX)];
         for (index, route) in routes.iter().enumerate() {
@@ -218,7 +219,7 @@ impl List<'_> {
         self.0[CONTROL].store(control, Ordering::Release);
     }
 
-    /// The routes in quarantine.
+    /// Returns the routes in quarantine.
     pub(super) fn routes(self) -> Vec<Quarantined> {
         let routes = (0..self.len()).map(|index| entry(self.0, index));
         let route = |entry: &[AtomicU64]| Quarantined {
@@ -231,18 +232,18 @@ impl List<'_> {
     }
 }
 
-/// The table of a worker. One thread at a time writes it.
+/// The table of a worker. Only one thread at a time may write it.
 #[derive(Clone, Copy)]
 pub(super) struct RouteTable<'a>(pub(super) &'a TableWords);
 
-/// The entries of a call: of its route, and of the route's family.
+/// The indices of a call's entries: that of its route, and that of the route's family.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     route: u8,
     family: Option<u8>,
 }
 
-/// A route in a table.
+/// A recorded route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Recorded {
     pub(crate) key: u64,
@@ -255,7 +256,7 @@ pub(crate) struct Recorded {
 }
 
 impl RouteTable<'_> {
-    /// A call of this route begins. `None`: as many other routes are called now as the table holds.
+    /// Records the start of a call of this route. Returns `None` if the table is full of routes with running calls.
     pub(super) fn begin(self, recording: u64, route: &QuarantineRoute, now: u64) -> Option<Place> {
         if load(&self.0[RECORDING]) != recording {
             self.restart(recording);
@@ -274,7 +275,7 @@ impl RouteTable<'_> {
         Some(Place { route: small(index), family: family.map(small) })
     }
 
-    /// The call ends.
+    /// Records the end of a call.
     pub(super) fn end(self, place: Place) {
         for index in std::iter::once(place.route).chain(place.family) {
             let entry = entry(self.0, index.into());
@@ -283,22 +284,22 @@ impl RouteTable<'_> {
         }
     }
 
-    /// Adds to the number of calls that run and are not in the table; `more` may be negative, and wraps.
+    /// Adds `more`, which may be negative (wrapping), to the number of running calls that are not in the table.
     pub(super) fn add_unrecorded(self, more: u64) {
         store(&self.0[UNRECORDED], load(&self.0[UNRECORDED]).wrapping_add(more));
     }
 
-    /// The number of calls that run and are not in the table.
+    /// Returns the number of running calls that are not in the table.
     pub(super) fn unrecorded(self) -> u64 {
         load(&self.0[UNRECORDED])
     }
 
-    /// The number of the recording that the table is of; 0: none.
+    /// Returns the number of the table's recording; 0 if there is none.
     pub(super) fn recording(self) -> u64 {
         load(&self.0[RECORDING])
     }
 
-    /// All routes in the table.
+    /// Returns all routes in the table.
     pub(super) fn routes(self) -> Vec<Recorded> {
         let entries = (0..ROUTES_MAX).map(|index| entry(self.0, index)).filter(|entry| load(&entry[KEY]) != 0);
         let recorded = |entry: &[AtomicU64]| Recorded {
@@ -313,7 +314,7 @@ impl RouteTable<'_> {
         entries.map(recorded).collect()
     }
 
-    /// Forgets the routes of an earlier recording, but not those of calls that still run.
+    /// Removes the routes of an earlier recording, except those with running calls.
     fn restart(self, recording: u64) {
         for entry in (0..ROUTES_MAX).map(|index| entry(self.0, index)) {
             store(&entry[ENDED], 0);
@@ -324,7 +325,7 @@ impl RouteTable<'_> {
         store(&self.0[RECORDING], recording);
     }
 
-    /// The entry of the route with this key, which may be new.
+    /// Returns the index of the entry for the route with this key. Creates the entry if necessary.
     fn place(self, key: u64, name: impl FnOnce() -> String) -> Option<usize> {
         let mut free: Option<(u64, usize)> = None;
         for index in 0..ROUTES_MAX {

@@ -1,6 +1,6 @@
-//! Routes whose requests have crashed workers: a worker records which routes its calls are of, and refuses the routes
-//! that the supervisor has put into quarantine. [`layout`] describes the memory. Which route is to blame for a crash is
-//! decided in `packages/kirsch/src/kirsch/supervisor/quarantine.py`.
+//! Routes whose requests have crashed workers. A worker records the routes of its calls, and refuses the routes that
+//! the supervisor has put into quarantine. [`layout`] describes the memory.
+//! `packages/kirsch/src/kirsch/supervisor/quarantine.py` decides which route caused a crash.
 
 mod layout;
 
@@ -13,23 +13,25 @@ use layout::{List, ListWords, Place, Quarantined, RouteTable, TableWords};
 use pyo3::prelude::*;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The list, and the table of this worker, which all of its engines share.
+/// The list of the quarantine, and the table of this worker, which all its engines share.
 pub(crate) struct Quarantine {
-    /// In memory that `_views` keep alive.
+    /// The list, in memory that `_views` keep alive.
     list: &'static ListWords,
-    /// The lock is for writing.
+    /// The table. The lock is for writing.
     table: Mutex<&'static TableWords>,
     _views: [View; 2],
 }
 
 impl Quarantine {
+    /// Creates the quarantine.
+    ///
     /// # Errors
-    /// `TypeError` if something is no memory, `ValueError` if it is too small or not aligned.
+    /// `TypeError` if an argument is not a buffer, `ValueError` if it is too small or not aligned.
     pub(crate) fn new(list: &Bound<'_, PyAny>, table: &Bound<'_, PyAny>) -> PyResult<Self> {
         let (list_view, list) = View::lend::<ListWords>("quarantine", list)?;
         let (table_view, table) = View::lend::<TableWords>("quarantine", table)?;
-        // SAFETY: `View::lend` has checked size and alignment. The memory is writable and stays where it is until the views
-        // are released, which is when the references go. All that is done with it here is atomic.
+        // SAFETY: `View::lend` has checked size and alignment. The memory is writable and stays at its address until
+        // the views are released, which happens when the references are dropped. All accesses are atomic.
         let (list, table) = unsafe { (&*list, &*table) };
         Ok(Self { list, table: Mutex::new(table), _views: [list_view, table_view] })
     }
@@ -38,8 +40,8 @@ impl Quarantine {
         List(self.list)
     }
 
-    /// Returns how a request is refused, if its route is in quarantine. `application` is asked for the number of its
-    /// application only while the list is active: otherwise this is one load.
+    /// Returns the refusal of a request whose route is in quarantine. Calls `application` for the index of the
+    /// request's application only while the list is active; otherwise this is a single load.
     #[inline]
     pub(crate) fn refusal(&self, application: impl FnOnce() -> usize, method: &[u8], path: &[u8]) -> Option<Refusal> {
         if self.list().is_active() { self.find(&self.route(application(), method, path)) } else { None }
@@ -51,7 +53,7 @@ impl Quarantine {
         Some(Refusal { status: 503, cause: Some(RefusalCause::Quarantine(seconds)) })
     }
 
-    /// Returns the route of a request, if it is to be recorded. One load while there is nothing to do.
+    /// Returns the route of a request; `None`, after a single load, if there is nothing to record.
     #[inline]
     pub(crate) fn to_record(&self, application: usize, method: &[u8], path: &[u8]) -> Option<Box<QuarantineRoute>> {
         if self.list().is_active() { Some(Box::new(self.route(application, method, path))) } else { None }
@@ -63,14 +65,14 @@ impl Quarantine {
     }
 }
 
-/// Records the calls of one engine.
+/// Records the calls of one engine in the table.
 pub(crate) struct Recorder {
     quarantine: Arc<Quarantine>,
-    /// Where each call is recorded, by its key.
+    /// The entries in which each call is recorded, by the key of the call.
     places: Vec<Option<Place>>,
-    /// How many there are.
+    /// The number of running calls that are recorded.
     recorded: usize,
-    /// How many others ran when that was published last.
+    /// The number of the other running calls at the last publication.
     unrecorded: u64,
 }
 
@@ -79,12 +81,12 @@ impl Recorder {
         Self { quarantine, places: Vec::new(), recorded: 0, unrecorded: 0 }
     }
 
-    /// Whether requests of this route are refused now.
+    /// Returns true if requests of this route are refused now.
     pub(crate) fn refuses(&self, route: &QuarantineRoute) -> bool {
         self.quarantine.find(route).is_some()
     }
 
-    /// The call `key` begins; `running`: the number of calls, with this one.
+    /// Records the start of the call `key`. `running` is the number of calls, including this one.
     #[cold]
     pub(crate) fn begin(&mut self, key: usize, route: &QuarantineRoute, running: usize) {
         let quarantine = Arc::clone(&self.quarantine);
@@ -98,13 +100,13 @@ impl Recorder {
         self.publish_unrecorded(table, running);
     }
 
-    /// Returns true if any of the calls that run is recorded.
+    /// Returns true if any running call is recorded.
     #[inline]
     pub(crate) fn is_recording(&self) -> bool {
         self.recorded > 0
     }
 
-    /// The call `key` has ended; `running`: the number of calls, without this one.
+    /// Records the end of the call `key`. `running` is the number of calls, without this one.
     #[cold]
     pub(crate) fn end(&mut self, key: usize, running: usize) {
         let quarantine = Arc::clone(&self.quarantine);
@@ -125,36 +127,36 @@ impl Recorder {
 /// Calls `act` with the words of `buffer`.
 fn with_words<T, R>(buffer: &Bound<'_, PyAny>, act: impl FnOnce(&T) -> R) -> PyResult<R> {
     let (view, words) = View::lend::<T>("quarantine", buffer)?;
-    // SAFETY: as in `Quarantine::new`; `view` lives until the reference has gone.
+    // SAFETY: as in `Quarantine::new`; `view` lives longer than the reference.
     let result = act(unsafe { &*words });
     drop(view);
     Ok(result)
 }
 
-/// A route of the list as Python has it: key, until, since, name.
+/// A route of the list for Python: key, end, start, name.
 pub(crate) type ListedRoute = (u64, u64, u64, String);
-/// A route of a table as Python has it: key, family, whether it is a family, running, ended, since, name.
+/// A route of a table for Python: key, family, true for a family, running calls, ended calls, busy since, name.
 pub(crate) type RecordedRoute = (u64, u64, bool, u64, u64, u64, String);
 
-/// See the stub of the module.
+/// Initializes an empty list.
 pub(crate) fn start(buffer: &Bound<'_, PyAny>, hash_key: [u64; 2]) -> PyResult<()> {
     with_words(buffer, |words| List(words).start(hash_key))
 }
 
-/// See the stub of the module.
+/// Replaces the list.
 pub(crate) fn publish(buffer: &Bound<'_, PyAny>, recording: Option<u64>, routes: Vec<ListedRoute>) -> PyResult<()> {
     let routes: Vec<_> =
         routes.into_iter().map(|(key, until, since, name)| Quarantined { key, until, since, name }).collect();
     with_words(buffer, |words| List(words).publish(recording, &routes))
 }
 
-/// See the stub of the module.
+/// Returns the routes in quarantine.
 pub(crate) fn listed(buffer: &Bound<'_, PyAny>) -> PyResult<Vec<ListedRoute>> {
     let routes = with_words(buffer, |words| List(words).routes())?;
     Ok(routes.into_iter().map(|Quarantined { key, until, since, name }| (key, until, since, name)).collect())
 }
 
-/// See the stub of the module.
+/// Returns the number of a table's recording, the number of unrecorded calls, and the recorded routes.
 pub(crate) fn recorded(buffer: &Bound<'_, PyAny>) -> PyResult<(u64, u64, Vec<RecordedRoute>)> {
     let read = |words: &TableWords| {
         (RouteTable(words).recording(), RouteTable(words).unrecorded(), RouteTable(words).routes())

@@ -1,9 +1,9 @@
-//! The memory of the rate limits: token buckets in a hash table that all processes of a server share. No Python here.
+//! The memory of the rate limits: token buckets in a hash table that all processes of a server share. Uses no Python.
 //!
-//! A bucket is one time, the moment at which it is full again. A request moves this moment on by the time in which one
-//! token comes, and is refused if the moment is then further away than a whole bucket takes to fill (the generic cell
-//! rate algorithm, ITU-T I.371). So a bucket needs no clock that fills it, and taking a token is one compare-and-swap: a
-//! process that is killed leaves nothing locked and nothing half done.
+//! A bucket is stored as one time: the moment at which it will be full. A request advances this moment by the time in
+//! which one token is added; it is refused if the moment would then be later than an empty bucket needs to fill (the
+//! generic cell rate algorithm, ITU-T I.371). So no timer fills buckets, and taking a token is one compare-and-swap: a
+//! process that is killed leaves no lock held and no update half done.
 //!
 //! ```text
 //!   head    the secret; whether debts are noted, and whether there are any; how many buckets were given up
@@ -11,46 +11,47 @@
 //!   set 1   ...
 //! ```
 //!
-//! The table has a fixed size. A new client takes a bucket of its set that is full, because a full bucket is the same as
-//! none. If no bucket of the set is full, it takes the one that will be full first. So clients who flood the table with
-//! addresses give up the buckets of those who have sent little, and never that of one who has exhausted it while another
-//! has not; and nobody is refused because the table is too small. The secret decides which clients share a set.
+//! The table has a fixed size. A new client takes over a full bucket of its set, because a full bucket is equivalent to
+//! none. If the set has no full bucket, the client takes over the one that will be full first. So clients that flood
+//! the table with addresses evict the buckets of clients that have sent little, and an exhausted bucket is evicted
+//! last. No client is refused because the table is too small. The secret determines which clients share a set.
 //!
-//! Two processes that change one bucket at the same moment may count one request for the client before, or not at all.
+//! If two processes change one bucket at the same moment, a request may be counted for the previous client, or not at
+//! all.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The buckets of a set. Their keys are in one cache line.
+/// The number of buckets in a set. Their keys are in one cache line.
 const WAYS: usize = 8;
 const SETS: usize = 1 << 14;
 
 const SET: usize = 3 * WAYS;
 const HEAD: usize = 8;
 
-// The head. The secret is 0 until the first process has made one. `IS_SHARED` is 1 once the relay
-// tells other hosts what is taken; `HAS_DEBTS` is 1 if anything was taken since the relay looked.
+// The words of the head. The secret is 0 until the first process has made one. `IS_SHARED` is 1 once a relay tells
+// other hosts about taken tokens; `HAS_DEBTS` is 1 if any were taken since the relay last asked.
 const SECRET: usize = 0;
 const IS_SHARED: usize = 1;
 const HAS_DEBTS: usize = 2;
 const GIVEN_UP: usize = 3;
 
-/// The memory.
+/// The words of the memory.
 pub(super) type BucketWords = [AtomicU64; HEAD + SETS * SET];
 
-/// Bytes of the memory.
+/// The size of the memory in bytes.
 pub(crate) const SIZE: usize = size_of::<BucketWords>();
 
-/// How fast the buckets of a limit fill, in nanoseconds.
+/// The filling rate of a limit's buckets, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pace {
-    /// The time in which one token comes.
+    /// The time in which one token is added.
     pub(super) interval: u64,
-    /// The time in which an empty bucket is full.
+    /// The time in which an empty bucket becomes full.
     pub(super) whole: u64,
 }
 
-/// The buckets in the memory.
+/// The buckets in the shared memory.
 #[derive(Clone, Copy)]
 pub(super) struct Buckets<'a>(pub(super) &'a BucketWords);
 
@@ -73,16 +74,16 @@ fn add(word: &AtomicU64, value: u64) {
     word.fetch_add(value, Ordering::Relaxed);
 }
 
-/// Replaces `old` by `new`. Returns false if another process was faster.
+/// Replaces `old` by `new`. Returns false if another process has changed the word.
 fn replace(word: &AtomicU64, old: u64, new: u64) -> bool {
     word.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed).is_ok()
 }
 
 impl<'a> Buckets<'a> {
-    /// Takes a token of the bucket `key`, which is not 0, at the time `now`.
+    /// Takes a token from the bucket `key`, which is not 0, at the time `now`.
     ///
     /// # Errors
-    /// If the bucket is empty, the nanoseconds until it has a token.
+    /// The number of nanoseconds until the bucket has a token, if it is empty.
     pub(super) fn take(self, key: u64, pace: Pace, now: u64) -> Result<(), u64> {
         let set = self.set(key);
         let place = self.find_or_begin(&set, key, now);
@@ -107,7 +108,7 @@ impl<'a> Buckets<'a> {
         }
     }
 
-    /// Puts back the token that was taken of the bucket `key`.
+    /// Puts back a token that was taken from the bucket `key`.
     pub(super) fn give_back(self, key: u64, pace: Pace) {
         let set = self.set(key);
         if let Some(place) = set.find(key) {
@@ -121,7 +122,7 @@ impl<'a> Buckets<'a> {
         }
     }
 
-    /// Returns the bucket of `key` in its set: the one that it has, or another that it gets.
+    /// Returns the index of the bucket of `key` in its set. If `key` has none, takes over another bucket.
     fn find_or_begin(self, set: &BucketSet<'_>, key: u64, now: u64) -> usize {
         loop {
             if let Some(place) = set.find(key) {
@@ -131,7 +132,7 @@ impl<'a> Buckets<'a> {
             let place = (0..WAYS).min_by_key(when).expect("a set has buckets");
             let (other, full_at) = (load(&set.keys[place]), when(&place));
             if other == key {
-                // Another process has just begun it, and has taken tokens of it.
+                // Another process has just taken over this bucket for the same key, and may have taken tokens.
                 return place;
             }
             if !replace(&set.keys[place], other, key) {
@@ -141,7 +142,7 @@ impl<'a> Buckets<'a> {
                 add(&self.0[GIVEN_UP], 1);
             }
             store(&set.debts[place], 0);
-            // It begins full. If this fails, another process has just taken a token of it.
+            // The bucket starts full. If this fails, another process has just taken a token from it.
             replace(&set.full_at[place], full_at, now);
             return place;
         }
@@ -158,7 +159,7 @@ impl<'a> Buckets<'a> {
     fn secret(self) -> u64 {
         match load(&self.0[SECRET]) {
             0 => {
-                // The standard library's keys are random.
+                // The standard library's hash keys are random.
                 replace(&self.0[SECRET], 0, RandomState::new().build_hasher().finish() | 1);
                 load(&self.0[SECRET])
             }
@@ -166,13 +167,13 @@ impl<'a> Buckets<'a> {
         }
     }
 
-    /// Returns how many buckets were given up before they were full.
+    /// Returns how many buckets were evicted before they were full.
     pub(super) fn given_up(self) -> u64 {
         load(&self.0[GIVEN_UP])
     }
 
-    /// Returns what was taken on this host since the last call: the key of each bucket, and the time that its tokens
-    /// take to come. The first call begins to note that.
+    /// Returns the tokens that were taken on this host since the last call: the key of each bucket, and the time in
+    /// which these tokens are added again. The recording starts with the first call.
     pub(super) fn take_debts(self) -> Vec<(u64, u64)> {
         store(&self.0[IS_SHARED], 1);
         let mut debts = Vec::new();
@@ -190,7 +191,7 @@ impl<'a> Buckets<'a> {
         debts
     }
 
-    /// Notes what was taken on another host: the bucket is full again so many nanoseconds later.
+    /// Records tokens that were taken on another host: the bucket will be full `debt` nanoseconds later.
     pub(super) fn add_debt(self, key: u64, debt: u64, now: u64) {
         let set = self.set(key);
         let place = self.find_or_begin(&set, key, now);
@@ -205,7 +206,8 @@ impl BucketSet<'_> {
     }
 }
 
-/// Spreads the bits of a number (the finalizer of `SplitMix64`). A client may have chosen them, except the secret in it.
+/// Mixes the bits of a number (the finalizer of `SplitMix64`). A client may have chosen the number, but does not know
+/// the secret in it.
 fn mix(number: u64) -> u64 {
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -217,7 +219,7 @@ mod tests {
     use super::*;
 
     const SECOND: u64 = 1_000_000_000;
-    /// Two tokens in a second, and three at once.
+    /// Two tokens per second, and a capacity of three.
     const PACE: Pace = Pace { interval: SECOND / 2, whole: 3 * SECOND / 2 };
     const NOW: u64 = 1_000 * SECOND;
 
@@ -226,7 +228,7 @@ mod tests {
         words.try_into().unwrap_or_else(|_| unreachable!("it has this length"))
     }
 
-    /// Keys of one set.
+    /// Returns keys of one set.
     fn neighbours(buckets: Buckets<'_>) -> impl Iterator<Item = u64> {
         let first = buckets.set(1).keys.as_ptr();
         (1..).filter(move |key| buckets.set(*key).keys.as_ptr() == first)
@@ -243,9 +245,9 @@ mod tests {
         assert_eq!(buckets.take(7, PACE, NOW + SECOND / 2 - 1), Err(1));
         assert_eq!(buckets.take(7, PACE, NOW + SECOND / 2), Ok(()));
         assert_eq!(buckets.take(7, PACE, NOW + SECOND / 2), Err(SECOND / 2));
-        // A refused request takes nothing, and another client has another bucket.
+        // A refused request takes no token, and another client has another bucket.
         assert_eq!(buckets.take(8, PACE, NOW), Ok(()));
-        // After a long time the bucket is full, not more.
+        // After a long time the bucket is just full.
         let taken = (0..5).filter(|_| buckets.take(7, PACE, NOW + 100 * SECOND).is_ok()).count();
         assert_eq!(taken, 3);
     }
@@ -311,7 +313,8 @@ mod tests {
     fn test_threads_take_no_more_than_there_is() {
         let words = words();
         let pace = Pace { interval: SECOND, whole: 1_000 * SECOND };
-        // It exists before the threads come: two that begin a bucket at the same moment may count one request too few.
+        // The bucket exists before the threads start: two that create it at the same moment may count one request too
+        // few.
         Buckets(&words).take(7, pace, NOW).unwrap();
         let taken = AtomicU64::new(1);
         std::thread::scope(|scope| {

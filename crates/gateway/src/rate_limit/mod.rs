@@ -1,5 +1,5 @@
-//! Rate limits: how many requests a client may send in a time, by the path. [`buckets`] describes the memory, which all
-//! workers share.
+//! Rate limits: the number of requests that a client may send in a time, by path. [`buckets`] describes the memory,
+//! which all workers share.
 
 mod buckets;
 
@@ -16,56 +16,57 @@ use std::hash::Hasher;
 use std::net::IpAddr;
 use wire::message::RequestHead;
 
-/// A limit as Python has it: the prefix of the path, the text of the limit, requests (0: none is refused), seconds,
-/// burst, and what has a bucket of its own: `client`, `all`, or the name of a field.
+/// A limit as Python passes it: the path prefix, the text of the limit, the number of requests (0: no limit), seconds,
+/// burst, and the scope of a bucket: `client`, `all`, or the name of a field.
 type GivenLimit = (String, String, u32, f64, u32, String);
 
-/// The limits of a server.
+/// The rate limits of a server.
 pub(crate) struct RateLimits {
-    /// By prefixes of whole segments, the longest prefix first. The limits of one prefix all apply.
+    /// The limits by prefixes of whole segments, the longest prefix first. All limits of one prefix apply.
     prefixes: Vec<(Box<[u8]>, Vec<RateLimit>)>,
-    /// In memory that `_view` keeps alive.
+    /// The buckets, in memory that `_view` keeps alive.
     words: &'static BucketWords,
     _view: View,
 }
 
 struct RateLimit {
-    /// The limit as the operator has written it.
+    /// The limit as the operator wrote it.
     text: String,
     pace: Pace,
-    /// A number of this limit, the same on all hosts.
+    /// The number of this limit, the same on all hosts.
     number: u64,
     scope: Scope,
 }
 
-/// The kinds of things that have a bucket each.
+/// Says which requests share a bucket.
 enum Scope {
     Client,
     All,
-    /// Each value of the field with this name, in lower case. A request without it counts for its client.
+    /// All requests with the same value of the field with this name, in lower case. A request without the field counts
+    /// for its client.
     Field(Box<[u8]>),
 }
 
-/// A request exceeds a limit.
+/// The refusal of a request that exceeds a limit.
 pub(crate) struct Exceeded<'a> {
     pub(crate) refusal: Refusal,
-    /// The limit as the operator has written it.
+    /// The limit as the operator wrote it.
     pub(crate) limit: &'a str,
 }
 
 impl RateLimits {
-    /// Returns the limits; `None` if there are none.
+    /// Creates the limits; `None` if there are none.
     ///
     /// # Errors
-    /// `ValueError` if there is no memory for them, and those of [`View::lend`].
+    /// `ValueError` if the memory is missing, and the errors of [`View::lend`].
     pub(crate) fn new(given: Vec<GivenLimit>, memory: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Self>> {
         if given.is_empty() {
             return Ok(None);
         }
         let memory = memory.ok_or_else(|| PyValueError::new_err("rate_limit needs rate_limit_memory"))?;
         let (view, words) = View::lend::<BucketWords>("rate_limit_memory", memory)?;
-        // SAFETY: `View::lend` has checked size and alignment. The memory is writable and stays where it is until the
-        // view is released, which is when the reference goes. All that is done with it here is atomic.
+        // SAFETY: `View::lend` has checked size and alignment. The memory is writable and stays at its address until
+        // the view is released, which happens when the reference is dropped. All accesses are atomic.
         let words = unsafe { &*words };
         let mut prefixes: Vec<(Box<[u8]>, Vec<RateLimit>)> = Vec::new();
         for (prefix, text, requests, seconds, burst, scope) in given {
@@ -83,7 +84,8 @@ impl RateLimits {
         Ok(Some(Self { prefixes, words, _view: view }))
     }
 
-    /// Takes a token for a request of each limit that applies to its path. Returns the limit that has none.
+    /// Takes a token for a request from the bucket of each limit of its path. If a bucket is empty, puts the tokens
+    /// back and returns the limit.
     pub(crate) fn check(&self, head: &RequestHead<'_>, peer: &Peer) -> Option<Exceeded<'_>> {
         let limits = self.of(head.target.path)?;
         let (buckets, now) = (Buckets(self.words), clock::fine());
@@ -100,8 +102,8 @@ impl RateLimits {
         None
     }
 
-    /// Returns the limits of a path as in the request line. Escapes make no difference, because they make none to the
-    /// application.
+    /// Returns the limits of a path in the form of the request line. The path is decoded first, as for the application,
+    /// so escapes do not evade a limit.
     fn of(&self, path: &[u8]) -> Option<&[RateLimit]> {
         let decoded;
         let path = if path.contains(&b'%') {
@@ -136,8 +138,8 @@ impl RateLimit {
         Self { text, pace, number: hasher.finish(), scope }
     }
 
-    /// Returns the key of the bucket that a request takes its token of. It is the same on all hosts, so no key is
-    /// secret: the table has a secret of its own.
+    /// Returns the key of the bucket from which a request takes its token. The key is the same on all hosts, so it is
+    /// not secret; the table has a secret of its own.
     fn key(&self, head: &RequestHead<'_>, peer: &Peer) -> u64 {
         let mut hasher = hasher(self.number);
         let value = match &self.scope {
@@ -155,7 +157,7 @@ impl RateLimit {
     }
 }
 
-/// Writes the client of a request: the one that a trusted proxy names, or else the peer.
+/// Hashes the client of a request: the one that a trusted proxy names, or else the peer.
 fn write_client(head: &RequestHead<'_>, peer: &Peer, hasher: &mut impl Hasher) {
     let address = match head.client {
         Some(client) => client.address,
@@ -167,7 +169,7 @@ fn write_client(head: &RequestHead<'_>, peer: &Peer, hasher: &mut impl Hasher) {
             hasher.write_u8(4);
             hasher.write(&address.octets());
         }
-        // A subscriber has at least a /64 and may use any address in it (RFC 6177).
+        // A subscriber has at least a /64, and may use any address in it (RFC 6177).
         Some(IpAddr::V6(address)) => {
             hasher.write_u8(6);
             hasher.write(&address.octets()[..8]);
@@ -175,7 +177,7 @@ fn write_client(head: &RequestHead<'_>, peer: &Peer, hasher: &mut impl Hasher) {
     }
 }
 
-/// Returns a hash function, the same on all hosts, and with all versions of the standard library.
+/// Returns a hash function that is the same on all hosts and in all versions of the standard library.
 #[allow(deprecated, reason = "a map has a better default; nothing else in the standard library takes a key")]
 fn hasher(key: u64) -> std::hash::SipHasher {
     std::hash::SipHasher::new_with_keys(key, 0)
@@ -184,24 +186,24 @@ fn hasher(key: u64) -> std::hash::SipHasher {
 /// Calls `act` with the buckets in `memory`.
 fn with_buckets<R>(memory: &Bound<'_, PyAny>, act: impl FnOnce(Buckets<'_>) -> R) -> PyResult<R> {
     let (view, words) = View::lend::<BucketWords>("rate_limit_memory", memory)?;
-    // SAFETY: as in `RateLimits::new`; `view` lives until the reference has gone.
+    // SAFETY: as in `RateLimits::new`; `view` lives longer than the reference.
     let result = act(Buckets(unsafe { &*words }));
     drop(view);
     Ok(result)
 }
 
-/// See the stub of the module.
+/// Returns how many buckets were evicted before they were full.
 pub(crate) fn given_up(memory: &Bound<'_, PyAny>) -> PyResult<u64> {
     with_buckets(memory, |buckets| buckets.given_up())
 }
 
-/// See the stub of the module.
+/// Returns the tokens taken on this host since the last call: pairs of key and time, 8 bytes each, big-endian.
 pub(crate) fn take_debts(memory: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     let debts = with_buckets(memory, |buckets| buckets.take_debts())?;
     Ok(debts.into_iter().flat_map(|(key, debt)| [key.to_be_bytes(), debt.to_be_bytes()]).flatten().collect())
 }
 
-/// See the stub of the module.
+/// Records tokens taken on other hosts, in the form of [`take_debts`].
 pub(crate) fn add_debts(memory: &Bound<'_, PyAny>, debts: &[u8]) -> PyResult<()> {
     let (pairs, rest) = debts.as_chunks::<16>();
     if !rest.is_empty() {
@@ -211,7 +213,7 @@ pub(crate) fn add_debts(memory: &Bound<'_, PyAny>, debts: &[u8]) -> PyResult<()>
         let now = clock::fine();
         for pair in pairs {
             let [key, debt] = [0, 8].map(|at| u64::from_be_bytes(std::array::from_fn(|index| pair[at + index])));
-            // No bucket has the key 0, and a debt is of one interval of the sender.
+            // No bucket has the key 0.
             buckets.add_debt(key.max(1), debt, now);
         }
     })

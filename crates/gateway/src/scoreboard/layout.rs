@@ -1,4 +1,4 @@
-//! The layout of a scoreboard, and how values are counted in it. No Python here.
+//! The layout of a scoreboard, and the counting of values in it. Uses no Python.
 
 use engine::Statistics;
 use scheduler::PoolStatistics;
@@ -6,28 +6,28 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tls::{HANDSHAKE_COUNTERS, HandshakeCounts};
 
-/// The counters and gauges of an engine at one time.
+/// The counters and gauges of an engine at one moment.
 pub(crate) struct Snapshot {
-    /// The time at which it was taken, as coarse as the clock.
+    /// The time of the snapshot, from the coarse clock.
     pub(crate) at: Duration,
     pub(crate) engine: Statistics,
     pub(crate) is_draining: bool,
     pub(crate) is_stalled: bool,
-    /// Calls that wait in the middle for their peers to read, of those that the engine knows to be out.
+    /// The number of calls that wait for their peers to read. The engine counts them as running.
     pub(crate) blocked: u64,
     pub(crate) overdue: u64,
     pub(crate) pool_statistics: PoolStatistics,
-    /// Log lines that the process has dropped.
+    /// The number of log lines that the process has dropped.
     pub(crate) log_lines_dropped: u64,
 }
 
-/// The one table of what is counted: names, in the order in which they lie in the memory, and where each comes from.
+/// The table of all counters and gauges: the names, in their order in memory, and the sources of the values.
 macro_rules! fields {
     ($snapshot:ident => $($name:literal: $value:expr,)*) => {
         const FIELDS: &[&str] = &[$($name),*];
 
         impl Snapshot {
-            /// The values of [`FIELDS`].
+            /// Returns the values of [`FIELDS`].
             fn values(&self) -> Values {
                 let $snapshot = self;
                 [$($value),*]
@@ -79,7 +79,7 @@ fields! { snapshot =>
     "threads_most": snapshot.pool_statistics.max_calls as u64,
 }
 
-/// The values of [`FIELDS`], each a word.
+/// The values of [`FIELDS`], one word each.
 pub(super) type Values = [u64; VALUES];
 
 /// The number of fields.
@@ -88,11 +88,11 @@ pub(super) const VALUES: usize = FIELDS.len();
 /// The memory of a scoreboard.
 pub(super) type Words = [AtomicU64; WORDS];
 
-/// Fields that say whether something is the case.
+/// The fields that are 0 or 1.
 const FLAGS: [&str; 2] = ["draining", "stalled"];
 
 impl Snapshot {
-    /// Each counter and gauge of several engines together with its name.
+    /// Returns the name and the sum over all engines of each counter and gauge.
     pub(crate) fn entries(engines: &[Self]) -> impl Iterator<Item = (&'static str, u64)> {
         let mut sum: Values = [0; FIELDS.len()];
         for engine in engines {
@@ -105,20 +105,21 @@ impl Snapshot {
     }
 }
 
-/// A time that is counted by its length.
+/// A kind of duration that is counted in a histogram.
 #[derive(Clone, Copy)]
 pub(crate) enum Histogram {
-    /// From the moment at which a request is whole until the application is called; 0 if it did not have to wait.
+    /// The time from the moment when a request is complete until the application is called; 0 if it did not have to
+    /// wait.
     QueueWait,
     /// From the call of the application to the end of its response.
     ServiceTime,
-    /// The time for which a thread that has waited for the engine waits for the interpreter.
+    /// The time for which a thread waits for the GIL after it has waited for the engine.
     InterpreterWait,
 }
 
 const HISTOGRAMS: [&str; 3] = ["queue_wait", "service_time", "interpreter_wait"];
 
-/// The upper bounds of the buckets, in nanoseconds. One more bucket has no bound.
+/// The upper bounds of the buckets, in nanoseconds. One more bucket has no upper bound.
 const BOUNDS: [u64; 17] = {
     const MICRO: u64 = 1_000;
     const MILLI: u64 = 1_000 * MICRO;
@@ -144,16 +145,16 @@ const BOUNDS: [u64; 17] = {
     ]
 };
 
-/// Words of a histogram: the sum, and the buckets.
+/// The number of words of a histogram: the sum, and the buckets.
 const HISTOGRAM: usize = 1 + BOUNDS.len() + 1;
-/// The first word of the counters of handshakes.
+/// The index of the first handshake counter.
 const HANDSHAKES: usize = FIELDS.len() + HISTOGRAMS.len() * HISTOGRAM;
 pub(super) const WORDS: usize = HANDSHAKES + HANDSHAKE_COUNTERS.len();
 
-/// Bytes of all of it.
+/// The size of the scoreboard in bytes.
 pub(crate) const SIZE: usize = WORDS * size_of::<AtomicU64>();
 
-/// The names of all words, in their order.
+/// Returns the names of all words, in order.
 pub(crate) fn names() -> Vec<String> {
     let buckets = |name: &'static str| (0..=BOUNDS.len()).map(move |bucket| format!("{name}_{bucket}"));
     let of = |name| std::iter::once(format!("{name}_sum")).chain(buckets(name));
@@ -162,13 +163,13 @@ pub(crate) fn names() -> Vec<String> {
     fields.chain(HISTOGRAMS.into_iter().flat_map(of)).chain(handshakes).collect()
 }
 
-/// The bounds of the buckets in seconds.
+/// Returns the upper bounds of the buckets in seconds.
 #[allow(clippy::cast_precision_loss, reason = "they are far below the 52 bits of a float")]
 pub(crate) fn bounds() -> Vec<f64> {
     BOUNDS.iter().map(|&bound| bound as f64 / 1e9).collect()
 }
 
-/// The word of the bucket that this is counted in. Most is short.
+/// Returns the index of the bucket for a duration. Most durations are short, so the search is linear.
 fn bucket(nanos: u64) -> usize {
     1 + BOUNDS.iter().position(|&bound| nanos <= bound).unwrap_or(BOUNDS.len())
 }
@@ -181,14 +182,14 @@ fn words_of(words: &Words, histogram: Histogram) -> &[AtomicU64] {
     &words[FIELDS.len() + histogram as usize * HISTOGRAM..][..HISTOGRAM]
 }
 
-/// Counts something that took so long; by any thread.
+/// Counts a duration. Any thread may call this.
 pub(super) fn count(words: &Words, histogram: Histogram, nanos: u64) {
     let words = words_of(words, histogram);
     words[0].fetch_add(nanos, Ordering::Relaxed);
     words[bucket(nanos)].fetch_add(1, Ordering::Relaxed);
 }
 
-/// The same, by threads of which no two do so at a time: that is cheaper.
+/// Does the same if no two threads count in this histogram at the same time, which is cheaper.
 pub(super) fn count_alone(words: &Words, histogram: Histogram, nanos: u64) {
     let words = words_of(words, histogram);
     for (word, more) in [(&words[0], nanos), (&words[bucket(nanos)], 1)] {
@@ -196,8 +197,8 @@ pub(super) fn count_alone(words: &Words, histogram: Histogram, nanos: u64) {
     }
 }
 
-/// Stores how an engine is. Where it is one of several, `published` is what it has published last: it adds to each word
-/// by how much its own value has changed, so that the word is the sum of all, and no engine waits for another.
+/// Stores the values of an engine. If there are several engines, `published` has the values that this one published
+/// last: each word is increased by the change of the value, so that it is the sum of all engines without a lock.
 pub(super) fn publish(words: &Words, snapshot: &Snapshot, published: Option<&mut Values>) {
     let words = words.iter().zip(snapshot.values());
     let Some(published) = published else {
@@ -223,7 +224,7 @@ pub(super) fn publish_handshakes(words: &Words, counts: &HandshakeCounts) {
     }
 }
 
-/// The word that says when.
+/// The index of the word with the time of the last publication.
 const PUBLISHED: usize = 0;
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! The state of a server that others can see while it works: its counters, gauges and histograms, in memory that
-//! another process has lent.
+//! The state of a running server for other processes: counters, gauges and histograms in memory that another process
+//! has lent.
 //!
-//! The memory is read at any time, by any process, without a lock and without the server noticing. So each number is a
-//! word of its own, stored as a whole (relaxed), and what is read is not of one moment. Counters and gauges are stored
-//! now and then ([`Publisher::publish`]): when a thread is about to wait, when time has moved on, and by the ticker.
-//! Histograms are counted where they lie.
+//! Any process may read the memory at any time, without a lock and unnoticed by the server. So each number is one word,
+//! stored atomically (relaxed), and the numbers read need not be of the same moment. Counters and gauges are stored
+//! from time to time ([`Publisher::publish`]): before a thread waits, when the clock has advanced, and by the ticker.
+//! Histograms are counted directly in the memory.
 //!
 //! ```text
 //!   0        FIELDS             then for each histogram
@@ -29,26 +29,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tls::Acceptor;
 
-/// The memory.
+/// The memory in which a server publishes its state.
 pub(crate) struct Scoreboard {
-    /// In memory that `_view` keeps alive.
+    /// The words, in memory that `_view` keeps alive.
     words: &'static Words,
     _view: View,
 }
 
-/// Memory that Python has lent, which stays where it is and as large as it is while this exists.
+/// A buffer that Python has lent. Address and size of its memory do not change as long as this exists.
 pub(crate) struct View(Box<ffi::Py_buffer>);
 
-// SAFETY: nothing of it is used but to release it, which its drop does attached.
+// SAFETY: the only use is its release, for which the drop attaches to the interpreter.
 unsafe impl Send for View {}
 // SAFETY: as above.
 unsafe impl Sync for View {}
 
 impl Scoreboard {
-    /// Takes the memory of `buffer` and begins at zero.
+    /// Takes the memory of `buffer` and sets it to zero.
     ///
     /// # Errors
-    /// `TypeError` if it is none, `ValueError` if it is not fit for this.
+    /// `TypeError` if it is not a buffer, `ValueError` if it is read-only, too small or not aligned.
     pub(crate) fn new(buffer: &Bound<'_, PyAny>) -> PyResult<Self> {
         let view = View::of("scoreboard", buffer)?;
         let (start, length) = view.memory();
@@ -63,8 +63,9 @@ impl Scoreboard {
                 align_of::<AtomicU64>()
             )));
         }
-        // SAFETY: the memory is writable, large enough and aligned, and lies there until the view is released, which is
-        // when the reference goes. All that is done with it here is atomic; what other processes do is not Rust's.
+        // SAFETY: the memory is writable, large enough and aligned, and exists until the view is released, which
+        // happens when the reference is dropped. All accesses are atomic; those of other processes are outside Rust's
+        // memory model.
         let words = unsafe { &*start.cast::<Words>() };
         for word in words {
             word.store(0, Ordering::Relaxed);
@@ -72,23 +73,23 @@ impl Scoreboard {
         Ok(Self { words, _view: view })
     }
 
-    /// Counts something that took so long; by any thread.
+    /// Counts a duration. Any thread may call this.
     pub(crate) fn count(&self, histogram: Histogram, nanos: u64) {
         layout::count(self.words, histogram, nanos);
     }
 }
 
-/// Stores on a scoreboard how an engine is.
+/// Publishes the values of one engine on a scoreboard.
 pub(crate) struct Publisher {
     scoreboard: Arc<Scoreboard>,
-    /// The values that this engine has published last, if it is one of several.
+    /// The values that this engine published last; `None` if the server has only this engine.
     published: Option<Box<Values>>,
-    /// The handshakes of the process, if this engine publishes them, and the number of those published.
+    /// The acceptor whose handshakes this engine publishes, and the number of handshakes at the last publication.
     handshakes: Option<(Arc<Acceptor>, u64)>,
 }
 
 impl Publisher {
-    /// Creates the publisher of an engine. The handshakes are those of `acceptor`, which one engine of a process has.
+    /// Creates the publisher of an engine. `acceptor` counts the handshakes; only one engine of a process has it.
     pub(crate) fn new(scoreboard: Arc<Scoreboard>, is_alone: bool, acceptor: Option<Arc<Acceptor>>) -> Self {
         let published = (!is_alone).then(|| Box::new([0; layout::VALUES]));
         Self { scoreboard, published, handshakes: acceptor.map(|acceptor| (acceptor, 0)) }
@@ -107,10 +108,10 @@ impl Publisher {
 }
 
 impl View {
-    /// The memory of `buffer`, which is the argument `name`.
+    /// Borrows the memory of `buffer`, which is the argument `name`.
     ///
     /// # Errors
-    /// `TypeError` if it is none, `ValueError` if it cannot be written.
+    /// `TypeError` if it is not a buffer, `ValueError` if it is read-only.
     pub(crate) fn of(name: &str, buffer: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = buffer.py();
         // SAFETY: the object is live and the thread attached.
@@ -119,7 +120,8 @@ impl View {
             return Err(PyTypeError::new_err(format!("{name}: a buffer is wanted, such as an mmap, not {kind}")));
         }
         let mut view = Box::new(ffi::Py_buffer::new());
-        // SAFETY: as above; the view is ours to be filled, and does not move. Without further flags it is one piece.
+        // SAFETY: as above; the call fills the view, which does not move. Without further flags the memory is
+        // contiguous.
         if unsafe { ffi::PyObject_GetBuffer(buffer.as_ptr(), &raw mut *view, ffi::PyBUF_WRITABLE) } != 0 {
             let error = PyErr::fetch(py);
             let refusal = PyValueError::new_err(format!("{name}: its memory is not to be used: {}", error.value(py)));
@@ -129,10 +131,10 @@ impl View {
         Ok(Self(view))
     }
 
-    /// Returns memory that has room for a `T`, which is made of words, and the view that keeps it.
+    /// Borrows memory for a `T` that consists of words. Returns the view and the address.
     ///
     /// # Errors
-    /// `TypeError` if it is none, `ValueError` if it is too small or not aligned.
+    /// `TypeError` if it is not a buffer, `ValueError` if it is too small or not aligned.
     pub(crate) fn lend<T>(name: &str, buffer: &Bound<'_, PyAny>) -> PyResult<(Self, *mut T)> {
         let view = Self::of(name, buffer)?;
         let (start, length) = view.memory();
@@ -146,7 +148,7 @@ impl View {
         Ok((view, start.cast()))
     }
 
-    /// Returns the address and the number of bytes of the memory.
+    /// Returns the address of the memory and its size in bytes.
     pub(crate) fn memory(&self) -> (*mut std::ffi::c_void, usize) {
         (self.0.buf, self.0.len.cast_unsigned())
     }
@@ -154,24 +156,24 @@ impl View {
 
 impl Drop for View {
     fn drop(&mut self) {
-        // SAFETY: the view was filled and is released once.
+        // SAFETY: the view was filled, and is released only once.
         Python::attach(|_| unsafe { ffi::PyBuffer_Release(&raw mut *self.0) });
     }
 }
 
-/// Measures calls, with the engine locked.
+/// Measures how long calls and their requests take. Used while the engine is locked.
 pub(crate) struct Stopwatch {
     scoreboard: Arc<Scoreboard>,
-    /// No other engine counts there.
+    /// True if no other engine counts in this scoreboard.
     is_alone: bool,
     /// The times of each call, by its key.
     times: Vec<CallTimes>,
 }
 
-/// When a call began, and for how long its request had waited in the queue, in nanoseconds.
+/// The start of a call, and the time for which its request waited in the queue, in nanoseconds.
 #[derive(Clone, Copy, Default)]
 struct CallTimes {
-    /// 0: its response has ended.
+    /// The start of the call; 0 once its response has ended.
     began: u64,
     waited: u64,
 }
@@ -189,12 +191,13 @@ impl Stopwatch {
         }
     }
 
-    /// Returns the time at which a request is put into the queue.
+    /// Returns the current time, at which a request enters the queue.
     pub(crate) fn queue() -> Moment {
         Moment::of(clock::fine())
     }
 
-    /// A call begins. Its request has waited in the queue since then, if it has.
+    /// Notes the start of a call. `queued_at` is the time at which its request entered the queue; `None` if it did not
+    /// wait.
     pub(crate) fn begin(&mut self, key: usize, queued_at: Option<Moment>) {
         let now = clock::fine();
         let waited = queued_at.map_or(0, |queued_at| now.saturating_sub(queued_at.0.get()));
@@ -202,24 +205,24 @@ impl Stopwatch {
         self.set(key, CallTimes { began: now, waited });
     }
 
-    /// Returns for how long the request of a call that has begun had waited in the queue.
+    /// Returns for how long the request of a running call waited in the queue.
     pub(crate) fn queue_wait(&self, key: usize) -> Duration {
         Duration::from_nanos(self.times[key].waited)
     }
 
-    /// A call is dispatched, and [`taken up`](Self::take_up) later.
+    /// Notes that a call was dispatched. It begins later, with [`take_up`](Self::take_up).
     pub(crate) fn dispatch(&mut self, key: usize) {
         self.set(key, CallTimes { began: clock::fine(), waited: 0 });
     }
 
-    /// A call that was dispatched begins.
+    /// Notes the start of a call that was dispatched.
     pub(crate) fn take_up(&mut self, key: usize) {
         let dispatched = Moment::of(self.times[key].began);
         self.begin(key, Some(dispatched));
     }
 
-    /// Its response has come to its end, or the request has become a WebSocket, which may be open for days. Only the
-    /// first end counts.
+    /// Notes the end of a response, or that the request has become a WebSocket, which may be open for days. Only the
+    /// first call for a key counts.
     pub(crate) fn end(&mut self, key: usize) {
         let began = std::mem::take(&mut self.times[key].began);
         if began != 0 {
@@ -235,7 +238,7 @@ impl Stopwatch {
     }
 }
 
-/// A moment of [`clock::fine`], which is never that long ago.
+/// A time of [`clock::fine`], which is never 0.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment(NonZeroU64);
 

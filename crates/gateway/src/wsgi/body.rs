@@ -1,4 +1,4 @@
-//! A response that the application produces part by part: the iterable that it has returned.
+//! Response bodies that the server requests part by part from the iterable that the application returned.
 
 use super::file_wrapper::FileWrapper;
 use crate::interface::ResponseBody;
@@ -8,17 +8,17 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use std::fs::File;
 
-/// An iterable under way.
+/// The iterable that the application returned, and the iteration over it.
 pub(crate) struct Iterable {
     returned: Object,
-    /// `None` once the iterable has ended, and before it is started.
+    /// The iterator; `None` before the start and after the end of the iteration.
     iterator: Option<Object>,
-    /// It is a [`FileWrapper`], which ends where the response's declared length does (PEP 3333).
+    /// True for a [`FileWrapper`], whose body is truncated to the declared length of the response (PEP 3333).
     is_file: bool,
 }
 
 impl Iterable {
-    /// Makes a body of the object that the application has returned.
+    /// Creates a body from the object that the application returned.
     pub(super) fn new(py: Python<'_>, returned: Object) -> Self {
         let is_file = returned.bind(py).is_exact_instance_of::<FileWrapper>();
         Self { returned, iterator: None, is_file }
@@ -26,7 +26,7 @@ impl Iterable {
 }
 
 impl ResponseBody for Iterable {
-    /// Takes the iterator. An application may call `start_response` in `__iter__` or in the first `__next__`.
+    /// Gets the iterator. An application may call `start_response` in `__iter__` or in the first `__next__`.
     fn start(&mut self, py: Python<'_>) -> PyResult<()> {
         // SAFETY: the iterable is live and the thread attached.
         let iterator = unsafe { Object::from_new_or_error(py, ffi::PyObject_GetIter(self.returned.as_ptr())) };

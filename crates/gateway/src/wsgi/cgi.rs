@@ -1,8 +1,8 @@
-//! The environ of a request that a web server passes on with CGI variables (RFC 3875): FastCGI, uwsgi and SCGI.
+//! The environ of a request that a web server forwards with CGI variables (RFC 3875), over FastCGI, uwsgi or SCGI.
 //!
-//! The variables are the environ, except those that the server sets itself (`wsgi.*`, `SERVER_SOFTWARE`), those that
-//! could mislead an application, and `SCRIPT_NAME` and `PATH_INFO`, which web servers fill in differently
-//! ([`ScriptName`](super::path::ScriptName)).
+//! The web server's variables become the environ, except those that the server sets itself (`wsgi.*`,
+//! `SERVER_SOFTWARE`) and those that could mislead an application. `SCRIPT_NAME` and `PATH_INFO` are computed anew,
+//! because web servers set them differently ([`ScriptName`](super::path::ScriptName)).
 
 use super::cgi_template::{CgiTemplate, Use, is_of_path, use_of};
 use super::environ::Environs;
@@ -12,20 +12,21 @@ use crate::object::Object;
 use pyo3::prelude::*;
 use wire::message::{Field, RequestHead};
 
-/// Values of one user alone are not kept where other connections' requests look.
+/// Returns true if the variable's value belongs to one user. Such values are not stored in the table that all
+/// connections share.
 fn is_secret(name: &[u8]) -> bool {
     matches!(name, b"HTTP_COOKIE" | b"HTTP_AUTHORIZATION" | b"HTTP_PROXY_AUTHORIZATION" | b"REMOTE_USER")
         || name.starts_with(b"SSL_")
 }
 
-/// Returns true if a variable such as HTTPS says yes.
+/// Returns true if the value of a variable such as HTTPS means yes.
 fn is_on(value: &[u8]) -> bool {
     [&b"on"[..], b"1", b"true", b"yes"].iter().any(|word| value.eq_ignore_ascii_case(word))
 }
 
 impl Environs {
-    /// The environ of a request without a body; `None` with an exception set if memory is short. `template` is what the
-    /// request's connection keeps.
+    /// Makes the environ of a request, without its body. Returns `None` with an exception set if an allocation fails.
+    /// `template` is that of the request's connection.
     pub(super) fn begin_cgi(
         &mut self,
         py: Python<'_>,
@@ -45,7 +46,7 @@ impl Environs {
         Some(environ)
     }
 
-    /// Returns a copy of `environ`, which was made of the same variables except those at `changes`.
+    /// Returns a copy of `environ`, which was made from the same variables except those with the indices `changes`.
     fn copy_cgi(
         &mut self,
         py: Python<'_>,
@@ -69,11 +70,11 @@ impl Environs {
         Some(environ)
     }
 
-    /// Sets a variable that the environ has as the web server gives it.
+    /// Sets a variable of the environ to the value that the web server sent.
     fn set_variable(&mut self, py: Python<'_>, environ: &Object, head: &RequestHead<'_>, field: &Field) -> Option<()> {
         let (name, line) = (field.name(head.block), field.line(head.block));
         if name == b"REMOTE_PORT" {
-            // Each client has another one: it would take the places of lines that repeat.
+            // Each client has another port, which would evict lines that recur from the table.
             let port = Object::latin1(py, field.value(head.block))?;
             return environ.set_item(py, &self.keys.remote_port, &port);
         }
@@ -90,7 +91,7 @@ impl Environs {
         }
     }
 
-    /// Sets what the target of a request and its path become.
+    /// Sets the variables that depend on the path and the target of the request.
     fn set_path(
         &self,
         py: Python<'_>,
@@ -134,7 +135,8 @@ impl Environs {
             }
             self.set_variable(py, &environ, head, field)?;
             let grown = environ.dict_size(py);
-            // HTTP_HOST, which every environ has at first, is not there twice.
+            // A repeated variable does not enlarge the environ. HTTP_HOST is in every base, so it is not a repeated
+            // variable.
             has_repeated |= grown == size && name.starts_with(b"HTTP_") && name != b"HTTP_HOST";
             size = grown;
         }
@@ -154,19 +156,19 @@ impl Environs {
         Some(environ)
     }
 
-    /// Returns `SCRIPT_NAME` and `PATH_INFO` of a request with CGI variables.
+    /// Computes `SCRIPT_NAME` and `PATH_INFO` of a request with CGI variables.
     pub(crate) fn split_path(&self, head: &RequestHead<'_>) -> (Vec<u8>, Vec<u8>) {
         self.script_name.split(&PathVariables::of(head))
     }
 
-    /// Sets `SERVER_NAME`. nginx says `_` where its server has no name; `HAProxy` says a port too, which is no part of
-    /// it.
+    /// Sets `SERVER_NAME`. nginx sends `_` if its server has no name. `HAProxy` appends a port, which does not belong
+    /// to the name.
     fn set_server_name(&self, py: Python<'_>, environ: &Object, name: &[u8]) -> Option<()> {
         if name == b"_" {
             return Some(());
         }
         let colon = name.iter().rposition(|&byte| byte == b':');
-        // An IPv6 address without brackets has colons of its own.
+        // An IPv6 address without brackets has colons that precede no port.
         let host = match colon {
             Some(at) if at > 0 && name[at + 1..].iter().all(u8::is_ascii_digit) && !name[..at].contains(&b':') => {
                 &name[..at]
@@ -178,8 +180,8 @@ impl Environs {
     }
 }
 
-/// Joins the values of fields that come more than once (RFC 9110 section 5.3; RFC 6265 section 5.4 for cookies), as
-/// nginx before 1.23 passes them on. Of other variables the last one counts.
+/// Joins the values of header fields that occur more than once (RFC 9110 section 5.3; RFC 6265 section 5.4 for
+/// cookies), as nginx before 1.23 sends them. Of other repeated variables the last one applies.
 fn join_repeated(py: Python<'_>, environ: &Object, head: &RequestHead<'_>) -> Option<()> {
     let mut names: Vec<(&[u8], &[u8])> = head
         .fields
@@ -187,7 +189,7 @@ fn join_repeated(py: Python<'_>, environ: &Object, head: &RequestHead<'_>) -> Op
         .map(|field| (field.name(head.block), field.value(head.block)))
         .filter(|(name, _)| name.starts_with(b"HTTP_") && matches!(use_of(name), Use::Plain))
         .collect();
-    // Stable: values stay in the order in which they came.
+    // A stable sort keeps the values of one field in their order.
     names.sort_by_key(|(name, _)| *name);
     for same in names.chunk_by(|one, other| one.0 == other.0) {
         let [(name, _), _, ..] = same else { continue };

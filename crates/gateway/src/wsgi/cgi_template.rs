@@ -1,22 +1,22 @@
-//! The environ of a connection's last request with CGI variables. The next environ is a copy of it in which only the
-//! variables that differ are set.
+//! The environ of a connection's last request with CGI variables. The next environ is a copy of it with the changed
+//! variables set anew.
 
 use crate::object::Object;
 use wire::forwarded::is_canonical_variable;
 use wire::message::RequestHead;
 
-/// The environ that the variables of a request became, before the application saw it. Web servers repeat most variables
-/// on a connection, so that the next environ is a copy with a few other values.
+/// An environ as it was before the application received it. Web servers repeat most variables on a connection, so the
+/// next environ is a copy with a few other values.
 pub(super) struct CgiTemplate {
     pub(super) environ: Object,
-    /// The number of the head that the reader has kept, of which it was made ([`RequestHead::kept`]).
+    /// The number of the head from which the environ was made, which the reader has kept ([`RequestHead::kept`]).
     kept: u32,
-    /// `REQUEST_URI` was there and not empty.
+    /// True if `REQUEST_URI` was present and not empty.
     has_uri: bool,
 }
 
 impl CgiTemplate {
-    /// `None` for a request that has a variable twice: the last value counts, or both.
+    /// Creates a template; `None` if the request has a variable twice: then the last value or both values apply.
     pub(super) fn new(environ: Object, head: &RequestHead<'_>) -> Option<Self> {
         let mut names: Vec<&[u8]> = head.fields.iter().map(|field| field.name(head.block)).collect();
         names.sort_unstable();
@@ -24,8 +24,8 @@ impl CgiTemplate {
         names.is_sorted_by(|one, other| one < other).then_some(Self { environ, kept: head.kept, has_uri })
     }
 
-    /// The variables of `head` that differ from those here, as places among its fields; `None` if that makes another
-    /// environ than a copy with those variables set anew.
+    /// Returns the indices of the fields of `head` that differ from the template. Returns `None` if the environ would
+    /// not be a copy with just these variables set anew.
     pub(super) fn changes<'a>(&self, head: &RequestHead<'a>) -> Option<&'a [u16]> {
         let changed = head.changed.filter(|_| head.kept == self.kept)?;
         let may_change = |&index: &u16| {
@@ -40,18 +40,18 @@ impl CgiTemplate {
     }
 }
 
-/// Returns true if the path or the query of a request is made of this variable.
+/// Returns true if the path or the query of a request is computed from this variable.
 pub(super) fn is_of_path(name: &[u8]) -> bool {
     matches!(name, b"REQUEST_URI" | b"SCRIPT_NAME" | b"PATH_INFO" | b"DOCUMENT_URI" | b"QUERY_STRING")
 }
 
-/// The use of a variable.
+/// The treatment of a variable.
 pub(super) enum Use {
-    /// It is a variable of the environ.
+    /// The variable is copied to the environ.
     Plain,
-    /// It is one unless it is empty, which is how some web servers say that there is none.
+    /// The variable is copied unless it is empty; some web servers send an empty value for a missing one.
     UnlessEmpty,
-    /// It is no variable of the environ.
+    /// The variable is not copied to the environ.
     Dropped,
 }
 
@@ -59,8 +59,8 @@ pub(super) fn use_of(name: &[u8]) -> Use {
     match name {
         b"CONTENT_LENGTH" | b"CONTENT_TYPE" | b"SERVER_NAME" | b"SERVER_PORT" | b"SERVER_PROTOCOL" | b"HTTPS"
         | b"HTTP_HOST" | b"REQUEST_URI" => Use::UnlessEmpty,
-        // They are set from the path; it is this server that calls the application; `HTTP_PROXY` is a variable that
-        // libraries take for their own (CVE-2016-5385); the coding is undone; the other two stand without `HTTP_`.
+        // Computed from the path, or set by this server; libraries read `HTTP_PROXY` as their own setting
+        // (CVE-2016-5385); the transfer coding has been decoded; the last two have names without `HTTP_`.
         b"SCRIPT_NAME"
         | b"PATH_INFO"
         | b"RAW_URI"
@@ -71,7 +71,7 @@ pub(super) fn use_of(name: &[u8]) -> Use {
         | b"HTTP_TRANSFER_ENCODING"
         | b"HTTP_CONTENT_LENGTH"
         | b"HTTP_CONTENT_TYPE" => Use::Dropped,
-        // Names with a dot are this server's (PEP 3333), such as `wsgi.input`.
+        // Names with a dot belong to the server (PEP 3333), such as `wsgi.input`.
         _ if name.contains(&b'.') => Use::Dropped,
         _ if name.starts_with(b"HTTP_") && !is_canonical_variable(name) => Use::Dropped,
         _ => Use::Plain,

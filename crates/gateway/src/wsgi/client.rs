@@ -1,5 +1,5 @@
-//! The variables of a client that a proxy names: `REMOTE_ADDR`, `REMOTE_PORT`, `wsgi.url_scheme`, and where they are
-//! asked for `HTTP_HOST` and `SCRIPT_NAME`; and what the socket and the PROXY protocol say of the connection.
+//! The variables for a client that a proxy names: `REMOTE_ADDR`, `REMOTE_PORT`, `wsgi.url_scheme`, and, if configured,
+//! `HTTP_HOST` and `SCRIPT_NAME`. Also the variables for the socket's peer and the PROXY protocol.
 
 use crate::interface::Peer;
 use crate::object::Object;
@@ -8,16 +8,16 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use wire::message::{Client, ConnectionInfo, TlsInfo};
 
-/// The keys of these variables.
+/// The keys of these variables, and constant values.
 pub(super) struct ClientKeys {
     remote_addr: Object,
     remote_port: Object,
     http_host: Object,
     url_scheme: Object,
     script_name: Object,
-    /// The address of the socket's peer, which is the proxy.
+    /// The key of the address of the socket's peer, which is the proxy.
     peer: Object,
-    /// The key of the data in a PROXY protocol header besides the client's address.
+    /// The key of the other data in a PROXY protocol header, besides the client's address.
     proxy: Object,
     http: Object,
     https: Object,
@@ -44,8 +44,8 @@ impl ClientKeys {
         })
     }
 
-    /// Sets the variables of `client` in an environ that has those of a client without host and prefix, or none. `None`
-    /// with an exception set if memory is short.
+    /// Sets the variables of `client` in an environ. The environ must be without client, or that of a client without
+    /// host and prefix. Returns `None` with an exception set if an allocation fails.
     pub(super) fn set(&self, py: Python<'_>, environ: &Object, client: &Client) -> Option<()> {
         let address = client.address.map(|address| address.to_string()).unwrap_or_default();
         let port = client.port.map(|port| port.to_string()).unwrap_or_default();
@@ -56,7 +56,7 @@ impl ClientKeys {
         self.set_names(py, environ, client)
     }
 
-    /// Sets what the client names in place of the request's own: the host, and the prefix.
+    /// Sets the host and the prefix that the proxy names in place of the request's own.
     pub(super) fn set_names(&self, py: Python<'_>, environ: &Object, client: &Client) -> Option<()> {
         if let Some(host) = &client.host {
             environ.set_item(py, &self.http_host, &Object::latin1(py, host)?)?;
@@ -67,7 +67,7 @@ impl ClientKeys {
         Some(())
     }
 
-    /// Sets what is the same for all requests of a connection; `known` keeps it.
+    /// Sets the values that are the same for all requests of a connection; `known` caches them.
     pub(super) fn set_connection(
         &self,
         py: Python<'_>,
@@ -100,7 +100,7 @@ impl ClientKeys {
     }
 }
 
-/// Returns true if the variables of one client can be made those of the other by [`ClientKeys::set`].
+/// Returns true if [`ClientKeys::set`] can turn the variables of one client into those of the other.
 pub(super) fn are_alike(one: Option<&Client>, other: Option<&Client>) -> bool {
     match (one, other) {
         (None, None) => true,
@@ -109,7 +109,7 @@ pub(super) fn are_alike(one: Option<&Client>, other: Option<&Client>) -> bool {
     }
 }
 
-/// Returns the data of a PROXY protocol header, as a mapping that no request can change for the next.
+/// Returns the data of a PROXY protocol header as a read-only mapping, because later requests share it.
 fn mapping<'py>(py: Python<'py>, info: &ConnectionInfo) -> PyResult<Bound<'py, PyAny>> {
     let ConnectionInfo { destination, alpn, authority, unique_id, tls, namespace, custom } = info;
     let items = PyDict::new(py);

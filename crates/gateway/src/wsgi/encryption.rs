@@ -1,6 +1,6 @@
-//! The variables of an encrypted connection, by the names of Apache's `mod_ssl`.
+//! The environ variables of an encrypted connection, with the names of Apache's `mod_ssl`.
 //!
-//! They are made once for a connection. Values are UTF-8, which WSGI shows as Latin-1 (PEP 3333, "Unicode Issues").
+//! They are made once for each connection. Values are UTF-8, which WSGI passes as Latin-1 (PEP 3333, "Unicode Issues").
 
 use crate::interface::Security;
 use crate::object::Object;
@@ -8,11 +8,11 @@ use pyo3::prelude::*;
 use std::ffi::CString;
 use tls::{ClientCertificate, DistinguishedName, certificate_pem};
 
-/// The variables of one connection, with their values.
+/// The variables of one connection and their values.
 pub(super) struct EncryptionVariables(Vec<(Object, Object)>);
 
 impl EncryptionVariables {
-    /// Makes the variables of a connection. `None` with an exception set if memory is short.
+    /// Makes the variables of a connection. Returns `None` with an exception set if an allocation fails.
     pub(super) fn new(py: Python<'_>, security: &Security) -> Option<Self> {
         let verified = if security.client_certificates.is_empty() { "NONE" } else { "SUCCESS" };
         let resumed = if security.is_resumed { "Resumed" } else { "Initial" };
@@ -39,13 +39,13 @@ impl EncryptionVariables {
         Some(Self(variables))
     }
 
-    /// Sets the variables. `None` with an exception set if memory is short.
+    /// Sets the variables. Returns `None` with an exception set if an allocation fails.
     pub(super) fn set(&self, py: Python<'_>, environ: &Object) -> Option<()> {
         self.0.iter().try_for_each(|(name, value)| environ.set_item(py, name, value))
     }
 }
 
-/// Adds the variables of a client's certificate, except for the certificate itself.
+/// Adds the variables of a client certificate, except the certificate itself.
 fn add_client(values: &mut Vec<(String, String)>, certificate: &ClientCertificate) {
     let mut add = |name: String, value: String| values.push((format!("SSL_CLIENT_{name}"), value));
     add("M_VERSION".to_owned(), certificate.version().to_string());

@@ -1,18 +1,17 @@
 //! The environ of a request (PEP 3333, "environ Variables").
 //!
-//! Building one from nothing costs more than the rest of the server together, so it is never done:
+//! Building an environ from an empty dict takes longer than the rest of the server, so it is never done:
 //!
-//! * Everything that does not depend on the request stands in a *base* for each listener, and an environ begins as
-//!   its copy, which CPython makes in one piece. The base has an entry for every variable that each request sets, so
-//!   that the copy has room and setting them moves nothing.
-//! * A header block that repeats on a connection with a few other values ([`RequestHead::changed`]) copies the
-//!   *template* that was
-//!   made from the block that was kept.
-//! * A single line that repeats, on any connection, is found in a table together with its key and value.
+//! * All that does not depend on the request is in a *base* for each listener. An environ starts as a copy of the base,
+//! which CPython makes in one step. The base has an entry for each variable that every request sets, so setting them
+//! never resizes the copy.
+//! * If the header block of a connection repeats with a few other values ([`RequestHead::changed`]), the environ is a
+//! copy of the *template* that was made from the block that the reader has kept.
+//! * The key and the value of a line that repeats, on any connection, are found in a table.
 //!
-//! Each request gets a dictionary of its own; only immutable values are shared. A dictionary that its application left as
-//! it was is [used again](crate::reused) for the next equal request of the connection. Values of `Cookie`, `Authorization`
-//! and the like never enter the table.
+//! Each request has its own dict; only immutable values are shared. A dict that the application left unchanged is
+//! [reused](crate::reused) for the next equal request of the connection. Values of `Cookie`, `Authorization` and
+//! similar fields are never stored in the table.
 
 use super::cgi_template::CgiTemplate;
 use super::client::{ClientKeys, ConnectionStrings, are_alike};
@@ -30,43 +29,45 @@ use pyo3::types::{PyDict, PyString};
 use std::sync::Arc;
 use wire::message::{Client, Field, Form, RequestHead, Version};
 
-/// Lines, targets and names that are remembered; the memory this may take is a few hundred KiB.
+/// The numbers of cached lines, targets and names. They take at most a few hundred KiB of memory.
 const LINES: usize = 1024;
 const TARGETS: usize = 1024;
 const NAMES: usize = 256;
 
-/// The data that a connection keeps so that its next request is cheaper.
+/// The data that are kept with a connection, to make its next environ faster.
 #[derive(Default)]
 pub(crate) struct ConnectionEnvirons {
-    /// `REMOTE_ADDR` and `REMOTE_PORT`.
+    /// The values of `REMOTE_ADDR` and `REMOTE_PORT`.
     address: Option<(Object, Object)>,
-    /// The data of a connection that proxies pass on.
+    /// The values for a connection from a proxy.
     proxied: Option<ConnectionStrings>,
-    /// The variables of a connection that is encrypted. The box keeps plain connections small.
+    /// The variables of an encrypted connection. The box keeps plain connections small.
     encryption: Option<Box<EncryptionVariables>>,
     template: Option<Box<EnvironTemplate>>,
-    /// The same for CGI variables.
+    /// The template for requests with CGI variables.
     cgi: Option<Box<CgiTemplate>>,
 }
 
-/// The environ that a header block became, before the application saw it.
+/// An environ as it was before the application received it.
 struct EnvironTemplate {
     environ: Object,
-    /// The number of the block that the reader has kept ([`RequestHead::kept`]). Heads that were answered without the
-    /// application are not seen here, and the reader may have kept one of them since.
+    /// The number of the block from which the environ was made, which the reader has kept ([`RequestHead::kept`]). It
+    /// must be compared: the reader may have kept a later block, of a request that was answered without the
+    /// application.
     kept: u32,
     method: Box<[u8]>,
     target: Box<[u8]>,
-    /// A variable has the values of several fields.
+    /// True if a variable has the values of several fields.
     has_joined: bool,
-    /// The client that a proxy has named.
+    /// The client that a proxy named.
     client: Option<Client>,
-    /// Environs of equal requests, to be used again.
+    /// The pool of environs of equal requests.
     reused: Arc<Reused>,
 }
 
 impl EnvironTemplate {
-    /// A copy of `environ`, which was made for `head`; `None` with an exception set if memory is short.
+    /// Makes a template from `environ`, the environ of `head`. Returns `None` with an exception set if an allocation
+    /// fails.
     fn new(
         py: Python<'_>,
         disconnected: (Object, Own),
@@ -87,18 +88,18 @@ impl EnvironTemplate {
     }
 }
 
-/// A request target's variables.
+/// The variables of a request target.
 struct TargetStrings {
     raw: Object,
     path: Object,
     query: Object,
 }
 
-/// The use of a field.
+/// The treatment of a header field.
 enum Variable {
-    /// A variable of this name.
+    /// The field becomes the variable with this name.
     Named(Object),
-    /// No variable.
+    /// The field becomes no variable.
     Dropped,
 }
 
@@ -111,16 +112,16 @@ impl Variable {
     }
 }
 
-/// The kind of variable that one field has set.
+/// The kind of variable that a header field has set.
 enum Set {
     Nothing,
     /// `HTTP_HOST`.
     Host,
-    /// Another variable.
+    /// Any other variable.
     Variable,
 }
 
-/// Makes environs.
+/// Makes the environs of requests.
 pub(crate) struct Environs {
     pub(super) bases: Vec<Object>,
     pub(super) keys: EnvironKeys,
@@ -254,8 +255,8 @@ impl Environs {
         Some(TargetStrings { raw, path, query })
     }
 
-    /// Sets the variables of all fields. Returns whether one has the values of several; `None` with an exception set if
-    /// memory is short.
+    /// Sets the variables of all header fields. Returns true if a variable has the values of several fields; `None`
+    /// with an exception set if an allocation fails.
     fn set_fields(&mut self, py: Python<'_>, environ: &Object, head: &RequestHead<'_>) -> Option<bool> {
         let (mut has_host, mut has_repeated) = (false, false);
         let mut size = environ.dict_size(py);
@@ -277,13 +278,13 @@ impl Environs {
             let authority = Object::latin1(py, head.target.authority)?;
             environ.set_item(py, &self.keys.http_host, &authority)?;
         } else if !has_host {
-            // It has the key from its base.
+            // The environ has this key from its base.
             environ.delete_item(py, &self.keys.http_host)?;
         }
         Some(has_repeated)
     }
 
-    /// Sets the variable of one field; `None` with an exception set if memory is short.
+    /// Sets the variable of one header field. Returns `None` with an exception set if an allocation fails.
     fn set_field(&mut self, py: Python<'_>, environ: &Object, head: &RequestHead<'_>, field: &Field) -> Option<Set> {
         let line = field.line(head.block);
         let host = self.keys.http_host.as_ptr();
@@ -308,7 +309,7 @@ impl Environs {
         Some(if is_host { Set::Host } else { Set::Variable })
     }
 
-    /// Returns the use of a field of this name; `None` if memory is short.
+    /// Returns the treatment of a field with this name; `None` with an exception set if an allocation fails.
     fn variable(&mut self, py: Python<'_>, name: &[u8]) -> Option<Variable> {
         let vacancy = match self.names.get(name) {
             Ok(variable) => return Some(variable.clone_ref(py)),
@@ -323,15 +324,14 @@ impl Environs {
         Some(variable)
     }
 
-    /// Sets the variable of each field that comes more than once to all its values (RFC 9110 section 5.3; RFC 6265
-    /// section 5.4 for cookies).
+    /// Sets the variable of each field that occurs more than once to all its values, joined (RFC 9110 section 5.3; RFC
+    /// 6265 section 5.4 for cookies).
     ///
-    /// Each value is copied once, however many fields have the same name: joining anew for each of them would cost the
-    /// square of their number.
+    /// Each value is copied only once. Joining anew for each further field would take quadratic time.
     fn join_repeated(&mut self, py: Python<'_>, environ: &Object, head: &RequestHead<'_>) -> Option<()> {
         let name = |field: &Field| field.name(head.block).iter().map(u8::to_ascii_lowercase);
         let mut sorted: Vec<&Field> = head.fields.iter().collect();
-        // Stable: values stay in the order in which they came.
+        // A stable sort keeps the values of one field in their order.
         sorted.sort_by(|one, other| name(one).cmp(name(other)));
         for same in sorted.chunk_by(|one, other| name(one).eq(name(other))) {
             let [first, _, ..] = same else { continue };
@@ -377,7 +377,7 @@ impl Requests for Environs {
             && are_alike(template.client.as_ref(), head.client)
         {
             let has_line = *template.target == *head.target.raw && *template.method == *head.method;
-            // To compare every entry costs more than a copy.
+            // Without a watcher, comparing every entry for reuse would take longer than a copy.
             let is_same = CAN_WATCH && has_line && changed.is_empty() && template.client.as_ref() == head.client;
             if is_same && let Some(environ) = template.reused.take(py) {
                 return Some(RequestObject::reused(environ, &template.reused));
@@ -393,7 +393,7 @@ impl Requests for Environs {
                 if template.client.as_ref() != head.client {
                     self.client_keys.set(py, &environ, client)?;
                 } else if !changed.is_empty() {
-                    // The field Host may be among those that have changed.
+                    // The changed lines may include the field Host.
                     self.client_keys.set_names(py, &environ, client)?;
                 }
             }
@@ -471,7 +471,7 @@ impl EnvironKeys {
 fn base<'py>(py: Python<'py>, listening: &ListenerInfo, constants: &Constants<'py>) -> PyResult<Bound<'py, PyDict>> {
     let (name, port) = match &listening.local {
         Local::Tcp(address) => (address.ip().to_canonical().to_string(), address.port().to_string()),
-        // Neither may be empty (PEP 3333); what a URL without a host would mean comes closest.
+        // Neither may be empty (PEP 3333). These are the values of a URL without a host and port.
         Local::Unix => ("localhost".to_owned(), if listening.is_encrypted { "443" } else { "80" }.to_owned()),
     };
     let base = PyDict::new(py);
@@ -503,11 +503,11 @@ impl TargetStrings {
     }
 }
 
-/// The name of the variable that a field becomes (RFC 3875 section 4.1.18), or `None`:
+/// Returns the name of the variable for a header field (RFC 3875 section 4.1.18). Returns `None` for
 ///
-/// * a name with an underscore could pose as one with a dash;
-/// * `Proxy` would become `HTTP_PROXY`, which libraries take for their own (CVE-2016-5385);
-/// * `Transfer-Encoding` is undone before the application sees the body.
+/// * a name with an underscore, which could be mistaken for one with a dash;
+/// * `Proxy`, because libraries read `HTTP_PROXY` as their own setting (CVE-2016-5385);
+/// * `Transfer-Encoding`, because the coding is decoded before the application receives the body.
 fn variable_name(name: &[u8]) -> Option<Vec<u8>> {
     if name.contains(&b'_') {
         return None;
@@ -520,7 +520,8 @@ fn variable_name(name: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Fields whose values are one user's alone are not kept where other connections' requests look.
+/// Returns true if the field's value belongs to one user. Such values are not stored in the table that all connections
+/// share.
 fn is_secret(field: &Field, block: &[u8]) -> bool {
     [&b"cookie"[..], b"authorization", b"proxy-authorization"].iter().any(|name| field.is(block, name))
 }

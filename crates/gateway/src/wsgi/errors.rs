@@ -1,8 +1,8 @@
-//! `wsgi.errors` of a request whose web server takes what the application reports (FastCGI's STDERR).
+//! `wsgi.errors` of a request whose web server accepts error text of the application (FastCGI's STDERR).
 //!
-//! Everything goes to the log that other requests have as their `wsgi.errors`; each line also goes to the web server,
-//! with the response or before it. What the web server gets is bounded, so that an application that reports much
-//! neither holds up its response nor fills memory; the log has all of it.
+//! All text is written to the log that is the `wsgi.errors` of other requests; each line is also sent to the web
+//! server, with the response or before it. The amount for the web server is limited, so that an application that
+//! reports much neither delays its response nor fills memory; the log gets all of it.
 
 use super::start_response::{StartResponseRef, WsgiHandles};
 use crate::object::Object;
@@ -11,27 +11,27 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Bytes that a web server gets of one request.
+/// The maximum number of bytes that a web server gets for one request.
 const MOST: usize = 64 << 10;
-/// The last text that the web server gets of a request that reports more.
+/// The last line that the web server gets if a request reports more.
 const REST: &[u8] = b"kirsch: the rest is in the log of Kirsch alone\n";
-/// A line without an end is passed on in parts of this size.
+/// The length at which a line without an end is sent in part.
 const PARTIAL: usize = 8 << 10;
 
-/// See the module. The methods are those that PEP 3333 demands; others are the log's.
+/// The `wsgi.errors` object. Its methods are those that PEP 3333 requires; other attributes are those of the log.
 #[pyclass(frozen, module = "kirsch._native")]
 pub(crate) struct RequestErrors {
     log: Py<PyAny>,
-    /// Whose exchange it is.
+    /// The owner of the exchange.
     start_response: StartResponseRef,
     text: Mutex<Text>,
 }
 
-/// The reports of a request, on their way to the web server.
+/// The text of a request that is still to be sent to the web server.
 struct Text {
-    /// The beginning of a line.
+    /// The incomplete last line.
     partial: Vec<u8>,
-    /// Bytes that the web server may still get.
+    /// The number of bytes that the web server may still get.
     left: usize,
 }
 
@@ -40,14 +40,14 @@ impl Text {
         Self { partial: Vec::new(), left: MOST }
     }
 
-    /// Forgets what another request has written.
+    /// Resets the state for another request.
     fn renew(&mut self) {
         self.partial.clear();
         self.partial.shrink_to(PARTIAL);
         self.left = MOST;
     }
 
-    /// Takes a part in, and returns the lines that are complete with it.
+    /// Appends text, and returns the lines that are complete now.
     fn take(&mut self, part: &[u8]) -> Vec<u8> {
         if self.left == 0 {
             return Vec::new();
@@ -63,7 +63,7 @@ impl Text {
         self.admit(lines)
     }
 
-    /// The line that has begun, with an end.
+    /// Returns the incomplete line, with a line feed.
     fn flush(&mut self) -> Vec<u8> {
         let mut line = std::mem::take(&mut self.partial);
         if !line.is_empty() {
@@ -89,13 +89,13 @@ impl Text {
 }
 
 impl RequestErrors {
-    /// That of the request that `handles` are for; what is written to it goes to `log` too.
+    /// Returns the `wsgi.errors` of a call's handles. Its text is also written to `log`.
     ///
     /// # Errors
     /// `MemoryError`.
     pub(super) fn of<'a>(py: Python<'_>, handles: &'a WsgiHandles, log: &Object) -> PyResult<&'a Object> {
         if let Some(errors) = handles.errors().get() {
-            // Another request's, to which nothing refers any more.
+            // The object belonged to an earlier request, and nothing else refers to it.
             if let Ok(errors) = errors.bind(py).cast::<Self>() {
                 errors.get().text().renew();
             }
@@ -107,7 +107,7 @@ impl RequestErrors {
         Ok(handles.errors().get_or_init(|| errors))
     }
 
-    /// Nothing of Python runs, and nothing panics, while it is held.
+    /// Locks the text. While the lock is held, no Python code may run and nothing may panic.
     fn text(&self) -> MutexGuard<'_, Text> {
         self.text.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -127,7 +127,7 @@ impl RequestErrors {
             let lines = if let Ok(text) = text.to_str() {
                 self.text().take(text.as_bytes())
             } else {
-                // It has surrogates.
+                // The text has surrogates.
                 let bytes = text.call_method1(intern!(py, "encode"), ("utf-8", "backslashreplace"))?;
                 let bytes = bytes.cast_into::<PyBytes>()?;
                 self.text().take(bytes.as_bytes())
@@ -147,7 +147,7 @@ impl RequestErrors {
         self.log.bind(py).call_method0(intern!(py, "flush")).map(drop)
     }
 
-    /// The log stays open.
+    /// Flushes. The log stays open, because all requests share it.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.flush(py)
     }

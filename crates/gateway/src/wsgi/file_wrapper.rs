@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::fs::File;
 
-/// An iterator over blocks of a file-like object, which the server sends with sendfile(2) where it can.
+/// An iterator over the blocks of a file-like object. If possible, the server sends the file with sendfile(2) instead.
 #[pyclass(frozen, module = "kirsch._native")]
 pub(crate) struct FileWrapper {
     file: Py<PyAny>,
@@ -32,7 +32,7 @@ impl FileWrapper {
         if is_end { Err(PyStopIteration::new_err(())) } else { Ok(block) }
     }
 
-    /// Closes the file, if it can be closed.
+    /// Closes the file, if it has `close`.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         match self.file.bind(py).getattr_opt(intern!(py, "close"))? {
             Some(close) => close.call0().map(drop),
@@ -42,12 +42,12 @@ impl FileWrapper {
 }
 
 impl FileWrapper {
-    /// The file behind the object, from where it stands to its end: a handle of our own, the offset and the bytes
-    /// left. `None` if it is no regular file, and is to be read instead.
+    /// Returns the file from its current position to its end: a new descriptor, the offset, and the number of remaining
+    /// bytes. Returns `None` if the object must be read instead, because it is not a regular file.
     pub(crate) fn regular_file(&self, py: Python<'_>) -> Option<(File, u64, u64)> {
         let object = self.file.bind(py);
-        // Objects that give out another's descriptor (gzip files, decrypting wrappers) read as something else than
-        // what lies in the file; only the plain ones are known not to.
+        // Objects that expose the descriptor of another file (gzip files, decrypting wrappers) return other data than
+        // the file contains. Only these classes are known not to.
         let io = py.import(intern!(py, "io")).ok()?;
         let kind = object.get_type();
         let is_plain = ["BufferedReader", "BufferedRandom", "FileIO"]
@@ -56,8 +56,8 @@ impl FileWrapper {
         if !is_plain {
             return None;
         }
-        // Whatever stands in the way of the short cut, the long way reports it if it is a fault. The descriptor is
-        // asked for last: `tell` releases the GIL, and another thread may close the file meanwhile.
+        // Errors are ignored here: if they are faults, reading the file reports them. The descriptor is duplicated
+        // last, because `tell` releases the GIL, and another thread may close the file meanwhile.
         let offset: u64 = object.call_method0(intern!(py, "tell")).ok()?.extract().ok()?;
         let file = descriptor::duplicate(object).ok()?;
         let metadata = file.metadata().ok()?;

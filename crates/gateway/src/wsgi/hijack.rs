@@ -1,6 +1,6 @@
-//! The object behind `environ["werkzeug.socket"]`: it gives the connection of a request that asks for a WebSocket to
-//! the application, which then speaks to the client itself. The socket is Python's (`kirsch.net.client_socket`), so
-//! that it cooperates with whatever has patched Python's sockets.
+//! The object behind `environ["werkzeug.socket"]`. It hands the connection of a WebSocket request over to the
+//! application, which then communicates with the client itself. The socket object is made in Python
+//! (`kirsch.net.client_socket`), so that it cooperates with libraries that patch Python's sockets.
 
 use super::start_response::StartResponseRef;
 use crate::interface::{HijackId, HijackRefusal, Hijacked};
@@ -10,12 +10,12 @@ use std::io;
 use std::os::fd::{IntoRawFd, RawFd};
 use std::sync::OnceLock;
 
-/// See the module, and the stub.
+/// Hands the connection of a request over to the application.
 #[pyclass(frozen, module = "kirsch._native")]
 pub(crate) struct Hijack {
-    /// Whose exchange it is.
+    /// The owner of the exchange.
     start_response: StartResponseRef,
-    /// From when the application has the connection.
+    /// The id of the hijack, set once the application has the connection.
     id: OnceLock<HijackId>,
 }
 
@@ -31,7 +31,7 @@ impl Hijack {
         let exchange = self.start_response.exchange();
         match exchange.hijack(py)? {
             Ok(Hijacked { socket, id }) => {
-                // An exchange is hijacked once.
+                // Setting cannot fail, because an exchange is hijacked only once.
                 self.id.set(id).ok();
                 Ok(socket.into_raw_fd())
             }

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 pyo3::import_exception!(io, UnsupportedOperation);
 
-/// The input of a request without a body: a stream at its end. It has no state, so that all requests share one.
+/// The input of a request without a body: a stream at its end. It has no state, so all requests share one.
 #[pyclass(frozen, module = "kirsch._native")]
 pub(crate) struct EmptyInput;
 
@@ -89,8 +89,8 @@ impl EmptyInput {
     }
 }
 
-/// Makes inputs of bodies: the standard library's own streams, so that every method is there and does what is
-/// expected of it.
+/// Makes the inputs for request bodies. They are streams of the standard library, so they have all methods that
+/// applications expect.
 pub(crate) struct Inputs {
     bytes_io: Py<PyAny>,
     open: Py<PyAny>,
@@ -124,7 +124,7 @@ impl Inputs {
         assign(py, environ, &self.disconnected, handles.disconnected())
     }
 
-    /// Sets `wsgi.errors` to one that writes to `log` and to the web server.
+    /// Sets `wsgi.errors` to an object that writes to `log` and to the web server.
     pub(crate) fn set_errors(
         &self,
         py: Python<'_>,
@@ -135,11 +135,12 @@ impl Inputs {
         assign(py, environ, &self.errors, RequestErrors::of(py, handles, log)?)
     }
 
-    /// Sets `wsgi.websocket`, and `werkzeug.socket` for applications that speak WebSocket themselves. Either costs
-    /// little until it is used.
+    /// Sets `wsgi.websocket`, and `werkzeug.socket` for applications that implement WebSocket themselves. An object
+    /// that is not used costs little.
     pub(crate) fn set_websocket(&self, py: Python<'_>, environ: &Object, handles: &WsgiHandles) -> PyResult<()> {
         let hijack = Py::new(py, Hijack::new(handles.keep(py)))?;
-        // Imported when the process is as its driver wants it, and only where it is needed.
+        // Imported here and not at start-up: the process must be set up before (gevent patches sockets), and few need
+        // the module.
         let module = py.import(intern!(py, "kirsch.net.client_socket"))?;
         let socket = module.getattr(intern!(py, "ClientSocket"))?.call1((hijack,))?;
         assign(py, environ, &self.socket, &socket.unbind().into())?;
@@ -147,15 +148,15 @@ impl Inputs {
         assign(py, environ, &self.websocket, &websocket.into_any().into())
     }
 
-    /// Says how long a body is that came in chunks: it arrives decoded, so its length takes the place of
-    /// Transfer-Encoding, as RFC 9112 section 7.1.3 has it.
+    /// Sets the length of a chunked body. The application receives it decoded, so `CONTENT_LENGTH` replaces
+    /// Transfer-Encoding (RFC 9112 section 7.1.3).
     pub(crate) fn set_length(&self, py: Python<'_>, environ: &Object, length: u64) -> PyResult<()> {
         let text = Object::latin1(py, length.to_string().as_bytes()).ok_or_else(|| PyErr::fetch(py))?;
         assign(py, environ, &self.content_length, &text)
     }
 
-    /// Sets the input to one that reads `bytes`, and returns how many they are. `BytesIO` shares them until the
-    /// application writes, and `read()` of all of it returns that very object.
+    /// Sets the input to a stream over `bytes`, and returns the length. `BytesIO` shares the object until the
+    /// application writes, and `read()` of the whole body returns the same object.
     pub(crate) fn set_bytes(&self, py: Python<'_>, environ: &Object, bytes: &Object) -> PyResult<u64> {
         let stream: Object = self.bytes_io.call1(py, (bytes.bind(py),))?.into();
         assign(py, environ, &self.wsgi_input, &stream)?;
@@ -163,14 +164,14 @@ impl Inputs {
         Ok(unsafe { bytes_of(bytes.as_ptr()) }.len() as u64)
     }
 
-    /// Sets the input to one that reads `file`. It is to be closed when the request is over.
+    /// Sets the input to a stream over `file`. The caller must close it when the response has ended.
     pub(crate) fn set_file(&self, py: Python<'_>, environ: &Object, file: File) -> PyResult<Object> {
         let stream: Object = self.open.call1(py, (file.into_raw_fd(), "rb"))?.into();
         assign(py, environ, &self.wsgi_input, &stream)?;
         Ok(stream)
     }
 
-    /// Sets the input to one that hands the body on as it arrives.
+    /// Sets the input to a stream that passes the body on as it arrives.
     pub(crate) fn set_arriving(&self, py: Python<'_>, environ: &Object, handles: &WsgiHandles) -> PyResult<()> {
         let reader = BodyReader { start_response: handles.keep(py), closed: AtomicBool::new(false) };
         let stream: Object = self.buffered_reader.call1(py, (reader, READ_SIZE))?.into();
@@ -182,14 +183,14 @@ fn assign(py: Python<'_>, environ: &Object, key: &Object, value: &Object) -> PyR
     environ.set_item(py, key, value).ok_or_else(|| PyErr::fetch(py))
 }
 
-/// The maximum number of bytes that one read asks the engine for; about as many are ready.
+/// The maximum number of bytes of one read from the engine. The engine buffers about as many.
 const READ_SIZE: usize = 64 << 10;
 
-/// A body as it arrives: what `io.BufferedReader` makes a whole stream of. It is no `io.RawIOBase`, which a class of
-/// ours cannot extend, but has all of its methods that are asked for, so that no frame of ours stands in a traceback.
+/// A streamed body, which `io.BufferedReader` turns into a complete stream. A Rust class cannot extend `io.RawIOBase`,
+/// but this has all methods that `BufferedReader` calls, so tracebacks have no frame of the server.
 #[pyclass(frozen, module = "kirsch._native")]
 pub(crate) struct BodyReader {
-    /// Whose exchange the body belongs to.
+    /// The owner of the exchange to which the body belongs.
     start_response: StartResponseRef,
     closed: AtomicBool,
 }
@@ -197,20 +198,21 @@ pub(crate) struct BodyReader {
 #[pymethods]
 #[allow(clippy::unused_self, reason = "Python calls them as methods")]
 impl BodyReader {
-    /// Fills a writable buffer with what is here, waits if nothing is, and returns how many bytes; 0 is the end.
+    /// Reads into a writable buffer, and blocks until at least one byte has arrived. Returns the number of bytes; 0 at
+    /// the end.
     fn readinto(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>) -> PyResult<usize> {
         let buffer = PyBuffer::<u8>::get(buffer)?;
         if buffer.readonly() || !buffer.is_c_contiguous() {
             return Err(PyTypeError::new_err("the buffer must be writable and contiguous"));
         }
-        // SAFETY: the buffer is writable, contiguous and of so many bytes, and stays where it is while it is held here.
-        // The caller, who lends it, leaves it alone until this returns.
+        // SAFETY: the buffer is writable, contiguous and of this length, and does not move while it is held here. The
+        // caller, who lends it, does not use it until this returns.
         let bytes = unsafe { std::slice::from_raw_parts_mut(buffer.buf_ptr().cast::<u8>(), buffer.item_count()) };
         self.read_some(py, bytes)
     }
 
-    /// Returns what is here, `size` bytes at most, or with a negative size all that is left: PyPy's `BufferedReader`
-    /// has no use for `readall`.
+    /// Reads at most `size` bytes, or everything if `size` is negative: PyPy's `BufferedReader` does not call
+    /// `readall`.
     #[pyo3(signature = (size = -1, /))]
     fn read<'py>(&self, py: Python<'py>, size: isize) -> PyResult<Bound<'py, PyBytes>> {
         let Ok(size) = usize::try_from(size) else { return self.readall(py) };
@@ -219,11 +221,11 @@ impl BodyReader {
         Ok(PyBytes::new(py, &bytes[..count]))
     }
 
-    /// All that is left.
+    /// Reads until the end of the body.
     fn readall<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let (mut all, mut end) = (Vec::new(), 0);
         loop {
-            // A body may come byte by byte: room for a whole read is not made each time.
+            // A body may arrive byte by byte, so the buffer does not grow for every read.
             if all.len() - end < READ_SIZE / 2 {
                 all.resize(end + READ_SIZE, 0);
             }
@@ -278,7 +280,7 @@ impl BodyReader {
 }
 
 impl BodyReader {
-    /// Reads what is here, and waits if nothing is. 0 bytes are the end.
+    /// Reads the bytes that have arrived, and blocks if there are none. Returns 0 at the end of the body.
     fn read_some(&self, py: Python<'_>, buffer: &mut [u8]) -> PyResult<usize> {
         let read = self.start_response.exchange().read(py, buffer)?;
         read.ok_or_else(|| PyRuntimeError::new_err("wsgi.input was read after the response had ended"))

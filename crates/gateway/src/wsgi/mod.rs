@@ -46,20 +46,20 @@ pub(crate) struct Wsgi {
     application: Object,
     inputs: Inputs,
     handles: WsgiHandleTypes,
-    /// The object behind `wsgi.errors`, if the web server in front gets a copy of what is written there.
+    /// The log behind `wsgi.errors`, if the web server gets a copy of the text; otherwise `None`.
     shared_errors: Option<Object>,
 }
 
-/// The data of its server that an application gets.
+/// The properties of the server that an application can see.
 #[derive(Clone)]
 pub(crate) struct ServerFacts<'py> {
     pub(crate) multithread: bool,
     pub(crate) multiprocess: bool,
-    /// The object that an application gets as `wsgi.errors`.
+    /// The object that is `wsgi.errors`.
     pub(crate) errors: Bound<'py, PyAny>,
-    /// A web server that takes what is written there gets it too.
+    /// True if the text for `wsgi.errors` is also sent to web servers that accept it.
     pub(crate) passes_errors_on: bool,
-    /// The place of the application, for requests that a web server passes on with CGI variables.
+    /// The application's mount path for requests with CGI variables.
     pub(crate) script_name: ScriptName,
 }
 
@@ -69,7 +69,7 @@ impl Wsgi {
         Ok(Self { application, inputs: Inputs::new(py)?, handles: WsgiHandleTypes::new(py)?, shared_errors })
     }
 
-    /// Makes environs for requests that come in at these addresses.
+    /// Creates the factory of environs for these listeners.
     pub(crate) fn requests<'py>(
         py: Python<'py>,
         listening: &[ListenerInfo],
@@ -137,7 +137,8 @@ impl Interface for Wsgi {
 
     fn call(&self, py: Python<'_>, environ: &Object, handles: &WsgiHandles) -> PyResult<Answer<Iterable>> {
         let arguments = [ptr::null_mut(), environ.as_ptr(), handles.start_response().as_ptr()];
-        // SAFETY: all are live; the slot before the arguments is ours to lend (PY_VECTORCALL_ARGUMENTS_OFFSET).
+        // SAFETY: all objects are live; the callee may use the slot before the arguments
+        // (PY_VECTORCALL_ARGUMENTS_OFFSET).
         let returned = unsafe {
             let count = 2 | ffi::PY_VECTORCALL_ARGUMENTS_OFFSET;
             let application = self.application.as_ptr();
@@ -145,7 +146,7 @@ impl Interface for Wsgi {
             Object::from_new_or_error(py, result)
         }?;
         match only_item(py, &returned) {
-            // The usual response: everything is here, so its length is known and head and body leave together.
+            // The usual response: the whole body is here, so its length is known, and head and body are sent together.
             Some(item) if handles.exchange().is_started(py) => {
                 returned.release(py);
                 Chunk::of(py, item).map(Answer::Whole)
@@ -172,10 +173,10 @@ impl Interface for Wsgi {
     }
 }
 
-/// The item of a list or a tuple that has one.
+/// Returns the only item of a list or tuple; `None` for other objects or lengths.
 fn only_item(_py: Python<'_>, returned: &Object) -> Option<Object> {
-    // SAFETY: `returned` is live, an exact tuple has `Py_SIZE` items and never changes, and nothing of Python runs
-    // between looking at the item of a list and taking a reference to it.
+    // SAFETY: `returned` is live; an exact tuple has `Py_SIZE` items and never changes; no Python code runs between
+    // reading the item of a list and taking a reference to it.
     unsafe {
         let object = returned.as_ptr();
         if ffi::PyList_CheckExact(object) != 0 && ffi::PyList_GET_SIZE(object) == 1 {

@@ -1,35 +1,35 @@
-//! The path of a request: which part of it is `SCRIPT_NAME` and which `PATH_INFO`.
+//! Splits the path of a request into `SCRIPT_NAME` and `PATH_INFO`.
 
 use crate::text::percent_decoded;
 use wire::message::RequestHead;
 
-/// The rule for the part of a request's path that is the application's `SCRIPT_NAME`; the rest is `PATH_INFO`.
+/// The rule by which the path of a request is split into `SCRIPT_NAME` and `PATH_INFO`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ScriptName {
-    /// As the web server says, if it gives a `PATH_INFO` that is not empty. Most give the whole path as `SCRIPT_NAME`
-    /// unless they are configured otherwise; then the application is at the root.
+    /// Use the web server's split, if it sends a `PATH_INFO` that is not empty. Most servers send the whole path as
+    /// `SCRIPT_NAME` unless they are configured otherwise; then `SCRIPT_NAME` is empty.
     FromServer,
-    /// This one, without a slash at its end; empty for the root.
+    /// Use this `SCRIPT_NAME`, which has no trailing slash; empty for the root.
     At(Vec<u8>),
 }
 
 impl ScriptName {
-    /// `auto`, or a path.
+    /// Parses the setting: `auto`, or a path.
     pub(crate) fn parse(text: &str) -> Self {
         if text == "auto" { Self::FromServer } else { Self::At(text.trim_end_matches('/').as_bytes().to_vec()) }
     }
 
-    /// `SCRIPT_NAME` and `PATH_INFO` of a request, whose web server gives these variables.
+    /// Returns `SCRIPT_NAME` and `PATH_INFO` of a request for which the web server sent these variables.
     pub(super) fn split(&self, variables: &PathVariables<'_>) -> (Vec<u8>, Vec<u8>) {
-        // lighttpd says "/" for the root.
+        // lighttpd sends "/" for the root.
         let script_name = variables.script_name.strip_suffix(b"/").unwrap_or(variables.script_name);
         let path_info = match variables.path_info {
             [] => Vec::new(),
             [b'/', ..] => variables.path_info.to_vec(),
             _ => [b"/", variables.path_info].concat(),
         };
-        // `uwsgi_param SCRIPT_NAME /app` beside nginx's own `PATH_INFO $document_uri`: the whole path is in PATH_INFO,
-        // and its beginning in SCRIPT_NAME too. RFC 3875 section 4.1.5 wants the rest alone.
+        // With `uwsgi_param SCRIPT_NAME /app` and nginx's default `PATH_INFO $document_uri`, PATH_INFO is the whole
+        // path, and begins with SCRIPT_NAME. RFC 3875 section 4.1.5 requires only the rest.
         let requested = percent_decoded(variables.target_path);
         let rest = path_info.strip_prefix(script_name).filter(|rest| matches!(rest, [] | [b'/', ..]));
         let path_info = match rest {
@@ -38,14 +38,14 @@ impl ScriptName {
         };
         match self {
             Self::FromServer if !variables.path_info.is_empty() => return (script_name.to_vec(), path_info),
-            // The web server has led the request to a script, `/shop/index.fcgi`, which the client's path does not
-            // name.
+            // The web server has mapped the request to a script, such as `/shop/index.fcgi`, that is not in the
+            // client's path.
             Self::At(mount) if !path_info.is_empty() && *requested == [&mount[..], &path_info].concat() => {
                 return (mount.clone(), path_info);
             }
             _ => {}
         }
-        // The path as a whole: without a PATH_INFO, a slash at the end of SCRIPT_NAME is the path's own.
+        // The whole path. Without a PATH_INFO, a trailing slash of SCRIPT_NAME belongs to the path.
         let whole = match (variables.script_name, variables.document_uri) {
             _ if !variables.path_info.is_empty() => [script_name, &path_info].concat(),
             ([], []) => requested,
@@ -56,19 +56,19 @@ impl ScriptName {
             Self::FromServer => (Vec::new(), whole),
             Self::At(mount) => match whole.strip_prefix(&mount[..]) {
                 Some(rest) if rest.is_empty() || rest[0] == b'/' => (mount.clone(), rest.to_vec()),
-                // The web server has removed the prefix by itself.
+                // The web server has removed the prefix itself.
                 _ => (mount.clone(), whole),
             },
         }
     }
 }
 
-/// The parts of a request's path that a web server gives, decoded except for that of the target.
+/// The variables of a web server for the path. All are percent-decoded except the path of the target.
 pub(super) struct PathVariables<'a> {
     pub(super) script_name: &'a [u8],
     pub(super) path_info: &'a [u8],
     pub(super) document_uri: &'a [u8],
-    /// There is a `REQUEST_URI` that is not empty.
+    /// True if there is a `REQUEST_URI` that is not empty.
     pub(super) has_uri: bool,
     pub(super) target_path: &'a [u8],
 }
@@ -84,7 +84,7 @@ impl<'a> PathVariables<'a> {
         Self { script_name: b"", path_info: b"", document_uri: b"", has_uri: false, target_path }
     }
 
-    /// Keeps a variable if it is one of these.
+    /// Stores the variable if it concerns the path.
     pub(super) fn note(&mut self, name: &[u8], value: &'a [u8]) {
         match name {
             b"SCRIPT_NAME" => self.script_name = value,
@@ -100,11 +100,11 @@ impl<'a> PathVariables<'a> {
 mod tests {
     use super::*;
 
-    /// Each case has the variables of a web server (`tests/test_fronts.py`), and the place of the application.
+    /// Each case has the variables of a web server (`tests/test_fronts.py`), and the expected results.
     #[test]
     fn script_name_and_path_are_those_of_the_web_server() {
-        // SCRIPT_NAME, PATH_INFO, DOCUMENT_URI, the target's path; SCRIPT_NAME and PATH_INFO by themselves, and at
-        // /app.
+        // SCRIPT_NAME, PATH_INFO, DOCUMENT_URI, the target's path; expected SCRIPT_NAME and PATH_INFO with `auto`, and
+        // with /app.
         let cases = [
             ("/app/a b", "", "/app/a b", "/app/a%20b", ("", "/app/a b"), ("/app", "/a b")),
             ("/app", "/x", "", "/app/x", ("/app", "/x"), ("/app", "/x")),
@@ -117,12 +117,12 @@ mod tests {
             ("", "", "", "/a%2Fb", ("", "/a/b"), ("/app", "/a/b")),
             ("/apple", "", "", "/apple", ("", "/apple"), ("/app", "/apple")),
             ("/", "", "", "/", ("", "/"), ("/app", "/")),
-            // PATH_INFO is the whole path; but not where the path has that beginning twice.
+            // PATH_INFO is the whole path; but not if the path contains the prefix twice.
             ("/app", "/app/x", "/app/x", "/app/%78", ("/app", "/x"), ("/app", "/x")),
             ("/app", "/app", "", "/app", ("/app", ""), ("/app", "")),
             ("/app", "/app/x", "", "/app/app/x", ("/app", "/app/x"), ("/app", "/app/x")),
             ("/app", "/apple", "", "/apple", ("/app", "/apple"), ("/app", "/apple")),
-            // .htaccess leads to a script that the client's path does not name.
+            // .htaccess maps the request to a script that is not in the client's path.
             ("/app/index.fcgi", "/x", "", "/app/x", ("/app/index.fcgi", "/x"), ("/app", "/x")),
         ];
         for (script_name, path_info, document_uri, target_path, auto, mounted) in cases {

@@ -1,12 +1,12 @@
-//! The objects with which an application answers: `start_response`, the `write` that it returns (PEP 3333, "The
+//! The objects with which an application responds: `start_response`, the `write` that it returns (PEP 3333, "The
 //! `start_response()` Callable"), and `kirsch.disconnected`.
 //!
 //! They are C-level types with vectorcall, because the application calls one of them in every request. All three share
-//! one [`Exchange`], which lies in the `StartResponse`; the others hold that one alive. The three are used again for
-//! another response if nothing else refers to them, and so is the `wsgi.errors` that a web server gets; an application
-//! that has kept one finds it closed.
+//! one [`Exchange`], which is stored in the `StartResponse`; the other two keep that object alive. They are reused for
+//! another response if nothing else refers to them, and so is the `wsgi.errors` for a web server. If an application has
+//! kept one of them, the object finds its exchange closed.
 //!
-//! An application may call them from any thread that is attached to the interpreter, and at any time.
+//! An application may call them at any time, from any thread that is attached to the interpreter.
 
 use crate::callable::{CallableHead, answer, callable_type, free};
 use crate::compat;
@@ -22,19 +22,20 @@ use wire::message::{Draft, Misuse};
 #[repr(C)]
 struct StartResponse {
     callable: CallableHead,
-    /// The `Write` of the three, borrowed: it may be given out while the response is not over, when it is alive.
+    /// The `Write` that belongs to this object, borrowed. It may be returned only while the response has not ended,
+    /// because only then is it certainly alive.
     write: *mut ffi::PyObject,
     exchange: Exchange,
 }
 
-/// A `Write` or a `Disconnected`.
+/// The structure of a `Write` and of a `Disconnected`.
 #[repr(C)]
 struct Companion {
     callable: CallableHead,
     start_response: *mut ffi::PyObject,
 }
 
-/// Makes handles and keeps some that have come back.
+/// Makes handles, and keeps some returned ones for reuse.
 pub(crate) struct WsgiHandleTypes {
     start_response: Object,
     write: Object,
@@ -42,7 +43,7 @@ pub(crate) struct WsgiHandleTypes {
     spare: Mutex<Vec<WsgiHandles>>,
 }
 
-/// The three callables of one response, and its `wsgi.errors` where the web server takes what is written to it.
+/// The three callables of one response, and its `wsgi.errors` if the web server accepts error text.
 pub(crate) struct WsgiHandles {
     start_response: Object,
     write: Object,
@@ -50,10 +51,10 @@ pub(crate) struct WsgiHandles {
     errors: OnceLock<Object>,
 }
 
-/// A `StartResponse`.
+/// A reference to a `StartResponse`.
 pub(crate) struct StartResponseRef(Object);
 
-/// Handles that are kept: more come back at once only after many calls were out at once.
+/// The maximum number of spare handles. More are returned only after many calls were in progress at once.
 const SPARE: usize = 16;
 
 impl WsgiHandleTypes {
@@ -71,7 +72,7 @@ impl WsgiHandleTypes {
         })
     }
 
-    /// Handles for a new response to a request of `host`. Those of one server go to one host.
+    /// Returns handles for a new response of `host`. All handles of one server belong to the same host.
     ///
     /// # Errors
     /// `MemoryError`.
@@ -80,7 +81,7 @@ impl WsgiHandleTypes {
         spare.or_else(|| self.make(py, host)).ok_or_else(|| PyErr::fetch(py))
     }
 
-    /// Keeps closed handles, if nothing else refers to them.
+    /// Keeps closed handles for reuse, if nothing else refers to them.
     pub(crate) fn keep(&self, _py: Python<'_>, handles: WsgiHandles) {
         let is_shared = interface::Handles::is_shared(&handles);
         let mut spare = self.spare();
@@ -90,13 +91,13 @@ impl WsgiHandleTypes {
     }
 
     fn spare(&self) -> MutexGuard<'_, Vec<WsgiHandles>> {
-        // Nothing panics while it is held.
+        // No thread panics while it holds the lock.
         self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn make(&self, _py: Python<'_>, host: &Weak<dyn ExchangeHost>) -> Option<WsgiHandles> {
-        // SAFETY: the types were made from the structures that are initialised here, all fields of them before anything
-        // else refers to the objects, or drops them; the thread is attached.
+        // SAFETY: the types were made from the structures that are initialized here; all fields are initialized before
+        // anything else refers to the objects or drops them; the thread is attached.
         unsafe {
             let start_response = Object::from_new(ffi::PyType_GenericAlloc(self.start_response.as_ptr().cast(), 0))?;
             let it = start_response.as_ptr().cast::<StartResponse>();
@@ -128,12 +129,12 @@ impl WsgiHandles {
         &self.disconnected
     }
 
-    /// Its `wsgi.errors`, if the web server takes what is written to it. It is used again with the handles.
+    /// Returns the `wsgi.errors`, which exists if the web server accepts error text. It is reused with the handles.
     pub(super) fn errors(&self) -> &OnceLock<Object> {
         &self.errors
     }
 
-    /// The `StartResponse`, for something that outlives the handles.
+    /// Returns a reference to the `StartResponse`, for an object that may outlive the handles.
     pub(super) fn keep(&self, py: Python<'_>) -> StartResponseRef {
         StartResponseRef(self.start_response.clone_ref(py))
     }
@@ -145,11 +146,11 @@ impl interface::Handles for WsgiHandles {
         &unsafe { StartResponse::of(self.start_response.as_ptr()) }.exchange
     }
 
-    /// Where there is no GIL that cannot be known: a count of references is made up of two, and another thread may move
-    /// one between them meanwhile. There handles are used once.
+    /// Returns true on builds without a GIL: a reference count there is the sum of two, and another thread may move a
+    /// reference between them meanwhile. So handles are not reused there.
     fn is_shared(&self) -> bool {
-        // SAFETY: all are live, and a count is read as a whole. Under the GIL it is exact, because a thread that is
-        // about to return or to keep handles is attached. The others hold the first.
+        // SAFETY: all objects are live, and a count is read atomically. With a GIL the count is exact, because a thread
+        // that returns or keeps handles is attached. The other objects hold the first.
         !compat::COUNTS_REFERENCES
             || unsafe {
                 let errors = self.errors.get();
@@ -163,7 +164,7 @@ impl interface::Handles for WsgiHandles {
 
 impl StartResponseRef {
     pub(super) fn exchange(&self) -> &Exchange {
-        // SAFETY: it is one, made by `WsgiHandleTypes::make`, and lives as long as this.
+        // SAFETY: the object was made by `WsgiHandleTypes::make`, and lives as long as this reference.
         &unsafe { StartResponse::of(self.0.as_ptr()) }.exchange
     }
 }
@@ -172,23 +173,23 @@ impl StartResponse {
     /// # Safety
     /// `object` was made by [`WsgiHandleTypes::make`] and outlives the result.
     unsafe fn of<'a>(object: *mut ffi::PyObject) -> &'a Self {
-        // SAFETY: as the caller promises; none of it ever changes except the exchange, which is guarded.
+        // SAFETY: the caller guarantees it; no field changes except the exchange, which is guarded.
         unsafe { &*object.cast::<Self>() }
     }
 
-    /// That of a `Write` or a `Disconnected`.
+    /// Returns the `StartResponse` of a `Write` or a `Disconnected`.
     ///
     /// # Safety
-    /// `companion` is one, made by [`WsgiHandleTypes::make`], and outlives the result.
+    /// `companion` was made by [`WsgiHandleTypes::make`] and outlives the result.
     unsafe fn of_companion<'a>(companion: *mut ffi::PyObject) -> &'a Self {
-        // SAFETY: as the caller promises; a companion keeps its `StartResponse` alive.
+        // SAFETY: the caller guarantees a companion, which keeps its `StartResponse` alive.
         unsafe { Self::of((*companion.cast::<Companion>()).start_response) }
     }
 }
 
 unsafe extern "C" fn drop_start_response(object: *mut ffi::PyObject) {
-    // SAFETY: the interpreter calls this once, for an object of `WsgiHandleTypes::make` to which nothing refers any
-    // more. An instance of a heap type holds a reference to it.
+    // SAFETY: the interpreter calls this once, for an object of `WsgiHandleTypes::make` to which nothing refers. An
+    // instance of a heap type owns a reference to its type, which `free` releases.
     unsafe {
         ptr::drop_in_place(&raw mut (*object.cast::<StartResponse>()).exchange);
         free(object);
@@ -196,7 +197,7 @@ unsafe extern "C" fn drop_start_response(object: *mut ffi::PyObject) {
 }
 
 unsafe extern "C" fn drop_companion(object: *mut ffi::PyObject) {
-    // SAFETY: as above; the reference was taken by `WsgiHandleTypes::make`.
+    // SAFETY: as above; the companion owns the reference, which `WsgiHandleTypes::make` has taken.
     unsafe {
         ffi::Py_XDECREF((*object.cast::<Companion>()).start_response);
         free(object);
@@ -227,7 +228,7 @@ unsafe fn start_response(
     count: usize,
     keywords: *mut ffi::PyObject,
 ) -> PyResult<Object> {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller guarantees the arguments of a vectorcall.
     unsafe {
         let it = StartResponse::of(callable);
         let mut given = [ptr::null_mut::<ffi::PyObject>(); 3];
@@ -257,13 +258,13 @@ unsafe fn start_response(
             return Err(PyTypeError::new_err("start_response needs a status and a list of headers"));
         }
         let replaces = !exc_info.is_null() && exc_info != ffi::Py_None();
-        // Handles are closed before they are dropped, so while the response is not over the `Write` is alive.
+        // Handles are closed before they are dropped, so the `Write` is alive while the response has not ended.
         let give_write = || Object::from_borrowed(it.write);
         if !replaces && let Some(write) = it.exchange.start_known(py, status, headers, give_write) {
             return Ok(write);
         }
-        // Filled outside of the exchange: making an error message runs Python code, which could call us again, and
-        // other threads may.
+        // The draft is filled outside of the exchange's guard, because making an error message runs Python code, which
+        // could call start_response again, and because other threads may.
         let taken = it.exchange.take_draft(py, replaces);
         let mut new = taken.map_err(|refusal| start_error(py, refusal, exc_info))?;
         let drafted = draft(py, &mut new, status, headers);
@@ -279,11 +280,11 @@ unsafe fn start_response(
 }
 
 /// # Safety
-/// The thread is attached; `exc_info` is live where the response has begun.
+/// The thread is attached; `exc_info` is live if the response has begun.
 unsafe fn start_error(py: Python<'_>, refusal: StartRefusal, exc_info: *mut ffi::PyObject) -> PyErr {
     match refusal {
         StartRefusal::Over => PyRuntimeError::new_err("start_response was called after the response had ended"),
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller guarantees a live `exc_info`.
         StartRefusal::Begun => unsafe { error_of(py, exc_info) },
         StartRefusal::Again => PyAssertionError::new_err(
             "start_response was called again without exc_info: a response has one status (PEP 3333)",
@@ -291,7 +292,7 @@ unsafe fn start_error(py: Python<'_>, refusal: StartRefusal, exc_info: *mut ffi:
     }
 }
 
-/// Takes status and headers over, checked.
+/// Checks status and headers, and writes them to the draft.
 ///
 /// # Safety
 /// The thread is attached and both are live objects.
@@ -301,8 +302,8 @@ unsafe fn draft(
     status: *mut ffi::PyObject,
     headers: *mut ffi::PyObject,
 ) -> PyResult<()> {
-    // SAFETY: as the caller promises; what is borrowed from the list is used while nothing of Python runs, and nothing
-    // does here until an error is made. A tuple and a str never change.
+    // SAFETY: the caller guarantees live objects. Items borrowed from the list are used only while no Python code runs,
+    // which is so until an error is made. A tuple and a str never change.
     unsafe {
         let status_bytes = text(py, status, "the status", "'200 OK'")?;
         draft.start(status_bytes).map_err(|misuse| refused(py, status, misuse))?;
@@ -310,7 +311,7 @@ unsafe fn draft(
             return Err(wrong_type(py, headers, "the headers must be a list of (name, value) tuples"));
         }
         for index in 0..ffi::PyList_GET_SIZE(headers) {
-            // Another thread may take items away meanwhile.
+            // Another thread may remove items from the list meanwhile.
             let Some(item) = Item::of(headers, index) else { break };
             let header = item.as_ptr();
             if ffi::PyTuple_Check(header) == 0 || ffi::Py_SIZE(header) != 2 {
@@ -326,9 +327,9 @@ unsafe fn draft(
 }
 
 /// # Safety
-/// The thread is attached, `object` is live, and the result is not used beyond its life.
+/// The thread is attached, `object` is live, and the result is not used after it is freed.
 unsafe fn text<'a>(py: Python<'_>, object: *mut ffi::PyObject, what: &str, example: &str) -> PyResult<&'a [u8]> {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller guarantees a live object.
     unsafe {
         if ffi::PyUnicode_Check(object) == 0 {
             return Err(wrong_type(py, object, &format!("{what} must be a str such as {example}")));
@@ -343,7 +344,7 @@ unsafe fn text<'a>(py: Python<'_>, object: *mut ffi::PyObject, what: &str, examp
 /// # Safety
 /// The thread is attached and `object` is live.
 unsafe fn wrong_type(py: Python<'_>, object: *mut ffi::PyObject, rule: &str) -> PyErr {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller guarantees a live object.
     let object = unsafe { Object::from_borrowed(object) };
     let object = object.bind(py);
     let kind = object.get_type();
@@ -356,18 +357,18 @@ unsafe fn wrong_type(py: Python<'_>, object: *mut ffi::PyObject, rule: &str) -> 
 /// # Safety
 /// The thread is attached and `object` is live.
 unsafe fn refused(py: Python<'_>, object: *mut ffi::PyObject, misuse: Misuse) -> PyErr {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller guarantees a live object.
     let object = unsafe { Object::from_borrowed(object) };
     let shown = object.bind(py).repr().map_or_else(|_| String::new(), |shown| shown.to_string());
     PyValueError::new_err(format!("{shown}: {misuse}"))
 }
 
-/// The exception of an `exc_info`, with its traceback.
+/// Returns the exception in an `exc_info`, with its traceback.
 ///
 /// # Safety
 /// The thread is attached and `exc_info` is live.
 unsafe fn error_of(py: Python<'_>, exc_info: *mut ffi::PyObject) -> PyErr {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller guarantees a live `exc_info`.
     let exc_info = unsafe { Object::from_borrowed(exc_info) };
     match exc_info.bind(py).get_item(1) {
         Ok(value) => PyErr::from_value(value),
@@ -398,7 +399,7 @@ unsafe extern "C" fn call_write(
 /// # Safety
 /// As for a vectorcall of a `Write` with `data`.
 unsafe fn write(py: Python<'_>, callable: *mut ffi::PyObject, data: *mut ffi::PyObject) -> PyResult<()> {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller guarantees the arguments of a vectorcall.
     let (chunk, it) = unsafe {
         if ffi::PyBytes_Check(data) == 0 {
             return Err(wrong_type(py, data, "write takes bytes"));

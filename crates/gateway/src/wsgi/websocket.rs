@@ -1,5 +1,5 @@
-//! `environ["wsgi.websocket"]`: the WebSocket that a request asks for. Python calls it `kirsch.websocket.WebSocket`,
-//! where the stub describes it.
+//! `environ["wsgi.websocket"]`: the WebSocket of a request. In Python it is `kirsch.websocket.WebSocket`, which is
+//! documented in `_native.pyi`.
 //!
 //! ```text
 //!   Asked ─ accept, or the first use ─▶ open ─┬─ receive, iteration: the call has the messages, and holds its thread
@@ -23,33 +23,33 @@ use wire::websocket::{AcceptMisuse, CloseCode, Outgoing};
 pyo3::import_exception!(kirsch.websocket, Closed);
 pyo3::import_exception!(kirsch.websocket, QueueFull);
 
-/// Bytes of the reason of a Close frame: what RFC 6455 section 5.5 leaves beside the code.
+/// The maximum number of bytes of a Close frame's reason (RFC 6455 section 5.5: 125, less two for the code).
 const REASON_MAX: usize = 123;
 
-/// See the module.
+/// The WebSocket of a request, as the application uses it.
 #[pyclass(frozen, weakref, module = "kirsch._native")]
 pub(crate) struct WebSocket {
-    /// Whose exchange it is.
+    /// The owner of the exchange.
     start_response: StartResponseRef,
-    /// The subprotocols that the client offers.
+    /// The subprotocols that the client offered.
     subprotocols: Box<[String]>,
     state: Mutex<SocketState>,
 }
 
 #[derive(Default)]
 struct SocketState {
-    /// The one that the application has chosen.
+    /// The subprotocol that the application chose.
     subprotocol: Option<String>,
-    /// A handler has the messages.
+    /// True if a handler receives the messages.
     is_handled: bool,
     end: Option<WebSocketEnd>,
-    /// The application's.
+    /// An object that the application attached.
     data: Option<Py<PyAny>>,
 }
 
 impl WebSocket {
     pub(super) fn new(py: Python<'_>, start_response: StartResponseRef, environ: &Object) -> Self {
-        // The handshake has been checked: tokens with commas between them.
+        // The field is valid, because the handshake was checked: tokens separated by commas.
         let offered = environ.item_text(py, "HTTP_SEC_WEBSOCKET_PROTOCOL").unwrap_or_default();
         let names = offered.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty());
         Self { start_response, subprotocols: names.collect(), state: Mutex::default() }
@@ -59,7 +59,7 @@ impl WebSocket {
         self.start_response.exchange()
     }
 
-    /// Nothing of Python runs, and nothing panics, while it is held.
+    /// Locks the state. While the lock is held, no Python code may run and nothing may panic.
     fn state(&self) -> MutexGuard<'_, SocketState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -68,7 +68,7 @@ impl WebSocket {
         self.start_response.exchange().is_websocket(py)
     }
 
-    /// Accepts, unless that has been done.
+    /// Accepts the WebSocket, if that has not been done.
     fn open(&self, py: Python<'_>) -> PyResult<()> {
         let is_over = self.state().end.is_some();
         if is_over || self.is_upgraded(py) { Ok(()) } else { self.accept_as(py, None, &[]) }
@@ -80,7 +80,7 @@ impl WebSocket {
                 self.state().subprotocol = subprotocol.map(str::to_owned);
                 Ok(())
             }
-            // Another thread has been faster.
+            // Another thread has accepted it first.
             Acceptance::Gone if self.is_upgraded(py) => Ok(()),
             Acceptance::Gone if self.start_response.exchange().is_disconnected(py)? => {
                 Err(closed(&self.note_end(WebSocketEnd::abnormal())))
@@ -98,12 +98,12 @@ impl WebSocket {
         }
     }
 
-    /// Keeps the first end that is heard of, and returns that.
+    /// Stores the end if none is stored yet. Returns the stored end, which is the first.
     fn note_end(&self, end: WebSocketEnd) -> WebSocketEnd {
         self.state().end.get_or_insert(end).clone()
     }
 
-    /// Why no message follows; `None` while it is open, or has not been accepted.
+    /// Returns the close code and reason; `None` if the WebSocket is open or has not been accepted.
     fn end(&self, py: Python<'_>) -> PyResult<Option<WebSocketEnd>> {
         let known = self.state().end.clone();
         if known.is_some() {
@@ -113,13 +113,14 @@ impl WebSocket {
         let end = if self.is_upgraded(py) {
             exchange.websocket_end(py)?
         } else {
-            // The call is over, and with it the WebSocket.
+            // The call has ended, and so has its WebSocket.
             exchange.is_over(py).then(WebSocketEnd::abnormal)
         };
         Ok(end.map(|end| self.note_end(end)))
     }
 
-    /// The next message; `None`: no message follows.
+    /// Returns the next message. Waits up to `timeout` for it (`None`: without limit). Returns `Err(Some(end))` if the
+    /// WebSocket has ended, and `Err(None)` if the timeout has passed.
     fn take(&self, py: Python<'_>, timeout: Option<Duration>) -> PyResult<Result<Py<PyAny>, Option<WebSocketEnd>>> {
         if self.state().is_handled {
             return Err(PyRuntimeError::new_err(
@@ -223,7 +224,7 @@ impl WebSocket {
         self.end(py).map(drop)
     }
 
-    /// Has `handler` take the messages, when the application's call has returned.
+    /// Registers `handler`, which receives the messages when the application's call has returned.
     fn handle(slf: &Bound<'_, Self>, handler: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
@@ -277,13 +278,13 @@ impl WebSocket {
     #[setter]
     fn set_data(&self, data: Option<Py<PyAny>>) {
         let before = std::mem::replace(&mut self.state().data, data);
-        // It may run code of the application's, so not while the state is held.
+        // The destructor may run application code, so the old object is dropped after the lock is released.
         drop(before);
     }
 
     #[allow(clippy::needless_pass_by_value, reason = "PyO3 wants it so")]
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        // A thread that has it is not stopped within.
+        // If another thread holds the lock, the references are visited in the next collection.
         match self.state.try_lock() {
             Ok(state) => visit.call(&state.data),
             Err(_) => Ok(()),
@@ -295,7 +296,7 @@ impl WebSocket {
     }
 }
 
-/// A message as Python gives it.
+/// A message that Python code sends.
 pub(crate) enum Data<'py> {
     Text(Bound<'py, PyString>),
     Binary(Bound<'py, PyBytes>),
@@ -339,16 +340,16 @@ fn characters<'a>(text: &'a Bound<'_, PyString>) -> PyResult<&'a str> {
     })
 }
 
-/// An object of the application that takes messages.
+/// A handler object of the application.
 struct PythonHandler {
     websocket: Py<WebSocket>,
     kind: HandlerKind,
 }
 
 enum HandlerKind {
-    /// It has methods.
+    /// An object with methods.
     Object(Py<PyAny>),
-    /// A generator: the values that it yields are sent, and its yields return messages.
+    /// A generator. The values that it yields are sent, and its `yield` expressions return messages.
     Generator(Py<PyAny>),
 }
 
@@ -376,7 +377,7 @@ impl PythonHandler {
         Ok(Self { websocket: websocket.clone().unbind(), kind })
     }
 
-    /// Calls a method that the handler may have.
+    /// Calls a method of the handler, if it has the method.
     fn call<'py>(
         &self,
         py: Python<'py>,
@@ -392,7 +393,7 @@ impl PythonHandler {
         }
     }
 
-    /// Sends what a generator has yielded; closes if it has come to its end.
+    /// Sends the value that a generator yielded. Closes the WebSocket if the generator has ended.
     fn follow(&self, py: Python<'_>, yielded: PyResult<Bound<'_, PyAny>>) -> PyResult<()> {
         let websocket = self.websocket.get();
         match yielded {
@@ -438,7 +439,7 @@ impl MessageHandler for PythonHandler {
                 let closed = generator.call_method0(intern!(py, "close")).map(drop);
                 match thrown {
                     Err(error) if error.is_instance_of::<PyStopIteration>(py) => closed,
-                    // One that has failed, or ended, raises what it is given.
+                    // A generator that has failed or ended re-raises the exception that was thrown into it.
                     Err(error) if error.is_instance_of::<Closed>(py) => closed,
                     Err(error) => Err(error),
                     Ok(_) => closed,
@@ -457,7 +458,7 @@ pub(super) fn says_closed(py: Python<'_>, error: &PyErr) -> bool {
     error.is_instance_of::<Closed>(py)
 }
 
-/// Header fields of the application's: pairs of `str`.
+/// Converts the application's header fields, which are pairs of `str`.
 fn fields(headers: &Bound<'_, PyAny>) -> PyResult<Vec<(Vec<u8>, Vec<u8>)>> {
     if !headers.is_instance_of::<PyList>() && !headers.is_instance_of::<PyTuple>() {
         return Err(wrong_type(headers, "the headers must be a list of (name, value) tuples"));
@@ -494,7 +495,7 @@ fn close_code(code: &Bound<'_, PyAny>) -> PyResult<CloseCode> {
     })
 }
 
-/// Seconds as Python gives them; `None`: without limit.
+/// Converts a timeout in seconds; `None`: without limit.
 fn duration(timeout: Option<f64>) -> PyResult<Option<Duration>> {
     match timeout {
         None => Ok(None),

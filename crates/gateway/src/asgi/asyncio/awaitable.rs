@@ -1,7 +1,7 @@
-//! The objects that the application awaits for an [`Operation`]. They have the methods of a coroutine, so that
-//! `asyncio.create_task` accepts them. If the operation has to wait, they yield a [future](super::future).
+//! The awaitable objects for an [`Operation`]. They have the methods of a coroutine, so `asyncio.create_task` accepts
+//! them. If the operation has to wait, they yield a [future](super::future).
 //!
-//! They are C-level types, because the application awaits some in every request.
+//! They are C-level types, because the application awaits several in every request.
 
 use super::future::LoopFuture;
 use crate::asgi::concurrency::{Awaitable, Operation, Step};
@@ -21,7 +21,7 @@ struct AwaitableObject<O> {
     operation: O,
 }
 
-/// The type of the awaitables of one kind of operation.
+/// The Python type of the awaitables of one kind of operation.
 pub(crate) struct AwaitableType<O> {
     kind: Object,
     operation: PhantomData<fn(O)>,
@@ -37,8 +37,8 @@ impl<O: Operation<Waiter = LoopFuture>> Awaitable<O> for AwaitableType<O> {
     }
 
     fn make(&self, py: Python<'_>, operation: O) -> PyResult<Object> {
-        // SAFETY: the type was made from the structure that is initialised here, all fields of it before anything else
-        // refers to the object, or drops it; the thread is attached.
+        // SAFETY: the type was made from the structure that is initialized here; all its fields are initialized before
+        // anything else refers to the object or drops it; the thread is attached.
         unsafe {
             let it = ffi::PyObject_New::<AwaitableObject<O>>(self.kind.as_ptr().cast());
             let object = Object::from_new_or_error(py, it.cast())?;
@@ -49,8 +49,8 @@ impl<O: Operation<Waiter = LoopFuture>> Awaitable<O> for AwaitableType<O> {
 }
 
 fn awaitable_type<O: Operation<Waiter = LoopFuture>>(py: Python<'_>, name: &'static CStr) -> PyResult<Object> {
-    // The interpreter keeps the address of the methods for as long as the type lives, so they are never freed. A server
-    // makes two types.
+    // The interpreter keeps the address of the methods as long as the type lives, so they are never freed. A server
+    // makes only two such types.
     let methods = Box::leak(Box::new([
         ffi::PyMethodDef {
             ml_name: c"send".as_ptr(),
@@ -87,14 +87,14 @@ impl<O: Operation<Waiter = LoopFuture>> AwaitableObject<O> {
     /// # Safety
     /// `object` was made by [`AwaitableType::make`] and outlives the result.
     unsafe fn of<'a>(object: *mut ffi::PyObject) -> &'a Self {
-        // SAFETY: as the caller promises; none of it ever changes except the operation, which guards itself.
+        // SAFETY: the caller guarantees it; no field changes except the operation, which guards itself.
         unsafe { &*object.cast::<Self>() }
     }
 
-    /// Runs a step of the operation. Returns the object for which the Task waits, or the result of the operation.
+    /// Runs a step of the operation. Returns the object for which the Task must wait, or the result of the operation.
     fn step(&self, py: Python<'_>) -> PyResult<ControlFlow<Option<Object>, Object>> {
         Ok(match self.operation.step(py)? {
-            // A Task that gets None goes on in the next round of its loop.
+            // A Task that receives None continues in the next iteration of its loop.
             Step::Pause => ControlFlow::Continue(none(py)),
             Step::Wait(future) => ControlFlow::Continue(future.into_object()),
             Step::Done(value) => ControlFlow::Break(value),
@@ -104,7 +104,7 @@ impl<O: Operation<Waiter = LoopFuture>> AwaitableObject<O> {
 
 #[cold]
 fn warn(py: Python<'_>, text: &CStr) {
-    // An object may be freed while an exception is set, which must not be lost.
+    // An object may be freed while an exception is set, which must be preserved.
     let raised = PyErr::take(py);
     if let Err(error) = PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), text, 1) {
         error.write_unraisable(py, None);
@@ -115,7 +115,7 @@ fn warn(py: Python<'_>, text: &CStr) {
 }
 
 unsafe extern "C" fn dealloc<O: Operation<Waiter = LoopFuture>>(object: *mut ffi::PyObject) {
-    // SAFETY: the interpreter calls this once, for an object of `AwaitableType::make` to which nothing refers any more.
+    // SAFETY: the interpreter calls this once, for an object of `AwaitableType::make` to which nothing refers.
     unsafe {
         let (py, it) = (Python::assume_attached(), object.cast::<AwaitableObject<O>>());
         if let Some(text) = (*it).operation.warning(py) {
@@ -132,7 +132,7 @@ unsafe extern "C" fn itself(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
     unsafe { Object::from_borrowed(object) }.into_ptr()
 }
 
-/// `__next__`: null without an exception is the end without a value.
+/// `__next__`: null without an exception means the end without a value.
 unsafe extern "C" fn next<O: Operation<Waiter = LoopFuture>>(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: the interpreter calls this attached, with an object of `AwaitableType::make`.
     let (py, it) = unsafe { (Python::assume_attached(), AwaitableObject::<O>::of(object)) };
@@ -150,10 +150,10 @@ unsafe extern "C" fn next<O: Operation<Waiter = LoopFuture>>(object: *mut ffi::P
     if is_done { end(py, result) } else { result }
 }
 
-/// Ends an iterator with `value`, and takes the reference to it.
+/// Ends an iterator with `value`, whose reference it takes over.
 fn end(_py: Python<'_>, value: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    // SAFETY: the value is live, its reference is given away, and the thread is attached. It is a message or None: no
-    // exception, and no tuple, which would be taken for the arguments of one.
+    // SAFETY: the value is live, its reference is owned here, and the thread is attached. It is a message or None, so
+    // neither an exception nor a tuple, which `PyErr_SetObject` would take for an exception's arguments.
     unsafe {
         if value != ffi::Py_None() {
             ffi::PyErr_SetObject(ffi::PyExc_StopIteration, value);
@@ -167,7 +167,7 @@ fn none(py: Python<'_>) -> Object {
     py.None().into()
 }
 
-/// `send(value)`: a Task sends only None, and another value is ignored.
+/// `send(value)`: a Task always sends None; the value is ignored.
 unsafe extern "C" fn send<O: Operation<Waiter = LoopFuture>>(
     object: *mut ffi::PyObject,
     _: *mut ffi::PyObject,
@@ -189,7 +189,7 @@ unsafe extern "C" fn throw<O: Operation<Waiter = LoopFuture>>(
     arguments: *mut *mut ffi::PyObject,
     count: ffi::Py_ssize_t,
 ) -> *mut ffi::PyObject {
-    // SAFETY: the interpreter calls this attached, with an object of `AwaitableType::make` and so many live arguments.
+    // SAFETY: the interpreter calls this attached, with an object of `AwaitableType::make` and `count` live arguments.
     let (py, it, given) = unsafe {
         let argument = |index: isize| (index < count).then(|| Object::from_borrowed(*arguments.offset(index)));
         (Python::assume_attached(), AwaitableObject::<O>::of(object), [argument(0), argument(1)])
@@ -198,7 +198,7 @@ unsafe extern "C" fn throw<O: Operation<Waiter = LoopFuture>>(
         py,
         caught(|| match given {
             [Some(kind), value] if count <= 3 => {
-                // The traceback is the exception's own.
+                // The argument is ignored: the exception has its own traceback.
                 let value = value.filter(|value| !value.bind(py).is_none());
                 Err(it.operation.throw(py, PyErr::from_value(value.unwrap_or(kind).bind(py))))
             }

@@ -1,4 +1,4 @@
-//! The future for which a Task waits: one of the server's own, which asyncio's Task accepts.
+//! The server's own future, for which a Task waits. asyncio's Task accepts it like an `asyncio.Future`.
 //!
 //! ```text
 //!   Task ── steps ──▶ coroutine ── yields ──▶ LoopFuture
@@ -6,12 +6,12 @@
 //!     └────── the Task's wake-up callback ◀──────┘  wake: now, or in the loop's next iteration
 //! ```
 //!
-//! asyncio accepts every object with these methods as a future. This one has one callback, the Task's. While the loop
-//! waits for the engine no Task is current, so the callback can be called right there: an `asyncio.Future` would have
-//! the loop make a handle and run it in its next iteration, which costs more than all else that is done for a short
+//! asyncio accepts every object with these methods as a future. This one has one callback, the Task's. No Task is
+//! current while the loop waits for the engine, so the callback can be called immediately. With an `asyncio.Future` the
+//! loop would create a handle and run it in its next iteration, which takes longer than all other work for a short
 //! message.
 //!
-//! It is a C-level type, because an application that waits for each message makes one for each.
+//! It is a C-level type, because an application that waits for each message creates one for each.
 
 use crate::asgi::concurrency::TaskWaiter;
 use crate::callable::{answer, caught, free_tracked, make_type};
@@ -29,16 +29,16 @@ use std::ffi::{c_char, c_int, c_void};
 use std::mem::offset_of;
 use std::ptr;
 
-/// A maker of futures.
+/// Creates the futures of one event loop.
 pub(super) struct Futures {
     kind: Object,
-    /// The loop that hosts the engine.
+    /// The event loop that hosts the engine.
     event_loop: Object,
-    /// An `asyncio.Future` of the loop that is done. A Task asks the future that wakes it for its result; with
-    /// asyncio's own future it does so without looking the method up by its name.
+    /// A completed `asyncio.Future` of the loop. A Task asks the future that wakes it for its result; for an
+    /// `asyncio.Future` it does so without looking up the method by name.
     done: Object,
-    /// True if the loop runs the callbacks: in asyncio's debug mode, which measures what the loop runs, and on an
-    /// interpreter that cannot enter a context.
+    /// True if the loop must run the callbacks: in asyncio's debug mode, which measures them, and on an interpreter
+    /// where C code cannot enter a context.
     is_run_by_loop: bool,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct LoopFuture(Object);
 #[repr(C)]
 struct FutureObject {
     head: ffi::PyObject,
-    /// `_asyncio_future_blocking`: the Task expects this flag to be set on an object that was awaited correctly, and
+    /// `_asyncio_future_blocking`: a Task requires that this flag is set on an object that was awaited correctly, and
     /// clears it.
     is_blocking: UnsafeCell<c_char>,
     event_loop: Object,
@@ -58,12 +58,12 @@ struct FutureObject {
 #[derive(Default)]
 struct FutureState {
     callback: Option<Callback>,
-    /// True once the callback has been called, or is about to be.
+    /// True once the callback has been called or is about to be.
     is_done: bool,
-    /// True while a request runs with the Task, which notes by itself that it was cancelled.
+    /// True while a request's first step runs with the parked Task. A cancellation is only noted then.
     is_held: bool,
     is_cancelled: bool,
-    /// The message with which the Task was cancelled.
+    /// The message of the cancellation.
     message: Option<Object>,
 }
 
@@ -73,7 +73,7 @@ struct Callback {
 }
 
 impl Futures {
-    /// Makes futures for Tasks of `event_loop`, which hosts the engine.
+    /// Creates futures for Tasks of `event_loop`, which hosts the engine.
     ///
     /// # Errors
     /// `MemoryError`.
@@ -86,20 +86,20 @@ impl Futures {
         Ok(Self { kind: future_type(py)?, event_loop, done: done.unbind().into(), is_run_by_loop })
     }
 
-    /// Makes a future of the loop that hosts the engine.
+    /// Creates a future of the hosting loop.
     pub(super) fn make(&self, py: Python<'_>) -> PyResult<LoopFuture> {
         self.make_for(py, self.event_loop.clone_ref(py))
     }
 
-    /// Makes a future of the loop that runs in this thread, which is not the hosting loop.
+    /// Creates a future of another loop, which runs in this thread.
     pub(super) fn make_elsewhere(&self, py: Python<'_>) -> PyResult<LoopFuture> {
         let event_loop = py.import(intern!(py, "asyncio"))?.call_method0(intern!(py, "get_running_loop"))?;
         self.make_for(py, event_loop.unbind().into())
     }
 
     fn make_for(&self, py: Python<'_>, event_loop: Object) -> PyResult<LoopFuture> {
-        // SAFETY: the type was made from the structure that is initialised here, all fields of it before anything else
-        // refers to the object, visits it or drops it; the thread is attached.
+        // SAFETY: the type was made from the structure that is initialized here; all its fields are initialized before
+        // anything else refers to the object, visits it or drops it; the thread is attached.
         unsafe {
             let it = ffi::PyObject_GC_New::<FutureObject>(self.kind.as_ptr().cast());
             let object = Object::from_new_or_error(py, it.cast())?;
@@ -111,24 +111,24 @@ impl Futures {
         }
     }
 
-    /// Wakes the Task that waits, while the loop that hosts the engine waits for the engine. A Task of that loop makes
-    /// its step now.
+    /// Wakes the waiting Task, called while the hosting loop waits for the engine. A Task of that loop runs a step at
+    /// once.
     ///
     /// # Errors
-    /// The exceptions that the Task passes on: `SystemExit`, `KeyboardInterrupt`.
+    /// The exceptions that the Task does not catch: `SystemExit`, `KeyboardInterrupt`.
     pub(super) fn wake(&self, py: Python<'_>, future: &LoopFuture) -> PyResult<()> {
         if self.is_run_by_loop || future.of().event_loop.as_ptr() != self.event_loop.as_ptr() {
             return future.wake_soon(py);
         }
         let Some(callback) = future.finish(py) else { return Ok(()) };
-        // SAFETY: the context is one, or the call fails; the thread is attached.
+        // SAFETY: the object is a context, or the call fails; the thread is attached.
         if unsafe { compat::PyContext_Enter(callback.context.as_ptr()) } != 0 {
-            // The context belongs to another Task, which has run this loop within its own step.
+            // The context is already entered, by another Task that runs this loop within its own step.
             PyErr::fetch(py);
             return future.of().call_soon(py, &callback, &future.0);
         }
         let result = callback.call(py, &self.done);
-        // SAFETY: as above; this thread has entered it.
+        // SAFETY: as above; this thread has entered the context.
         unsafe {
             if compat::PyContext_Exit(callback.context.as_ptr()) != 0 {
                 PyErr::fetch(py).write_unraisable(py, None);
@@ -156,13 +156,13 @@ impl LoopFuture {
         self.of().state.with(py, |state| state.is_cancelled)
     }
 
-    /// Holds or releases the future. While it is held, the Task that waits for it runs something else, and is not woken
-    /// when the future is cancelled.
+    /// Sets or clears `is_held`. While the future is held, its Task executes a request, and a cancellation of the
+    /// future does not wake the Task.
     pub(super) fn hold(&self, py: Python<'_>, is_held: bool) {
         self.of().state.with(py, |state| state.is_held = is_held);
     }
 
-    /// Has the Task that waits make its step now. Its context is entered, and no other Task is current.
+    /// Makes the waiting Task run a step now. Its context must be entered, and no other Task may be current.
     ///
     /// # Errors
     /// As [`Futures::wake`].
@@ -171,7 +171,7 @@ impl LoopFuture {
         self.finish(py).map_or(Ok(()), |callback| callback.call(py, &self.0))
     }
 
-    /// Marks the future as done. Returns the callback, if there is one, which is to be called.
+    /// Marks the future as done. Returns the callback, which the caller must call.
     fn finish(&self, py: Python<'_>) -> Option<Callback> {
         self.of().state.with(py, |state| {
             state.is_done = true;
@@ -180,7 +180,7 @@ impl LoopFuture {
     }
 
     fn of(&self) -> &FutureObject {
-        // SAFETY: it was made by `Futures`, and this reference keeps it alive.
+        // SAFETY: the object was made by `Futures`, and this reference keeps it alive.
         unsafe { FutureObject::of(self.0.as_ptr()) }
     }
 }
@@ -207,7 +207,7 @@ impl TaskWaiter for LoopFuture {
             return this.call_soon(py, &callback, &self.0);
         }
         match this.schedule(py, intern!(py, "call_soon_threadsafe"), &callback, &self.0) {
-            // The loop has been closed, and nothing waits in it any more.
+            // The loop has been closed, so nothing waits in it.
             Err(error) if error.is_instance_of::<PyRuntimeError>(py) => Ok(()),
             scheduled => scheduled,
         }
@@ -217,7 +217,7 @@ impl TaskWaiter for LoopFuture {
 impl Callback {
     fn call(&self, py: Python<'_>, future: &Object) -> PyResult<()> {
         let arguments = [ptr::null_mut(), future.as_ptr()];
-        // SAFETY: both are live, and the thread is attached; the slot before the argument is ours to lend
+        // SAFETY: both objects are live, and the thread is attached; the callee may use the slot before the argument
         // (PY_VECTORCALL_ARGUMENTS_OFFSET).
         unsafe {
             let count = 1 | ffi::PY_VECTORCALL_ARGUMENTS_OFFSET;
@@ -232,7 +232,7 @@ impl FutureObject {
     /// # Safety
     /// `object` was made by [`Futures`] and outlives the result.
     unsafe fn of<'a>(object: *mut ffi::PyObject) -> &'a Self {
-        // SAFETY: as the caller promises; none of it ever changes except the state, which is guarded, and the cell.
+        // SAFETY: the caller guarantees it; no field changes except the state, which is guarded, and the cell.
         unsafe { &*object.cast::<Self>() }
     }
 
@@ -255,7 +255,7 @@ impl FutureObject {
     /// `add_done_callback(callback, *, context=None)`
     fn add_callback(&self, py: Python<'_>, myself: &Object, function: Object, context: Object) -> PyResult<()> {
         let callback = Callback { function, context };
-        // A callback that this replaces is dropped outside of the guard.
+        // A replaced callback is dropped outside of the guard.
         let (is_done, callback) = self.state.with(py, |state| {
             if state.is_done { (true, Some(callback)) } else { (false, state.callback.replace(callback)) }
         });
@@ -265,7 +265,7 @@ impl FutureObject {
         }
     }
 
-    /// `cancel(msg=None)`. Returns true if this has cancelled the future; its Task, if there is one, is woken then.
+    /// `cancel(msg=None)`. Returns true if this call has cancelled the future; then its Task, if any, is woken.
     fn cancel(&self, py: Python<'_>, myself: &Object, message: Option<Object>) -> PyResult<bool> {
         let mut message = message;
         let cancelled = self.state.with(py, |state| {
@@ -306,7 +306,7 @@ pub(super) fn cancelled_error(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
 }
 
 fn future_type(py: Python<'_>) -> PyResult<Object> {
-    // The interpreter keeps the address of the methods for as long as the type lives.
+    // The interpreter keeps this address as long as the type lives.
     static mut METHODS: [ffi::PyMethodDef; 5] = [
         ffi::PyMethodDef {
             ml_name: c"get_loop".as_ptr(),
@@ -356,7 +356,7 @@ fn future_type(py: Python<'_>) -> PyResult<Object> {
 }
 
 unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
-    // SAFETY: the interpreter calls this once, for an object of `Futures` to which nothing refers any more.
+    // SAFETY: the interpreter calls this once, for an object of `Futures` to which nothing refers.
     unsafe {
         compat::PyObject_GC_UnTrack(object.cast());
         let it = object.cast::<FutureObject>();
@@ -371,7 +371,7 @@ unsafe extern "C" fn traverse(object: *mut ffi::PyObject, visit: ffi::visitproc,
     unsafe {
         let it = FutureObject::of(object);
         let mut references = [ffi::Py_TYPE(object).cast(), it.event_loop.as_ptr(), ptr::null_mut(), ptr::null_mut()];
-        // If the state is in use, the collector sees it the next time.
+        // If the state is in use, the references are visited in the next collection.
         it.state.try_with(Python::assume_attached(), |state| {
             if let Some(Callback { function, context }) = &state.callback {
                 references[2..].copy_from_slice(&[function.as_ptr(), context.as_ptr()]);
@@ -410,8 +410,8 @@ unsafe extern "C" fn add_done_callback(
     count: ffi::Py_ssize_t,
     keywords: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
-    // SAFETY: the interpreter calls this attached, with an object of `Futures`, so many live arguments, and a tuple of
-    // the names of those that follow, or null.
+    // SAFETY: the interpreter calls this attached, with an object of `Futures`, `count` live arguments, and a tuple
+    // with the names of the arguments that follow, or null.
     let (py, it, myself, function, context) = unsafe {
         let named = if keywords.is_null() { 0 } else { ffi::Py_SIZE(keywords) };
         let function = (count == 1 && named <= 1).then(|| Object::from_borrowed(*arguments));

@@ -1,4 +1,5 @@
-//! asyncio: the tasks of requests, the futures for which they wait, and the loop that hosts the engine.
+//! The asyncio implementation: the tasks of requests, the futures for which they wait, and the loop that hosts the
+//! engine.
 
 mod awaitable;
 mod future;
@@ -19,16 +20,16 @@ use tasks::Tasks;
 
 /// The asyncio loop that hosts the engine.
 pub(crate) struct AsyncioLoop {
-    /// The thread in which it runs.
+    /// The thread that runs the loop.
     thread: ThreadId,
-    /// The maker of the Tasks of requests.
+    /// Creates the Tasks of requests.
     tasks: Tasks,
-    /// The queues of CPython's own loop, if they are laid out as expected.
+    /// The queues of CPython's own loop; `None` if the loop has another class or another structure.
     queues: Option<Queues>,
 }
 
-/// The pending work of CPython's own loop: its attributes `_ready`, a deque of handles; `_scheduled`, a list of timers
-/// with the one that is due first in front; and `_stopping`.
+/// The pending work in CPython's own loop: its attributes `_ready`, a deque of handles; `_scheduled`, a heap of timers
+/// with the earliest first; and `_stopping`.
 struct Queues {
     event_loop: Object,
     ready: Object,
@@ -36,7 +37,7 @@ struct Queues {
     stopping: Object,
 }
 
-/// The timers of a loop in this iteration, and the address of the one that is due first.
+/// A loop's list of timers in this iteration, and the address of the earliest timer.
 pub(crate) struct Timers(Option<(Object, Option<usize>)>);
 
 impl EventLoop for AsyncioLoop {
@@ -114,7 +115,7 @@ impl Queues {
     }
 }
 
-/// Returns the address of a list's first item.
+/// Returns the address of a list's first item; `None` if the list is empty.
 fn first_of(py: Python<'_>, list: &Object) -> Option<usize> {
     let list = list.bind(py);
     let list = list.cast::<PyList>().ok()?;

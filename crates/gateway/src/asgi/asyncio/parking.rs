@@ -1,5 +1,4 @@
-//! The coroutine with which a Task is parked, so that the Task can be used for more than one request
-//! ([`Tasks`](super::tasks::Tasks)).
+//! The coroutine of a parked Task, with which the Task can run more than one request ([`Tasks`](super::tasks::Tasks)).
 //!
 //! ```text
 //!   Task ── steps ──▶ RequestCoroutine ── yields, at its first step ──▶ LoopFuture
@@ -7,10 +6,10 @@
 //!     └────────── the wake-up callback that asyncio gives it ◀─────────────┘
 //! ```
 //!
-//! The Task waits for the future. A request's first step runs with this Task as the current one, without a step of its
-//! own. When the request waits for something, or is over and the Task cannot be used again, the callback is called: the
-//! Task steps its coroutine, which yields what the request waits for, or ends as the request did. From there on it is a
-//! Task like any other.
+//! A parked Task waits for the future. The first step of a request runs with this Task as the current one, but not as a
+//! step of the Task. If the request has to wait, or if it has ended and the Task cannot be reused, the future's
+//! callback is called. Then the Task steps its coroutine, which yields the object for which the request waits, or ends
+//! like the request. From then on it is an ordinary Task.
 
 use super::future::{LoopFuture, cancelled_error};
 use pyo3::PyTraverseError;
@@ -21,18 +20,18 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The coroutine of a Task that is parked.
+/// The coroutine of a Task that is or was parked.
 #[pyclass(frozen, module = "kirsch._native")]
 pub(super) struct RequestCoroutine {
     progress: Mutex<Progress>,
 }
 
 enum Progress {
-    /// The first step yields this future.
+    /// The first step will yield this future.
     Created(Py<PyAny>),
-    /// The Task waits for that future. This holds the request's own coroutine while its first step runs.
+    /// The Task waits for the future. During the first step of a request, this contains the request's coroutine.
     Parked(Option<Py<PyAny>>),
-    /// The next step ends as the request has ended.
+    /// The next step ends with the result of the request.
     Ended(PyResult<Py<PyAny>>),
     /// The next step yields the object for which the request waits.
     Yielding {
@@ -53,17 +52,17 @@ impl RequestCoroutine {
         Self { progress: Mutex::new(Progress::Created(future.as_object().bind(py).unbind())) }
     }
 
-    /// Notes that the first step of a request begins. Reports and debuggers see `coroutine`.
+    /// Notes that the first step of a request begins. Reports and debuggers can see `coroutine`.
     pub(super) fn begin(&self, coroutine: Py<PyAny>) {
         self.set(Progress::Parked(Some(coroutine)));
     }
 
-    /// Notes that the first step is over, and so is the request.
+    /// Notes that the first step has ended, and with it the request.
     pub(super) fn clear(&self) {
         self.set(Progress::Parked(None));
     }
 
-    /// Has the Task end with the result of the request.
+    /// Makes the Task end with the result of the request.
     pub(super) fn end(&self, result: PyResult<Py<PyAny>>) {
         self.set(Progress::Ended(result));
     }
@@ -73,13 +72,13 @@ impl RequestCoroutine {
         self.set(Progress::Yielding { coroutine, awaited });
     }
 
-    /// Locks the progress. The lock is never held while Python code runs.
+    /// Locks the progress. No Python code may run while the lock is held.
     fn lock(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn set(&self, next: Progress) {
-        // Dropped outside of the lock, because dropping may run code of the application.
+        // Dropped outside of the lock, because the destructor may run application code.
         let before = std::mem::replace(&mut *self.lock(), next);
         drop(before);
     }
@@ -107,7 +106,7 @@ impl RequestCoroutine {
                 };
                 result.inspect_err(|_| self.set(Progress::Over))
             }
-            // Only its pool wakes a parked Task, and the pool sets the next state before.
+            // Only the pool wakes a parked Task, and it sets the next state first.
             Progress::Parked(_) | Progress::Over => {
                 Err(PyRuntimeError::new_err("this is a bug in kirsch, please report it: a parked task was stepped"))
             }
@@ -130,7 +129,7 @@ impl RequestCoroutine {
     }
 
     fn send(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        // A Task sends only None.
+        // A Task always sends None.
         let _ = value;
         self.step(py)
     }
@@ -143,16 +142,16 @@ impl RequestCoroutine {
         value: Option<&Bound<'_, PyAny>>,
         traceback: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<PyAny>> {
-        // The traceback is the exception's own.
+        // The exception has its own traceback.
         let _ = traceback;
         let error = PyErr::from_value(value.filter(|value| !value.is_none()).unwrap_or(kind).clone());
         let progress = std::mem::replace(&mut *self.lock(), Progress::Over);
         match progress {
-            // Cancelled in its only step: a Task whose coroutine returns then is cancelled, and one whose coroutine
-            // raises has that exception.
+            // Cancelled in its only step. As in asyncio, a Task whose coroutine then returns is cancelled, and one
+            // whose coroutine raises ends with that exception.
             Progress::Ended(result) => Err(result.map_or_else(|raised| raised, |_| error)),
-            // Cancelled in its first step: the object for which the Task waits now is cancelled, or else the Task's
-            // next step raises.
+            // Cancelled in its first step: cancel the object for which the Task is about to wait, or else raise in the
+            // Task's next step.
             Progress::Yielding { coroutine, awaited } => {
                 let is_taken = cancel(awaited.bind(py), &error)?;
                 self.set(Progress::Running { coroutine, cancelled: (!is_taken).then_some(error) });
@@ -160,7 +159,7 @@ impl RequestCoroutine {
             }
             Progress::Running { coroutine, cancelled } => {
                 self.set(Progress::Running { coroutine: coroutine.clone_ref(py), cancelled: None });
-                // A pending cancellation replaces any other exception, as in asyncio.
+                // As in asyncio, a pending cancellation replaces any other exception.
                 let error = match cancelled {
                     Some(cancelled) if !is_cancellation(py, &error) && !is_uncancelled(py) => cancelled,
                     _ => error,
@@ -168,7 +167,7 @@ impl RequestCoroutine {
                 let result = coroutine.call_method1(py, intern!(py, "throw"), (error.into_value(py),));
                 result.inspect_err(|_| self.set(Progress::Over))
             }
-            // Cancelled while it is parked, as at the loop's end.
+            // Cancelled while parked, as when the loop ends.
             Progress::Created(_) | Progress::Parked(_) | Progress::Over => Err(error),
         }
     }
@@ -183,7 +182,7 @@ impl RequestCoroutine {
         }
     }
 
-    /// Returns the other attributes of a coroutine, such as `cr_frame` or its name, from the request's coroutine.
+    /// Returns any other attribute of a coroutine, such as `cr_frame` or its name, from the request's coroutine.
     fn __getattr__(&self, py: Python<'_>, name: &Bound<'_, PyString>) -> PyResult<Py<PyAny>> {
         let coroutine = match &*self.lock() {
             Progress::Parked(Some(coroutine))
@@ -203,7 +202,7 @@ impl RequestCoroutine {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        // If a step holds the lock, the garbage collector sees the references in its next run.
+        // If a step holds the lock, the references are visited in the next collection.
         let Ok(progress) = self.progress.try_lock() else { return Ok(()) };
         match &*progress {
             Progress::Created(future) => visit.call(future),
@@ -223,11 +222,11 @@ impl RequestCoroutine {
     }
 }
 
-/// Cancels the object for which the Task is about to wait, as the Task itself does. Returns true if that will end the
+/// Cancels the object for which the Task is about to wait, as the Task itself would. Returns true if that will end the
 /// wait.
 fn cancel(awaited: &Bound<'_, PyAny>, error: &PyErr) -> PyResult<bool> {
     let py = awaited.py();
-    // A bare yield cannot be cancelled. A future that was yielded in a wrong way is left to the Task, which refuses it.
+    // A bare yield cannot be cancelled. A future that was yielded incorrectly is left to the Task, which rejects it.
     let Some(is_blocking) = awaited.getattr_opt(intern!(py, "_asyncio_future_blocking"))? else { return Ok(false) };
     if !is_blocking.is_truthy()? {
         return Ok(false);
@@ -239,8 +238,8 @@ fn cancel(awaited: &Bound<'_, PyAny>, error: &PyErr) -> PyResult<bool> {
     awaited.call_method(intern!(py, "cancel"), (), Some(&arguments))?.is_truthy()
 }
 
-/// Returns true if all cancellations of the current Task have been taken back, and asyncio forgets them then (from
-/// CPython 3.13 on).
+/// Returns true if all cancellations of the current Task have been revoked by `uncancel`, in which case asyncio drops a
+/// pending cancellation (since CPython 3.13).
 fn is_uncancelled(py: Python<'_>) -> bool {
     let ask = || {
         let task = py.import("asyncio")?.call_method0("current_task")?;

@@ -1,8 +1,8 @@
-//! asyncio's records of Tasks: the current one of each loop, and those that `asyncio.all_tasks` shows.
+//! asyncio's records of Tasks: the current Task of each loop, and those that `asyncio.all_tasks` returns.
 //!
-//! CPython 3.12 and 3.13 keep them in a dict and a set of Python's, which are changed directly, because that costs less
-//! than a call. From 3.14 on they are fields of the thread, and a list through the Tasks themselves, which asyncio's
-//! functions for implementers of Tasks change ("Extending", in the documentation of asyncio).
+//! CPython 3.12 and 3.13 keep them in a dict and a set. The server changes these directly, because that is faster than
+//! a function call. Since 3.14 they are fields of the thread and a list linked through the Tasks. The server changes
+//! these through asyncio's functions for implementers of Tasks ("Extending", in the documentation of asyncio).
 
 use crate::object::Object;
 use pyo3::ffi;
@@ -16,20 +16,21 @@ pub(super) struct Registry {
     unregister: Object,
 }
 
-/// The records of a step that begins and ends.
+/// The records that change when a step begins and ends.
 enum Steps {
-    /// The objects that asyncio's functions change: `_enter_task` and `_leave_task` the Task that runs in each loop, a
-    /// dict; `_register_eager_task` and `_unregister_eager_task` the Tasks in their first steps, a set.
+    /// The collections that asyncio's functions change. `current`, a dict, has the running Task of each loop
+    /// (`_enter_task`, `_leave_task`). `eager`, a set, has the Tasks in their first step (`_register_eager_task`,
+    /// `_unregister_eager_task`).
     Collections { current: Object, eager: Object },
-    /// `_enter_task` and `_leave_task`. A Task in its first step is registered as any other.
+    /// The functions `_enter_task` and `_leave_task`. A Task in its first step is registered like any other.
     Functions { enter: Object, leave: Object },
 }
 
 impl Registry {
-    /// Takes its parts from the module `_asyncio`.
+    /// Takes the records from the module `_asyncio`.
     ///
     /// # Errors
-    /// `AttributeError` or `TypeError` if one is missing or of another kind.
+    /// `AttributeError` or `TypeError` if one is missing or has another type.
     pub(super) fn new(asyncio: &Bound<'_, PyModule>) -> PyResult<Self> {
         let get = |name: &str| asyncio.getattr(name).map(|function| Object::from(function.unbind()));
         let steps = if let Ok(current) = asyncio.getattr("_current_tasks") {
@@ -44,11 +45,11 @@ impl Registry {
         Ok(Self { steps, register: get("_register_task")?, unregister: get("_unregister_task")? })
     }
 
-    /// Makes the Task the current one of the loop, which runs in this thread. Returns false if there is one, or memory
-    /// is short.
+    /// Makes the Task the current one of the loop, which runs in this thread. Returns false if another Task is current,
+    /// or if an allocation fails.
     pub(super) fn enter(&self, py: Python<'_>, event_loop: &Object, task: &Object) -> bool {
         match &self.steps {
-            // SAFETY: all are live and the thread is attached. The result is borrowed, and only compared.
+            // SAFETY: all objects are live and the thread is attached. The result is borrowed, and only compared.
             Steps::Collections { current, .. } => unsafe {
                 let current = ffi::PyDict_SetDefault(current.as_ptr(), event_loop.as_ptr(), task.as_ptr());
                 done(!current.is_null()) && current == task.as_ptr()
@@ -69,10 +70,10 @@ impl Registry {
         }
     }
 
-    /// Has `asyncio.all_tasks` show the Task in its first step. Returns false if memory is short.
+    /// Makes `asyncio.all_tasks` include the Task during its first step. Returns false if an allocation fails.
     pub(super) fn show(&self, py: Python<'_>, task: &Object) -> bool {
         match &self.steps {
-            // SAFETY: both are live and the thread is attached.
+            // SAFETY: both objects are live and the thread is attached.
             Steps::Collections { eager, .. } => done(unsafe { ffi::PySet_Add(eager.as_ptr(), task.as_ptr()) } == 0),
             Steps::Functions { .. } => self.register(py, task).is_ok(),
         }
@@ -87,7 +88,7 @@ impl Registry {
         }
     }
 
-    /// Has `asyncio.all_tasks` show the Task until it is done.
+    /// Makes `asyncio.all_tasks` include the Task until it is done.
     pub(super) fn register(&self, py: Python<'_>, task: &Object) -> PyResult<()> {
         call(py, &self.register, [task]).map(drop)
     }
@@ -98,7 +99,7 @@ impl Registry {
     }
 }
 
-/// `function(*arguments)`
+/// Calls `function(*arguments)`.
 pub(super) fn call<const N: usize>(py: Python<'_>, function: &Object, arguments: [&Object; N]) -> PyResult<Object> {
     let arguments = arguments.map(Object::as_ptr);
     // SAFETY: all objects are live, and the thread is attached.
@@ -108,10 +109,10 @@ pub(super) fn call<const N: usize>(py: Python<'_>, function: &Object, arguments:
     }
 }
 
-/// Returns the argument. If it is false, clears the exception that may have been raised.
+/// Returns the argument. If it is false, clears the Python exception, if one is set.
 fn done(is_done: bool) -> bool {
     if !is_done {
-        // SAFETY: the callers are attached.
+        // SAFETY: the callers are attached to the interpreter.
         unsafe { ffi::PyErr_Clear() };
     }
     is_done

@@ -1,21 +1,22 @@
-//! The Tasks of requests, and the one that is used again.
+//! The Tasks of requests, and the reuse of one Task.
 //!
-//! Every request runs in a real `asyncio.Task`. Making one costs more than all else that is done for a short request.
-//! So the Task of a request that never waits is used for the next one if no code can tell:
+//! Every request runs in a real `asyncio.Task`. Creating one takes longer than all other work for a short request. So
+//! the Task of a request that never waits is reused for the next one, if no code can notice:
 //!
-//! * nothing refers to the Task, its context, its coroutine or its `__dict__`, and no weak reference to it exists;
+//! * nothing refers to the Task, its context, its coroutine or its `__dict__`, and there is no weak reference to it;
 //! * it has no done callbacks and no attributes, and was not cancelled;
-//! * its context has the same variables, with the very same values, as when it was made.
+//! * its context has the same variables, with identical values, as when it was created.
 //!
-//! Its name is a new one for each request. Between requests it is parked ([`parking`](super::parking)), and
-//! `asyncio.all_tasks` does not show it. Otherwise the Task ends, and another request gets a new one.
+//! It gets a new name for each request. Between requests it is parked ([`parking`](super::parking)), and
+//! `asyncio.all_tasks` does not include it. If a condition is not met, the Task ends, and another request gets a new
+//! one.
 //!
-//! A parked Task costs more than a plain one if its request waits after all, or leaves something behind. So after such
-//! a request the next ones get plain Tasks: one, then twice as many each time.
+//! A parked Task costs more than a plain one if its request does wait or leaves a trace in it. So after such a request
+//! the next ones get plain Tasks: one at first, and twice as many each time.
 //!
-//! This relies on details of CPython 3.12 to 3.15, which were read and tested there. On these versions a parked Task is
-//! tried out once, before the first request gets one ([`trial`](super::trial)). On other versions, after a trial that
-//! failed, in asyncio's debug mode and on free-threaded builds every request has a new Task.
+//! This relies on internals of CPython 3.12 to 3.15, whose source was read and tested. On these versions a parked Task
+//! is tested once before the first request uses one ([`trial`](super::trial)). Every request has a new Task on other
+//! versions, after a failed trial, in asyncio's debug mode, and on free-threaded builds.
 
 use super::future::{Futures, LoopFuture};
 use super::parking::RequestCoroutine;
@@ -32,18 +33,18 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 use std::ptr;
 
-/// The maximum number of plain Tasks in a row before another Task is parked.
+/// The maximum number of consecutive plain Tasks before another Task is parked.
 const PLAIN: u32 = 128;
 
-/// The prefix of the names of the Tasks. A number follows.
+/// The prefix of the names of Tasks. A number follows.
 const NAME: &[u8] = b"Request-";
 
-/// A maker of the Tasks of requests.
+/// Creates the Tasks of requests.
 pub(super) struct Tasks {
     event_loop: Object,
-    /// A maker of the futures for which Tasks wait.
+    /// Creates the futures for which Tasks wait.
     futures: Futures,
-    /// The context of which each Task has a copy.
+    /// The context that is copied for each Task.
     context: Object,
     maker: Maker,
     /// The number in the name of the next Task.
@@ -51,28 +52,27 @@ pub(super) struct Tasks {
 }
 
 enum Maker {
-    /// `make_task(coroutine, context, name)`, if a Task cannot begin at once: before CPython 3.12.
+    /// A function `make_task(coroutine, context, name)`, for CPython before 3.12, where a Task cannot begin at once.
     Later(Py<PyAny>),
-    /// The class, and the names of the arguments after the coroutine.
+    /// The class of Tasks that begin at once, and the names of the arguments after the coroutine.
     AtOnce { class: Object, keywords: Object, reuse: Option<Box<Reuse>> },
 }
 
-/// The data for using a Task again.
+/// The data that the reuse of a Task needs.
 struct Reuse {
     registry: Registry,
     functions: Functions,
-    /// The variables of the context, with their values.
+    /// The variables of the context and their values.
     variables: Vec<(Object, Object)>,
     state: Guarded<ReuseState>,
 }
 
 #[derive(Default)]
 struct ReuseState {
-    /// The outcome of the trial, once it was made.
+    /// The result of the trial; `None` if it has not been run.
     works: Option<bool>,
     parked: Option<ParkedTask>,
-    /// The number of plain Tasks that are left before the next Task is parked, and the number with which that count
-    /// last began.
+    /// The number of plain Tasks until another Task is parked, and the initial value of that count.
     plain: u32,
     last_plain: u32,
 }
@@ -80,7 +80,7 @@ struct ReuseState {
 struct Functions {
     set_name: Object,
     count_weak_references: Object,
-    /// The descriptor of the attribute `_callbacks`, and its get function.
+    /// The descriptor of the attribute `_callbacks`, and its getter.
     callbacks: (Object, ffi::descrgetfunc),
 }
 
@@ -98,7 +98,7 @@ struct ParkedTask {
 }
 
 impl Tasks {
-    /// Takes its parts from an object with attributes `event_loop`, `context`, `task_class` and `make_task`.
+    /// Takes the parts from an object with the attributes `event_loop`, `context`, `task_class` and `make_task`.
     ///
     /// # Errors
     /// `AttributeError` for a missing attribute.
@@ -110,7 +110,7 @@ impl Tasks {
         let maker = if make_task.is_none() {
             let class = lent.getattr("task_class")?;
             let keywords = ["loop", "eager_start", "context", "name"].map(|name| PyString::intern(py, name));
-            // If something that reuse needs is missing, each request has a Task of its own.
+            // If something that reuse needs is missing, each request gets a new Task.
             let reuse =
                 if can_reuse(&event_loop)? { Reuse::new(py, &class, &context).ok().map(Box::new) } else { None };
             let keywords = PyTuple::new(py, keywords)?.into_any().unbind().into();
@@ -127,7 +127,8 @@ impl Tasks {
         &self.futures
     }
 
-    /// Begins a request: the first step of `coroutine`, in a Task. `will_wait`: the Task is not worth parking.
+    /// Begins a request: runs the first step of `coroutine` in a Task. `will_wait`: the request will wait, so a parked
+    /// Task would not pay.
     pub(super) fn begin(&self, py: Python<'_>, coroutine: &Object, will_wait: bool) -> PyResult<FirstStep> {
         let number = self.number.with(py, |number| {
             *number += 1;
@@ -162,7 +163,7 @@ impl Tasks {
         }
     }
 
-    /// Ends the parked Task, because no more requests come.
+    /// Ends the parked Task, because there are no more requests.
     pub(super) fn end(&self, py: Python<'_>) {
         if let Maker::AtOnce { reuse: Some(reuse), .. } = &self.maker
             && let Some(parked) = reuse.state.with(py, |state| state.parked.take())
@@ -175,11 +176,11 @@ impl Tasks {
     }
 
     fn copy_context(&self, py: Python<'_>) -> PyResult<Object> {
-        // SAFETY: the object is a context, as Python has lent it, and the thread is attached.
+        // SAFETY: Python has lent this object as a context; the thread is attached.
         unsafe { Object::from_new_or_error(py, compat::PyContext_Copy(self.context.as_ptr())) }
     }
 
-    /// Makes a Task, and runs its first step.
+    /// Creates a plain Task, which runs its first step.
     fn make(
         &self,
         py: Python<'_>,
@@ -189,12 +190,12 @@ impl Tasks {
         context: &Object,
         name: &Object,
     ) -> PyResult<Object> {
-        // SAFETY: the thread is attached; the constant is immortal, or as good as that.
+        // SAFETY: the thread is attached; `True` is never freed.
         let is_eager = unsafe { ffi::Py_True() };
         let arguments =
             [ptr::null_mut(), coroutine.as_ptr(), self.event_loop.as_ptr(), is_eager, context.as_ptr(), name.as_ptr()];
-        // SAFETY: all are live; the slot before the arguments is ours to lend (PY_VECTORCALL_ARGUMENTS_OFFSET); the
-        // names are a tuple with one name for each argument after the first.
+        // SAFETY: all objects are live; the callee may use the slot before the arguments
+        // (PY_VECTORCALL_ARGUMENTS_OFFSET); the names are a tuple with one name for each argument after the first.
         unsafe {
             let count = 1 | ffi::PY_VECTORCALL_ARGUMENTS_OFFSET;
             let task = ffi::PyObject_Vectorcall(class.as_ptr(), arguments.as_ptr().add(1), count, keywords.as_ptr());
@@ -207,8 +208,8 @@ impl Functions {
     /// Returns true if the Task has done callbacks, or if that cannot be determined.
     fn has_callbacks(&self, _py: Python<'_>, task: &Object) -> bool {
         let (descriptor, get) = &self.callbacks;
-        // SAFETY: the function is that of the descriptor's type; both objects are live, as is the type of one of them,
-        // and the thread is attached. The result is a new reference, or null with an exception set.
+        // SAFETY: the getter is that of the descriptor's type; both objects are live, and so is the Task's type; the
+        // thread is attached. The result is a new reference, or null with an exception set.
         unsafe {
             let kind = ffi::Py_TYPE(task.as_ptr()).cast();
             let callbacks = Object::from_new(get(descriptor.as_ptr(), task.as_ptr(), kind));
@@ -223,23 +224,23 @@ impl Functions {
 /// Returns true if there are weak references to the Task, as `weakref.getweakrefcount` counts them.
 fn has_weak_references(_py: Python<'_>, task: &Object) -> bool {
     let task = task.as_ptr();
-    // SAFETY: the object is live, with the head of the list of its weak references where its type says (`PyTypeObject`,
-    // `tp_weaklistoffset`), which is 0 if there is no such list.
+    // SAFETY: the object is live. The head of its list of weak references is at the offset that its type gives
+    // (`PyTypeObject`, `tp_weaklistoffset`), or there is no such list and the offset is 0.
     unsafe {
         let offset = (*ffi::Py_TYPE(task)).tp_weaklistoffset;
         offset == 0 || !(*task.byte_offset(offset).cast::<*mut ffi::PyObject>()).is_null()
     }
 }
 
-/// Returns a descriptor with the get function of its type.
+/// Returns a descriptor together with the getter of its type.
 fn descriptor(descriptor: &Bound<'_, PyAny>) -> PyResult<(Object, ffi::descrgetfunc)> {
-    // SAFETY: the object is live, and so its type.
+    // SAFETY: the object is live, and so is its type.
     let get = unsafe { (*ffi::Py_TYPE(descriptor.as_ptr())).tp_descr_get };
     let get = get.ok_or_else(|| PyTypeError::new_err("a Task's callbacks are no attribute that is computed"))?;
     Ok((descriptor.clone().unbind().into(), get))
 }
 
-/// Returns true if Tasks may be used again: see the module.
+/// Returns true if Tasks can be reused on this interpreter; see the module.
 fn can_reuse(event_loop: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = event_loop.py();
     let version = py.version_info();
@@ -271,8 +272,8 @@ impl Reuse {
         })
     }
 
-    /// Returns the parked Task, or a new one; `None` if a plain one is due, if a new one cannot be made, or if the trial
-    /// has failed.
+    /// Returns the parked Task, or else a new one. Returns `None` if the next Task must be plain, if no Task can be
+    /// made, or if the trial has failed.
     fn take(&self, py: Python<'_>, event_loop: &Object, make: impl Fn() -> PyResult<ParkedTask>) -> Option<ParkedTask> {
         let (parked, is_plain, works) = self.state.with(py, |state| {
             let is_plain = state.plain > 0 || state.works == Some(false);
@@ -283,7 +284,7 @@ impl Reuse {
             return None;
         }
         if works.is_none() {
-            // Within a request's own step nothing can be tried out: another Task is current.
+            // The trial cannot run while another Task is current, as within a step of a request.
             let made = || make().map(|parked| Tried { reuse: self, event_loop, parked });
             let works = Trial::new(py, event_loop).and_then(|trial| trial.run(py, made)).unwrap_or(Some(false))?;
             self.state.with(py, |state| state.works = Some(works));
@@ -291,7 +292,7 @@ impl Reuse {
                 return None;
             }
         }
-        // A Task that was cancelled ends by itself.
+        // A parked Task that was cancelled ends by itself.
         let parked = parked.filter(|parked| !parked.future.is_cancelled(py));
         parked.or_else(|| {
             let made = make();
@@ -304,7 +305,7 @@ impl Reuse {
 
     fn keep(&self, py: Python<'_>, parked: ParkedTask) {
         let surplus = self.state.with(py, |state| state.parked.replace(parked));
-        // There is a surplus if a request has run within the step of another one.
+        // There is a second Task if a request has run within a step of another one.
         if let Some(surplus) = surplus
             && let Err(error) = surplus.end(py, Ok(py.None()))
         {
@@ -312,8 +313,8 @@ impl Reuse {
         }
     }
 
-    /// Runs the first step of `coroutine` with a Task that is parked. Returns `Err` if the step did not begin, because
-    /// another Task is current.
+    /// Runs the first step of `coroutine` with a parked Task. Returns the Task as `Err` if the step did not begin
+    /// because another Task is current.
     fn begin(
         &self,
         py: Python<'_>,
@@ -328,7 +329,7 @@ impl Reuse {
             parked.coroutine.get().begin(coroutine.bind(py).unbind());
             let mut result = ptr::null_mut();
             // SAFETY: the thread is attached and the objects are live; a result is a new reference, and with
-            // PYGEN_ERROR the exception is set.
+            // PYGEN_ERROR an exception is set.
             unsafe {
                 let status = compat::PyIter_Send(coroutine.as_ptr(), ffi::Py_None(), &raw mut result);
                 (status, Bound::from_owned_ptr_or_err(py, result).map(Bound::unbind))
@@ -370,10 +371,10 @@ impl Reuse {
         })
     }
 
-    /// Calls `act` as a step of a Task that is parked: the Task is the current one, `asyncio.all_tasks` shows it, and its
-    /// context is entered. The context stays entered: [`ParkedTask::leave_context`] must follow. Returns the result of
-    /// `act`, and true if all of that was done and undone; `None`, and no context is entered, if `act` was not called
-    /// because another Task is current.
+    /// Calls `act` as a step of a parked Task: the Task is the current one, `asyncio.all_tasks` includes it, and its
+    /// context is entered. Returns the result of `act`, and true if all of that could be done and undone. The context
+    /// stays entered, so the caller must call [`ParkedTask::leave_context`]. Returns `None`, without calling `act` or
+    /// entering the context, if another Task is current.
     fn step<T>(
         &self,
         py: Python<'_>,
@@ -386,7 +387,7 @@ impl Reuse {
             return None;
         }
         let mut is_sound = self.registry.show(py, task);
-        // SAFETY: the thread is attached, and the context live.
+        // SAFETY: the thread is attached, and the context is live.
         is_sound &= unsafe { compat::PyContext_Enter(parked.context.as_ptr()) } == 0;
         let result = act();
         is_sound &= self.registry.hide(py, task);
@@ -394,7 +395,7 @@ impl Reuse {
         Some((result, is_sound))
     }
 
-    /// Has the next requests get plain Tasks.
+    /// Makes the next requests use plain Tasks.
     fn note_plain(&self, py: Python<'_>) {
         self.state.with(py, |state| {
             state.last_plain = (state.last_plain * 2).clamp(1, PLAIN);
@@ -402,11 +403,11 @@ impl Reuse {
         });
     }
 
-    /// Returns true if no code can tell this Task from a new one. Its context is still entered.
+    /// Returns true if no code can distinguish this Task from a new one. Its context must still be entered.
     fn is_untouched(&self, py: Python<'_>, parked: &ParkedTask) -> bool {
         let ParkedTask { task, context, attributes, .. } = parked;
         let [of_task, of_context, of_attributes, of_coroutine] = parked.references;
-        // The thread has one reference to the context.
+        // The thread holds one more reference to the entered context.
         parked.count_references() == [of_task, of_context + 1, of_attributes, of_coroutine]
             && !parked.future.is_cancelled(py)
             && attributes.dict_size(py) == 0
@@ -416,7 +417,8 @@ impl Reuse {
     }
 
     fn has_same_variables(&self, py: Python<'_>, context: &Object) -> bool {
-        // SAFETY: the objects are live and the thread is attached. Looking a variable up compares only addresses.
+        // SAFETY: the objects are live and the thread is attached. Looking up a context variable compares only
+        // addresses, so no Python code runs.
         unsafe {
             if ffi::PyObject_Size(context.as_ptr()) != self.variables.len().cast_signed() {
                 return false;
@@ -436,7 +438,7 @@ impl Reuse {
     }
 }
 
-/// A Task in its trial.
+/// A Task under trial.
 struct Tried<'a> {
     reuse: &'a Reuse,
     event_loop: &'a Object,
@@ -488,7 +490,7 @@ impl ParkedTask {
         }
         drop(object);
         reuse.registry.unregister(py, &task)?;
-        // SAFETY: the object is live and the thread attached.
+        // SAFETY: the object is live and the thread is attached.
         let attributes = unsafe {
             let attributes = ffi::PyObject_GenericGetDict(task.as_ptr(), ptr::null_mut());
             Object::from_new_or_error(py, attributes)
@@ -499,7 +501,7 @@ impl ParkedTask {
         Ok(Self { task, context, attributes, coroutine, future, name, references: [0; 4] })
     }
 
-    /// Counts the references that exist only because the Task is parked.
+    /// Counts the references that exist while the Task is parked and unused.
     fn hidden(mut self, py: Python<'_>, functions: &Functions) -> PyResult<Self> {
         let count = call(py, &functions.count_weak_references, [&self.task])?.bind(py).extract::<usize>()?;
         if count != 0 {
@@ -509,11 +511,12 @@ impl ParkedTask {
         Ok(self)
     }
 
-    /// Gives the Task the name of another request.
+    /// Gives the Task the name for another request.
     fn rename(&mut self, py: Python<'_>, functions: &Functions, number: u64) -> PyResult<()> {
         let mut buffer = [0; NAME_LENGTH];
         let text = text_of_name(&mut buffer, number);
-        // SAFETY: with a GIL nothing else uses the string meanwhile, and the Task and this hold the only references.
+        // SAFETY: with a GIL no other code uses the string meanwhile, and only the Task and this structure hold
+        // references.
         if unsafe { rewrite(&self.name, 2, text) } {
             return Ok(());
         }
@@ -527,9 +530,9 @@ impl ParkedTask {
         objects.map(|object| unsafe { ffi::Py_REFCNT(object) })
     }
 
-    /// Leaves the context, which [`Reuse::step`] has entered.
+    /// Leaves the context that [`Reuse::step`] has entered.
     fn leave_context(&self, py: Python<'_>) {
-        // SAFETY: the thread is attached, the context is live, and this thread has entered it, or the call fails.
+        // SAFETY: the thread is attached and the context is live; if this thread has not entered it, the call fails.
         if unsafe { compat::PyContext_Exit(self.context.as_ptr()) } != 0 {
             PyErr::fetch(py).write_unraisable(py, None);
         }
@@ -539,7 +542,7 @@ impl ParkedTask {
         self.future.resume(py)
     }
 
-    /// Ends the Task with `result`. Its context is entered, and no Task is current.
+    /// Ends the Task with `result`. Its context must be entered, and no Task may be current.
     fn end(&self, py: Python<'_>, result: PyResult<Py<PyAny>>) -> PyResult<()> {
         self.coroutine.get().end(result);
         self.resume(py)
@@ -549,7 +552,7 @@ impl ParkedTask {
 /// The maximum length of a name: a u64 has at most 20 digits.
 const NAME_LENGTH: usize = NAME.len() + 20;
 
-/// Returns the name of a Task that no other Task has.
+/// Returns a name that no other Task has.
 fn name(py: Python<'_>, number: u64) -> PyResult<Object> {
     let mut buffer = [0; NAME_LENGTH];
     Object::latin1(py, text_of_name(&mut buffer, number)).ok_or_else(|| PyErr::fetch(py))
@@ -570,16 +573,16 @@ fn text_of_name(buffer: &mut [u8; NAME_LENGTH], number: u64) -> &[u8] {
     &buffer[start..]
 }
 
-/// Replaces the text of a str of ASCII by another one of the same length, if nobody can have seen the str: there are
-/// `references`, and its hash, without which it is in no dict and is not interned, was never asked for. Returns false
-/// if the str is left as it is.
+/// Replaces the text of an ASCII str by another of the same length, if no code can have kept the str. That is so if
+/// there are only `references` references and its hash was never computed, so it is neither in a dict nor interned.
+/// Returns false if the str was left unchanged.
 ///
 /// # Safety
-/// The thread is attached, the str was made of ASCII, and each of the references belongs to the caller or to something
-/// that only shows the str.
+/// The thread is attached, the str is ASCII, and each of the references belongs to the caller or to an object that only
+/// displays the str.
 unsafe fn rewrite(string: &Object, references: isize, text: &[u8]) -> bool {
     let object = string.as_ptr();
-    // SAFETY: the object is a live str. A str of ASCII has its text, of its length, behind its head.
+    // SAFETY: the object is a live str. The text of an ASCII str follows its head.
     unsafe {
         let head = object.cast::<ffi::PyASCIIObject>();
         if ffi::Py_REFCNT(object) != references
@@ -597,7 +600,7 @@ unsafe fn rewrite(string: &Object, references: isize, text: &[u8]) -> bool {
 /// Returns the result of a Task that is done.
 pub(super) fn result_of(task: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = task.py();
-    // This raises the exception that has cancelled the Task.
+    // If the Task was cancelled, this call raises the CancelledError.
     let error = task.call_method0(intern!(py, "exception"))?;
     if !error.is_none() {
         return Err(PyErr::from_value(error));

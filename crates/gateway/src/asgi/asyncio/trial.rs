@@ -1,14 +1,14 @@
-//! A trial of a parked Task, before the first request of a worker gets one. Another version of CPython, or a build with
-//! patches, may keep its Tasks in another way. Then the trial fails, and each request has a Task of its own.
+//! A trial of a parked Task, run in each worker before the first request uses one. Another version of CPython, or a
+//! patched build, may implement Tasks differently. Then the trial fails, and each request gets a new Task.
 //!
-//! The trial takes a step with a parked Task and asks asyncio what it sees; leaves a trace of each kind, which must be
-//! seen, and removes it; and ends a Task with a result, and another one by a cancellation.
+//! The trial runs a step with a parked Task and checks what asyncio reports. It leaves a trace of each kind, which must
+//! be detected, and removes it. Finally it ends one Task with a result and another by a cancellation.
 
 use crate::object::Object;
 use pyo3::prelude::*;
 use pyo3::types::{PyCFunction, PyDict};
 
-/// A parked Task that is tried out.
+/// A parked Task under trial.
 pub(super) trait Candidate {
     fn task(&self) -> &Object;
 
@@ -20,7 +20,7 @@ pub(super) trait Candidate {
     /// The exception that `act` raises; `RuntimeError` if another Task is current.
     fn step(&self, py: Python<'_>, act: impl FnOnce() -> PyResult<bool>) -> PyResult<Stepped>;
 
-    /// Has the Task note by itself that it was cancelled, or no longer.
+    /// Sets whether a cancellation of the Task is only noted instead of waking it.
     fn hold(&self, py: Python<'_>, is_held: bool);
 
     /// Ends the Task with a result.
@@ -32,9 +32,9 @@ pub(super) trait Candidate {
 
 /// The outcome of a step.
 pub(super) struct Stepped {
-    /// True if it returned true, and asyncio's records could be kept.
+    /// True if `act` returned true and asyncio's records could be updated.
     pub(super) is_right: bool,
-    /// True if no code can tell the Task from a new one.
+    /// True if no code can distinguish the Task from a new one.
     pub(super) is_untouched: bool,
 }
 
@@ -43,20 +43,20 @@ pub(super) struct Trial<'py> {
     asyncio: Bound<'py, PyModule>,
 }
 
-/// A way to leave something behind in a step of a Task, which the function leaves in a dict for its undoing.
+/// A function that leaves a trace of a Task's step. It stores what its removal needs in the dict.
 type Leave = for<'py> fn(&Bound<'py, PyAny>, &Bound<'py, PyDict>) -> PyResult<()>;
 
-/// The traces, and what removes each before the dict is cleared.
+/// The kinds of traces. For each, a function that leaves it, and one that removes it before the dict is cleared.
 const TRACES: [(Leave, Option<Leave>); 6] = [
-    // A reference to the Task.
+    // A holder keeps a reference to the Task.
     (|task, kept| kept.set_item("task", task), None),
-    // A reference to its context.
+    // A holder keeps a reference to the Task's context.
     (|task, kept| kept.set_item("context", task.call_method0("get_context")?), None),
-    // A weak reference.
+    // A holder keeps a weak reference to the Task.
     (|task, kept| kept.set_item("weak", task.py().import("weakref")?.call_method1("ref", (task,))?), None),
-    // An attribute.
+    // The Task has an attribute.
     (|task, _| task.setattr("kirsch_trial", 1), Some(|task, _| task.delattr("kirsch_trial"))),
-    // A callback.
+    // The Task has a done callback.
     (
         |task, kept| {
             let callback = PyCFunction::new_closure(task.py(), None, None, |_, _| ())?;
@@ -65,7 +65,7 @@ const TRACES: [(Leave, Option<Leave>); 6] = [
         },
         Some(|task, kept| task.call_method1("remove_done_callback", (kept.as_any().get_item("callback")?,)).map(drop)),
     ),
-    // A variable of the context.
+    // The Task's context has another variable.
     (
         |task, kept| {
             let variable = task.py().import("contextvars")?.call_method1("ContextVar", ("kirsch_trial",))?;
@@ -84,24 +84,24 @@ impl<'py> Trial<'py> {
         Ok(Self { event_loop, asyncio: py.import("asyncio")? })
     }
 
-    /// Returns true if parked Tasks behave; `None` if that cannot be tried now, because another Task is current.
+    /// Returns true if parked Tasks work; `None` if the trial cannot run now because another Task is current.
     ///
     /// # Errors
-    /// Exceptions of what is missing, which mean as much as false.
+    /// An exception about a missing feature. It means the same as false.
     pub(super) fn run<C: Candidate>(&self, py: Python<'py>, make: impl Fn() -> PyResult<C>) -> PyResult<Option<bool>> {
         if self.current(py)?.is_some() {
             return Ok(None);
         }
         let make = || {
             let candidate = make()?;
-            // A trial that fails may leave the Task as it is.
+            // A failed trial may leave the Task pending, which asyncio must not log.
             candidate.task().bind(py).setattr("_log_destroy_pending", false)?;
             PyResult::Ok(candidate)
         };
         Ok(Some(self.leaves_no_trace(py, &make()?)? && self.can_be_cancelled(py, &make()?)?))
     }
 
-    /// Takes steps with a Task, and ends it with a result. No reference to the Task is kept meanwhile.
+    /// Runs steps with a Task, and ends it with a result. No reference to the Task is kept between steps.
     fn leaves_no_trace(&self, py: Python<'py>, candidate: &impl Candidate) -> PyResult<bool> {
         let mut works = self.is_hidden(py, candidate)?;
         let first = candidate.step(py, || self.is_shown(py, candidate))?;
@@ -135,7 +135,7 @@ impl<'py> Trial<'py> {
         Ok(works && candidate.task().bind(py).call_method0("cancelled")?.is_truthy()?)
     }
 
-    /// Returns true if asyncio sees the Task in its step.
+    /// Returns true if asyncio reports the Task as current, during its step.
     fn is_shown(&self, py: Python<'py>, candidate: &impl Candidate) -> PyResult<bool> {
         let task = candidate.task().bind(py);
         Ok(self.current(py)?.is_some_and(|current| current.is(&task))
@@ -144,7 +144,7 @@ impl<'py> Trial<'py> {
             && !task.call_method0("done")?.is_truthy()?)
     }
 
-    /// Returns true if asyncio does not see the Task, and no other one is current.
+    /// Returns true if asyncio reports neither this Task nor any current one.
     fn is_hidden(&self, py: Python<'py>, candidate: &impl Candidate) -> PyResult<bool> {
         Ok(self.current(py)?.is_none() && !self.is_known(&candidate.task().bind(py))?)
     }
