@@ -1,17 +1,17 @@
 """Kirsch: a WSGI and ASGI application server with a native engine.
 
-The whole public interface is the names in ``__all__``. They are looked up at their first use (PEP 562), so that
-``import kirsch`` costs next to nothing and loads neither the engine nor any of the tools around the server.
+The names in ``__all__`` are the whole public interface. Each name is imported at its first use (PEP 562), so that
+``import kirsch`` is fast and loads neither the engine nor the tools around the server.
 """
 
 from __future__ import annotations
 
 import sys
 
-# pip refuses older ones; a folder on their path does not.
+# pip refuses to install on older versions, but a copied folder on the import path can still be imported by them.
 if sys.version_info < (3, 10):  # noqa: UP036
     _line = f"Kirsch needs Python 3.10 or newer, and this is {sys.version.split()[0]} ({sys.executable})"
-    # `python -m kirsch` has this name until the module is found.
+    # `sys.argv[0]` is "-m" while `python -m kirsch` looks for the module.
     raise SystemExit(f"kirsch: {_line}") if sys.argv[:1] == ["-m"] else ImportError(_line)
 
 TYPE_CHECKING = False

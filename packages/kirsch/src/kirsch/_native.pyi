@@ -118,30 +118,30 @@ included; ``write``: composing and sending; ``peer``: waiting for the client, to
 
 @final
 class LogWriter:
-    """Writes to the file ``path``, or to descriptor 2 where that is empty, in a thread that needs no GIL.
+    """A log that a thread without the GIL writes to the file ``path``, or to descriptor 2 if ``path`` is empty.
 
-    ``json`` is the form in which it tells of lines that it has dropped. A path that is a FIFO needs no reader. Raises
+    With ``json`` the reports of dropped lines are JSON. A FIFO needs no reader when it is opened. Raises
     OSError if the file cannot be opened.
     """
 
     def __new__(cls, path: str = ..., *, json: bool = False) -> LogWriter: ...
     def write(self, lines: bytes, patience: float) -> None:
-        """Append whole lines, and wait up to ``patience`` seconds until they are written; not at all while the file
-        does not accept any. A mebibyte may wait; what finds no room is dropped and counted, and a line tells how many
-        when there is room again. It raises nothing if the file cannot be written."""
+        """Append whole lines, and wait up to ``patience`` seconds until they are written; do not wait while the file
+        accepts no data. The queue holds 1 MiB; lines that do not fit are dropped and counted, and a later line
+        reports their number. Raises nothing if the file cannot be written."""
 
     def reopen(self) -> None:
-        """Open the path again after a rotation; what was written before goes to the old file. Raises OSError, and
-        keeps the old file, if it cannot."""
+        """Reopen the path after a rotation; earlier lines go to the old file. Raises OSError, and keeps the old
+        file, if that fails."""
 
 def flush_logs(patience: float, *, settle: bool = False) -> bool:
-    """Wait up to ``patience`` seconds until all lines that were logged in this process are written or dropped, access
-    lines included; whether they are. With ``settle`` also until the threads that write have ended and the kernel counts
-    them no longer, as before a fork."""
+    """Wait up to ``patience`` seconds until all log lines of this process, access lines included, are written or
+    dropped; return whether they are. With ``settle``, also wait until the writing threads have ended and the kernel
+    no longer counts them, as is needed before a fork."""
 
 def check_addresses(addresses: str, /) -> None:
-    """Raise ValueError where ``addresses`` is not a list of addresses that a server can trust: what is wrong with which
-    entry, and what to write instead."""
+    """Check a list of addresses of trusted proxies. Raises ValueError that says which entry is wrong, why, and what
+    to write instead."""
 
 def forwarded_client(
     trusted_proxies: str,
@@ -152,47 +152,48 @@ def forwarded_client(
     host: bool = False,
     prefix: bool = False,
 ) -> tuple[str | None, int | None, bool | None, str | None, str | None]:
-    """Return the client of a request with these field lines from ``peer`` (an IP address or ``unix``): address, port,
-    whether it uses https, host and prefix, each None if it is not named. The arguments are those of the settings.
+    """Return the client of a request that has the field ``lines`` and comes from ``peer`` (an IP address or ``unix``):
+    address, port, whether it uses https, host and prefix; None for what is not named. The arguments are those of the
+    settings.
 
-    Raises ValueError for what cannot be read, and if a server would refuse the request.
+    Raises ValueError if the fields cannot be parsed, and if a server would refuse the request.
     """
 
 def is_request_id(given: str) -> bool:
-    """Return whether an X-Request-ID is short and plain, so that it may be repeated in logs."""
+    """Return whether ``given``, an X-Request-ID, is short and plain enough to be written to logs."""
 
 def find_mount(places: Sequence[tuple[str, str]], host: str, path: str) -> int | None:
-    """Return the index of the place, a host and a prefix of paths, that fits a request for ``path`` at ``host``
-    (docs/design/interfaces.md); None if none fits."""
+    """Return the index of the place (a host and a path prefix) that matches a request for ``path`` at ``host``; None
+    if none matches. docs/design/interfaces.md has the rules."""
 
 def count_dropped_line() -> None:
-    """Count a line that was dropped outside the native writer, in ``log_lines_dropped`` of the statistics."""
+    """Count a log line that was dropped outside the native writer, for ``log_lines_dropped`` of the statistics."""
 
 def dropped_lines() -> int:
-    """Return how many log lines this process has dropped since it began, as ``log_lines_dropped`` of the statistics."""
+    """Return how many log lines this process has dropped since it began (``log_lines_dropped`` of the statistics)."""
 
 class AcmeFailure(Exception):
-    """The authority has refused something, or cannot be reached. The arguments are one line, and the kind of the
-    authority's problem (RFC 8555 section 6.7), which may be empty."""
+    """Raised if the certificate authority refuses a request or cannot be reached. The arguments are a message in one
+    line, and the type of the ACME problem (RFC 8555 section 6.7), which may be empty."""
 
 _Fields: TypeAlias = list[tuple[str, str]]
 _Send: TypeAlias = Callable[[str, str, _Fields, bytes], tuple[int, _Fields, bytes]]
 
 @final
 class AcmeAccount:
-    """An account at an authority (ACME, RFC 8555).
+    """An account at a certificate authority (ACME, RFC 8555).
 
-    ``send`` is called with method, URL, fields and body of each request, and returns status, fields and body of the
-    response. If it raises, the text of the exception is that of the AcmeFailure. Every method may raise AcmeFailure.
+    ``send`` sends a request, given by method, URL, fields and body, and returns status, fields and body of the
+    response. If it raises, the AcmeFailure has the text of its exception. Every method may raise AcmeFailure.
     """
 
     @staticmethod
     def register(
         send: _Send, directory: str, contacts: Sequence[str], external: tuple[str, bytes] | None, /
     ) -> tuple[AcmeAccount, str]:
-        """Return a new account at the authority of ``directory``, and the text from which :meth:`restore` makes it; the
-        text contains the private key. The caller has agreed to the terms of service. ``external`` are identifier and
-        key of an account that the authority knows (external account binding)."""
+        """Create an account at the authority whose directory URL is ``directory``. Return the account, and its text
+        for :meth:`restore`, which contains the private key. The caller has agreed to the terms of service.
+        ``external`` is the identifier and key of an account that the authority knows (external account binding)."""
 
     @staticmethod
     def restore(send: _Send, text: str, /) -> AcmeAccount: ...
@@ -200,331 +201,332 @@ class AcmeAccount:
     def url(self) -> str: ...
     @property
     def thumbprint(self) -> str:
-        """The thumbprint of the account's key."""
+        """The thumbprint of the account's public key (RFC 7638)."""
 
     def profiles(self) -> list[str]:
-        """Return the names of the profiles that the authority offers."""
+        """Return the names of the certificate profiles that the authority offers."""
 
     def renewal(self, chain: bytes, /) -> tuple[float, float, float, str | None]:
-        """Return when the certificate is to be replaced (RFC 9773): the window in Unix time, the seconds after which to
-        ask again, and a page that explains it."""
+        """Return when to renew the certificate (RFC 9773): start and end of the window in Unix time, the seconds
+        after which to ask again, and the URL of an explanation."""
 
     def order(self, name: str, profile: str | None, replaces: bytes | None, /) -> AcmeOrder:
-        """Order a certificate for a host name or an IP address; ``replaces`` is the one that it follows, in PEM."""
+        """Order a certificate for a host name or an IP address. ``replaces`` is the previous certificate, in PEM."""
 
     def resume(self, url: str, /) -> AcmeOrder:
-        """Return an order that was made before."""
+        """Return the order at ``url``, which was created before."""
 
 @final
 class AcmeOrder:
-    """An order of a certificate. Every method may raise AcmeFailure."""
+    """An order for a certificate. Every method may raise AcmeFailure."""
 
     @property
     def url(self) -> str: ...
     def challenges(self) -> list[tuple[str, str, str]]:
-        """Return kind, token and answer of each challenge, of which one has to be answered; none if the authority is
-        convinced already."""
+        """Return kind, token and answer of each challenge. One of them has to be answered; empty if the authority
+        has already validated the name."""
 
     def answer(self, kind: str, /) -> None:
-        """Tell the authority that the answer is in place."""
+        """Tell the authority that the answer to the challenge is in place."""
 
     def refresh(self) -> str:
-        """Return the state: ``pending``, ``ready``, ``processing``, ``valid`` or ``invalid``."""
+        """Fetch the state: ``pending``, ``ready``, ``processing``, ``valid`` or ``invalid``."""
 
     def failure(self) -> tuple[str, str]:
-        """Return why it is invalid, as the arguments of an AcmeFailure."""
+        """Return why the order is invalid, in the form of the arguments of an AcmeFailure."""
 
     def finalize(self, request: bytes, /) -> None:
-        """Ask for the certificate of a request of :func:`make_request`."""
+        """Ask the authority to issue the certificate for ``request``, which :func:`make_request` has returned."""
 
     def certificate(self) -> str | None:
-        """Return the certificate with its issuers in PEM; None while the authority still makes it."""
+        """Return the certificate chain in PEM; None while the authority has not issued it."""
 
 def make_request(name: str, /) -> tuple[str, bytes]:
-    """Return a new key in PEM, and a request for a certificate of ``name`` in DER. Raises AcmeFailure."""
+    """Return a new private key in PEM, and a certificate signing request for ``name`` in DER. Raises AcmeFailure."""
 
 def make_challenge(name: str, key_authorization: str, /) -> tuple[str, str]:
-    """Return key and certificate, in PEM, that answer a challenge of TLS-ALPN-01 (RFC 8737). Raises AcmeFailure."""
+    """Return the key and the certificate, in PEM, that answer a TLS-ALPN-01 challenge (RFC 8737). Raises
+    AcmeFailure."""
 
 def make_authority() -> tuple[str, str]:
-    """Return key and certificate, in PEM, of an authority of development, which can issue no certificate for a name of
-    the public internet. Raises AcmeFailure."""
+    """Return the key and the certificate, in PEM, of a development authority, which can issue no certificate for a
+    name of the public internet. Raises AcmeFailure."""
 
 def issue_certificate(authority_key: str, names: Sequence[str], /) -> tuple[str, str]:
-    """Return key and certificate, in PEM, by such an authority. Raises AcmeFailure for names that it must not have."""
+    """Return the key and the certificate, in PEM, that such an authority issues. Raises AcmeFailure for names
+    outside of its limits."""
 
 def confine(writable: str, readable: Sequence[str], /) -> str:
-    """Take rights from this process for good: it may write at and below ``writable``, read there and at and below each
-    of ``readable``, and connect; it has no capability of root. Return ``full``, ``partial`` for a kernel that knows
-    fewer rights, or ``none`` if the system cannot do so. Raises AcmeFailure if the system did not do it."""
+    """Restrict this process for good (Landlock): it may write at and below ``writable``, read there and at and below
+    each of ``readable``, and open connections; it loses the capabilities of root. Return ``full``, ``partial`` if
+    the kernel supports fewer restrictions, or ``none`` if it supports none. Raises AcmeFailure if the restriction
+    fails."""
 
 @final
 class Certificates:
-    """The certificates with which listeners encrypt (``NativeConfig.certificates``)."""
+    """The certificates of encrypted listeners (``NativeConfig.certificates``)."""
 
     def __new__(cls, terms: dict[str, Any]) -> Certificates:
-        """``terms`` has
+        """Load the certificates. ``terms`` contains
 
         * ``certificates``: a list of dicts with ``chain`` and ``key`` (each a path, for messages, and the content of
-          the file), ``password`` (bytes or None), ``names`` (of servers; empty: those of the certificate) and
-          ``is_challenge`` (it answers an authority's challenge of TLS-ALPN-01 alone). The first is the default;
-        * ``minimum_version`` (1.2 or 1.3), ``cipher_suites`` (names with colons) and ``protocols`` (for ALPN);
-        * ``client_certificates`` (none, optional or required), ``authorities`` and ``revocation_lists`` (paths with
-          contents);
-        * ``ticket_secrets``: 32 bytes each; new tickets have the first;
-        * ``awaited_names``: names that will have a certificate; ``challenge_thumbprint``: that of the account's key
-          at an authority, which answers challenges of HTTP-01, or None.
+        the file), ``password`` (bytes or None), ``names`` (server names; empty: those in the certificate) and
+        ``is_challenge`` (used only for TLS-ALPN-01 challenges). The first one is the default; * ``minimum_version``
+        (1.2 or 1.3), ``cipher_suites`` (names separated by colons) and ``protocols`` (for ALPN); *
+        ``client_certificates`` (none, optional or required), ``authorities`` and ``revocation_lists`` (pairs of path
+        and content); * ``ticket_secrets``: 32 bytes each; the first one encrypts new tickets; * ``awaited_names``:
+        names that will have a certificate later; ``challenge_thumbprint``: the thumbprint of the ACME account's key,
+        with which HTTP-01 challenges are answered, or None.
 
-        Raises ValueError with a line for each mistake, which says how to mend it.
+        Raises ValueError with one line for each mistake, which says how to correct it.
         """
 
     def replace(self, terms: dict[str, Any]) -> None:
-        """Take other terms for handshakes that begin from now on. Raises as the constructor does; then nothing has
-        changed."""
+        """Use other ``terms`` for new handshakes. Raises like the constructor; then nothing is changed."""
 
     def certificates(self) -> list[dict[str, Any]]:
-        """Return the description of each certificate in force: ``path``, ``names``, ``subject``, ``issuer``,
-        ``serial``, ``key`` (its kind), ``not_before`` and ``not_after`` (seconds of Unix time)."""
+        """Return the description of each certificate in use: ``path``, ``names``, ``subject``, ``issuer``,
+        ``serial``, ``key`` (the kind of key), ``not_before`` and ``not_after`` (seconds of Unix time)."""
 
     def warnings(self) -> list[str]:
-        """Return the probable mistakes in the terms, each in one line."""
+        """Return the probable mistakes in the terms, one line each."""
 
     def handshakes(self) -> dict[tuple[str, str], int]:
-        """Return the numbers of handshakes so far, by a family and a name in it: ``full`` and ``resumed`` by the
-        version of TLS, ``failed`` by the reason, ``cipher`` and ``group`` of those that have succeeded."""
+        """Return the numbers of handshakes so far, by (family, name): ``full`` and ``resumed`` by TLS version,
+        ``failed`` by reason, and successful ones by ``cipher`` and by ``group``."""
 
 @final
 class NativeServer:
     """One engine and one application on listening sockets.
 
-    The threads that are in :meth:`run` and :meth:`work` poll it, or a loop that hosts it. Such a loop either waits in
-    :meth:`select`, or watches :meth:`fileno`, calls :meth:`poll` when that is readable and when :meth:`timeout` has
-    passed, and runs what it gets.
+    The engine is polled by threads in :meth:`run` and :meth:`work`, or by an event loop. An event loop either waits in
+    :meth:`select`; or it watches :meth:`fileno`, calls :meth:`poll` when that is readable or :meth:`timeout` has
+    passed, and runs the exchanges that it gets.
 
-    ``listeners`` are descriptors of listening stream sockets; they are duplicated, so the caller keeps and closes
-    its own. Timeouts are seconds (0 means none), sizes are bytes, rates are bytes per second.
+    ``listeners`` are descriptors of listening stream sockets. The engine duplicates them; the caller closes its own.
+    Timeouts are seconds (0 means none), sizes are bytes, rates are bytes per second.
     """
 
     def __new__(cls, app: Callable[..., Any] | None, listeners: Sequence[int], config: NativeConfig) -> NativeServer:
-        """``config`` is read once; ``kirsch.config.native`` and the schema describe what it has. If it has ``mounts``,
-        ``app`` is not used.
+        """Create the server. ``config`` is read once; ``kirsch.config.native`` and the schema describe its attributes.
+        If it has ``mounts``, ``app`` is not used.
 
-        ``timeout`` is the deadline of a call, and ``timeout_paths`` are others for paths at and below a prefix. At the
-        deadline the engine itself answers 504, also while no thread gets the GIL.
+        ``timeout`` is the deadline of a call; ``timeout_paths`` overrides it for paths at and below a prefix. At the
+        deadline the engine itself responds with 504, even while no thread gets the GIL.
 
-        GET and HEAD of ``health_path``, with any query, are answered by the engine: with a JSON object of ``status``
-        and a few gauges, by closing the connection, without an access log line, and without being counted as requests.
-        It works while all threads are in calls and the queue is full, and also while no thread polls the engine,
-        because its only thread is in a call, or something holds the GIL, or a greenlet the hub: a thread without the
-        GIL then answers new connections, within half a second. ``status`` is ``alive``; ``saturated`` where requests
-        have to wait (both with 200, for a restart mends neither); ``stalled`` when a connection has waited for
+        The engine itself answers GET and HEAD of ``health_path``, with any query: with a JSON object of ``status`` and
+        a few gauges; then it closes the connection. These requests are neither logged nor counted. They are answered
+        while all threads are in calls and the queue is full. They are also answered while no thread polls the engine
+        (its only thread is in a call, or another thread keeps the GIL, or a greenlet blocks the hub): then a thread
+        without the GIL answers new connections within half a second. ``status`` is ``alive``; ``saturated`` if requests
+        have to wait (both with 200, because a restart would not help); ``stalled`` when a connection has waited for
         ``stall_timeout`` seconds (0: never) for the engine to be polled; or ``draining`` (both with 503). Other
-        requests that arrive meanwhile are served afterwards, as from the queue; where other processes accept from the
-        same listener, they have had a fifth of a second to do so.
+        requests on these connections are served afterwards, as from the queue. Other processes that accept from the
+        same listener have had a fifth of a second to accept them first.
 
-        With several engines, ``draining`` and ``stalled`` on the scoreboard are how many engines are.
+        With several engines, ``draining`` and ``stalled`` on the scoreboard are the numbers of engines in that state.
 
-        Raises TypeError and ValueError for what cannot be used, naming it, and OSError for descriptors that cannot.
+        Raises TypeError and ValueError for a wrong attribute, which the message names, and OSError for unusable
+        descriptors.
         """
 
     def run(self) -> None:
-        """Serve until :meth:`stop`: with one thread in this one, with more in those that ``spawn`` starts.
+        """Serve until :meth:`stop`: in this thread if there is only one, else in the threads that ``spawn`` starts.
 
-        Signal handlers run in this thread, and what they raise ends it. Raises RuntimeError when it runs already or
-        has been stopped.
+        Signal handlers run in this thread; an exception of a handler ends the method. Raises RuntimeError if the server
+        runs already or has been stopped.
         """
 
     def work(self, index: int) -> None:
-        """Be the thread ``index`` of the server. Returns when the server has stopped and no call runs here."""
+        """Work as the thread ``index`` of the server. Returns when the server has stopped and no call runs in this
+        thread."""
 
     def poll(self) -> tuple[list[Exchange], list[Any]]:
-        """Do what is ready and due now, without waiting.
+        """Process ready events and due timers, without waiting.
 
-        Returns exchanges that can start or go on, each to be run in a greenlet of its own, and the waiters whose wait
-        is over.
+        Returns the exchanges that can start or continue, each to be run in a separate greenlet, and the waiters whose
+        wait has ended.
         """
 
     def attach(self, lent: Sequence[Any]) -> None:
-        """Let a loop host the engine: it calls :meth:`select` in this thread.
+        """Attach the engine to an event loop, which calls :meth:`select` in this thread.
 
-        ``lent`` has an object for each ASGI application, in their order, with attributes: ``event_loop``,
-        ``task_class`` and ``context``, of which each request's task is
-        made; ``make_task(coroutine, context, name)``, or None if a task can begin at once; ``state``, which each
-        scope copies, or None; ``beside``, a descriptor that ends the waits of :meth:`select`, or None; ``note_step()``
-        or None, called when a step of the loop may have changed what the engine has to do next; and ``disconnected``,
-        the class of what ``send`` raises when the client has left.
+        ``lent`` has one object for each ASGI application, in order, with these attributes: ``event_loop``,
+        ``task_class`` and ``context``, with which the task of a request is created; ``make_task(coroutine, context,
+        name)``, or None if a task can start eagerly; ``state``, which is copied to each scope, or None; ``beside``, a
+        descriptor that ends a wait in :meth:`select` when it is readable, or None; ``note_step()`` or None, called when
+        a task may have changed the next deadline of the engine; and ``disconnected``, the exception class that ``send``
+        raises if the client has disconnected.
 
-        Raises RuntimeError when there is a loop already, TypeError for another number of objects.
+        Raises RuntimeError if a loop is attached already, TypeError for a wrong number of objects.
         """
 
     def select(self, timeout: float | None) -> tuple[bool, bool]:
-        """Wait until the engine is ready, at most ``timeout`` seconds (None: without limit), and call the application
-        for requests that can start; what WSGI applications have to run is handed over (``hand_over``). It returns when
-        the loop has something to do. Returns whether the descriptor ``beside`` is readable, and whether the server has
+        """Wait until the engine is ready, at most ``timeout`` seconds (None: without limit), and call ASGI
+        applications for requests that can start. Exchanges of WSGI applications are passed to ``hand_over``. Returns
+        when the loop has something to do: whether the descriptor ``beside`` is readable, and whether the server has
         stopped."""
 
     def times(self) -> tuple[list[tuple[list[int], int, int]], int]:
-        """Return the times of requests that were answered since the last call, and how many there was no room for.
+        """Return the stage times of the requests that were answered since the last call, and how many did not fit in
+        the buffer.
 
-        Of each: nanoseconds in each of ``STAGES``, which add up to all from the first byte received to the last one
-        sent; the processor time in ``app``; and how often the clock was read. A request that was refused, or cut, or
-        whose peer has left, has none. Empty if times are not taken. From any thread.
+        For each request: the nanoseconds in each of ``STAGES``, whose sum is the time from the first byte received to
+        the last byte sent; the CPU time in ``app``; and how often the clock was read. Requests that were refused or cut
+        off, or whose client disconnected, are omitted. Empty if times are not measured. May be called in any thread.
         """
 
     def timeout(self) -> float | None:
-        """Seconds until :meth:`poll` is due though :meth:`fileno` is not readable; 0: now; None: never."""
+        """Return the seconds after which :meth:`poll` is due even if :meth:`fileno` is not readable; 0 means now,
+        None never."""
 
     def is_stopped(self) -> bool:
-        """Return whether all that :meth:`stop` left time for is over. A call without a connection does not count."""
+        """Return whether the server has stopped and the time that :meth:`stop` left has passed or all work has
+        ended. A call whose connection is closed does not count."""
 
     def finish(self) -> None:
-        """End: the loop polls no more. Open connections are cut, and logs are flushed."""
+        """End serving, after the last poll: cut off open connections, and flush the logs."""
 
     def await_overdue(self) -> list[Call] | None:
-        """Wait, without the GIL, until calls have passed their deadlines, and return each once.
+        """Wait, without the GIL, until calls have missed their deadlines; return each such call once.
 
-        None: the server has ended. For one thread at a time.
+        Returns None when the server has ended. Only one thread at a time may call this.
         """
 
     def calls(self) -> list[Call]:
-        """Return all calls of the application that are not over, as they are now. From any thread."""
+        """Return a snapshot of all application calls that have not ended. May be called in any thread."""
 
     def queue_wait(self, request: object) -> float | None:
-        """Return the seconds that a request, which is an environ or a scope, has waited in the queue before its call.
-
-        None: that was not measured, because there is no scoreboard, or the call is over.
+        """Return how many seconds a request, given by its environ or scope, has waited in the queue before its call.
+        None if that was not measured, because there is no scoreboard or the call has ended.
         """
 
     def write_off(self, call: int) -> None:
-        """Do not wait for the call of this number when the server stops. It has missed its deadline."""
+        """Abandon the call with this number, which has missed its deadline: the server does not wait for it when it
+        stops."""
 
     def interrupt(self, call: int) -> bool:
-        """Raise ``timeout_exception`` in the thread in which the call of this number runs.
-
-        False if it is over, or does not run there. The exception comes when that thread next executes Python.
+        """Raise ``timeout_exception`` in the thread that runs the call with this number. Returns False if the call has
+        ended or runs in no thread. The exception is raised when that thread next executes Python code.
         """
 
     def stop(self, graceful_timeout: float | None = None, idle_timeout: float | None = None) -> None:
-        """Stop accepting, finish what is in flight, cut what is left after ``graceful_timeout`` seconds.
+        """Stop accepting, let requests in flight finish, and cut off the rest after ``graceful_timeout`` seconds.
 
-        None waits without limit, 0 cuts at once. An idle connection may ask once more within ``idle_timeout`` seconds
-        (None: 0.5), counted from now or from the end of its response, and is answered with ``Connection: close``; that
-        is never longer than ``graceful_timeout``, nor than ``keep_alive``.
+        None means no limit, 0 means at once. An idle connection may send one more request within ``idle_timeout``
+        seconds (None: 0.5), counted from now or from the end of its response; the response has ``Connection: close``.
+        This time is at most ``graceful_timeout`` and ``keep_alive``.
 
-        May be called from any thread and from a signal handler, and again: both times can only become shorter. Returns
-        at once; :meth:`run` returns when all is done. Raises ValueError for times that are none.
+        May be called in any thread and in a signal handler, and again: both times can only become shorter. Returns at
+        once; :meth:`run` returns when the server has ended. Raises ValueError for an invalid time.
         """
 
     def drain(self) -> None:
-        """Go on accepting and serving, but say ``Connection: close`` in each response, and 503 to health checks.
-
-        So peers go elsewhere when they ask the next time; idle connections stay until then. :meth:`stop` goes on from
-        there. May be called from any thread and from a signal handler. Returns at once.
+        """Continue to accept and serve, but send ``Connection: close`` in each response, and 503 to health checks. So
+        clients connect elsewhere for their next request; idle connections stay open. :meth:`stop` may follow. May be
+        called in any thread and in a signal handler. Returns at once.
         """
 
     def wake(self) -> None:
-        """Make a waiting :meth:`run` look at pending signals now. May be called from any thread."""
+        """Make a waiting :meth:`run` handle pending signals now. May be called in any thread."""
 
     def log_counts(self) -> None:
-        """Report what was only counted so far, refused requests and dropped access lines: when it has ended."""
+        """Report the events that were only counted so far: refused requests and dropped access lines. Called after
+        the end."""
 
     def reopen_logs(self) -> None:
-        """Open the access log's path again, after a rotation; the old file stays in use if that fails.
-
-        Raises OSError then, if the server is not running; a running one does it in its own thread, soon, and reports
-        a failure.
+        """Reopen the access log after a rotation; if that fails, the old file stays in use. A running server does this
+        soon, in its own thread, and reports a failure. If the server is not running, the method raises OSError.
         """
 
     def fileno(self) -> int:
-        """Return the poller's descriptor: readable when :meth:`poll` has something to do."""
+        """Return the descriptor of the poller, which is readable when :meth:`poll` has something to do."""
 
     def wakeup_fd(self) -> int:
         """Return a descriptor for :func:`signal.set_wakeup_fd`: a byte written to it ends the engine's wait."""
 
     def statistics(self) -> dict[str, int]:
-        """Counters since the start and gauges of now, as of the poll before: connections, accepted, requests, ...
-
-        ``draining`` and ``stalled`` are 0 or 1; ``threads_most`` is how many calls may run at a time, and 0 if a
+        """Return counters since the start and current gauges, as of the last poll: connections, accepted, requests, ...
+        ``draining`` and ``stalled`` are 0 or 1; ``threads_most`` is the limit of concurrent calls, or 0 if an event
         loop hosts the engine.
         """
 
 @final
 class Exchange:
-    """A request, or the rest of a response, to be run once."""
+    """A request, or the rest of a response. It is run once."""
 
     @property
     def number(self) -> int:
-        """The server's requests are counted from 1."""
+        """The number of the request in this server, from 1."""
 
     @property
     def worker(self) -> int | None:
-        """The thread that has to :meth:`work` on an exchange that was handed over; None: any thread."""
+        """The index of the thread that must run this exchange with :meth:`work`; None if any thread can."""
 
     def run(self) -> None:
-        """Call the application, or go on with its iterable, and write the response.
-
-        Raises nothing that the application raised.
+        """Call the application, or continue its iterable, and write the response. Exceptions of the application are not
+        raised here.
         """
 
     def work(self, worker: int) -> None:
-        """The same for what was handed over, in the thread ``worker``, which is not the loop's."""
+        """Do the same as :meth:`run` for an exchange that was handed over, in the thread ``worker`` beside the
+        loop's thread."""
 
     def refuse(self) -> None:
-        """Answer with 503 instead of calling the application."""
+        """Respond with 503 instead of calling the application."""
 
 @final
 class Call:
-    """A call of the application as it was at one moment."""
+    """A snapshot of one application call."""
 
     @property
     def number(self) -> int:
-        """The environ or scope of its request."""
+        """The number of the call in this server, from 1."""
 
     @property
     def environ(self) -> dict[str, Any]:
-        """The request's own, not a copy; to be read only."""
+        """The environ or scope of the request itself, not a copy. Must not be changed."""
 
     @property
     def age(self) -> float:
-        """Seconds since the application was called."""
+        """The seconds since the application was called."""
 
     @property
     def limit(self) -> float | None:
-        """Its deadline, in seconds from the call; None: it has none."""
+        """The deadline of the call in seconds after its start; None if it has none."""
 
     @property
     def thread(self) -> int | None:
-        """The ident of the thread in which it runs; None while it is suspended."""
+        """The ident of the thread that runs the call; None while the call is suspended."""
 
     @property
     def waiter(self) -> Any:
-        """The result of ``waiter()`` for this call; None if the driver has no waiters."""
+        """The object that ``waiter()`` of the driver returned for this call; None if the driver has no waiters."""
 
     @property
     def state(self) -> str:
-        """``running``, ``queued`` (not begun), ``suspended`` (no thread; its peer is slow) or ``waiting`` (for its body
-        or its peer)."""
+        """The state: ``running``, ``queued`` (not begun), ``suspended`` (holds no thread; its client is slow) or
+        ``waiting`` (for its request body or its client)."""
 
     @property
     def outcome(self) -> str | None:
-        """The end of the exchange at the deadline, as the client sees it; None before.
-
-        ``504``; ``cut``: a part of the response, and the end of the connection; ``whole``: the whole response, though
-        the call has not ended; ``left``: nothing, because the client had left.
+        """The result of the exchange at the deadline, as the client sees it; None before the deadline. ``504``;
+        ``cut``: part of the response, then the end of the connection; ``whole``: the whole response, although the call
+        has not ended; ``left``: nothing, because the client had disconnected.
         """
 
     @property
     def worker(self) -> int | None:
-        """The index of the thread that it belongs to."""
+        """The index of the thread to which the call belongs."""
 
     @property
     def websocket(self) -> bool:
-        """Return whether it takes the messages of a WebSocket: it lasts as long as both sides want."""
+        """True if the call receives the messages of a WebSocket, so that it lasts as long as the WebSocket."""
 
 @final
 class FileWrapper:
     """``wsgi.file_wrapper``: an iterator over ``file.read(block_size)`` that the server sends with sendfile(2)
-    where ``file`` is a regular file (PEP 3333, Optional Platform-Specific File Handling)."""
+    if ``file`` is a regular file (PEP 3333, Optional Platform-Specific File Handling)."""
 
     def __new__(cls, file: Any, block_size: int = 8192) -> FileWrapper: ...
     def __iter__(self) -> Iterator[bytes]: ...
@@ -533,177 +535,172 @@ class FileWrapper:
 
 @final
 class Hijack:
-    """Takes a connection over: what :class:`kirsch.net.client_socket.ClientSocket` is made with."""
+    """The right to take over a connection (hijack). :class:`kirsch.net.client_socket.ClientSocket` is constructed
+    with it."""
 
     def take(self) -> int:
-        """Return a descriptor of the client's connection, which the caller closes. The server neither reads nor writes
-        there any more. It does not block.
-
-        Raises RuntimeError when the connection cannot be taken over now, ConnectionResetError when the client has left,
-        OSError when the system has no descriptor left.
+        """Take over the connection: return its descriptor, which the caller closes. It is non-blocking, and the server
+        no longer reads or writes there. Raises RuntimeError if the connection cannot be taken over now,
+        ConnectionResetError if the client has disconnected, OSError if the system has no free descriptor.
         """
 
     def end(self) -> None:
-        """Note that Python has closed the descriptor."""
+        """Tell the server that Python has closed the descriptor."""
 
 @final
 class WebSocket:
-    """The WebSocket that a request asks for: ``environ["wsgi.websocket"]``. All of it may be used by any thread.
-
-    The first use accepts it, without a subprotocol. When the call of the application returns it is closed with 1000,
-    unless a handler has been given; with 1011 if the call raises.
+    """The WebSocket of a handshake request: ``environ["wsgi.websocket"]``. Any thread may use it. The first use accepts
+    the handshake, without a subprotocol. When the application's call returns, the server closes the WebSocket with
+    1000, unless a handler is set; if the call raises, with 1011.
     """
 
     def accept(self, subprotocol: str | None = None, headers: Sequence[tuple[str, str]] | None = None) -> None:
-        """Accept, with one of the subprotocols that the client offers, and with more header fields.
+        """Accept the handshake, with one of the client's subprotocols and further header fields.
 
-        Raises ValueError for a subprotocol that is not offered and for a field that may not be set, RuntimeError when
-        it has been accepted or the request was answered, :class:`kirsch.websocket.Closed` when the client has left.
+        Raises ValueError for a subprotocol that is not offered and for a field that may not be set, RuntimeError if the
+        handshake has been accepted or rejected, :class:`kirsch.websocket.Closed` if the client has disconnected.
         """
 
     def receive(self, timeout: float | None = None) -> Any:
-        """Return the next message: ``str`` if it is text, ``bytes`` if it is binary. Wait for it, at most ``timeout``
-        seconds (None: without limit).
+        """Return the next message: ``str`` for text, ``bytes`` for binary. Waits at most ``timeout`` seconds (None:
+        without limit).
 
-        Raises TimeoutError when no message has come, :class:`kirsch.websocket.Closed` when none follows, RuntimeError
-        when a handler takes the messages.
+        Raises TimeoutError if none has arrived in time, :class:`kirsch.websocket.Closed` after the last message,
+        RuntimeError if a handler receives the messages.
         """
 
     def __iter__(self) -> Iterator[Any]: ...
     def __next__(self) -> Any:
-        """Return the next message. The iteration ends when none follows."""
+        """Return the next message. The iteration ends after the last message."""
 
     def send(self, data: str | bytes | bytearray | memoryview, timeout: float | None = None) -> None:
-        """Send a message: text for a ``str``, binary for bytes. While the client has more than 64 KiB to read, wait
-        until 16 KiB are left, at most ``timeout`` seconds. None: without limit, but ``--write-timeout`` ends a
-        connection whose client takes nothing. 0: do not wait.
+        """Send a message: text for ``str``, binary for bytes. If more than 64 KiB are unsent, wait until only 16 KiB
+        are, at most ``timeout`` seconds. None: without limit, but ``--write-timeout`` ends a connection whose client
+        reads nothing. 0: do not wait.
 
-        Raises :class:`kirsch.websocket.QueueFull` when there was no room in time, :class:`kirsch.websocket.Closed`,
-        TypeError for what is no message, ValueError for surrogates.
+        Raises :class:`kirsch.websocket.QueueFull` if the client did not read in time, :class:`kirsch.websocket.Closed`
+        if it is closed, TypeError for another type of ``data``, ValueError for surrogates.
         """
 
     def close(self, code: int | None = None, reason: str | None = None) -> None:
-        """Close, with 1000 unless another code is given (RFC 6455 section 7.4). Nothing happens if it is closed.
-
-        Messages that came before can still be received. Raises ValueError for a code that no Close frame may carry, and
-        for a reason of more than 123 bytes.
+        """Close with ``code``, by default 1000 (RFC 6455 section 7.4). Does nothing if it is closed. Earlier messages
+        can still be received. Raises ValueError for a code that is not allowed in a Close frame, and for a reason of
+        more than 123 bytes.
         """
 
     def handle(self, handler: object) -> None:
-        """Have ``handler`` take the messages when the call of the application has returned; what the call returns is
-        ignored. See ``kirsch.websocket.Handler``.
+        """Set the ``handler`` that receives the messages after the application's call has returned. The return value of
+        the call is then ignored. See ``kirsch.websocket.Handler``.
 
-        Raises TypeError for what is no handler, RuntimeError if there is one, or the call has returned.
+        Raises TypeError if it is no handler, RuntimeError if there is one or the call has returned.
         """
 
     @property
     def subprotocols(self) -> list[str]:
-        """The subprotocols that the client offers, the preferred one first."""
+        """The subprotocols that the client offers, in its order of preference."""
 
     @property
     def subprotocol(self) -> str | None:
-        """The one that was accepted."""
+        """The subprotocol that was accepted; None if none was."""
 
     @property
     def closed(self) -> bool:
-        """Return whether it was closed, by either side. Messages that came before can still be received."""
+        """True if either side has closed the WebSocket. Earlier messages can still be received."""
 
     @property
     def close_code(self) -> int | None:
         """The code of the side that closed first: 1005 if it gave none, 1006 if the connection ended without a Close
-        frame. None while it is open."""
+        frame. None while the WebSocket is open."""
 
     @property
     def close_reason(self) -> str | None:
-        """The reason that the Close frame gave. None while it is open."""
+        """The reason in the Close frame of the side that closed first. None while the WebSocket is open."""
 
     @property
     def data(self) -> Any:
-        """Anything that the application keeps with it; None at first."""
+        """Any object that the application stores with the WebSocket; None at first."""
 
     @data.setter
     def data(self, data: Any) -> None: ...
 
 def send_to_all(peers: Sequence[Any], data: Any, /) -> list[list[Any]]:
-    """Send a message, framed and compressed once, without waiting. Returns those that are closed, and those whose
-    clients have too much to read and have got nothing.
+    """Send a message to all ``peers``, framed and compressed once, without waiting. Returns a list of the closed peers,
+    and a list of the peers that did not get the message because their clients read too slowly.
 
-    Each peer is a :class:`WebSocket`, or the entry ``kirsch.websocket`` of the extensions of an ASGI scope.
+    Each peer is a :class:`WebSocket`, or the extension ``kirsch.websocket`` of an ASGI scope.
     """
 
 def check_access_log_format(log_format: str, /) -> None:
-    """Raise ValueError if no access log can be written in ``log_format``.
-
-    The message is the end of a sentence that begins with the format.
+    """Check an access log format. Raises ValueError if it is wrong; the message continues a sentence that begins with
+    the format.
     """
 
 @final
 class SignalHandler:
     """A signal handler that calls ``handler``.
 
-    A ``timeout_exception`` that was to be raised in a call of the application in this thread is raised behind it.
+    If a ``timeout_exception`` is pending for an application call in this thread, it is raised after the handler.
     """
 
     def __new__(cls, handler: Callable[[int, FrameType | None], object]) -> SignalHandler: ...
     def __call__(self, *arguments: Any) -> Any: ...
     @property
     def __self__(self) -> Any:
-        """The object whose method ``handler`` is. AttributeError: it is no method."""
+        """The object whose bound method ``handler`` is. AttributeError if it is no bound method."""
 
 def make_room_for_signals() -> None:
-    """Let all signals be handled at once in this thread: enlarge its alternate stack for handlers, where it has one.
-
-    OSError: the system gives no memory.
+    """Enlarge the alternate signal stack of this thread, if it has one, so that all signals can be handled at once.
+    Raises OSError if there is no memory.
     """
 
 def start_quarantine(memory: Any, hash_key: Sequence[int]) -> None:
-    """Begin an empty list of routes in quarantine. ``hash_key``: two random 64-bit numbers. Workers identify routes by
-    a keyed hash, so that no client can find two routes with one hash.
+    """Write an empty list of quarantined routes. ``hash_key`` is two random 64-bit numbers: workers identify a route by
+    a keyed hash, so that no client can construct two routes with the same hash.
 
-    ``memory`` is a writable buffer of ``QUARANTINE_SIZE`` bytes or more. ValueError: it does not fit.
+    ``memory`` is a writable buffer of ``QUARANTINE_SIZE`` bytes or more. Raises ValueError if it is too small.
     """
 
 def publish_quarantine(memory: Any, recording: int | None, routes: Sequence[tuple[int, int, int, str]]) -> None:
-    """Replace the list: at most ``QUARANTINED_MAX`` routes as (key, until, since, name), times in nanoseconds of
-    CLOCK_MONOTONIC. A key is that of a route or of a family.
+    """Replace the list of quarantined routes: at most ``QUARANTINED_MAX`` routes as (key, until, since, name), times in
+    nanoseconds of CLOCK_MONOTONIC. A key identifies a route or a family of routes.
 
-    ``recording``: workers record the routes of their calls, under this number, which is another one each time that
-    recording begins; None: they do not.
+    ``recording``: the number of this recording, different each time that recording begins: workers record the routes of
+    their calls under it. None: workers do not record.
     """
 
 def quarantined_routes(memory: Any) -> list[tuple[int, int, int, str]]:
     """Return the list that :func:`publish_quarantine` has published."""
 
 def rate_limit_evictions(memory: Any) -> int:
-    """Return how many clients lost their place in ``memory``, of ``RATE_LIMIT_SIZE`` bytes, before their limit was
-    whole again."""
+    """Return how many clients lost their entry in ``memory`` (``RATE_LIMIT_SIZE`` bytes) before their rate limit had
+    fully recovered."""
 
 def take_rate_limit_debts(memory: Any) -> bytes:
-    """Return what clients of this host have used of the rate limits since the last call, for
-    :func:`add_rate_limit_debts` on other hosts. The first call begins to note that."""
+    """Return how much of the rate limits the clients of this host have used since the last call, for
+    :func:`add_rate_limit_debts` on other hosts. The first call starts the recording."""
 
 def add_rate_limit_debts(memory: Any, debts: bytes) -> None:
-    """Count what clients of another host have used. Raises ValueError for what no :func:`take_rate_limit_debts` has
-    returned."""
+    """Add the usage of clients on another host to the rate limits. Raises ValueError if ``debts`` was not returned
+    by :func:`take_rate_limit_debts`."""
 
 def recorded_routes(memory: Any) -> tuple[int, int, list[tuple[int, int, bool, int, int, int, str]]]:
     """Return the content of a worker's table ``memory`` of ``ROUTE_TABLE_SIZE`` bytes: the number of the recording (0:
-    none), how many running calls are missing, and the routes.
+    none), how many running calls did not fit, and the routes.
 
-    A route is (key, family, is_family, running, ended, since, name): ``running`` calls have not ended, ``ended`` ones
-    have since recording began, and since ``since`` (nanoseconds of CLOCK_MONOTONIC) calls of it have run without a
-    break. Paths that differ in numbers alone belong to one ``family`` (0: the path has no numbers), which has an entry
-    of its own.
+    A route is (key, family, is_family, running, ended, since, name): ``running`` is its number of running calls,
+    ``ended`` the number of calls that have ended since recording began, and ``since`` the time (nanoseconds of
+    CLOCK_MONOTONIC) from which at least one call has always been running. Paths that differ only in numbers belong to
+    one ``family`` (0: the path has no numbers), which has its own entry.
     """
 
 def block_signals() -> None:
     """Block all signals in this thread until :func:`restore_signals`."""
 
 def restore_signals() -> None:
-    """Undo :func:`block_signals`, in this thread, or in the child that it has forked since."""
+    """Undo :func:`block_signals`, in the same thread or in a child that it has forked."""
 
 def leave_engines() -> None:
-    """Close the sockets of the engines that run, and make the engines unusable. To be called in a forked child."""
+    """Close the sockets of the running engines, and make the engines unusable. Called in a forked child."""
 
 @final
 class RequestCount:
@@ -733,38 +730,37 @@ def name_thread(name: str) -> None:
     """Name the calling thread for the operating system (``ps -T``); 15 bytes of the name are kept."""
 
 def follow_frames(frame: FrameType) -> list[tuple[CodeType, dict[str, Any], int]]:
-    """Return the code, the globals and the line number of a frame and of those that have called it, the outermost last.
+    """Return the code, the globals and the line number of a frame and its callers, the outermost last.
 
-    The frame may be another thread's, which goes on meanwhile: all threads are stopped for the moment. Where a
-    free-threaded interpreter does not offer that, the list is empty.
+    The frame may belong to another thread that is running: all threads are stopped meanwhile. If a free-threaded
+    interpreter cannot do that, the list is empty.
     """
 
 def eventfd() -> int:
-    """Create an eventfd(2), non-blocking and closed at an exec: PyPy 3.11 has no :func:`os.eventfd`. Raises OSError."""
+    """Create an eventfd(2), non-blocking and close-on-exec: PyPy 3.11 has no :func:`os.eventfd`. Raises OSError."""
 
 @final
 class Inotify:
-    """inotify(7), on Linux: tells what has changed in directories. Never waits; closed at an exec.
+    """An inotify(7) instance of Linux, which reports changes in directories. Non-blocking and close-on-exec.
 
     Raises OSError if the system does not allow one more.
     """
 
     def __new__(cls) -> Inotify: ...
     def fileno(self) -> int:
-        """Readable when there is something to read. Raises ValueError when it is closed."""
+        """Return the descriptor, which is readable when there are events. Raises ValueError if it is closed."""
 
     def add(self, path: str) -> int:
-        """Watch the entries of the directory ``path``, without those of directories in it; returns the watch.
-
-        One that is watched already keeps its number. Raises OSError.
+        """Watch the entries of the directory ``path``, not those of its subdirectories; return the watch descriptor. It
+        is the same as before if the directory is watched already. Raises OSError.
         """
 
     def remove(self, watch: int) -> None:
-        """Watch it no more. Nothing if it has gone. Raises OSError."""
+        """Remove a watch, if it exists. Raises OSError."""
 
     def read(self) -> list[tuple[int, int, str]]:
-        """Return the events: the watch (-1: events were lost), the bits of inotify(7), the name of the entry (empty:
-        the directory itself). Raises OSError."""
+        """Return the events: the watch (-1: events were lost), the flags of inotify(7), and the name of the entry
+        (empty: the directory itself). Raises OSError."""
 
     def close(self) -> None:
-        """Let go of the descriptor. May be called again."""
+        """Close the descriptor. May be called again."""

@@ -1,4 +1,4 @@
-"""Serving in this process alone, without a supervisor: ``--workers 0``, and :func:`kirsch.run`."""
+"""Serving in this process without a supervisor: ``--workers 0``, and :func:`kirsch.run`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def version() -> str:
-    """Return the versions of Kirsch and of Python, for the first line of a start; its parenthesis is open."""
+    """Return the versions of Kirsch and Python, for the first line of the log. The caller closes the parenthesis."""
     from kirsch import _native
 
     number = _native.__version__
@@ -28,11 +28,11 @@ def version() -> str:
 
 
 def serve_alone(chosen: Settings, app: Callable[..., Any] | None = None, *, owns_process: bool = True) -> int:
-    """Serve in this process until a signal ends it; return the exit status. ``app`` is served in place of the one that
-    the settings name.
+    """Serve in this process until a signal stops it; return the exit status. ``app`` replaces the application of the
+    settings.
 
-    Without ``owns_process`` the process goes on afterwards: its name stays, and the handlers of signals that were there
-    before are back. Raises StartupError and UsageError.
+    Without ``owns_process`` the process continues afterwards: its title is unchanged, and the previous signal handlers
+    are restored. Raises StartupError and UsageError.
     """
     from kirsch.supervisor.resources import Resources
 
@@ -53,7 +53,7 @@ def _serve_with(resources: Resources, chosen: Settings, app: Callable[..., Any] 
     leave_environment()
     files = TlsFiles(chosen.values)
     try:
-        # Before the process becomes a user that cannot read the keys.
+        # Read the keys before the process switches to a user that cannot read them.
         terms = files.read(new_secrets()) if files else None
     except ValueError as error:
         raise UsageError(str(error)) from None

@@ -1,5 +1,4 @@
-"""From settings to a server: the import path, the driver, the application, the options; in every process that
-serves."""
+"""Steps from the settings to a server, in every process that serves: import path, driver, application, options."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from kirsch.serving import Signals
     from kirsch.tracing import Tracing
 
-# No worker uses more descriptors than this. With more, programs that close every possible descriptor become slow.
+# The highest limit of descriptors for a worker. With more, programs that close every possible descriptor become slow.
 _DESCRIPTORS_MAX = 1 << 20
 
 EXIT_FAILED = 1
@@ -44,7 +43,7 @@ EXIT_NOT_LOADED = 3
 
 
 class StartupError(Exception):
-    """One line for stderr and an exit status, with the application's exception where there is one."""
+    """A reason not to start: one line for stderr, an exit status, and the application's exception if there is one."""
 
     def __init__(self, status: int, message: str, cause: BaseException | None = None) -> None:
         super().__init__(message)
@@ -53,7 +52,7 @@ class StartupError(Exception):
 
 
 def change_directory(chosen: Settings) -> None:
-    """Apply ``--chdir``, before any relative path is used. Raises UsageError."""
+    """Change to the directory of ``--chdir``, before any relative path is used. Raises UsageError."""
     if chosen.chdir:
         try:
             os.chdir(os.path.join(chosen.directory, chosen.chdir))
@@ -63,17 +62,17 @@ def change_directory(chosen: Settings) -> None:
 
 
 def extend_path(chosen: Settings) -> None:
-    """Extend ``sys.path`` by the current directory, and then by ``--pythonpath``."""
+    """Add the current directory and those of ``--pythonpath`` to the front of ``sys.path``."""
     try:
         paths = [os.getcwd(), *(os.path.abspath(path) for path in chosen.pythonpath)]
     except OSError:
-        # The directory has been removed. An application that is installed elsewhere can be served nevertheless.
+        # The current directory has been removed. An application that is installed elsewhere can still be served.
         paths = [path for path in chosen.pythonpath if os.path.isabs(path)]
     sys.path[:0] = paths
 
 
 def missing_directories(chosen: Settings) -> list[str]:
-    """Return the directories of ``--pythonpath`` that do not exist. Python ignores them without a message."""
+    """Return the directories of ``--pythonpath`` that do not exist, which Python ignores without a message."""
     return [path for path in chosen.pythonpath if not os.path.exists(path)]
 
 
@@ -113,7 +112,7 @@ def load_application(chosen: Settings) -> tuple[Application, str]:
 
 
 def prepare_for(app: Callable[..., Any], chosen: Settings) -> str:
-    """Configure logging for an application that a program has made, and return its name. Raises StartupError."""
+    """Configure logging for an application object of a program; return its name. Raises StartupError."""
     try:
         log_config.apply(chosen)
         choice.choose_driver(chosen.driver, interface(app, chosen))
@@ -125,18 +124,18 @@ def prepare_for(app: Callable[..., Any], chosen: Settings) -> str:
 
 
 def find_import_problems(settings: Settings, arguments: Arguments) -> list[str]:
-    """Return why the application of wrong ``settings`` cannot be imported, as far as that shows without running it."""
+    """Return why the application cannot be imported, if ``settings`` are wrong. Runs none of its code."""
     if settings.target is None and not settings.mounts and not arguments.words:
-        # A file that could not be read may name one.
+        # A settings file that could not be read may name the application.
         is_unread = not settings.file and (
             settings.config or os.path.exists(os.path.join(settings.directory, sources.FILE))
         )
         return [] if is_unread else [sources.NO_APPLICATION]
     base = os.path.join(settings.directory, settings.chdir)
     if not os.path.isdir(base):
-        return []  # which is told when it is tried
+        return []  # the check of --chdir reports it
     if os.path.realpath(base) != os.path.realpath(settings.directory) or len(arguments.targets) > 1:
-        return []  # names are told as they are seen from another directory, or which application is meant is not known
+        return []  # names are relative to another directory, or it is unclear which application is meant
     places = [base, *settings.pythonpath]
     named = []
     if settings.target is not None and (settings.origins["app"] != sources.COMMAND_LINE or arguments.certain_targets):
@@ -146,14 +145,14 @@ def find_import_problems(settings: Settings, arguments: Arguments) -> list[str]:
 
 
 def interface(app: Application, chosen: Settings) -> str:
-    """Return ``wsgi`` or ``asgi``: how the settings have the application called, ``asgi`` if a mounted one is that."""
+    """Return the interface of the application: ``wsgi``, or ``asgi``, also if only one mounted application is ASGI."""
     if isinstance(app, Mounted):
         return app.interface
     return interface_of(app) if chosen.interface == "auto" else chosen.interface
 
 
 def raise_descriptor_limit() -> None:
-    """Raise the soft limit on open files to the hard one: each connection is a file."""
+    """Raise the soft limit of open files to the hard limit: each connection is a file."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -162,7 +161,7 @@ def raise_descriptor_limit() -> None:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         except (OSError, ValueError):
-            pass  # then fewer connections are served, which the engine reports when it happens
+            pass  # then fewer connections can be served, and the engine reports it when they are exhausted
 
 
 def open_logs(chosen: Settings) -> reports.ErrorLog:
@@ -172,7 +171,8 @@ def open_logs(chosen: Settings) -> reports.ErrorLog:
             chosen.error_logfile, reports.LEVELS[chosen.log_level], json=chosen.error_logformat == "json"
         )
         if chosen.access_logfile not in ("", "-"):
-            # The engine opens it later, after the sockets. An error is better reported now, with the name of the file.
+            # The engine opens the access log after the sockets. Try it now, to report an error with the name of the
+            # file.
             from kirsch._native import LogWriter
 
             LogWriter(os.path.abspath(chosen.access_logfile))
@@ -182,7 +182,7 @@ def open_logs(chosen: Settings) -> reports.ErrorLog:
 
 
 def check_log(path: str) -> None:
-    """Raise the StartupError of :func:`open_logs` where the log at ``path`` cannot be written; create no file."""
+    """Check that the log at ``path`` can be written, without creating it. Raises StartupError if not."""
     if path in ("", "-"):
         return
     path = os.path.abspath(path)
@@ -196,7 +196,7 @@ def check_log(path: str) -> None:
             if not os.access(folder, os.W_OK | os.X_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path) from None
     except OSError as error:
-        if error.errno != errno.ENXIO:  # a pipe without a reader yet
+        if error.errno != errno.ENXIO:  # ENXIO: a FIFO that has no reader yet
             raise _log_trouble(error) from None
 
 
@@ -206,8 +206,8 @@ def _log_trouble(error: OSError) -> StartupError:
 
 
 def make_server(app: Application, chosen: Settings, report: reports.Report) -> Server:
-    """Return the server, which has to :meth:`Server.adopt` its sockets. If ``report`` is an error log, it is also the
-    ``wsgi.errors`` of the application."""
+    """Return the server. The caller passes it its sockets with :meth:`Server.adopt`. If ``report`` is an error log, it
+    is also the application's ``wsgi.errors``."""
     from kirsch.server import Server
 
     is_buffering_asked_for = chosen.request_buffering and chosen.origins["request_buffering"] != "default"
@@ -228,7 +228,7 @@ def make_server(app: Application, chosen: Settings, report: reports.Report) -> S
 
 
 def _make_tracing(report: reports.Report) -> Tracing:
-    """Return the tracing of this process. Raises StartupError."""
+    """Return the tracing of this process. Raises StartupError if a package is missing or a variable is wrong."""
     try:
         from kirsch.tracing import Tracing
 
@@ -241,7 +241,7 @@ def _make_tracing(report: reports.Report) -> Tracing:
 
 
 def serve(signals: Signals, ready: Callable[[], None]) -> int:
-    """Call :func:`kirsch.serving.serve_with`. What is refused before the server is ready is a StartupError."""
+    """Call :func:`kirsch.serving.serve_with`. Raises StartupError for an error before the server is ready."""
     from kirsch.serving import serve_with
 
     is_ready = False
@@ -255,7 +255,7 @@ def serve(signals: Signals, ready: Callable[[], None]) -> int:
         return serve_with(signals, announce)
     except (OSError, ValueError) as error:
         if is_ready:
-            raise  # a fault of the server, which needs a traceback
+            raise  # a bug of the server, which needs a traceback
         if isinstance(error, OSError):
             raise StartupError(EXIT_FAILED, reason(error)) from None
         raise StartupError(EXIT_USAGE, str(error)) from None
@@ -267,7 +267,7 @@ def serve(signals: Signals, ready: Callable[[], None]) -> int:
 
 
 def reason(error: OSError) -> str:
-    """Return the text of an OSError, in one line for people."""
+    """Return the text of an OSError as one line for people, with advice."""
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return f"{os.strerror(error.errno)}: raise the limit, which `ulimit -n` shows (LimitNOFILE= in a systemd unit)"
     if not error.strerror:

@@ -1,7 +1,7 @@
-"""A server for development inside of another tool's process: ``manage.py runserver``, ``flask kirsch`` and tests.
+"""A development server inside the process of another tool: ``manage.py runserver``, ``flask kirsch`` and tests.
 
-The tool reloads the code: it starts itself again as a child process when a file changes. Its first process opens the
-sockets, and each child serves on them, so that requests wait while the code is loaded again, and none is refused.
+The tool reloads the code by starting itself again as a child process when a file changes. The first process opens the
+sockets, and each child serves on them. So requests wait during a reload, and none is refused.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ SOCKETS_VARIABLE = "_KIRSCH_DEVELOPMENT_SOCKETS"
 
 _BACKLOG = 128
 
-# The time that requests in flight have when the code changes: a short one, because a person waits.
+# The seconds that requests in flight have when the code changes: few, because a person waits.
 _RELOAD_TIMEOUT = 0.5
 
 
 def address(host: str, port: int) -> str:
-    """Return an address of ``--bind``. ``0`` is a short form of all addresses, as the operating system has it."""
+    """Return ``host`` and ``port`` as a value of ``--bind``. The host ``0`` means all IPv4 addresses, as for the
+    operating system."""
     if host == "0":
         host = "0.0.0.0"  # noqa: S104
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def open_sockets(bind: str) -> int:
-    """Listen for the child processes that the tool will start, and return the port. Raises OSError."""
+    """Open listening sockets for the child processes that the tool will start, and return the port. Raises OSError."""
     listeners = sockets.listen([bind], _BACKLOG)
     for listener in listeners:
         listener.socket.set_inheritable(True)
@@ -49,20 +50,20 @@ _open: list[sockets.Listener] = []
 
 
 def binds(bind: str) -> list[str]:
-    """Return where to serve: on the sockets that the first process has opened, or else on ``bind``."""
+    """Return the values of ``--bind``: the sockets that the first process has opened, or else ``bind``."""
     numbers = os.environ.get(SOCKETS_VARIABLE, "")
     return [f"fd://{number}" for number in numbers.split(",")] if numbers else [bind]
 
 
 def serve(server: Server) -> None:
-    """Serve until a signal ends it in the main thread; in another thread, until the process exits."""
+    """Serve: in the main thread until a signal stops it, in another thread until the process exits."""
     if threading.current_thread() is threading.main_thread():
         serve_until_signal(server)
         return
     import atexit
 
     def stop() -> None:
-        # A connection that has been accepted may send its request yet.
+        # A client whose connection was accepted may still send a request.
         server.begin_stop(_RELOAD_TIMEOUT)
         server.wait(2 * _RELOAD_TIMEOUT)
 
@@ -73,12 +74,12 @@ def serve(server: Server) -> None:
 class LiveServer:
     """A server in a thread of this process, on a free port of 127.0.0.1, for tests.
 
-    ``url`` is ``http://127.0.0.1:PORT``; it can also be called with a path, as pytest-flask's can. ``log`` holds the
-    lines of its access log and of its error log.
+    ``url`` is ``http://127.0.0.1:PORT``; called with a path, it returns the URL of that path, as in pytest-flask.
+    ``log`` contains the lines of the access log and the error log.
     """
 
     class _ModifiedSettings:
-        """Stands for ALLOWED_HOSTS, which the plugin changes itself."""
+        """A placeholder for Django's changes to ALLOWED_HOSTS, which pytest-django makes by itself."""
 
         def enable(self) -> None:
             pass
@@ -89,7 +90,7 @@ class LiveServer:
     """pytest-django looks for it where a test has a fixture ``live_server``, which may return this server."""
 
     def __init__(self, app: Callable[..., Any], host: str = "127.0.0.1", port: int = 0, **options: Any) -> None:
-        """``options`` are those of :class:`kirsch.Server`. Raises what it raises."""
+        """Create the server; ``options`` are those of :class:`kirsch.Server`. Raises the same exceptions."""
         self.app = app
         self.log: list[str] = []
         options.setdefault("access_logger", self._log_access)
@@ -103,12 +104,12 @@ class LiveServer:
 
     @property
     def url(self) -> Url:
-        """The address, without a slash at its end."""
+        """The base URL, without a slash at the end."""
         scheme = "https" if self._options.get("certfile") else "http"
         return Url(f"{scheme}://{address(self.host, self.port)}")
 
     def start(self) -> None:
-        """Listen, and serve in a thread. Raises what prevents it, such as a lifespan that fails."""
+        """Listen, and serve in a thread. Raises the error that prevents it, such as a lifespan startup that fails."""
         if self._thread is not None:
             return
         self.server.listen()
@@ -123,7 +124,7 @@ class LiveServer:
             raise self._error
 
     def stop(self, graceful_timeout: float = 5.0) -> bool:
-        """Stop serving, and return whether all requests have ended within ``graceful_timeout`` seconds."""
+        """Stop serving; return whether all requests have ended within ``graceful_timeout`` seconds."""
         if self._thread is None:
             return True
         ended = self.server.stop(graceful_timeout)
@@ -159,7 +160,7 @@ class LiveServer:
 
 
 class Url(str):
-    """An address that is a text, and returns that of a path when it is called."""
+    """A URL as a string. Called with a path, it returns the URL of that path."""
 
     __slots__ = ()
 

@@ -87,7 +87,8 @@ def _serve(app: Callable[..., Any], bind: str, options: dict[str, Any]) -> None:
 
 
 def _load(info: ScriptInfo) -> Callable[..., Any]:
-    """Return the application. While the reloader runs, one that raises what prevents it from being loaded."""
+    """Load and return the application. If loading fails while the reloader runs, return an application that raises the
+    error."""
     from werkzeug.serving import is_running_from_reloader
 
     try:

@@ -1,12 +1,12 @@
-"""Hooks: functions of the application that the server calls when a worker starts and stops.
+"""Hooks: functions of the application that the server calls when a worker starts or stops.
 
 A hook is named in the settings as ``module:function``. It is loaded after the application, in the process that imports
-the application: the worker, or with ``--preload`` the zygote. Each is called with a :class:`WorkerInfo`.
+the application: the worker, or with ``--preload`` the zygote. Each hook is called with a :class:`WorkerInfo`.
 
     before-fork   in the zygote, before it forks a worker
-    after-fork    in the new worker, first
-    worker-start  in the worker, when the application is imported and before the worker is ready
-    worker-stop   in the worker, when its requests have ended and it stops gracefully
+    after-fork    in the new worker, before anything else
+    worker-start  in the worker, after the application is imported and before the worker is ready
+    worker-stop   in the worker, after its requests have ended, if it stops gracefully
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ NAMES = tuple(each.name for each in SETTINGS if each.kind is FUNCTION)
 class WorkerInfo:
     """The argument of a hook.
 
-    ``number`` counts from 0, and no other worker that runs has it: ``ps``, ``kirsch top``, the status page and the
-    metrics call the worker so. ``index`` counts from 0 too. A worker that replaces another one has the same index, and
-    for a while both run. ``pid`` is that of the process in which the hook runs. ``settings`` has an attribute for each
-    setting: ``settings.threads``.
+    ``number`` is unique among the running workers, from 0; ``ps``, ``kirsch top``, the status page and the metrics show
+    it. ``index`` is the worker's place, from 0: a worker that replaces another has the same index, and both run for a
+    while. ``pid`` is the id of the process in which the hook runs. ``settings`` has an attribute for each setting:
+    ``settings.threads``.
     """
 
     __slots__ = ("index", "number", "pid", "settings")
@@ -52,7 +52,7 @@ class WorkerInfo:
 
 
 class Hooks:
-    """The loaded hooks of the settings. Raises StartupError if one does not exist or cannot be called."""
+    """The hooks of the settings, imported. Raises StartupError if one does not exist or is not callable."""
 
     def __init__(self, chosen: Settings) -> None:
         self._chosen = chosen
@@ -66,7 +66,7 @@ class Hooks:
                     raise StartupError(EXIT_NOT_LOADED, text, error.cause) from None
 
     def call(self, name: str, index: int, number: int) -> None:
-        """Call a hook, if it is set. Raises StartupError for any exception of it: the worker cannot serve then."""
+        """Call the hook ``name``, if it is set. Raises StartupError if it raises: the worker cannot serve then."""
         if name not in self._functions:
             return
         try:
@@ -76,7 +76,7 @@ class Hooks:
             raise StartupError(EXIT_NOT_LOADED, text, error) from None
 
     def stop(self, index: int, number: int, report: Report) -> None:
-        """Call worker-stop. The worker stops even if the hook fails."""
+        """Call the hook worker-stop. If it fails, report the error; the worker stops anyway."""
         try:
             self.call("worker_stop", index, number)
         except StartupError as error:

@@ -1,7 +1,7 @@
-"""Says in one line why the compiled part of Kirsch cannot be imported, and what to do.
+"""Explains in one line why the native module of Kirsch cannot be imported, and what to do.
 
-An index gives each system the wheel that fits. Folders that were copied do not ask: a virtual environment of Debian in
-an image of Alpine, or one of CPython 3.12 under 3.13.
+pip chooses the wheel for the system. A copied folder may not match it: for example a virtual environment of Debian in
+an Alpine image, or one of CPython 3.12 used with 3.13.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 import sys
 import sysconfig
 
-# As in `_native.cpython-313-x86_64-linux-gnu.so`; PyPy has `_native.pypy311-pp73-x86_64-linux-gnu.so`.
+# As in `_native.cpython-313-x86_64-linux-gnu.so` or `_native.pypy311-pp73-x86_64-linux-gnu.so`.
 _SUFFIX = re.compile(r"_native\.(cpython|pypy)-?(\d)(\d+)(t?)(?:-pp\d+)?-(\w+)-linux-(gnu|musl)\.so")
 _IMPLEMENTATIONS = {"cpython": "CPython", "pypy": "PyPy"}
 _LIBRARIES = {"gnu": "glibc", "musl": "musl"}
@@ -19,7 +19,7 @@ _ADVICE = "install it again with this Python: pip install --force-reinstall kirs
 
 
 def problem_of(error: ImportError) -> str | None:
-    """Return the line about ``error``; None if it does not come from the compiled part."""
+    """Return an explanation of ``error`` in one line; None if the native module is not its cause."""
     folder = os.path.dirname(__file__)
     is_missing = error.name == "kirsch._native" or (error.name == "kirsch" and "'_native'" in str(error))
     is_broken = error.name == "_native" and os.path.dirname(error.path or "") == folder
@@ -38,7 +38,7 @@ def problem_of(error: ImportError) -> str | None:
 
 
 def _describe(library: str) -> str | None:
-    """Return for what a library was built: ``CPython 3.13 on x86_64 with glibc``."""
+    """Return the platform of ``library``, such as ``CPython 3.13 on x86_64 with glibc``; None if unknown."""
     match = _SUFFIX.fullmatch(library)
     if match is None:
         return None

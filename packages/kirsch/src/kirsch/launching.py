@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from kirsch.config.schema import Settings
 
-# The signals that a supervisor understands. The process that has started it passes them on.
+# The signals that a supervisor handles. The parent process passes them on to it.
 _PASSED_ON = tuple(
     getattr(signal, name)
     for name in ("SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGTTIN", "SIGTTOU", "SIGWINCH")
@@ -31,19 +31,19 @@ _PASSED_ON = tuple(
 
 
 def run(app: Callable[..., Any] | str, *, host: str | None = None, port: int | None = None, **options: Any) -> None:
-    """Serve ``app`` until a signal ends it, with the keywords of ``uvicorn.run`` or of Kirsch's settings.
+    """Serve ``app`` until a signal ends it, with the keywords of ``uvicorn.run`` or those of Kirsch's settings.
 
     ``app`` is an application, or its name: ``module:app``. With ``workers`` above 1, ``reload``, or another setting
-    that needs a supervisor, it has to be a name: the server is then a child process, which receives the signals of this
-    one. Otherwise this process serves, and goes on afterwards. Settings that no keyword gives are read from the
-    environment and the settings file, as the command ``kirsch`` reads them. Without ``host`` and ``port`` it listens
-    where the command would: on ``$PORT``, or 127.0.0.1:8000.
+    that needs a supervisor, ``app`` must be a name: the server is then a child process, to which this one passes its
+    signals. Otherwise this process serves, and the function returns afterwards. Settings without a keyword are read
+    from the environment and the settings file, as the command ``kirsch`` reads them. Without ``host`` and ``port`` the
+    server listens like the command: on ``$PORT``, or 127.0.0.1:8000.
 
-    If :func:`kirsch.listen` has been called before, ``app`` is served on those addresses, as picows does: ``options``
+    If :func:`kirsch.listen` has been called before, ``app`` is served on its addresses, as in picows: ``options``
     are then those of :class:`kirsch.Server`, and ``threads`` is 1 unless given.
 
-    Raises TypeError for an unknown keyword, ValueError for a wrong value, and SystemExit where the server cannot start:
-    then a line on standard error says why.
+    Raises TypeError for an unknown keyword, ValueError for a wrong value, and SystemExit if the server cannot start; a
+    line on standard error gives the reason.
     """
     listeners = take_listeners() if host is None and port is None and not isinstance(app, str) else []
     if listeners and not isinstance(app, str):
@@ -80,7 +80,7 @@ def _address_words(host: str | None, port: int | None) -> list[str]:
 
 
 def _needs_supervisor(chosen: Settings) -> str:
-    """Return the name of a setting that needs a supervisor; empty if one process can serve."""
+    """Return the name of a setting that needs a supervisor, or an empty string if one process can serve."""
     if chosen.workers > 1:
         return "workers"
     return next(
@@ -92,7 +92,8 @@ def _needs_supervisor(chosen: Settings) -> str:
 
 
 def _words(name: str, options: Mapping[str, Any]) -> list[str]:
-    """Return the keyword ``name`` as words of a command line. Raises TypeError if there is no such keyword."""
+    """Return the keyword ``name`` and its value as words of a command line. Raises TypeError if there is no such
+    keyword."""
     value = options[name]
     if value is None:
         return []
@@ -105,7 +106,7 @@ def _words(name: str, options: Mapping[str, Any]) -> list[str]:
 
 
 def _setting_words(name: str, value: Any) -> Iterator[str]:
-    """Yield the words of a setting of Kirsch."""
+    """Yield the words of a command line for one of Kirsch's settings."""
     each = BY_NAME[name]
     flag = each.flags[-1]
     if each.is_switch:
@@ -123,7 +124,7 @@ def _setting_words(name: str, value: Any) -> Iterator[str]:
 
 
 def _converted_words(name: str, value: Any) -> list[str]:
-    """Return the words of one of uvicorn's keywords, by the table of its flags."""
+    """Return the words of a command line for one of uvicorn's keywords, by the conversion table of uvicorn's flags."""
     from kirsch.config.compat import conversion, imperative, rules
     from kirsch.config.compat.uvicorn import OPTIONS
 
@@ -170,7 +171,7 @@ def _log_config(value: Any, _options: Mapping[str, Any]) -> list[str]:
 
 
 def _proxy_headers(value: bool, options: Mapping[str, Any]) -> list[str]:
-    # uvicorn trusts this machine unless told otherwise.
+    # uvicorn trusts the loopback addresses by default.
     if value and not (options.get("forwarded_allow_ips") or options.get("trusted_proxies")):
         return ["--trusted-proxies=127.0.0.1,::1"]
     return []
@@ -189,7 +190,7 @@ _SPECIAL: dict[str, Callable[[Any, Mapping[str, Any]], list[str]]] = {
     "access_log": lambda value, _: ["--access-logfile=-"] if value else [],
     "app_dir": lambda value, _: [f"--pythonpath={os.fspath(value)}"] if value else [],
     "env_file": _refusal("env_file is uvicorn's; write env={'NAME': 'value'}, or a table [env] in kirsch.toml"),
-    # uvicorn's names of parsers are not versions.
+    # uvicorn's `http` names a parser (h11, httptools); Kirsch's is an HTTP version.
     "http": lambda value, _: [f"--http={value}"] if str(value) in ("auto", "1", "2") else [],
     "headers": _refusal("headers is uvicorn's; use a middleware that adds the fields, or the proxy in front"),
     "interface": lambda value, _: [f"--interface={'asgi' if value == 'asgi3' else value}"],
@@ -205,9 +206,9 @@ _SPECIAL: dict[str, Callable[[Any, Mapping[str, Any]], list[str]]] = {
         [] if value is True else [f"--server-header={value if isinstance(value, str) else ''}"]
     ),
     "ssl_context_factory": _refusal("ssl_context_factory is uvicorn's; write ssl_certfile and ssl_keyfile"),
-    # The constants of ssl name no version but PROTOCOL_TLS_SERVER, which is 17.
+    # The only constant of ssl that names no single version is PROTOCOL_TLS_SERVER, which is 17.
     "ssl_version": lambda value, _: [] if int(value) == 17 else _refusal("ssl_version: write tls_min='1.3'")(value, {}),
-    # One process has no other one to look after it.
+    # A single process has no supervisor that could check it.
     "timeout_worker_healthcheck": lambda value, options: (
         [f"--deadlock-timeout={value}"] if (options.get("workers") or 1) > 1 else []
     ),
@@ -220,13 +221,13 @@ _SPECIAL: dict[str, Callable[[Any, Mapping[str, Any]], list[str]]] = {
 
 
 def _script_directory() -> list[str]:
-    """Return the flag for the directory of this program, in which its modules are looked for."""
+    """Return the flag that adds the directory of this program to the import path of the server."""
     first = sys.path[0] if sys.path else ""
     return [f"--pythonpath={first}"] if first and os.path.isdir(first) and "," not in first else []
 
 
 def _run_command(arguments: list[str]) -> int:
-    """Run ``kirsch`` with these arguments as a child process, pass signals on, and return its exit status."""
+    """Run ``kirsch`` with ``arguments`` as a child process, pass signals on to it, and return its exit status."""
     import subprocess
 
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # multiprocessing uses it too
@@ -241,15 +242,15 @@ def _run_command(arguments: list[str]) -> int:
 
 
 def _wait(child: subprocess.Popen[bytes]) -> int:
-    """Pass on the signals of this thread to ``child`` until it ends. Return its status, as Popen has it."""
+    """Pass the signals of this thread on to ``child`` until it exits. Return its status in the form of Popen."""
     numbers = (*_PASSED_ON, signal.SIGCHLD)
     previous = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
         while (status := child.poll()) is None:
-            # With a limit, because another thread receives SIGCHLD if this is not the main one.
+            # With a time limit, because another thread may receive SIGCHLD if this is not the main thread.
             received = signal.sigtimedwait(numbers, 0.5)
-            # A terminal sends Ctrl-C to all processes in front of it: the child has it already. Such a signal is the
-            # kernel's own, with a code above 0.
+            # A terminal sends Ctrl-C to all processes of its foreground group, so the child has received it already.
+            # The kernel sent such a signal, so its `si_code` is above 0.
             if received is not None and received.si_signo != signal.SIGCHLD and received.si_code <= 0:
                 child.send_signal(received.si_signo)
     finally:
@@ -258,7 +259,7 @@ def _wait(child: subprocess.Popen[bytes]) -> int:
 
 
 def _wait_with_handlers(child: subprocess.Popen[bytes]) -> int:
-    """Do the same where the system does not tell who has sent a signal: on macOS, and with PyPy."""
+    """Do the same as :func:`_wait` if the system does not tell who sent a signal: on macOS, and with PyPy."""
     previous = set_handlers(dict.fromkeys(_PASSED_ON, lambda each, _: child.send_signal(each)))
     try:
         return child.wait()

@@ -1,7 +1,7 @@
 """The pytest plugin: the fixture ``kirsch_server``, a live server for the application under test.
 
-pytest loads it in every run (entry point ``pytest11``), so the server is imported only when a test asks for it. What a
-server has logged during a test is shown if the test fails.
+pytest loads it in every run (entry point ``pytest11``), so the server is imported only when a test asks for it. If a
+test fails, pytest shows the lines that the servers logged during it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _SCOPES = ("session", "package", "module", "class", "function")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare the settings of the plugin, for pytest's configuration file."""
+    """Declare the options of the plugin in pytest's configuration file."""
     parser.addini("kirsch_app", "the application of the fixture kirsch_server: module:app, or a call of a factory")
     parser.addini("kirsch_scope", f"how long one kirsch_server lives: {', '.join(_SCOPES)}", default="session")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse a scope that pytest does not have."""
+    """Raise UsageError if ``kirsch_scope`` is no scope of pytest."""
     scope = config.getini("kirsch_scope")
     if scope not in _SCOPES:
         raise pytest.UsageError(f"kirsch_scope: {scope!r} is none of {', '.join(_SCOPES)}")
@@ -37,13 +37,13 @@ def _scope(fixture_name: str, config: pytest.Config) -> Any:  # noqa: ARG001 - p
     return config.getini("kirsch_scope")
 
 
-# The servers that run, each with the number of its log's lines when the current test began.
+# The running servers, each with the number of lines in its log when the current test began.
 _SERVERS = pytest.StashKey[list[list[Any]]]()
 
 
 @pytest.fixture(scope=_scope)
 def kirsch_options() -> dict[str, Any]:
-    """Return the options of :class:`kirsch.Server` for ``kirsch_server``; override this fixture to give some."""
+    """Return options of :class:`kirsch.Server` for ``kirsch_server``. Override this fixture to set some."""
     return {}
 
 
@@ -80,16 +80,18 @@ def kirsch_app(request: pytest.FixtureRequest) -> Callable[..., Any]:
 def kirsch_server(
     request: pytest.FixtureRequest, kirsch_app: Callable[..., Any], kirsch_options: dict[str, Any]
 ) -> Iterator[LiveServer]:
-    """Serve the application on a free port of 127.0.0.1, and return the server: ``kirsch_server.url`` is its address.
+    """Start a server for the application on a free port of 127.0.0.1 and return it; ``kirsch_server.url`` is its base
+    URL.
 
-    It lives as long as the setting ``kirsch_scope`` says.
+    The option ``kirsch_scope`` sets how long the server lives.
     """
     yield from _serve(request.config, kirsch_app, kirsch_options)
 
 
 @pytest.fixture
 def kirsch_serve(request: pytest.FixtureRequest) -> Iterator[Callable[..., LiveServer]]:
-    """Return a function that serves an application, ``kirsch_serve(app, **options)``, until the test ends."""
+    """Return a function ``kirsch_serve(app, **options)`` that starts a server for ``app``, which stops when the test
+    ends."""
     running = []
 
     def serve(app: Callable[..., Any], **options: Any) -> LiveServer:
@@ -131,10 +133,10 @@ def _serve(config: pytest.Config, app: Callable[..., Any], options: dict[str, An
 
 
 def _tell_framework(server: LiveServer, app: Callable[..., Any]) -> Callable[[], None]:
-    """Let the framework know the address of the server; return a function that undoes it."""
+    """Set the address of the server in the framework's configuration; return a function that restores it."""
     configuration = getattr(app, "config", None)
     if hasattr(app, "test_client") and isinstance(configuration, dict) and "SERVER_NAME" in configuration:
-        # Flask's url_for(..., _external=True) needs it outside of a request.
+        # Flask's url_for(..., _external=True) needs the server's name outside of requests.
         before = configuration["SERVER_NAME"]
         configuration["SERVER_NAME"] = before or f"{server.host}:{server.port}"
         return lambda: configuration.__setitem__("SERVER_NAME", before)
@@ -147,7 +149,8 @@ def _nothing() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Let pytest-django commit what a test with a server writes: another thread does not see its transaction."""
+    """Make pytest-django commit the data of tests that use a server: the server's thread cannot see an open
+    transaction."""
     if not (config.pluginmanager.hasplugin("django") and _uses_django()):
         return
     for item in items:
@@ -165,14 +168,14 @@ def _uses_django() -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Remember where the log of each server is, so that a failure shows the lines of one test."""
+    """Remember the length of each server's log, so that a failure shows only the lines of its test."""
     for entry in item.config.stash[_SERVERS]:
         entry[1] = len(entry[0].log)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add the logs of the servers to the report of a test that has failed."""
+    """Add the log lines of the servers to the report of a failed test."""
     report = yield
     if report.failed:
         for server, seen in item.config.stash[_SERVERS]:

@@ -1,13 +1,13 @@
-"""The error log: reports of the server on stderr, in a file or through ``logging``; and access lines for ``logging``.
+"""The error log: reports of the server to stderr, a file or ``logging``; and access lines for ``logging``.
 
-The engine reports through a callable ``report(level, message, exception)``, with ``level`` as in ``logging``. A program
-that embeds the server uses :func:`report_to_logging`: logger ``kirsch``, which the program configures. The command line
-uses an :class:`ErrorLog`. Neither touches the root logger, and both import ``logging`` only for the first report: the
-import takes a quarter of the start-up of an empty interpreter.
+The engine reports through a callable ``report(level, message, exception)``, with ``level`` as in ``logging``. In a
+program that embeds the server, :func:`report_to_logging` reports to the logger ``kirsch``, which the program
+configures. The command line uses an :class:`ErrorLog`. Neither changes the root logger, and both import ``logging``
+only for the first report: the import takes a quarter of the start-up of an empty interpreter.
 
-A log that no process reads, or a full disk, must not stop the server. So an ErrorLog, :func:`write_stderr` in a process
-that serves, and ``wsgi.errors`` write through ``_native.LogWriter``: a thread without the GIL writes, and lines for
-which there is no room are dropped and counted.
+A log pipe that is not read, or a full disk, must not block the server. So an ErrorLog, :func:`write_stderr` in a
+process that serves, and ``wsgi.errors`` write through ``_native.LogWriter``: a thread without the GIL writes, and lines
+that do not fit in its buffer are dropped and counted.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ OWN_DIRECTORIES = frozenset({_PACKAGE, *(os.path.join(_PACKAGE, name) for name i
 def application_traceback(error: BaseException) -> TracebackType | None:
     """Return the traceback of ``error`` from the application's first frame on.
 
-    None if no frame belongs to the application: the error was raised while calling or finding it, not inside it.
+    None if no frame belongs to the application: then the error was raised while it was looked up or called, not inside
+    it.
     """
     trace = error.__traceback__
     while trace is not None and _is_ours(trace.tb_frame.f_code.co_filename):
@@ -51,7 +52,7 @@ def application_traceback(error: BaseException) -> TracebackType | None:
     return trace
 
 
-# Frames of asyncio lie between those of the server and the application's, as those of the import system do.
+# Frames of asyncio, and of the import system, lie between the server's frames and those of the application.
 _ASYNCIO = os.path.join(os.path.dirname(os.__file__), "asyncio")
 
 
@@ -68,14 +69,14 @@ END_PATIENCE = 2.0
 """The seconds that a process waits at its exit until its last lines are written. It waits only briefly for a log that
 has accepted nothing for a while."""
 
-# A logging handler that has processed one line for this long is stuck.
+# A logging handler that has processed one line for this many seconds is stuck.
 _STUCK_SECONDS = 0.5
 
 _standard_error: _StandardError | None = None
 
 
 class _StandardError:
-    """Standard error in a process that serves."""
+    """The standard error stream of a process that serves."""
 
     def __init__(self, writer: LogWriter, json: bool) -> None:
         self.writer = writer
@@ -83,8 +84,8 @@ class _StandardError:
 
 
 def write_stderr(text: str, level: int = INFO) -> None:
-    """Write ``text`` and a line end to stderr, if there is one. In a process that serves, and if stderr is the error
-    log in JSON, each line is a record of ``level``."""
+    """Write ``text`` and a line end to stderr, if there is one. If stderr is the error log in JSON of a process that
+    serves, each line becomes a record of ``level``."""
     own = _standard_error
     if own is not None:
         data = "".join(json_record(level, line) for line in text.splitlines()) if own.json else f"{text}\n"
@@ -98,7 +99,7 @@ def write_stderr(text: str, level: int = INFO) -> None:
 
 
 def write_failure(text: str, traceback: str = "") -> None:
-    """Write to stderr why the server does not start, below the application's traceback if there is one."""
+    """Write the reason why the server does not start to stderr, after the application's traceback if there is one."""
     own = _standard_error
     if own is not None and own.json:
         own.writer.write(_encode(json_record(ERROR, text, traceback=traceback or None)), PATIENCE)
@@ -108,7 +109,7 @@ def write_failure(text: str, traceback: str = "") -> None:
 
 
 def write_dump(text: str) -> None:
-    """Write ``text`` to descriptor 2, without ``sys.stderr``, whose lock a stuck thread may hold."""
+    """Write ``text`` to descriptor 2 without using ``sys.stderr``, because a stuck thread may hold the lock of that."""
     own = _standard_error
     if own is not None:
         write_stderr(text.rstrip("\n"))
@@ -122,7 +123,7 @@ def write_dump(text: str) -> None:
 
 
 def flush(patience: float = END_PATIENCE) -> None:
-    """Wait up to ``patience`` seconds until all log lines of this process are written. To be called before its exit."""
+    """Wait up to ``patience`` seconds until all log lines of this process are written, before it exits."""
     if "kirsch._native" in sys.modules:
         from kirsch import _native
 
@@ -130,7 +131,7 @@ def flush(patience: float = END_PATIENCE) -> None:
 
 
 def flush_streams() -> None:
-    """Flush ``sys.stdout`` and ``sys.stderr`` before this process exits, as far as that is possible."""
+    """Flush ``sys.stdout`` and ``sys.stderr`` before this process exits; ignore errors."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -139,8 +140,8 @@ def flush_streams() -> None:
 
 
 def prepare_fork() -> None:
-    """The same before a fork; it also stops the writing threads. A child has none of its parent's threads, and must not
-    write what is queued in its parent."""
+    """Flush the logs before a fork, and stop the writing threads. A child has none of its parent's threads, and must
+    not write the lines that its parent has queued."""
     if "kirsch._native" in sys.modules:
         from kirsch import _native
 
@@ -148,7 +149,7 @@ def prepare_fork() -> None:
 
 
 class Seldom:
-    """The interval between reports of what may happen often, in seconds."""
+    """A rate limit for reports of frequent events: at most one in a number of seconds."""
 
     __slots__ = ("_next", "_seconds")
 
@@ -157,7 +158,7 @@ class Seldom:
         self._next = 0.0
 
     def is_due(self) -> bool:
-        """Return whether a report is due, which counts as made."""
+        """Return whether a report is due now. If true, the caller makes the report, and the interval starts again."""
         now = monotonic()
         if now < self._next:
             return False
@@ -166,14 +167,15 @@ class Seldom:
 
 
 def dropped_lines() -> int:
-    """Return how many log lines this process has dropped since it began, those of the access log included."""
+    """Return the number of log lines that this process has dropped since it began, including access lines."""
     from kirsch import _native
 
     return _native.dropped_lines()
 
 
 def json_record(level: int, message: str, *, created: float | None = None, traceback: str | None = None) -> str:
-    """Return a record of the error log as a line of JSON, in ASCII, so that it cannot contain a terminal's commands."""
+    """Return a record of the error log as a line of JSON in ASCII, which cannot contain a terminal's control
+    sequences."""
     import json
     import time
 
@@ -185,7 +187,7 @@ def json_record(level: int, message: str, *, created: float | None = None, trace
         "time": f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{int(fraction * 1e6):06}Z",
         "level": level_name(level),
         "pid": os.getpid(),
-        "worker": None if number is None else number + 1,  # as in its title
+        "worker": None if number is None else number + 1,  # the number in the process title
         "message": message,
         "traceback": traceback,
     }
@@ -197,19 +199,19 @@ def _encode(text: str) -> bytes:
 
 
 def level_name(level: int) -> str:
-    """Return the name of a level of ``logging`` as the settings have it."""
+    """Return the name that the settings use for a level of ``logging``."""
     return next((name for name, number in LEVELS.items() if number == level), str(level))
 
 
 def traceback_text(error: BaseException) -> str:
-    """Return the application's part of the traceback, without a line end."""
+    """Return the application's part of the traceback as text, without a final line end."""
     import traceback
 
     return "".join(traceback.format_exception(type(error), error, application_traceback(error))).rstrip("\n")
 
 
 def summary(error: BaseException) -> str:
-    """Return ``file: type: message``: the application's file that was executed last, and the exception in one line."""
+    """Return ``file: type: message``: the traceback's innermost file of the application, and the exception."""
     import traceback
 
     text = " ".join(traceback.format_exception_only(type(error), error)[-1].split())
@@ -220,11 +222,11 @@ def summary(error: BaseException) -> str:
 
 
 def short_path(path: str) -> str:
-    """Return the path relative to the current directory if it lies below that."""
+    """Return ``path`` relative to the current directory if it is inside of that, else unchanged."""
     try:
         relative = os.path.relpath(path)
     except OSError:
-        return path  # the directory has been removed
+        return path  # the current directory has been removed
     return path if relative.startswith(os.pardir) else relative
 
 
@@ -236,7 +238,7 @@ def write_traceback(error: BaseException) -> None:
 def report_to_logging(level: int, message: str, error: BaseException | None) -> None:
     """Report to the logger ``kirsch``."""
     if level < WARNING and "logging" not in sys.modules:
-        return  # unconfigured, logging drops everything below a warning
+        return  # without configuration, logging drops records below WARNING
     import logging
 
     logging.getLogger("kirsch").log(level, message, exc_info=_exc_info(error))
@@ -247,11 +249,11 @@ def _exc_info(error: BaseException | None) -> tuple[type[BaseException], BaseExc
 
 
 class ErrorLog:
-    """The error log of the command line: a ``Report`` that writes to ``path``, or to stderr where that is empty or
+    """The error log of the command line: a ``Report`` that writes to ``path``, or to stderr if ``path`` is empty or
     ``-``.
 
     With ``json`` each record is a line of JSON, see :func:`json_record`. If the application has added handlers to the
-    logger ``kirsch`` and no path is set, those are used. Raises OSError if the file cannot be opened.
+    logger ``kirsch`` and no path is set, those handlers are used. Raises OSError if the file cannot be opened.
     """
 
     def __init__(self, path: str = "", level: int = INFO, *, json: bool = False) -> None:
@@ -261,26 +263,26 @@ class ErrorLog:
         self._level = level
         self._json = json
         self._handler: logging.Handler | None = None
-        # If there was no stderr at the start, descriptor 2 may be any file, such as the connection of a client.
+        # If there was no stderr at the start, descriptor 2 may belong to any other file, such as a client's connection.
         self._writer = LogWriter(self._path or ("" if sys.stderr is not None else os.devnull), json=json)
 
     def __call__(self, level: int, message: str, error: BaseException | None = None) -> None:
         if level < self._level:
             return
         logger = self._logger()
-        # dictConfig(disable_existing_loggers=True), the default and Django's, must not disable the server's errors.
+        # dictConfig(disable_existing_loggers=True), the default and Django's choice, must not disable this logger.
         logger.disabled = False
         try:
             if self._handler is None:
                 logger.log(level, message, exc_info=_exc_info(error))
             elif level >= logger.level:
-                # logging.disable() must not suppress this record either.
+                # A record that is handled directly is not suppressed by logging.disable().
                 logger.handle(logger.makeRecord(logger.name, level, "", 0, message, (), _exc_info(error)))
         except (Exception, SystemExit) as failure:  # noqa: BLE001 - of a handler, of changes to logging, of the error
             self._write_plainly(level, message, error, failure)
 
     def _write_plainly(self, level: int, message: str, error: BaseException | None, failure: BaseException) -> None:
-        """Write a report without ``logging``, which has raised ``failure``, and without the words of ``error``."""
+        """Write a report without ``logging``, which has raised ``failure``, and without the text of ``error``."""
         text = f"{message} (logging it failed: {type(failure).__name__})"
         trace = None if error is None else type(error).__name__
         if self._json:
@@ -291,8 +293,7 @@ class ErrorLog:
             self._writer.write(_encode(line), PATIENCE)
 
     def redirect_stderr(self) -> None:
-        """Make :func:`write_stderr` write as this log does, if this log is on stderr; it never waits for stderr
-        then."""
+        """Make :func:`write_stderr` use the writer of this log, if it is on stderr. Then it never blocks on stderr."""
         import atexit
 
         from kirsch._native import LogWriter
@@ -306,17 +307,17 @@ class ErrorLog:
         atexit.register(flush)
 
     def stream(self) -> ErrorStream:
-        """Return the ``wsgi.errors`` of an application."""
+        """Return a stream for the ``wsgi.errors`` of an application."""
         return ErrorStream(self._writer, json=self._json)
 
     def set_level(self, level: int) -> None:
-        """Report what has at least this level from now on."""
+        """Set the least level that is reported from now on."""
         self._level = level
         if self._handler is not None:
             self._logger().setLevel(level)
 
     def reopen(self) -> None:
-        """Open the path again after a rotation. Raises OSError, and keeps the old file, if that fails."""
+        """Reopen the log file after a rotation. Raises OSError, and keeps the old file, if that fails."""
         self._writer.reopen()
 
     def _logger(self) -> logging.Logger:
@@ -351,20 +352,20 @@ def _writer_handler(writer: LogWriter, *, json: bool) -> logging.Handler:
     text = logging.Formatter("[%(asctime)s] [%(process)d] [%(levelname)s] %(message)s", "%Y-%m-%d %H:%M:%S %z")
     handler = WriterHandler()
     handler.setFormatter(JsonFormatter() if json else text)
-    # Access lines have their own format and destination.
+    # Access lines have a format and a destination of their own.
     handler.addFilter(lambda record: not record.name.startswith("kirsch.access"))
     return handler
 
 
-# A line without an end is cut at this length.
+# The length in characters at which a line without an end is split.
 _PARTIAL_MAX = 1 << 16
 
 
 class ErrorStream(io.TextIOBase):
     """``environ["wsgi.errors"]``: a text stream whose lines go to the error log, as they are or as JSON.
 
-    Text of a thread is kept until the line ends or the thread calls ``flush()``, so lines of concurrent requests do not
-    mix. Writing never blocks for long, and does not raise if the log is full.
+    The text of a thread is buffered until the line ends or the thread calls ``flush()``, so lines of concurrent
+    requests do not mix. Writing never blocks for long, and raises nothing if the log cannot be written.
     """
 
     encoding = "utf-8"
@@ -398,11 +399,11 @@ class ErrorStream(io.TextIOBase):
     def flush(self) -> None:
         rest = self._partial.pop(get_ident(), "")
         if rest:
-            # The log consists of lines, so that the output of other processes does not join this one.
+            # End the line, so that the output of another process does not continue it.
             self._put(rest)
 
     def close(self) -> None:
-        """Flush; the server's log stays open."""
+        """Flush; do not close the server's log."""
         self.flush()
 
     def _put(self, lines: str) -> None:
@@ -415,9 +416,10 @@ def access_logger(
 ) -> Callable[[str, dict[str, str]], None]:
     """Return a callable ``(line, atoms)`` for the engine: each access line becomes an INFO record of ``kirsch.access``.
 
-    ``atoms`` is the record's attribute ``kirsch``. Handlers belong to the user; with ``stdout_by_default`` bare lines
-    go to stdout while there are none. The level is set only if it was not: logging's default drops INFO. With
-    ``start_thread`` handlers run in a thread of their own, so that a slow one does not delay requests.
+    ``atoms`` is the record's attribute ``kirsch``. The user configures the handlers; with ``stdout_by_default``, plain
+    lines go to stdout if there is no handler. The level is set to INFO only if it is unset, because logging drops INFO
+    by default. With ``start_thread`` the handlers run in a separate thread, so that a slow handler does not delay
+    requests.
     """
     import logging
 
@@ -435,9 +437,9 @@ def access_logger(
 
 
 class AccessThread:
-    """Calls ``log_access`` for each access line, in a thread of its own, which starts with the first line.
+    """A thread that calls ``log_access`` for each access line. It starts with the first line.
 
-    While ``MOST`` lines wait, further lines are dropped and counted.
+    If ``MOST`` lines are queued, further lines are dropped and counted.
     """
 
     MOST = 10_000
@@ -467,7 +469,7 @@ class AccessThread:
             self._start_thread(self._run, ())
 
     def flush(self, patience: float) -> bool:
-        """Wait up to ``patience`` seconds until the handlers have had all lines; return whether they have."""
+        """Wait up to ``patience`` seconds until the handlers have processed all lines; return whether they have."""
         if not self._started:
             return True
         busy_since = self._busy_since

@@ -1,16 +1,17 @@
-"""The server as an object.
+"""The class :class:`Server`: one server in this process.
 
-The native engine (``kirsch._native``) serves; this module gives it sockets, and lets go of everything when it is done.
+The native engine (``kirsch._native``) serves; this module opens its sockets and releases everything at the end.
 ``kirsch.serving`` connects signals to it. Which thread does what::
 
     the serving thread      start() ── listen, then the driver's run() ─────────────▶ sockets closed, paths removed
     any other thread        stop()  ── tells the engine, waits until start() is done
-    a thread or greenlet    stop()  ── tells the engine; does not wait, for the end waits for it
+    a thread or greenlet    stop()  ── tells the engine; does not wait, because start() waits for it
      of the server itself
-    a signal handler        tells the engine; does not wait, for it interrupts the serving thread itself
+    a signal handler        tells the engine; does not wait, because it interrupts the serving thread
 
-The serving thread is the one that calls start(). Where the driver has one thread, or a hub, the application runs in it
-too; where it has more, the serving thread only waits, and signal handlers run there while every other thread is busy.
+The serving thread is the one that calls start(). If the driver has one thread or a gevent hub, the application runs in
+it too. If the driver has more threads, the serving thread only waits; so it can run signal handlers while all other
+threads are busy.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ if TYPE_CHECKING:
 _OPTIONS = tuple(each for each in SETTINGS if each.in_programs)
 DEFAULT_BIND = BY_NAME["bind"].default
 
-# The engine cuts what is late by itself, in coarse steps; an application call that does not return it cannot cut.
+# The engine cuts off late exchanges by itself, in coarse time steps, but it cannot end an application call. A call that
+# still runs this many seconds after its time limit is stuck.
 STUCK_AFTER = 2.0
 
 EXIT_STUCK = 75
@@ -66,25 +68,26 @@ number of EX_TEMPFAIL in sysexits.h, and no other end of ours has it."""
 
 
 class Server:
-    """One WSGI or ASGI application, or several at paths of their own, on one or several addresses.
+    """One WSGI or ASGI application, or several that are mounted at paths, on one or several addresses.
 
-    ``start()`` serves in the calling thread until ``stop()`` is called from another one::
+    ``start()`` serves in the calling thread until another thread calls ``stop()``::
 
         server = kirsch.Server(app, bind="127.0.0.1:0")
-        with server:  # listens, and stops at the end
+        with server:  # listens; stops the server at the end of the block
             threading.Thread(target=server.start).start()
             urlopen(server.urls[0])
 
-    With ``driver="gevent"`` it serves in a greenlet of the calling thread's hub, as in ``gevent.spawn(server.start)``.
+    With ``driver="gevent"`` the server runs in a greenlet of the calling thread's hub, as in
+    ``gevent.spawn(server.start)``.
 
-    ``mounts`` are applications at paths and hosts, as ``{"/shop": shop, "api.example.org/v1": api}``, WSGI and ASGI
-    ones side by side; ``app`` gets what is not for them, and may be left out then.
+    ``mounts`` maps paths and hosts to applications, as ``{"/shop": shop, "api.example.org/v1": api}``; WSGI and ASGI
+    can be mixed. ``app`` gets all other requests, and may be omitted if there are mounts.
 
-    ``bind`` is one address or several, each ``host:port``, ``:port``, ``[ipv6]:port`` or ``unix:path``; port 0 takes a
-    free one. Without it, the server takes the sockets that systemd has passed, or speaks FastCGI on descriptor 0 if
-    a web server has started the process to do so, or else serves 127.0.0.1:8000. A server serves once. Raises
-    TypeError for an unknown or mistyped option, ValueError for a bad value, and ImportError where the driver needs a
-    package that is not installed.
+    ``bind`` is one address or several, each ``host:port``, ``:port``, ``[ipv6]:port`` or ``unix:path``; port 0 means a
+    free port. Without ``bind``, the server uses the sockets that systemd has passed, or speaks FastCGI on descriptor 0
+    if a web server has started the process for that, or else serves 127.0.0.1:8000. A server can be started once.
+    Raises TypeError for an unknown or mistyped option, ValueError for a bad value, and ImportError if the driver needs
+    a package that is not installed.
     """
 
     def __init__(
@@ -116,54 +119,54 @@ class Server:
             self._driver, self._app = choice.make_asyncio(app, checked, report)
         else:
             self._driver = choice.make(self._driver_name, checked["threads"])
-        # For an ASGI application: a coroutine that is run between its start-up and the first request.
+        # For an ASGI application: a coroutine function that runs after the lifespan startup, before the first request.
         self.check_ready: Callable[[], Coroutine[Any, Any, None]] | None = None
-        # The configuration of the native server; a worker sets its resources here before start().
+        # The configuration of the native server. A worker sets its shared resources here before start().
         self.config = NativeConfig({each.name: checked[each.name] for each in _OPTIONS if each.scope == ENGINE})
         self.config.report = self._report = report
         self._listeners: list[Listener] = []
         self._tls_files = TlsFiles(checked)
         self._ticket_secrets = new_secrets()
-        # The contents of the files of TLS, if they have been read already; set before start().
+        # The contents of the TLS files, if they have been read already. Set before start().
         self.tls_terms: Terms | None = None
         self._certificates: _native.Certificates | None = None
-        self.slot: Slot | None = None  # a worker's place on the scoreboard; set before start()
+        self.slot: Slot | None = None  # the worker's slot on the scoreboard; set before start()
         self._native: _native.NativeServer | None = None
         self._left_to_parent: _native.NativeServer | None = None
-        # Held while start() is at work. A bare lock, because Event comes with the import of threading; and a real one
-        # in a process that gevent has patched, because other threads wait for it.
+        # Held while start() runs. A bare lock, because Event would import threading; and a real one even if gevent has
+        # patched the process, because other threads wait for it.
         self._busy = original("allocate_lock")()
         self._started = False
-        # Held by begin_stop() and start() where each tells the other. Reentrant: a signal handler may interrupt the
-        # thread that holds it.
+        # Protects `_stop_requested` and `_native`, which begin_stop() and start() exchange. Reentrant, because a signal
+        # handler may interrupt the thread that holds it.
         self._order = original("RLock")()
         self._stop_requested = False
-        # Until when calls may run, once it stops: the time of monotonic().
+        # The time of monotonic() until which calls may run after the stop has begun.
         self.stop_due = float("inf")
-        # True if calls run that the end has not waited for; set when start() returns.
+        # True if application calls still run after the server has ended. Set when start() returns.
         self.calls_remaining = False
         self._stuck = False
-        # True if the process is there for this server alone.
+        # True if the process exists only for this server.
         self.owns_process = False
-        # Asks the supervisor for another worker in this one's place; set before start().
+        # Asks the supervisor to replace this worker by a new one. Set before start().
         self.request_replacement: Callable[[], None] | None = None
-        # Called when the server has ended, before its process does.
+        # Called after the server has ended and before its process exits.
         self.at_end: Callable[[], None] | None = None
 
     @property
     def addresses(self) -> tuple[Address, ...]:
-        """The addresses of its sockets: ``(host, port)`` with the real port, or the path of a ``unix:`` socket."""
+        """The addresses of the listening sockets: ``(host, port)`` with the real port, or the path of a Unix socket."""
         return tuple(listener.address for listener in self._listeners)
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """The same as ``http://host:port`` or ``unix:path``."""
+        """The same addresses in the form ``http://host:port`` or ``unix:path``."""
         return tuple(listener.url for listener in self._listeners)
 
     def listen(self) -> None:
-        """Bind and listen now, so that ``addresses`` are known and clients may connect; start() does it otherwise.
+        """Bind and listen now, so that ``addresses`` are known and clients can connect; otherwise start() does so.
 
-        Raises OSError, with one line on what is wrong and how to mend it.
+        Raises OSError, with one line that says what is wrong and how to correct it.
         """
         if not self._listeners:
             binds = self._binds
@@ -181,15 +184,15 @@ class Server:
                     self.report(WARNING, warning)
 
     def adopt(self, listeners: list[Listener]) -> None:
-        """Serve on these instead of ``bind``; they are the server's to close from now on."""
+        """Serve on ``listeners`` instead of ``bind``. The server owns them from now on, and closes them."""
         self._listeners = listeners
 
     def start(self, ready: Callable[[], None] | None = None) -> None:
-        """Serve until :meth:`stop`, which may also have come first.
+        """Serve until :meth:`stop` is called; return at once if it has been called already.
 
-        ``ready`` is called just before, when all that can be refused has been accepted.
+        ``ready`` is called just before serving begins, when no error of the configuration can occur any more.
 
-        Raises OSError like :meth:`listen`, and RuntimeError when it serves or has served already.
+        Raises OSError like :meth:`listen`, and RuntimeError if this server runs or has run already.
         """
         self._occupy()
         try:
@@ -201,11 +204,11 @@ class Server:
             self._vacate()
 
     async def serve(self, ready: Callable[[], None] | None = None) -> None:
-        """Serve an ASGI application in the event loop that runs here, whichever it is, until :meth:`stop`.
+        """Serve an ASGI application in the running event loop, of any implementation, until :meth:`stop`.
 
-        A cancellation of this task is a graceful stop: requests in flight have ``graceful_timeout`` seconds, a second
-        cancellation cuts them. Signals and other tasks are the program's. Otherwise as :meth:`start`; raises TypeError
-        for a WSGI application.
+        Cancelling this task stops gracefully: requests in flight have ``graceful_timeout`` seconds; a second
+        cancellation ends them at once. The program itself handles signals and its other tasks. Otherwise like
+        :meth:`start`. Raises TypeError for a WSGI application.
         """
         import asyncio
 
@@ -231,7 +234,7 @@ class Server:
                     self.begin_stop(0.0 if cancelled else self.graceful_timeout, 0.0)
                     cancelled = error
             if cancelled is not None:
-                serving.exception()  # the cancellation is what the caller has to know
+                serving.exception()  # the caller needs the cancellation, not this exception
                 raise cancelled
             serving.result()
         finally:
@@ -249,7 +252,7 @@ class Server:
             await driver.shut_down_in_loop()
 
     def _occupy(self) -> None:
-        """Make sure that it serves once. Raises RuntimeError."""
+        """Mark the server as running. Raises RuntimeError if it runs or has run already."""
         if not self._busy.acquire(blocking=False):
             raise RuntimeError("this server is running already")
         if self._started:
@@ -259,48 +262,48 @@ class Server:
         stopping.add(self)
 
     def _vacate(self) -> None:
-        """Let go of everything."""
+        """Release what :meth:`_occupy` and :meth:`start` have acquired."""
         forks.discard(self._leave_in_child)
         stopping.discard(self)
         self._native = None
         discard(self._listeners)
         if not self._started:
-            self._listeners = []  # closed, and of no use to another attempt
+            self._listeners = []  # closed, and not usable for another attempt
         self._busy.release()
         self._driver.end()
 
     def _leave_in_child(self) -> None:
-        """In a child that the application has forked: this server is over, and is its parent's."""
+        """Make the server unusable in a child that the application has forked: it belongs to the parent."""
         self._driver.leave_in_child()
-        self._left_to_parent, self._native = self._native, None  # it must not be dropped here
+        self._left_to_parent, self._native = self._native, None  # dropping it here would end the server
         self._stop_requested = True
         self._busy = original("allocate_lock")()
         for listener in self._listeners:
             listener.close()
 
     def stop(self, graceful_timeout: float | None = None) -> bool:
-        """Stop accepting, let requests in flight finish for ``graceful_timeout`` seconds, cut the rest.
+        """Stop accepting, let requests in flight finish for ``graceful_timeout`` seconds, and end the rest.
 
-        None takes the option ``graceful_timeout``; 0 cuts at once. From elsewhere in the program it waits and tells
-        whether all is over: False means that an application call has outlasted the time and still runs. From inside
-        the server (the application in whichever thread or greenlet it runs, a signal handler in the serving thread) it
-        returns False at once. May be called again, with less time.
+        None means the option ``graceful_timeout``; 0 ends requests at once. Called from outside the server, it waits,
+        and returns whether all has ended: False means that an application call still runs after that time. Called from
+        inside (the application in any thread or greenlet, a signal handler in the serving thread), it returns False at
+        once. May be called again, with less time.
         """
         timeout = self.graceful_timeout if graceful_timeout is None else graceful_timeout
-        # No successor listens here, so no process could serve a request that has not come yet: do not wait for idle
-        # connections.
+        # No other process listens on these sockets and could serve a later request: do not wait for idle connections.
         self.begin_stop(timeout, 0.0)
         if self._driver.is_inside():
             return False
         return self.wait(timeout + STUCK_AFTER) and not self.calls_remaining
 
     def begin_stop(self, timeout: float, idle_timeout: float | None = None) -> None:
-        """Tell the engine to stop, as :meth:`stop` does, and return at once wherever this is called.
+        """Tell the engine to stop, as :meth:`stop` does, but return at once in any thread.
 
-        Within ``idle_timeout`` seconds an idle connection may send one more request; None takes half a second. 0 closes
-        it at once, unless a request has arrived on it already.
+        Within ``idle_timeout`` seconds an idle connection may send one more request; None means half a second. With 0
+        the engine closes an idle connection at once, unless a request has already arrived on it.
         """
-        # This order, and the opposite one in _run: whichever thread comes second sees what the first one did.
+        # Set `_stop_requested`, then read `_native`; _run() does the reverse: the second thread sees the first one's
+        # value.
         with self._order:
             self._stop_requested = True
             native = self._native
@@ -309,7 +312,7 @@ class Server:
         stopping.announce()
         if native is not None:
             native.stop(timeout, idle_timeout)
-        del native  # the engine closes its sockets when the last reference goes: that must be start()'s
+        del native  # the engine closes its sockets with the last reference, which must be start()'s
 
     @property
     def is_stopping(self) -> bool:
@@ -318,29 +321,29 @@ class Server:
 
     @property
     def is_stuck(self) -> bool:
-        """Return whether a call is stuck: it has not ended long after its deadline."""
+        """Return whether an application call is stuck: it has not ended long after its deadline."""
         return self._stuck
 
     def drain(self) -> None:
-        """Serve on, but tell load balancers and peers to go elsewhere: :meth:`stop` is about to come."""
+        """Continue to serve, but tell load balancers and clients to go elsewhere: :meth:`stop` will be called soon."""
         native = self._native
         if native is not None:
             native.drain()
         del native
 
     def reopen_logs(self) -> None:
-        """Open the access log again after a rotation. Raises OSError, and keeps the old file, if it cannot."""
+        """Reopen the access log after a rotation. Raises OSError, and keeps the old file, if that fails."""
         native = self._native
         if native is not None:
             native.reopen_logs()
         del native
 
     def statistics(self, *, exchanges: bool = True) -> Statistics:
-        """Return the engine's counters and gauges, and as ``exchanges`` the running requests; empty if it does not run.
+        """Return the engine's counters and gauges, and as ``exchanges`` the running requests; empty if not running.
 
-        Each of the list is a dict: ``number``, ``id``, ``method``, ``path``, ``age`` and ``limit`` (seconds),
-        ``state``, ``thread`` and ``stack`` (:class:`kirsch.monitor.running_requests.RunningRequest`). To take a stack
-        costs tens of microseconds; with ``exchanges=False`` there are only numbers.
+        Each running request is a dict: ``number``, ``id``, ``method``, ``path``, ``age`` and ``limit`` (seconds),
+        ``state``, ``thread`` and ``stack`` (:class:`kirsch.monitor.running_requests.RunningRequest`). Taking a stack
+        costs tens of microseconds; ``exchanges=False`` omits the list.
         """
         native = self._native
         if native is None:
@@ -353,18 +356,18 @@ class Server:
         return found
 
     def queue_wait(self, request: object) -> float | None:
-        """Return the seconds that the request of a running call had waited in the queue; None: not measured."""
+        """Return how many seconds the request of a running call has waited in the queue; None if not measured."""
         native = self._native
         return None if native is None else native.queue_wait(request)
 
     def stage_times(self) -> tuple[list[tuple[list[int], int, int]], int]:
         """Return the times of the stages of requests, if ``config.time_stages`` is set; see
-        ``NativeServer.times``. Empty when it does not run."""
+        ``NativeServer.times``. Empty if the server does not run."""
         native = self._native
         return ([], 0) if native is None else native.times()
 
     def running(self, most: int) -> list[RunningRequest]:
-        """Return at most so many of the running requests, the oldest first, in the form of :meth:`statistics`."""
+        """Return the oldest running requests, at most ``most``, in the form of :meth:`statistics`."""
         native = self._native
         if native is None:
             return []
@@ -373,7 +376,7 @@ class Server:
         return running(native, self._driver, most)
 
     def dump(self) -> str:
-        """Return the same as a text for people: a page of requests with their ages and stacks. From any thread."""
+        """Return the running requests as text for people, with their ages and stacks. May be called in any thread."""
         native = self._native
         if native is None:
             return "the server does not run\n"
@@ -393,7 +396,7 @@ class Server:
             discard(self._listeners)
 
     def wait(self, seconds: float) -> bool:
-        """Wait up to ``seconds`` for ``start()`` to be done, and tell whether it is; it is where it never began."""
+        """Wait up to ``seconds`` for ``start()`` to return; return whether it has returned, or was never called."""
         ended = self._driver.wait(seconds)
         if ended is not None:
             return ended
@@ -403,7 +406,7 @@ class Server:
         return done
 
     def check(self) -> None:
-        """Raise what :meth:`start` would raise for the options, without sockets and without opening the access log."""
+        """Raise what :meth:`start` would raise for the options, without opening sockets or the access log."""
         if self._tls_files:
             _native.Certificates(self._read_terms())
         self._make_native([], self.config.but(access_logfile=""))
@@ -423,7 +426,7 @@ class Server:
         return _native.NativeServer(self._app, listeners, config)
 
     def _rate_limit_memory(self) -> Any:
-        """Return the memory of the rate limits: that of all workers, or one of this process alone."""
+        """Return the buffer of the rate limits: the one that all workers share, or a new one for this process alone."""
         if self.slot is not None:
             return self.slot.board.rate_limits
         from mmap import mmap
@@ -451,7 +454,7 @@ class Server:
             self._driver.shut_down()
 
     def _prepare(self) -> _Run | None:
-        """Make the native server; None if the end has come first."""
+        """Create the native server and open what it needs; return None if the server was stopped before."""
         if self.is_stopping:
             return None
         for complaint in self._driver.warnings():
@@ -469,8 +472,8 @@ class Server:
             redirect_port=self._options["https_port"] or https_port(self._listeners),
         )
         native = self._make_native([listener.socket.fileno() for listener in self._listeners], config)
-        # From here on only the engine holds the sockets: when it stops accepting, the kernel refuses newcomers
-        # instead of letting them queue without a server.
+        # From here on only the engine has the sockets. So when it stops accepting, the kernel refuses new connections
+        # instead of queueing them without a server.
         for listener in self._listeners:
             listener.close()
         self._started = True
@@ -483,14 +486,14 @@ class Server:
         return HTTP_VERSIONS[self._options["http"]] if is_http else listener.protocol
 
     def _redirects(self, listener: Listener) -> bool:
-        """Return whether a listener sends clients to https."""
+        """Return whether the listener redirects clients to https."""
         is_plain = listener.protocol == HTTP and not listener.is_encrypted
         return bool(self._options["redirect_http"]) and is_plain and not isinstance(listener.address, str)
 
     def _make_certificates(self) -> _native.Certificates:
-        """Return the certificates of the settings. Raises ValueError, with a line for each mistake."""
+        """Return the certificates of the settings. Raises ValueError, with one line for each mistake."""
         certificates = _native.Certificates(self._read_terms())
-        if self.slot is None:  # for a worker the supervisor reports them
+        if self.slot is None:  # the supervisor reports the warnings for its workers
             for warning in certificates.warnings():
                 self.report(WARNING, warning)
         return certificates
@@ -499,16 +502,16 @@ class Server:
         return self._tls_files.read(self._ticket_secrets) if self.tls_terms is None else self.tls_terms
 
     def reload_certificates(self, terms: Terms | None = None) -> None:
-        """Read the files of TLS again, for connections that begin from now on; or take their contents as ``terms``.
+        """Reread the TLS files, or use ``terms`` as their contents; new connections use the result.
 
-        Raises ValueError, with a line for each mistake. Then the old certificates stay in force.
+        Raises ValueError, with one line for each mistake; then the old certificates stay in use.
         """
         if self._certificates is not None:
             self._certificates.replace(self._tls_files.read(self._ticket_secrets) if terms is None else terms)
 
     def _begin(self, native: _native.NativeServer, ready: Callable[[], None] | None) -> None:
         if self._driver_name == "gevent":
-            # For dump() in another thread, which must not import anything there.
+            # dump() runs in another thread, which must not import anything.
             import kirsch.monitor.running_requests  # noqa: F401
         if self._options["timeout"] or self._options["timeout_paths"]:
             self._watch_deadlines(native)
@@ -518,14 +521,14 @@ class Server:
             ready()
 
     def note_calls(self, native: _native.NativeServer) -> None:
-        """Note the calls that the native server has left behind."""
+        """Record which application calls have not ended although the native server has."""
         calls = native.calls()
         self.calls_remaining = bool(calls)
-        # One that was cut off now is no less stuck than one that was given up before.
+        # A call that was abandoned only now is as stuck as one that was abandoned at its deadline.
         self._stuck |= any(call.outcome for call in calls)
 
     def _watch_deadlines(self, native: _native.NativeServer) -> None:
-        # Up to 3.12 the thread that imports it first is taken for the main one, and a report would do so.
+        # Up to Python 3.12, threading takes the thread that first imports it for the main thread, and a report would.
         import threading  # noqa: F401
 
         from kirsch.monitor.deadlines import DeadlineMonitor
@@ -557,7 +560,7 @@ class Server:
         monitor.start()
 
     def _give_up(self) -> None:
-        """Find a successor because a call is stuck, or else stop. In a thread of the watch."""
+        """Ask for a replacement of this worker, in which a call is stuck; else stop. In the watch thread."""
         self._stuck = True
         if self.request_replacement is not None:
             self.request_replacement()
@@ -574,12 +577,12 @@ class Server:
             os._exit(EXIT_STUCK)
 
     def report(self, level: int, message: str, error: BaseException | None = None) -> None:
-        """Report as the engine does; ``level`` is that of ``logging``."""
+        """Write a report, like the engine; ``level`` is a level of ``logging``."""
         self._report(level, message, error)
 
 
 class _Run:
-    """The native server while it serves, and what its log goes through."""
+    """A native server that serves, with the handler of its access log. Used as a context manager."""
 
     def __init__(self, server: Server, native: _native.NativeServer, handler: object) -> None:
         self._server = server
@@ -590,7 +593,7 @@ class _Run:
         return self._native
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> bool:
-        """Note what has not ended, and write what is left in the logs."""
+        """Record the calls that have not ended, and flush the logs."""
         try:
             if kind is None:
                 self._server.note_calls(self._native)
@@ -599,12 +602,12 @@ class _Run:
                 self._handler.flush(reports.END_PATIENCE)
             reports.flush()
             self._native.log_counts()
-        # stop() came between a look at it and the engine's start, which then refuses to run.
+        # Expected if stop() came after the check and before the engine's start, which then refuses to run.
         return kind is not None and issubclass(kind, RuntimeError) and self._server.is_stopping
 
 
 class _Wakeup:
-    """Signals write to a descriptor, if this is the main thread. Elsewhere no signal is handled."""
+    """A descriptor to which signals write, if this is the main thread. Other threads handle no signals."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -622,9 +625,9 @@ class _Wakeup:
 
 
 def _checked(options: Options) -> tuple[dict[str, Any], reports.Report]:
-    """Return the values of all settings that a program has, of which ``options`` gives some, and what reports go to.
+    """Return the values of all settings of a program (``options``, else the defaults), and the callable for reports.
 
-    Raises TypeError and ValueError, which name the option.
+    Raises TypeError and ValueError, whose messages name the option.
     """
     given: dict[str, Any] = dict(options)
     report = given.pop("report", report_to_logging)
@@ -639,7 +642,7 @@ def _checked(options: Options) -> tuple[dict[str, Any], reports.Report]:
 
 
 def _combined(app: Application | None, mounts: Mapping[str, Callable[..., Any]], interface: str) -> Mounted:
-    """Return several applications as one. Raises TypeError for what is none, ValueError for a place that is none."""
+    """Combine several applications into one. Raises TypeError for no application, ValueError for a wrong place."""
     from kirsch.config.mounts import parse_mount
 
     applications = []
@@ -670,14 +673,14 @@ def _combined(app: Application | None, mounts: Mapping[str, Callable[..., Any]],
 
 
 def _callable(app: object) -> Callable[..., Any]:
-    """Return ``app``. Raises TypeError for an object that is no application."""
+    """Return ``app``. Raises TypeError if it is not callable."""
     if not callable(app):
         raise TypeError(f"the application must be callable, and {type(app).__name__!r} objects are not")
     return app
 
 
 def _check_interface(app: Callable[..., Any], interface: str) -> None:
-    """Raises TypeError for an application that certainly is not one of ``interface``."""
+    """Check an application against ``interface``. Raises TypeError if it certainly has the other one."""
     if interface != "auto" and (why := interface_problem(app, interface)):
         raise TypeError(f"{_name(app)} {why}")
 

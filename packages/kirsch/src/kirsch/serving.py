@@ -1,4 +1,4 @@
-"""Serving until a signal ends it: ``serve``, picows's ``listen``, and the signal handlers of the command line."""
+"""Serving until a signal stops it: ``serve``, ``listen`` (as in picows), and signal handlers of the command line."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
     from kirsch.net.addresses import Address
     from kirsch.net.sockets import Listener
 
-# The time that SIGINT and SIGQUIT leave to requests in flight, in seconds: enough for an answer, too short to annoy.
+# The seconds that SIGINT and SIGQUIT leave to requests in flight: enough for most, and short for a person who waits.
 FAST_TIMEOUT = 1.0
 
-# The time that a second signal leaves to an application call, in seconds.
+# The seconds that a second signal leaves to application calls.
 _STUCK_AFTER_SECOND = 0.5
 
-# The signal for a dump: SIGINFO where there is one, on Linux its namesake SIGPWR. gunicorn has a use for neither.
+# The signal for a dump: SIGINFO if the system has it, else SIGPWR, its synonym on Linux. gunicorn uses neither.
 _SIGNAL_DUMP = getattr(signal, "SIGINFO", None) or getattr(signal, "SIGPWR", None)
 
-# An end that comes sooner needs no explanation. Closing idle connections properly takes the engine half a second.
+# The seconds after which a stop is reported. Closing idle connections properly takes the engine half a second.
 _SILENCE = 1.0
 
 
 def serve(app: Callable[..., Any], bind: str | Iterable[str] | None = None, **options: Unpack[Options]) -> None:
-    """Serve ``app`` until a signal ends it. Arguments and errors are those of :class:`Server`.
+    """Serve ``app`` until a signal ends it. Arguments and exceptions are those of :class:`Server`.
 
-    In the main thread: TERM ends gracefully, INT and QUIT fast, a second one of them at once, USR1 reopens the access
-    log, PWR (INFO where there is such a signal) writes :meth:`Server.dump` to stderr. The handlers that were there
-    before are back when it returns.
+    In the main thread: TERM stops gracefully, INT and QUIT fast, and a second of these signals at once. USR1 reopens
+    the access log. PWR (INFO if the system has that signal) writes :meth:`Server.dump` to stderr. The previous signal
+    handlers are restored at the end.
     """
     serve_until_signal(Server(app, bind, **options))
 
@@ -56,27 +56,26 @@ def serve_until_signal(
     reopen: Callable[[], None] | None = None,
     owns_process: bool = False,
 ) -> int:
-    """``start()`` with signal handlers around it, where this is the main thread.
+    """Call ``server.start()``, with signal handlers if this is the main thread.
 
-    ``ready`` is that of :meth:`Server.start`; ``reopen`` is called at USR1 too. With ``owns_process`` the process is
-    there for this server alone: it ends with status 1 when an application call does not return within the time that
-    the signal left it, with EXIT_STUCK when one does not return after its deadline, and signals that come while it is
-    ending change nothing.
+    ``ready`` is passed to :meth:`Server.start`; ``reopen`` is called at USR1 too. ``owns_process``: the process exists
+    only for this server. Then it exits with status 1 if an application call does not return within the time that the
+    signal left, and with EXIT_STUCK if a call does not return after its deadline; signals during the exit are ignored.
 
-    Returns the exit status that fits: 0, or EXIT_STUCK.
+    Returns the exit status for the process: 0 or EXIT_STUCK.
     """
     return serve_with(Signals(server, reopen, owns_process), ready)
 
 
 def serve_with(signals: Signals, ready: Callable[[], None] | None) -> int:
-    """Serve as :func:`serve_until_signal`, with handlers of the caller, who may also :meth:`Signals.end` it."""
+    """Serve like :func:`serve_until_signal`, with signal handlers of the caller, who can call :meth:`Signals.end`."""
     server = signals.server
     server.owns_process = signals.owns_process
     with signals:
         server.start(ready)
         status = EXIT_STUCK if server.is_stuck else 0
         if signals.owns_process and server.calls_remaining:
-            # Its thread may hold any lock, so the interpreter's own way out might not end.
+            # The thread of the call may hold any lock, so the normal exit of the interpreter might block for ever.
             _give_up_process(server, status or 1)
     return status
 
@@ -85,7 +84,7 @@ _DOES_NOT_RETURN = "an application call does not return; ending the process unde
 
 
 def _give_up_process(server: Server, status: int) -> None:
-    """End the process while a call is running. What it holds may be a lock that a handler of ``logging`` waits for."""
+    """Exit although a call is running. Report it in another thread: the call may hold a lock that ``logging`` needs."""
     done = original("allocate_lock")()
     done.acquire()
 
@@ -100,12 +99,12 @@ def _give_up_process(server: Server, status: int) -> None:
 
 
 class Signals:
-    """Signal handlers for the time of a ``with`` block; none outside of the main thread.
+    """A context manager that sets signal handlers during its ``with`` block; outside of the main thread it sets none.
 
-    A handler interrupts the main thread anywhere, also in the middle of a report or of an import. So it only sets
-    things going; what there is to say, another thread says. ``on_stop_signal``, of a supervised process, is called in
-    such a thread with the name of a signal that begins the end, and then it is the supervisor who says so. An end may
-    be over before such a thread gets on; ``ended_by`` is that name too, and stays.
+    A handler can interrupt the main thread anywhere, even during a report or an import. So it only starts the stop, and
+    another thread writes the reports. In a supervised process that thread calls ``on_stop_signal`` with the name of the
+    signal, and the supervisor reports it. The process may exit before that thread runs, so ``ended_by`` keeps the name
+    too.
     """
 
     def __init__(
@@ -138,7 +137,7 @@ class Signals:
         try:
             self._previous = set_handlers(self._handlers)
         except ValueError:
-            return  # not the main thread, and the first call has told us so
+            return  # not the main thread: only the first signal() call can fail so
         forks.add(self._restore_in_child)
 
     def _restore_in_child(self) -> None:
@@ -150,28 +149,29 @@ class Signals:
             if self._ending and self.owns_process:
                 signal.signal(number, signal.SIG_IGN)
             else:
-                # None is a handler that Python did not install and cannot restore.
+                # The previous handler is None if it was not installed from Python; it cannot be restored.
                 signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     @property
     def should_exit(self) -> bool:
-        """True if the server stops. sse-starlette asks the object whose method handles SIGTERM, as uvicorn's server."""
+        """True if the server stops. sse-starlette reads it on the object that has the SIGTERM handler (uvicorn's
+        server)."""
         return self.server.is_stopping
 
     def end(self, why: str, timeout: float, idle_timeout: float | None = None) -> None:
-        """Begin the end, or hasten it: ``timeout`` and ``idle_timeout`` are those of :meth:`Server.begin_stop`, and
-        ``why`` is for people. From any thread; returns at once."""
+        """Stop the server, or shorten the time of a stop that has begun. ``timeout`` and ``idle_timeout`` are passed to
+        :meth:`Server.begin_stop`; ``why`` is a text for the log. May be called in any thread; returns at once."""
         patience = timeout + (_STUCK_AFTER_SECOND if self._ending else STUCK_AFTER)
         self._ending = True
         try:
             _start_thread(self._watch_end, (why, timeout, patience))
         finally:
-            self.server.begin_stop(timeout, idle_timeout)  # the process may be over before this returns
+            self.server.begin_stop(timeout, idle_timeout)  # the process may exit before this returns
 
     def _on_end(self, number: int, _frame: FrameType | None) -> None:
         name = signal.Signals(number).name
-        # Ctrl-C, Heroku and others signal the supervisor and its workers at once. The supervisor's message may come
-        # first; the signal is then not a second one.
+        # Ctrl-C, Heroku and others signal the supervisor and its workers at the same time. If the supervisor's message
+        # arrives first, this signal is not a second one.
         is_second, self._signalled = self._signalled, True
         if is_second:
             timeout = 0.0
@@ -182,17 +182,17 @@ class Signals:
         if self._on_stop_signal is not None and not self._ending:
             self.ended_by = name
             _start_thread(self._on_stop_signal, (name,))
-        # A program that embeds the server wants to go on; a process that is there for the server alone has the time.
+        # A program that embeds the server continues after it, so its idle connections are closed at once.
         self.end(name, timeout, None if self.owns_process else 0.0)
 
     def _watch_end(self, why: str, timeout: float, patience: float) -> None:
-        """Explain an end that takes its time; force one that does not come."""
+        """Report a stop that takes long, and force one that does not finish."""
         silence = min(_SILENCE, patience)
         if self.server.wait(silence):
             return
         if self._on_stop_signal is None:
             how = f"up to {timeout:g} s for the requests in flight" if timeout else "at once"
-            # In a thread of its own: a handler of the application's may wait, and the end must not.
+            # In another thread, because a logging handler of the application may block, and the stop must not.
             _start_thread(self.server.report, (INFO, f"{why}: stopping, {how}"))
         if self.owns_process and not self.server.wait(patience - silence):
             _give_up_process(self.server, EXIT_STUCK if self.server.is_stuck else 1)
@@ -221,9 +221,9 @@ _pending: list[Listener] = []
 
 
 def listen(host: str, port: int) -> tuple[Address, ...]:
-    """Listen on one more address, for the next :func:`kirsch.run`, and return where: port 0 takes a free one.
+    """Listen on one more address for the next :func:`kirsch.run`; return the bound addresses. Port 0 means a free port.
 
-    An empty host means every address of the machine. Raises OSError like :meth:`Server.listen`.
+    An empty host means all addresses of the machine. Raises OSError like :meth:`Server.listen`.
     """
     listeners = listen_on([f"[{host}]:{port}" if ":" in host else f"{host}:{port}"], default("backlog"))
     _pending.extend(listeners)
@@ -231,7 +231,7 @@ def listen(host: str, port: int) -> tuple[Address, ...]:
 
 
 def take_listeners() -> list[Listener]:
-    """Return the listeners of :func:`listen`, which are the caller's from now on."""
+    """Remove and return the listeners that :func:`listen` has opened. The caller owns them."""
     taken = _pending.copy()
     _pending.clear()
     return taken

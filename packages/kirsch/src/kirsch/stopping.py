@@ -1,7 +1,7 @@
-"""Reports that the server stops, to applications whose responses do not end by themselves.
+"""Lets an application know that the server stops, so that it can end responses that are endless.
 
 A stop lets requests finish for ``--graceful-timeout``. An endless response, such as a stream of server-sent events,
-would use up all of that time and then be cut. It can end at once instead, and its client connects again.
+would use all of that time and then be cut off. With these functions it can end at once, and its client reconnects.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class Stoppable(Protocol):
-        """The interface of a server, as this module uses it."""
+        """The attributes of a server that this module uses."""
 
         @property
         def is_stopping(self) -> bool: ...
@@ -21,26 +21,27 @@ if TYPE_CHECKING:
 # The servers that run in this process. A worker has one.
 _servers: list[Stoppable] = []
 
-# True if the servers that ran have ended and none has begun since: what they have left behind is to end too.
+# True if all servers have ended and no other has started since: responses that still run should end too.
 _have_ended = False
 
 _waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
 
 
 def is_stopping() -> bool:
-    """Return whether a server of this process has begun to stop, or the last one has ended. From any thread."""
+    """Return whether a server of this process is stopping, or the last one has ended. May be called in any thread."""
     return _have_ended or any(server.is_stopping for server in _servers)
 
 
 async def wait_for_stop() -> None:
-    """Return when a server of this process begins to stop, or at once where one has begun. In any event loop."""
+    """Wait until a server of this process begins to stop; return at once if one has begun. Works in any event loop."""
     import asyncio
 
     loop = asyncio.get_running_loop()
     waiting = (loop, loop.create_future())
     _waiting.append(waiting)
     try:
-        # Behind the append: a server that begins to stop in another thread sees it, or is seen here.
+        # Checked after the append: either this check sees a server that begins to stop in another thread, or that
+        # thread sees this entry.
         if not is_stopping():
             await waiting[1]
     finally:
@@ -48,14 +49,14 @@ async def wait_for_stop() -> None:
 
 
 def add(server: Stoppable) -> None:
-    """Add a server that runs from now on."""
+    """Register a server that begins to run."""
     global _have_ended
     _have_ended = False
     _servers.append(server)
 
 
 def discard(server: Stoppable) -> None:
-    """Remove a server that has ended. May be called again."""
+    """Unregister a server that has ended. May be called again."""
     global _have_ended
     if server in _servers:
         _servers.remove(server)
@@ -63,7 +64,7 @@ def discard(server: Stoppable) -> None:
 
 
 def announce() -> None:
-    """Wake those that wait for a stop. From any thread, and from signal handlers."""
+    """Wake all tasks in :func:`wait_for_stop`. May be called in any thread and in signal handlers."""
     for loop, future in _waiting.copy():
         try:
             loop.call_soon_threadsafe(_wake, future)

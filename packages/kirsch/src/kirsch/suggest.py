@@ -1,8 +1,8 @@
 """Suggestions for misspelled words: the hints ``did you mean ...?`` of all messages.
 
 A wrong hint is worse than none, because it leads to a setting with another meaning (``--min-requests`` is no
-misspelling of ``--max-requests``). So words are compared part by part, each part by its own length, and there is no
-hint if two known words are equally near.
+misspelling of ``--max-requests``). So words are compared part by part, the number of errors allowed depends on the
+length of the part, and there is no hint if two known words are equally near.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _PARTS = re.compile(r"[^-_. ]+")
 
 
 def nearest(word: str, known: Iterable[str], prefix: str = "") -> str | None:
-    """Return the one of ``known`` that ``word`` is a misspelling of; None if none is, or several are.
+    """Return the word of ``known`` of which ``word`` is probably a misspelling; None if there is none, or several.
 
-    ``prefix`` is the common beginning of all, such as ``--``, which is not compared.
+    ``prefix`` is a prefix that all words share, such as ``--``; it is not compared.
     """
     parts = _parts(word, prefix)
     best: dict[str, int] = {}
@@ -30,13 +30,13 @@ def nearest(word: str, known: Iterable[str], prefix: str = "") -> str | None:
     if not best:
         return None
     least = min(best.values())
-    # Two spellings of one name, such as --log-file and --logfile, count as one hint.
+    # Two spellings of one name, such as --log-file and --logfile, count as one candidate.
     found = {"".join(_parts(each, prefix)): each for each, edits in best.items() if edits == least}
     return next(iter(found.values())) if len(found) == 1 else None
 
 
 def did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:
-    """Return ``; did you mean ...?``, or nothing if no known word is near."""
+    """Return ``; did you mean ...?``, or an empty string if no known word is near."""
     near = nearest(word, known, prefix)
     return f"; did you mean {near}?" if near else ""
 
@@ -46,11 +46,11 @@ def _parts(word: str, prefix: str) -> list[str]:
 
 
 def _edits(typed: list[str], known: list[str]) -> int | None:
-    """Return the number of typing errors between the two; None if the difference is more than typing errors."""
+    """Return the number of typing errors between two words, given as parts; None if they are different words."""
     if not typed or not known:
         return None
     if "".join(typed) == "".join(known) or sorted(typed) == sorted(known):
-        return 0  # only dashes or the order of the words differ
+        return 0  # only the dashes or the order of the parts differ
     if len(typed) == len(known):
         edits = 0
         for mine, other in zip(typed, known, strict=True):
@@ -60,16 +60,16 @@ def _edits(typed: list[str], known: list[str]) -> int | None:
             edits += distance
         return edits if edits <= 3 else None
     joined = "".join(typed), "".join(known)
-    # A dash is missing or superfluous, and a letter besides.
+    # One dash is missing or superfluous, and one letter is wrong.
     return 1 if min(map(len, joined)) >= 6 and _distance(*joined) == 1 else None
 
 
 def _allowed(mine: str, other: str) -> int:
     if f"no{other}" == mine or f"no{mine}" == other:
-        return 0  # the opposite word, such as min and max
+        return 0  # the opposite word, such as --no-reload for --reload
     length = max(len(mine), len(other))
     if length <= 3:
-        return int(len(mine) != len(other) and length == 3)  # ap means app, and --foo does not mean --for
+        return int(len(mine) != len(other) and length == 3)  # "ap" means "app", but "--foo" does not mean "--for"
     if length == 4:
         return 1 if mine[0] == other[0] else 0  # --find does not mean --bind
     return 1 if length <= 8 else 2

@@ -1,8 +1,8 @@
 """WebSockets of WSGI applications.
 
-A request that asks for a WebSocket (RFC 6455) has ``environ["wsgi.websocket"]``, a :class:`WebSocket`; other requests
-have no such variable. An application that does not use it answers with an ordinary response. Otherwise it has a
-choice::
+The environ of a WebSocket handshake (RFC 6455) has a :class:`WebSocket` as ``environ["wsgi.websocket"]``; those of
+other requests have no such variable. The application may reject the handshake with an ordinary response, or use the
+WebSocket in one of these ways::
 
     def echo(environ, start_response):              # the call takes the messages, and holds its thread
         for message in environ["wsgi.websocket"]:
@@ -36,21 +36,22 @@ if TYPE_CHECKING:
     Message: TypeAlias = str | bytes
 
     class Handler(Protocol):
-        """The receiver of the messages of WebSockets. Each method may be missing.
+        """The interface of an object that receives WebSocket messages. Every method is optional.
 
-        They are called by any thread, one at a time for each WebSocket, in order. Each call is work as a request is: it
-        waits for a thread, and ``--timeout`` applies to it. An exception is logged and closes the WebSocket with 1011.
+        Any thread may call the methods; the calls for one WebSocket are serial and in order. Each call is scheduled
+        like a request: it waits for a thread, and ``--timeout`` applies. An exception is logged and closes the
+        WebSocket with code 1011.
         """
 
         def open(self, ws: WebSocket, /) -> object:
-            """The WebSocket is open, and the call that has accepted it has returned."""
+            """Called once when the WebSocket is open and the call that accepted it has returned."""
 
         def message(self, ws: WebSocket, data: Any, /) -> object:
-            """A message has come: ``str`` or ``bytes``."""
+            """Called for each message: ``str`` for text, ``bytes`` for binary."""
 
         def close(self, ws: WebSocket, code: int, /) -> object:
-            """No message follows: once, in every case. The code is that of the side that closed first (RFC 6455 section
-            7.4): 1005 if the client gave none, 1006 if the connection ended without a word."""
+            """Called exactly once, after the last message. ``code`` is the code of the side that closed first (RFC 6455
+            section 7.4): 1005 if the client gave none, 1006 if the connection ended without a Close frame."""
 
     GeneratorHandler: TypeAlias = (
         Callable[[WebSocket], Generator[Message | None, Message, object]] | Generator[Message | None, Message, object]
@@ -61,10 +62,10 @@ __all__ = ["Closed", "Group", "QueueFull", "Response", "WebSocket", "accept"]
 
 
 class Closed(ConnectionError):
-    """Raised where a WebSocket is used that is closed. It need not be caught: the call ends, and nothing is logged.
+    """Raised if a closed WebSocket is used. The application need not catch it: the call ends, and nothing is logged.
 
-    ``code`` and ``reason`` are those of the side that closed first, see :attr:`WebSocket.close_code`; ``is_own`` says
-    whether that was the application.
+    ``code`` and ``reason`` are those of the side that closed first, see :attr:`WebSocket.close_code`; ``is_own`` is
+    true if the application closed first.
     """
 
     def __init__(self, code: int = 1006, reason: str = "", is_own: bool = False) -> None:
@@ -79,7 +80,7 @@ class Closed(ConnectionError):
 
 
 class QueueFull(Exception):
-    """Raised by :meth:`WebSocket.send` where the client does not read: the message was not sent."""
+    """Raised by :meth:`WebSocket.send` if the client does not read fast enough. The message was not sent."""
 
     def __str__(self) -> str:
         return (
@@ -89,7 +90,7 @@ class QueueFull(Exception):
 
 
 class Response:
-    """A response of WSGI: to be returned from an application, and called as one. What :func:`accept` returns."""
+    """The WSGI response that :func:`accept` returns: a view returns it, or calls it as a WSGI application."""
 
     def __init__(self, status: str, headers: list[tuple[str, str]], body: bytes) -> None:
         self._status = status
@@ -112,16 +113,15 @@ def accept(
     subprotocol: str | None = None,
     headers: Iterable[tuple[str, str]] = (),
 ) -> Response:
-    """Accept the WebSocket that the request asks for, and have ``handler`` take its messages when the call has
-    returned.
+    """Accept the WebSocket handshake of a request; ``handler`` receives the messages after the call has returned.
 
-    ``handler`` is an object with methods (:class:`Handler`), a generator function of the WebSocket, or a generator.
-    ``subprotocol`` is one of :attr:`WebSocket.subprotocols`. ``headers`` are added to those of the handshake.
+    ``handler`` is an object with methods (:class:`Handler`), a generator function that takes the WebSocket, or a
+    generator. ``subprotocol`` is one of :attr:`WebSocket.subprotocols`. ``headers`` are added to the handshake
+    response.
 
-    Returns a WSGI application that the call passes on as its response: a Flask view returns it, plain WSGI calls it
-    with ``environ`` and ``start_response``. What it answers is ignored, because the handshake was the response. Where
-    the request does not ask for a WebSocket, or breaks a rule of the handshake, it answers with 400 and the version
-    that is supported (RFC 6455 section 4.2.2).
+    Returns a WSGI application as the response of the call: a Flask view returns it, plain WSGI calls it with
+    ``environ`` and ``start_response``. The server ignores its output, because the handshake was the response. If the
+    request is no valid WebSocket handshake, it responds with 400 and the supported version (RFC 6455 section 4.2.2).
 
     Raises ValueError and TypeError for a subprotocol, header or handler that cannot be used, and :class:`Closed` if the
     client has left.

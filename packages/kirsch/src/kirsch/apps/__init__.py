@@ -1,2 +1,2 @@
-"""The application: imported by its name (``loading``), or several of them at their places (``mounted``), and its
-interface found by its signature (``signature``)."""
+"""Applications: importing one by its name (``loading``), mounting several (``mounted``), and detecting the interface
+of one by its signature (``signature``)."""

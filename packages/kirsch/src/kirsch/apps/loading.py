@@ -1,4 +1,4 @@
-"""Loads the application from its name, ``module:app``, with a one-line message for everything that can go wrong."""
+"""Loading of the application from its name, ``module:app``, with a one-line message for every error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ command_names: Callable[[], Iterable[str]] = tuple
 
 
 class LoadError(Exception):
-    """The application cannot be loaded. ``cause`` is the exception of the application, where there is one."""
+    """Raised if the application cannot be loaded. ``cause`` is the exception of the application, if there is one."""
 
     def __init__(self, message: str, cause: BaseException | None = None) -> None:
         super().__init__(message)
@@ -35,7 +35,7 @@ class LoadError(Exception):
 class Target:
     """The name of an application: ``module:app``, ``module:factory("prod")``, ``module`` or ``path/to/app.py:app``.
 
-    Raises LoadError if the text is no such name. Nothing is imported.
+    Raises LoadError if the text has another form. Imports nothing.
     """
 
     __slots__ = ("arguments", "attribute", "file", "is_call", "keywords", "module", "text")
@@ -59,10 +59,9 @@ class Target:
 
 
 def load(text: str, *, factory: bool = False, interface: str = "auto") -> tuple[Callable[..., Any], str]:
-    """Import the application that ``text`` names, see :class:`Target`; return it and its full name.
-
-    With ``factory`` the name is that of a function that creates the application. Raises LoadError, also for what
-    certainly is no application of ``interface``.
+    """Import the application that ``text`` names (see :class:`Target`); return it and its full name. With ``factory``,
+    ``text`` names a function that creates the application. Raises LoadError, also if the object certainly cannot be
+    called by ``interface``.
     """
     target = Target(text)
     factory = factory or target.is_call
@@ -85,9 +84,8 @@ def load(text: str, *, factory: bool = False, interface: str = "auto") -> tuple[
 
 
 def find_import_problem(target: str, directories: Sequence[str] = ()) -> str:
-    """Return why the application cannot be imported, as far as that can be found without running any code; or nothing.
-
-    ``directories`` are searched for modules first.
+    """Return why the application cannot be imported, as far as can be found without running its code; empty if no
+    reason is found. Modules are searched in ``directories`` first.
     """
     try:
         parsed = Target(target)
@@ -109,8 +107,8 @@ def find_import_problem(target: str, directories: Sequence[str] = ()) -> str:
 def load_all(
     target: str | None, *, factory: bool = False, mounts: Sequence[Mount] = (), interface: str = "auto"
 ) -> tuple[Application, str]:
-    """Load ``target`` and the mounted applications. Return the application, or a ``Mounted`` of all if there are
-    mounts, and all names. ``interface`` is that of each application that does not say its own. Raises LoadError."""
+    """Load ``target`` and the mounted applications. Return the application, or a ``Mounted`` if there are mounts,
+    and all names. ``interface`` applies to each application without its own setting. Raises LoadError."""
     if not mounts:
         assert target is not None
         return load(target, factory=factory, interface=interface)
@@ -129,13 +127,13 @@ def load_all(
             failures.append(error)
     loaded: dict[str, tuple[Callable[..., Any], str] | None] = {}
     for mount in mounts:
-        # A table with several hosts is one application, even if a factory creates it.
+        # A mount table with several hosts has one application, even if a factory creates it.
         if mount.origin not in loaded:
             loaded[mount.origin] = None
             try:
                 loaded[mount.origin] = load(mount.app, factory=mount.factory, interface=mount.interface or interface)
             except LoadError as error:
-                # The origin of a mount on the command line contains its path: --mount /shop.
+                # The origin of a mount on the command line already contains its path: --mount /shop.
                 is_named = mount.origin.startswith(("-", "KIRSCH_"))
                 where = mount.origin if is_named else f"{mount.origin}: the mount {mount.place}"
                 failures.append(LoadError(f"{where}: {error}", error.cause))
@@ -171,13 +169,13 @@ def load_function(target: str) -> Callable[..., Any]:
 
 
 def _all_of(failures: list[LoadError]) -> LoadError:
-    """Return one error with a line for each failure; it has the traceback of the first failure that has one."""
+    """Combine failures into one error with a line for each; it has the first cause that has a traceback."""
     cause = next((failure.cause for failure in failures if failure.cause is not None), None)
     return LoadError("\n".join(map(str, failures)), cause)
 
 
 def _literals(target: str, call: str) -> tuple[list[Any], dict[str, Any]]:
-    """Parse the arguments of ``factory("prod", debug=True)``."""
+    """Parse the arguments of a factory call such as ``factory("prod", debug=True)``. Raises LoadError."""
     import ast
 
     example = "'shop:create_app(\"prod\", debug=True)'"
@@ -204,7 +202,7 @@ def _literals(target: str, call: str) -> tuple[list[Any], dict[str, Any]]:
 
 
 def _file(target: str, path: str, attribute: str) -> str:
-    """Return the absolute path of the file that ``target`` names. Raises LoadError, with a suggestion."""
+    """Return the absolute path of the Python file ``path``. Raises LoadError, with a suggestion."""
     absolute = os.path.abspath(path)
     if os.path.isfile(absolute):
         if not path.endswith(".py"):
@@ -239,7 +237,7 @@ def _is_package(directory: str) -> bool:
 
 
 def _import_file(path: str) -> ModuleType:
-    """Import a file as a module: by its name in its directory, or within its package."""
+    """Import a Python file as a module: by its name in its directory, or as a part of its package."""
     directory, file = os.path.split(path)
     name = file[:-3]
     if name == "__init__":
@@ -258,7 +256,7 @@ def _import_file(path: str) -> ModuleType:
 
 def _import(name: str, suffix: str) -> ModuleType:
     try:
-        # Not importlib.import_module, which would add a frame to the traceback, and another import.
+        # Not importlib.import_module, which would add a frame to the traceback and import another module.
         __import__(name)
     except ModuleNotFoundError as error:
         if application_traceback(error) is None:
@@ -279,7 +277,7 @@ def _refuse_missing(name: str, suffix: str, error: ModuleNotFoundError) -> NoRet
 
 
 def _missing(name: str, rest: str) -> str:
-    """Return the message that there is no module ``name``, with a suggestion; ``rest`` is what follows the name."""
+    """Return the message for a missing module ``name``, with a suggestion; ``rest`` is the text after the name."""
     from kirsch.suggest import nearest
 
     parent, _, last = name.rpartition(".")
@@ -302,7 +300,7 @@ def _missing(name: str, rest: str) -> str:
 
 
 def _here() -> str:
-    """``in /srv/shop or``, with what keeps modules there from being found."""
+    """Return ``in /srv/shop or`` for a message, with the reason if modules in that directory cannot be found."""
     try:
         here = os.getcwd()
     except OSError:
@@ -311,7 +309,7 @@ def _here() -> str:
 
 
 def _is_standard(directory: str) -> bool:
-    """Return whether the directory contains the standard library, whose modules are no applications."""
+    """Return whether the directory belongs to the standard library, whose modules are no applications."""
     standard = os.path.dirname(os.__file__)
     return directory in (standard, os.path.join(standard, "lib-dynload")) or directory.endswith(".zip")
 
@@ -322,7 +320,7 @@ def _modules_in(directories: Iterable[str]) -> list[str]:
         try:
             entries = list(os.scandir(directory or "."))
         except OSError:
-            continue  # an entry of sys.path need not exist, or be a directory
+            continue  # an entry of sys.path may be missing, or no directory
         for entry in entries:
             stem = entry.name.removesuffix(".py")
             is_module = stem != entry.name or os.path.isfile(os.path.join(entry.path, "__init__.py"))
@@ -332,7 +330,7 @@ def _modules_in(directories: Iterable[str]) -> list[str]:
 
 
 def _default_attribute(module: ModuleType, factory: bool) -> tuple[str, bool]:
-    """Return the name of the application in ``module``, and whether it is a factory."""
+    """Return the name of the application in ``module``, and whether it is a factory. Raises LoadError."""
     for name in () if factory else _APPLICATION_NAMES:
         if hasattr(module, name):
             return name, False
@@ -341,7 +339,7 @@ def _default_attribute(module: ModuleType, factory: bool) -> tuple[str, bool]:
             return name, True
     names = _FACTORY_NAMES if factory else (*_APPLICATION_NAMES, *_FACTORY_NAMES)
     tried = " nor ".join(repr(name) for name in names)
-    # As `django-admin startproject` makes it: the user names the package, and means its module wsgi.
+    # A project of `django-admin startproject`: the user named the package, but means its module wsgi or asgi.
     inner = next((each for each in ("wsgi", "asgi") if each in _modules_in(getattr(module, "__path__", []))), None)
     offer = f"; did you mean {module.__name__}.{inner}?" if inner else _offer(module, names[0])
     raise LoadError(f"{module.__name__} has neither {tried}{offer}")
@@ -363,7 +361,8 @@ def _attribute(module: ModuleType, path: str) -> Any:
 
 
 def _offer(module: ModuleType, wanted: str, rest: str = "") -> str:
-    """Return the end of a message: what in the module could have been meant; ``rest`` are names within it."""
+    """Return the end of a message: a suggestion of names in the module. ``rest`` is the part of the name after the
+    module's attribute."""
     from kirsch.suggest import nearest
 
     public = [(name, value) for name, value in vars(module).items() if not name.startswith("_")]
@@ -379,7 +378,7 @@ def _offer(module: ModuleType, wanted: str, rest: str = "") -> str:
 def _may_be_meant(module: ModuleType, name: str, value: object) -> bool:
     if name.startswith("_") or not callable(value) or type(value).__module__ == "typing":
         return False
-    if hasattr(value, "__qualname__"):  # a class or a function; imported ones are probably not meant
+    if hasattr(value, "__qualname__"):  # a class or a function: probably not meant if it was imported from elsewhere
         return getattr(value, "__module__", None) == module.__name__
     return True
 

@@ -1,6 +1,5 @@
-"""Several applications in one process: the host of a request and the beginning of its path select the application.
-
-The native server selects it (``crates/gateway/src/mounts.rs``).
+"""Several applications in one process, selected by the host and the path prefix of a request. The native server selects
+the application (``crates/gateway/src/mounts.rs``).
 """
 
 from __future__ import annotations
@@ -10,13 +9,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Any, TypeAlias
 
-    # One application, or several at their places.
+    # One application, or several that are mounted.
     Application: TypeAlias = "Callable[..., Any] | Mounted"
 
 
 class MountedApplication:
-    """An application at its place. ``host`` and ``path`` are those of ``config.mounts.Mount``; ``interface`` is
-    ``wsgi`` or ``asgi``; ``name`` is empty for the application that answers 404."""
+    """An application at its place. ``host`` and ``path`` are as in ``config.mounts.Mount``; ``interface`` is
+    ``wsgi`` or ``asgi``; ``name`` is empty for the fallback application, which responds with 404."""
 
     __slots__ = ("app", "host", "interface", "name", "path")
 
@@ -32,10 +31,9 @@ class MountedApplication:
 
 
 class Mounted:
-    """Several applications at their places. The last one gets the requests that no other is for.
-
-    ``interface`` is that of the server: ``asgi`` if one of them is an ASGI application, because then an event loop has
-    to host the engine.
+    """Several applications at their places. The last one gets the requests that match no other place. ``interface`` is
+    the server's interface: ``asgi`` if one of them is an ASGI application, because then an event loop has to host the
+    engine.
     """
 
     __slots__ = ("applications", "interface")
@@ -49,8 +47,8 @@ class Mounted:
             self.applications = (*self.applications, nowhere)
 
     def wrapped(self, wrap: Callable[[Callable[..., Any], str], Callable[..., Any]]) -> Mounted:
-        """Return the same places with what ``wrap`` makes of each application and its interface, once for all places of
-        an application."""
+        """Return the same places, with each application replaced by ``wrap(app, interface)``. An application at
+        several places is wrapped once."""
         found = {id(each.app): each for each in self.applications}
         made = {number: wrap(each.app, each.interface) for number, each in found.items()}
         return Mounted(
@@ -61,14 +59,14 @@ class Mounted:
         )
 
     def find(self, host: str, path: str) -> MountedApplication:
-        """Return the application of a request for a decoded ``path`` of ``host``."""
+        """Return the application for a request of a decoded ``path`` at ``host``."""
         from kirsch._native import find_mount
 
         found = find_mount([(each.host, each.path) for each in self.applications], host, path)
         return self.applications[-1 if found is None else found]
 
     def for_native(self) -> list[tuple[str, str, str, Callable[..., Any]]]:
-        """Return the applications as the native server takes them."""
+        """Return the applications in the form of the native server: (host, path, interface, application)."""
         return [(each.host, each.path, each.interface, each.app) for each in self.applications]
 
 

@@ -1,9 +1,8 @@
-"""Finds by the signature of an object whether it can be called as WSGI calls an application, with two positional
-arguments, or as ASGI does, with three, to return an awaitable. Nothing is called.
-
-Only objects that certainly cannot be called so are refused. Objects that are not written in Python are not judged, and
-neither are those with a metaclass of their own. A decorated function is judged by its wrapper, which is what will be
-called. :mod:`inspect` judges by the wrapped function, and takes as long to import as this whole package.
+"""Detection of the interface of an application by its signature: WSGI (called with two positional arguments) or ASGI
+(called with three, returns an awaitable). The application is not called. Only objects that certainly cannot be called
+this way are refused; objects that are not written in Python or have their own metaclass are accepted. For a decorated
+function the wrapper counts, because the server calls that. :mod:`inspect` uses the wrapped function instead, and takes
+as long to import as this whole package.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ if TYPE_CHECKING:
     from types import CodeType
     from typing import Any
 
-# inspect.CO_*
+# Flags of a code object: inspect.CO_*
 _VARARGS = 0x04
 _VARKEYWORDS = 0x08
 _GENERATOR = 0x20
@@ -28,14 +27,14 @@ _ASGI_NAMES = ("scope", "receive", "send")
 
 
 def interface_of(found: Any) -> str:
-    """Return ``asgi`` for what is certainly an ASGI 3 application by its signature, and ``wsgi`` for everything else: a
-    coroutine function that takes three arguments, or what takes scope, receive and send by these names."""
+    """Return ``asgi`` if the signature is certainly that of an ASGI 3 application: a coroutine function with three
+    arguments, or a callable with the arguments scope, receive and send. Return ``wsgi`` for everything else."""
     function = _function(found)
     if function is None or not function.takes(_ASGI_ARGUMENTS):
         return "wsgi"
     if function.code.co_flags & _ASYNC_GENERATOR:
-        return "wsgi"  # what it returns cannot be awaited
-    # An object of a class may be what is awaited, as that of Starlette's HTTPEndpoint.
+        return "wsgi"  # an asynchronous generator cannot be awaited
+    # The instance of a class may be awaitable, as of Starlette's HTTPEndpoint.
     is_coroutine = bool(function.code.co_flags & _COROUTINE) or (
         isinstance(found, type) and hasattr(found, "__await__")
     )
@@ -44,8 +43,8 @@ def interface_of(found: Any) -> str:
 
 
 def interface_problem(found: Any, interface: str) -> str:
-    """Return why ``found`` certainly is no application of ``interface``, and how to mend that; the text follows the
-    name in a message. Empty if it may be one."""
+    """Return why ``found`` certainly is no application of ``interface``, and how to correct that, as the
+    continuation of a message that begins with its name. Empty if it may be one."""
     if interface == "wsgi":
         why = "takes three arguments, as an ASGI application does" if interface_of(found) == "asgi" else ""
         return why and f"{why}, and --interface wsgi would call it with two; omit that, or write asgi"
@@ -68,9 +67,8 @@ def _why_not_asgi(found: Any) -> str:
 
 
 class CallProblem:
-    """The reason why something cannot be called as a WSGI application; its text follows the name in a message.
-
-    ``call`` is the parentheses to write behind the name where it is probably a factory.
+    """The reason why an object cannot be called as a WSGI application; the text follows its name in a message. ``call``
+    is the parentheses to write after the name, if it is probably a factory.
     """
 
     def __init__(self, text: str, *, is_asgi: bool = False, is_factory: bool = False, call: str = "") -> None:
@@ -84,7 +82,8 @@ class CallProblem:
 
 
 class _Function:
-    """The Python function that a call reaches, with the arguments that are bound before those of the call."""
+    """The Python function that runs when an object is called, and the arguments that are bound before the call's
+    own."""
 
     def __init__(self, function: Any, bound: int, keywords: frozenset[str]) -> None:
         self.code: CodeType = function.__code__
@@ -99,7 +98,7 @@ class _Function:
 
     @property
     def open_arguments(self) -> tuple[str, ...]:
-        """The positional parameters that are left for the call."""
+        """The positional parameters that the call has to fill."""
         return tuple(name for name in self.positional[self.bound :] if name not in self.keywords)
 
     @property
@@ -107,7 +106,7 @@ class _Function:
         return tuple(name for name in self.positional[self.bound : self.required] if name not in self.keywords)
 
     def takes(self, count: int) -> bool:
-        """Return whether it can be called with ``count`` more positional arguments."""
+        """Return whether it can be called with ``count`` further positional arguments."""
         given = self.bound + count
         if given > len(self.positional) and not self.code.co_flags & _VARARGS:
             return False
@@ -119,10 +118,8 @@ class _Function:
 
 
 def find_problem(found: Any) -> CallProblem | None:
-    """Return what prevents calling ``found`` with environ and start_response; None if nothing does, or it is
-    unknown.
-
-    A coroutine function can be called so, but what it returns cannot be sent.
+    """Return the problem of calling ``found`` with environ and start_response; None if there is none, or it is unknown.
+    A coroutine function is a problem too: it can be called, but its return value cannot be sent.
     """
     function = _function(found)
     if function is None:
@@ -156,7 +153,7 @@ def is_coroutine_function(found: Any) -> bool:
 
 
 def _function(found: Any) -> _Function | None:
-    """Return the function that runs when ``found`` is called; None if that is not certainly a Python function."""
+    """Return the function that runs when ``found`` is called; None if it is not certainly a Python function."""
     bound = 0
     keywords: frozenset[str] = frozenset()
     if type(found).__module__ == "kirsch._native":
@@ -188,7 +185,7 @@ def _function(found: Any) -> _Function | None:
 
 
 def _constructor(kind: type) -> object:
-    """Return the one of ``__new__`` and ``__init__`` that takes the arguments, where only one of them does."""
+    """Return ``__new__`` or ``__init__``, whichever takes the arguments, if only one of them does."""
     if _looked_up(type(kind), "__call__") is not vars(type)["__call__"]:
         return None
     new, init = _looked_up(kind, "__new__"), _looked_up(kind, "__init__")
@@ -200,7 +197,7 @@ def _constructor(kind: type) -> object:
 
 
 def _is_bare(found: object) -> bool:
-    """Return whether it is a class that has neither ``__new__`` nor ``__init__``."""
+    """Return whether ``found`` is a class that has neither ``__new__`` nor ``__init__``."""
     return isinstance(found, type) and _constructor(found) is vars(object)["__init__"]
 
 

@@ -19,65 +19,68 @@ if TYPE_CHECKING:
     from kirsch.process.stacks import Stack
 
     class Driver(Protocol):
-        """The interface of a driver, as the server uses it. A driver serves once."""
+        """The interface of a driver, as the server uses it. A driver object serves once."""
 
         def configure(self, config: NativeConfig) -> None:
-            """Set what the native server needs of this driver."""
+            """Set the attributes of ``config`` that depend on the driver."""
 
         def begin(self) -> None:
-            """Note that this thread, and with greenlets this greenlet, is going to serve."""
+            """Remember the calling thread or greenlet: it is going to serve."""
 
         def start_up(self) -> None:
-            """Start what has to run before the server serves. Raises what makes serving impossible."""
+            """Start what must run before the server serves, such as a lifespan. Raises an exception if serving is
+            impossible."""
 
         def begin_stop(self, timeout: float) -> None:
-            """Begin the end of the server, which leaves so many seconds to calls. From any thread or signal handler."""
+            """Begin the stop of the server: calls may run for ``timeout`` more seconds. Called in any thread or
+            signal handler."""
 
         def run(self, native: NativeServer) -> None:
             """Serve until the native server has stopped."""
 
         def shut_down(self) -> None:
-            """End what :meth:`start_up` has started, also if the server has not served."""
+            """Shut down what :meth:`start_up` has started, even if the server has not served."""
 
         def leave_in_child(self) -> None:
-            """In a child that the application has forked: end it when the application comes back."""
+            """In a child that the application has forked: arrange that it exits when the application's code returns."""
 
         def is_inside(self) -> bool:
-            """Return whether the caller runs in the server, where waiting for its end would wait forever."""
+            """Return whether the caller runs inside the server, so that waiting for its end would block for ever."""
 
         def wait(self, seconds: float) -> bool | None:
-            """Wait for :meth:`end` and return whether it came; None: the caller has to wait on a lock."""
+            """Wait for :meth:`end`, at most ``seconds``; return whether it was called. None: the caller must wait on
+            a lock."""
 
         def end(self) -> None:
-            """Wake those that :meth:`wait`: the server has ended and released everything."""
+            """Wake the callers of :meth:`wait`: the server has ended and released everything."""
 
         def stacks(self, calls: Iterable[Call]) -> dict[int, Stack]:
-            """Return the application's stack of each call by its number; empty if it has none. From any thread."""
+            """Return the application's stack of each call, by call number; empty for a call that has none. In any
+            thread."""
 
         def interrupt(self, calls: Iterable[Call]) -> None:
-            """Raise RequestTimeout in each call that has not ended. From a thread that does not belong to the
+            """Raise RequestTimeout in each of ``calls`` that has not ended. Called in a thread outside of the
             server."""
 
         def location(self, call: Call) -> str:
-            """Return the place of a call in words: the name of its thread."""
+            """Return a text for the place where a call runs: the name of its thread."""
 
         def warnings(self) -> list[str]:
-            """Return warnings about this process that concern the driver, one line each."""
+            """Return warnings about this process that concern the driver, one line for each."""
 
 
 class RequestTimeout(BaseException):
-    """Raised in an application call that has missed its deadline (``--timeout``), wherever it is at that moment.
-
-    The client has received 504 before, or, if the response had begun, the connection was aborted. What the application
-    still responds is dropped. RequestTimeout is not an Exception, so that ``except Exception`` does not catch it. An
-    application may catch it to clean up, and should raise it again, so that the thread is free for other requests.
+    """Raised in an application call that has missed its deadline (``--timeout``), at any point of its code. The client
+    has already received 504, or the connection was aborted if the response had begun. Later output of the application
+    is dropped. RequestTimeout is not an Exception, so that ``except Exception`` does not catch it. An application may
+    catch it to clean up, and should raise it again, so that the thread is free for other requests.
     """
 
     __module__ = "kirsch"
 
 
 class NotStartedError(Exception):
-    """The application cannot start. ``cause`` is the exception that it raised, if it raised one."""
+    """Raised if the application cannot start. ``cause`` is the exception of the application, if it raised one."""
 
     def __init__(self, message: str, cause: BaseException | None = None) -> None:
         super().__init__(message)
@@ -85,7 +88,8 @@ class NotStartedError(Exception):
 
 
 class ClientDisconnected(ConnectionError):
-    """Raised by ``send`` of an ASGI application when the client has left, or its response was ended at its deadline.
+    """Raised by ``send`` of an ASGI application if the client has disconnected, or the response was ended at the
+    deadline.
 
     It is an OSError, as the specification says (ASGI, HTTP, version 2.4). An application need not catch it.
     """
@@ -93,7 +97,7 @@ class ClientDisconnected(ConnectionError):
     __module__ = "kirsch"
 
 
-# Modules that an application with greenlets has patched; some patch only a few of them.
+# The modules that an application with greenlets usually patches; some applications patch only a few of them.
 _WAITING = ("socket", "time", "threading", "select")
 
 
@@ -110,7 +114,7 @@ def patched_by() -> list[str]:
 
 
 def patching_warnings(driver: str) -> list[str]:
-    """Return a line for each library that has patched this process although ``driver`` serves."""
+    """Return a warning for each library that has patched this process although ``driver`` does not use it."""
     flag = "--driver gevent (in a program: driver='gevent')"
     lines = []
     for library in patched_by():

@@ -1,10 +1,10 @@
 """The driver ``asyncio``: ASGI applications in an event loop, one loop in each worker process.
 
-The engine is part of the loop's selector, so the loop's own wait is the engine's too. When requests are ready, the
-selector calls the application right there: the loop runs, and no task is current. Each request is a task of its own,
-which begins at once (``eager_start``, from CPython 3.12 on) in a copy of the context in which the lifespan started.
-Transports, subprocesses, timers and signals are asyncio's own. WSGI applications that are mounted in the same process
-are called in threads beside the loop (``wsgi_threads.py``).
+The engine is part of the loop's selector, so the wait of the loop is also the wait of the engine. When requests are
+ready, the selector itself calls the application: the loop is running, and no task is current. Each request is a
+separate task, which begins at once (``eager_start``, from CPython 3.12 on) in a copy of the context in which the
+lifespan started. asyncio itself provides transports, subprocesses, timers and signals. Mounted WSGI applications are
+called in threads beside the loop (``wsgi_threads.py``).
 """
 
 from __future__ import annotations
@@ -34,15 +34,16 @@ if TYPE_CHECKING:
     from kirsch.process.stacks import Stack
 
 
-# The time that tasks that were cancelled at the end may take to unwind.
+# The seconds that cancelled tasks may take to unwind at the end.
 _CANCEL_SECONDS = 1.0
 
-# The interval at which an end that waits for calls checks whether its time was shortened.
+# The seconds between two checks, while the stop waits for calls, whether its time was shortened.
 _LOOK_SECONDS = 0.1
 
 
 class AsyncioDriver:
-    """Serves in a loop of its own, CPython's or uvloop's (:meth:`run`), or in one that runs already (:meth:`serve`)."""
+    """A driver with its own event loop of CPython or uvloop (:meth:`run`), or in a loop that is already running
+    (:meth:`serve`)."""
 
     def __init__(self, lifespans: Lifespans, loop: str, threads: WsgiThreads | None) -> None:
         self._lifespans = lifespans
@@ -77,7 +78,7 @@ class AsyncioDriver:
         self._thread = self._get_ident()
 
     def start_up(self) -> None:
-        """Start the loop and the application's lifespan. Raises NotStartedError."""
+        """Create the loop and start the application's lifespan. Raises NotStartedError."""
         if self._uses_uvloop:
             self._loop = new_uvloop()
         else:
@@ -91,7 +92,7 @@ class AsyncioDriver:
             raise
 
     def complete(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        """Run ``coroutine`` in the loop, before the server serves."""
+        """Run ``coroutine`` in the loop to its end, before the server serves."""
         self._complete(coroutine)
 
     def _complete(self, coroutine: Coroutine[Any, Any, Any]) -> None:
@@ -106,7 +107,8 @@ class AsyncioDriver:
             self._starting = None
 
     def begin_stop(self, timeout: float) -> None:
-        """Begin the end of the server, which leaves so many seconds to calls. From any thread or signal handler."""
+        """Begin the stop of the server: calls may run for ``timeout`` more seconds. Called in any thread or signal
+        handler."""
         due = monotonic() + timeout
         self._stop_due = due if self._stop_due is None else min(due, self._stop_due)
         starting, loop = self._starting, self._loop
@@ -126,7 +128,7 @@ class AsyncioDriver:
                 try:
                     loop.run_forever()
                 except (RequestTimeout, SystemExit):
-                    # The task that raised it has it too, and what becomes of its request is reported there.
+                    # The task that raised it has the exception too; it reports the end of its request.
                     continue
             if selector is not None:
                 selector.native = None
@@ -151,7 +153,7 @@ class AsyncioDriver:
         self._native = None
 
     def join(self) -> None:
-        """Note that the server is going to serve in the loop that runs in this thread."""
+        """Use the running loop of this thread to serve."""
         self._loop = asyncio.get_running_loop()
         self._thread = self._get_ident()
 
@@ -167,7 +169,8 @@ class AsyncioDriver:
             self._starting = None
 
     async def serve(self, native: NativeServer) -> None:
-        """Serve in the loop that runs here until the native server has stopped. A cancellation stops it gracefully."""
+        """Serve in the running loop until the native server has stopped. Cancelling this coroutine stops it
+        gracefully."""
         loop = asyncio.get_running_loop()
         self._native = native
         stopped = asyncio.Event()
@@ -181,7 +184,7 @@ class AsyncioDriver:
             self._finish(native)
 
     async def shut_down_in_loop(self) -> None:
-        """Shut the application's lifespan down. The loop and its other tasks are the program's."""
+        """Shut down the application's lifespan. The loop and its other tasks belong to the program."""
         await self._lifespans.shut_down(max((self._stop_due or 0.0) - monotonic(), _CANCEL_SECONDS))
         self._loop = None
 
@@ -191,7 +194,7 @@ class AsyncioDriver:
         self._loop.stop()
 
     async def _end_calls(self, native: NativeServer) -> None:
-        """Calls may go on after their responses. Wait for them as long as the end leaves them time; cancel the rest."""
+        """Wait for calls that continue after their responses, while the stop leaves them time; then cancel the rest."""
         tasks = [call.waiter for call in native.calls() if isinstance(call.waiter, asyncio.Task)]
         while tasks and (left := (self._stop_due or 0.0) - monotonic()) > 0:
             await asyncio.wait(tasks, timeout=min(left, _LOOK_SECONDS))
@@ -200,10 +203,10 @@ class AsyncioDriver:
             task.cancel("the server ends")
         if tasks:
             await asyncio.wait(tasks, timeout=_CANCEL_SECONDS)
-        await asyncio.sleep(0)  # the callbacks of tasks that are done come before this goes on
+        await asyncio.sleep(0)  # let the callbacks of the finished tasks run first
 
     def shut_down(self) -> None:
-        """Shut the application's lifespan down, and close the loop as ``asyncio.run`` does."""
+        """Shut down the application's lifespan, and close the loop as ``asyncio.run`` does."""
         loop, self._loop = self._loop, None
         if loop is None:
             return
@@ -215,26 +218,27 @@ class AsyncioDriver:
             if sys.version_info >= (3, 12):
                 loop.run_until_complete(loop.shutdown_default_executor(_CANCEL_SECONDS))
             elif (executor := getattr(loop, "_default_executor", None)) is not None:
-                executor.shutdown(wait=False)  # the method of the loop knows no limit yet
+                executor.shutdown(wait=False)  # shutdown_default_executor() has no timeout in this version
         finally:
             asyncio.set_event_loop(None)
             loop.close()
 
     def leave_in_child(self) -> None:
-        """The loop is the parent's. The child ends when the coroutine that has forked returns, or awaits."""
+        """Stop using the loop, which belongs to the parent. The child exits when the forking coroutine returns or
+        awaits."""
         if self._poller is not None:
             self._poller.leave()
         loop = self._loop
         if loop is None:
             return
         if self._get_ident() != self._thread:
-            # A thread beside the loop has forked, for instance one that runs a part of the application that is no
-            # coroutine. It hands its result to the loop, which does not run in the child.
+            # A thread beside the loop has forked, for example one that runs synchronous code of the application. It
+            # passes its result to the loop, which does not run in the child; exit then.
             loop.call_soon_threadsafe = lambda *_: forks.end(None)  # type: ignore[method-assign, assignment]
             return
         handle = asyncio.Handle(self._end_child, (_current_task(loop),), loop)
         try:
-            # Before all that is ready: that runs in the parent.
+            # Before all callbacks that are ready: those run in the parent.
             loop._ready.appendleft(handle)  # type: ignore[attr-defined]
         except AttributeError:
             loop.call_soon(handle._run)  # uvloop
@@ -268,15 +272,15 @@ class AsyncioDriver:
             if call.worker is None
             else look(frames.get(call.thread or 0))
             for call in calls
-            if call.thread is not None or call.waiter is not None  # otherwise it has not begun
+            if call.thread is not None or call.waiter is not None  # otherwise the call has not begun
         }
 
     def _stack(self, task: asyncio.Task[Any] | None, running: FrameType | None) -> Stack:
-        """Return the application's frames of a call."""
+        """Return the application's frames of a call, given its task and the running frame of its thread."""
         if task is None:
             return capture(running) if has_gil() else capture_detached(running)
         if not has_gil() and asyncio.current_task(self._loop) is task:
-            # CPython 3.14 without a GIL has other threads wait, for seconds, for the frame of a coroutine that runs.
+            # In CPython 3.14 without a GIL, other threads wait for seconds to read the frame of a running coroutine.
             return capture_detached(running, asyncio.Handle._run.__code__)
         return _waiting_stack(task, running)
 
@@ -298,9 +302,9 @@ class AsyncioDriver:
 
         if self._in_loop(cancel):
             return
-        # A call holds up the loop. If it is one of these, only an asynchronous exception ends it; the loop cancels the
-        # others when it runs again. Between this look and the exception the call may end, and the exception reach
-        # another one, or the loop: run() goes on then.
+        # A call blocks the loop. If it is one of these calls, only an asynchronous exception ends it; the loop cancels
+        # the others when it runs again. The call may end after this check, so that another call or the loop gets the
+        # exception: run() then continues.
         for call in native.calls():
             if call.number in left and self._is_running(call) and native.interrupt(call.number):
                 left.discard(call.number)
@@ -314,7 +318,8 @@ class AsyncioDriver:
         return patching_warnings("asyncio") if patched_by() else []
 
     def _in_loop(self, function: Callable[[], None]) -> bool:
-        """Have the loop call ``function``; False if it has not done so in time, True if it is closed."""
+        """Let the loop call ``function``. Return True if it has, or if the loop is closed; False if it does not in
+        time."""
         loop = self._loop
         if loop is None:
             return True
@@ -324,16 +329,16 @@ class AsyncioDriver:
             return True  # the loop has been closed meanwhile
 
     def _is_running(self, call: Call) -> bool:
-        """Return whether the loop's thread is in this call now. From any thread."""
+        """Return whether the loop's thread executes this call now. May be called in any thread."""
         if call.waiter is None:
-            # It has not given up the thread for the first time, or has not begun.
+            # The call has never awaited, or has not begun.
             return call.state != "queued"
-        # Not by its coroutine's cr_running, which without a GIL is false for other threads (CPython 3.14).
+        # cr_running of the coroutine cannot be used: without a GIL other threads read it as false (CPython 3.14).
         return asyncio.current_task(self._loop) is call.waiter
 
 
 class EngineSelector(selectors.BaseSelector):
-    """The selector of an asyncio loop that waits for the engine too, and lets it call the application."""
+    """A selector for an asyncio loop that also waits for the engine, and lets the engine call the application."""
 
     def __init__(self, on_stopped: Callable[[], None]) -> None:
         self._others = selectors.DefaultSelector()
@@ -341,8 +346,8 @@ class EngineSelector(selectors.BaseSelector):
         self.native: NativeServer | None = None
 
     def fileno(self) -> int:
-        """Return the descriptor that is readable when one of asyncio's own is ready."""
-        descriptor: int = self._others.fileno()  # epoll and kqueue have one
+        """Return the descriptor of asyncio's own selector, which is readable when one of its files is ready."""
+        descriptor: int = self._others.fileno()  # epoll and kqueue selectors have it
         return descriptor
 
     @entry
@@ -375,10 +380,9 @@ class EngineSelector(selectors.BaseSelector):
 
 
 class EnginePoller:
-    """Polls the engine from any loop: its poller is a descriptor, which the loop watches.
-
-    The loop's own wait knows nothing of the engine's deadlines, so a timer stands for the next one. A step of a task
-    may bring it forward, and may have held a head back: then the engine is polled once more before the loop waits.
+    """Polls the engine in a loop of any implementation, which watches the descriptor of the engine's poller. The loop
+    does not know the engine's deadlines, so a timer is set for the next one. A step of a task may make that deadline
+    earlier, or buffer the head of a response: then the engine is polled again before the loop waits.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, native: NativeServer, on_stopped: Callable[[], object]) -> None:
@@ -395,7 +399,7 @@ class EnginePoller:
         loop.call_soon(self._poll)
 
     def note_step(self) -> None:
-        """A task has done something with its request, in a step that the loop runs. From any thread."""
+        """Poll again soon: a task has used its request. Called in any thread."""
         if self._is_due or self._native is None:
             return
         self._is_due = True
@@ -403,7 +407,7 @@ class EnginePoller:
         call(self._poll)
 
     def leave(self) -> None:
-        """Poll no more, in a forked child: its loop may have been about to."""
+        """Stop polling, in a forked child."""
         self._native = None
 
     def close(self) -> None:
@@ -423,7 +427,7 @@ class EnginePoller:
         except (RequestTimeout, SystemExit):
             pass  # as in run()
         if native.is_stopped():
-            self._native = None  # it is told once
+            self._native = None  # report the stop only once
             self._on_stopped()
             return
         seconds = native.timeout()
@@ -432,7 +436,7 @@ class EnginePoller:
         if timer is not None and (due is None or due < self._timer_due):
             timer.cancel()
             timer = None
-        # A timer that comes too early sets the next one.
+        # The old timer may remain: if it fires too early, it sets the next one.
         if timer is None and due is not None:
             timer, self._timer_due = self._loop.call_at(due, self._poll_when_due), due
         self._timer = timer
@@ -443,7 +447,7 @@ class EnginePoller:
 
 
 class Lent:
-    """The objects of the event loop that the native server uses to call an ASGI application."""
+    """The objects of the event loop with which the native server calls an ASGI application."""
 
     def __init__(
         self,
@@ -463,7 +467,7 @@ class Lent:
 
 
 def application(app: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, None]]:
-    """Return ``app`` as a coroutine function, so that all of its code runs in the task of its request."""
+    """Return ``app`` as a coroutine function, so that all of its code runs in the task of the request."""
     if is_coroutine_function(app):
         return app
 
@@ -474,9 +478,9 @@ def application(app: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, No
 
 
 def _make_task(loop: asyncio.AbstractEventLoop) -> Callable[..., asyncio.Task[None]] | None:
-    """Return a function that makes the task of a request; None if one can begin at once."""
+    """Return a function that creates the task of a request; None if the native server can start tasks eagerly."""
     if loop.get_task_factory() not in (None, getattr(asyncio, "eager_task_factory", None)):
-        # It is the application's, set by its start-up, and has to see each task.
+        # The application's startup has set a task factory, which must see each task.
         if sys.version_info >= (3, 11):
             return lambda coroutine, context, name: loop.create_task(coroutine, context=context, name=name)
         return lambda coroutine, context, name: context.run(lambda: loop.create_task(coroutine, name=name))
@@ -488,7 +492,7 @@ def _make_task(loop: asyncio.AbstractEventLoop) -> Callable[..., asyncio.Task[No
 
 
 async def _shut_down_generators(loop: asyncio.AbstractEventLoop) -> None:
-    """Close asynchronous generators that were left behind, and wait for each that waits in its finally clause."""
+    """Close asynchronous generators that are not finished, and wait for their finally clauses."""
     closing = loop.create_task(loop.shutdown_asyncgens())
     done, _ = await asyncio.wait({closing}, timeout=_CANCEL_SECONDS)
     if not done:
@@ -519,7 +523,7 @@ async def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _waiting_stack(task: asyncio.Task[Any], running: FrameType | None) -> Stack:
-    """Return the application's frames of a call: the coroutines that await each other, the outermost first."""
+    """Return the application's frames of a call: the chain of awaiting coroutines, the outermost first."""
     links: Stack = []
     awaited: Any = task.get_coro()
     outermost = getattr(awaited, "cr_frame", None)
@@ -530,7 +534,7 @@ def _waiting_stack(task: asyncio.Task[Any], running: FrameType | None) -> Stack:
             if frame is outermost:
                 return links[::-1]
             frame = frame.f_back
-        return []  # it has given up the thread meanwhile
+        return []  # the call has awaited meanwhile
     while awaited is not None:
         frame = (
             getattr(awaited, "cr_frame", None)
@@ -538,7 +542,7 @@ def _waiting_stack(task: asyncio.Task[Any], running: FrameType | None) -> Stack:
             or getattr(awaited, "ag_frame", None)
         )
         if frame is None:
-            break  # what is not written in Python
+            break  # an awaitable that is not written in Python
         if frame.f_globals is not globals():
             links.append((frame, frame.f_lineno))
         awaited = (

@@ -1,4 +1,4 @@
-"""The driver that the settings name. It alone is imported."""
+"""Choice and creation of the driver that the settings name. Only this driver is imported."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 def choose_driver(name: str, interface: str) -> str:
-    """Return the driver that serves an application of ``interface``, where ``name`` is set: ``threads``, the default,
-    gives way to asyncio. Raises ValueError for a driver that cannot serve it."""
+    """Return the driver that serves an application of ``interface`` if ``name`` is set: for ASGI the default
+    ``threads`` becomes asyncio. Raises ValueError if the driver cannot serve that interface."""
     if interface == "asgi":
         if name == "gevent":
             raise ValueError(
@@ -31,8 +31,8 @@ def choose_driver(name: str, interface: str) -> str:
 
 
 def make(name: str, threads: int) -> Driver:
-    """Return the driver ``name`` of a WSGI application. Raises ImportError, with one line on how to fix it, if its
-    package is missing."""
+    """Return the driver ``name`` for WSGI applications. Raises ImportError, with advice in one line, if its package
+    is missing."""
     if name == "gevent":
         from kirsch.drivers import gevent
 
@@ -43,8 +43,8 @@ def make(name: str, threads: int) -> Driver:
 
 
 def make_asyncio(app: Application, options: Mapping[str, Any], report: Report) -> tuple[Driver, Application]:
-    """Return the driver of an ASGI application, or of mounted ones, and the application as it calls it. Raises
-    ImportError as :func:`make` does, where the package of the loop is missing."""
+    """Return the driver for an ASGI application or mounted applications, and the application in the form that the
+    driver calls. Raises ImportError, as :func:`make` does, if the package of the loop is missing."""
     from kirsch.apps.mounted import Mounted
     from kirsch.drivers import loops
     from kirsch.drivers.asyncio import AsyncioDriver, application
@@ -60,7 +60,7 @@ def make_asyncio(app: Application, options: Mapping[str, Any], report: Report) -
     found: dict[int, Lifespan] = {}
     for each in of_asgi:
         if id(each.app) not in found:
-            # The application that answers where nothing is mounted has no name, and no lifespan.
+            # The fallback application, which responds with 404, has no name and no lifespan.
             found[id(each.app)] = Lifespan(each.app, options["lifespan"] if each.name else "off", report)
     lifespans = Lifespans([found[id(each.app)] for each in of_asgi], [str(each) for each in of_asgi])
     threads = None
@@ -72,8 +72,7 @@ def make_asyncio(app: Application, options: Mapping[str, Any], report: Report) -
 
 
 def prepare(name: str) -> None:
-    """Prepare this process for a driver, before the application is imported. Raises ImportError as :func:`make`
-    does."""
+    """Prepare this process for a driver, before the application is imported. Raises ImportError like :func:`make`."""
     if name == "gevent":
         from kirsch.drivers import gevent
 

@@ -1,11 +1,12 @@
-"""The driver ``gevent``: the hub polls the engine, and each request runs in a greenlet of its own.
+"""The driver ``gevent``: the hub polls the engine, and each request runs in a greenlet.
 
 The hub watches the engine's poller and keeps one timer for the engine's deadlines. A poll returns the requests that can
-start, and each starts at once, without going through the loop's queue. When its greenlet waits, the hub continues here.
+start, and the driver switches to the greenlet of each at once, without the loop's queue. When that greenlet waits, the
+hub continues with the next.
 
 A greenlet costs more than everything else that a fast request needs: on CPython 3.13 6.5 us, and 9.7 as a
-``gevent.Greenlet``, while switching to an existing one costs 0.5. So a greenlet is used for the next request if its
-request did not wait, and nothing can refer to it (no reference, no link, no local value, no context variable).
+``gevent.Greenlet``, while switching to an existing one costs 0.5. So a greenlet is reused for the next request if its
+request did not wait, and nothing can refer to the greenlet (no reference, link, local value or context variable).
 
 gevent needs the GIL, so a free-threaded interpreter that imports it turns the GIL on.
 """
@@ -26,7 +27,7 @@ _HAD_GIL = has_gil()
 if not _HAD_GIL:
     import warnings
 
-    # The interpreter would warn that it turns the GIL on; warnings() explains what that means, once.
+    # The interpreter warns that it enables the GIL; warnings() of the driver explains it once, so ignore this warning.
     warnings.filterwarnings("ignore", r"The global interpreter lock \(GIL\).*gevent", RuntimeWarning)
 
 try:
@@ -57,15 +58,15 @@ if TYPE_CHECKING:
 else:
     _Greenlet = Greenlet
 
-# None on PyPy, which does not count references.
+# None on PyPy, which has no reference counts.
 _count_references = getattr(sys, "getrefcount", None)
 
-# A timer that fires this much early costs one poll. Setting another timer each time would cost more.
+# Seconds by which a timer may fire too early. That costs one poll; setting another timer each time would cost more.
 _TIMER_SLACK = 0.001
 
 
 def patch() -> None:
-    """Patch the standard library. To be called before the application is imported."""
+    """Patch the standard library. Called before the application is imported."""
     from gevent import monkey
 
     monkey.patch_all()
@@ -78,8 +79,8 @@ class GeventDriver:
         self._thread = 0
         self._get_ident = original("get_ident")
         self._serving: Any = None  # the greenlet that called run()
-        self._done: Any = None  # what that greenlet waits for
-        self._ended: Any = None  # what other callers wait for
+        self._done: Any = None  # the waiter of that greenlet
+        self._ended: Any = None  # the event on which other callers wait
         self._has_stopped = False
         self._is_in_child = False
         self._failure: BaseException | None = None
@@ -87,7 +88,8 @@ class GeventDriver:
         self._timer: Any = None
         self._timer_due = float("inf")
         self._poll_scheduled = False
-        # Greenlets in requests, and the waiters of those that wait for an event of the engine.
+        # `_requests`: the greenlets that run requests. `_waits`: for each greenlet that waits for the engine, its
+        # waiters.
         self._requests: set[Any] = set()
         self._waits: dict[Any, list[Any]] = {}
         self._next: Exchange | None = None
@@ -104,18 +106,18 @@ class GeventDriver:
         self._hub = get_hub()
         self._done = Waiter(self._hub)
         self._ended = Event()
-        # Other threads need these modules to capture stacks. An import there might have to wait, as a greenlet, which
-        # needs a hub of its own, which needs imports.
+        # Import now the modules that another thread needs to capture stacks. An import there could have to wait, which
+        # under gevent needs a hub in that thread, whose creation imports modules too.
         lines([(sys._getframe(), 1)])
 
     def start_up(self) -> None:
-        """Do nothing: nothing runs before the server serves."""
+        """Do nothing: this driver needs no preparation."""
 
     def begin_stop(self, timeout: float) -> None:
         """Do nothing: the native server ends the calls."""
 
     def shut_down(self) -> None:
-        """Do nothing: nothing was started."""
+        """Do nothing: :meth:`start_up` has started nothing."""
 
     def run(self, native: NativeServer) -> None:
         self._native = native
@@ -135,15 +137,15 @@ class GeventDriver:
             raise self._failure
 
     def leave_in_child(self) -> None:
-        """Poll the engine no more. The greenlets of other requests are copied too, and end with the child."""
+        """Stop polling the engine. The copied greenlets of other requests end with the child."""
         if self._get_ident() != self._thread:
-            return  # another thread has forked, so the hub does not run in the child
+            return  # another thread has forked: the hub does not run in the child
         self._is_in_child = self._has_stopped = True
         if self._watcher is not None:
             self._watcher.stop()
         self._set_timer(None)
         forker = getcurrent()
-        # The native server ends the child when a request returns, and not before.
+        # For a request the native server ends the child when the call returns; for another greenlet this does.
         if isinstance(forker, Greenlet) and forker not in self._requests:
             forker.rawlink(lambda greenlet: forks.end(greenlet.exception))
 
@@ -168,7 +170,8 @@ class GeventDriver:
         taken: dict[int, Stack] = {}
         here = self._get_ident() == self._thread
         if here or not run_in_loop(self._hub.loop.run_callback_threadsafe, lambda: self._take(calls, taken)):
-            # The hub does not answer, so it runs one greenlet and switches to no other.
+            # The hub does not respond, so it executes one greenlet and switches to no other: it is safe to read them
+            # here.
             self._take(calls, taken)
         return taken
 
@@ -186,11 +189,11 @@ class GeventDriver:
 
         if run_in_loop(self._hub.loop.run_callback_threadsafe, throw):
             return
-        # A greenlet holds up the hub. If it is one of these, only an asynchronous exception ends it. The hub throws the
-        # exception into the others when it runs again.
+        # A greenlet blocks the hub. If it is one of these, only an asynchronous exception ends it. The hub throws the
+        # exception into the other greenlets when it runs again.
         for number, greenlet in list(left.items()):
-            # Between this check and the exception the greenlet may end, and the exception reach another greenlet or the
-            # hub. That is unlikely, and _poll handles it.
+            # The greenlet may end after this check, so that another greenlet or the hub gets the exception. That is
+            # unlikely, and _poll handles it.
             if self._is_running(greenlet) and native.interrupt(number):
                 left.pop(number, None)
 
@@ -211,10 +214,10 @@ class GeventDriver:
             )
         return found
 
-    # In the hub
+    # Methods that run in the hub
 
     def _poll(self) -> None:
-        """Called by the loop when the engine has something to do. It runs in the hub, so it must not wait."""
+        """Poll the engine. Called by the loop when the engine has something to do; in the hub, so it must not wait."""
         self._poll_scheduled = False
         native = self._native
         if self._has_stopped or native is None:
@@ -224,7 +227,7 @@ class GeventDriver:
             for exchange in exchanges:
                 self._start(exchange)
                 if self._is_in_child:
-                    return  # the request has forked; the others of this poll are the parent's
+                    return  # this request has forked; the parent runs the others
             for waiter in waiters:
                 for wait in self._waits.pop(waiter, ()):
                     wait.switch(None)
@@ -235,7 +238,7 @@ class GeventDriver:
             else:
                 self._rearm()
         except RequestTimeout:
-            self._schedule_poll()  # the exception was for a call that ended just before: see interrupt()
+            self._schedule_poll()  # meant for a call that has just ended: see interrupt()
         except BaseException as error:  # noqa: BLE001 - run() raises it, as that of a driver without a hub does
             self._failure = error
             self._end_requests()
@@ -252,7 +255,7 @@ class GeventDriver:
         self._starting = None
 
     def _end_requests(self) -> None:
-        """End the greenlets of the remaining requests, whose clients are lost: the engine has stopped."""
+        """End the greenlets of the remaining requests. The engine has stopped, so their clients are disconnected."""
         self._has_stopped = True
         for greenlet in [*self._requests, self._spare]:
             if greenlet is not None:
@@ -260,8 +263,7 @@ class GeventDriver:
         self._done.switch(None)
 
     def _rearm(self) -> None:
-        """Schedule the next poll for when the engine needs it, or at once if it has stopped with the call that
-        ended."""
+        """Schedule the next poll for the engine's next deadline, or at once if the engine has stopped."""
         native = self._native
         if self._has_stopped or native is None:
             return
@@ -292,14 +294,14 @@ class GeventDriver:
         self._set_timer(None)
         self._poll()
 
-    # In the greenlets of requests
+    # Methods that run in the greenlets of requests
 
     def _wait(self, greenlet: Any) -> None:
-        """Run other greenlets until a poll returns ``greenlet``, which is that of the request."""
+        """Run other greenlets until a poll returns ``greenlet``, the greenlet of this request."""
         wait: Any = Waiter(self._hub)
         waits = self._waits.setdefault(greenlet, [])
         waits.append(wait)
-        # No poll has run this greenlet, perhaps, and what it waits for may have brought a deadline forward.
+        # The engine may have an earlier deadline now, and no poll may have set a timer for it.
         self._rearm()
         try:
             wait.get()
@@ -309,7 +311,7 @@ class GeventDriver:
                 self._waits.pop(greenlet, None)
             raise
 
-    # From other threads
+    # Methods that run in other threads
 
     def _take(self, calls: list[Call], taken: dict[int, Stack]) -> None:
         running = sys._current_frames().get(self._thread)
@@ -320,12 +322,12 @@ class GeventDriver:
                 taken[call.number] = look(running if self._is_running(greenlet) else greenlet.gr_frame)
 
     def _is_running(self, greenlet: Any) -> bool:
-        """Return whether the hub's thread executes this greenlet now. From any thread."""
+        """Return whether the hub's thread executes ``greenlet`` now. May be called in any thread."""
         return greenlet in self._requests and greenlet.gr_frame is None
 
 
 class _Request(_Greenlet):
-    """The greenlet of a request, and of the next one if nothing can refer to it."""
+    """The greenlet of a request. It is reused for the next request if nothing can refer to it."""
 
     __slots__ = ("_driver",)
 
@@ -340,14 +342,15 @@ class _Request(_Greenlet):
         while True:
             exchange, driver._next = driver._next, None
             assert exchange is not None
-            references = 0 if _count_references is None else _count_references(self) - 1  # without that of _requests
+            references = 0 if _count_references is None else _count_references(self) - 1  # without that in _requests
             try:
                 exchange.run()
             finally:
                 del exchange
                 driver._requests.discard(self)
             if driver._starting is not self:
-                # It has waited, so it was not run by a poll, and the engine may have a new deadline.
+                # The request has waited, so _poll is no longer in its switch here, and the engine may have a new
+                # deadline.
                 driver._rearm()
                 return
             if (

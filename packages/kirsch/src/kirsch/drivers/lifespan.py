@@ -1,4 +1,4 @@
-"""The lifespan of an ASGI application (ASGI, Lifespan Protocol 2.0): start-up before the first request, shutdown after
+"""The lifespan of ASGI applications (ASGI, Lifespan Protocol 2.0): startup before the first request, shutdown after
 the last one, and the state and the context in which requests are called."""
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     AsgiMessage = dict[str, Any]
 
 
-# The time that the shutdown of applications may take that started before one that failed to, and the time of each
-# may at least, whatever those before it have left of the time.
+# _UNDO_SECONDS: the time for shutting down the applications that had started when another one failed to start.
+# _LEAST_SECONDS: the minimum for each application, even if the ones before it have used up the time.
 _UNDO_SECONDS = 5.0
 _LEAST_SECONDS = 0.5
 
 
 class Lifespan:
-    """Runs the application on the lifespan scope, in a task of its own.
+    """The lifespan of one application, which runs in a separate task.
 
     ``mode`` is ``auto`` (an application without a lifespan is served), ``on`` (it is an error) or ``off`` (the scope is
-    not used). ``context`` is what requests copy: the context of the application when its start-up was complete.
-    ``state`` is what the application has put into ``scope["state"]``; None if it has no lifespan.
+    not used). ``context`` is the context of the application at the end of its startup; requests run in copies of it.
+    ``state`` is the application's ``scope["state"]``; None if it has no lifespan.
     """
 
     def __init__(self, app: Callable[..., Awaitable[None]], mode: str, report: Report) -> None:
@@ -46,7 +46,7 @@ class Lifespan:
         self.state: dict[str, Any] | None = None
 
     async def start_up(self) -> None:
-        """Send ``lifespan.startup`` and wait for its answer. Raises NotStartedError."""
+        """Send ``lifespan.startup`` and wait for the reply of the application. Raises NotStartedError."""
         if self._mode == "off":
             return
         loop = asyncio.get_running_loop()
@@ -66,7 +66,7 @@ class Lifespan:
             await self._cancel()
             raise
         if self._task is not task:
-            return  # it has raised what ends the program, and was shut down before this went on
+            return  # the application has raised an exception that ends the program, and was shut down meanwhile
         if self._failure is not None:
             await self._cancel()
             raise NotStartedError(self._failure or "lifespan.startup.failed, without a message")
@@ -79,27 +79,27 @@ class Lifespan:
         self._note_absence(error)
 
     def _note_absence(self, error: BaseException | None) -> None:
-        """Handle an application that has ended before its start-up was complete."""
+        """Handle an application that has returned or raised before its startup was complete."""
         if self._mode == "on":
             if error is None:
                 raise NotStartedError("it returned before it sent lifespan.startup.complete, and --lifespan is on")
             raise NotStartedError(
                 f"it raised {type(error).__name__} on the lifespan scope, and --lifespan is on", error
             )
-        # One that has not even received the event does not know the scope, as Django.
+        # An application that raises before it receives the event does not support the scope, as Django's.
         if error is not None and self._received:
             text = f"the application raised {type(error).__name__} in its lifespan, and is served without one"
             self._report(WARNING, f"{text}; with --lifespan on it would not be served", error)
 
     def _note_end(self, task: asyncio.Task[None]) -> None:
-        """Handle the end of the lifespan; it came before the shutdown if the task is still there."""
+        """Handle the end of the lifespan task. If ``_task`` still refers to it, it has ended before the shutdown."""
         if task is self._task and not task.cancelled() and (error := task.exception()) is not None:
             self._task = None
             text = "the application raised an exception in its lifespan, after its start-up; it is served on"
             self._report(ERROR, text, error)
 
     async def shut_down(self, seconds: float) -> None:
-        """Send ``lifespan.shutdown`` and wait for its answer, at most for so long."""
+        """Send ``lifespan.shutdown`` and wait for the reply, at most ``seconds``."""
         task, self._task = self._task, None
         if task is None:
             return
@@ -108,7 +108,7 @@ class Lifespan:
             self._stopping.set_result(None)
             await asyncio.wait({task, self._stopped}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             if self._stopped.done():
-                # It may have something left to do behind its last message.
+                # The application may continue after its last message: wait until it returns.
                 await asyncio.wait({task}, timeout=seconds)
         if not task.done():
             self._report(
@@ -129,7 +129,7 @@ class Lifespan:
             task.cancel()
             await asyncio.wait({task}, timeout=1.0)
         if task is not None and task.done() and not task.cancelled():
-            task.exception()  # it is reported in another way
+            task.exception()  # mark the exception as retrieved; it is reported elsewhere
 
     async def _run(self, scope: dict[str, Any]) -> None:
         await self._app(scope, self._receive, self._send)
@@ -138,12 +138,12 @@ class Lifespan:
         if self._received == 0:
             self._received = 1
             return {"type": "lifespan.startup"}
-        # One that is cancelled has received nothing.
+        # Shielded: if this wait is cancelled, the application has received no event.
         await asyncio.shield(self._stopping)
         if self._received == 1:
             self._received = 2
             return {"type": "lifespan.shutdown"}
-        await asyncio.get_running_loop().create_future()  # nothing more comes
+        await asyncio.get_running_loop().create_future()  # no other event follows: wait for ever
         raise AssertionError
 
     async def _send(self, message: AsgiMessage) -> None:
@@ -170,17 +170,17 @@ class Lifespan:
 class Lifespans:
     """The lifespans of all applications of a process, in the order in which they start.
 
-    ``each`` has one for each place at which an application is, the same one where that is the same application.
-    ``names`` are those of mounted applications, for messages; there is none for an application that serves alone.
+    ``each`` has one lifespan for each mount; mounts of the same application share it. ``names`` are the names of the
+    mounted applications, for messages; empty if the application is not mounted.
     """
 
     def __init__(self, each: Sequence[Lifespan], names: Sequence[str] = ()) -> None:
         self.each = tuple(each)
         self._different = tuple(dict.fromkeys(self.each))
-        self._names = dict(zip(reversed(self.each), reversed(names), strict=False))  # of several names the first
+        self._names = dict(zip(reversed(self.each), reversed(names), strict=False))  # the first one of several names
 
     async def start_up(self) -> None:
-        """Start all, one after the other. Where one fails, those before it are shut down again. Raises
+        """Start all lifespans, one after the other. If one fails, shut down those that have started. Raises
         NotStartedError."""
         for index, lifespan in enumerate(self._different):
             try:
@@ -192,7 +192,7 @@ class Lifespans:
                 raise
 
     async def shut_down(self, seconds: float) -> None:
-        """Shut all down, the last one first, within so many seconds together."""
+        """Shut down all lifespans, the last one first, within ``seconds`` in total."""
         await self._shut_down(self._different, seconds)
 
     async def _shut_down(self, lifespans: Sequence[Lifespan], seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Event loops that may take the place of CPython's own (``--loop``)."""
+"""Event loops that can replace CPython's own (``--loop``)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ MISSING = "--loop uvloop needs the package uvloop: pip install uvloop, or leave 
 
 
 def check(name: str) -> None:
-    """Raise ImportError, with one line on how to fix it, if the package of a loop is missing."""
+    """Raise ImportError, with advice in one line, if the package of the loop ``name`` is missing."""
     if name == "uvloop":
         _uvloop()
 
 
 def new_uvloop() -> asyncio.AbstractEventLoop:
-    """Return a new loop of uvloop. Raises ImportError as :func:`check` does."""
+    """Return a new event loop of uvloop. Raises ImportError like :func:`check`."""
     loop: asyncio.AbstractEventLoop = _uvloop().new_event_loop()
     return loop
 

@@ -1,10 +1,7 @@
-"""The driver ``threads``: the application runs in a thread pool, whose leader polls the engine (leader/followers).
-
-With one thread, that is the thread that calls ``run()``, and no other is started. With more, that thread only waits and
-runs signal handlers; the native side has the others started one by one, as calls need them.
-
-Without a GIL, threads would contend for a single engine, so there is one engine for each processor, with its share of
-the threads.
+"""The driver ``threads``: the application runs in a thread pool, whose leader polls the engine (leader/followers). With
+one thread, the thread that calls ``run()`` serves, and no other is started. With more, that thread only waits and runs
+signal handlers; the native server starts the others one by one, when calls need them. Without a GIL, threads would
+contend for a single engine, so there is one engine for each processor, with its share of the threads.
 """
 
 from __future__ import annotations
@@ -27,20 +24,19 @@ if TYPE_CHECKING:
     from kirsch.config.native import NativeConfig
     from kirsch.process.stacks import Stack
 
-# How long a thread keeps the GIL while others wait for it, in seconds: CPython's default, and ours. A thread that has
-# waited may wait that long again, while another runs fast calls one after the other, and its client notices.
+# The seconds for which a thread keeps the GIL while others wait for it: CPython's default, and ours. After a wait, a
+# thread may have to wait for the GIL as long again while another runs fast calls in a row, which its client notices.
 _DEFAULT_SWITCH_INTERVAL = 0.005
 _SWITCH_INTERVAL = 0.001
 
-# Threads that are in no call exit at once; the limit is for an overloaded machine.
+# The seconds to wait for threads at the end. Idle threads exit at once; the limit is for an overloaded machine.
 _JOIN_SECONDS = 2.0
 
 
 def engines(threads: int) -> int:
-    """Return the number of engines in this process: one with a GIL, because its threads run one at a time anyway.
-
-    Each engine has at least four threads: a connection stays with its engine, and waits while all threads of that are
-    in calls, even if other engines are idle.
+    """Return the number of engines in this process: one with a GIL, because threads then run one at a time. Each engine
+    has at least four threads: a connection stays with its engine, so while all threads of this engine are in calls it
+    waits, even if other engines are idle.
     """
     if has_gil():
         return 1
@@ -49,14 +45,14 @@ def engines(threads: int) -> int:
 
 
 class SwitchInterval:
-    """The interval at which threads give up the GIL, while threads of ours serve."""
+    """The interval at which threads release the GIL: a shorter one while a server of this process runs."""
 
     def __init__(self) -> None:
         self._previous: float | None = None
 
     def set(self) -> None:
         interval = sys.getswitchinterval()
-        if interval == _DEFAULT_SWITCH_INTERVAL:  # otherwise the user has set it
+        if interval == _DEFAULT_SWITCH_INTERVAL:  # otherwise the user has set an interval
             self._previous = interval
             sys.setswitchinterval(_SWITCH_INTERVAL)
 
@@ -70,7 +66,8 @@ class ThreadsDriver:
     def __init__(self, threads: int) -> None:
         self._count = threads
         self._native: NativeServer | None = None
-        # By index. A thread that threading has not started has a lock instead, which is released when it exits.
+        # By index. A thread that was not started by threading has a lock in `_ended` instead, which is released at its
+        # exit.
         self._threads: dict[int, threading.Thread] = {}
         self._ended: dict[int, Any] = {}
         self._serving: int | None = None
@@ -86,23 +83,23 @@ class ThreadsDriver:
         self._serving = self._get_ident()
 
     def start_up(self) -> None:
-        """Do nothing: nothing runs before the server serves."""
+        """Do nothing: this driver needs no preparation."""
 
     def begin_stop(self, timeout: float) -> None:
         """Do nothing: the native server ends the calls."""
 
     def shut_down(self) -> None:
-        """Do nothing: nothing was started."""
+        """Do nothing: :meth:`start_up` has started nothing."""
 
     def run(self, native: NativeServer) -> None:
         self._native = native
         if self._count > 1:
-            # Not imported in a thread: up to 3.12 the first thread that imports it is taken for the main one.
+            # Import it here: up to Python 3.12 threading takes the thread that imports it first for the main thread.
             import threading  # noqa: F401
 
             if "gevent" in patched_by():
-                # The first hub imports what all of them need. Several threads importing at once would wait for each
-                # other's import locks, which gevent has patched; and waiting for those needs a hub.
+                # The first hub imports modules that every hub needs. If several threads imported them at once, they
+                # would wait for each other's import locks, which gevent has patched, and such a wait needs a hub.
                 from gevent import get_hub
 
                 get_hub()
@@ -117,7 +114,8 @@ class ThreadsDriver:
             self._native = None  # breaks a reference cycle
 
     def leave_in_child(self) -> None:
-        """Do nothing: the native server ends the child when the call returns. Other threads are not in the child."""
+        """Do nothing: the native server ends the child when the call returns. The other threads do not exist in the
+        child."""
 
     def is_inside(self) -> bool:
         ident = self._get_ident()
@@ -136,7 +134,7 @@ class ThreadsDriver:
 
     def interrupt(self, calls: Iterable[Call]) -> None:
         native = self._native
-        if native is not None:  # otherwise the server has ended meanwhile
+        if native is not None:  # None: the server has ended meanwhile
             for call in calls:
                 native.interrupt(call.number)
 
@@ -147,19 +145,19 @@ class ThreadsDriver:
         return patching_warnings("threads")
 
     def _spawn(self, index: int) -> None:
-        """Start the thread ``index``. Raises RuntimeError if the system allows no more.
+        """Start the thread ``index``. Raises RuntimeError if the system refuses another thread.
 
         Releases the GIL until the thread runs, so the caller must hold no lock.
         """
         import threading
 
         if patched_by():
-            # A patched Thread would be a greenlet of this thread, which is blocked in run().
+            # A patched Thread would be a greenlet in this thread, which is blocked in run().
             self._ended[index] = original("allocate_lock")()
             self._ended[index].acquire()
             original("start_new_thread")(self._work_unnamed, (index,))
         else:
-            # A daemon thread, because a call that never returns must not keep the process from exiting.
+            # A daemon thread, so that a call that never returns cannot keep the process from exiting.
             thread = threading.Thread(target=self._work, args=(index,), name=f"kirsch-{index}", daemon=True)
             thread.start()
             self._threads[index] = thread
@@ -178,13 +176,13 @@ class ThreadsDriver:
         ident = self._get_ident()
         self._idents.add(ident)
         try:
-            if self._native is not None:  # otherwise the server has ended while this thread was being started
+            if self._native is not None:  # None: the server has ended while this thread was starting
                 self._native.work(index)
         finally:
             self._idents.discard(ident)
 
     def _join(self, native: NativeServer) -> None:
-        """Wait for the threads that are in no call. The others end with their call, or with the process."""
+        """Wait for the idle threads. The others end with their call, or with the process."""
         busy = {call.worker for call in native.calls()}
         patience = time.monotonic() + _JOIN_SECONDS
         for index, thread in self._threads.copy().items():

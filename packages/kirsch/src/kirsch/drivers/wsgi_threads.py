@@ -1,8 +1,7 @@
-"""Threads beside an event loop, for WSGI applications that are mounted in one process with ASGI applications.
-
-The loop polls the engine. What it gets for a WSGI application it hands over, so that it never waits for one. A thread
-is started when a call needs it, as with the driver ``threads``. A response whose client reads slowly is given back to
-the engine meanwhile, and goes on in the thread where it began.
+"""Threads beside an event loop, for WSGI applications that are mounted together with ASGI applications. The loop polls
+the engine, and hands the exchanges of WSGI applications over to these threads, so that it never waits for them. A
+thread is started when a call needs it, as with the driver ``threads``. If a client reads slowly, its response is
+suspended in the engine, and later continues in the same thread.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ if TYPE_CHECKING:
 
     from kirsch._native import Call, Exchange, NativeServer
 
-# Threads that are in no call exit at once; those in calls that were cut have a moment to notice it.
+# The seconds to wait for threads at the end. Idle threads exit at once; interrupted calls have time to unwind.
 _JOIN_SECONDS = 1.0
 
 
 class Wait:
-    """A lock on which a call waits in its thread for the engine. The wait may end early."""
+    """A lock on which a call waits in its thread for the engine. :meth:`set` ends the wait."""
 
     def __init__(self) -> None:
         self._lock = original("allocate_lock")()
@@ -39,15 +38,15 @@ class Wait:
         try:
             self._lock.release()
         except RuntimeError:
-            pass  # it is over already
+            pass  # the lock is released already
 
     def wait(self) -> None:
         self._lock.acquire()
 
 
 class WsgiThreads:
-    """Runs exchanges in ``most`` threads at a time. Further ones wait: at most ``queue`` of them, each for at most
-    ``queue_timeout`` seconds (0: without limit). The others are answered with 503."""
+    """A pool of ``most`` threads that runs exchanges. At most ``queue`` more exchanges wait, each for at most
+    ``queue_timeout`` seconds (0: without limit). All others are answered with 503."""
 
     def __init__(self, most: int, queue: int, queue_timeout: float) -> None:
         self._most = most
@@ -57,24 +56,24 @@ class WsgiThreads:
         self._timer: asyncio.TimerHandle | None = None
         self._lock = original("allocate_lock")()
         self._threads: list[threading.Thread] = []
-        # By index: exchanges that have to be run in this thread, and what wakes it.
+        # By thread index: the exchanges that must run in this thread, and the lock that wakes it.
         self._own: list[deque[Exchange]] = []
         self._wakes: list[Any] = []
         self._idle: list[int] = []
-        # (Until when it may wait, exchange), the first one first.
+        # The waiting exchanges, as (latest time to start, exchange), the oldest first.
         self._waiting: deque[tuple[float, Exchange]] = deque()
         self._has_ended = False
         self._interval = SwitchInterval()
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Note that this loop hands over."""
+        """Remember the loop that hands exchanges over, and set the switch interval."""
         import threading  # noqa: F401 - up to 3.12 the first thread that imports it is taken for the main one
 
         self._loop = loop
         self._interval.set()
 
     def hand_over(self, exchange: Exchange) -> None:
-        """Have a thread run it. In the loop's thread."""
+        """Run ``exchange`` in a thread of the pool, or queue it. Called in the loop's thread."""
         with self._lock:
             if exchange.worker is not None:
                 self._own[exchange.worker].append(exchange)
@@ -101,7 +100,7 @@ class WsgiThreads:
         import threading
 
         index = len(self._threads)
-        # A daemon thread, because a call that never returns must not keep the process from exiting.
+        # A daemon thread, so that a call that never returns cannot keep the process from exiting.
         thread = threading.Thread(target=self._work, args=(index,), name=f"kirsch-{index}", daemon=True)
         with self._lock:
             self._own.append(deque())
@@ -110,7 +109,7 @@ class WsgiThreads:
         try:
             thread.start()
         except RuntimeError:
-            # The system allows no more.
+            # The system refuses another thread.
             self._most = max(index, 1)
             with self._lock:
                 self._own.pop()
@@ -142,11 +141,11 @@ class WsgiThreads:
             try:
                 exchange.work(index)
             except (RequestTimeout, SystemExit):
-                pass  # it was for a call that ended just before
+                pass  # meant for a call that has just ended
             del exchange
 
     def _refuse_late(self) -> None:
-        """Answer requests that have waited for too long with 503. In the loop's thread."""
+        """Respond with 503 to the requests that have waited for too long. Called in the loop's thread."""
         late = []
         self._timer = None
         now = monotonic()
@@ -160,7 +159,7 @@ class WsgiThreads:
             self._timer = self._loop.call_later(max(due - now, 0.0), self._refuse_late)
 
     def end(self) -> None:
-        """No call comes any more. Wait for the threads that are in no call, and a moment for those that are."""
+        """Refuse the waiting exchanges, and end the threads. Wait for the idle ones, and a moment for the others."""
         if self._timer is not None:
             self._timer.cancel()
         with self._lock:
@@ -177,14 +176,14 @@ class WsgiThreads:
             thread.join(max(patience - monotonic(), 0.0))
         self._interval.reset()
 
-    # From any thread
+    # Methods for any thread
 
     def is_inside(self, ident: int) -> bool:
-        """Return whether this is one of the threads."""
+        """Return whether ``ident`` is a thread of the pool."""
         return any(thread.ident == ident for thread in self._threads)
 
     def interrupt(self, native: NativeServer, calls: Iterable[Call]) -> None:
-        """Raise RequestTimeout in these calls."""
+        """Raise RequestTimeout in ``calls``."""
         for call in calls:
             if native.interrupt(call.number) and isinstance(call.waiter, Wait):
                 call.waiter.set()

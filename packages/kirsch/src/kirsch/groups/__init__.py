@@ -1,6 +1,6 @@
-"""Groups of WebSockets and of other readers that get the same messages: ``kirsch.Group``.
+"""Groups of WebSockets and other readers that receive the same messages: ``kirsch.Group``.
 
-The names are looked up at their first use, because every worker imports ``connector``, and few use a group.
+The names are imported at their first use, because every worker imports ``connector``, and few use a group.
 """
 
 from __future__ import annotations

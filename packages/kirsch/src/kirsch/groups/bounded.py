@@ -1,4 +1,4 @@
-"""The queue of what waits for the relay, for a worker or for a broker."""
+"""A bounded queue for messages and frames that wait for the relay, a worker or a broker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BYTES_MAX = 8 << 20
 
 
 class BoundedQueue:
-    """A queue of items and their sizes in bytes, which takes no more than the limits above."""
+    """A queue of items with their sizes in bytes, limited by ``MESSAGES_MAX`` and ``BYTES_MAX``."""
 
     def __init__(self) -> None:
         self._items: deque[tuple[Any, int]] = deque()
@@ -27,7 +27,7 @@ class BoundedQueue:
         return len(self._items)
 
     def put(self, item: Any, size: int) -> bool:
-        """Add an item at the end; return whether there was room for it."""
+        """Append an item; return False if the limits leave no room for it."""
         if len(self._items) >= MESSAGES_MAX or self._bytes + size > BYTES_MAX:
             return False
         self._items.append((item, size))
@@ -35,7 +35,7 @@ class BoundedQueue:
         return True
 
     def put_first(self, frames: Iterable[bytes]) -> None:
-        """Put frames before all others, in their order, whatever the limits."""
+        """Insert frames at the front, in their order, without regard to the limits."""
         for frame in reversed(list(frames)):
             self._items.appendleft((frame, len(frame)))
             self._bytes += len(frame)

@@ -1,8 +1,8 @@
 """The frames that workers and the relay exchange over a Unix socket.
 
-A frame is a header, the name of a group, and a body. The header has the length of what follows it (4 bytes), the kind
-(1 byte) and the length of the name (2 bytes), all big-endian. The relay passes a message on as the bytes that it has
-received, so both directions share one kind for it.
+A frame is a header, the name of a group, and a body. The header contains the length of the rest (4 bytes), the kind (1
+byte) and the length of the name (2 bytes), all big-endian. The relay forwards the bytes of a message as received, so
+both directions use the same kind.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _TEXT = 1
 
 
 class Message:
-    """A message of a group. ``data`` is a str or bytes. ``id`` names its place in the history of the group, for
-    :meth:`Group.messages`; it is empty without a history."""
+    """A message of a group. ``data`` is str or bytes. ``id`` is its position in the history of the group, for
+    :meth:`Group.messages`; it is empty if there is no history."""
 
     __slots__ = ("data", "id")
 
@@ -48,7 +48,7 @@ class Message:
 
 
 class Frame:
-    """``raw`` is the whole frame."""
+    """A frame: its kind, group name and body. ``raw`` is the whole frame."""
 
     __slots__ = ("body", "kind", "name", "raw")
 
@@ -60,17 +60,17 @@ class Frame:
 
 
 class BrokenStreamError(Exception):
-    """The other side has sent something that is no frame."""
+    """Raised if the other side has sent bytes that are no frame."""
 
 
 class Frames:
-    """The frames in a stream of bytes."""
+    """A parser of frames in a stream of bytes."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """Yield the frames that are complete now. Raises BrokenStreamError."""
+        """Yield the frames that are complete after ``data``. Raises BrokenStreamError."""
         buffer = self._rest + data if self._rest else data
         at, end = 0, len(buffer)
         while end - at >= _HEADER.size:
@@ -88,12 +88,12 @@ class Frames:
 
 
 def encode(kind: int, name: bytes = b"", body: bytes = b"") -> bytes:
-    """Return a frame."""
+    """Return the bytes of a frame."""
     return _HEADER.pack(len(name) + len(body), kind, len(name)) + name + body
 
 
 def message_body(message: Message) -> bytes:
-    """Return a message as the body of a frame: its kind and the length of its id, the id, the data."""
+    """Encode a message as the body of a frame: its type and the length of its id, the id, the data."""
     data, mark = message.data, message.id.encode()
     is_text = isinstance(data, str)
     content = data.encode() if isinstance(data, str) else data
@@ -101,7 +101,7 @@ def message_body(message: Message) -> bytes:
 
 
 def message_of(body: bytes) -> Message:
-    """Return the message of a body. Raises BrokenStreamError."""
+    """Decode the body of a frame. Raises BrokenStreamError."""
     try:
         start = 2 + body[1]
         content = body[start:]
@@ -111,11 +111,11 @@ def message_of(body: bytes) -> Message:
 
 
 def with_id(body: bytes, mark: str) -> bytes:
-    """Return the body of a message with another id."""
+    """Return the body of a message with its id replaced by ``mark``."""
     return body[:1] + bytes((len(mark),)) + mark.encode() + body[2 + body[1] :]
 
 
 def place_of(mark: str) -> tuple[int, int]:
-    """Return an id of a Redis stream as numbers, which have its order. An empty id is before all."""
+    """Parse an id of a Redis stream into two numbers, which sort like the ids. An empty id sorts before all others."""
     first, _, second = mark.partition("-")
     return (int(first), int(second or 0)) if first.isdigit() else (0, 0)

@@ -1,9 +1,9 @@
-"""Groups, as an application uses them, and how their messages reach the peers that this process has.
+"""The class :class:`Group` for applications, and the delivery of its messages to the peers in this process.
 
-Groups of one name share a *room* in each process. A room has the peers of the process and their entries in the list of
-members; the relay of the server has the list of all.
+In each process, groups with the same name share a *room*. A room has the peers in this process and their entries in the
+list of members; the relay of the server has the whole list.
 
-Lock order: a room's lock, then that of the link.
+Lock order: a room's lock, then the lock of the link.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from kirsch.groups.frames import Frame
 
     class Peer(Protocol):
-        """A WebSocket of this process, as the native module knows it."""
+        """A WebSocket of this process, in the form of the native module."""
 
         @property
         def closed(self) -> bool: ...
@@ -55,7 +55,7 @@ _KEY = "kirsch.websocket"
 
 
 class Member:
-    """A member of a group, on whichever worker and host. ``data`` is what it was added with."""
+    """A member of a group on any worker and host. ``data`` is the data that it was added with."""
 
     __slots__ = ("data", "id")
 
@@ -77,7 +77,7 @@ class _Entry:
 
 
 class _Room:
-    """A group's peers in this process. ``name`` is empty for a group that is this process's alone."""
+    """The peers of a group in this process. ``name`` is empty if the group is local to this process."""
 
     def __init__(self, name: bytes) -> None:
         self.name = name
@@ -88,7 +88,7 @@ class _Room:
         self._next = 0
         self._is_subscribed = False
         self._tidy_at = 64
-        # The peers of `entries` by their loop; None when `entries` has changed.
+        # The peers of `entries` by their event loop; None after `entries` has changed.
         self._by_loop: dict[asyncio.AbstractEventLoop | None, list[Peer]] | None = None
 
     # Members
@@ -117,7 +117,7 @@ class _Room:
             self._changed()
 
     def tidy(self) -> None:
-        """Remove the WebSockets that are closed."""
+        """Remove the closed WebSockets."""
         with self.lock:
             peers = list(self.entries)
         self.discard([peer for peer in peers if peer.closed])
@@ -137,7 +137,7 @@ class _Room:
             self._changed()
 
     def _changed(self) -> None:
-        """Tell the relay, with the lock held, whether this process wants the messages of the group."""
+        """Tell the relay whether this process wants the messages of the group. The caller holds the lock."""
         if not self.name:
             return
         wants = bool(self.entries or self.subscriptions)
@@ -157,7 +157,7 @@ class _Room:
             link.tell(frame)
 
     def opening(self) -> list[bytes]:
-        """Return the frames that tell a new relay of this room."""
+        """Return the frames that describe this room to a new relay."""
         with self.lock:
             if not self._is_subscribed:
                 return []
@@ -166,8 +166,9 @@ class _Room:
     # Messages
 
     def deliver(self, message: Message) -> list[Peer]:
-        """Give a message to the peers and subscriptions of this process. Return the peers that have not got it because
-        their clients have too much to read; those of another loop are not known yet, and are not among them."""
+        """Deliver a message to the peers and subscriptions of this process. Return the peers that did not get it
+        because their clients read too slowly. Peers of another event loop are never returned, because their result
+        is not known yet."""
         with self.lock:
             by_loop = self._by_loop
             if by_loop is None:
@@ -184,7 +185,8 @@ class _Room:
     def _deliver_by_loop(
         self, by_loop: dict[asyncio.AbstractEventLoop | None, list[Peer]], message: Message
     ) -> list[Peer]:
-        """Send to the peers of this process, with the lock held: the messages of two threads reach all in one order."""
+        """Send to the peers of this process. The caller holds the lock, so that messages of two threads reach all
+        peers in one order."""
         full: list[Peer] = []
         for loop, peers in by_loop.items():
             if loop is None or loop is _running_loop():
@@ -193,7 +195,7 @@ class _Room:
             try:
                 loop.call_soon_threadsafe(self._send, peers, message)
             except RuntimeError:
-                pass  # the loop is closed, and with it all its WebSockets
+                pass  # the loop is closed, and so are its WebSockets
         return full
 
     def _send(self, peers: list[Peer], message: Message) -> list[Peer]:
@@ -209,14 +211,13 @@ class _Room:
 
 
 class Group:
-    """WebSockets, and other readers, that get the same messages. Any thread may use it.
-
-    A group with a ``name`` spans all workers of the server, and with ``--groups`` all hosts: groups of one name are
-    the same. Without a name it belongs to this process. WebSockets that are closed leave it by themselves.
+    """A set of WebSockets and other readers that receive the same messages. Any thread may use it. A group with a
+    ``name`` spans all workers of the server, and with ``--groups`` all hosts: groups with the same name are one group.
+    A group without a name is local to this process. Closed WebSockets are removed automatically.
 
     Each message reaches each peer at most once. The messages of one sender (a thread, or an event loop) arrive in the
-    order in which they were sent. A client that has more than 64 KiB still to read misses a message, or is closed with
-    1013 if ``close_slow`` is true.
+    order in which they were sent. If a client has more than 64 KiB still to read, it does not get the message, or its
+    WebSocket is closed with 1013 if ``close_slow`` is true.
     """
 
     def __init__(self, name: str = "", websockets: Iterable[Any] = (), *, close_slow: bool = False) -> None:
@@ -238,11 +239,11 @@ class Group:
             self.add(websocket)
 
     def add(self, websocket: Any, data: Any = None) -> None:
-        """Add a WebSocket, unless it is there.
+        """Add a WebSocket, unless it is in the group.
 
-        ``websocket`` is that of WSGI, or the scope of an ASGI WebSocket, or an object that has the scope as its
-        ``scope``, such as those of Starlette and kirsch-web. An ASGI WebSocket is added by a coroutine of its own event
-        loop, after it was accepted. ``data`` is what :meth:`members` shows: JSON of at most 4 KiB.
+        ``websocket`` is a WSGI WebSocket, the scope of an ASGI WebSocket, or an object with that scope as its attribute
+        ``scope``, as in Starlette and kirsch-web. An ASGI WebSocket must be added after it was accepted, by a coroutine
+        of its own event loop. ``data`` is shown by :meth:`members`: JSON of at most 4 KiB.
         """
         peer = _peer_of(websocket)
         if data is not None and len(json.dumps(data)) > DATA_BYTES_MAX:
@@ -253,15 +254,15 @@ class Group:
         self._room.add(peer, data, loop)
 
     def discard(self, websocket: Any) -> None:
-        """Remove a WebSocket, if it is there."""
+        """Remove a WebSocket, if it is in the group."""
         self._room.discard([_peer_of(websocket)])
 
     def send_all(self, data: str | bytes | bytearray | memoryview) -> list[Any]:
-        """Send a message to all, without waiting: text for a str, binary for bytes, at most 1 MiB if the group has a
-        name. It is framed and compressed once in each process.
+        """Send a message to all members, without waiting: text for str, binary for bytes, at most 1 MiB if the group
+        has a name. Each process frames and compresses it once.
 
-        Returns the WebSockets of this process that have not got it, because their clients have more than 64 KiB still
-        to read.
+        Returns the WebSockets of this process that did not get it, because their clients have more than 64 KiB still to
+        read.
         """
         room = self._room
         if not isinstance(data, (str, bytes, bytearray, memoryview)):
@@ -279,15 +280,14 @@ class Group:
             if link is not None:
                 link.send(encode(MESSAGE, room.name, body))
                 if connector.has_history():
-                    return []  # it comes back with its id
+                    return []  # the relay returns the message with its id
             return room.deliver(message)
 
     def messages(self, last_id: str = "", *, idle: float | None = None) -> Subscription:
-        """Return an iterator of the :class:`Message` objects that are sent from now on, for ``for`` and ``async for``.
-
-        ``last_id`` is the id of the last message that the reader has got: it gets those after it first, if the groups
-        have a history (``--groups redis://...?history=N``). With ``idle`` the iterator returns None when no message has
-        come for so many seconds, which is the time for a heartbeat.
+        """Return an iterator over the :class:`Message` objects that are sent from now on, for ``for`` and ``async
+        for``. ``last_id`` is the id of the last message that the reader has received: later messages of the history
+        come first, if the groups have one (``--groups redis://...?history=N``). With ``idle`` the iterator returns None
+        after that many seconds without a message, so that the reader can send a heartbeat.
         """
         subscription = self._room.subscribe(idle)
         if last_id and self._room.name and (link := _link()) is not None:
@@ -295,15 +295,15 @@ class Group:
         return subscription
 
     def close_all(self, code: int = 1000, reason: str = "") -> None:
-        """Close all WebSockets of this process, and remove them."""
+        """Close all WebSockets of the group in this process, and remove them."""
         peers = list(self._room.entries)
         for peer in peers:
             peer.close(code, reason)
         self._room.discard(peers)
 
     def members(self) -> list[Member]:
-        """Return the members on all workers and hosts. It waits for the relay, for at most a second, and returns those
-        of this process if the relay does not answer. In a coroutine use :meth:`members_async`."""
+        """Return the members on all workers and hosts. Waits for the relay, at most a second, and returns only the
+        members in this process if it does not answer. In a coroutine, use :meth:`members_async`."""
         answer = self._ask("members")
         return self._own_members() if answer is None else [Member(*each) for each in answer]
 
@@ -315,7 +315,7 @@ class Group:
         return await loop.run_in_executor(None, self.members)
 
     def __len__(self) -> int:
-        """The number of members on all workers and hosts; see :meth:`members`."""
+        """Return the number of members on all workers and hosts; see :meth:`members`."""
         self._room.tidy()
         answer = self._ask("count")
         return len(self._room.entries) if answer is None else int(answer)
@@ -324,7 +324,7 @@ class Group:
         return True
 
     def __iter__(self) -> Iterator[Any]:
-        """The WebSockets of this process that are open."""
+        """Iterate over the open WebSockets of the group in this process."""
         return iter([peer for peer in list(self._room.entries) if not peer.closed])
 
     def __aiter__(self) -> Subscription:
@@ -339,7 +339,7 @@ class Group:
             return [Member(each.id, each.data) for each in self._room.entries.values()]
 
     def _ask(self, what: str) -> Any:
-        """Return the relay's answer; None if it does not answer in time, or there is none."""
+        """Return the relay's answer, or None if this process has no relay or it does not answer within a second."""
         link = _link() if self._room.name else None
         if link is None or not link.is_connected():
             return None
@@ -357,7 +357,7 @@ class Group:
 
 
 class _Rooms:
-    """All rooms of this process, for the link."""
+    """All rooms of this process, in the form that the link uses."""
 
     def opening(self) -> list[bytes]:
         return [frame for room in list(_active) for frame in room.opening()]
@@ -374,13 +374,13 @@ class _Rooms:
 
 _rooms: WeakValueDictionary[bytes, _Room] = WeakValueDictionary()
 _rooms_lock = threading.RLock()
-# The rooms that have a peer or a reader, which must not be forgotten.
+# The rooms that have a peer or a subscription. This reference keeps them alive.
 _active: set[_Room] = set()
 _only_link: Link | None = None
 
 
 def _link() -> Link | None:
-    """Return the connection to the relay; None if this process has no relay."""
+    """Return the link to the relay, which is created at the first call; None if the server has no relay."""
     global _only_link
     if _only_link is None and connector.can_connect():
         with _rooms_lock:
@@ -395,7 +395,7 @@ def _count(reason: str, number: int) -> None:
 
 
 def _after_fork_in_child() -> None:
-    """Forget the WebSockets and the connection, which are the parent's."""
+    """Forget the WebSockets and the link, which belong to the parent."""
     global _only_link, _rooms_lock
     link, _only_link = _only_link, None
     _rooms_lock = threading.RLock()
@@ -409,7 +409,7 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def _peer_of(websocket: Any) -> Peer:
-    """Return what the native module sends through. Raises TypeError."""
+    """Return the object through which the native module sends to a WebSocket. Raises TypeError."""
     if isinstance(websocket, WebSocket):
         return websocket
     scope = websocket if isinstance(websocket, dict) else getattr(websocket, "scope", None)
@@ -423,11 +423,11 @@ def _peer_of(websocket: Any) -> Peer:
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
-    """Return the event loop that runs in this thread."""
+    """Return the event loop that runs in this thread, or None."""
     import sys
 
     events = sys.modules.get("asyncio.events")
     if events is None:
-        return None  # then no loop of it runs
+        return None  # asyncio was never imported, so no loop runs
     loop: asyncio.AbstractEventLoop | None = events._get_running_loop()
     return loop

@@ -1,7 +1,6 @@
-"""A process's connection to the relay of its server: one thread, or greenlet, that sends and receives frames.
-
-The first use of a named group makes it. It connects again when the relay has ended, and tells the new relay which
-groups this process has. Messages that are sent meanwhile wait, within the limits below.
+"""The connection of a process to the relay of its server: one thread, or greenlet, that sends and receives frames. The
+first use of a named group creates it. If the relay has ended, it reconnects and tells the new relay which groups this
+process has. Messages that are sent meanwhile are queued, within the limits below.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ if TYPE_CHECKING:
     from kirsch.groups.frames import Frame
 
     class Rooms(Protocol):
-        """The groups of this process."""
+        """The rooms of this process."""
 
         def opening(self) -> Iterable[bytes]:
-            """Return the frames that tell a new relay of them."""
+            """Return the frames that describe the rooms to a new relay."""
 
         def receive(self, frame: Frame) -> None: ...
 
@@ -57,7 +56,7 @@ _CHUNK = 1 << 18
 
 
 class Question:
-    """A question to the relay. ``call`` is called with the answer, or with None if there will be none."""
+    """A question to the relay. ``call`` is called with the answer, or with None if there is none."""
 
     def __init__(self, call: Callable[[Any], None]) -> None:
         self.call = call
@@ -78,9 +77,9 @@ class Link:
         self._waker, self._wakened = socket.socketpair()
         self._waker.setblocking(False)
         self._wakened.setblocking(False)
-        # The bytes of the first frame in `_out` that are written.
+        # The number of bytes of the first frame in `_out` that are written.
         self._sent = 0
-        # The relay of this connection gets every change of the groups.
+        # True if the current relay has been told all rooms, and so must be told every change.
         self._knows_state = False
         self._is_behind = False
         threading.Thread(target=self._run, name="kirsch-groups", daemon=True).start()
@@ -88,11 +87,12 @@ class Link:
     # For any thread
 
     def is_connected(self) -> bool:
-        """Return whether the relay answers. Waits for the first relay, which may have to be started."""
+        """Return whether the relay has answered. Waits for the first connection, for which the relay may have to be
+        started."""
         return self._began.wait(ASK_SECONDS) and self._is_welcome
 
     def send(self, frame: bytes) -> bool:
-        """Send a message, or have it wait; False if it was dropped because too much waits."""
+        """Send or queue a message; return False if it was dropped because the queue is full."""
         with self._lock:
             if not self._put(frame):
                 self.count("lost-relay")
@@ -100,10 +100,10 @@ class Link:
         return True
 
     def tell(self, frame: bytes) -> None:
-        """Send a frame that says how the groups of this process are. Every new relay learns all of that at first."""
+        """Send a frame about a change of the rooms of this process. Every new relay learns the whole state at first."""
         with self._lock:
             if self._knows_state and not self._put(frame):
-                self._is_behind = True  # connecting again says it all
+                self._is_behind = True  # the queue is full: reconnect, which sends the whole state
                 self._wake()
 
     def _put(self, frame: bytes) -> bool:
@@ -118,7 +118,7 @@ class Link:
         return True
 
     def ask(self, name: bytes, body: object, call: Callable[[Any], None]) -> Question:
-        """Ask the relay about a group. ``call`` gets the answer, in another thread."""
+        """Ask the relay a question about a group. ``call`` receives the answer in another thread."""
         question = Question(call)
         with self._lock:
             self._next_question += 1
@@ -139,7 +139,7 @@ class Link:
                     del self._questions[number]
 
     def count(self, reason: str, number: int = 1) -> None:
-        """Count messages that were lost in this process, for the metrics, and report them in the error log."""
+        """Count messages that this process has lost, for the metrics, and report them in the error log."""
         with self._lock:
             self._counts[reason] = self._counts.get(reason, 0) + number
             if reason != "lost-relay" or not self._reports.is_due():
@@ -151,7 +151,7 @@ class Link:
         )
 
     def abandon(self) -> None:
-        """In a forked child: close what belongs to the parent."""
+        """Close the sockets of the parent, in a forked child."""
         for each in (self._socket, self._waker, self._wakened):
             if each is not None:
                 each.close()
@@ -160,15 +160,16 @@ class Link:
         try:
             self._waker.send(b"+")
         except OSError:
-            pass  # it is awake
+            pass  # the thread is already woken
 
     def _write(self, frame: bytes, start: int) -> int:
-        """Write as much of a frame as the socket takes, with the lock held. Return how much of it has been written."""
+        """Write as much of a frame as the socket accepts; return the end of the part that is written. The caller
+        holds the lock."""
         assert self._socket is not None
         try:
             return start + self._socket.send(memoryview(frame)[start:])
         except OSError:
-            return start  # it is full; or the relay has gone, which the thread notices
+            return start  # the socket is full, or the relay has ended, which the thread notices
 
     # The thread
 
@@ -189,7 +190,7 @@ class Link:
             wait = min(2 * wait, _RETRY_MOST_SECONDS)
 
     def _serve(self, own: socket.socket) -> bool:
-        """Exchange frames until the relay has gone; return whether it ever answered."""
+        """Exchange frames until the relay ends; return whether it ever answered."""
         with self._lock:
             self._knows_state = True
         opening = [encode(HELLO, b"", json.dumps([VERSION, os.getpid()]).encode()), *self._rooms.opening()]
@@ -234,7 +235,7 @@ class Link:
         self._sent = 0
 
     def _read(self, own: socket.socket, frames: Frames) -> bool:
-        """Read what has come; False if the relay has gone."""
+        """Read and handle the received frames; return False if the relay has ended."""
         try:
             data = own.recv(_CHUNK)
             for frame in frames.feed(data):
@@ -270,7 +271,7 @@ class Link:
             self._is_welcome = False
             self._knows_state = self._is_behind = False
             if self._sent:
-                self._forget_first()  # the relay of before has got a part of it
+                self._forget_first()  # the previous relay has received a part of it
             questions, self._questions = self._questions, {}
         own.close()
         for question in questions.values():

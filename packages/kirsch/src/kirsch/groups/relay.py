@@ -1,9 +1,8 @@
-"""The relay of a server's groups: a process that passes each message on to the workers that want it.
-
-It has three kinds of neighbours: the workers, over Unix sockets; with ``--groups`` a broker, which the relays of other
-hosts are connected to; and the scoreboard, on which it counts. It keeps who wants which group, and the members of each
-group, and forgets what a worker has told it when the connection ends. It keeps no messages except those that wait for a
-worker or for the broker.
+"""The relay of a server's groups: a process that forwards each message to the workers that subscribe to its group. It
+communicates with the workers over Unix sockets, with a broker (``--groups``) to which the relays of other hosts are
+connected, and with the scoreboard, which has its counters. It stores the subscribers and the members of each group, and
+removes those of a worker when the connection ends. It stores no messages except those that wait for a worker or for the
+broker.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ _LOOK_SECONDS = 1.0
 
 
 class _Members:
-    """The members of a group: their data as JSON, by connection and by the worker's number for them."""
+    """The members of a group: their data as JSON, by connection and by the number that the worker gave them."""
 
     __slots__ = ("by_worker", "subscribers")
 
@@ -76,7 +75,7 @@ class _Members:
 
 
 class _Worker(asyncio.Protocol):
-    """A connection to a worker."""
+    """The relay's connection to a worker."""
 
     _transport: asyncio.Transport
 
@@ -99,14 +98,14 @@ class _Worker(asyncio.Protocol):
             for frame in self._frames.feed(data):
                 self._relay.receive(self, frame, outputs)
         except (BrokenStreamError, ValueError, KeyError, TypeError):
-            # Workers may run as another user, with that user's code in them.
+            # A worker may run as another user, and its code may send anything: disconnect it.
             self._relay.report(ERROR, f"groups: worker {self.pid} sent what is no frame; it is disconnected")
             self._transport.abort()
         for worker, frames in outputs.items():
             worker.put(frames)
 
     def put(self, frames: list[bytes]) -> None:
-        """Send frames, or have them wait; those that are too many are dropped."""
+        """Send or queue frames; drop those that exceed the limits."""
         if not self._is_full:
             self._transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
             return
@@ -130,7 +129,7 @@ class _Worker(asyncio.Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything has been sent."""
+        """True if everything has been sent."""
         return not self._waiting and not self._transport.get_write_buffer_size()
 
     def stop_reading(self) -> None:
@@ -141,8 +140,8 @@ class _Worker(asyncio.Protocol):
 
 
 class Relay:
-    """``report`` is the error log; ``count`` counts by name, for the metrics; ``rates`` is the memory of the rate
-    limits, which are shared with other hosts."""
+    """The state of the relay. ``report`` is the error log; ``count`` counts by name, for the metrics; ``rates`` is
+    the buffer of the rate limits, which are shared with other hosts."""
 
     def __init__(
         self, report: ErrorLog, count: Callable[[str, int], None], broker: Broker | None, rates: memoryview | None
@@ -169,7 +168,8 @@ class Relay:
         self._must_end.set()
 
     async def run(self, relay_end: int, is_orphan: Callable[[], bool]) -> None:
-        """Relay until :meth:`end`, or until ``is_orphan``. What waits has a second to leave then."""
+        """Relay until :meth:`end` is called or ``is_orphan`` returns true. Then send what is queued, for at most a
+        second."""
         loop = asyncio.get_running_loop()
         loop.add_reader(relay_end, self._accept, relay_end)
         if self._broker is not None:
@@ -209,20 +209,20 @@ class Relay:
             self._start(loop.create_connection(lambda worker=worker: worker, sock=own))  # type: ignore[misc]
 
     def forget(self, worker: _Worker) -> None:
-        """Forget what a worker has told: its connection has ended."""
+        """Forget the groups and members of a worker whose connection has ended."""
         self._workers.discard(worker)
         for name in list(worker.groups):
             self._unsubscribe(worker, name)
 
     def receive(self, worker: _Worker, frame: Frame, outputs: dict[_Worker, list[bytes]]) -> None:
-        """Handle a frame of a worker, and add to ``outputs`` what each worker is sent for it."""
+        """Handle a frame of a worker; add the resulting frames to ``outputs``, by worker."""
         kind, name = frame.kind, frame.name
         if kind == MESSAGE:
             self.count("messages", 1)
             if self._broker is not None:
                 self._broker.publish(name, self._host + frame.body, keeps=True)
                 if self._broker.has_history:
-                    return  # it comes back with its id
+                    return  # the broker returns the message with its id
             group = self._groups.get(name)
             for other in () if group is None else group.subscribers:
                 if other is not worker:
@@ -298,7 +298,7 @@ class Relay:
         worker.put([encode(ANSWER, name, json.dumps([number, answer]).encode())])
 
     def _own(self, name: bytes, question: str) -> Any:
-        """Return the answer of this host: the number of members, or a list of their ids and data."""
+        """Return the answer for this host: the number of members, or a list of their ids and data."""
         group = self._groups.get(name)
         by_worker = {} if group is None else group.by_worker
         if question == "count":
@@ -311,7 +311,7 @@ class Relay:
         ]
 
     async def _ask_hosts(self, name: bytes, question: str) -> list[Any]:
-        """Return the answers of the relays of other hosts: of those that are there, in time."""
+        """Return the answers of the relays of other hosts that arrive in time."""
         now = time.monotonic()
         self._hosts = {host: seen for host, seen in self._hosts.items() if now - seen < 3 * HOSTS_SECONDS}
         if not self._hosts:
@@ -340,14 +340,14 @@ class Relay:
             await asyncio.sleep(HOSTS_SECONDS)
 
     async def _share_rates(self, memory: memoryview) -> None:
-        """Tell other hosts what clients have used of the rate limits here."""
-        _native.take_rate_limit_debts(memory)  # of a time before this relay
+        """Send the usage of the rate limits on this host to other hosts."""
+        _native.take_rate_limit_debts(memory)  # discard usage from before this relay
         wait = _RATES_IDLE_SECONDS
         while True:
             await asyncio.sleep(wait)
             debts = _native.take_rate_limit_debts(memory)
             wait = _RATES_SECONDS if debts else min(2 * wait, _RATES_IDLE_SECONDS)
-            # Debts of a time without the broker are too old when it is back.
+            # If the broker is not connected, drop the usage: it would be too old later.
             if self._broker is not None and self._broker.is_idle:
                 for at in range(0, len(debts), _RATES_BYTES_MAX):
                     self._broker.publish(_RATES, self._host + debts[at : at + _RATES_BYTES_MAX], keeps=False)
@@ -365,7 +365,7 @@ class Relay:
                 _native.add_rate_limit_debts(self._rates, body)
             return
         if host == self._host and not mark:
-            return  # the workers have it already
+            return  # the workers have the message already
         group = self._groups.get(name)
         if group is not None and len(body) >= 2:
             frame = encode(MESSAGE, name, with_id(body, mark) if mark else body)
@@ -391,7 +391,7 @@ class Relay:
 def serve(
     relay_end: int, url: str, report: ErrorLog, count: Callable[[str, int], None], rates: memoryview | None = None
 ) -> int:
-    """Be the relay of the parent process until SIGTERM, or until the parent has exited. Return the exit status."""
+    """Run the relay until SIGTERM, or until the parent process has exited. Return the exit status."""
     from kirsch.groups.brokers import make
 
     parent = os.getppid()

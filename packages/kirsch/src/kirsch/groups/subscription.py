@@ -1,4 +1,4 @@
-"""The messages of a group, for code that takes them one after the other: server-sent events, tasks, long polling."""
+"""Subscriptions: iterators over the messages of a group, for server-sent events, tasks and long polling."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ MESSAGES_MAX = 1_000
 BYTES_MAX = 1 << 20
 """The bytes of these messages."""
 
-# How often a subscription that waits looks whether the server stops.
+# The seconds between two checks of a waiting subscription whether the server stops.
 _LOOK_SECONDS = 1.0
 
 
 class Subscription:
     """An iterator, and an asynchronous iterator, of the messages of a group. :meth:`kirsch.Group.messages` returns it.
 
-    It ends when it is closed, and when the server begins to stop. The messages that its reader has not taken are
-    limited to 1,000 and 1 MiB. Beyond that the oldest are dropped, and ``lost`` counts them.
+    It ends when it is closed or the server begins to stop. At most 1,000 messages or 1 MiB are queued for the reader.
+    Beyond that the oldest messages are dropped, and ``lost`` counts them.
     """
 
     def __init__(self, leave: Callable[[Subscription], None], idle: float | None) -> None:
@@ -46,13 +46,13 @@ class Subscription:
         self._messages: deque[Message] = deque()
         self._bytes = 0
         self._is_closed = False
-        # The messages that wait for those of the history; None if there are none to wait for.
+        # New messages that are held back until the history has arrived; None if no history is awaited.
         self._held: list[Message] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._future: asyncio.Future[None] | None = None
 
     def put(self, message: Message) -> int:
-        """Add a message; return how many were dropped for it. From any thread."""
+        """Queue a message; return how many messages were dropped for it. May be called in any thread."""
         dropped = 0
         with self._ready:
             if self._is_closed:
@@ -71,13 +71,14 @@ class Subscription:
         return dropped
 
     def resume(self, link: Link, name: bytes, last_id: str) -> None:
-        """Get the messages after ``last_id`` first. Those that come meanwhile wait for them."""
+        """Request the messages after ``last_id`` from the history. New messages are held back until they have
+        arrived."""
         with self._ready:
             self._held = []
         link.ask(name, ["after", last_id], self._put_history)
 
     def _put_history(self, answer: Any) -> None:
-        """Add what the relay has of the history, as bodies in base64; None: nothing."""
+        """Queue the messages of the history (bodies in base64, or None for nothing), then those that were held back."""
         history = [message_of(b64decode(body)) for body in answer or ()]
         with self._ready:
             held, self._held = self._held or [], None
@@ -86,7 +87,7 @@ class Subscription:
             self.put(message)
 
     def close(self) -> None:
-        """End it. What was not taken is dropped. May be called again, from any thread."""
+        """End the subscription and drop its queued messages. May be called again, in any thread."""
         with self._ready:
             if self._is_closed:
                 return
@@ -109,7 +110,7 @@ class Subscription:
             self._future.set_result(None)
 
     def _take(self) -> Message | None:
-        """Return the next message, with the lock held; None if there is none."""
+        """Remove and return the next message; None if there is none. The caller holds the lock."""
         if not self._messages:
             return None
         message = self._messages.popleft()
@@ -123,7 +124,7 @@ class Subscription:
         return self
 
     def __next__(self) -> Message | None:
-        """Return the next message; with ``idle``, None after so many seconds without one."""
+        """Return the next message; None after ``idle`` seconds without one, if ``idle`` is set."""
         until = None if self._idle is None else time.monotonic() + self._idle
         with self._ready:
             while True:
@@ -143,7 +144,7 @@ class Subscription:
         return self
 
     async def __anext__(self) -> Message | None:
-        """Return the next message; with ``idle``, None after so many seconds without one."""
+        """Return the next message; None after ``idle`` seconds without one, if ``idle`` is set."""
         import asyncio
 
         loop = asyncio.get_running_loop()

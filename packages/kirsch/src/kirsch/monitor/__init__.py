@@ -1,3 +1,3 @@
-"""The state of a running server, for people and programs: the counters of all workers (``scoreboard``), the requests
-that run (``running_requests``), are slow (``slow_requests``) or late (``deadlines``), and the pages of the metrics
-process (``status_page``, ``metrics``)."""
+"""The state of a running server, for people and programs: counters of all workers (``scoreboard``), running requests
+(``running_requests``), slow requests (``slow_requests``), missed deadlines (``deadlines``), and the pages of the
+metrics process (``status_page``, ``metrics``)."""

@@ -1,11 +1,10 @@
-"""Request deadlines: a thread waits for calls that miss theirs, reports their stacks, and interrupts them.
-
-The engine itself detects a late call, and answers its client with 504. Python reports it and interrupts it::
+"""Request deadlines: a thread waits for calls that miss their deadlines, reports their stacks, and interrupts them. The
+engine itself detects a late call and responds with 504. Python then handles the call by its state::
 
     late      the client has received 504, or the response was aborted. Report the stack of this request alone, and
               raise RequestTimeout in the call, so that its thread becomes free for other requests
     stuck     the call has not ended after the graceful timeout: report that, and request the replacement of the worker,
-              or stop the server where no supervisor can replace it
+              or stop the server if there is no supervisor
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _OUTCOMES = {
     "left": "its client had left",
 }
 
-# Unwinding takes a moment, even where SIGTERM leaves no time.
+# The least number of seconds for an interrupted call to unwind, even if SIGTERM leaves no time.
 LEAST_PATIENCE = 1.0
 
 
@@ -41,8 +40,8 @@ class DeadlineMonitor:
 
     ``graceful_timeout`` is the time that an interrupted call has to unwind, in seconds. ``wait(seconds)`` waits for the
     end of the server and returns whether it has ended. ``give_up()`` is called in a thread of the monitor when the
-    first call is stuck. It starts the stop of the server, or its replacement, and returns at once; ``consequence`` says
-    which, for the log.
+    first call is stuck. It begins to stop or replace the server, and returns at once; ``consequence`` is the text about
+    that for the log.
     """
 
     def __init__(
@@ -63,15 +62,14 @@ class DeadlineMonitor:
         self._wait = wait
         self._give_up = give_up
         self._consequence = consequence
-        # The interrupted calls (when to check the call, its number), and the thread that checks them, while there are
-        # any.
+        # The interrupted calls, as (time of the next check, call number), and whether a thread checks them now.
         self._lock = original("allocate_lock")()
         self._interrupted: deque[tuple[float, int]] = deque()
         self._is_watching = False
         self._given_up = False
 
     def start(self) -> None:
-        """Monitor in a thread of its own, until the server has ended."""
+        """Monitor in a separate thread until the server has ended."""
         start_thread("kirsch-deadline", self._run)
 
     def _run(self) -> None:
@@ -99,7 +97,7 @@ class DeadlineMonitor:
                 start_thread("kirsch-stuck", self._find_stuck)
 
     def _find_stuck(self) -> None:
-        """Check each interrupted call when its time is over, to find those that are stuck."""
+        """Check each interrupted call when its time has passed, and handle those that are stuck."""
         while True:
             with self._lock:
                 if not self._interrupted:

@@ -1,6 +1,7 @@
 """Exemplars: for each bucket of the service time, the newest request of a sampled trace, in shared memory.
 
-A record is the time in the application (seconds), the moment (seconds since 1970), the id of the trace and of the span.
+A record has the time in the application (seconds), the time of recording (seconds since 1970), the trace id and the
+span id.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ assert _DISTANCE % WORD == 0
 
 
 class Exemplar:
-    """A request that a bucket of a histogram shows."""
+    """A sampled request that represents a bucket of a histogram."""
 
     __slots__ = ("at", "seconds", "span_id", "trace_id")
 
@@ -35,19 +36,19 @@ class Exemplar:
 
 
 def write(memory: SharedMemory, at: int, bucket: int, seconds: float, trace_id: int, span_id: int) -> None:
-    """Replace the exemplar of a bucket. Only one thread at a time may do so."""
+    """Replace the exemplar of ``bucket``. Only one thread may write at a time."""
     now = time_ns()
     record = _RECORD.pack(seconds, now / 1e9, trace_id.to_bytes(16, "big"), span_id.to_bytes(8, "big"))
     memory.set_record(at + bucket * _DISTANCE, now, record)
 
 
 def read(memory: SharedMemory, at: int, buckets: int) -> Iterator[Exemplar | None]:
-    """Yield the exemplar of each bucket."""
+    """Yield the exemplar of each bucket, None for a bucket without one."""
     for bucket in range(buckets):
         number, record = memory.record(at + bucket * _DISTANCE, _RECORD.size)
         yield Exemplar(*_RECORD.unpack(record)) if number else None
 
 
 def newer(one: Exemplar | None, other: Exemplar | None) -> Exemplar | None:
-    """Return the newer one of two that may be missing."""
+    """Return the newer of two exemplars; each may be None."""
     return max((each for each in (one, other) if each is not None), key=lambda each: each.at, default=None)

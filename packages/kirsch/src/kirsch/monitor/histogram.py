@@ -1,4 +1,4 @@
-"""Histograms of times, as the engine counts them: upper bounds of quantiles, and differences."""
+"""Histograms of times, in the form of the engine: quantile bounds, and differences of two histograms."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ if TYPE_CHECKING:
 
 
 class Histogram:
-    """Counts of what took up to each bound (seconds), and of what took longer than the last; their sum in seconds."""
+    """A histogram: the count of times up to each bound (seconds) and above the last bound, and the sum of all times
+    in seconds."""
 
     def __init__(self, bounds: Sequence[float], counts: Sequence[int], total: float) -> None:
         self.bounds = bounds
@@ -29,27 +30,26 @@ class Histogram:
         return found
 
     def at_most(self, share: float) -> float | None:
-        """Return an upper bound of a quantile; None if nothing was measured, or there is no bound.
-
-        It is the upper bound of the quantile's bucket, or less where the sum of all times requires it: each other time
-        is at least the lower bound of its own bucket, and each time above the quantile is at least the quantile. An
-        interpolation within the bucket would look more precise, and may exceed the longest time that was measured.
+        """Return an upper bound of the quantile ``share``; None if nothing was measured or there is no bound. It is the
+        upper bound of the quantile's bucket, or less if the sum of all times implies that: each other time is at least
+        the lower bound of its bucket, and each time above the quantile is at least the quantile. An interpolation
+        within the bucket would look more precise, but could exceed the longest measured time.
         """
         if not self.count:
             return None
         rank = min(max(math.ceil(share * self.count), 1), self.count)
         lowers = (0.0, *self.bounds)
         place, up_to_here = next((place, total) for place, total in enumerate(self.cumulative()) if total >= rank)
-        before = rank - 1 - (up_to_here - self.counts[place])  # in the same bucket
+        before = rank - 1 - (up_to_here - self.counts[place])  # smaller times in the same bucket
         counted = [count * lower for count, lower in zip(self.counts, lowers, strict=True)]
         others = math.fsum([*counted[:place], *counted[place + 1 :], before * lowers[place]])
         by_sum = (self.sum - others) / (self.counts[place] - before)
-        # Sum and counts are not read at the same moment, which can lead to a bound below the bucket; that is no bound.
+        # Sum and counts are not read at the same moment, so this bound can be below the bucket; then ignore it.
         bounds = [by_sum] if by_sum >= lowers[place] else []
         bounds += self.bounds[place : place + 1]
         return min(bounds, default=None)
 
     def since(self, earlier: Histogram) -> Histogram:
-        """Return what was added since ``earlier``."""
+        """Return the histogram of the times that were added since ``earlier``."""
         counts = tuple(max(now - then, 0) for now, then in zip(self.counts, earlier.counts, strict=True))
         return Histogram(self.bounds, counts, max(self.sum - earlier.sum, 0.0))

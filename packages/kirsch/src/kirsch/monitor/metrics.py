@@ -1,7 +1,8 @@
-"""The scoreboard in the formats that Prometheus reads: its text format 0.0.4, and OpenMetrics 1.0 with exemplars.
+"""The metrics of the scoreboard in two formats of Prometheus: its text format 0.0.4, and OpenMetrics 1.0 with
+exemplars.
 
-Values are sums over all workers, including those that have exited. Values of one worker have the number of its slot as
-their label, because a pid as a label would begin a new series at each restart.
+Values are sums over all workers, including those that have exited. Values of one worker are labelled with its slot
+number, because a pid would begin a new series at each restart.
 
     https://prometheus.io/docs/instrumenting/exposition_formats/
     https://prometheus.io/docs/specs/om/open_metrics_spec/
@@ -71,7 +72,7 @@ COUNTERS = (
 
 STATUS_CLASSES = ("1xx", "2xx", "3xx", "4xx", "5xx")
 
-# Handshakes of TLS: (family in the engine, name of the metric, label, help).
+# TLS handshakes: (family in the engine, name of the metric, label, help).
 HANDSHAKES = (
     ("full", "kirsch_tls_handshakes_full_total", "version", "Handshakes that began a session, by the version of TLS."),
     ("resumed", "kirsch_tls_handshakes_resumed_total", "version", "Handshakes that resumed a session."),
@@ -80,7 +81,7 @@ HANDSHAKES = (
     ("group", "kirsch_tls_groups_total", "group", "Handshakes by the group of the key exchange that was agreed on."),
 )
 
-# Gauges: sums over the current workers.
+# Gauges, summed over the current workers.
 GAUGES = (
     ("connections", "kirsch_connections", "Connections open now."),
     ("http2_connections", "kirsch_http2_connections", "Connections that speak HTTP/2 now."),
@@ -121,7 +122,7 @@ def exposition(
     certificate_ends: Iterable[tuple[str, int]] = (),
     is_openmetrics: bool = False,
 ) -> str:
-    """Return all metrics as a text, in Prometheus' own format or in OpenMetrics."""
+    """Return all metrics as text, in Prometheus' own format or in OpenMetrics."""
     lines: list[str] = []
 
     def family(name: str, kind: str, text: str, samples: Iterable[tuple[Mapping[str, str], float]]) -> None:
@@ -142,7 +143,7 @@ def exposition(
     for worker in snapshot.workers:
         in_state[worker.state] = in_state.get(worker.state, 0) + 1
     family("kirsch_workers", "gauge", "Worker processes by state.", [({"state": s}, n) for s, n in in_state.items()])
-    # All reasons from the beginning, with 0: Prometheus does not count a series that begins at 1 as an increase.
+    # Export every reason from the start, with 0: Prometheus does not count a series that begins at 1 as an increase.
     restarts = dict.fromkeys(REASONS, 0) | snapshot.replacements
     by_reason = [({"reason": reason}, count) for reason, count in restarts.items()]
     family("kirsch_worker_restarts_total", "counter", "Workers that were replaced.", by_reason)
@@ -193,7 +194,8 @@ def exposition(
 
 
 def accepts_openmetrics(accept: str) -> bool:
-    """Return whether an Accept field names OpenMetrics, as Prometheus' does, and does not exclude it with ``q=0``."""
+    """Return whether an Accept field contains OpenMetrics, as sent by Prometheus, and does not exclude it with
+    ``q=0``."""
     for each in accept.lower().split(","):
         kind, *parameters = (part.strip() for part in each.split(";"))
         if kind == "application/openmetrics-text":
@@ -202,7 +204,7 @@ def accepts_openmetrics(accept: str) -> bool:
 
 
 def handshakes(snapshot: Snapshot) -> dict[str, dict[str, int]]:
-    """Return the numbers of handshakes by family and by the name in it; empty if there was none."""
+    """Return the numbers of TLS handshakes by family and name; empty if there were none."""
     families: dict[str, dict[str, int]] = {}
     for name, count in snapshot.counters.items():
         if name.startswith("tls:"):

@@ -1,4 +1,4 @@
-"""The requests that run in a server now, with ages and stacks, and its counters; for people and for programs."""
+"""The running requests of a server with ages and stacks, and its counters, for people and for programs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 else:
 
     class TypedDict(dict):
-        """Enough of the real one for ``Statistics.__annotations__``: importing ``typing`` takes 5 ms of each start."""
+        """A substitute that suffices for ``Statistics.__annotations__``: importing ``typing`` would add 5 ms to each
+        start."""
 
         def __init_subclass__(cls, total=True):
             pass
@@ -31,12 +32,11 @@ class RunningRequest(TypedDict):
     """One call of the application that has not ended.
 
     ``number`` counts the server's requests from 1. ``id`` is the request's X-Request-ID, or otherwise its number.
-    ``protocol`` is ``HTTP/1.1``, ``HTTP/2`` and so on.
-    ``age`` is the time since the call in seconds, and ``limit`` the time that a request may take (None: no deadline).
-    ``state`` is ``running``, ``queued`` (it has not begun, because another request holds up the event loop or no thread
-    is free), ``suspended`` (it holds no thread; its client is slow) or ``waiting`` (in its thread, for its body or its
-    client). ``stack`` is the stack of the application alone, one line of text each as in a traceback;
-    empty if it has none now.
+    ``protocol`` is ``HTTP/1.1``, ``HTTP/2`` and so on. ``age`` is the number of seconds since the call began, and
+    ``limit`` the number that it may take (None: no deadline). ``state`` is ``running``, ``queued`` (not begun, because
+    another request blocks the event loop or no thread is free), ``suspended`` (holds no thread; its client is slow) or
+    ``waiting`` (in its thread, for its body or its client). ``stack`` has only the application's frames, in lines of
+    text as in a traceback; empty if there are none.
     """
 
     number: int
@@ -96,14 +96,15 @@ class Statistics(TypedDict, total=False):
 
 
 def running(native: NativeServer, driver: Driver, most: int | None = None) -> list[RunningRequest]:
-    """Return the calls that have not ended, the oldest first; with ``most``, no more than that."""
+    """Return the calls that have not ended, the oldest first; at most ``most``, if that is given."""
     return describe(sorted(native.calls(), key=lambda call: -call.age)[:most], native, driver)
 
 
 def describe(calls: list[Call], native: NativeServer, driver: Driver, *, stack: bool = True) -> list[RunningRequest]:
-    """Describe these calls, with their current stacks unless ``stack`` is false."""
+    """Describe ``calls``, with their current stacks unless ``stack`` is false."""
     taken = driver.stacks(calls) if stack else {}
-    # The thread of a call that has ended, or has given up the thread for the first time, may run another call already.
+    # If a call has ended, or has awaited for the first time, its thread may already run another call: then drop the
+    # stack.
     still = {_place(call) for call in native.calls()}
     return [
         {
@@ -123,12 +124,12 @@ def describe(calls: list[Call], native: NativeServer, driver: Driver, *, stack: 
 
 
 def _place(call: Call) -> tuple[int, int | None, bool]:
-    """Return the place at which the stack of a call is found."""
+    """Return a key of the place from which the stack of a call is taken."""
     return call.number, call.thread, call.waiter is None
 
 
 def request_id(call: Call) -> str:
-    """Return the request's X-Request-ID if that is short and plain, otherwise the number of the call."""
+    """Return the X-Request-ID of the request if it is short and plain, else the number of the call."""
     if "asgi" in call.environ:
         headers = call.environ.get("headers")
         found = [value for name, value in headers if name == b"x-request-id"] if isinstance(headers, list) else []
@@ -141,7 +142,8 @@ def request_id(call: Call) -> str:
 
 
 def _path(call: Call) -> str:
-    # As sent by the client: percent-encoded, without control characters. But the application may change its environ.
+    # The path as sent by the client: percent-encoded, without control characters; unless the application has changed
+    # the environ.
     if "asgi" in call.environ:
         raw = call.environ.get("raw_path")
         return _text(raw.decode("latin-1"))[:_PATH_MAX] if isinstance(raw, bytes) else ""
@@ -165,18 +167,18 @@ def _text(value: object) -> str:
 
 
 def title(exchange: RunningRequest) -> str:
-    """Return the name of a request in a log line: ``GET /reports (id 7f3a)``, ``GET /reports (HTTP/2, id 7f3a)``."""
+    """Return the text for a request in a log line: ``GET /reports (id 7f3a)``, ``GET /reports (HTTP/2, id 7f3a)``."""
     protocol = "HTTP/2, " if exchange["protocol"] == "HTTP/2" else ""
     return f"{exchange['method']} {exchange['path']} ({protocol}id {exchange['id']})"
 
 
 def stack_text(words: str, exchange: RunningRequest) -> str:
-    """``words`` and the stack of the request, line by line; empty if no code of the application runs."""
+    """Return ``words`` and the stack of the request in lines; empty if no code of the application is running."""
     return "\n".join((words, *exchange["stack"])) if exchange["stack"] else ""
 
 
 def dump(native: NativeServer, driver: Driver, name: str) -> str:
-    """Return the counters and all running requests as a text for people."""
+    """Return the counters and all running requests as text for people."""
     counters = native.statistics()
     head = [f"{counters.get(gauge, 0)} {gauge}" for gauge in ("running", "suspended", "queued", "connections")]
     if connections := counters.get("http2_connections"):

@@ -1,23 +1,21 @@
-"""The scoreboard: what the workers do, in anonymous shared memory that the supervisor creates and its children inherit.
-
-It has no locks. A worker writes its own slot, the supervisor writes everything else, and any process may read::
+"""The scoreboard: the state of all workers, in anonymous shared memory that the supervisor creates and its children
+inherit. It has no locks. A worker writes its own slot, the supervisor writes everything else, and any process may
+read::
 
     header           the supervisor and its start; the epoch; how often workers were replaced, by reason
     totals, twice    the counters of workers that have exited; the epoch tells which copy is valid
     quarantine       the routes in quarantine (``supervisor/quarantine.py``)
-    rate limits      how much of them each client has used (``crates/gateway/src/rate_limit/buckets.rs``)
+    rate limits      the usage of each client (``crates/gateway/src/rate_limit/buckets.rs``)
     slot 0..N-1      a worker: its Python part, its native part, its running requests, a ring of slow requests, the
                      records of its engines for the engine group (``supervisor/engine_group.py``), the table of its
                      routes for the quarantine, and its exemplars (``monitor/exemplars.py``)
 
-Counters must not decrease, and must not count twice, when a worker exits and its slot is used again. The epoch, one
-word, makes that atomic. :meth:`Scoreboard.release` prepares epoch ``e + 1`` where readers of ``e`` do not look: it
-writes the other copy of the totals, and notes in the slot that it is folded *from* ``e + 1`` *on*. Then it stores the
-epoch, and only afterwards clears the slot. A reader loads the epoch, copies what it needs, and loads the epoch again;
-if it has changed, the reader starts again. The board is consistent at every moment, so a supervisor that is killed in
-the middle of a release blocks no reader.
-
-The layout of the memory is beside all code that writes it or reads it, so that both change together.
+When a worker exits and its slot is reused, counters must not decrease or be counted twice. The epoch, one word, makes
+that atomic. :meth:`Scoreboard.release` prepares epoch ``e + 1`` in words that readers of ``e`` ignore: it writes the
+other copy of the totals, and marks the slot as folded *from* ``e + 1`` *on*. Then it stores the epoch, and only
+afterwards clears the slot. A reader loads the epoch, copies the data, and loads the epoch again; if it has changed, the
+reader starts again. The board is consistent at every moment, so a supervisor that is killed during a release blocks no
+reader. The layout and all code that reads or writes it are in this file, so that they change together.
 """
 
 from __future__ import annotations
@@ -62,14 +60,14 @@ GROUP_DROPS = ("slow-client", "slow-worker", "lost-relay", "lost-broker")
 """The reasons for which messages of groups are dropped."""
 
 _MAGIC = int.from_bytes(b"kirsch\0\1", sys.byteorder)
-# To be increased with any change of the layout below. The layout of the native part is checked separately.
+# Increase this with any change of the layout below. The layout of the native part is checked separately.
 _VERSION = 7
 _PAGE = 4096
 _MASK = (1 << 64) - 1
-# A reader that has asked for running requests is assumed to read on for this long.
+# Workers publish their running requests for this many nanoseconds after a reader has asked for them.
 _LOOK_NANOSECONDS = 10 * 10**9
 
-# Words of the header.
+# The words of the header.
 (
     _H_MAGIC,
     _H_LAYOUT,
@@ -85,15 +83,15 @@ _LOOK_NANOSECONDS = 10 * 10**9
     _H_LIFT,
     _H_GROUP_MESSAGES,
 ) = range(13)
-# Messages of groups, and behind it those that were dropped, for each of these reasons.
-# The reasons in the header: this many, each with a count and a text. Further ones are counted as "other".
+# The word H_GROUP_MESSAGES counts messages of groups; the words after it count dropped ones, by reason. The reasons of
+# restarts in the header: at most this many, each a count and a text. Further reasons are counted as "other".
 _REASONS, _REASONS_AT, _REASON_SIZE = 30, 256, 64
-# The text of the last replacement.
+# The text about the last replacement of a worker.
 _LAST_AT, _LAST_SIZE = 2560, 512
 # The name of the application.
 _APPLICATION_AT, _APPLICATION_SIZE = 3072, 512
 
-# Words of a slot's Python part.
+# The words of the Python part of a slot.
 (
     _S_FOLDED,
     _S_PID,
@@ -110,7 +108,7 @@ _APPLICATION_AT, _APPLICATION_SIZE = 3072, 512
 _REASON_AT, _REASON_TEXT = 128, 384
 _NATIVE_AT = _REASON_AT + _REASON_TEXT
 _NATIVE_MAX = _PAGE - _NATIVE_AT
-# Each record holds JSON.
+# Records that contain JSON.
 _RUNNING_AT, _RUNNING_SIZE = _PAGE, 4 * _PAGE
 _SLOW_AT, _SLOW_SIZE = _RUNNING_AT + _RUNNING_SIZE, _PAGE
 RUNNING_BYTES_MAX = _RUNNING_SIZE - RECORD_HEAD
@@ -121,11 +119,11 @@ _EXEMPLARS_AT, _EXEMPLARS_SIZE = _TABLE_AT + _TABLE_SIZE, _PAGE
 _SLOT_SIZE = _EXEMPLARS_AT + _EXEMPLARS_SIZE
 _TOTALS_AT = _PAGE
 _QUARANTINE_AT, _QUARANTINE_SIZE = _TOTALS_AT + 2 * _PAGE, _PAGE
-# Without rate limits none of these pages exists.
+# These pages exist only if there are rate limits.
 _RATE_LIMITS_AT, _RATE_LIMITS_SIZE = _QUARANTINE_AT + _QUARANTINE_SIZE, 769 * _PAGE
 _SLOTS_AT = _RATE_LIMITS_AT + _RATE_LIMITS_SIZE
 
-# These values of the native part are no counters: they end with their worker.
+# Values of the native part that are no counters: they are dropped when their worker exits.
 NOT_COUNTED = frozenset(
     {
         "published",
@@ -152,29 +150,29 @@ _occupied: Slot | None = None
 def worker_number() -> int | None:
     """Return the number of this worker, from 0; None in a process that is no worker.
 
-    Two workers that run at the same time have different numbers. The number of a worker that has exited is used again.
-    So the number can name something that exists once for each worker, without a new name at each restart.
+    Workers that run at the same time have different numbers, and the number of a worker that has exited is reused. So
+    an application can name a resource by it, without a new name at each restart.
     """
     return None if _occupied is None else _occupied.index
 
 
 def put_exemplar(seconds: float, trace_id: int, span_id: int) -> None:
-    """In a worker, and not in its children, do as :meth:`Slot.put_exemplar`."""
+    """Do the same as :meth:`Slot.put_exemplar`, in a worker; nothing in other processes, including its children."""
     if _occupied is not None and _occupied.pid == os.getpid():
         _occupied.put_exemplar(seconds, trace_id, span_id)
 
 
 def worker_numbers() -> frozenset[int]:
-    """In a worker: return the numbers of all running workers, including this one and those that start."""
+    """In a worker: return the numbers of all running and starting workers, including this one."""
     return frozenset() if _occupied is None else _occupied.board.numbers()
 
 
 class LayoutError(ValueError):
-    """The board was created by another version of Kirsch and cannot be read. The caller creates a new one."""
+    """Raised if the board was created by another version of Kirsch and cannot be read. The caller creates a new one."""
 
 
 class Layout:
-    """The layout of the native part: the names of its words in order, the upper bounds of the histograms' buckets (in
+    """The layout of the native part: the names of its words in order, the upper bounds of the histogram buckets (in
     seconds; one more bucket has none), and its size in bytes."""
 
     def __init__(self, fields: Sequence[str], bounds: Sequence[float], size: int) -> None:
@@ -193,7 +191,7 @@ class Layout:
         return cls(_native.SCOREBOARD_FIELDS, _native.SCOREBOARD_BOUNDS, _native.SCOREBOARD_SIZE)
 
     def identity(self) -> int:
-        """Return a number that identifies the layout."""
+        """Return a checksum that identifies the layout."""
         from binascii import crc32
 
         own = (_VERSION, _SLOT_SIZE, _NATIVE_AT, _TOTALS_AT, _SLOTS_AT)
@@ -203,8 +201,8 @@ class Layout:
 class Scoreboard:
     """Shared memory with a slot for each worker. The supervisor creates it, and forked children inherit it.
 
-    ``fd`` is its descriptor, which children do not need. It is not inherited over an exec, unless the supervisor makes
-    it inheritable for its successor to :meth:`adopt`.
+    ``fd`` is the descriptor, which children do not need. It is closed at an exec, unless the supervisor makes it
+    inheritable for its successor, which calls :meth:`adopt`.
     """
 
     def __init__(self, fd: int, size: int, layout: Layout) -> None:
@@ -217,9 +215,8 @@ class Scoreboard:
 
     @classmethod
     def create(cls, slots: int, layout: Layout | None = None) -> Scoreboard:
-        """Create a board with this many slots. Raises OSError if there is no memory to share.
-
-        A page exists from its first use on. So a slot costs one page, until its running or slow requests are recorded.
+        """Create a board with ``slots`` slots. Raises OSError if shared memory cannot be allocated. The system
+        allocates a page at its first use. So a slot costs one page until running or slow requests are recorded.
         """
         assert slots >= 1
         layout = layout or Layout.of_native()
@@ -246,9 +243,9 @@ class Scoreboard:
 
     @classmethod
     def adopt(cls, fd: int, layout: Layout | None = None) -> Scoreboard:
-        """Return the board of a descriptor that was inherited over an exec, with all counters and slots.
+        """Return the board of a descriptor that has survived an exec, with all counters and slots.
 
-        Raises LayoutError, and leaves ``fd`` open, if another version has created it; OSError if it is no file.
+        Raises LayoutError, and leaves ``fd`` open, if another version has created the board; OSError if it is no file.
         """
         board = cls.attach(fd, layout)
         board._words[_H_PID] = os.getpid()
@@ -256,7 +253,8 @@ class Scoreboard:
 
     @classmethod
     def attach(cls, fd: int, layout: Layout | None = None) -> Scoreboard:
-        """Open another process's board, to read it and to :meth:`mark_observed`. Raises as :meth:`adopt` does."""
+        """Open the board of another process, to read it and to call :meth:`mark_observed`. Raises like
+        :meth:`adopt`."""
         layout = layout or Layout.of_native()
         size = os.fstat(fd).st_size
         if size < _SLOTS_AT + _SLOT_SIZE:
@@ -280,7 +278,7 @@ class Scoreboard:
 
     @property
     def application(self) -> str:
-        """The name of the application, for people: ``module:app``."""
+        """The name of the application for people, such as ``module:app``."""
         return self._memory.text(_APPLICATION_AT, _APPLICATION_SIZE).decode("utf-8", "replace")
 
     @application.setter
@@ -297,34 +295,34 @@ class Scoreboard:
         self._words[_H_GENERATION] = value
 
     def close_fd(self) -> None:
-        """In a child: close the descriptor; the memory stays mapped."""
+        """Close the descriptor, in a child. The memory stays mapped."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
 
     def slot(self, index: int) -> Slot:
-        """Return the slot with this number, for the supervisor or for its worker."""
+        """Return the slot ``index``, for the supervisor or for its worker."""
         assert 0 <= index < self.slots
         return Slot(self, index)
 
     def native(self, index: int) -> memoryview:
-        """Return the part that the engine writes: ``NativeServer(scoreboard=...)``."""
+        """Return the part of a slot that the engine writes: ``NativeServer(scoreboard=...)``."""
         return self.slot(index).native
 
     def group_records(self, count: int) -> tuple[memoryview, int]:
-        """Return the memory from the group record of slot 0 to the end of that of slot ``count - 1``, and the distance
-        of two records in bytes."""
+        """Return the memory from the group record of slot 0 to the end of that of slot ``count - 1``, and the
+        distance between two records in bytes."""
         assert 0 < count <= self.slots
         start = _SLOTS_AT + _GROUP_AT
         return self._bytes[start : start + (count - 1) * _SLOT_SIZE + _GROUP_SIZE], _SLOT_SIZE
 
     @property
     def quarantine_list(self) -> memoryview:
-        """The list of routes in quarantine, for the functions of the native module."""
+        """The list of quarantined routes, as a buffer for the native module."""
         return self._bytes[_QUARANTINE_AT : _QUARANTINE_AT + _QUARANTINE_SIZE]
 
     def quarantined(self) -> list[Quarantined]:
-        """Return the routes in quarantine: name, since and until (seconds of ``time.monotonic()``)."""
+        """Return the quarantined routes: name, start and end (seconds of ``time.monotonic()``)."""
         from kirsch import _native
 
         routes = _native.quarantined_routes(self.quarantine_list)
@@ -332,31 +330,31 @@ class Scoreboard:
 
     @property
     def rate_limits(self) -> memoryview:
-        """The memory of the rate limits, for the functions of the native module."""
+        """The usage of rate limits, as a buffer for the native module."""
         return self._bytes[_RATE_LIMITS_AT : _RATE_LIMITS_AT + _RATE_LIMITS_SIZE]
 
     def rate_limit_evictions(self) -> int:
-        """Return how often a client was forgotten before its rate limit was whole again."""
+        """Return how often a client's entry was evicted before its rate limit had fully recovered."""
         from kirsch import _native
 
         return _native.rate_limit_evictions(self.rate_limits)
 
     def request_lift(self) -> None:
-        """Ask the supervisor to lift all quarantines. It answers by an empty list."""
+        """Ask the supervisor to lift all quarantines. When it has, the list is empty."""
         self._words[_H_LIFT] = 1
 
-    # For the supervisor
+    # Methods for the supervisor
 
     def take_lift_request(self) -> bool:
-        """Return whether another process has asked to lift all quarantines since the last call."""
+        """Return whether a process has called :meth:`request_lift` since the last call."""
         is_requested = self._words[_H_LIFT] != 0
         self._words[_H_LIFT] = 0
         return is_requested
 
     def claim(self, generation: int = 0, reason: str = "") -> Slot | None:
-        """Claim a slot, in state STARTING, for a worker that is about to be forked; None if all slots are taken.
-
-        ``reason`` says for people why this worker is started. The worker or the supervisor sets ``pid`` later.
+        """Claim a slot, in state STARTING, for a worker that is about to be forked; return None if all slots are taken.
+        ``reason`` is a text for people about why this worker is started. The worker or the supervisor sets ``pid``
+        later.
         """
         words = self._words
         for index in range(self.slots):
@@ -397,7 +395,7 @@ class Scoreboard:
         words[base + _S_STATE] = FREE
 
     def count_replacement(self, reason: str, text: str = "") -> None:
-        """Count a replaced worker. ``reason`` is a word that labels a metric; ``text`` gives the details."""
+        """Count a replaced worker. ``reason`` is a label of the metric; ``text`` gives details."""
         words = self._words
         name = reason.encode("utf-8", "replace")[: _REASON_SIZE - 2 * WORD] or b"other"
         for number in range(_REASONS):
@@ -416,17 +414,18 @@ class Scoreboard:
         words[_H_REPLACED_AT] = time.time_ns()
 
     def count_dropped_log_lines(self, own: int) -> None:
-        """Set how many log lines the supervisor has dropped: ``own`` in this image, and those of earlier images."""
+        """Set the number of log lines that the supervisor has dropped: ``own`` in this image, plus those of earlier
+        images."""
         self._words[_H_LOG_LINES_DROPPED] = self._log_lines_dropped_before + own
 
-    # For the relay of groups, which is one process at a time
+    # Methods for the relay of groups, which is one process at a time
 
     def count_group_messages(self, kind: str, number: int) -> None:
-        """Count messages of groups: ``messages`` that were sent, or one of ``GROUP_DROPS``."""
+        """Add to a counter of group messages: ``messages`` (sent), or one of ``GROUP_DROPS`` (dropped)."""
         index = 0 if kind == "messages" else 1 + GROUP_DROPS.index(kind)
         self._words[_H_GROUP_MESSAGES + index] += number
 
-    # For all processes
+    # Methods for all processes
 
     def read(self) -> Snapshot:
         """Return a consistent copy of the board."""
@@ -440,16 +439,16 @@ class Scoreboard:
                 return snapshot
 
     def mark_observed(self) -> None:
-        """Ask the workers to publish their running requests for some seconds."""
+        """Ask the workers to publish their running requests for the next ten seconds."""
         self._words[_H_LOOKED] = time.monotonic_ns()
 
     @property
     def is_observed(self) -> bool:
-        """Return whether a reader has asked for the running requests."""
+        """Return whether a reader has asked for running requests in the last ten seconds."""
         return time.monotonic_ns() - self._words[_H_LOOKED] < _LOOK_NANOSECONDS
 
     def running(self) -> list[Record]:
-        """Return the running requests that each worker has published last."""
+        """Return the last published record of running requests of each worker."""
         found = []
         for index in sorted(self.numbers()):
             slot = Slot(self, index)
@@ -459,7 +458,7 @@ class Scoreboard:
         return found
 
     def numbers(self) -> frozenset[int]:
-        """Return the numbers of the slots that are taken."""
+        """Return the numbers of the claimed slots."""
         return frozenset(index for index in range(self.slots) if Slot(self, index).state != FREE)
 
     def _copy(self, epoch: int) -> Snapshot:
@@ -502,7 +501,7 @@ class Scoreboard:
 
 
 class Slot:
-    """The slot of one worker. Times are CLOCK_MONOTONIC, which is the same in all processes of a machine."""
+    """The slot of one worker. Times are CLOCK_MONOTONIC, which is common to all processes of a machine."""
 
     def __init__(self, board: Scoreboard, index: int) -> None:
         self.board = board
@@ -517,7 +516,8 @@ class Slot:
 
     @property
     def route_table(self) -> memoryview:
-        """The table of the worker's routes, which the engine writes after a crash of a worker."""
+        """The table of the worker's routes. The engine writes it while routes are recorded, after a worker has
+        crashed."""
         at = self._at + _TABLE_AT
         return self.board._bytes[at : at + _TABLE_SIZE]
 
@@ -542,7 +542,7 @@ class Slot:
     requests = property(lambda self: self._get(_S_REQUESTS), lambda self, value: self._set(_S_REQUESTS, value))
 
     def occupy(self) -> None:
-        """Make this process the worker of the slot: :func:`worker_number` returns its number from now on."""
+        """Make this process the worker of the slot: from now on :func:`worker_number` returns the slot's index."""
         global _occupied
         _occupied = self
         self.pid = os.getpid()
@@ -563,7 +563,7 @@ class Slot:
 
     @property
     def reason(self) -> str:
-        """The reason why this worker was started, or why it is replaced; one line for people."""
+        """The reason why this worker was started or is replaced, in one line for people."""
         return self.board._memory.text(self._at + _REASON_AT, _REASON_TEXT).decode("utf-8", "replace")
 
     @reason.setter
@@ -571,7 +571,7 @@ class Slot:
         self.board._memory.set_text(self._at + _REASON_AT, _REASON_TEXT, text.encode("utf-8", "replace"))
 
     def publish_running(self, record: bytes) -> None:
-        """In the worker: publish its running requests, at most ``RUNNING_BYTES_MAX`` bytes of JSON."""
+        """In the worker: publish the running requests, at most ``RUNNING_BYTES_MAX`` bytes of JSON."""
         assert len(record) <= RUNNING_BYTES_MAX
         self.board._memory.set_record(self._at + _RUNNING_AT, 1, record)
 
@@ -583,7 +583,7 @@ class Slot:
         return number
 
     def update_slow(self, number: int, record: bytes) -> None:
-        """In the worker: replace the record of a slow request, if it is still there."""
+        """In the worker: replace the record of a slow request, unless it has been overwritten."""
         if self.board._words[self._slow_at(number) // WORD] == number:
             self._put_slow(number, record)
 
@@ -592,13 +592,14 @@ class Slot:
         self.board._memory.set_record(self._slow_at(number), number, record)
 
     def put_exemplar(self, seconds: float, trace_id: int, span_id: int) -> None:
-        """In the worker, one thread at a time: keep a request as the newest exemplar of its service time."""
+        """In the worker: store a request as the newest exemplar of its bucket. Only one thread may call this at a
+        time."""
         bucket = bisect_left(self.board.layout.bounds, seconds)
         exemplars.write(self.board._memory, self._at + _EXEMPLARS_AT, bucket, seconds, trace_id, span_id)
         self._set(_S_HAS_EXEMPLARS, 1)
 
     def _slow_records(self) -> list[Record]:
-        """Return the records of slow requests, the newest last."""
+        """Return the records of slow requests, the oldest first."""
         newest = self._get(_S_SLOW_NEXT)
         found = []
         for number in range(max(newest - SLOW_REQUESTS_MAX, 0) + 1, newest + 1):
@@ -611,7 +612,7 @@ class Slot:
         return self._at + _SLOW_AT + number % SLOW_REQUESTS_MAX * _SLOW_SIZE
 
     def _empty(self) -> None:
-        """Clear all but the mark of a fold, the state, the exemplars, and the ring of slow requests with its count."""
+        """Clear all except the fold mark, the state, the exemplars, and the ring of slow requests with its count."""
         words = self.board._words
         for word in (_S_PID, _S_GENERATION, _S_STARTED, _S_STARTED_WALL, _S_HEARTBEAT, _S_MEMORY, _S_REQUESTS):
             words[self._base + word] = 0
@@ -619,18 +620,17 @@ class Slot:
         words[(self._at + _RUNNING_AT) // WORD] = 0
         words[(self._at + _GROUP_AT) // WORD] = 0  # no engines
         if words[(self._at + _TABLE_AT) // WORD]:
-            self.route_table[:] = bytes(_TABLE_SIZE)  # otherwise it was never used, and has no page
+            self.route_table[:] = bytes(_TABLE_SIZE)  # if it was never used, it has no page: do not allocate one
         at = self._at + _NATIVE_AT
         self.board._bytes[at : at + self.board.layout.size] = bytes(self.board.layout.size)
 
 
 class Snapshot:
-    """The board at one moment: ``time`` is CLOCK_MONOTONIC, ``wall`` seconds since 1970.
-
-    ``counters`` are sums over all workers since the start; ``workers`` are those that run. ``started`` is when the
+    """A consistent copy of the board. ``time`` is CLOCK_MONOTONIC in seconds, ``wall`` is in seconds since 1970.
+    ``counters`` are sums over all workers since the start; ``workers`` are the running ones. ``started`` is when the
     board was created, in seconds since 1970; ``uptime`` the seconds since then. ``replacements`` counts replaced
-    workers by reason. ``slow`` are records as (slot, number, JSON). ``service_exemplars`` has one place for each bucket
-    of the service time. ``quarantined`` are routes as (name, since, until), in seconds of CLOCK_MONOTONIC.
+    workers by reason. ``slow`` are records (slot, number, JSON). ``service_exemplars`` has one entry for each bucket of
+    the service time. ``quarantined`` are routes as (name, since, until), in seconds of CLOCK_MONOTONIC.
     """
 
     def __init__(
@@ -664,17 +664,17 @@ class Snapshot:
         self.bounds = board.layout.bounds
 
     def gauge(self, name: str) -> int:
-        """Return the sum over the running workers; 0 if the engine has no such value."""
+        """Return the sum of a value over the running workers; 0 if the engine has no such value."""
         return sum(worker.values.get(name, 0) for worker in self.workers)
 
     def histogram(self, name: str) -> Histogram:
-        """Return one of ``HISTOGRAMS``."""
+        """Return the histogram ``name``, one of ``HISTOGRAMS``."""
         counts = tuple(self.counters.get(f"{name}_{index}", 0) for index in range(len(self.bounds) + 1))
         return Histogram(self.bounds, counts, self.counters.get(f"{name}_sum", 0) / 1e9)
 
 
 class WorkerState:
-    """A worker at one moment. Times are seconds before that moment; ``values`` are those of the engine, by name."""
+    """The state of a worker. Times are ages in seconds; ``values`` are the engine's values by name."""
 
     def __init__(self, index: int, part: Sequence[int], reason: str, values: Mapping[str, int], now: int) -> None:
         self.index = index
@@ -695,5 +695,5 @@ if TYPE_CHECKING:
 
 
 def _totals(epoch: int) -> int:
-    """Return the word at which the valid copy of an epoch begins."""
+    """Return the index of the first word of the totals that are valid in ``epoch``."""
     return (_TOTALS_AT + epoch % 2 * _PAGE) // WORD

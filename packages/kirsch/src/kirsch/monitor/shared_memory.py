@@ -1,7 +1,6 @@
-"""Memory that several processes share without locks: words, texts and records in it, and the order of stores.
-
-On x86, stores become visible in their order; elsewhere :func:`fence` makes sure of it. Each word is loaded and stored
-as a whole, because a memoryview of format ``Q`` copies eight aligned bytes.
+"""Memory that several processes share without locks: words, texts and records in it, and the order of stores. On x86,
+stores become visible in program order; on other processors :func:`fence` enforces that. Each word is loaded and stored
+atomically, because a memoryview of format ``Q`` copies eight aligned bytes.
 """
 
 from __future__ import annotations
@@ -21,17 +20,18 @@ RECORD_HEAD = 16
 
 
 class SharedMemory:
-    """A mapped file. ``words`` and ``bytes`` are two views of it; each ``at`` is an offset in bytes."""
+    """A mapped file. ``words`` and ``bytes`` are two views of it; an argument ``at`` is an offset in bytes."""
 
     def __init__(self, fd: int, size: int) -> None:
-        # Since 3.13 mmap can do without a duplicate of the descriptor, which every child would inherit.
+        # Since Python 3.13, mmap need not duplicate the descriptor, which every child would inherit.
         only: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
         self._map = mmap(fd, size, **only)
         self.bytes = memoryview(self._map)
         self.words = self.bytes.cast("Q")
 
     def record(self, at: int, size: int) -> tuple[int, bytes]:
-        """Return the number and the bytes of a record. The number is 0 if there is none, or if it is being written."""
+        """Return the number and the bytes of a record. The number is 0 if there is no record, or it is being
+        written."""
         words = self.words
         number = words[at // WORD]
         fence()
@@ -41,7 +41,7 @@ class SharedMemory:
         return (number, record) if words[at // WORD] == number else (0, b"")
 
     def set_record(self, at: int, number: int, record: bytes) -> None:
-        """Write a record: its number last, so that no reader gets half of it."""
+        """Write a record. Its number is written last, so that no reader gets part of it."""
         words = self.words
         words[at // WORD] = 0
         fence()
@@ -51,12 +51,12 @@ class SharedMemory:
         words[at // WORD] = number
 
     def text(self, at: int, size: int) -> bytes:
-        """Return a text. A reader may get half of a text that is being written, which is harmless."""
+        """Return a text. A reader may get part of a text that is being written, which is harmless."""
         length = min(self.words[at // WORD], size - WORD)
         return bytes(self.bytes[at + WORD : at + WORD + length])
 
     def set_text(self, at: int, size: int, text: bytes) -> None:
-        """Write a text: a word with its length, then its bytes, cut to ``size`` bytes in all."""
+        """Write a text: a word with its length, then its bytes, truncated to ``size`` bytes in total."""
         text = text[: size - WORD]
         self.words[at // WORD] = 0
         fence()
@@ -68,8 +68,8 @@ class SharedMemory:
 def fence() -> None:
     """Make earlier stores visible before later ones, and earlier loads happen before later ones.
 
-    Releasing and acquiring a lock orders everything around it. On x86 nothing needs to be ordered; on other processors
-    this is the only way that Python has.
+    Releasing and acquiring a lock orders all accesses around it. On x86 no fence is needed; on other processors Python
+    has no other way.
     """
     lock = allocate_lock()
     lock.acquire()

@@ -1,4 +1,4 @@
-"""A value in memory that a process shares with its children: one process publishes it, the others read the newest."""
+"""A value in memory shared with child processes: one process publishes it, the others read the newest version."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-# Where the value is, and its length. The value is written first and then this, and a value that is replaced stays in
-# place until the next one after it, so that a reader sees one of the two.
+# The offset of the value and its length. A new value is written before this header, and the replaced value stays in
+# place until the next publication, so that a reader sees a complete one.
 _HEADER = struct.Struct("<QQ")
 _BEGIN = 64
 
@@ -19,23 +19,25 @@ _ATTEMPTS = 1000
 
 
 class SharedValue:
-    """A value of Python's simplest types, in an unnamed file. Children inherit it, and can read it alone."""
+    """A value of types that ``marshal`` supports, in an unnamed file. Children inherit it, and can restrict
+    themselves to reading."""
 
     def __init__(self, fd: int | None = None) -> None:
-        """``fd`` is the file of the previous image of this program. Raises OSError."""
+        """Open the value. ``fd`` is the file of the previous image of this program, or None for a new one. Raises
+        OSError."""
         if fd is None:
             fd = os.memfd_create("kirsch-value", os.MFD_CLOEXEC) if hasattr(os, "memfd_create") else _temporary_file()
         os.set_inheritable(fd, False)
         self.fd = fd
         try:
-            # Another view of the file, which cannot write.
+            # A separate read-only descriptor of the file.
             self._read_fd = os.open(f"/dev/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             self._read_fd = os.dup(fd)
 
     def publish(self, value: Any) -> None:
         """Replace the value. Raises OSError."""
-        # The format 2 is the same in every version of Python.
+        # Format 2 of marshal is the same in every version of Python.
         data = marshal.dumps(value, 2)
         at, length = self._place()
         place = _BEGIN if _BEGIN + len(data) <= at else max(at + length, _BEGIN)
@@ -43,7 +45,7 @@ class SharedValue:
         os.pwrite(self.fd, _HEADER.pack(place, len(data)), 0)
 
     def read(self) -> Any:
-        """Return the newest value; None if there is none."""
+        """Return the newest value; None if none was published."""
         for _ in range(_ATTEMPTS):
             at, length = place = self._place()
             if not at:
@@ -54,12 +56,12 @@ class SharedValue:
         return None
 
     def keep_reading_only(self) -> None:
-        """In a child: give up the right to publish."""
+        """In a child: close the descriptor for writing."""
         os.close(self.fd)
         self.fd = -1
 
     def close(self) -> None:
-        """In a child that needs nothing of it: close it."""
+        """In a child that does not need the value: close it."""
         if self.fd >= 0:
             self.keep_reading_only()
         os.close(self._read_fd)

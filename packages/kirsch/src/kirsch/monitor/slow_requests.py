@@ -1,8 +1,8 @@
 """Slow requests (``--slow-request``): reported once while they run, and once when they end.
 
-A profile shows afterwards where time went on average. A request that hangs now shows more in its stack. So a thread
-checks the running calls, as often as one of them could have become slow, and takes the stacks of those that are. It
-does not interrupt them: deadlines do.
+A profile shows afterwards how time was spent on average. For a request that hangs now, its stack shows more. So a
+thread checks the running calls whenever one of them could have become slow, and captures the stacks of slow ones. It
+does not interrupt them; deadlines do that.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
     from kirsch.monitor.scoreboard import Slot
     from kirsch.reports import Report
 
-# Several calls become slow one after another. Each may be reported late by this share of the limit.
+# The fraction of the limit by which a report may be late, so that one check reports several calls.
 _LATE = 0.05
 _LEAST_PAUSE = 0.01
-# The precision of the time at which a slow request ends.
+# The interval of checks while slow requests run, and so the precision of their end.
 _FOLLOW_SECONDS = 0.25
-# If many requests hang, most hang in the same place, so this many stacks at a time suffice.
+# The limit of stacks at a time. If many requests hang, most hang at the same place.
 _STACKS_MAX = 16
 
 
 class SlowRequestMonitor:
     """Monitors the slow requests of one running server.
 
-    ``limit`` is in seconds from the call of the application. ``native()`` is the engine, None once it has ended.
-    ``wait(seconds)`` waits for that and returns whether it has ended. With a ``slot``, slow requests are also written
-    to the scoreboard.
+    ``limit`` is in seconds from the call of the application. ``native()`` returns the engine, or None after it has
+    ended. ``wait(seconds)`` waits for its end and returns whether it has ended. With a ``slot``, slow requests are also
+    written to the scoreboard.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class SlowRequestMonitor:
         self._reported: dict[int, _SlowRequest] = {}
 
     def start(self) -> None:
-        """Monitor in a thread of its own, until the server has ended."""
+        """Monitor in a separate thread until the server has ended."""
         start_thread("kirsch-slow", self._run)
 
     def _run(self) -> None:
@@ -72,11 +72,11 @@ class SlowRequestMonitor:
             pause = self._check()
 
     def _check(self) -> float:
-        """Report what has become slow and what has ended; return the seconds until the next check."""
+        """Report requests that have become slow or have ended; return the seconds until the next check."""
         native = self._native()
         if native is None:
             return self._limit
-        # A WebSocket lasts as long as both sides want.
+        # Skip WebSockets, which last as long as both sides want.
         calls = [call for call in native.calls() if not call.websocket and call.environ.get("type") != "websocket"]
         running = {call.number for call in calls}
         for number in [number for number in self._reported if number not in running]:
@@ -132,7 +132,7 @@ class _SlowRequest:
         self._number = 0 if slot is None else slot.add_slow(_encode(self._record))
 
     def end(self) -> float:
-        """Record the end. Returns how many seconds the request took."""
+        """Record the end of the request. Returns how many seconds it took."""
         took = time.monotonic() - self._began
         if self._slot is not None:
             self._record |= {"took": round(took, 3), "state": "over"}
@@ -141,7 +141,7 @@ class _SlowRequest:
 
 
 def _encode(record: dict[str, Any]) -> bytes:
-    """Return the record as JSON, without the outermost frames of its stack for which there is no room."""
+    """Return the record as JSON, without as many outermost frames of its stack as do not fit."""
     while len(data := json.dumps(record, separators=(",", ":")).encode()) > SLOW_BYTES_MAX:
         stack = record["stack"]
         record["stack"] = stack[len(stack) // 8 + 1 :]

@@ -1,7 +1,7 @@
 """The state of the server, for people and programs: ``/`` (a page), ``/status.json`` and ``/metrics``.
 
-All of it is read from the scoreboard, so it is served even while every thread of every worker is stuck. No request can
-change anything.
+All data comes from the scoreboard, so the pages work even while every thread of every worker is stuck. They are
+read-only.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ RECENT_SAMPLES = 10
 
 HISTORY_SAMPLES = 120
 
-# The control thread of a worker reports each second. A worker that has not had the GIL for this long is stuck.
+# The control thread of a worker beats once a second. A worker whose last beat is this many seconds old is stuck.
 STUCK_SECONDS = 5.0
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 _SLOW_MAX = 50
 _RUNNING_MAX = 100
-# Workers publish their running requests once a second. An older record is from an earlier reader.
+# Workers publish their running requests once a second. An older record was published for an earlier reader.
 _SHOWN_SECONDS = 3.0
 
 _TEXT = "text/plain; charset=utf-8"
@@ -46,14 +46,14 @@ _GET_ONLY = "Only GET and HEAD are allowed here.\n"
 
 
 class History:
-    """The last samples of a scoreboard: a few complete ones, and the requests per second of more."""
+    """The last samples of a scoreboard: a few complete ones, and the request rates of more."""
 
     def __init__(self, first: Snapshot) -> None:
         self._samples: deque[Snapshot] = deque([first], maxlen=RECENT_SAMPLES + 1)
         self._rates: deque[float] = deque(maxlen=HISTORY_SAMPLES)
 
     def add(self, snapshot: Snapshot) -> None:
-        """Add a sample; called every ``SAMPLE_SECONDS``."""
+        """Add a sample. Called every ``SAMPLE_SECONDS``."""
         self._rates.append(_rate(snapshot, self._samples[-1]))
         self._samples.append(snapshot)
 
@@ -63,11 +63,11 @@ class History:
 
     @property
     def rates(self) -> list[float]:
-        """Requests per second, the oldest first."""
+        """Return the requests per second, the oldest first."""
         return [round(rate, 1) for rate in self._rates]
 
     def before(self, now: Snapshot) -> Snapshot:
-        """Return the sample of some seconds ago, to compare ``now`` with."""
+        """Return the oldest kept sample, some seconds old, to compare ``now`` with."""
         earlier = [sample for sample in list(self._samples) if sample.time < now.time]
         return earlier[0] if earlier else now
 
@@ -76,7 +76,7 @@ class Status:
     """The content of ``/status.json``."""
 
     def __init__(self, board: Scoreboard, certificate_ends: SharedValue | None = None) -> None:
-        """``certificate_ends`` has the path and the end of each certificate, in seconds of Unix time."""
+        """``certificate_ends`` contains the path and the expiry of each certificate, in seconds of Unix time."""
         from kirsch import _native
 
         self._version = _native.__version__
@@ -85,8 +85,8 @@ class Status:
         self._board = board
         self._certificate_ends = certificate_ends
         self._history = History(board.read())
-        # Without a GIL, two threads that slice one memoryview lose count of the slices (CPython 3.14), and the memory
-        # is released while a slice is in use. So one thread at a time reads the board.
+        # Without a GIL, the count of slices of a memoryview is not thread-safe (CPython 3.14), and the memory is
+        # released while a slice is in use. So only one thread at a time reads the board.
         self._lock = threading.Lock()
 
     def sample(self) -> None:
@@ -95,7 +95,7 @@ class Status:
 
     @property
     def has_history(self) -> bool:
-        """Return whether there is an earlier sample to compare with."""
+        """Return whether there is an earlier sample for comparison."""
         return not self._history.is_empty
 
     def metrics(self, *, is_openmetrics: bool = False) -> str:
@@ -146,7 +146,7 @@ class Status:
                 "requests_per_second": _rate(now, before),
                 "latency": {name: _latency(now.histogram(name).since(before.histogram(name))) for name in HISTOGRAMS},
             },
-            # The bounds of the first and last bucket of the histograms. Quantiles below the first are not told apart.
+            # The bounds of the first and the last bucket. Quantiles below the first bound cannot be distinguished.
             "measured": [now.bounds[0], now.bounds[-1]],
             "total": {"latency": {name: _latency(now.histogram(name)) for name in HISTOGRAMS}},
             "history": {"seconds": SAMPLE_SECONDS, "requests_per_second": self._history.rates},
@@ -162,7 +162,7 @@ def _rate(now: Snapshot, before: Snapshot) -> float:
 
 
 def _latency(histogram: Histogram) -> dict[str, Any]:
-    """In seconds: the mean, and an upper bound of each quantile; None if nothing was measured."""
+    """Return the mean and an upper bound of each quantile in seconds; None if nothing was measured."""
     found: dict[str, Any] = {name: histogram.at_most(share) for name, share in QUANTILES.items()}
     found["count"] = histogram.count
     found["mean"] = histogram.sum / histogram.count if histogram.count else None
@@ -195,7 +195,7 @@ def _worker(worker: WorkerState, now: Snapshot, before: Snapshot) -> dict[str, A
 
 
 def _running(shown: Iterable[Record], now: Snapshot) -> list[dict[str, Any]]:
-    """Return the running requests, the longest first."""
+    """Return the running requests, the longest-running first."""
     found: list[dict[str, Any]] = []
     for index, _number, text in shown:
         try:
@@ -212,7 +212,7 @@ def _running(shown: Iterable[Record], now: Snapshot) -> list[dict[str, Any]]:
 
 
 def _slow(now: Snapshot) -> list[dict[str, Any]]:
-    """Return the slow requests: those that run, the longest first; then those that have ended, the newest first."""
+    """Return the slow requests: the running ones, the longest-running first; then the ended ones, the newest first."""
     alive = {worker.pid for worker in now.workers}
     found = []
     for index, _number, text in now.slow:
@@ -240,7 +240,7 @@ class Pages:
 
     def __init__(self, status: Status) -> None:
         self._status = status
-        # Read now, because an upgrade may have replaced the file by the time of the first request.
+        # Read at the start, because an upgrade may replace the file later.
         with open(os.path.join(os.path.dirname(__file__), "status.html"), encoding="utf-8") as page:
             self._page = page.read()
         self._answers: dict[str, Callable[[str], tuple[str, str, dict[str, str]]]] = {
@@ -280,7 +280,7 @@ class Pages:
 
     def _html(self, _accept: str) -> tuple[str, str, dict[str, str]]:
         nonce = os.urandom(16).hex()
-        # The JSON must not contain what ends a script element.
+        # Escape `<`, so that the JSON cannot end the script element.
         status = json.dumps(self._status.now()).replace("<", "\\u003c")
         page = self._page.replace("@NONCE@", nonce).replace("@STATUS@", status)
         policy = (

@@ -1,2 +1,2 @@
-"""Sockets: those that the server listens on (``addresses``, ``sockets``, ``inherited``), and the socket of a connection
-that the application has taken over (``client_socket``)."""
+"""Sockets: listening sockets (``addresses``, ``sockets``, ``inherited``), and the socket of a connection that the
+application has taken over (``client_socket``)."""

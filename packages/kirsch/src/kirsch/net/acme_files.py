@@ -1,18 +1,18 @@
-"""The files of certificates that are obtained by ACME: where they are, and how they are written.
+"""The files of certificates that are obtained by ACME: their paths and contents.
 
 ::
 
     DIRECTORY                     --acme-state, readable by its owner alone
-      lock                        held by the process that talks with an authority, of whichever host
+      lock                        locked by the one process, on any host, that talks to an authority
       acme.example-directory/     for each authority
         account.json              the account, with its private key
-        status.json               for each name: when it is renewed, what has failed, and when that is tried again
+        status.json               for each name: when it is renewed, the last failure, and the time of the next try
         example.org.pem           a certificate with its issuers and its key; replaced as a whole
-        example.org.challenge.pem the certificate that answers a challenge of TLS-ALPN-01
-        example.org.order.json    an order that the authority has not completed, with the key of its certificate
+        example.org.challenge.pem the certificate that answers a TLS-ALPN-01 challenge
+        example.org.order.json    an incomplete order, with the key of its certificate
 
-One process obtains, and any number of supervisors read. A file is complete or it is not there: it is written under
-another name first.
+One process obtains certificates, and any number of supervisors read the files. A file is always complete: it is written
+under another name and then renamed.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ LETS_ENCRYPT_STAGING = "https://acme-staging-v02.api.letsencrypt.org/directory"
 
 
 class AcmeFiles:
-    """The files for the names of ``--acme``. ``values`` are the settings by name; without such a setting there are no
-    names."""
+    """The paths of the files for the names of ``--acme``. ``values`` are the settings by name; without this setting
+    there are no names."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self.names: tuple[str, ...] = values.get("acme", ())
@@ -63,7 +63,7 @@ class AcmeFiles:
         return os.path.join(self.directory, "lock")
 
     def paths(self) -> list[str]:
-        """Return every path whose change may matter to those who serve."""
+        """Return the paths of all files whose change concerns a serving process."""
         found = [path for name in self.names for path in (self.certificate(name), self.challenge(name))]
         return [*found, self.account] if self.names else []
 
@@ -72,8 +72,8 @@ class AcmeFiles:
         return [name for name in self.names if os.path.exists(self.certificate(name))]
 
     def thumbprint(self) -> str | None:
-        """Return the thumbprint of the account's key, with which any host answers a challenge of HTTP-01. None: there
-        is no account, or this user may not read it."""
+        """Return the thumbprint of the account's key, with which any host can answer an HTTP-01 challenge. None if
+        there is no account, or this user may not read it."""
         if not self.names:
             return None
         try:
@@ -83,14 +83,14 @@ class AcmeFiles:
         return found if isinstance(found, str) else None
 
     def create(self) -> None:
-        """Create the directories. Raises OSError, one line."""
+        """Create the directories. Raises OSError with a message in one line."""
         for path in (self.directory, self.folder):
             try:
                 os.makedirs(path, mode=0o700, exist_ok=True)
             except OSError as error:
                 text = f"cannot create {path}: {error.strerror}; give another directory with --acme-state"
                 raise OSError(error.errno, text) from None
-        # A directory that somebody else has made, such as systemd, with an owner of its own.
+        # Another program, such as systemd, may have created the directory with another owner: use that owner.
         owner = os.stat(self.directory)
         if os.geteuid() == 0 and os.stat(self.folder).st_uid != owner.st_uid:
             os.chown(self.folder, owner.st_uid, owner.st_gid)
@@ -102,7 +102,8 @@ class AcmeFiles:
 
 
 def read_json(path: str) -> dict[str, Any]:
-    """Return the object in a file; empty if it is not there or damaged. Raises OSError if this user may not read it."""
+    """Return the JSON object in a file; empty if the file is missing or damaged. Raises OSError if this user may not
+    read it."""
     import json
 
     try:
@@ -120,8 +121,8 @@ def write_json(path: str, content: Mapping[str, Any]) -> None:
 
 
 def write(path: str, content: bytes) -> None:
-    """Replace a file as a whole; only its owner may read it. Raises OSError."""
-    # The process holds the lock, so nobody else writes a file of this name.
+    """Replace a file atomically; only its owner may read it. Raises OSError."""
+    # This process holds the lock, so no other process writes a file with this name.
     new = f"{path}.new"
     fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with open(fd, "wb") as file:
@@ -140,7 +141,7 @@ def remove(path: str) -> None:
 
 
 def _file_name(name: str) -> str:
-    # An IPv6 address; a colon separates hosts from paths in scp and rsync.
+    # For IPv6 addresses: a colon separates hosts from paths in scp and rsync.
     return name.replace(":", "_")
 
 

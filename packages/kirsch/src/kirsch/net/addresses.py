@@ -1,4 +1,4 @@
-"""Addresses to listen on, as ``--bind`` spells them. Nothing is opened here."""
+"""Parsing of the addresses of ``--bind``. No socket is opened here."""
 
 from __future__ import annotations
 
@@ -31,11 +31,10 @@ _PROTOCOLS_BY_OTHER_NAMES = {"fcgi": "fastcgi"}
 
 
 class Bind:
-    """A parsed ``--bind``: a path with an optional mode, an inherited descriptor, the name that systemd gave to one, or
-    a host (empty: every address of the machine) and a port; and what is spoken there.
-
-    ``proxy``: each connection has to begin with a header of the PROXY protocol. ``encrypts`` is True for https, False
-    for http, and None if the text says neither.
+    """A parsed ``--bind``: a path with an optional mode, an inherited descriptor, the name of a descriptor from
+    systemd, or a host (empty: all addresses of the machine) and a port; and the protocol. ``proxy``: each connection
+    must begin with a PROXY protocol header. ``encrypts`` is True for https, False for http, and None if the text says
+    neither.
     """
 
     __slots__ = ("encrypts", "fd", "host", "mode", "name", "path", "port", "protocol", "proxy", "text")
@@ -65,16 +64,16 @@ class Bind:
 
     @property
     def place(self) -> object:
-        """Equal for two binds of the same socket, even if their modes differ."""
-        # Absolute, so that the path is found at the end even if the application has changed the directory.
+        """A value that is equal for two binds of the same socket, even if their modes differ."""
+        # An absolute path, which is still valid at the end if the application changes the directory.
         return os.path.abspath(self.path) if self.path else (self.host, self.port, self.fd, self.name)
 
 
 def parse_bind(text: str) -> Bind:
     """Parse ``host:port``, ``:port``, ``[ipv6]:port``, ``name:port``, ``unix:path``, ``unix:path?mode=660``, ``fd://3``
-    or ``systemd:name``. Before each may stand ``fastcgi:``, ``uwsgi:`` or ``scgi:``, which is spoken there instead of
-    HTTP, or ``https:`` or ``http:``, with two slashes or without. Behind each may stand ``?proxy``, and behind a path
-    both: ``unix:path?mode=660&proxy``.
+    or ``systemd:name``. An optional prefix selects the protocol: ``fastcgi:``, ``uwsgi:``, ``scgi:``, ``https:`` or
+    ``http:``, the last two also with ``//``. An optional suffix is ``?proxy``; a path can have both suffixes:
+    ``unix:path?mode=660&proxy``.
 
     Raises ValueError, with a message that shows the correct spelling.
     """
@@ -111,7 +110,7 @@ def parse_bind(text: str) -> Bind:
 
 
 def _parse_address(text: str) -> Bind:
-    """Parse an address without a protocol."""
+    """Parse an address without a protocol prefix. Raises ValueError."""
     address, options = _split_options(text)
     if address.startswith("/"):
         raise ValueError(f"{text!r} is a path; did you mean unix:{text}?")
@@ -137,7 +136,7 @@ def _parse_address(text: str) -> Bind:
             raise ValueError(f"{text!r} names no descriptor; write fd://3")
         return Bind(text, fd=int(number), proxy=proxy)
     name = address.removeprefix("systemd:")
-    if name != address and not name.isdigit():  # otherwise it is a host of this name and a port
+    if name != address and not name.isdigit():  # otherwise a host of this name and a port
         if not name:
             raise ValueError(f"{text!r} names no socket; write systemd:NAME, with the unit's FileDescriptorName=")
         return Bind(text, name=name, proxy=proxy)
@@ -168,7 +167,7 @@ def _parse_address(text: str) -> Bind:
 
 
 def _split_options(text: str) -> tuple[str, list[str]]:
-    """Return the address, and what stands behind its question mark. A path may have question marks of its own."""
+    """Split an address from its options, which follow the last question mark. A path may contain question marks."""
     address, mark, query = text.rpartition("?")
     options = query.split("&")
     if mark and all(option == _PROXY or option.startswith(_MODE) for option in options):
@@ -177,12 +176,13 @@ def _split_options(text: str) -> tuple[str, list[str]]:
 
 
 def _looks_like_an_option(text: str) -> bool:
-    """Return whether the end of a path behind a question mark is meant as an option: ``mod=600``, ``proxi``."""
+    """Return whether the text after a question mark in a path is probably a misspelled option: ``mod=600``,
+    ``proxi``."""
     return "=" in text or text.isalpha()
 
 
 def refuse_repeated(binds: Iterable[Bind]) -> None:
-    """Raise ValueError if two of ``binds`` are the same place. Any number may have port 0, which is any free port."""
+    """Raise ValueError if two of ``binds`` are the same place. Port 0 may be repeated: each is another free port."""
     places: dict[object, Bind] = {}
     for bind in binds:
         other = places.setdefault(bind.place, bind)
@@ -191,13 +191,13 @@ def refuse_repeated(binds: Iterable[Bind]) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches ``host``."""
+    """Return whether ``host`` is a loopback address, which only this machine can reach."""
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def url(protocol: str, address: Address, *, is_encrypted: bool = False) -> str:
-    """Return ``http://host:port`` or ``unix:path``, with https if that is spoken, and for another protocol
-    ``fastcgi:host:port`` or the like."""
+    """Return the URL of an address: ``http://host:port``, ``unix:path``, or with another protocol
+    ``fastcgi:host:port`` or the like; https if ``is_encrypted``."""
     if isinstance(address, str):
         place, scheme = f"unix:{address}", "https:" if is_encrypted else ""
     else:

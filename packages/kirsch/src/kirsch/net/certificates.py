@@ -1,4 +1,4 @@
-"""The files of TLS: which the settings name, and what is in them."""
+"""The TLS files that the settings name, and reading their contents."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ TICKET_SECRETS = 3
 TICKET_SECONDS = 6 * 60 * 60.0
 """The time after which a new secret makes the tickets."""
 
-# A certificate or a list of them is kilobytes; a revocation list may be megabytes. What is longer is something else.
+# The limit of a file in bytes. Certificates are kilobytes, revocation lists may be megabytes; a longer file is a
+# mistake.
 _FILE_MAX = 64 << 20
 
 PLACES_OF_PASSWORDS = "write file:PATH for the first line of a file, or env:NAME for a variable"
 
 
 class CertificateError(ValueError):
-    """A line for each mistake in the settings of TLS or in the files that they name."""
+    """Raised for mistakes in the TLS settings or in the files that they name: one line for each mistake."""
 
 
 class CertificateFiles:
-    """A certificate, its key and their names. ``names`` are those of servers; without any, those of the certificate.
-    ``is_challenge``: it answers a challenge of TLS-ALPN-01 and nothing else."""
+    """The paths of a certificate and its key. ``names`` are server names; if empty, those in the certificate are
+    used. ``is_challenge``: the certificate is only for a TLS-ALPN-01 challenge."""
 
     __slots__ = ("certfile", "is_challenge", "keyfile", "names", "password")
 
@@ -67,7 +68,7 @@ class CertificateFiles:
 
 
 class TlsFiles:
-    """The files that the settings name. ``values`` are those settings by name."""
+    """The TLS files that the settings name. ``values`` are these settings by name."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self.certificates: list[CertificateFiles] = []
@@ -83,7 +84,7 @@ class TlsFiles:
         return bool(self.certificates or self.acme.names)
 
     def paths(self) -> list[str]:
-        """Return every path whose change may matter."""
+        """Return the paths of all files whose change requires a reload."""
         found = [path for each in self.certificates for path in (each.certfile, each.keyfile)]
         found += [each.password[5:] for each in self.certificates if each.password.startswith("file:")]
         found += self._values["ca_certs"]
@@ -92,8 +93,8 @@ class TlsFiles:
         return list(dict.fromkeys(map(os.path.abspath, found)))
 
     def read(self, secrets: list[bytes]) -> Terms:
-        """Return the terms for ``_native.Certificates``, with the contents of the files. Raises CertificateError."""
-        # The command is loaded without it, to say so if it is missing.
+        """Read the files; return the terms for ``_native.Certificates``. Raises CertificateError."""
+        # Imported here, so that the command can start without the native module and report that it is missing.
         from kirsch import _native
 
         mistakes: list[str] = []
@@ -115,7 +116,8 @@ class TlsFiles:
         return terms
 
     def _all(self) -> list[CertificateFiles]:
-        """Return the certificates of the settings, those that have been obtained, and those that answer challenges."""
+        """Return the certificates of the settings, those that were obtained by ACME, and those that answer
+        challenges."""
         obtained = [CertificateFiles(self.acme.certificate(name)) for name in self.acme.present()]
         challenges = [
             CertificateFiles(path, names=(name,), is_challenge=True)
@@ -127,14 +129,14 @@ class TlsFiles:
 
 
 def new_secrets(old: Iterable[bytes] = ()) -> list[bytes]:
-    """Return the secrets of tickets with a new first one."""
+    """Return the ticket secrets with a new one in front, which encrypts new tickets."""
     return [os.urandom(32), *old][:TICKET_SECRETS]
 
 
 def _read_files(files: CertificateFiles, mistakes: list[str]) -> dict[str, Any]:
     return {
         "chain": _read(files.certfile, "--certfile", mistakes),
-        # One file may hold both, and is reported once.
+        # One file may contain both. Use the same label, so that its mistakes are reported once.
         "key": _read(files.keyfile, "--certfile" if files.keyfile == files.certfile else "--keyfile", mistakes),
         "password": _password(files.password, mistakes),
         "names": list(files.names),
@@ -167,7 +169,7 @@ def _trouble(path: str, error: OSError) -> str:
 
 
 def read_secret(text: str, label: str) -> bytes:
-    """Return the secret that ``text`` refers to. Raises CertificateError."""
+    """Return the secret to which ``text`` refers. Raises CertificateError."""
     mistakes: list[str] = []
     found = _secret(text, label, mistakes)
     if mistakes:
@@ -176,7 +178,7 @@ def read_secret(text: str, label: str) -> bytes:
 
 
 def _password(text: str, mistakes: list[str]) -> bytes | None:
-    """Return the password that ``text`` refers to."""
+    """Return the password to which ``text`` refers; None if it is empty."""
     return _secret(text, "--keyfile-password", mistakes) if text else None
 
 

@@ -1,8 +1,7 @@
-"""The socket of a client, for WSGI applications that speak WebSocket by themselves (flask-sock, simple-websocket).
-
-A request that asks for a WebSocket has ``environ["werkzeug.socket"]``, where Werkzeug's server puts its socket too. It
-is lazy: with the first use the application takes the connection over, and from then on Kirsch neither reads nor writes
-there. An application that does not use it answers with a response, or by ``environ["wsgi.websocket"]``.
+"""The socket of a client, for WSGI applications that implement WebSocket themselves (flask-sock, simple-websocket). The
+environ of a WebSocket handshake has it as ``environ["werkzeug.socket"]``, as under Werkzeug's server. The first use
+takes over the connection from the server, which then neither reads nor writes it. An application that does not use this
+socket sends a response, or uses ``environ["wsgi.websocket"]``.
 """
 
 from __future__ import annotations
@@ -17,12 +16,13 @@ if TYPE_CHECKING:
 
     from kirsch._native import Hijack
 
-# Held for moments, and only where a connection is taken over.
+# Held only for short moments, while a connection is taken over.
 _taking = threading.Lock()
 
 
 class ClientSocket:
-    """A :class:`socket.socket` that blocks, with all of its attributes, made when one is used for the first time."""
+    """A proxy for a blocking :class:`socket.socket` with all of its attributes. The socket is created at the first
+    use."""
 
     __slots__ = ("__weakref__", "_hijack", "_sending", "_socket")
 
@@ -36,15 +36,13 @@ class ClientSocket:
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
-            # Asked by copy, pickle, inspect and the like, which do not use the socket.
+            # copy, pickle, inspect and others look up such names without using the socket.
             raise AttributeError(name)
         return getattr(self._take(), name)
 
     def send(self, data: Any, flags: int = 0, /) -> int:
-        """Send all of ``data``, as far as the socket waits for that; return its length.
-
-        simple-websocket does not look how much was sent. And several threads may send: what one of them sends is not
-        torn apart.
+        """Send all of ``data`` if the socket is blocking without a timeout; return the number of bytes sent.
+        simple-websocket does not check that number. Data of several threads is not interleaved.
         """
         sock = self._take()
         if flags or sock.gettimeout() is not None:
@@ -53,14 +51,14 @@ class ClientSocket:
         return memoryview(data).nbytes
 
     def sendall(self, data: Any, flags: int = 0, /) -> None:
-        """Send all of ``data``; another thread that sends waits."""
+        """Send all of ``data``, after sends of other threads have ended."""
         sock = self._take()
         assert self._sending is not None
         with self._sending:
             sock.sendall(data, flags)
 
     def close(self) -> None:
-        """Close the connection, as far as nothing else of the application's has it open (``makefile``)."""
+        """Close the connection, unless the application has another reference to it (``makefile``)."""
         sock = self._take()
         sock.close()
         if sock.fileno() < 0:
@@ -80,8 +78,8 @@ class ClientSocket:
             self._socket.close()
             self._hijack.end()
         except RuntimeError:
-            # The interpreter has run this finalizer while its thread is in the server. The connection ends some seconds
-            # after its call.
+            # The interpreter has run this finalizer in a thread that is inside the server. The server ends the
+            # connection some seconds after the call.
             pass
 
     def _take(self) -> socket.socket:
@@ -95,11 +93,11 @@ class ClientSocket:
 
 def _opened(descriptor: int) -> socket.socket:
     try:
-        # From the module as it may be patched: under gevent the function lets other greenlets run.
+        # The possibly patched class: under gevent it lets other greenlets run while it waits.
         opened = socket.socket(fileno=descriptor)
     except BaseException:
         os.close(descriptor)
         raise
-    # The server's own does not block, and both are one open file.
+    # The server's descriptor is non-blocking, and both share one open file description.
     opened.setblocking(True)
     return opened

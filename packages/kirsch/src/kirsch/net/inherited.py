@@ -1,7 +1,6 @@
-"""Listening sockets that another process has opened for this one: ``fd://N``, and socket activation of systemd.
-
-A descriptor is checked first: one that is no listening stream socket is refused with a line that says what it is.
-Nothing is bound here, so no path is created or removed in the file system.
+"""Listening sockets that another process has opened for this one: ``fd://N``, and systemd socket activation. Each
+descriptor is checked: if it is no listening stream socket, it is refused with a message that says what it is. Nothing
+is bound here, so no path is created or removed in the file system.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, MutableMapping
 
-# SD_LISTEN_FDS_START of sd_listen_fds(3).
+# The first passed descriptor: SD_LISTEN_FDS_START of sd_listen_fds(3).
 _FIRST = 3
 
 _VARIABLES = ("LISTEN_PID", "LISTEN_PIDFDID", "LISTEN_FDS", "LISTEN_FDNAMES")
@@ -24,14 +23,13 @@ _FAMILIES = frozenset({socket.AF_INET, socket.AF_INET6, socket.AF_UNIX})
 
 _KINDS = ((stat.S_ISREG, "a file"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISCHR, "a device"), (stat.S_ISDIR, "a folder"))
 
-# (Name, descriptor) of each socket that systemd passed; None until they have been read.
+# The (name, descriptor) of each socket that systemd passed; None until the variables have been read.
 _passed: list[tuple[str, int]] | None = None
 
 
 def adopt(fd: int, where: str) -> socket.socket:
-    """Return descriptor ``fd`` as a socket: not blocking, and not inherited by programs that the application starts.
-
-    Raises OSError, one line that begins with ``where``, if it is no listening stream socket.
+    """Return descriptor ``fd`` as a non-blocking socket that programs of the application do not inherit. Raises
+    OSError, with a message in one line that begins with ``where``, if it is no listening stream socket.
     """
     try:
         mode = os.fstat(fd).st_mode
@@ -45,7 +43,7 @@ def adopt(fd: int, where: str) -> socket.socket:
     sock = socket.socket(fileno=fd)
     trouble = _trouble(sock)
     if trouble:
-        sock.detach()  # it must stay open: it does not belong to this process
+        sock.detach()  # keep it open: the descriptor belongs to another part of the process
         raise OSError(errno.EINVAL, f"{where}: descriptor {fd} {trouble}")
     sock.set_inheritable(False)
     sock.setblocking(False)
@@ -55,7 +53,7 @@ def adopt(fd: int, where: str) -> socket.socket:
 
 
 def _trouble(sock: socket.socket) -> str:
-    """Return why ``sock`` cannot be served on, as the rest of a sentence; empty if it can."""
+    """Return why ``sock`` cannot be used to serve, as the end of a sentence; empty if it can."""
     if sock.family not in _FAMILIES:
         return "is a socket of another kind than TCP or unix"
     if sock.type != socket.SOCK_STREAM:
@@ -70,9 +68,9 @@ def _trouble(sock: socket.socket) -> str:
 
 
 def passed(environ: MutableMapping[str, str] = os.environ) -> list[tuple[str, int]]:
-    """Return (name, descriptor) of each socket that systemd passed to this process (sd_listen_fds_with_names(3)).
+    """Return the (name, descriptor) of each socket that systemd passed to this process (sd_listen_fds_with_names(3)).
 
-    The variables are read once and removed from ``environ``, so that no child uses them.
+    The environment variables are read once and removed from ``environ``, so that no child uses them.
     """
     global _passed
     if _passed is None:
@@ -83,12 +81,12 @@ def passed(environ: MutableMapping[str, str] = os.environ) -> list[tuple[str, in
             try:
                 os.set_inheritable(fd, False)
             except OSError:
-                pass  # it is not open; adopt() reports that if it is used
+                pass  # the descriptor is not open; adopt() reports that if it is used
     return _passed
 
 
 def restore(sockets: Iterable[tuple[str, int]]) -> None:
-    """Make :func:`passed` return what it returned in the previous image (USR2)."""
+    """Restore the result of :func:`passed` from the previous image of this process (USR2)."""
     global _passed
     _passed = [(name, fd) for name, fd in sockets]
 
@@ -104,7 +102,7 @@ def _read(environ: MutableMapping[str, str]) -> list[tuple[str, int]]:
 def named(name: str, where: str) -> list[int]:
     """Return the descriptors that systemd passed as ``name`` (``FileDescriptorName=``, by default the unit's name).
 
-    Raises OSError, one line that begins with ``where``, if there is none.
+    Raises OSError, with a message in one line that begins with ``where``, if there is none.
     """
     found = [fd for known, fd in passed() if known == name]
     if not found:
@@ -115,8 +113,8 @@ def named(name: str, where: str) -> list[int]:
 
 
 def is_listening(fd: int) -> bool:
-    """Return whether descriptor ``fd`` is a listening stream socket, as a web server passes it to a FastCGI application
-    that it starts (FastCGI specification, section 2.2)."""
+    """Return whether descriptor ``fd`` is a listening stream socket, such as a web server passes to a FastCGI
+    application that it starts (FastCGI specification, section 2.2)."""
     try:
         if not stat.S_ISSOCK(os.fstat(fd).st_mode):
             return False
@@ -132,11 +130,10 @@ def is_listening(fd: int) -> bool:
 
 
 def choose_binds(binds: Iterable[str], *, explicit: bool) -> tuple[tuple[str, ...], str]:
-    """Return the addresses to listen on, and a warning to report (empty: none).
-
-    Sockets of systemd are used unless an address was configured; ``explicit`` says whether one was. If one was, it is
-    used, and the warning names the sockets of systemd that are not served. Without either, descriptor 0 is used if it
-    listens: a web server has started this process to speak FastCGI there.
+    """Return the addresses to listen on, and a warning (empty if there is none). ``explicit``: the addresses were
+    configured. Then they are used, and the warning names unused sockets of systemd; otherwise sockets of systemd are
+    used. If there are neither, descriptor 0 is used if it listens: then a web server has started this process for
+    FastCGI.
     """
     binds = tuple(binds)
     sockets = passed()

@@ -1,11 +1,9 @@
-"""Listening sockets: binds, listens, and cleans up.
-
-A listener belongs to the process that created it. It survives a fork, a reload (:func:`rebind`) and, with
-:func:`export` and :func:`inherit`, an exec of the same process. The path of a ``unix:`` socket is removed once, by the
-process that bound it.
+"""Listening sockets: opening, rebinding and closing. A listener belongs to the process that created it. It survives a
+fork, a reload (:func:`rebind`) and, with :func:`export` and :func:`inherit`, an exec of the same process. The path of a
+``unix:`` socket is removed once, by the process that bound it.
 
 Every failure is an ``OSError`` (or its subclass for the ``errno``) whose ``strerror`` is one line that says what is
-wrong and how to fix it. A text that is no address raises ``ValueError``.
+wrong and how to fix it. A text that is not an address raises ``ValueError``.
 """
 
 from __future__ import annotations
@@ -27,15 +25,15 @@ if TYPE_CHECKING:
 # sockaddr_un.sun_path has 108 bytes on Linux, including the final NUL (unix(7)).
 UNIX_PATH_MAX = 107
 
-# A name with two addresses and port 0 needs one free port on both, and another program may use it on the second.
+# The number of tries for a common port: with port 0, a name with two addresses needs a port that is free on both.
 _SAME_PORT_ATTEMPTS = 20
-# PyPy 3.11 does not name it.
+# PyPy 3.11 does not define O_PATH.
 _O_PATH: int = getattr(os, "O_PATH", 0o10000000)
 
 
 def exposure(listener: Bind | Listener, trusted_proxies: str, proxy_from: str) -> str:
-    """Return a warning for an address for web servers where every peer is believed and others than this machine may
-    connect; empty for any other."""
+    """Return a warning for a listener for web servers if it trusts the addresses that any peer reports, and other
+    machines can connect; empty otherwise."""
     if isinstance(listener, Listener):
         text, host = listener.url, "" if isinstance(listener.address, str) else listener.address[0]
         is_known = not isinstance(listener.address, str)
@@ -54,9 +52,9 @@ def exposure(listener: Bind | Listener, trusted_proxies: str, proxy_from: str) -
 class Listener:
     """One listening socket. ``address`` is ``(host, port)`` as bound, or the path of a unix socket.
 
-    ``bind`` is the configured text, and ``protocol`` what it says is spoken here. ``set`` is the number of its set
-    where each worker has sockets of its own (``--reuse-port``), and None if all workers share it. ``is_encrypted``: its
-    connections are, as :func:`encrypt` has found.
+    ``bind`` is the configured text, from which ``protocol`` follows. ``set`` is the number of its set if each worker
+    has its own sockets (``--reuse-port``), and None if all workers share it. ``is_encrypted``: its connections use TLS,
+    as :func:`encrypt` has decided.
     """
 
     __slots__ = ("_identity", "_owner_pid", "address", "bind", "is_encrypted", "set", "socket")
@@ -75,7 +73,7 @@ class Listener:
             self.address = path
         elif sock.family == socket.AF_UNIX:
             name = sock.getsockname()
-            # An abstract name (unix(7)) comes as bytes, with a NUL in place of the @.
+            # The name of an abstract socket (unix(7)) is bytes that begin with a NUL; show @ instead.
             self.address = name if isinstance(name, str) else f"@{os.fsdecode(name[1:])}"
         else:
             host, port = sock.getsockname()[:2]
@@ -88,13 +86,13 @@ class Listener:
 
     @property
     def url(self) -> str:
-        """``http://host:port``, ``https://host:port`` or ``unix:path``; of another protocol ``fastcgi:host:port`` or
-        ``fastcgi:unix:path``."""
+        """The URL: ``http://host:port``, ``https://host:port`` or ``unix:path``; with another protocol
+        ``fastcgi:host:port`` or ``fastcgi:unix:path``."""
         return url(self.protocol, self.address, is_encrypted=self.is_encrypted)
 
     @property
     def proxy(self) -> bool:
-        """Return whether each connection has to begin with a header of the PROXY protocol."""
+        """True if each connection must begin with a PROXY protocol header."""
         return parse_bind(self.bind).proxy
 
     def close(self) -> None:
@@ -102,7 +100,7 @@ class Listener:
         self.socket.close()
 
     def unlink(self) -> None:
-        """Remove the ``unix:`` path, if it is still this socket, and this process has created it."""
+        """Remove the path of a ``unix:`` socket, if it is still this socket and this process has created it."""
         identity, self._identity = self._identity, None
         if identity is None or self._owner_pid != os.getpid():
             return
@@ -137,11 +135,11 @@ class Listener:
 def listen(
     binds: Iterable[str], backlog: int = socket.SOMAXCONN, *, owner: tuple[int, int] | None = None, sets: int = 0
 ) -> list[Listener]:
-    """Bind and listen on all addresses of all ``binds``. If one fails, none stays open: raises OSError or ValueError.
+    """Bind and listen on all addresses of ``binds``. If one fails, close all, and raise OSError or ValueError.
 
     ``owner`` (user, group) becomes the owner of the paths of ``unix:`` sockets. Their mode comes from the umask, unless
     the bind sets it. With ``sets`` each TCP address is bound that many times (SO_REUSEPORT), and the kernel distributes
-    the connections over the sets.
+    connections among the sets.
     """
     parsed = [parse_bind(text) for text in binds]
     if not parsed:
@@ -158,7 +156,7 @@ def listen(
 
 
 def encrypt(listeners: Iterable[Listener], *, with_certificates: bool) -> None:
-    """Decide which listeners encrypt: those of https, and if there are certificates those of TCP that name no scheme.
+    """Set ``is_encrypted`` of each listener: true for https and, if there are certificates, for TCP without a scheme.
 
     Raises ValueError for https without certificates.
     """
@@ -177,7 +175,7 @@ def _encrypts(bind: Bind, family: int, with_certificates: bool) -> bool:
 
 
 def https_port(listeners: Iterable[Listener]) -> int:
-    """Return the port of the first listener that encrypts; 443 if none has a port."""
+    """Return the port of the first encrypted listener; 443 if none has a port."""
     ports = (each.address[1] for each in listeners if each.is_encrypted and not isinstance(each.address, str))
     return next(ports, 443)
 
@@ -195,10 +193,9 @@ def _listen(bind: Bind, backlog: int, owner: tuple[int, int] | None, sets: int) 
 
 
 def probe(text: str, with_certificates: bool = False) -> list[tuple[str, int, Any]]:
-    """Return (URL, family, socket address) of each address that :func:`listen` would listen on for ``text``.
-
-    Nothing listens: a TCP address is bound for a moment. An address in use is accepted, because the server that is to
-    be replaced may use it. Raises OSError as :func:`listen` does. An inherited socket has no address here.
+    """Return (URL, family, socket address) of each address on which :func:`listen` would listen for ``text``. It does
+    not listen: a TCP address is only bound for a moment. An address in use is accepted, because the server to be
+    replaced may use it. Raises OSError like :func:`listen`. Inherited sockets are omitted.
     """
     bind = parse_bind(text)
     if bind.path:
@@ -239,8 +236,8 @@ def discard(listeners: Iterable[Listener]) -> None:
 
 
 class Rebound:
-    """The result of :func:`rebind`. Serve on ``listeners``. Of those, ``opened`` are new: discard them if the reload
-    fails. ``gone`` are old ones that are no longer configured: discard them when the reload has succeeded."""
+    """The result of :func:`rebind`. ``listeners`` are the sockets to serve on; those in ``opened`` are new: discard
+    them if the reload fails. ``gone`` are no longer configured: discard them after the reload has succeeded."""
 
     __slots__ = ("gone", "listeners", "opened")
 
@@ -258,10 +255,9 @@ def rebind(
     owner: tuple[int, int] | None = None,
     sets: int = 0,
 ) -> Rebound:
-    """Listen on ``binds``, where ``old`` listen already. Unchanged sockets stay open and lose no connection.
-
-    The other arguments are those of :func:`listen`; a changed backlog, mode or number of sets is applied. Nothing of
-    ``old`` is closed. Raises OSError or ValueError as :func:`listen` does, and then nothing has changed.
+    """Listen on ``binds``, and reuse the sockets of ``old`` for unchanged addresses, so that no connection is lost. The
+    other arguments are those of :func:`listen`; a changed backlog, mode or number of sets is applied. No socket of
+    ``old`` is closed. Raises OSError or ValueError like :func:`listen`; then nothing has changed.
     """
     parsed = [parse_bind(text) for text in binds]
     if not parsed:
@@ -289,11 +285,11 @@ def rebind(
 def _refresh(
     kept: list[Listener], bind: Bind, backlog: int, owner: tuple[int, int] | None, sets: int
 ) -> list[Listener]:
-    """Apply changed settings to open sockets; return what had to be opened for that."""
+    """Apply changed settings to open sockets; return the sockets that were opened for them."""
     for listener in kept:
         listener.bind = bind.text
         if bind.fd is None and not bind.name:
-            listener.socket.listen(backlog)  # sets the backlog of a socket that listens already
+            listener.socket.listen(backlog)  # changes the backlog of a socket that is already listening
         if bind.path:
             _give_path(bind.path, bind.mode, owner)
     first = [listener for listener in kept if listener.set == 0]
@@ -301,7 +297,7 @@ def _refresh(
 
 
 def _explained(error: OSError, bind: Bind, others: Iterable[list[Listener]]) -> OSError:
-    """Return ``error``, or a better one where a socket of this server is in the way of a changed bind."""
+    """Return ``error``, or a better message if another socket of this server holds the port of a changed bind."""
     if error.errno == errno.EADDRINUSE and bind.port:
         for listener in (listener for group in others for listener in group):
             if not isinstance(listener.address, str) and listener.address[1] == bind.port:
@@ -313,7 +309,7 @@ def _explained(error: OSError, bind: Bind, others: Iterable[list[Listener]]) -> 
 
 
 def share(listeners: Iterable[Listener], index: int, count: int) -> list[Listener]:
-    """Return what worker ``index`` (from 0) of ``count`` serves: all shared listeners, and its sets.
+    """Return the listeners of worker ``index`` (from 0) of ``count``: all shared ones, and those of its sets.
 
     If there are fewer workers than sets, every set still has a worker, because the kernel sends connections to every
     set. If there are more workers, several serve one set.
@@ -325,8 +321,8 @@ def share(listeners: Iterable[Listener], index: int, count: int) -> list[Listene
 
 
 def export(listeners: Iterable[Listener]) -> dict[str, Any]:
-    """Return what :func:`inherit` needs in the next image of this process, as JSON. The descriptors survive an exec
-    from here on; :func:`stay` undoes that."""
+    """Return JSON data for :func:`inherit` in the next image of this process. From now on the descriptors survive an
+    exec; :func:`stay` undoes that."""
     from kirsch.net import inherited
 
     listeners = list(listeners)
@@ -335,12 +331,12 @@ def export(listeners: Iterable[Listener]) -> dict[str, Any]:
 
 
 def stay(listeners: Iterable[Listener]) -> None:
-    """Close the descriptors at an exec again, after an exec that failed."""
+    """Make the descriptors close-on-exec again, after a failed exec."""
     _set_inheritable(listeners, False)
 
 
 def inherit(state: dict[str, Any]) -> list[Listener]:
-    """Return the listeners that the previous image has exported."""
+    """Return the listeners that the previous image of this process has exported."""
     from kirsch.net import inherited
 
     inherited.restore((name, fd) for name, fd in state["systemd"])
@@ -368,7 +364,8 @@ def _listen_tcp(bind: Bind, backlog: int, sets: int) -> list[Listener]:
 
 def _resolve(bind: Bind) -> list[tuple[int, Any]]:
     """Return the distinct (family, socket address) pairs of a host, in the order of getaddrinfo(3)."""
-    # Bytes, where possible, keep getaddrinfo from importing the IDNA codec, which takes a fifth of the start-up.
+    # If possible, use bytes, so that getaddrinfo does not import the IDNA codec, which takes a fifth of the startup
+    # time.
     host: str | bytes | None = (bind.host.encode("ascii") if bind.host.isascii() else bind.host) or None
     try:
         found = socket.getaddrinfo(host, bind.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -408,7 +405,7 @@ def _listen_addresses(bind: Bind, addresses: list[tuple[int, Any]], backlog: int
 
 
 def _more_sets(bind: Bind, first: list[Listener], backlog: int, numbers: range) -> list[Listener]:
-    """Bind the addresses of ``first`` once more for each of ``numbers``."""
+    """Bind the addresses of ``first`` again, once for each set in ``numbers``."""
     listeners: list[Listener] = []
     try:
         for number in numbers:
@@ -442,10 +439,10 @@ def _bind_address(family: int, address: Any, *, reuse_port: bool) -> socket.sock
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if reuse_port:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        # On Linux accepted sockets inherit this, which saves a system call for each of them.
+        # On Linux, accepted sockets inherit this option, which saves a system call for each.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if family == socket.AF_INET6:
-            # Allows [::]:80 and 0.0.0.0:80 side by side, and no client appears as ::ffff:1.2.3.4.
+            # Allows [::]:80 and 0.0.0.0:80 together, and IPv4 clients do not appear as ::ffff:1.2.3.4.
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         sock.bind(address)
     except BaseException:
@@ -469,8 +466,8 @@ def _tcp_trouble(bind: Bind, host: str, port: int, error: OSError) -> str:
 
 
 def _unix_path(bind: Bind) -> tuple[str, str]:
-    """Return the absolute path of a unix socket, and the beginning of its error messages. Raises OSError if it is too
-    long."""
+    """Return the absolute path of a Unix socket, and the prefix for error messages. Raises OSError if the path is
+    too long."""
     path = os.path.abspath(bind.path)
     where = f"cannot listen on {bind.text}"
     length = len(os.fsencode(path))
@@ -505,7 +502,7 @@ def _listen_unix(bind: Bind, backlog: int, owner: tuple[int, int] | None) -> Lis
 
 
 def _give_path(path: str, mode: int | None, owner: tuple[int, int] | None) -> None:
-    """Set mode and owner of a socket's path, but of nothing else that may be at the path by now."""
+    """Set mode and owner of the socket at ``path``, unless another file is at the path by now."""
     if mode is None and owner is None:
         return
     fd = os.open(path, _O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -531,7 +528,7 @@ def _unix_trouble(path: str, error: OSError) -> str:
 
 
 def _is_socket(path: str, where: str) -> bool:
-    """Return whether a socket exists at ``path``. Raises OSError if something else exists there."""
+    """Return whether there is a socket at ``path``. Raises OSError if there is another file."""
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
@@ -544,7 +541,7 @@ def _is_socket(path: str, where: str) -> bool:
 
 
 def _remove_stale(path: str, where: str) -> None:
-    """Remove a socket that a server left at ``path`` when it died; refuse to touch anything else there."""
+    """Remove the socket that a dead server has left at ``path``. Raises OSError if it is in use or another file."""
     if not _is_socket(path, where):
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
@@ -552,11 +549,11 @@ def _remove_stale(path: str, where: str) -> None:
         try:
             probe.connect(path)
         except ConnectionRefusedError:
-            pass  # no process has the other end, so the path is stale
+            pass  # no process listens, so the path is stale
         except FileNotFoundError:
             return
         except BlockingIOError:
-            _refuse_live(path, where)  # a process listens, with a full backlog
+            _refuse_live(path, where)  # a process listens, and its backlog is full
         except OSError as error:
             raise OSError(error.errno, f"{where}: {path} is a socket of another program: {error.strerror}") from error
         else:

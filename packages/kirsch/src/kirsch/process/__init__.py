@@ -1,2 +1,2 @@
-"""The process that serves: its real threads under gevent, its signal handlers, the children that the application forks,
-and the stacks of its threads."""
+"""Parts of a serving process: threads of the operating system under gevent, signal handlers, children that the
+application forks, and stacks of threads."""

@@ -1,14 +1,13 @@
-"""Children that the application forks, by os.fork, multiprocessing or pty: what they do not keep of the server.
-
-A child has a copy of everything, and nothing of it may be used twice. So behind each fork, before the child goes on:
+"""Cleanup in children that the application forks, by os.fork, multiprocessing or pty. A child has a copy of the server,
+which only the parent may use. So after each fork, before the child continues:
 
 * the signal handlers of the server are removed, and the wake-up descriptor (signal.set_wakeup_fd), which wakes the
-  *parent*. No signal is lost: they are blocked during the fork.
-* the sockets of the engines are closed, and the channel to the supervisor.
-* the server in the child is over: calls of it raise RuntimeError.
+  *parent*. No signal is lost: signals are blocked during the fork.
+* the sockets of the engines and the channel to the supervisor are closed.
+* the server of the child is unusable: its methods raise RuntimeError.
 
-A child that comes back from the application ends (:func:`leave`), because it would serve as a worker that nobody stops.
-A program that is started by the child (subprocess, os.posix_spawn) has none of this anyway.
+If the application's code returns in the child, the child exits (:func:`leave`); otherwise it would serve as a worker
+that nothing stops. A new program (subprocess, os.posix_spawn) is not affected.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import os
 import signal
 import sys
 
-# Bound here, because an application may have replaced them in its module.
+# Bound here, because an application may have replaced them in os.
 from os import _exit, getpid
 
 from kirsch import _native, reports
@@ -40,23 +39,23 @@ _FAILED = "kirsch: process {}, which the application has forked, ends with this 
 
 _in_child: list[Callable[[], None]] = []
 
-# The greenlet that has forked. Those beside it were copied, and must not end the child.
+# The greenlet that called fork. Other greenlets were copied, and must not end the child.
 _forker: Any = None
 
 
 def add(function: Callable[[], None]) -> None:
-    """Call ``function`` in each child that this process forks from now on."""
+    """Register a ``function`` that is called in each child that this process forks."""
     _in_child.append(function)
 
 
 def discard(function: Callable[[], None]) -> None:
-    """Undo :func:`add`. May be called again."""
+    """Unregister a function of :func:`add`. May be called again."""
     if function in _in_child:
         _in_child.remove(function)
 
 
 def call(function: Callable[..., Result], *arguments: object) -> Result:
-    """Call ``function``, which runs code of the application. A child that comes back from it ends here."""
+    """Call ``function``, which runs code of the application. A forked child that returns from it exits here."""
     process = getpid()
     try:
         result = function(*arguments)
@@ -70,10 +69,8 @@ def call(function: Callable[..., Result], *arguments: object) -> Result:
 
 
 def leave(error: BaseException | None = None) -> None:
-    """End this child, which has come back from the application with ``error``, or by returning.
-
-    In a copy of another greenlet than the one that has forked, wait forever instead: what it does is done in the
-    parent.
+    """Exit this child, in which the application has returned or raised ``error``. In the copy of a greenlet that has
+    not forked, wait forever instead: its work is done in the parent.
     """
     if _forker is not None:
         from gevent import get_hub, getcurrent
@@ -84,14 +81,13 @@ def leave(error: BaseException | None = None) -> None:
 
 
 def leave_awaiting() -> None:
-    """End this child, which awaits in the event loop of its parent."""
+    """Exit this child, which has awaited in the event loop of its parent."""
     leave(RuntimeError(AWAITS))
 
 
 def end(error: BaseException | None) -> None:
-    """End this process: with status 0, or with that of a SystemExit, or with 1 and a traceback.
-
-    Exit functions are not run: they are the parent's. A child that has registered its own has to run them itself.
+    """Exit this process: with status 0, or the status of a SystemExit, or with 1 and a traceback. The atexit functions
+    are not run, because they are the parent's. A child that has registered its own has to run them itself.
     """
     status = 1
     if error is None:
@@ -115,11 +111,12 @@ def _is_greenlet_exit(error: BaseException) -> bool:
 
 
 def restore_signals(handlers: dict[int, Any], previous: dict[int, Any]) -> None:
-    """Put the ``previous`` handlers back, by signal, where those of the server are still set. In a child."""
+    """Restore the ``previous`` signal handlers, except where the application has replaced the server's. Called in a
+    child."""
     for number, handler in handlers.items():
         if signal.getsignal(number) is handler:
             before = previous.get(number)
-            # None is a handler that Python did not install and cannot restore.
+            # The previous handler is None if it was not installed from Python; it cannot be restored.
             signal.signal(number, signal.SIG_DFL if before is None else before)
 
 

@@ -1,4 +1,4 @@
-"""Threads and locks of the operating system, also in a process in which gevent or eventlet has replaced them."""
+"""Threads and locks of the operating system, even if gevent or eventlet has replaced those of Python."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 def start_thread(name: str, target: Callable[..., object], arguments: tuple[object, ...] = ()) -> None:
     """Start a real thread, even if gevent has replaced threads by greenlets. ``name`` is what ``ps -T`` shows.
 
-    Returns when it runs. CPython's exit frees the state of every thread, and one that has not begun by then would begin
-    with freed memory (SIGSEGV). So a thread that may outlive the server is started before what lets the process end.
+    Returns when the thread runs. When CPython exits it frees the state of every thread, and a thread that has not begun
+    by then would use freed memory (SIGSEGV). So a thread that may outlive the server is started before anything that
+    can end the process.
     """
-    from kirsch._native import name_thread  # here, because profiles need the locks alone
+    from kirsch._native import name_thread  # imported here, because profiles need only the locks
 
     runs = original("allocate_lock")()
     runs.acquire()
@@ -32,13 +33,13 @@ def start_thread(name: str, target: Callable[..., object], arguments: tuple[obje
 
 
 def has_gil() -> bool:
-    """Return whether the interpreter has a GIL: all have but a free-threaded one in which it was not turned on."""
+    """Return whether the interpreter uses a GIL: false only in a free-threaded build that has not enabled it."""
     is_enabled = getattr(sys, "_is_gil_enabled", None)
     return True if is_enabled is None else bool(is_enabled())
 
 
 def original(name: str) -> Any:
-    """Return ``_thread.<name>`` as it was before gevent or eventlet replaced it."""
+    """Return the original ``_thread.<name>``, from before gevent or eventlet replaced it."""
     if (monkey := sys.modules.get("gevent.monkey")) is not None:
         return monkey.get_original("_thread", name)
     if (patcher := sys.modules.get("eventlet.patcher")) is not None:
@@ -46,14 +47,13 @@ def original(name: str) -> Any:
     return getattr(_thread, name)
 
 
-# A loop that does not answer another thread for this long is held up by a call that does not wait.
+# The seconds after which a loop that does not respond is considered blocked by a call.
 _LOOP_SECONDS = 0.5
 
 
 def run_in_loop(schedule: Callable[[Callable[[], None]], object], function: Callable[[], None]) -> bool:
-    """Have the thread of a loop call ``function``, which ``schedule`` arranges, and wait for it. From another thread.
-
-    False if the loop has not done so in time; it still will when it runs again.
+    """Call ``function`` in the thread of a loop, by ``schedule``, and wait until it has returned. Called in another
+    thread. Returns False if the loop does not call it in time; it will still call it when it runs again.
     """
     done = original("allocate_lock")()
     done.acquire()
@@ -69,6 +69,6 @@ def run_in_loop(schedule: Callable[[Callable[[], None]], object], function: Call
 
 
 def thread_starter(driver: str) -> Any:
-    """Return a function that starts a thread in which the server may use Python libraries; None if the driver has
-    patched these, because they then work in its hub only."""
+    """Return a function that starts a thread in which Python libraries work; None if the driver has patched these
+    libraries, so that they work only in its hub."""
     return original("start_new_thread") if driver == "threads" else None

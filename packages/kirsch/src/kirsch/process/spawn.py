@@ -1,4 +1,4 @@
-"""Starts another program, by posix_spawn(3) where Python has it: PyPy 3.11 does not."""
+"""Starting of another program, by posix_spawn(3) if Python has it: PyPy 3.11 does not."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def spawn(
 ) -> int:
     """Start ``command``, with no signal blocked, and return its pid. Raises OSError if it cannot be executed.
 
-    ``files`` maps descriptors of the program to ours; ``default_signals`` are not ignored by the program even if this
-    process ignores them; ``own_group`` gives it a process group of its own.
+    ``files`` maps descriptors of the program to descriptors of this process; ``default_signals`` get their default
+    action, even if this process ignores them; with ``own_group`` the program gets its own process group.
     """
     if hasattr(os, "posix_spawn"):
         actions = [(os.POSIX_SPAWN_DUP2, source, target) for target, source in files.items()]
@@ -40,9 +40,10 @@ def spawn(
 
 
 def _fork(command: list[str], files: Mapping[int, int], default_signals: set[int], *, own_group: bool) -> int:
-    """As :func:`spawn`, by fork and exec. The child reports an exec that fails through a pipe, which an exec closes."""
+    """Do the same as :func:`spawn` by fork and exec. The child reports a failed exec through a pipe, which a
+    successful exec closes."""
     reader, writer = os.pipe()
-    # No handler of this process runs in the child.
+    # Block signals, so that no handler of this process runs in the child.
     before = signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
     try:
         pid = os.fork()
@@ -63,7 +64,7 @@ def _fork(command: list[str], files: Mapping[int, int], default_signals: set[int
 def _execute(
     command: list[str], files: Mapping[int, int], default_signals: set[int], writer: int, *, own_group: bool
 ) -> None:
-    """Become the program, in the child. Never returns."""
+    """Execute the program, in the child. Never returns."""
     try:
         for number in _CATCHABLE:
             if number in default_signals or callable(signal.getsignal(number)):

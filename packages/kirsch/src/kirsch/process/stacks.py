@@ -1,4 +1,4 @@
-"""Stacks of single application calls: captured quickly, without the server's own frames, and formatted later."""
+"""Stacks of single application calls: captured quickly, without frames of the server, and formatted later."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ if TYPE_CHECKING:
 
     Entry = TypeVar("Entry", bound=Callable[..., object])
 
-    # (frame, line number), the outermost first.
+    # Pairs of frame and line number, the outermost first.
     Stack = list[tuple[FrameType | "FrameCopy", int]]
 
-# The inner end of a deep stack shows what the call does.
+# The innermost frames of a deep stack show what the call is doing, so they are kept.
 FRAMES_MAX = 100
 
 _entries: set[CodeType] = set()
 
 
 def entry(function: Entry) -> Entry:
-    """Decorate a function through which every call of the application goes: stacks begin behind its frame."""
+    """Decorate a function through which the server calls the application: stacks begin after its frame."""
     _entries.add(function.__code__)
     return function
 
 
 class FrameCopy:
-    """A copy of another thread's frame, which may end at any time."""
+    """A copy of a frame of another thread, where the frame may end at any time."""
 
     __slots__ = ("f_code", "f_globals")
 
@@ -40,17 +40,15 @@ class FrameCopy:
 
 
 def capture(frame: FrameType | None) -> Stack:
-    """Return the application's frames among those that end in ``frame``; none where it is in no call of the
-    application.
-
+    """Return the application's frames of the stack that ends in ``frame``; empty if that is not in an application call.
     Another thread may continue meanwhile, so line numbers are read at once.
     """
     return _behind_entry(_links(frame))
 
 
 def capture_detached(frame: FrameType | None, caller: CodeType | None = None) -> Stack:
-    """The same for a frame of another thread without a GIL, where the frame may end at any time. ``caller`` is the code
-    that has called the application, where that is none of ours."""
+    """Do the same as :func:`capture` for a frame of another thread without a GIL, where the frame may end at any
+    time. ``caller`` is the code that has called the application, if it is not a function of this package."""
     if frame is None:
         return []
     from kirsch._native import follow_frames
@@ -72,14 +70,14 @@ def _behind_entry(links: Iterable[tuple[FrameType | FrameCopy, int]], caller: Co
             found.reverse()
             for index, (each, _) in enumerate(found):
                 if os.path.dirname(each.f_code.co_filename) in OWN_DIRECTORIES:
-                    return found[:index]  # the application called the server, to wait for its client for instance
+                    return found[:index]  # the application has called the server, for example to wait for its client
             return found
         found.append((frame, line))
     return []
 
 
 def lines(stack: Stack) -> list[str]:
-    """Return a stack as in a traceback, one line of text each, without line ends."""
+    """Format a stack as in a traceback, one line of text each, without line ends."""
     if not stack:
         return []
     import traceback

@@ -1,8 +1,6 @@
-"""The connections of a relay to the relays of other hosts, by a broker: ``--groups URL``.
-
-A broker has a bounded queue of what is to be published, a task that connects, publishes and receives, and connects
-again with a growing pause. A message is taken from the queue before it is published, so that one whose fate is unknown
-is not published twice.
+"""Brokers, which connect a relay to the relays of other hosts: ``--groups URL``. A :class:`Broker` has a bounded queue
+of messages to publish, and a task that connects, publishes and receives. It reconnects after growing pauses. A message
+is removed from the queue before it is published, so that it is never published twice.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ _HISTORY_SECONDS = 5.0
 
 
 class Broker:
-    """The part that all brokers share. A subclass has the four methods that raise NotImplementedError here."""
+    """The code that all brokers share. A subclass implements the four methods that raise NotImplementedError here."""
 
     def __init__(self, url: str, report: ErrorLog, count: Callable[[str, int], None]) -> None:
         parts = urlsplit(url)
@@ -47,7 +45,7 @@ class Broker:
         self.place = f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}"
         self._report = report
         self._count = count
-        # The name, the content and `keeps` of each message.
+        # For each message, the group name, the content and `keeps`.
         self._queue = BoundedQueue()
         self._filled = asyncio.Event()
         self._reports = Seldom(_REPORT_SECONDS)
@@ -63,11 +61,12 @@ class Broker:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits to be published."""
+        """True if no message waits to be published."""
         return not self._queue and not self._is_busy
 
     def publish(self, name: bytes, content: bytes, *, keeps: bool) -> None:
-        """Publish a message to the group ``name``; ``keeps``: it belongs to the group's history. Does not wait."""
+        """Queue a message for the group ``name``. ``keeps``: the message is added to the group's history. Does not
+        wait."""
         if not self._queue.put((name, content, keeps), len(content)):
             self._count("lost-broker", 1)
             if self._reports.is_due():
@@ -78,7 +77,7 @@ class Broker:
         self._filled.set()
 
     def subscribe(self, name: bytes) -> None:
-        """Receive the messages of a group from now on, or from when the broker is connected."""
+        """Receive the messages of the group ``name`` from now on, or from the next connection to the broker on."""
         self.names.add(name)
         self._filled.set()
 
@@ -87,7 +86,8 @@ class Broker:
         self._filled.set()
 
     async def run(self, receive: Receive) -> None:
-        """Connect, publish and receive, for ever. ``receive`` gets the name, the id and the content of a message."""
+        """Connect, publish and receive, for ever. ``receive`` is called with the name, id and content of each
+        message."""
         wait, was_lost = _RETRY_SECONDS, False
         while True:
             try:
@@ -116,7 +116,7 @@ class Broker:
             pass
 
     async def _work(self) -> None:
-        """Publish what comes, and keep the subscriptions as wanted, until the connection fails."""
+        """Publish queued messages, and keep the subscriptions up to date, until the connection fails."""
         reading = asyncio.ensure_future(self.read())
         try:
             while True:
@@ -152,12 +152,12 @@ class Broker:
             try:
                 await self.publish_now(batch)
             except Exception:
-                # Whether they were published is not known, so they are not published again.
+                # It is not known whether the messages were published, so they are not published again.
                 self._count("lost-broker", sum(name[:1] != b"\0" for name, _, _ in batch))
                 raise
             self._is_busy = False
 
-    # The methods of each broker. They raise any exception if the connection has failed.
+    # The methods of each broker. They may raise any exception if the connection has failed.
 
     async def connect(self, receive: Receive) -> None:
         raise NotImplementedError
@@ -176,7 +176,7 @@ class Broker:
         raise NotImplementedError
 
     async def history_of(self, name: bytes, last_id: str) -> list[tuple[str, bytes]]:
-        """Return the ids and contents of the messages after ``last_id``, once the messages behind them are received."""
+        """Return the ids and contents of the messages after ``last_id``, once later messages are being received."""
         if not self.has_history:
             return []
         try:
@@ -191,6 +191,6 @@ class Broker:
 
 
 def make(url: str, report: ErrorLog, count: Callable[[str, int], None]) -> Any:
-    """Return the broker of a URL. Raises ImportError if its client library is not installed."""
+    """Return the broker for a URL. Raises ImportError if its client library is not installed."""
     module = __import__(f"kirsch.groups.brokers.{BROKERS[urlsplit(url).scheme]}", fromlist=["make"])
     return module.make(url, report, count)

@@ -1,4 +1,5 @@
-"""NATS: a subject for each group. The name is in base64, because a subject has no spaces, and its dots separate."""
+"""The broker NATS: one subject for each group. The name is in base64, because spaces and dots are special in a
+subject."""
 
 from __future__ import annotations
 
@@ -38,9 +39,9 @@ class NatsBroker(Broker):
             ended.set()
 
         async def ignore(*_: object) -> None:
-            """Errors are reported when they end the connection."""
+            """Do nothing: an error is reported when it ends the connection."""
 
-        # The relay connects again by itself, so that all brokers wait and report alike.
+        # Disable the client's own reconnection, so that all brokers wait and report in the same way.
         self._client = await nats.connect(
             self.url,
             allow_reconnect=False,
@@ -76,11 +77,11 @@ class NatsBroker(Broker):
     async def publish_now(self, batch: list[tuple[bytes, bytes, bool]]) -> None:
         for name, content, _ in batch:
             await self._client.publish(self._subject(name), content)
-        # Until the server has them they count as waiting.
+        # The messages count as waiting until the NATS server has them.
         await self._client.flush(timeout=_SECONDS)
 
     def _subject(self, name: bytes) -> str:
-        # A NUL, with which the relays' own group begins, is no part of a subject either.
+        # A subject may not contain a NUL either, with which the name of the relays' own group begins.
         return f"{self.prefix.rstrip(':').replace(':', '.')}.{urlsafe_b64encode(name).decode().rstrip('=')}"
 
 

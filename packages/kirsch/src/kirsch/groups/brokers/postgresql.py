@@ -1,8 +1,8 @@
-"""PostgreSQL: LISTEN and NOTIFY, by asyncpg.
+"""The broker PostgreSQL: LISTEN and NOTIFY, with asyncpg.
 
-A channel has a name of at most 63 bytes, and a notification less than 8,000 bytes of text. So the channel of a group is
-a hash of its name, and a message is base64, in several notifications of one transaction if need be: those of a
-transaction arrive together and in their order (PostgreSQL, "NOTIFY").
+A channel name has at most 63 bytes, and a notification less than 8,000 bytes of text. So the channel of a group is a
+hash of its name, and a message is sent as base64, in several notifications if needed. They are sent in one transaction,
+and so arrive together and in order (PostgreSQL, "NOTIFY").
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class PostgresqlBroker(Broker):
         super().__init__(url, report, count)
         self._connection: Any = None
         self._ended: asyncio.Event | None = None
-        # asyncpg refuses a second statement on a connection while one runs.
+        # asyncpg refuses a second statement on a connection while one is running.
         self._statement = asyncio.Lock()
         self._names: dict[str, bytes] = {}
-        # The parts of a message that have come so far, by channel and the pid of the server's process.
+        # The parts of incomplete messages, by channel and by the pid of the PostgreSQL backend.
         self._parts: dict[tuple[str, int], list[str]] = {}
 
     async def connect(self, receive: Receive) -> None:
@@ -58,7 +58,7 @@ class PostgresqlBroker(Broker):
             try:
                 await asyncio.wait_for(self._ended.wait(), _SECONDS)
             except asyncio.TimeoutError:
-                # A server that is stopped keeps its connections, and says nothing.
+                # A frozen database server keeps its connections open but does not answer: send a query.
                 async with self._statement:
                     await self._connection.fetchval("SELECT 1")
 
@@ -76,14 +76,15 @@ class PostgresqlBroker(Broker):
 
     async def publish_now(self, batch: list[tuple[bytes, bytes, bool]]) -> None:
         calls = list(itertools.chain.from_iterable(self._calls(name, content) for name, content, _ in batch))
-        # It is a transaction by itself. The ROLLBACK of one of ours would wait once more for a server that is stopped.
+        # executemany is a transaction by itself. An explicit one would need a ROLLBACK, which would wait once more for
+        # a frozen server.
         async with self._statement:
             await self._connection.executemany("SELECT pg_notify($1, $2)", calls)
 
     def _calls(self, name: bytes, content: bytes) -> list[tuple[str, str]]:
         channel, text = self._channel(name), b64encode(content).decode()
         parts = [text[at : at + _PART] for at in range(0, len(text), _PART)]
-        # Two equal notifications of one transaction become one, so each has a number.
+        # Number the notifications, because PostgreSQL merges equal notifications of one transaction.
         return [(channel, f"{next(_numbers)}:{len(parts) - index}:{part}") for index, part in enumerate(parts)]
 
     def _take(self, _: object, pid: int, channel: str, payload: str) -> None:

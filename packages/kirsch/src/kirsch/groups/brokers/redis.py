@@ -1,7 +1,6 @@
-"""Redis and Valkey: pub/sub, and with ``history=N`` a stream for each group.
-
-A message with a history is added to the stream and published by one script, so that the id comes with the message and
-all hosts have one order. When the connection has been lost, what was missed is read from the streams.
+"""The brokers Redis and Valkey: pub/sub, and with ``history=N`` a stream for each group. With a history, one script
+adds a message to the stream and publishes it, so that the id is published with the message and all hosts see one order.
+After a lost connection, the missed messages are read from the streams.
 """
 
 from __future__ import annotations
@@ -43,12 +42,12 @@ class RedisBroker(Broker):
             self.url = "redis:" + self.url.partition(":")[2]
         self._client: Any = None
         self._reader: Any = None
-        # The id of the last message of each group of this host.
+        # The id of the last message that this host received, by group.
         self._last: dict[bytes, str] = {}
 
     async def connect(self, receive: Receive) -> None:
         options: dict[str, Any] = {
-            "retry": Retry(NoBackoff(), 0),  # a message that may have been published is not published again
+            "retry": Retry(NoBackoff(), 0),  # do not retry: the message may have been published already
             "socket_timeout": _SECONDS,
             "socket_connect_timeout": _SECONDS,
             "health_check_interval": 0,
@@ -67,11 +66,11 @@ class RedisBroker(Broker):
         pinged = asyncio.get_running_loop().time()
         while True:
             if not self._reader.subscribed:
-                await asyncio.sleep(0.01)  # it comes with the first group
+                await asyncio.sleep(0.01)  # the first subscription makes it usable
                 continue
             message = await self._reader.get_message(ignore_subscribe_messages=True, timeout=1.0)
             if message is None:
-                # A server that is stopped keeps its connections, and says nothing.
+                # A frozen server keeps its connections open but does not answer: send a ping.
                 now = asyncio.get_running_loop().time()
                 if now > pinged + _SECONDS:
                     pinged = now
