@@ -79,7 +79,7 @@ pub(super) fn write(kind: u8, id: u16, content: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(content);
 }
 
-/// A name, its value, and what follows them.
+/// A name, its value, and the bytes after them.
 type Pair<'a> = (&'a [u8], &'a [u8], &'a [u8]);
 
 /// Returns the next pair of a block, and the bytes after it; `None` at the end of the block.

@@ -69,7 +69,7 @@ impl Receiver {
     /// `input` must begin with the bytes of the last call, if that returned `None`. `fields` is scratch space.
     ///
     /// # Errors
-    /// The rule that the peer broke, as soon as the line that breaks it is whole.
+    /// The rule that the peer broke, at the latest when the line that breaks it is complete.
     pub fn head<'a>(
         &'a mut self,
         input: &'a [u8],

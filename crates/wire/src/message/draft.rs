@@ -152,7 +152,7 @@ impl Draft {
     /// Starts over with the status line of a response that the server generates itself.
     ///
     /// # Errors
-    /// As [`start`](Self::start), for a number that is no status.
+    /// The errors of [`start`](Self::start), if `status` is not the code of a final response.
     pub fn start_refusal(&mut self, status: u16) -> Result<(), Misuse> {
         self.start(format!("{status} {}", reason(status)).as_bytes())
     }
@@ -205,8 +205,8 @@ impl Draft {
     /// Adds a field. `Connection` is a request to the server: it obeys `close`, and `keep-alive` is the default anyway.
     ///
     /// # Errors
-    /// Any [`Misuse`] of a field; the draft is then to be started anew. Behind [`Misuse::HopByHop`] it can also be gone
-    /// on with: the field is left out.
+    /// Any [`Misuse`] of a field. Then the draft must be started over, except after [`Misuse::HopByHop`]: the caller may
+    /// also continue without the field.
     pub fn field(&mut self, name: &[u8], value: &[u8]) -> Result<(), Misuse> {
         if !is_token(name) {
             return Err(Misuse::NameInvalid);

@@ -42,7 +42,7 @@ pub(super) enum HandshakeEvent {
     Broken,
     /// The peer's Close frame arrived.
     PeerClosed,
-    /// There is no memory for what the peer sends.
+    /// The caller has no memory for the peer's messages.
     NoMemory,
     /// The caller postpones the answer to a broken rule.
     PutOff,
@@ -138,7 +138,7 @@ impl ClosingHandshake {
         );
     }
 
-    /// Records that there is no memory for what the peer sends.
+    /// Records that the caller has no memory for the peer's messages.
     pub(super) fn overload(&mut self, reason: &'static str) {
         let owing = HandshakeState::Owing { code: Some(CloseCode::TRY_AGAIN_LATER), reason };
         self.go(HandshakeEvent::NoMemory, if self.is_open() { owing } else { HandshakeState::Closed });
