@@ -1,5 +1,4 @@
-//! Responses that the server gives itself, without the application: to a certificate authority that validates a name
-//! (ACME), and to clients that do not use https.
+//! Responses of the server itself: to certificate authorities that validate a name, and to clients without https.
 
 use crate::files::text_response;
 use crate::message::{Draft, Form, RequestHead};

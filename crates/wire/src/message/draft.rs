@@ -205,7 +205,7 @@ impl Draft {
     /// Adds a field. `Connection` is a request to the server: it obeys `close`, and `keep-alive` is the default anyway.
     ///
     /// # Errors
-    /// Any [`Misuse`] of a field. Then the draft must be started over, except after [`Misuse::HopByHop`]: the caller may
+    /// Any [`Misuse`] of a field. Then the draft must be started over. Only after [`Misuse::HopByHop`], the caller may
     /// also continue without the field.
     pub fn field(&mut self, name: &[u8], value: &[u8]) -> Result<(), Misuse> {
         if !is_token(name) {
