@@ -1,12 +1,12 @@
-//! Deferred output: output that the engine holds back for a moment because more may follow at once.
+//! Deferred output: output that the engine holds back for a short time because more may follow immediately.
 //!
-//! An application that produces its response in small parts, one soon after the other, would cost a system call for
-//! each; so would pipelined requests. The engine therefore holds composed output while the application works on the
-//! next part. But no part may be delayed until the next one is ready (PEP 3333, "Buffering and Streaming"). So the
-//! ticker thread calls [`Engine::tick`](crate::Engine::tick) every millisecond while output is deferred, and the engine
-//! sends all output that has not changed since the previous tick.
+//! An application that produces its response in small parts in quick succession would cost a system call for each part;
+//! so would pipelined requests. The engine therefore holds back composed output while the application works on the next
+//! part. But no part may be delayed until the next one is ready (PEP 3333, "Buffering and Streaming"). So the ticker
+//! thread calls [`Engine::tick`](crate::Engine::tick) every millisecond while output is deferred, and the engine sends
+//! all output that has not changed since the previous tick.
 
-/// The connections that hold output back. The next tick removes a connection that no longer does.
+/// The connections that hold back output. A slot may be stale; the next tick then removes it.
 #[derive(Debug, Default)]
 pub(crate) struct DeferredOutput {
     pub(crate) slots: Vec<usize>,
@@ -16,9 +16,9 @@ pub(crate) struct DeferredOutput {
 
 impl DeferredOutput {
     /// Calls `look` once for every slot, with the number of this tick. `look` returns true if the connection still
-    /// holds output back.
+    /// holds back output.
     pub(crate) fn tick(&mut self, mut look: impl FnMut(usize, u64) -> bool) {
-        // A connection that sent its output and then deferred more is in the list twice.
+        // A connection that has sent its output and then deferred more is in the list twice.
         self.slots.sort_unstable();
         self.slots.dedup();
         self.slots.retain(|&slot| look(slot, self.tick));

@@ -1,29 +1,29 @@
-//! Composing output: protocol bytes and small parts are copied into one buffer, large parts stay in place, and one call
-//! sends everything.
+//! The composition of output: protocol bytes and small parts are copied into one buffer, large parts are not copied,
+//! and one system call sends everything.
 
 use crate::config::{COPY_AT_MOST, WRITE_BUFFER};
 use crate::output::Output;
 use crate::transport::{Moved, Transport};
 use std::io::{self, IoSlice};
 
-/// The number of large parts that one call sends.
+/// The maximum number of large parts that one call sends.
 const CHUNKS: usize = 32;
 
-/// The output that one connection will send next. A connection has a composer only while there is output; an unused one
-/// is in the engine's store.
+/// The output that one connection will send next. A connection has a composer only while there is output; the engine
+/// keeps unused composers.
 #[derive(Debug)]
 pub(crate) struct Composer<C> {
-    /// Bytes of the protocol and small parts. Bytes that are appended here follow all chunks so far.
+    /// Bytes of the protocol and small parts. Bytes appended here follow all chunks so far.
     pub(crate) bytes: Vec<u8>,
     chunks: Vec<Chunk<C>>,
     chunk_bytes: usize,
-    /// The number of bytes that have been sent. Sending drops no chunk: only [`clear`](Self::clear) and
+    /// The number of bytes that have been sent. Sending drops no chunk; only [`clear`](Self::clear) and
     /// [`move_to`](Self::move_to) do.
     sent: usize,
     /// True if sending has failed, because the peer is gone.
     pub(crate) failed: bool,
-    /// The number of the tick at which output was deferred. The tick after this one sends it, if nothing has sent it
-    /// before.
+    /// The number of the tick at which output was held back; `None` if it is not. The tick after this one sends it, if
+    /// nothing has sent it before.
     pub(crate) deferred: Option<u64>,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Mark {
     chunk_bytes: usize,
 }
 
-/// A large part: the first `end` bytes of `content`, to be sent when `bytes` has been sent up to `at`.
+/// A large part: the first `end` bytes of `content`. It is sent after the first `at` bytes of `bytes`.
 #[derive(Debug)]
 struct Chunk<C> {
     at: usize,
@@ -58,18 +58,18 @@ impl<C: AsRef<[u8]>> Composer<C> {
         self.sent == self.length()
     }
 
-    /// Returns true if some output has been sent or sending has failed. Then nothing may be added before the rest is
+    /// Returns true if some output has been sent or sending has failed. Nothing may be added then before the rest is
     /// moved or cleared.
     pub(crate) fn is_begun(&self) -> bool {
         self.sent > 0 || self.failed
     }
 
-    /// Returns the position behind the output composed so far.
+    /// Returns the position after the output composed so far.
     pub(crate) fn mark(&self) -> Mark {
         Mark { bytes: self.bytes.len(), chunks: self.chunks.len(), chunk_bytes: self.chunk_bytes }
     }
 
-    /// Drops the output behind the mark. None of it may have been sent.
+    /// Drops the output after the mark. None of that output may have been sent.
     pub(crate) fn rewind(&mut self, mark: Mark) {
         if mark.bytes == 0 && mark.chunks == 0 {
             return self.clear();
@@ -79,7 +79,7 @@ impl<C: AsRef<[u8]>> Composer<C> {
         self.chunk_bytes = mark.chunk_bytes;
     }
 
-    /// Returns true if there is enough output to send it now.
+    /// Returns true if there is so much output that it has to be sent now.
     pub(crate) fn is_full(&self) -> bool {
         self.length() > WRITE_BUFFER || self.chunks.len() == CHUNKS
     }
@@ -113,8 +113,8 @@ impl<C: AsRef<[u8]>> Composer<C> {
         self.deferred = None;
     }
 
-    /// Sends as many unsent bytes as the socket takes, in one call. Returns the number of bytes sent. `ends`: the end
-    /// of output follows at once, and the transport sends it with the last bytes if it can.
+    /// Sends as many unsent bytes as the transport accepts, in one call. Returns the number of bytes sent. `ends`: the
+    /// end of output follows at once, so the transport sends it with the last bytes if it can.
     pub(crate) fn send(&mut self, transport: &mut impl Transport, ends: bool) -> io::Result<usize> {
         let moved = if self.chunks.is_empty() {
             transport.send(&[IoSlice::new(&self.bytes[self.sent..])], ends)
@@ -145,7 +145,7 @@ impl<C: AsRef<[u8]>> Composer<C> {
         }
     }
 
-    /// Returns the composed output in order: at most two parts for each chunk and one behind the last.
+    /// Returns the composed output in order: at most two slices for each chunk, and one after the last chunk.
     fn parts(&self) -> impl Iterator<Item = &[u8]> {
         let mut from = 0;
         let behind_chunks = self.chunks.last().map_or(0, |last| last.at);
@@ -156,7 +156,7 @@ impl<C: AsRef<[u8]>> Composer<C> {
         with_chunks.chain(std::iter::once(&self.bytes[behind_chunks..]))
     }
 
-    /// Moves the unsent output to the end of `output`.
+    /// Appends the unsent output to `output`, and removes it here.
     pub(crate) fn move_to(&mut self, output: &mut Output<C>) {
         let mut skip = self.sent;
         let mut from = 0;

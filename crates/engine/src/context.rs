@@ -1,6 +1,6 @@
-//! The state that all connections of an engine share while the engine drives one of them.
+//! The state that all connections of an engine share. A connection may use it while the engine drives the connection.
 //!
-//! It has one part for each use, so that a function can take the part that it needs.
+//! It has one part per purpose, so that a function borrows only the part that it needs.
 
 use crate::app::{App, Refusal, RefusalCause, Report};
 use crate::coalescing::DeferredOutput;
@@ -25,7 +25,7 @@ pub(crate) enum Phase {
     Serving,
     /// Each response is the last one of its connection.
     Draining,
-    /// As `Draining`, and a connection without a request is closed after `grace`.
+    /// The engine drains, and closes a connection without a request after `grace`.
     Stopping {
         grace: Duration,
     },
@@ -36,7 +36,7 @@ impl Phase {
         matches!(self, Self::Stopping { .. })
     }
 
-    /// Returns the time that a connection may be without a request, if the engine stops.
+    /// Returns the time that a connection may be without a request; `None` if the engine does not stop.
     pub(crate) fn grace(self) -> Option<Duration> {
         match self {
             Self::Stopping { grace } => Some(grace),
@@ -60,27 +60,27 @@ impl Phase {
     }
 }
 
-/// The state of an engine that its connections see.
+/// The state that all connections of an engine share.
 pub(crate) struct EngineContext<A: App> {
     pub(crate) config: Config,
     pub(crate) time: Time,
     pub(crate) statistics: Statistics,
     pub(crate) meter: Meter,
     pub(crate) handshakes: Handshakes,
-    /// The timer of the stages of requests, while a profile is taken.
+    /// The measurement of requests' stages; `None` if no profile is taken.
     pub(crate) observer: Option<Box<Stages>>,
     pub(crate) load: Load,
     pub(crate) scratch: Scratch<A::Chunk>,
     pub(crate) coalescing: Coalescing,
     pub(crate) responders: Responders,
     pub(crate) websockets: WebSockets,
-    /// The encoders of bodies, if responses are encoded.
+    /// The encoders of bodies; `None` if the server has no compression.
     pub(crate) compression: Option<Box<CompressionState>>,
-    /// The responses that cannot continue. The application has to drop them.
+    /// The suspended responses that cannot continue. The application has to drop them.
     pub(crate) abandoned: Vec<A::Response>,
 }
 
-/// Returns true if nothing was `reported` within the last minute, and notes that something is reported now.
+/// Returns true if `reported` is not within the last minute, and then sets it to `now`.
 fn is_first_in_a_minute(reported: &mut Option<Millis>, now: Millis) -> bool {
     const INTERVAL: Millis = 60_000;
     let is_first = reported.is_none_or(|reported| now >= reported.saturating_add(INTERVAL));
@@ -117,8 +117,8 @@ impl<A: App> EngineContext<A> {
         }
     }
 
-    /// Reports that a WebSocket was closed for lack of memory, at most once a minute, because a client can cause such a
-    /// close with a few bytes.
+    /// Reports that a WebSocket was closed because memory was exhausted, at most once a minute, because a client can
+    /// cause this with a few bytes.
     pub(crate) fn report_overload(&mut self, app: &mut A) {
         if let Some(config) = &self.config.websocket
             && is_first_in_a_minute(&mut self.websockets.overload_reported, self.time.now)
@@ -127,7 +127,7 @@ impl<A: App> EngineContext<A> {
         }
     }
 
-    /// Reports that a handshake was given up for a new one, at most once a minute.
+    /// Reports that a handshake was given up for a newer one, at most once a minute.
     pub(crate) fn report_handshakes(&mut self, app: &mut A) {
         if is_first_in_a_minute(&mut self.handshakes.reported, self.time.now) {
             app.report(Report::HandshakesFull(self.config.handshakes));
@@ -149,21 +149,21 @@ impl<A: App> EngineContext<A> {
     }
 }
 
-/// The time of the current poll.
+/// The engine's time, and the state that depends on it.
 pub(crate) struct Time {
     pub(crate) now: Millis,
-    /// The time in the stamp, in seconds since 1970.
+    /// The wall-clock time in the stamp, in seconds since 1970.
     pub(crate) wall: u64,
     pub(crate) stamp: Stamp,
-    /// The stamp of encrypted connections, if it has more fields.
+    /// The stamp of encrypted connections; `None` if it is the same.
     pub(crate) encrypted_stamp: Option<Stamp>,
     pub(crate) sweep: Sweep,
-    /// The number of times that the engine had nothing more to do.
+    /// The number of polls so far that ended because nothing was left to do.
     pub(crate) round: u64,
 }
 
 impl Time {
-    /// Returns the stamp for responses of a connection.
+    /// Returns the stamp (the fields Server and Date) for responses of a connection.
     #[inline]
     pub(crate) fn stamp(&self, is_encrypted: bool) -> &Stamp {
         match &self.encrypted_stamp {
@@ -182,25 +182,25 @@ impl Time {
     }
 }
 
-/// The phase of the engine, and whether it can take more requests.
+/// The phase of the engine, and its capacity for more requests.
 pub(crate) struct Load {
     pub(crate) phase: Phase,
-    /// The number of requests that wait for a thread that calls the application.
+    /// The number of requests that wait for a thread that can call the application.
     pub(crate) queued: usize,
     /// True if the thread that polls the engine may call the application.
     pub(crate) may_call: bool,
-    /// True if no thread can call the application now and the queue of requests is full. Then the engine reads no
+    /// True if no thread can call the application now and the queue of requests is full. The engine then reads no
     /// further request.
     pub(crate) is_full: bool,
-    /// The number of consecutive connections whose client asked with the first request to close the connection after
-    /// it.
+    /// The number of consecutive connections whose client asked in the first request to close the connection after the
+    /// response.
     pub(crate) brief_in_a_row: u32,
     /// The number of idle connections that keep memory for speed.
     pub(crate) warm: usize,
 }
 
 impl Load {
-    /// Returns the state of the server while a thread polls it.
+    /// Returns the state of the server for a health check, while a thread polls the engine.
     pub(crate) fn health(&self) -> Health {
         if self.phase != Phase::Serving {
             Health::Draining
@@ -212,16 +212,16 @@ impl Load {
     }
 }
 
-/// Memory that connections use one after the other.
+/// Reusable buffers that connections use one after the other.
 pub(crate) struct Scratch<C> {
     /// Composers that no connection needs now.
     #[allow(clippy::vec_box, reason = "connections take them and give them back as they are")]
     pub(crate) composers: Vec<Box<Composer<C>>>,
     /// The fields of a head.
     pub(crate) fields: Vec<Field>,
-    /// The head that a multiplexed protocol has read last, once there was one.
+    /// The head that a multiplexed protocol read last; `None` before the first one.
     pub(crate) head: Option<Box<HeadScratch>>,
-    /// Chunks of a body that were received together, or frames.
+    /// A buffer for chunks of a body that were received together, or for frames.
     pub(crate) chunks: Vec<u8>,
 }
 
@@ -235,7 +235,7 @@ impl<C: AsRef<[u8]>> Scratch<C> {
 /// The state that decides when small parts of responses are sent ([`crate::coalescing`]).
 pub(crate) struct Coalescing {
     pub(crate) deferred: DeferredOutput,
-    /// True if the application produces the parts of a response without pauses, as far as the engine knows.
+    /// True if the last response that had several parts was produced without pauses.
     pub(crate) parts_come_fast: bool,
 }
 
@@ -248,13 +248,13 @@ pub(crate) struct Responders {
 }
 
 impl Responders {
-    /// Returns true if any requests are answered because of their paths alone, which the first bytes of a request show.
+    /// Returns true if a responder answers requests for a certain path, which the first bytes of a request show.
     pub(crate) fn answers_by_path(&self) -> bool {
         self.health.path().is_some()
     }
 
-    /// Returns true if a request may be for a responder, as far as `glance` can tell from the path; `None` if that
-    /// cannot be told yet.
+    /// Returns true if a responder may answer a request. `glance` compares the request with a path, and returns `None`
+    /// if too few bytes have arrived, which this method then returns as well.
     pub(crate) fn may_answer(&self, glance: impl FnOnce(&[u8]) -> Option<bool>) -> Option<bool> {
         self.health.path().map_or(Some(false), glance)
     }
@@ -265,9 +265,9 @@ pub(crate) struct WebSockets {
     pub(crate) compression: Compression,
     /// The serial number of the newest WebSocket.
     serial: u64,
-    /// The time of the last report that a WebSocket was closed for lack of memory.
+    /// The time of the last report of a WebSocket that was closed because memory was exhausted.
     overload_reported: Option<Millis>,
-    /// The code with which the engine closes WebSockets, if it drains or stops.
+    /// The code with which a draining or stopping engine closes WebSockets; `None` while it serves.
     pub(crate) end: Option<CloseCode>,
 }
 

@@ -1,14 +1,14 @@
-//! Coarse time. Deadlines are fields of connections. One sweep checks all of them; there are no timers.
+//! Coarse time. Deadlines are fields of connections, and one sweep checks all of them; there are no timer objects.
 
 use std::time::Duration;
 
-/// The time of a poll, read by the caller of the engine. A clock that advances every few milliseconds is precise
+/// The time of a poll, which the caller of the engine reads. A clock that advances every few milliseconds is precise
 /// enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
-    /// For deadlines: time since an arbitrary start; never decreases.
+    /// The time since an arbitrary start, for deadlines; it never decreases.
     pub monotonic: Duration,
-    /// For the Date field: time since 1970.
+    /// The time since 1970, for the Date field.
     pub wall: Duration,
 }
 
@@ -19,7 +19,7 @@ pub(crate) fn millis(duration: Duration) -> Millis {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The time of the next sweep: not before the earliest deadline, and at most once per [`Sweep::GRAIN`].
+/// The time of the next sweep, which is after the earliest deadline. There is at most one sweep per [`Sweep::GRAIN`].
 ///
 /// Invariant: no deadline of a connection is before `due - GRAIN`.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(crate) struct Sweep {
 }
 
 impl Sweep {
-    /// The longest delay with which a deadline is noticed, in milliseconds.
+    /// The maximum delay in milliseconds with which a missed deadline is noticed.
     pub(crate) const GRAIN: Millis = 100;
 
     pub(crate) fn new() -> Self {
@@ -40,7 +40,7 @@ impl Sweep {
         self.due = self.due.min(deadline.saturating_add(Self::GRAIN));
     }
 
-    /// Returns true if a sweep is due. Then the caller has to check all connections and call [`note`](Self::note) for
+    /// Returns true if a sweep is due. The caller then has to check all connections and call [`note`](Self::note) for
     /// each remaining deadline.
     pub(crate) fn begin(&mut self, now: Millis) -> bool {
         if !self.is_due(now) {
@@ -61,9 +61,9 @@ impl Sweep {
     }
 }
 
-/// Returns the deadline of a transfer that has to make progress: the earlier of `timeout` after its last progress at
-/// `moved`, and, once the first `timeout` has passed, the time at which its mean rate falls below `rate` bytes per
-/// second (0: no such limit).
+/// Returns the deadline of a transfer: the earlier of the time `moved + timeout`, at which it has made no progress for
+/// too long, and the time at which its mean rate since `begun` falls below `rate` bytes per second (0: no such limit).
+/// The rate counts only after the first `timeout`.
 pub(crate) fn transfer(timeout: Option<Duration>, rate: u64, begun: Millis, moved: Millis, bytes: u64) -> Millis {
     let Some(timeout) = timeout else { return Millis::MAX };
     let stalled = moved.saturating_add(millis(timeout));
@@ -74,10 +74,10 @@ pub(crate) fn transfer(timeout: Option<Duration>, rate: u64, begun: Millis, move
     stalled.min(begun.saturating_add(millis(timeout)).saturating_add(earned))
 }
 
-/// The event that a connection or an exchange waits for. Each has its own time limit.
+/// The event for which a connection or an exchange waits. Each has its own time limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// The beginning of the next request.
+    /// The first byte of the next request.
     Idle,
     /// The rest of a head.
     Head,
@@ -85,42 +85,43 @@ pub(crate) enum Wait {
     ProxyHeader,
     /// More of a body.
     Body,
-    /// A thread that calls the application.
+    /// A thread that can call the application.
     Queue,
     /// Room for output: the peer has to read.
     Output,
-    /// The application, or anything else without a time limit here.
+    /// The application, or something else that has no time limit here.
     App,
-    /// The close of the connection by the peer.
+    /// The peer's close of the connection.
     Linger,
-    /// The peer of a WebSocket: a sign that it is alive, its answer to a Close frame, or the end of its message.
+    /// The peer of a WebSocket: a sign of life, its answer to a Close frame, or the end of its message.
     WebSocket,
     /// The application, which has to close the socket of a connection that it has hijacked.
     Hijacker,
 }
 
-/// A wait with its beginning and its deadline.
+/// A wait with its start and its deadline.
 #[derive(Debug)]
 pub(crate) struct Timer {
     pub(crate) wait: Wait,
-    /// The time when the wait must end; `Millis::MAX` for never.
+    /// The time by which the wait must end; `Millis::MAX` for never.
     pub(crate) deadline: Millis,
     /// The time when the wait began.
     pub(crate) since: Millis,
     /// The time when an awaited transfer last made progress, and the number of bytes transferred by then.
     progressed: Millis,
     transferred: u64,
-    /// The time when the transfer had to begin to wait for others; `Millis::MAX` if it does not wait for others.
+    /// The time since which the transfer has been waiting for other transfers; `Millis::MAX` if it is not waiting for
+    /// others.
     held: Millis,
 }
 
-/// The progress of all responses of one connection together. A response that cannot be sent because of the others is in
-/// time as long as this one is.
+/// The common progress of all responses of one connection. A response that cannot be sent because of the others is not
+/// late as long as this progress is not late.
 #[derive(Debug)]
 pub(crate) struct SharedTransfer {
     begun: Millis,
     moved: Millis,
-    /// The numbers of bytes transferred at the beginning and at the last progress.
+    /// The number of transferred bytes at the start, and at the last progress.
     at_begin: u64,
     transferred: u64,
 }
@@ -130,7 +131,8 @@ impl SharedTransfer {
         Self { begun: now, moved: now, at_begin: transferred, transferred }
     }
 
-    /// Returns the deadline of a response that waits for the others, of which `transferred` bytes have been sent so far.
+    /// Returns the deadline of a response that waits for the others. `transferred` is the number of bytes of all
+    /// responses sent so far.
     pub(crate) fn deadline(&mut self, limits: (Option<Duration>, u64), transferred: u64, now: Millis) -> Millis {
         if transferred != self.transferred {
             (self.moved, self.transferred) = (now, transferred);
@@ -141,7 +143,7 @@ impl SharedTransfer {
 
 impl Timer {
     pub(crate) fn new(now: Millis) -> Self {
-        // `App` has no limit. So the first wait with a limit differs from it and sets a deadline.
+        // `App` has no limit, so the first wait with a limit differs from it and sets a deadline.
         Self { wait: Wait::App, deadline: Millis::MAX, since: now, progressed: now, transferred: 0, held: Millis::MAX }
     }
 
@@ -150,21 +152,21 @@ impl Timer {
         self.deadline <= now
     }
 
-    /// Begins to wait for `wait`. Returns the previous wait and its duration if it was a different one.
+    /// Begins the wait `wait`. If the previous wait was a different one, returns it and its duration.
     pub(crate) fn turn_to(&mut self, wait: Wait, now: Millis) -> Option<(Wait, Millis)> {
         let before = std::mem::replace(&mut self.wait, wait);
         (before != wait).then(|| (before, now.saturating_sub(std::mem::replace(&mut self.since, now))))
     }
 
-    /// Stops the time of a transfer that waits for others until `deadline`.
+    /// Pauses the time of a transfer that waits for others, with `deadline` meanwhile.
     pub(crate) fn hold(&mut self, deadline: Millis, now: Millis) {
         self.deadline = deadline;
         self.held = self.held.min(now);
     }
 
-    /// Lets the time of a transfer pass again.
+    /// Resumes the time of a transfer.
     pub(crate) fn release(&mut self, now: Millis) {
-        // `Millis::MAX` is later than `now`, so no time has passed.
+        // If `held` was `Millis::MAX`, which is later than `now`, no time has passed.
         let passed = now.saturating_sub(std::mem::replace(&mut self.held, Millis::MAX));
         self.since += passed;
         self.progressed += passed;
@@ -197,7 +199,7 @@ mod tests {
     fn transfer_ends_when_it_pauses_or_falls_below_its_rate() {
         let timeout = Some(Duration::from_secs(30));
         assert_eq!(transfer(timeout, 0, 0, 50_000, 1), 80_000);
-        // With one byte per 10 s the rate ends the transfer, although it never pauses for 30 s.
+        // At one byte per 10 s the minimum rate ends the transfer, although it never pauses for 30 s.
         assert_eq!(transfer(timeout, 500, 0, 29_000, 3), 30_006);
         assert_eq!(transfer(timeout, 500, 0, 60_000, 100_000), 90_000);
         assert_eq!(transfer(None, 500, 0, 60_000, 0), Millis::MAX);

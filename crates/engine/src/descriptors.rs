@@ -1,21 +1,22 @@
 //! The open sockets of this process's engines, by descriptor number, so that a forked child can close its copies.
 //!
-//! A child that kept a listening socket would keep the port in use. If a child kept a connection, its client would not
-//! see the end of it, and the parent's poller would continue to report its events (epoll(7), "Questions and answers").
-//! The numbers are in static memory, because the child cannot use an engine: another thread of the parent may have held
-//! its lock at the time of the fork.
+//! If a child kept a listening socket, the port would stay in use. If a child kept a connection, the client would not
+//! see the end of the connection, and the parent's poller would continue to report its events (epoll(7), "Questions and
+//! answers"). The numbers are in static memory, because the child cannot use an engine: another thread of the parent
+//! may have held the engine's lock at the time of the fork.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The number of the first descriptor that is not recorded. A worker raises its limit on open files to this at most.
+/// The number of recorded descriptors: the first one that is not recorded has this number. A worker raises its limit on
+/// open files to this value at most.
 const RECORDED: usize = 1 << 20;
 
-/// A bit for each descriptor, set while the descriptor is an open socket of an engine. The kernel provides only the
+/// A bit for each descriptor, set while the descriptor is an open socket of an engine. The kernel allocates only the
 /// pages that are written to.
 static OPEN: [AtomicU64; RECORDED / 64] = [const { AtomicU64::new(0) }; RECORDED / 64];
 
-/// A socket of an engine, recorded while it is open.
+/// A socket of an engine. It is recorded while it is open.
 #[derive(Debug)]
 pub struct EngineSocket(OwnedFd);
 
@@ -30,7 +31,7 @@ impl From<OwnedFd> for EngineSocket {
 
 impl Drop for EngineSocket {
     fn drop(&mut self) {
-        // Clear the bit before the socket is closed, because another thread may get the same number at once.
+        // Clear the bit before the socket is closed, because another thread may get the same number immediately.
         if let Some((word, bit)) = place(self.0.as_raw_fd()) {
             word.fetch_and(!bit, Ordering::Relaxed);
         }
@@ -49,8 +50,8 @@ impl AsRawFd for EngineSocket {
     }
 }
 
-/// Clears the record of open sockets and returns their numbers. Call this in a forked child, which has to close them
-/// and must not use the engines any more.
+/// Clears the record of open sockets and returns their numbers. For a forked child, which has to close the sockets and
+/// must not use the engines any more.
 pub fn take_engine_sockets() -> impl Iterator<Item = RawFd> {
     OPEN.iter().enumerate().flat_map(|(index, word)| {
         let mut bits = if word.load(Ordering::Relaxed) == 0 { 0 } else { word.swap(0, Ordering::Relaxed) };
@@ -84,7 +85,7 @@ mod tests {
         let number = socket.as_raw_fd();
         assert!(is_recorded(number));
         drop(socket);
-        // Another test may have got the number meanwhile, but none records a socket.
+        // Another test may have got the same number meanwhile, but no test records a socket.
         assert!(!is_recorded(number));
     }
 

@@ -1,9 +1,9 @@
-//! The handshakes under way, whose number is bounded.
+//! The handshakes under way. Their number is bounded.
 //!
-//! A handshake that does not end costs its client next to nothing, and the server a descriptor and some KiB. At the bound
-//! the oldest is given up for a new one: an ordinary client needs two round trips, so the oldest is the one that is least
-//! likely to end. Refusing the new one instead would lock out all clients as long as a hostile one keeps the bound
-//! reached.
+//! A handshake that never ends costs its client next to nothing, but the server a descriptor and some KiB. At the bound
+//! the oldest handshake is given up for a new one: an ordinary client needs two round trips, so the oldest handshake is
+//! the least likely to end. Refusing the new one instead would lock out all clients for as long as a hostile client
+//! keeps the bound reached.
 
 use crate::deadline::Millis;
 use std::collections::VecDeque;
@@ -11,9 +11,10 @@ use std::collections::VecDeque;
 /// The connections whose handshake is under way.
 #[derive(Debug, Default)]
 pub(crate) struct Handshakes {
-    /// Their slots, the oldest first. Removing one searches for it, which costs much less than the handshake itself.
+    /// The slots of the connections, the oldest first. Removing a slot searches the list, which costs much less than
+    /// the handshake itself.
     slots: VecDeque<usize>,
-    /// The time when it was reported that there were too many.
+    /// The time of the last report of too many handshakes.
     pub(crate) reported: Option<Millis>,
 }
 
@@ -23,14 +24,14 @@ impl Handshakes {
         self.slots.push_back(slot);
     }
 
-    /// Removes a connection whose handshake is over, or that is gone.
+    /// Removes a connection whose handshake has ended, or that is gone.
     pub(crate) fn end(&mut self, slot: usize) {
         if let Some(index) = self.slots.iter().position(|each| *each == slot) {
             self.slots.remove(index);
         }
     }
 
-    /// Removes and returns the oldest one if there are more than `most`.
+    /// Removes and returns the connection with the oldest handshake, if there are more than `most`.
     pub(crate) fn take_surplus(&mut self, most: usize) -> Option<usize> {
         if self.slots.len() > most { self.slots.pop_front() } else { None }
     }

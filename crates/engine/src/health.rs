@@ -1,16 +1,16 @@
 //! The server's state, which the health path reports.
 //!
-//! The engine answers health checks without the application: the polling thread does, even while all threads are in
-//! calls and the queue is full, and the watchdog does while no thread polls
+//! The engine answers health checks without the application. The polling thread answers them, even while all threads
+//! are in calls and the queue is full; the watchdog answers them while no thread polls
 //! ([`Engine::service_pending`](crate::Engine::service_pending)).
 
-/// The state of the server in the answer to a health check.
+/// The state of the server in the response to a health check.
 ///
 /// An orchestrator restarts a server whose liveness check fails, so a busy server must not look like a dead one: a
-/// restart loses the requests under way and increases the load of the other servers. If all threads are in calls,
-/// waiting or computing for however long, the server is `saturated`, with status 200. Status 503 is for states that a
-/// restart or a redirection of traffic repairs: a server whose clients have waited in vain for so long that it will
-/// hardly recover by itself, and a server that is about to stop.
+/// restart loses the requests under way and increases the load of the other servers. If all threads are in calls, no
+/// matter for how long, the server is `saturated`, with status 200. Status 503 is for states that a restart or a
+/// redirection of traffic repairs: a server whose clients have waited so long that it will hardly recover by itself,
+/// and a server that is about to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Health {
     Alive,

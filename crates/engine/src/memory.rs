@@ -1,18 +1,18 @@
-//! The limit on the memory of request bodies, over all connections together, and the limit on the memory of WebSocket
-//! messages.
+//! The limit on the memory of all request bodies together. WebSocket messages and encoders have limits of the same
+//! type.
 //!
 //! Each body has its own limit ([`Config::body_memory`](crate::Config::body_memory)). But there can be many clients,
 //! and the bytes of a client that stops in the middle of an upload stay in memory. So each part of a body in memory
-//! belongs to a [`Reservation`], which returns its bytes when it is dropped, on every path.
+//! belongs to a [`Reservation`], which gives its bytes back when it is dropped, on every path.
 //!
-//! A reservation counts allocated bytes, not used ones. It lasts from the first byte that is stored until the response
-//! is complete, because the application has the body until then.
+//! A reservation counts allocated bytes, not used ones. It lasts from the first stored byte until the response is
+//! complete, because the application holds the body until then.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A limit on the memory of request bodies or of messages. Clones share the limit, so that several engines can have it
-/// in common.
+/// A limit on the memory of request bodies, messages or encoders. Clones share the limit, so that several engines can
+/// have a common one.
 #[derive(Clone, Debug)]
 pub struct BodyMemory {
     shared: Arc<Shared>,
@@ -51,8 +51,8 @@ impl BodyMemory {
         self.shared.peak.load(Ordering::Relaxed)
     }
 
-    /// Returns true if at least `bytes` fewer bytes are in use than at the peak, and then begins a new peak. The caller
-    /// should then return memory to the system that the allocator may keep.
+    /// Returns true if the number of bytes in use has fallen by at least `bytes` from the peak, and then starts a new
+    /// peak. The caller should then make the allocator return free memory to the system.
     #[must_use]
     pub fn has_fallen(&self, bytes: usize) -> bool {
         let Shared { used, peak, .. } = &*self.shared;
@@ -69,7 +69,7 @@ impl BodyMemory {
         Reservation { memory: self.clone(), bytes: 0 }
     }
 
-    /// Returns a reservation of this many bytes; `None` if they would exceed the limit.
+    /// Returns a reservation of `bytes` bytes; `None` if they would exceed the limit.
     pub(crate) fn reserve(&self, bytes: usize) -> Option<Reservation> {
         let mut reservation = self.reservation();
         reservation.resize(bytes).then_some(reservation)
@@ -83,13 +83,13 @@ impl BodyMemory {
         }
     }
 
-    /// Returns true if this many more bytes stay within the limit.
+    /// Returns true if `bytes` more bytes would stay within the limit.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         self.used().checked_add(bytes).is_some_and(|used| used <= self.shared.most)
     }
 }
 
-/// A number of bytes of request bodies or messages in use. Dropping the reservation returns them.
+/// A number of bytes in use, counted in a limit. Dropping the reservation gives them back.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     memory: BodyMemory,
@@ -118,7 +118,7 @@ impl Reservation {
         self.bytes
     }
 
-    /// Resizes the reservation to `bytes`, beyond the limit if necessary: for memory that is in use already or
+    /// Resizes the reservation to `bytes`, beyond the limit if necessary: for memory that is already in use or
     /// indispensable.
     pub(crate) fn force(&mut self, bytes: usize) {
         let used = &self.memory.shared.used;

@@ -1,30 +1,30 @@
-//! The meter of work, so that one busy connection does not delay all others.
+//! The meter of work, which keeps one busy connection from delaying all others.
 //!
-//! Time would measure it best, but reading a clock for each step costs too much. The meter counts instead, and charges
-//! each kind of work roughly what it costs. The unit is one byte received and copied; 1 MiB takes a modern processor
-//! half a millisecond. Bytes alone would be a bad measure: a body in one-byte chunks costs 20 times as much per byte on
-//! the wire as a body in one piece.
+//! Time would be the best measure, but reading a clock for each step costs too much. The meter counts work units
+//! instead: each kind of work is charged roughly its cost. The unit is one byte received and copied; 1 MiB takes a
+//! modern processor half a millisecond. Bytes alone would be a bad measure: a body in one-byte chunks costs 20 times as
+//! much per byte on the wire as a body in one piece.
 //!
 //! There are two limits:
 //!
-//! * a *turn*: how much work one connection does before the next one is served ([`TURN`]);
-//! * a *stage*: how much work all connections do before the engine polls for new events ([`STAGE`]). The rest is done
-//!   in the next round, in the same order.
+//! * a *turn*: the work of one connection before the next one is served ([`TURN`]);
+//! * a *stage*: the work of all connections before the engine polls for new events ([`STAGE`]). The remaining work is
+//!   done in the next round, in the same order.
 
-/// The work that one connection may do before the next one is served, in units.
+/// The maximum work of one connection before the next one is served, in units.
 const TURN: u64 = 1 << 20;
-/// The work after which a connection is driven after those that need little, in units.
+/// The work in one turn above which a connection is driven after the connections that need little, in units.
 const BULK: u64 = TURN / 16;
-/// The work that all connections together may do in one stage of a round, before the engine polls, in units.
+/// The maximum work of all connections in one stage of a round before the engine polls, in units.
 const STAGE: u64 = 4 << 20;
 
-/// The cost of a step of any kind. A `recv` that returns few bytes costs as much.
+/// The cost of a step of any kind. A `recv` that returns few bytes costs about as much.
 pub(crate) const STEP: u64 = 4 << 10;
 /// The cost of parsing a request head and starting the application's call.
 pub(crate) const HEAD: u64 = 4 << 10;
 /// The cost of decoding a chunk or a trailer field of a body, or a record of FastCGI.
 pub(crate) const CHUNK: u64 = 64;
-/// The cost of reading a frame of a WebSocket, or answering one: a ping, a fragment, a message without its bytes.
+/// The cost of reading or answering a WebSocket frame (a ping, a fragment, a message), without its bytes.
 pub(crate) const FRAME: u64 = 256;
 /// The cost of accepting a connection.
 pub(crate) const ACCEPT: u64 = 16 << 10;
@@ -56,12 +56,12 @@ impl Meter {
         self.stage = self.stage.saturating_add(work);
     }
 
-    /// Returns true if the next connection has to be served.
+    /// Returns true if the connection has used up its turn, so that the next one has to be served.
     pub(crate) fn is_turn_over(&self) -> bool {
         self.poll >= TURN
     }
 
-    /// Returns true if the connection has done so much work that the engine serves those first that need little.
+    /// Returns true if the connection has done so much work that the engine serves connections that need little first.
     pub(crate) fn is_bulk(&self) -> bool {
         self.poll >= BULK
     }

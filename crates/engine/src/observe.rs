@@ -1,4 +1,4 @@
-//! The observer interface, which follows requests through their stages to measure their time.
+//! The observer interface. An observer follows requests through their stages to measure their time.
 
 use crate::app::CallId;
 
@@ -10,15 +10,15 @@ pub enum Stage {
     Read,
     /// The engine parses the head and the framing of the body, and stores the body.
     Parse,
-    /// The request is converted into the form that the application gets.
+    /// The gateway converts the request into the form that the application receives.
     Environ,
-    /// The request is ready and waits for a thread that calls the application; or a suspended response waits for one.
+    /// The request, or a suspended response, waits for a thread that can call the application.
     Queue,
-    /// The application works. This includes its iterable.
+    /// The application runs, including the iterable that it has returned.
     App,
     /// The engine composes and sends the response.
     Write,
-    /// The engine waits for the peer, which has not sent the rest of the request or not read the response.
+    /// The engine waits for the peer to send the rest of the request or to read the response.
     Peer,
     /// Everything else.
     Other,
@@ -38,7 +38,7 @@ impl Stage {
     ];
 }
 
-/// An observer of the processing of each request. Each method reports an event; its default does nothing.
+/// An observer of the processing of each request. Each method reports an event and does nothing by default.
 pub(crate) trait Observer {
     /// The request enters `stage`. Returns its previous stage; `None` if there is no request.
     fn switch(&mut self, call: CallId, stage: Stage) -> Option<Stage> {
@@ -51,12 +51,13 @@ pub(crate) trait Observer {
         let _ = call;
     }
 
-    /// The engine has received bytes, or nothing if `anything` is false.
+    /// The engine has received bytes; `anything` is false if none had arrived.
     fn received(&mut self, call: CallId, anything: bool) {
         let _ = (call, anything);
     }
 
-    /// The engine is about to parse a head. If it was received together with another request, this request begins now.
+    /// The engine is about to parse a head. The time of a request that was received together with an earlier one begins
+    /// now.
     fn parse(&mut self, call: CallId) {
         let _ = call;
     }
@@ -66,7 +67,7 @@ pub(crate) trait Observer {
         let _ = call;
     }
 
-    /// The application was not called for the request, or the client did not get a complete response.
+    /// The application was not called for the request, or the client did not receive a complete response.
     fn give_up(&mut self, call: CallId) {
         let _ = call;
     }
@@ -76,7 +77,7 @@ pub(crate) trait Observer {
         let _ = slot;
     }
 
-    /// The engine has sent output of the connection. `all`: nothing is left to send.
+    /// The engine has sent output of the connection. `all`: no output is left.
     fn sent(&mut self, slot: usize, all: bool) {
         let _ = (slot, all);
     }
@@ -87,7 +88,7 @@ pub(crate) trait Observer {
     }
 }
 
-/// `None` observes nothing, at the price of a branch that is never taken.
+/// `None` observes nothing. Its cost is a branch that is never taken.
 impl<O: Observer> Observer for Option<Box<O>> {
     #[inline]
     fn switch(&mut self, call: CallId, stage: Stage) -> Option<Stage> {

@@ -1,8 +1,8 @@
-//! The output that a connection has not sent yet.
+//! The waiting output of a connection or an exchange: bytes that could not be sent yet.
 //!
-//! The application stops producing while it is not empty. This limits its size to one write buffer and one part of a
-//! body. If a producer cannot stop ([`Reply::write`](crate::Reply::write) from within a call), the accumulated output
-//! is moved to an unnamed file ([`Output::spill`]).
+//! The application stops producing while there is waiting output. This limits its size to one write buffer and one part
+//! of a body. If a producer cannot stop ([`Reply::write`](crate::Reply::write) from within a call), the accumulated
+//! output is moved to an unnamed file ([`Output::spill`]).
 
 use crate::transport::{Moved, Transport};
 use std::collections::VecDeque;
@@ -11,16 +11,16 @@ use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-/// The maximum size in bytes of a piece into which contiguous bytes are joined, however few are added at a time.
+/// The maximum size in bytes up to which successive byte slices are joined into one piece.
 const JOINED_AT_MOST: usize = 64 << 10;
 
-/// The maximum number of file bytes that one flush sends. It limits the delay of other connections by a client that
-/// reads fast or by a slow disk.
+/// The maximum number of file bytes that one flush sends. It limits how long a client that reads fast, or a slow disk,
+/// delays other connections.
 const FILE_SHARE: u64 = 1 << 20;
 
-/// The length of a file in bytes up to which the bytes before it wait, to leave in one packet with the file. Before a
-/// longer file they are sent at once: joined to the file, the kernel needs a tenth more time for 1 MiB on loopback, and
-/// twice as much in nginx (`tcp_nopush`), to save one packet in many.
+/// The maximum length in bytes of a file that is sent in one packet with the bytes before it. For longer files these
+/// bytes are sent first: if joined, the kernel needs a tenth more time for 1 MiB on loopback, and twice as much in
+/// nginx (`tcp_nopush`), to save one packet in many.
 const FILE_WITH_HEAD: u64 = 64 << 10;
 
 /// Bytes that could not be sent yet, oldest first.
@@ -48,7 +48,7 @@ enum Piece<C> {
         offset: u64,
         left: u64,
     },
-    /// A temporary file of the server with output that would use too much memory.
+    /// Output that would use too much memory, in a temporary file of the server.
     Spill {
         file: Arc<File>,
         offset: u64,
@@ -75,13 +75,13 @@ impl<C: AsRef<[u8]>> Output<C> {
         self.file_shrank
     }
 
-    /// Returns true if the last flush stopped although the transport would have accepted more. Then the poller reports
+    /// Returns true if the last flush stopped although the transport would have accepted more. The poller then reports
     /// no readiness for the rest.
     pub(crate) fn is_paused(&self) -> bool {
         self.is_paused
     }
 
-    /// Returns the number of bytes that wait in memory.
+    /// Returns the number of waiting bytes in memory.
     pub(crate) fn length(&self) -> u64 {
         let of = |piece: &Piece<C>| match piece {
             Piece::Bytes { bytes, sent } => bytes.len() - sent,
@@ -92,7 +92,7 @@ impl<C: AsRef<[u8]>> Output<C> {
     }
 
     pub(crate) fn push_bytes(&mut self, bytes: &[u8]) {
-        // An application may write byte by byte. One piece for each byte would cost one system call for each.
+        // An application may write byte by byte. One piece per byte would cost one system call per byte.
         match self.pieces.back_mut() {
             Some(Piece::Bytes { bytes: last, .. }) if last.len() + bytes.len() <= JOINED_AT_MOST => {
                 last.extend_from_slice(bytes);
@@ -102,7 +102,7 @@ impl<C: AsRef<[u8]>> Output<C> {
         }
     }
 
-    /// Queues the part of `chunk` from `sent` to `end`, by reference.
+    /// Appends the bytes of `chunk` from `sent` to `end`, without copying them.
     pub(crate) fn push_chunk(&mut self, chunk: C, sent: usize, end: usize) {
         if sent < end {
             self.pieces.push_back(Piece::Chunk { chunk, sent, end });
@@ -115,10 +115,10 @@ impl<C: AsRef<[u8]>> Output<C> {
         }
     }
 
-    /// Moves the output in memory to an unnamed file: to the end of the file of the last call, if that is still the
+    /// Moves the output in memory to an unnamed file. Appends to the file of the previous call if that is still the
     /// last piece.
     ///
-    /// If this fails, the output is unchanged and still in memory.
+    /// If this fails, the output is unchanged and remains in memory.
     pub(crate) fn spill(&mut self) -> io::Result<()> {
         let behind = self.pieces.iter().rposition(|piece| matches!(piece, Piece::File { .. } | Piece::Spill { .. }));
         let first = behind.map_or(0, |last| last + 1);
@@ -148,7 +148,7 @@ impl<C: AsRef<[u8]>> Output<C> {
         Ok(())
     }
 
-    /// Moves up to `most` bytes from the front to `bytes`.
+    /// Moves at most `most` bytes from the front to the end of `bytes`.
     ///
     /// # Errors
     /// If a file cannot be read or is shorter than declared.
@@ -231,7 +231,7 @@ fn copy(from: &[u8], most: usize, to: &mut Vec<u8>) -> usize {
 }
 
 impl<C> Piece<C> {
-    /// Notes that `count` bytes have been sent. Returns true if the whole piece has been.
+    /// Records that `count` bytes have been sent. Returns true if the piece has been sent completely.
     fn advance(&mut self, count: usize) -> bool {
         match self {
             Piece::Bytes { bytes, sent } => {
@@ -260,7 +260,7 @@ mod tests {
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
 
-    /// Returns a connection with a small send buffer that does not block.
+    /// Returns a non-blocking connection with a small send buffer.
     fn narrow() -> (Tcp<OwnedFd>, UnixStream) {
         let (near, far) = UnixStream::pair().unwrap();
         sockopt::set_socket_send_buffer_size(&near, 4096).unwrap();
@@ -308,7 +308,7 @@ mod tests {
         while !output.is_empty() {
             output.flush(&mut near, &mut sent).unwrap();
             rounds += 1;
-            // The flush stops while nothing reads the far end. Reading makes room.
+            // The flush stops because the far end does not read. Reading makes room.
             let error = far.read_to_end(&mut received).unwrap_err();
             assert_eq!((error.kind(), received.len() as u64), (io::ErrorKind::WouldBlock, sent));
         }

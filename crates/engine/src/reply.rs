@@ -16,27 +16,26 @@ use std::fs::File;
 use std::io;
 use wire::message::{Draft, FieldLines, Misuse, Page, Stamp};
 
-/// The number of bytes that one response may produce, while the peer reads as fast, before other connections are
-/// served.
+/// The number of bytes that one response may produce for a fast-reading peer before other connections are served.
 const SHARE: u64 = 256 << 10;
 
-/// The time in milliseconds after which a part is certainly more than a tick later than the one before, however coarse
-/// the clock is.
+/// The time in milliseconds after which a part is certainly more than one tick later than the previous one, even with a
+/// coarse clock.
 const SLOW: Millis = 10;
 
-/// The time in milliseconds after a part that counts as within a tick.
+/// The maximum time in milliseconds after a part that counts as within one tick.
 const SOON: Millis = 1;
 
-/// The number of bytes of waiting output above which the output is moved to a file.
+/// The number of bytes of unsent output above which the output is moved to a file.
 const OVERFULL: u64 = 1 << 20;
 
-/// The writer of one response. The caller calls [`begin`](Self::begin), writes parts and calls
-/// [`finish`](Self::finish), or calls [`refuse`](Self::refuse) instead of all three. It can do so through several
-/// `Reply` values: the engine lends one while [`Engine::reply`](crate::Engine::reply) runs, and the application must
-/// not work during that time.
+/// The writer of one response. The caller calls [`begin`](Self::begin), writes parts, and calls
+/// [`finish`](Self::finish); or it calls only [`refuse`](Self::refuse). It may use several `Reply` values for this: the
+/// engine lends one while [`Engine::reply`](crate::Engine::reply) runs, and the application must not run during that
+/// time.
 ///
-/// Parts are collected and sent together when the response is given back, or at [`flush`](Self::flush). If the
-/// application may need time for its next part, the caller flushes first (PEP 3333: no block may be delayed).
+/// Parts are collected and sent together when the borrowed `Reply` is returned, or at [`flush`](Self::flush). If the
+/// application may need time for its next part, the caller has to flush first (PEP 3333: no block may be delayed).
 pub struct Reply<'a, A: App> {
     pub(crate) slot: usize,
     pub(crate) out: &'a mut Composer<A::Chunk>,
@@ -53,27 +52,28 @@ pub struct Reply<'a, A: App> {
     /// The number of bytes sent on this response's connection.
     pub(crate) moved: &'a mut u64,
     pub(crate) loss: &'a mut Loss,
-    /// True if the response was a WebSocket handshake. Then no error page can replace it.
+    /// True if the exchange has become a WebSocket or its connection is hijacked, so that no error page can replace the
+    /// response.
     pub(crate) is_upgraded: bool,
-    /// True if the parts of the last response that had several were produced without a pause.
+    /// True if the application produced the parts of the last multi-part response without a pause.
     pub(crate) parts_come_fast: &'a mut bool,
-    /// The ending of the previous response on the same connection.
+    /// The way in which the previous streamed response on the same connection ended.
     pub(crate) ending: &'a mut Ending,
-    /// The encoders of bodies, if the server has compression and the output is not discarded.
+    /// The encoders of bodies; `None` if the server has no compression or the output is discarded.
     pub(crate) compression: Option<&'a mut CompressionState>,
-    /// The encoding that the request asks for.
+    /// The content coding that the client accepts.
     pub(crate) offer: Offer,
 }
 
-/// The protocol by which a response is written.
+/// The protocol that writes a response.
 pub(crate) enum Channel<'a, A: App> {
-    /// The response is the only one under way: its bytes follow each other.
+    /// A serial protocol: the bytes of the response are contiguous on the connection.
     Serial(&'a mut SerialOf<A>),
-    /// The response is one of many: its parts are frames, as far as its client accepts them.
+    /// A multiplexed protocol: the parts of the response are frames, and the client's window bounds them.
     Stream {
         protocol: &'a mut MultiplexedOf<A>,
         stream: StreamId,
-        /// The output that the client does not accept yet.
+        /// The output that exceeds the client's window.
         backlog: &'a mut Option<Box<Backlog<A::Chunk>>>,
     },
 }
@@ -100,11 +100,11 @@ impl<A: App> Channel<'_, A> {
     }
 }
 
-/// The part of a connection that is lost for a response.
+/// The part of a connection that can no longer carry a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
     Nothing,
-    /// The response cannot be sent completely, but its connection goes on.
+    /// The response cannot be sent completely, but its connection continues.
     Exchange,
     Connection,
 }
@@ -116,7 +116,8 @@ impl<A: App> Reply<'_, A> {
         self.in_flight.is_some()
     }
 
-    /// Writes the head. `length` is the length of the body, if it is known although the application did not declare it.
+    /// Writes the head. `length` is the length of the body, if it is known even though the application did not declare
+    /// it.
     pub fn begin(&mut self, draft: &Draft, length: Option<u64>) {
         if self.compression.is_some()
             && let Some((draft, encoded)) = self.negotiate(draft, length)
@@ -132,12 +133,12 @@ impl<A: App> Reply<'_, A> {
         self.begin_as(draft, length);
     }
 
-    /// Writes the head of a response whose body is a file, which is sent as it is.
+    /// Writes the head of a response whose body is a file, which is sent without encoding.
     pub fn begin_file(&mut self, draft: &Draft, length: Option<u64>) {
         self.begin_as(draft, length);
     }
 
-    /// Writes the head as it is.
+    /// Writes the head without changes.
     #[inline]
     fn begin_as(&mut self, draft: &Draft, length: Option<u64>) {
         debug_assert!(self.in_flight.is_none(), "a response has one head");
@@ -172,8 +173,8 @@ impl<A: App> Reply<'_, A> {
         self.terms.check_length(draft, length)
     }
 
-    /// Withdraws a response of which only the head has been written and nothing has been sent. Returns false and
-    /// changes nothing otherwise. A part of a body counts as sent, because a tick may send it at any time.
+    /// Withdraws a response if only its head has been written and nothing has been sent. Otherwise returns false and
+    /// changes nothing. A part of a body counts as sent, because a tick may send it at any time.
     fn unsay(&mut self) -> bool {
         let Some(InFlight { start: Some((mark, moved)), sender, .. }) = &*self.in_flight else { return false };
         let (mark, moved, body_bytes) = (*mark, *moved, sender.body_bytes());
@@ -185,9 +186,9 @@ impl<A: App> Reply<'_, A> {
         true
     }
 
-    /// Sends the application's error output for its request to the log of the web server in front, together with the
-    /// next output or at the tick after the next; for nginx, behind the head of the response. Returns false if the text
-    /// is dropped, because the web server does not read its input.
+    /// Sends error output of the application to the log of the web server in front, together with the next output or at
+    /// the tick after the next; to nginx, after the head of the response. Returns false if the text is dropped, because
+    /// the web server does not read its input.
     pub fn write_errors(&mut self, text: &[u8]) -> bool {
         self.recall();
         if self.is_gone() || self.out.unsent() as u64 + self.output.length() > SHARE {
@@ -206,7 +207,7 @@ impl<A: App> Reply<'_, A> {
     /// Writes a part of the body.
     ///
     /// # Errors
-    /// [`Misuse::BodyTooLong`], if the body is longer than declared. Then nothing of this part has been written.
+    /// [`Misuse::BodyTooLong`] if the body is longer than declared. Nothing of this part has been written then.
     ///
     /// # Panics
     /// If the head has not been written.
@@ -221,7 +222,7 @@ impl<A: App> Reply<'_, A> {
         let length = chunk.as_ref().len();
         let (admitted, verdict) = in_flight.sender.open(length as u64, &mut self.out.bytes);
         in_flight.produced += admitted;
-        // At most the chunk's length is admitted, which is a usize.
+        // At most the chunk's length is admitted, so the number fits a usize.
         let end = usize::try_from(admitted).unwrap_or(length);
         if self.channel.is_stream() {
             self.push_part(chunk, end);
@@ -233,8 +234,8 @@ impl<A: App> Reply<'_, A> {
         verdict
     }
 
-    /// Writes as much of a part of the body as fits into the declared length, for a body that ends there (PEP 3333,
-    /// file wrappers). Returns true if the body is complete.
+    /// Writes as much of a part of the body as fits into the declared length, for a file whose rest is to be ignored
+    /// (PEP 3333, file wrappers). Returns true if the body is complete.
     ///
     /// # Panics
     /// If the head has not been written.
@@ -264,10 +265,11 @@ impl<A: App> Reply<'_, A> {
         is_whole
     }
 
-    /// Sends `length` bytes of `file` from `offset` as a part of the body, without reading them here.
+    /// Appends `length` bytes of `file` from `offset` as a part of the body. The file is not read into memory, unless
+    /// the body is encoded.
     ///
     /// # Errors
-    /// As [`write`](Self::write).
+    /// Those of [`write`](Self::write).
     ///
     /// # Panics
     /// If the head has not been written.
@@ -293,7 +295,7 @@ impl<A: App> Reply<'_, A> {
     /// Ends the response.
     ///
     /// # Errors
-    /// [`Misuse::BodyTooShort`]. Then the caller has to give the response back with
+    /// [`Misuse::BodyTooShort`]. The caller then has to return the response with
     /// [`Progress::Cut`](crate::Progress::Cut).
     ///
     /// # Panics
@@ -305,7 +307,7 @@ impl<A: App> Reply<'_, A> {
     /// Ends the response with trailers, or without them if the client accepts none.
     ///
     /// # Errors
-    /// As [`finish`](Self::finish).
+    /// Those of [`finish`](Self::finish).
     ///
     /// # Panics
     /// As [`finish`](Self::finish).
@@ -344,8 +346,8 @@ impl<A: App> Reply<'_, A> {
         Ok(())
     }
 
-    /// Frames as many of the first `end` bytes of `chunk` as the client accepts now. The rest waits in the backlog. If
-    /// no output of this response or of other exchanges waits for the client, a small part needs no backlog.
+    /// Frames as many of the first `end` bytes of `chunk` as the client accepts now. The rest waits in the backlog. A
+    /// small part needs no backlog if no output waits, neither of this response nor of the connection.
     fn push_part(&mut self, chunk: A::Chunk, end: usize) {
         if !self.frame_at_once(&chunk.as_ref()[..end])
             && let Channel::Stream { backlog, .. } = &mut self.channel
@@ -355,8 +357,8 @@ impl<A: App> Reply<'_, A> {
         }
     }
 
-    /// Frames a small part for the client of an exchange of a multiplexed protocol, if the client accepts it now and no
-    /// output waits. Returns false if the part has to go through the backlog.
+    /// Frames a small part on a multiplexed connection, if the client accepts it now and no output waits. Returns false
+    /// if the part has to go through the backlog.
     pub(crate) fn frame_at_once(&mut self, part: &[u8]) -> bool {
         let has_way = self.output.is_empty() && !self.is_gone() && part.len() <= COPY_AT_MOST;
         let Channel::Stream { protocol, stream, backlog } = &mut self.channel else { return false };
@@ -396,14 +398,14 @@ impl<A: App> Reply<'_, A> {
         }
     }
 
-    /// Answers with an error page of the server and ends the response and the connection. Does nothing and returns
-    /// false if a part of the response has been sent, or the exchange has become a WebSocket.
+    /// Sends an error page of the server, and ends the response and the connection. Returns false and does nothing if a
+    /// part of the response has been sent, or the exchange has become a WebSocket.
     pub fn refuse(&mut self, status: u16, explanation: &str) -> bool {
         self.replace(status, explanation, self.terms.refusing())
     }
 
-    /// As [`refuse`](Self::refuse), for an application that has failed. The connection stays open if its client wants
-    /// that and the request has been read completely.
+    /// Sends an error page like [`refuse`](Self::refuse), for an application that has failed. The connection stays open
+    /// if its client wants that and the request has been read completely.
     pub fn fail(&mut self, status: u16, explanation: &str) -> bool {
         self.replace(status, explanation, self.terms)
     }
@@ -414,7 +416,7 @@ impl<A: App> Reply<'_, A> {
             return false;
         }
         let text = Page::text(status, explanation);
-        // A client that is refused because the server is busy may try again soon.
+        // 503 means that the server is busy: send `Retry-After: 1`.
         let page = Page::error(status, &text, (status == 503).then_some(1));
         let out = &mut self.out.bytes;
         let sender = match &mut self.channel {
@@ -430,13 +432,13 @@ impl<A: App> Reply<'_, A> {
         true
     }
 
-    /// Sends the output written so far, as much as the peer accepts.
+    /// Sends as much of the output written so far as the peer accepts.
     pub fn flush(&mut self) {
         self.flush_encoded();
         self.transmit();
     }
 
-    /// Has the encoder write all that it keeps of the body.
+    /// Makes the encoder write everything that it has buffered.
     #[inline]
     fn flush_encoded(&mut self) {
         if self.is_encoded() {
@@ -445,7 +447,7 @@ impl<A: App> Reply<'_, A> {
         }
     }
 
-    /// As [`flush`](Self::flush), but an encoder may keep some of the body.
+    /// Sends the output like [`flush`](Self::flush), but lets an encoder keep a part of the body.
     fn transmit(&mut self) {
         self.recall();
         if *self.loss == Loss::Connection {
@@ -463,10 +465,10 @@ impl<A: App> Reply<'_, A> {
         *self.moved += count;
     }
 
-    /// Sends the output written so far before the application produces more. If the parts arrive slowly, or may, it is
-    /// sent at once. If they arrive fast, or this may be the last part, it is sent together with the next output, or at
-    /// the next tick if the application is still busy. Call this or [`flush`](Self::flush) before application code that
-    /// may take long.
+    /// Sends the output written so far before the application produces more. It is sent at once if the parts arrive
+    /// slowly, or their pace is unknown. If they arrive fast, or this is probably the last part, it is sent together
+    /// with the next output, or at the next tick if the application is still busy. Call this or [`flush`](Self::flush)
+    /// before application code that may take long.
     pub fn send_soon(&mut self) {
         self.flush_encoded();
         let now = self.now;
@@ -492,7 +494,7 @@ impl<A: App> Reply<'_, A> {
         }
     }
 
-    /// Notes that a tick has sent output, if it has, and moves the unsent rest to the waiting output.
+    /// Checks whether a tick has sent a part of the output. If so, moves the rest to the waiting output.
     fn recall(&mut self) {
         if !self.out.is_begun() {
             return;
@@ -510,7 +512,7 @@ impl<A: App> Reply<'_, A> {
         }
     }
 
-    /// Returns true if the peer has not accepted all flushed output, so that further output accumulates here.
+    /// Returns true if the peer has not read all flushed output, so that further output would accumulate.
     #[must_use]
     pub fn is_full(&self) -> bool {
         let has_backlog = match &self.channel {
@@ -520,10 +522,10 @@ impl<A: App> Reply<'_, A> {
         has_backlog || !self.output.is_empty() || self.transport.has_unsent()
     }
 
-    /// Moves output that the peer does not read to a file, for an application that cannot stop producing.
+    /// Moves unsent output to a file, for an application that cannot stop producing.
     ///
     /// # Errors
-    /// If the file cannot be written. Then the caller should cut the response.
+    /// If the file cannot be written. The caller should cut the response then.
     pub fn relieve(&mut self) -> io::Result<()> {
         let output = match &mut self.channel {
             Channel::Stream { backlog: Some(backlog), .. } => &mut backlog.output,
@@ -538,8 +540,8 @@ impl<A: App> Reply<'_, A> {
         self.in_flight.as_ref().map_or(0, |in_flight| in_flight.sender.body_bytes())
     }
 
-    /// Returns the number of body bytes that the application has written so far, including those beyond the declared
-    /// length.
+    /// Returns the number of body bytes that the application has written so far, including those that exceed the
+    /// declared length.
     #[must_use]
     pub fn offered_bytes(&self) -> u64 {
         self.in_flight.as_ref().map_or(0, |in_flight| match &in_flight.encoded {
@@ -560,22 +562,22 @@ impl<A: App> Reply<'_, A> {
         self.in_flight.as_ref().is_some_and(|in_flight| in_flight.produced >= SHARE)
     }
 
-    /// Returns true if the response has no body on the wire, whatever the application produces.
+    /// Returns true if the response is sent without a body, even if the application produces one.
     #[must_use]
     pub fn is_bodiless(&self) -> bool {
         self.in_flight.as_ref().is_some_and(|in_flight| in_flight.sender.is_bodiless())
     }
 }
 
-/// Defers the composed output of the connection in `slot` until other output is sent with it, or until the tick after
-/// the next.
+/// Holds back the composed output of the connection in `slot` until it is sent together with other output, or at the
+/// tick after the next.
 pub(crate) fn defer<C>(out: &mut Composer<C>, deferred: &mut DeferredOutput, slot: usize) {
     if out.deferred.replace(deferred.tick).is_none() {
         deferred.slots.push(slot);
     }
 }
 
-/// Sends the waiting output and then the composed output. The part that the transport does not accept waits. `ends`:
+/// Sends the waiting output and then the composed output. Output that the transport does not accept is kept. `ends`:
 /// see [`Composer::send`]. Adds the number of bytes sent to `moved`, even if sending fails.
 pub(crate) fn flush<C: AsRef<[u8]>>(
     out: &mut Composer<C>,
@@ -605,7 +607,7 @@ pub(crate) fn flush<C: AsRef<[u8]>>(
     Ok(())
 }
 
-/// Sends the waiting output, as much as the transport accepts. Adds the number of bytes sent to `moved`, even if
+/// Sends as much of the waiting output as the transport accepts. Adds the number of bytes sent to `moved`, even if
 /// sending fails.
 pub(crate) fn flush_waiting<C: AsRef<[u8]>>(
     output: &mut Output<C>,
@@ -618,7 +620,7 @@ pub(crate) fn flush_waiting<C: AsRef<[u8]>>(
     output.flush(transport, moved)
 }
 
-/// Writes an error page or status report of the server as a complete response.
+/// Writes an error page or a health report as a complete response.
 pub(crate) fn write_page<P: SerialProtocol>(
     protocol: &mut P,
     page: &Page<'_>,
@@ -633,7 +635,8 @@ pub(crate) fn write_page<P: SerialProtocol>(
     sender
 }
 
-/// As [`write_page`], on one of many exchanges. Also returns the body, which waits until the client accepts it.
+/// Writes the head of a page like [`write_page`], on a multiplexed connection. Also returns the body, which waits until
+/// the client accepts it.
 pub(crate) fn write_stream_page<P: MultiplexedProtocol, C: AsRef<[u8]>>(
     protocol: &mut P,
     stream: StreamId,

@@ -1,19 +1,19 @@
-//! The spool of a request body that is being received: first in memory, then in an unnamed file.
+//! The storage of a request body while it is received: first in memory, then in an unnamed file.
 
 use crate::memory::Reservation;
 use std::fs::File;
 use std::io::{self, Seek, Write};
 
-/// The body of a request, decoded and complete.
+/// A complete and decoded request body.
 #[derive(Debug)]
 pub enum Body<'a> {
     /// An empty body.
     Empty,
-    /// The body is in the read buffer. The application copies the bytes that it keeps.
+    /// The body in the read buffer. The application copies the bytes that it keeps.
     Borrowed(&'a [u8]),
-    /// The body came in several parts.
+    /// A body that arrived in several parts.
     Memory(Vec<u8>),
-    /// The body was too long for memory: an unnamed file, positioned at its start, and its length in bytes.
+    /// A body that was too long for memory: an unnamed file, positioned at its start, and the length in bytes.
     File(File, u64),
 }
 
@@ -31,14 +31,15 @@ pub(crate) struct Spool {
 }
 
 impl Spool {
-    /// Creates an empty spool for a body of `expected` bytes, if the length is known. Reserves no memory before bytes
-    /// arrive.
+    /// Creates an empty spool for a body of `expected` bytes; `None` if the length is unknown. Reserves no memory
+    /// before bytes arrive.
     pub(crate) fn new(reserved: Reservation, expected: Option<u64>) -> Self {
         let expected = expected.and_then(|length| usize::try_from(length).ok()).unwrap_or(usize::MAX);
         Self { memory: Vec::new(), reserved, file: None, length: 0, expected }
     }
 
-    /// Appends a part. Keeps at most `most` bytes in memory, and no more than can be reserved.
+    /// Appends a part of the body. Keeps at most `most` bytes in memory, and no more than can be reserved; otherwise
+    /// moves the body to a file.
     pub(crate) fn push(&mut self, data: &[u8], most: usize) -> io::Result<()> {
         self.length += data.len() as u64;
         if self.file.is_none() && !self.has_room_for(data.len(), most) {
@@ -54,7 +55,7 @@ impl Spool {
         Ok(())
     }
 
-    /// Makes room in memory for this many more bytes. Returns false if there is none.
+    /// Allocates memory for `more` further bytes. Returns false if they would exceed a limit.
     fn has_room_for(&mut self, more: usize, most: usize) -> bool {
         let needed = self.memory.len() + more;
         if needed > most {
@@ -79,7 +80,7 @@ impl Spool {
         self.length
     }
 
-    /// Returns the complete body and the reservation for it.
+    /// Returns the complete body and its reservation.
     pub(crate) fn finish(mut self) -> io::Result<(Body<'static>, Reservation)> {
         let body = match self.file {
             Some(mut file) => {
@@ -88,7 +89,7 @@ impl Spool {
             }
             None if self.memory.is_empty() => Body::Empty,
             None => {
-                // The application makes a copy of it.
+                // The application copies exactly this many bytes, so more need not stay reserved.
                 self.reserved.resize(self.memory.len());
                 Body::Memory(self.memory)
             }
@@ -143,7 +144,7 @@ mod tests {
         second.push(b"c", 100).unwrap();
         assert!(!first.is_in_file() && second.is_in_file());
         assert_eq!(memory.used(), 8);
-        // When there is room again, the next body stays in memory.
+        // Once there is room again, the next body stays in memory.
         drop(first);
         let mut third = Spool::new(memory.reservation(), None);
         third.push(b"12345678", 100).unwrap();

@@ -1,6 +1,7 @@
-//! The time that each request spends in each stage, for `kirsch profile`.
+//! The measurement of the time that each request spends in each stage, for `kirsch profile`.
 //!
-//! A request is in one [`Stage`] at a time, from the call that received its first byte to the one that sent its last:
+//! A request is in one [`Stage`] at a time, from the system call that received its first byte to the one that sent its
+//! last byte:
 //!
 //! ```text
 //!   Read ─▶ Parse ─▶ Environ ─▶ Parse ─▶ Queue ─▶ Environ ─▶ App ─┬─▶ Other ─▶ Write ─▶ Other ─▶ Write ─▶ finished
@@ -9,36 +10,36 @@
 //! ```
 //!
 //! Each moment belongs to one stage, so the stages of a request add up to its total. `Other` is the time outside all
-//! other stages: for locks, bookkeeping, the access log, and the other answers of a pipelined batch. The engine reads
-//! no clock of its own: the profiler passes one to it ([`Engine::take_times`](crate::Engine::take_times)). Without one
-//! nothing is measured, and the hot path only has branches that are never taken.
+//! other stages: for locks, bookkeeping, the access log, and the other responses of a pipelined batch. The engine reads
+//! no clock of its own: the profiler passes one to it ([`Engine::take_times`](crate::Engine::take_times)). Without a
+//! clock nothing is measured, and the hot path only has branches that are never taken.
 
 use crate::app::CallId;
 use crate::observe::{Observer, Stage};
 use std::collections::VecDeque;
 
-/// A clock for stages. The engine reads it only while it measures them.
+/// A clock for the stages. The engine reads it only while it measures.
 pub trait StageClock: Send {
     /// Returns the nanoseconds since an arbitrary moment; never decreases.
     fn time(&mut self) -> u64;
 
-    /// Returns the nanoseconds of processor time that the calling thread has used.
+    /// Returns the processor time in nanoseconds that the calling thread has used.
     fn worked(&mut self) -> u64;
 }
 
-/// The times of one request that was answered, in nanoseconds.
+/// The times of one answered request, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
     /// The time in each stage, in the order of [`Stage::ALL`].
     pub spent: [u64; Stage::ALL.len()],
-    /// The processor time of the application's threads while the application worked.
+    /// The processor time of threads in the stage [`Stage::App`].
     pub worked: u64,
-    /// The number of clock readings for this request that count in its total.
+    /// The number of clock readings whose cost is contained in this request's total.
     pub stamps: u64,
 }
 
 impl Times {
-    /// Returns the time from the first byte received to the last one sent, without the reading of processor times,
+    /// Returns the time from the first byte received to the last byte sent. It excludes the reading of processor times,
     /// which is slow.
     #[must_use]
     pub fn total(&self) -> u64 {
@@ -52,21 +53,21 @@ impl Times {
     }
 }
 
-/// A request under way, with the stage that it is in.
+/// A request under way, and its current stage.
 struct Lap {
     times: Times,
     stage: Stage,
     since: u64,
-    /// The thread's processor time when the application began to work.
+    /// The thread's processor time when the application stage began.
     worked_before: u64,
 }
 
-/// The requests at one index of a connection's exchanges.
+/// The requests of the exchange at one index of a connection: one after the other, and perhaps overlapping.
 #[derive(Default)]
 struct Lane {
     /// The request that is being received or handled.
     open: Option<Lap>,
-    /// True if the request was opened to receive, and nothing has arrived yet.
+    /// True if the request was opened before a receive, and nothing has arrived yet.
     is_fresh: bool,
     /// The requests whose responses have not been sent completely.
     answered: Vec<Lap>,
@@ -75,20 +76,20 @@ struct Lane {
 /// The measured times of all exchanges of an engine, by the slot of the connection and the index of the exchange.
 pub(crate) struct Stages {
     clock: Box<dyn StageClock>,
-    /// The processor time of reading the clocks, which is subtracted from each measurement, in nanoseconds.
+    /// The processor time in nanoseconds for reading the clocks, which is subtracted from each measurement.
     reading: u64,
     lanes: Vec<Vec<Lane>>,
     finished: VecDeque<Times>,
-    /// The maximum number of finished requests that are kept.
+    /// The maximum number of finished requests whose times are kept.
     room: usize,
-    /// The number of finished requests that were dropped for lack of room.
+    /// The number of finished requests whose times were dropped for lack of room.
     dropped: u64,
 }
 
 impl Stages {
     pub(crate) fn new(mut clock: Box<dyn StageClock>, room: usize) -> Self {
-        // Read the clocks as around a call, but with nothing in between. Other load can only increase the result, so
-        // take the minimum.
+        // Read the clocks as around a call, but without a call in between. Other load on the machine can only increase
+        // the result, so take the minimum.
         let mut around_nothing = || {
             let before = clock.worked();
             clock.time();
@@ -122,7 +123,8 @@ impl Stages {
         }
     }
 
-    /// Removes and returns the times of finished requests, and the number of those for which there was no room.
+    /// Removes and returns the times of finished requests, and the number of requests whose times were dropped for lack
+    /// of room.
     pub(crate) fn take(&mut self) -> (Vec<Times>, u64) {
         (self.finished.drain(..).collect(), std::mem::take(&mut self.dropped))
     }
@@ -212,7 +214,7 @@ impl Lap {
         self.times.spent[self.stage as usize] += now.saturating_sub(self.since);
         self.times.stamps += 1;
         self.since = now;
-        // Reading the processor time is a slow system call, so it counts in neither stage.
+        // Reading the processor time is a slow system call, so its duration is counted in neither stage.
         if self.stage == Stage::App && stage != Stage::App {
             self.times.worked += clock.worked().saturating_sub(self.worked_before + reading);
             self.since = clock.time();

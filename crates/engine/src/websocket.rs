@@ -6,8 +6,8 @@
 //! ```
 //!
 //! [`wire::websocket`] reads and writes the frames. This module has the queue of messages that the application has not
-//! received yet, and the deadlines: for pings, the closing handshake, and incomplete messages. It does not depend on
-//! the transport: bytes and the time are arguments. With HTTP/1.1 the bytes of the connection are the frames, with HTTP/2
+//! received yet, and the deadlines for pings, the closing handshake, and incomplete messages. It does not depend on the
+//! transport: bytes and the time are arguments. With HTTP/1.1 the frames are the bytes of the connection, with HTTP/2
 //! those of a stream (`connection/websocket.rs`).
 
 use crate::config::{Config, LEAST_AHEAD, READ_AHEAD, WebSocketConfig};
@@ -21,18 +21,19 @@ use wire::websocket::{
     SendError, WebSocketFault, WebSocketLimits,
 };
 
-/// The number of bytes of waiting output above which the application cannot send messages, and should not produce any.
+/// The high-water mark of unsent output in bytes. Above it the application cannot send messages, and should not produce
+/// any.
 const HIGH_WATER: usize = 64 << 10;
-/// The number of bytes of waiting output at which an application that waits for room goes on.
+/// The low-water mark of unsent output in bytes, at which an application that waits for room continues.
 const LOW_WATER: usize = 16 << 10;
-/// The reason in the Close frame of a WebSocket that is closed for lack of [`WebSocketConfig::memory`].
+/// The reason in the Close frame of a WebSocket that was closed because [`WebSocketConfig::memory`] was exhausted.
 const NO_MEMORY: &str = "The server has no memory left for messages.";
-/// The time that the client has to answer a Close frame, and that the application has to receive the messages before a
-/// protocol error, in milliseconds.
+/// The time in milliseconds in which the client has to answer a Close frame, and in which the application has to
+/// receive the messages before a protocol error.
 const CLOSE_TIMEOUT: Millis = 10_000;
 
-/// An identifier of a WebSocket of an engine, also after its connection has ended. It outlives the call that has
-/// accepted the WebSocket: the call may return until a message arrives
+/// The identifier of a WebSocket of an engine. It stays unique after its connection has ended, and it outlives the call
+/// that accepted the WebSocket: the call may return until a message arrives
 /// ([`Progress::Listening`](crate::Progress::Listening)), and the application can send messages meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WebSocketId {
@@ -56,14 +57,14 @@ pub struct WebSocketEnd {
     /// The code of the first Close frame, from either side: 1005 if it had no code, 1006 if the connection ended
     /// without a Close frame.
     pub code: u16,
-    /// The reason in that frame.
+    /// The reason in the Close frame.
     pub reason: Box<str>,
     /// True if the application has closed the WebSocket.
     pub is_own: bool,
 }
 
 impl WebSocketEnd {
-    /// Returns the end of a connection without a Close frame.
+    /// Returns the end of a WebSocket whose connection ended without a Close frame.
     #[must_use]
     pub fn abnormal() -> Self {
         Self { code: CloseCode::ABNORMAL, reason: Box::default(), is_own: false }
@@ -75,13 +76,13 @@ impl WebSocketEnd {
 pub enum Incoming<M> {
     /// A message.
     Message(M),
-    /// No message waits.
+    /// No message waits now.
     Pending,
     /// No message follows. Every later call returns this, too.
     End(WebSocketEnd),
 }
 
-/// The room for more output, which tells the application if it should send more.
+/// The room for more output. It tells the application if it should send more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
     /// The application may send more.
@@ -104,12 +105,12 @@ impl<M> Upgrade<M> {
     }
 }
 
-/// The action at a deadline.
+/// The result of a missed deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Overdue {
-    /// The WebSocket goes on.
+    /// The WebSocket stays open.
     Nothing,
-    /// The engine tells the client the reason, if the client still reads, and closes the transport.
+    /// The engine sends the reason to the client, if the client still reads, and closes the transport.
     Ended,
 }
 
@@ -117,26 +118,26 @@ pub(crate) enum Overdue {
 pub(crate) struct WebSocket<M> {
     pub(crate) serial: u64,
     frames: frames::Connection,
-    /// The message that the application receives next, with its length. Usually there is at most one message, so those
-    /// behind it are in a separate queue.
+    /// The message that the application receives next, with its length in bytes. Usually there is at most one message,
+    /// so further ones are in a separate queue.
     next: Option<(usize, M)>,
     incoming: VecDeque<(usize, M)>,
     incoming_bytes: usize,
-    /// The reservation of memory for the waiting messages and for the one that is arriving.
+    /// The reservation of memory for the waiting messages and for the message that is arriving.
     memory: Reservation,
     end: Option<Box<WebSocketEnd>>,
-    /// True if the transport has ended, or must be closed although the client has not answered.
+    /// True if the transport has ended, or must be closed although the client has not answered the Close frame.
     is_lost: bool,
-    /// True if the application's call has returned. Then the engine discards further messages.
+    /// True if the application's call has returned. The engine then discards further messages.
     is_released: bool,
     /// The time when bytes were last received.
     heard: Millis,
     /// The time when the next ping is due.
     ping_at: Millis,
-    /// The time of the oldest ping after which nothing has been received. Only bytes received since then show that the
-    /// client is alive.
+    /// The time of the oldest ping since which nothing has been received; `None` if there is none. Only bytes received
+    /// after that ping show that the client is alive.
     pinged: Option<Millis>,
-    /// The timer of the client's answer to our Close frame, or of the rest of its message.
+    /// The timer for the client's answer to the server's Close frame, or for the rest of its message.
     timer: Timer,
     message_bytes: u64,
     /// The number of payload bytes sent, before compression.
@@ -144,7 +145,7 @@ pub(crate) struct WebSocket<M> {
 }
 
 impl<M> WebSocket<M> {
-    /// Creates the WebSocket of an answer that has been written.
+    /// Creates the WebSocket after the response that accepts it has been written.
     pub(crate) fn new(deflate: Option<Deflate>, (serial, now): (u64, Millis), config: &WebSocketConfig) -> Self {
         let limits = WebSocketLimits { message: config.message, backlog: HIGH_WATER };
         Self {
@@ -166,22 +167,22 @@ impl<M> WebSocket<M> {
         }
     }
 
-    /// Returns true if the engine may read bytes of the client, because there is room for their messages.
+    /// Returns true if the engine may read bytes from the client, because there is room for their messages.
     pub(crate) fn wants_input(&self, config: &WebSocketConfig) -> bool {
         match self.frames.waits_for() {
             frames::Wait::Peer => {
                 let waiting = usize::from(self.next.is_some()) + self.incoming.len();
                 waiting < config.queue && self.incoming_bytes < READ_AHEAD
             }
-            // In this state the client's messages are discarded.
+            // The client's messages are discarded in this state.
             frames::Wait::Close => true,
             frames::Wait::Caller | frames::Wait::End => false,
         }
     }
 
-    /// Reads frames from `input`, which it modifies, until there is no room for more messages or the turn is over.
-    /// Answers each ping in order. `backlog` is the number of bytes of output that wait before those in `out`. Returns
-    /// the number of bytes used, and true if the WebSocket was closed for lack of memory.
+    /// Reads frames from `input`, which it modifies, until there is no room for more messages or the turn has ended.
+    /// Answers each ping in order. `backlog` is the number of unsent bytes before those in `out`. Returns the number of
+    /// bytes used, and true if the WebSocket was closed because memory was exhausted.
     pub(crate) fn receive(
         &mut self,
         input: &mut [u8],
@@ -225,7 +226,7 @@ impl<M> WebSocket<M> {
                     }
                 }
                 Event::Close(frame) => self.note_end(frame.number(), frame.reason, false),
-                // The application still receives the messages before the fault. After them it receives the reason.
+                // The application first receives the messages before the protocol error, and then the reason.
                 Event::Fault(fault) if self.next.is_some() => self.frames.postpone(fault),
                 Event::Fault(fault) => self.note_fault(fault),
             }
@@ -243,7 +244,7 @@ impl<M> WebSocket<M> {
         (at, is_overloaded)
     }
 
-    /// Reserves memory for the waiting messages, for `more` bytes of another one, and for the one that is arriving.
+    /// Reserves memory for the waiting messages, for `more` bytes of another one, and for the message that is arriving.
     /// Returns false and changes nothing if there is not enough memory.
     fn reserve(&mut self, more: usize) -> bool {
         let needed = self.incoming_bytes + more + self.frames.kept_bytes();
@@ -255,7 +256,8 @@ impl<M> WebSocket<M> {
         self.note_end(fault.code().number(), fault.explanation().into(), false);
     }
 
-    /// Handles the protocol error that was postponed behind the messages. Its Close frame has to be written then.
+    /// Handles the protocol error that was postponed until the earlier messages were received. The caller has to write
+    /// the Close frame afterwards.
     fn take_up_fault(&mut self) {
         if let Some(fault) = self.frames.take_up() {
             self.note_fault(fault);
@@ -277,7 +279,7 @@ impl<M> WebSocket<M> {
         self.next.is_some() || self.end.is_some() || self.frames.waits_for() == frames::Wait::Caller
     }
 
-    /// Returns the next message, which makes room for more.
+    /// Removes and returns the next message, which makes room for more.
     pub(crate) fn take(&mut self) -> Incoming<M> {
         if self.next.is_none() {
             self.take_up_fault();
@@ -299,12 +301,12 @@ impl<M> WebSocket<M> {
         }
     }
 
-    /// Returns the reason why no message follows, if that is so.
+    /// Returns the reason why no message follows; `None` if messages may follow.
     pub(crate) fn end(&self) -> Option<&WebSocketEnd> {
         self.end.as_deref()
     }
 
-    /// Sends a message. `backlog` is the number of bytes of waiting output.
+    /// Sends a message. `backlog` is the number of unsent bytes.
     ///
     /// # Errors
     /// [`SendError::Closed`]; [`SendError::QueueFull`]: the caller may try again when there is room.
@@ -323,11 +325,11 @@ impl<M> WebSocket<M> {
         Ok(())
     }
 
-    /// Writes the frame header of a message whose bytes the caller sends behind it. Returns false and writes nothing if
+    /// Writes the frame header of a message whose bytes the caller sends after it. Returns false and writes nothing if
     /// the caller has to [send](Self::send) the whole message, because it may be compressed.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// Those of [`send`](Self::send).
     pub(crate) fn send_head(
         &mut self,
         message: Outgoing<'_>,
@@ -347,7 +349,7 @@ impl<M> WebSocket<M> {
     /// Sends a message that was framed once for many WebSockets.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// Those of [`send`](Self::send).
     pub(crate) fn send_prepared(
         &mut self,
         message: &frames::Prepared,
@@ -399,7 +401,7 @@ impl<M> WebSocket<M> {
         self.end.is_none()
     }
 
-    /// Returns true if answers to the client's frames have to be written.
+    /// Returns true if answers to the client's frames still have to be written.
     pub(crate) fn owes_answer(&self) -> bool {
         self.frames.owes_answer()
     }
@@ -408,12 +410,12 @@ impl<M> WebSocket<M> {
         self.frames.flush(backlog, out);
     }
 
-    /// Returns true if the transport must be closed when all output has been sent.
+    /// Returns true if the transport must be closed once all output has been sent.
     pub(crate) fn is_over(&self) -> bool {
         self.is_lost || self.frames.waits_for() == frames::Wait::End && !self.owes_answer()
     }
 
-    /// Returns the next deadline, if no bytes arrive before.
+    /// Returns the next deadline, provided that no bytes arrive before it.
     pub(crate) fn deadline(&mut self, config: &Config, now: Millis) -> Millis {
         let Some(settings) = &config.websocket else { return Millis::MAX };
         match self.frames.waits_for() {
@@ -425,7 +427,7 @@ impl<M> WebSocket<M> {
             frames::Wait::Peer => {}
         }
         let pong = match self.pinged {
-            // If the engine does not read now, the client's answer may be unread. Then the client is not late.
+            // While the engine does not read, an answer of the client may be unread, so the client is not late.
             Some(at) if self.wants_input(settings) => after(at, settings.ping_timeout),
             _ => Millis::MAX,
         };
@@ -440,7 +442,7 @@ impl<M> WebSocket<M> {
         pong.min(rest).min(self.ping_at)
     }
 
-    /// Handles the deadlines that have passed.
+    /// Handles the missed deadlines. Writes pings and Close frames to `out`.
     pub(crate) fn expire(&mut self, now: Millis, config: &Config, out: &mut Vec<u8>) -> Overdue {
         let Some(settings) = &config.websocket else { return Overdue::Nothing };
         match self.frames.waits_for() {
@@ -481,9 +483,9 @@ impl<M> WebSocket<M> {
         Overdue::Nothing
     }
 
-    /// Sends a Close frame to a client that is late, and does not wait for its answer.
+    /// Sends a Close frame to a client that is late, and does not wait for the answer.
     fn give_up(&mut self, code: CloseCode, reason: &str, out: &mut Vec<u8>) -> Overdue {
-        // The WebSocket is open: otherwise it would not have this deadline.
+        // This cannot fail: the WebSocket is open, otherwise it would not have this deadline.
         let _ = self.frames.close(code, reason, out);
         self.lose();
         Overdue::Ended
@@ -498,7 +500,7 @@ fn after(now: Millis, time: Option<std::time::Duration>) -> Millis {
 mod tests {
     use super::*;
 
-    /// The memory that an idle WebSocket uses in the engine besides its connection, which is as large as one of HTTP.
+    /// The memory that an idle WebSocket uses in the engine, in addition to a connection as with HTTP.
     #[test]
     fn idle_websocket_takes_little_memory() {
         assert!(size_of::<Upgrade<[usize; 2]>>() <= 512, "{}", size_of::<Upgrade<[usize; 2]>>());

@@ -1,4 +1,4 @@
-//! The answers of the rules to a thread, and the numbers of threads.
+//! The rules' instructions to a thread, and the statistics of the threads.
 
 use crate::predictor::Prediction;
 use crate::tick::Pace;
@@ -7,29 +7,29 @@ use std::time::Duration;
 /// The next action of a thread.
 #[derive(Debug)]
 pub enum Action<W> {
-    /// Exit: the work source is over. [`exit`](crate::Rules::exit) notifies the other threads.
+    /// Exit: the work source has ended. [`exit`](crate::Rules::exit) notifies the other threads.
     Exit,
-    /// Release, without the lock, the remains of the last work.
+    /// Release, without holding the lock, what the last work has left behind.
     CleanUp,
-    /// Wait from [`follow`](crate::Rules::follow) on until [notified](crate::Rules::is_notified). A number names a
-    /// thread to be started before.
+    /// Call [`follow`](crate::Rules::follow) and sleep until [notified](crate::Rules::is_notified). If there is a
+    /// number, start the thread with that number first.
     Follow(Option<usize>),
     /// Run this work between [`begin`](crate::Rules::begin) and [`end`](crate::Rules::end).
     Run(W),
-    /// Become the leader: [`before_lead`](crate::Rules::before_lead), [`lead`](crate::Rules::lead),
+    /// Become the leader by the methods [`before_lead`](crate::Rules::before_lead), [`lead`](crate::Rules::lead) and
     /// [`return_poller`](crate::Rules::return_poller).
     Lead,
 }
 
-/// Work that has begun.
+/// A call that has begun.
 #[derive(Debug)]
 #[must_use]
 pub struct StartedCall {
     pub(crate) worker: usize,
     pub(crate) prediction: Prediction,
-    /// A thread to be started.
+    /// The number of a thread that the caller has to start; `None` for none.
     pub start: Option<usize>,
-    /// Ticks that are needed from now on.
+    /// The pace of ticks that is needed from now on; `None` if no ticks are needed.
     pub ticks: Option<Pace>,
 }
 
@@ -40,7 +40,7 @@ impl StartedCall {
     }
 }
 
-/// The next action of a thread that waits within a call. The thread asks again afterwards, unless the wait is over.
+/// The next action of a thread that waits within a call. After each action except `Done` the thread asks again.
 #[derive(Debug)]
 pub enum WaitStep<W> {
     /// Continue the call.
@@ -49,21 +49,22 @@ pub enum WaitStep<W> {
     Start(usize),
     /// Sleep until [woken](crate::Rules::is_woken).
     Sleep,
-    /// Wait for the poller, at most this long, and [return it](crate::Rules::return_poller): no other thread can lead.
+    /// Wait for the poller, at most this long (`None`: without limit), and [return it](crate::Rules::return_poller):
+    /// no other thread can lead.
     Poll(W, Option<Duration>),
 }
 
-/// The numbers of threads of one engine by their activity.
+/// The numbers of an engine's threads by their activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolStatistics {
-    /// Threads that have not exited.
+    /// The threads that have not exited.
     pub threads: usize,
     /// Followers, and the leader while it waits for the poller.
     pub idle: usize,
     /// Threads in calls.
     pub running: usize,
-    /// Upper limit of `running`.
+    /// The maximum of `running`.
     pub max_calls: usize,
-    /// Followers notified to become the leader, since the start.
+    /// The number of times since the start that a follower was notified to become the leader.
     pub handovers: u64,
 }

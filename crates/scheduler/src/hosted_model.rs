@@ -1,11 +1,11 @@
-//! A loop that hosts the engine, under loom (`make loom`): the real scheduler, a work source with one WebSocket whose
-//! task waits, and other threads that send and close at any time.
+//! A model of an event loop that hosts the engine, under loom (`make loom`): the real scheduler, a work source with one
+//! WebSocket whose task waits, and other threads that send and close at any time.
 //!
-//! A task of the loop sends until its client takes no more, and waits for room; or it waits for a message. The loop
-//! waits for the poller as asyncio's selector does: it asks the scheduler how long, waits without the GIL and without
-//! the scheduler's lock, and polls. The poller may end the task's wait, or another thread that uses the engine: that
-//! thread may send the waiting output, and so consume the readiness that the poller would have reported. If a wake is
-//! lost the loop waits forever, and loom reports a deadlock: there are no timeouts.
+//! A task of the loop either sends until its client reads no more, and then waits for room; or it waits for a message.
+//! The loop waits for the poller as asyncio's selector does: it asks the scheduler how long, waits without the GIL and
+//! without the scheduler's lock, and polls. The task's wait may be ended by the poller, or by another thread that uses
+//! the engine: that thread may send the unsent output, and so consume the readiness that the poller would have
+//! reported. If a wake-up is lost, the loop waits forever, and loom reports a deadlock: there are no timeouts.
 
 use crate::{Pace, Scheduler, Threads, WorkSource};
 use loom::model::Builder;
@@ -14,7 +14,7 @@ use loom::thread;
 use std::cell::RefCell;
 use std::time::Duration;
 
-/// The events that the poller waits for: room at the client's side, and a wake.
+/// The events for which the poller waits: room for output, and a wake-up.
 #[derive(Default)]
 struct LoopPoll {
     state: Mutex<LoopPollState>,
@@ -33,7 +33,8 @@ impl LoopPoll {
         self.changed.notify_all();
     }
 
-    /// Takes the room, as a send does that fills the socket again: the poller then reports nothing.
+    /// Uses up the room, like a send that fills the socket again: the poller then reports nothing. Returns true if
+    /// there was room.
     fn take_room(&self) -> bool {
         std::mem::take(&mut self.state.lock().unwrap().has_room)
     }
@@ -46,19 +47,19 @@ impl LoopPoll {
     }
 }
 
-/// The engine with one WebSocket, for which a task waits.
+/// An engine with one WebSocket, for which a task waits.
 struct Source {
     poll: Arc<LoopPoll>,
     has_backlog: bool,
     is_closed: bool,
     is_waiting: bool,
-    /// The number of wakes that the loop has not taken.
+    /// The number of wake-ups of the task that the loop has not handled.
     wakes: usize,
     deadline: Option<Duration>,
 }
 
 impl Source {
-    /// Sends the waiting output, if there is room.
+    /// Sends the unsent output, if there is room, and wakes the task.
     fn flush(&mut self) {
         if self.has_backlog && self.poll.take_room() {
             self.has_backlog = false;
@@ -75,7 +76,7 @@ impl Source {
         self.wakes += usize::from(std::mem::take(&mut self.is_waiting));
     }
 
-    /// Has the task wait, unless the awaited condition holds already.
+    /// Makes the task wait, unless the awaited condition already holds.
     fn begin_wait(&mut self, is_over: impl FnOnce(&Self) -> bool) {
         self.is_waiting = true;
         if is_over(self) {
@@ -159,12 +160,12 @@ impl Server {
         Arc::new(Self { scheduler: Scheduler::new(source, (), 1), poll, gil: has_gil.then(|| Mutex::new(())) })
     }
 
-    /// Runs `act`, the work of another thread, with the engine.
+    /// Runs `act` with the engine, as another thread's work.
     fn with<R>(&self, act: impl FnOnce(&mut Source) -> R) -> R {
         self.scheduler.with(&LoopThread::new(self), act).unwrap()
     }
 
-    /// Runs the loop: waits and polls until `is_over`. Returns the number of times that a task was woken.
+    /// Runs the loop: waits and polls until `is_over` returns true. Returns the number of times that a task was woken.
     fn run(&self, is_over: impl Fn(&Source, usize) -> bool) -> usize {
         let attached = LoopThread::new(self);
         let mut woken = 0;
@@ -232,7 +233,7 @@ impl Threads for LoopThread<'_> {
     fn want_ticks(&self, _: Pace) {}
 }
 
-/// Tries all executions with at most this many preemptions, with a GIL and without.
+/// Tries all executions with at most `preemptions` preemptions, with a GIL and without.
 fn check(preemptions: usize, model: impl Fn(Arc<Server>) + Send + Sync + Clone + 'static) {
     for has_gil in [true, false] {
         let mut builder = Builder::new();

@@ -5,14 +5,14 @@
 //! application code, the shared state is unlocked and no thread leads. If that call takes long, a follower is notified
 //! and becomes the leader. This happens in one of three ways:
 //!
-//! * The call outlasts a tick ([`Scheduler::tick`], which a thread of its own calls).
+//! * The call outlasts a tick. (A separate thread calls [`Scheduler::tick`].)
 //! * The call waits within the server, for example for a request body ([`Scheduler::wait`]).
 //! * The predictor expects the call to block, because earlier calls with its [`RouteKey`] did. The follower is notified
-//!   before the call runs, and waits for the poller at once.
+//!   before the call runs, and immediately waits for the poller.
 //!
-//! There are two refinements. While calls block that were not predicted, ticks are more frequent. While every
+//! There are two refinements. While calls block that were not predicted to, ticks are more frequent. While every
 //! connection waits for a call and one of these calls is expected to return soon, no follower is notified: the thread
-//! of that call becomes the leader, which saves waking another thread, and ticks are rare.
+//! of that call becomes the leader. This saves waking another thread, and ticks are rare.
 //!
 //! ```text
 //!                 ┌────────────────────────── call returns ◀─────────────────────────┐
@@ -23,9 +23,9 @@
 //!                 └─ a thread leads ───▶ unlocked: follow, wait to be notified ──▶ (again)
 //! ```
 //!
-//! Lock order: the GIL first, this lock second. No thread waits for the GIL while it holds this lock. A thread that has
-//! to wait for this lock releases the GIL first ([`Threads::detached`]). There is one thread more than calls may run,
-//! so that one is always free to lead.
+//! Lock order: the GIL first, the scheduler's lock second. No thread waits for the GIL while it holds this lock. A
+//! thread that has to wait for this lock releases the GIL first ([`Threads::detached`]). There is one more thread than
+//! calls may run, so that one is always free to lead.
 #![forbid(unsafe_code)]
 
 mod actions;

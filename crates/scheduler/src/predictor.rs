@@ -1,35 +1,35 @@
-//! The blocking predictor: predicts whether a call will block, from earlier calls.
+//! The blocking predictor, which predicts from earlier calls whether a call will block.
 //!
-//! Calls with the same [`RouteKey`] tend to block alike, so each key has a score. Only some calls are measured: the
-//! first of each key, some of those predicted to block, one in many of the others, and the next one of a key under
-//! which a tick has found a long call. A call whose key has no score is predicted by the share of all calls that block.
+//! Calls with the same [`RouteKey`] tend to behave alike, so each key has a score. Only some calls are measured: the
+//! first of each key, some of those predicted to block, one in many of the others, and the next one of a key for which
+//! a tick has found a long call. If a call's key has no score, the share of all calls that block decides.
 
 use crate::tick::TICK;
 use std::time::Duration;
 
-/// The number of calls of which one is measured, whatever its score.
+/// One in this many calls is measured, regardless of its score.
 const SAMPLE: u64 = 16;
-/// The number of calls of which one is measured while no measured call has blocked for a long time: a measurement takes
-/// two system calls.
+/// One in this many calls is measured while no measured call has blocked for a long time. A measurement takes two
+/// system calls.
 const CALM_SAMPLE: u64 = 256;
-/// The number of measured calls that did not block after which measuring becomes rare.
+/// The number of successive measured calls that did not block after which measuring becomes rare.
 const CALM_AFTER: u32 = 64;
-/// The number of calls predicted to block of which one is measured.
+/// One in this many calls that were predicted to block is measured.
 const PREDICTED_SAMPLE: u64 = 4;
-/// The approximate number of measured calls over which the exponential means are taken.
+/// The approximate number of measured calls in the exponential means.
 const MEAN_OVER: u64 = 32;
 /// The cost of notifying a follower. A call that blocks for less time counts as one that does not block.
 pub(crate) const MIN_BLOCK: Duration = Duration::from_micros(20);
-/// The maximum time that counts: a longer block counts as this long.
+/// The maximum time that counts: a call that blocks longer counts as blocking this long.
 const MAX_BLOCK: Duration = Duration::from_millis(100);
-/// The number that represents all calls; a share of calls is a part of it.
+/// The number that represents 100 %; a share of calls is a part of it.
 pub(crate) const ALL: u64 = 1 << 16;
 
-/// Number of scores; keys may share one. A power of two.
+/// The number of scores; keys may share one. A power of two.
 const ROUTE_KEYS: usize = 1024;
 /// The amount by which a call that blocked raises its key's score, within ±[`MAX_SCORE`]; the next constant is the
-/// amount by which a call that did not block lowers it. A key is predicted to block if about one in five of its calls
-/// does: notifying a follower in vain costs little, while an unpredicted block delays all other clients.
+/// amount by which a call that did not block lowers it. So a key is predicted to block if about one in five of its
+/// calls does: notifying a follower unnecessarily costs little, while an unpredicted block delays all other clients.
 const BLOCKED_GAIN: i8 = 4;
 const RETURNED_LOSS: i8 = 1;
 const MAX_SCORE: i8 = 8;
@@ -45,7 +45,7 @@ impl RouteKey {
     }
 
     fn index(self) -> usize {
-        // The mask keeps the number far within a usize.
+        // The mask makes the number fit a usize.
         #[allow(clippy::cast_possible_truncation)]
         let index = self.0 as usize & (ROUTE_KEYS - 1);
         index
@@ -58,26 +58,26 @@ pub(crate) struct Prediction {
     route_key: Option<RouteKey>,
     pub(crate) blocks: bool,
     pub(crate) is_measured: bool,
-    /// True if the call was chosen at random, not because of its key: it represents all calls.
+    /// True if the call was chosen for measurement at random, so that it represents the calls of all keys.
     is_sample: bool,
 }
 
 #[derive(Debug)]
 pub(crate) struct BlockingPredictor {
-    /// The score of each key. Positive: calls of this key block. Negative: they do not. Zero: nothing is known.
+    /// The score of each key. Positive: its calls block. Negative: they do not. Zero: nothing is known.
     scores: Box<[i8; ROUTE_KEYS]>,
-    /// The number of calls in [`ALL`] that block.
+    /// The share of calls that block, as a part of [`ALL`].
     blocking_share: u64,
-    /// Mean time for which a call blocks without a prediction.
+    /// The mean time for which a call blocks without having been predicted to.
     mean_unpredicted_block: Duration,
     ticks_often: bool,
-    /// Mean time for which blocking calls block; zero if none has.
+    /// The mean time for which blocking calls block; zero if none has blocked yet.
     pub(crate) mean_block: Duration,
-    /// The number of measured calls since one has blocked, or since a tick has found a long call.
+    /// The number of measured calls since the last one that blocked, or since a tick found a long call.
     calls_since_block: u32,
     calls: u64,
     predicted_calls: u64,
-    /// Key of a long call that a tick has found.
+    /// The key of a long call that a tick has found.
     suspect: Option<RouteKey>,
 }
 
@@ -96,7 +96,7 @@ impl BlockingPredictor {
         }
     }
 
-    /// Predicts the call that begins.
+    /// Predicts whether a call that is about to begin will block.
     pub(crate) fn predict(&mut self, route_key: Option<RouteKey>) -> Prediction {
         self.calls += 1;
         let score = route_key.map_or(0, |route_key| self.scores[route_key.index()]);
@@ -113,14 +113,14 @@ impl BlockingPredictor {
         Prediction { route_key, blocks, is_measured: is_sample || is_wanted, is_sample }
     }
 
-    /// Learns from a measured call that blocked for this long.
+    /// Updates the statistics after a measured call that blocked for `waited`.
     pub(crate) fn learn(&mut self, prediction: &Prediction, waited: Duration) {
         self.calls_since_block = if waited.is_zero() { self.calls_since_block.saturating_add(1) } else { 0 };
         let waited = waited.min(MAX_BLOCK);
         let has_blocked = waited >= MIN_BLOCK;
         if let Some(route_key) = prediction.route_key {
             let score = &mut self.scores[route_key.index()];
-            // Zero means that nothing is known, which is no longer true.
+            // The score must not return to zero, which means that nothing is known.
             let change = if has_blocked { BLOCKED_GAIN } else { -RETURNED_LOSS };
             *score = (*score + change).clamp(-MAX_SCORE, MAX_SCORE);
             if *score == 0 {
@@ -131,10 +131,10 @@ impl BlockingPredictor {
             self.mean_block = if self.mean_block.is_zero() { waited } else { mean(self.mean_block, waited) };
         }
         if prediction.is_sample {
-            // An unpredicted block costs at most a tick.
+            // An unpredicted block costs at most a tick, because the tick then notifies a follower.
             self.mean_unpredicted_block =
                 mean(self.mean_unpredicted_block, if prediction.blocks { Duration::ZERO } else { waited.min(TICK) });
-            // The two thresholds keep the result from changing too often.
+            // Two thresholds (hysteresis) keep the result from changing too often.
             self.ticks_often = self.mean_unpredicted_block >= if self.ticks_often { MIN_BLOCK / 2 } else { MIN_BLOCK };
             let share = if has_blocked { ALL } else { 0 };
             self.blocking_share = self.blocking_share - self.blocking_share / MEAN_OVER + share / MEAN_OVER;
@@ -173,7 +173,8 @@ mod tests {
     const SLOW: Option<RouteKey> = Some(RouteKey(2));
     const WAIT: Duration = Duration::from_millis(50);
 
-    /// Makes a call that blocks for `waits`. Returns two flags: the block was predicted, and the call was measured.
+    /// Simulates a call that blocks for `waits`. Returns true if the block was predicted, and true if the call was
+    /// measured.
     fn call(predictor: &mut BlockingPredictor, route_key: Option<RouteKey>, waits: Duration) -> (bool, bool) {
         let prediction = predictor.predict(route_key);
         if prediction.is_measured {
@@ -253,7 +254,7 @@ mod tests {
             ticks_often += u32::from(predictor.ticks_often());
         }
         assert!(predicted < 1000, "{predicted}");
-        // More frequent ticks are for these calls.
+        // More frequent ticks are needed for these calls.
         assert!(ticks_often > 5000, "{ticks_often}");
     }
 }

@@ -1,18 +1,18 @@
-//! The route key of a request: requests with the same key are expected to block alike.
+//! Route keys of requests. Requests with the same key are expected to block alike.
 
 use crate::predictor::RouteKey;
 use foldhash::fast::RandomState;
 use std::hash::{BuildHasher, Hasher};
 
-/// Computes route keys from method and path. A path segment that contains a digit counts as a number, and all numbers
-/// are alike.
+/// A function from method and path to a route key. It treats every path segment that contains a digit as the same
+/// segment, because such segments are usually identifiers.
 #[derive(Debug, Default)]
 pub struct RouteKeys {
     hasher: RandomState,
 }
 
 impl RouteKeys {
-    /// Returns the key of a request with this method and this path, as the client sent it.
+    /// Returns the key of a request with this method and this path. The path is as the client sent it.
     pub fn of_request(&self, method: &[u8], path: &[u8]) -> RouteKey {
         let mut hash = self.hasher.build_hasher();
         hash_route(method, path, &mut hash);
@@ -20,7 +20,7 @@ impl RouteKeys {
     }
 }
 
-/// Hashes method and path in such a way that paths which differ in numbers alone have the same hash.
+/// Hashes method and path so that paths that differ only in segments with digits have the same hash.
 pub fn hash_route(method: &[u8], path: &[u8], hash: &mut impl Hasher) {
     hash.write(method);
     if path.iter().any(u8::is_ascii_digit) {

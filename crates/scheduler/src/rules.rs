@@ -1,9 +1,9 @@
-//! The rules of leader/followers: which thread leads, which follow, and which run calls. They have no threads, lock or
-//! clock of their own.
+//! The rules of leader/followers: which thread leads, which threads follow, and which run calls. They have no threads,
+//! lock or clock of their own.
 //!
-//! [`Scheduler`](crate::Scheduler) applies them to real threads, the simulator to simulated ones. A thread asks
+//! [`Scheduler`](crate::Scheduler) applies the rules to real threads, the simulator to simulated ones. A thread asks
 //! [`decide`](Rules::decide) for its next action and performs it. An action that takes time has one method for its
-//! beginning and one for its end; between the two, other threads may use the rules.
+//! start and one for its end; between the two, other threads may use the rules.
 
 use crate::actions::{Action, PoolStatistics, StartedCall, WaitStep};
 use crate::predictor::{BlockingPredictor, RouteKey};
@@ -13,10 +13,10 @@ use crate::traits::WorkSource;
 use crate::worker::Worker;
 use std::time::Duration;
 
-/// The number of shorter ticks in a tick while some calls block and the predictor does not know which calls.
+/// The number of shorter ticks in place of one tick, while calls block that the predictor did not predict.
 const EAGER: u32 = 8;
-/// The time within which a call counts as returning soon. If one of the running calls is expected to return within it,
-/// and no other client can send a request meanwhile, no follower is notified: the thread of the call that returns
+/// The time within which a call counts as returning soon. If one of the running calls is expected to return within this
+/// time, and no other client can send a request meanwhile, no follower is notified: the thread of the returning call
 /// becomes the leader.
 const SOON: Duration = Duration::from_millis(2);
 
@@ -24,61 +24,61 @@ const SOON: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub struct Rules<C: WorkSource> {
     source: C,
-    /// `None` while the leader, or a thread that waits within a call, waits for the poller.
+    /// The poller; `None` while a thread waits for it: the leader, or a thread that polls within its call.
     poller: Option<C::Poller>,
     workers: Box<[Worker<C::Work>]>,
-    /// Threads that wait to be notified; the last one is notified first.
+    /// The threads that sleep until they are notified. The last one is notified first.
     followers: Vec<usize>,
-    /// Threads that were notified or started and have not arrived yet.
+    /// The number of threads that were notified or started and have not arrived yet.
     arriving: usize,
-    /// Threads started so far, worker 0 included.
+    /// The number of threads started so far, including worker 0.
     started: usize,
-    /// The time at which the wait for the poller ends at the latest.
+    /// The time at which the current wait for the poller ends at the latest; `None` for no limit.
     poll_until: Option<Duration>,
-    /// True while a loop that hosts the engine waits for the poller without taking it.
+    /// True while an event loop that hosts the engine waits for the poller without taking it.
     is_hosted: bool,
-    /// Threads that have not exited.
+    /// The number of threads that have not exited.
     present: usize,
     running: usize,
     /// The number of running calls that were predicted to block.
     predicted: usize,
     /// The number of running calls that wait for their peer within the call ([`begin_wait`](Self::begin_wait)).
     waiting: usize,
-    /// Upper limit of `running`.
+    /// The maximum of `running`.
     max_calls: usize,
-    /// The number of pieces of work in all inboxes together.
+    /// The total number of pieces of work in all inboxes.
     inbox_len: usize,
     predictor: BlockingPredictor,
-    /// Route key of the last call that began without a prediction to block. A tick that finds no leader suspects it.
+    /// The route key of the last call that was not predicted to block. A tick that finds no leader suspects this key.
     unpredicted_key: Option<RouteKey>,
-    /// The number of changes, so that a tick sees whether there was one since the tick before.
+    /// The number of changes. By comparing it, a tick finds out whether anything has changed since the previous tick.
     steps: u64,
     steps_at_tick: u64,
-    /// Time of the last tick that saw a change.
+    /// The time of the last tick that found a change.
     quiet_since: Duration,
     ticks: u32,
     /// True if a tick has found that no call returned in time for its thread to become the leader. Until a thread leads
-    /// again, predicted calls notify a follower at once.
+    /// again, calls predicted to block notify a follower at once.
     is_return_overdue: bool,
-    /// Threads to be notified after the lock is released. A thread that woke earlier would find it locked.
+    /// The threads to be notified after the lock is released. A thread that woke earlier would find the lock taken.
     to_signal: Vec<usize>,
-    /// Followers notified to become the leader.
+    /// The number of times that a follower was notified to become the leader.
     handovers: u64,
 }
 
-/// The thread that leads in place of another.
+/// A thread that leads instead of another.
 enum Successor {
-    /// A thread that exists already.
+    /// A thread that already exists.
     Present,
-    /// A thread that has to be started.
+    /// A thread that has to be started, with its number.
     Start(usize),
 }
 
 impl<C: WorkSource> Rules<C> {
-    /// Creates the rules of one engine's threads.
+    /// Creates the rules for one engine's threads.
     ///
-    /// `max_calls` is the number of calls that may run at a time. Worker 0 counts as started. There is one thread more
-    /// than calls, so that one is free to lead; with `max_calls` of 1 there is one thread.
+    /// `max_calls` is the maximum number of concurrent calls. Worker 0 counts as started. There is one more thread than
+    /// calls, so that one is free to lead; with `max_calls` of 1 there is only one thread.
     ///
     /// # Panics
     /// If `max_calls` is 0.
@@ -120,17 +120,17 @@ impl<C: WorkSource> Rules<C> {
         &self.source
     }
 
-    /// Returns the work source. A caller that changes it calls [`step`](Self::step) afterwards.
+    /// Returns the work source. A caller that changes it must call [`step`](Self::step) afterwards.
     pub fn source_mut(&mut self) -> &mut C {
         &mut self.source
     }
 
-    /// Returns the work source, and the poller unless a thread waits for it.
+    /// Returns the work source, and the poller; `None` for the poller if a thread waits for it.
     pub fn source_and_poller(&mut self) -> (&mut C, Option<&mut C::Poller>) {
         (&mut self.source, self.poller.as_mut())
     }
 
-    /// Returns the upper limit of the number of threads.
+    /// Returns the maximum number of threads.
     pub fn thread_count(&self) -> usize {
         self.workers.len()
     }
@@ -140,14 +140,14 @@ impl<C: WorkSource> Rules<C> {
         self.running
     }
 
-    /// Returns the work that waits in an inbox for its thread.
+    /// Returns the pieces of work that wait in an inbox for their thread.
     pub fn pinned_work(&self) -> impl Iterator<Item = &C::Work> {
         self.workers.iter().flat_map(|worker| &worker.inbox)
     }
 
     // ----------------------------------------------------------------------------------------- life of a thread
 
-    /// Records that a started or notified thread has arrived.
+    /// Records that a thread that was started or notified has arrived.
     pub fn arrive(&mut self, worker: usize) {
         self.apply(worker, ThreadEvent::Arrive, ThreadState::Active);
         self.arriving -= 1;
@@ -180,7 +180,7 @@ impl<C: WorkSource> Rules<C> {
         }
     }
 
-    /// Records that the thread exits. Notifies all others, which check whether they exit as well.
+    /// Records that the thread exits. Notifies all other threads, so that they check whether to exit as well.
     pub fn exit(&mut self, worker: usize) {
         self.apply(worker, ThreadEvent::Exit, ThreadState::Exited);
         self.present -= 1;
@@ -207,22 +207,22 @@ impl<C: WorkSource> Rules<C> {
         self.workers[worker].state.get() != ThreadState::Following
     }
 
-    /// Handles a reserved thread that could not be started. Returns the number of another one to be started in its
-    /// place, if any.
+    /// Handles the failure to start a reserved thread. Returns the number of another thread to start instead, if there
+    /// is one.
     pub fn start_failed(&mut self, worker: usize) -> Option<usize> {
         self.apply(worker, ThreadEvent::StartFailed, ThreadState::Exited);
         self.present -= 1;
         self.arriving -= 1;
-        // Other threads may have relied on the one that failed to start.
+        // Other threads may have relied on the thread that failed to start.
         self.ensure_leader()
     }
 
-    /// Returns true if threads are to be notified once the lock is released.
+    /// Returns true if there are threads to notify once the lock is released.
     pub fn has_signals(&self) -> bool {
         !self.to_signal.is_empty()
     }
 
-    /// Takes the threads that are to be notified once the lock is released.
+    /// Removes and returns the threads to notify once the lock is released.
     pub fn take_signals(&mut self) -> Vec<usize> {
         std::mem::take(&mut self.to_signal)
     }
@@ -235,7 +235,7 @@ impl<C: WorkSource> Rules<C> {
         self.running += 1;
         let route_key = C::route_key(work);
         let mut prediction = self.predictor.predict(route_key);
-        // A single thread has no follower to notify, so a measurement would be of no use.
+        // With a single thread there is no follower to notify, so a measurement would be useless.
         prediction.is_measured &= self.max_calls > 1;
         let mut successor = None;
         if prediction.blocks {
@@ -249,7 +249,7 @@ impl<C: WorkSource> Rules<C> {
         }
         let start = successor.or_else(|| self.keep_one_in_reserve(false));
         let ticks = if self.poller.is_none() || self.arriving > 0 {
-            // A thread leads already or is about to, so no tick has to notify one.
+            // A thread already leads or is about to, so no tick has to notify one.
             None
         } else if prediction.blocks && self.all_clients_wait() {
             Some(Pace::Steady)
@@ -259,7 +259,7 @@ impl<C: WorkSource> Rules<C> {
         StartedCall { worker, prediction, start, ticks }
     }
 
-    /// Records that a call is over. `waited`: the time for which it blocked, if that was measured.
+    /// Records that a call has ended. `waited` is the time for which it blocked, if that was measured.
     pub fn end(&mut self, started_call: &StartedCall, waited: Option<Duration>) {
         self.apply(started_call.worker, ThreadEvent::End, ThreadState::Active);
         self.running -= 1;
@@ -280,8 +280,8 @@ impl<C: WorkSource> Rules<C> {
         self.resume_waiters();
     }
 
-    /// Returns the next action of a thread that waits within a call. Another thread leads meanwhile. If there is no
-    /// other, as with one thread, this thread polls itself, without starting calls.
+    /// Returns the next action of a thread that waits within a call. Another thread leads meanwhile. If no other thread
+    /// can, for example because there is only one, this thread polls without starting calls.
     pub fn wait(&mut self, worker: usize, token: C::Token<'_>) -> WaitStep<C::Poller> {
         while !self.workers[worker].woken {
             self.wake_poller_if_earlier();
@@ -313,15 +313,16 @@ impl<C: WorkSource> Rules<C> {
         WaitStep::Done
     }
 
-    /// Returns true if the event that the thread waits for within its call has occurred.
+    /// Returns true if the event for which the thread waits within its call has occurred.
     pub fn is_woken(&self, worker: usize) -> bool {
         self.workers[worker].woken
     }
 
     // --------------------------------------------------------------------------------------------------- leader
 
-    /// Prepares a thread that is about to lead. Returns true if there is work already, which the thread then does
-    /// without detaching. Otherwise also returns a thread that has to be started before this one waits.
+    /// Prepares a thread that is about to lead. Returns true if there is already work, which the thread then does
+    /// without releasing the GIL. Otherwise also returns the number of a thread that has to be started before this one
+    /// waits, if there is one.
     pub fn before_lead(&mut self) -> (bool, Option<usize>) {
         let Self { source, poller, .. } = self;
         let is_ready = poller.as_mut().is_some_and(|poller| source.poll(poller)) || source.has_work();
@@ -329,11 +330,11 @@ impl<C: WorkSource> Rules<C> {
         (is_ready, start)
     }
 
-    /// Makes the thread the leader if there is none: returns the poller, and the maximum time to wait for it. Returns
+    /// Makes the thread the leader if there is none. Returns the poller, and the maximum time to wait for it. Returns
     /// `None` if another thread leads or if there is other work, which may have arrived since [`decide`](Self::decide).
     pub fn lead(&mut self, worker: usize) -> Option<(C::Poller, Option<Duration>)> {
         let has_pinned_work = !self.workers[worker].inbox.is_empty();
-        // A thread whose inbox is blocked because all calls are taken stays even when the source is over.
+        // A thread with an inbox stays even if the source has ended: it may wait until another call has returned.
         let has_other_work = if has_pinned_work { self.running < self.max_calls } else { self.source.is_over() };
         if has_other_work || self.source.has_work() {
             return None;
@@ -343,8 +344,8 @@ impl<C: WorkSource> Rules<C> {
         Some(taken)
     }
 
-    /// Makes a notified follower the leader without a decision before, unless it has work to run. For that it does not
-    /// need the GIL, which the blocking call may need for a moment longer.
+    /// Makes a notified follower the leader without asking [`decide`](Self::decide), unless it has work to run. This
+    /// does not need the GIL, which the blocking call may hold for a moment longer.
     pub fn lead_at_once(&mut self, worker: usize) -> Option<(C::Poller, Option<Duration>)> {
         let may_call = self.running < self.max_calls;
         if !self.workers[worker].inbox.is_empty() || self.source.has_queued() && may_call {
@@ -367,16 +368,16 @@ impl<C: WorkSource> Rules<C> {
         poller.as_mut().is_some_and(|poller| source.poll(poller))
     }
 
-    /// Does the work of a tick. Returns the time at which the next one is needed.
+    /// Performs a tick. Returns the time at which the next one is needed.
     ///
-    /// * If no thread leads and nothing has changed since the tick before, a follower is notified to become the leader.
+    /// * If no thread leads and nothing has changed since the previous tick, a follower is notified to become the
+    ///   leader.
     /// * The work source services pending connections, in case no thread can lead, or the leader waits for the GIL.
     /// * Coalesced output that is due is sent.
     ///
-    /// Ticks come [`EAGER`] times as often while calls block that were not predicted. If one of the running calls is
-    /// expected to return soon, ticks only guard against the case that none does, and they are rare if no client can
-    /// send a request meanwhile. After that case, calls predicted to block notify a follower again, until a thread
-    /// leads.
+    /// Ticks are [`EAGER`] times as frequent while calls block that were not predicted to. If one of the running calls
+    /// is expected to return soon, ticks only handle the case that none does, and they are rare if no client can send a
+    /// request meanwhile. After that case, calls predicted to block notify a follower again, until a thread leads.
     pub fn tick(&mut self) -> Wanted {
         self.ticks = self.ticks.wrapping_add(1);
         let returns_soon = self.returns_soon();
@@ -420,7 +421,7 @@ impl<C: WorkSource> Rules<C> {
         }
     }
 
-    /// Wakes the threads that a change of the work source concerns.
+    /// Records a change of the work source, and wakes the threads that it affects.
     pub fn step(&mut self) {
         self.steps += 1;
         self.resume_waiters();
@@ -429,29 +430,29 @@ impl<C: WorkSource> Rules<C> {
 
     // ---------------------------------------------------------------------------------------------- hosting loop
 
-    /// Takes the poller for an event loop that hosts the engine, in thread 0. The other work of the loop keeps it from
-    /// returning at once.
+    /// Takes the poller for an event loop that hosts the engine, in thread 0. The loop's other work keeps it from
+    /// returning the poller at once.
     pub fn take_poller_for_loop(&mut self) -> Option<(C::Poller, Option<Duration>)> {
         let taken = self.take_poller_unprepared()?;
         self.apply(0, ThreadEvent::Lead, ThreadState::Leading);
         Some(taken)
     }
 
-    /// Prepares a wait of a loop that hosts the engine for the poller, which the loop does not take. Returns the time
-    /// at which the wait has to end at the latest. From now on [`step`](Self::step) wakes the poller for earlier work.
+    /// Prepares a hosting loop's wait for the poller, which the loop does not take. Returns the time at which the wait
+    /// has to end at the latest. From now on [`step`](Self::step) wakes the poller if there is earlier work.
     pub fn before_hosted_wait(&mut self) -> Option<Duration> {
         self.is_hosted = true;
         self.poll_until = self.source.due();
         self.poll_until
     }
 
-    /// Records that the hosting loop polls. The loop calls `before_hosted_wait` again before it waits.
+    /// Records that the hosting loop polls. The loop has to call `before_hosted_wait` again before it waits.
     pub fn begin_hosted_poll(&mut self) {
         self.poll_until = Some(Duration::ZERO);
     }
 
-    /// Wakes the threads that a change of the work source by the hosting loop's thread concerns. Unlike
-    /// [`step`](Self::step) it does not wake the poller, because that thread does not wait then.
+    /// Records a change of the work source by the hosting loop's thread, and wakes the threads that it affects. Unlike
+    /// [`step`](Self::step) it does not wake the poller, because the loop is not waiting.
     pub fn step_of_host(&mut self) {
         self.steps += 1;
         self.resume_waiters();
@@ -468,7 +469,7 @@ impl<C: WorkSource> Rules<C> {
         }
     }
 
-    /// Publishes the state to the scoreboard: before a thread waits, at each tick, and at intervals between.
+    /// Publishes the state to the scoreboard. Called before a thread waits, at each tick, and at intervals in between.
     pub fn publish(&mut self) {
         let pool_statistics = self.pool_statistics();
         self.source.publish(&pool_statistics);
@@ -528,7 +529,7 @@ impl<C: WorkSource> Rules<C> {
         }
     }
 
-    /// Notifies threads that have work in their inbox and wait, before new calls take their place.
+    /// Notifies sleeping threads that have work in their inbox, before new calls use up the maximum number of calls.
     fn distribute(&mut self, worker: usize) {
         if self.inbox_len == 0 {
             return;
@@ -542,7 +543,8 @@ impl<C: WorkSource> Rules<C> {
         }
     }
 
-    /// Makes sure that a thread leads while the caller does not. Returns a thread to be started for that, if necessary.
+    /// Makes sure that another thread leads while the caller does not. Returns the number of a thread that has to be
+    /// started for this, if there is one.
     fn ensure_leader(&mut self) -> Option<usize> {
         if self.poller.is_none() || self.arriving > 0 {
             return None;
@@ -563,7 +565,7 @@ impl<C: WorkSource> Rules<C> {
     }
 
     /// Returns true if one of the running calls is expected to return so soon that its thread can become the leader. A
-    /// notified follower would have to be woken, and put to sleep again, for each call. Soon means: before the next
+    /// follower would otherwise have to be woken, and put to sleep again, for each call. Soon means before the next
     /// tick, or within [`SOON`] if no client can send a request meanwhile.
     fn returns_soon(&self) -> bool {
         let out = u32::try_from(self.predicted).unwrap_or(u32::MAX);
@@ -574,21 +576,21 @@ impl<C: WorkSource> Rules<C> {
         time < TICK || time <= SOON && self.all_clients_wait()
     }
 
-    /// Returns true if no client can start a call without opening a connection: each connection waits for a call, or no
-    /// more calls may run.
+    /// Returns true if no client can start a call without opening a connection: each connection waits for a call, or
+    /// the maximum number of calls is running.
     fn all_clients_wait(&self) -> bool {
         self.running >= self.max_calls || self.source.connections() <= self.running
     }
 
-    /// Returns a successor if this thread should follow, because a suspended call that is bound to it would have to
-    /// wait while it runs something else, and another thread can take its place. Notifies that thread, or names one to
-    /// be started.
+    /// Returns a successor for this thread if the thread should follow: a suspended call is bound to it and would have
+    /// to wait while it runs something else, and another thread can take its place. Notifies that thread, or returns
+    /// the number of a thread to start.
     fn find_successor(&mut self, worker: usize) -> Option<Successor> {
         let own = &self.workers[worker];
         if self.source.bound(worker) == 0 || own.has_call_slot || !own.inbox.is_empty() {
             return None;
         }
-        // Work for other threads may have waited for this thread's call to end.
+        // Work for other threads may have waited until this thread's call ended.
         self.distribute(worker);
         let is_covered = self.arriving > 0 || self.poller.is_none() && !self.source.has_queued();
         if is_covered {
@@ -602,8 +604,8 @@ impl<C: WorkSource> Rules<C> {
         self.reserve_thread().map(Successor::Start)
     }
 
-    /// Keeps one thread free that runs no call, besides the caller, because a tick cannot start a thread. `is_idle`:
-    /// the caller runs no call either.
+    /// Keeps one thread free that runs no call, in addition to the caller, because a tick cannot start a thread.
+    /// `is_idle`: the caller runs no call either. Returns the number of a thread to start, if necessary.
     fn keep_one_in_reserve(&mut self, is_idle: bool) -> Option<usize> {
         let free = self.present.saturating_sub(self.running + usize::from(is_idle));
         if free == 0 { self.reserve_thread() } else { None }
@@ -620,7 +622,7 @@ impl<C: WorkSource> Rules<C> {
         Some(self.started - 1)
     }
 
-    /// Notifies a thread that follows or leads. Returns true if it did either.
+    /// Notifies a thread that follows or leads. Returns false if it does neither.
     fn notify(&mut self, worker: usize) -> bool {
         if self.workers[worker].state.get() == ThreadState::Leading {
             self.source.wake_poller();
@@ -645,8 +647,8 @@ impl<C: WorkSource> Rules<C> {
         }
     }
 
-    /// Returns the follower to be notified next: the most recent one, whose caches are warm, but preferably one to
-    /// which no suspended call is bound.
+    /// Returns the follower to notify next: the most recent one, whose caches are warm, but preferably one to which no
+    /// suspended call is bound.
     fn best_follower(&self) -> Option<usize> {
         let free = self.followers.iter().rev().find(|&&worker| self.source.bound(worker) == 0);
         free.or(self.followers.last()).copied()
@@ -680,7 +682,7 @@ impl<C: WorkSource> Rules<C> {
         Some((poller, due.map(|due| due.saturating_sub(self.source.now()))))
     }
 
-    /// Returns true if all threads have exited and all counters are back at zero.
+    /// Returns true if all threads have exited and all counters are zero.
     #[cfg(all(test, loom))]
     pub(crate) fn is_at_rest(&self) -> bool {
         (self.present, self.running, self.predicted, self.waiting, self.arriving, self.inbox_len) == (0, 0, 0, 0, 0, 0)

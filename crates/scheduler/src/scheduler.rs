@@ -1,4 +1,4 @@
-//! The rules applied to real threads: the lock around them, and the condition variables on which threads sleep.
+//! The rules applied to real threads: the lock around the rules, and the condition variables on which threads sleep.
 
 use crate::actions::{Action, PoolStatistics, WaitStep};
 use crate::rules::Rules;
@@ -11,10 +11,10 @@ use std::time::Duration;
 /// The scheduler of an engine's threads. See the crate's documentation.
 pub struct Scheduler<C: WorkSource> {
     pub(crate) rules: Mutex<Rules<C>>,
-    /// The turnstile, which a thread that finds the rules locked holds until it has locked them: see
+    /// The turnstile. A thread that finds the rules locked holds it until it has locked them; see
     /// [`give_way`](Self::give_way).
     turnstile: Turnstile,
-    /// The thread that holds the lock. With it the scheduler reports reentry instead of deadlocking.
+    /// The thread that holds the lock. It lets the scheduler report reentry instead of deadlocking.
     owner: AtomicUsize,
     /// The thread of the loop that hosts the engine; 0 if there is none.
     host: AtomicUsize,
@@ -23,19 +23,19 @@ pub struct Scheduler<C: WorkSource> {
     signals: Box<[Condvar]>,
 }
 
-/// The error that this thread already holds the lock.
+/// The error of a thread that already holds the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reentered;
 
-/// A turnstile, which lets one thread in at a time. It is not a [`Mutex`], because a guard cannot leave the closure of
-/// [`Threads::detached`] in which the thread got it.
+/// A turnstile, which admits one thread at a time. It is not a [`Mutex`], because a guard cannot leave the closure of
+/// [`Threads::detached`] in which it was created.
 #[derive(Default)]
 struct Turnstile {
     is_taken: Mutex<bool>,
     left: Condvar,
 }
 
-/// The guard of a thread that the turnstile has let in.
+/// The guard of a thread that the turnstile has admitted.
 struct Pass<'a>(&'a Turnstile);
 
 impl Turnstile {
@@ -57,7 +57,7 @@ impl Drop for Pass<'_> {
 }
 
 impl<C: WorkSource<Work: Send, Poller: Send> + Send> Scheduler<C> {
-    /// Creates a scheduler. `max_calls` is the number of calls that may run at a time. Worker 0 counts as started; with
+    /// Creates a scheduler. `max_calls` is the maximum number of concurrent calls. Worker 0 counts as started; with
     /// `max_calls` of 1 it is the only thread.
     ///
     /// # Panics
@@ -80,12 +80,12 @@ impl<C: WorkSource<Work: Send, Poller: Send> + Send> Scheduler<C> {
         self.signals.len()
     }
 
-    /// Returns true if this thread holds the lock.
+    /// Returns true if the calling thread holds the lock.
     pub fn is_mine(&self) -> bool {
         self.owner.load(Ordering::Relaxed) == me()
     }
 
-    /// Runs `act` with the work source, under the lock. `act` must not wait.
+    /// Runs `act` with the work source, under the lock. `act` must not block.
     ///
     /// # Errors
     /// [`Reentered`] if called from within another `with`.
@@ -123,9 +123,9 @@ impl<C: WorkSource<Work: Send, Poller: Send> + Send> Scheduler<C> {
         Ok(result)
     }
 
-    /// For an event loop that hosts the engine and is about to wait: returns the latest time at which it has to
-    /// [poll](Self::poll), on the clock of [`WorkSource::now`]; zero if there is something to do. If another thread
-    /// makes that time earlier while the loop waits, it wakes the poller.
+    /// Prepares the wait of an event loop that hosts the engine. Returns the time at which the loop has to
+    /// [poll](Self::poll) at the latest, on the clock of [`WorkSource::now`]; zero if there is something to do now. If
+    /// another thread makes that time earlier while the loop waits, it wakes the poller.
     ///
     /// # Errors
     /// [`Reentered`] if called from within [`with`](Self::with).
@@ -137,9 +137,9 @@ impl<C: WorkSource<Work: Send, Poller: Send> + Send> Scheduler<C> {
         Ok(due)
     }
 
-    /// For an event loop that hosts the engine, in its thread: waits for the poller, at most for `patience` (`None`:
-    /// without limit) and until there is work, takes the poller's events, and runs `act` with the work source. No
-    /// thread may be in [`work`](Self::work).
+    /// Runs one iteration of an event loop that hosts the engine, in the loop's thread: waits for the poller until
+    /// there is work, at most for `patience` (`None`: without limit), takes the poller's events, and runs `act` with
+    /// the work source. No thread may be in [`work`](Self::work).
     ///
     /// # Errors
     /// [`Reentered`] if called from within [`with`](Self::with).
@@ -159,7 +159,7 @@ impl<C: WorkSource<Work: Send, Poller: Send> + Send> Scheduler<C> {
         let wait = patience.into_iter().chain(due).chain(over).min();
         self.unlock(rules);
         if wait == Some(Duration::ZERO) {
-            // This takes no time.
+            // This wait takes no time, so it need not release the GIL.
             T::wait_for_events(&mut poller, wait);
         } else {
             threads.detached(|| T::wait_for_events(&mut poller, wait));
@@ -173,7 +173,7 @@ impl<C: WorkSource<Work: Send, Poller: Send> + Send> Scheduler<C> {
         Ok(result)
     }
 
-    /// Counts the threads by what they do.
+    /// Counts the threads by their activity.
     ///
     /// # Errors
     /// [`Reentered`] if called from within [`with`](Self::with).
@@ -195,7 +195,7 @@ impl<C: WorkSource<Work: Send, Poller: Send> + Send> Scheduler<C> {
         Ok(())
     }
 
-    /// The main function of thread `worker`. Returns when the work source is over.
+    /// Runs thread `worker`. Returns when the work source has ended.
     pub fn work<T: Threads<Source = C>>(&self, threads: &T, worker: usize) {
         let mut rules = self.lock(threads);
         if worker > 0 {
@@ -223,9 +223,9 @@ impl<C: WorkSource<Work: Send, Poller: Send> + Send> Scheduler<C> {
         self.unlock(rules);
     }
 
-    /// Waits within a call. `begin` registers the event that the call waits for; [`WorkSource::woken`] reports the end
-    /// of the wait. Another thread leads meanwhile. If there is no other thread, this thread polls itself, without
-    /// beginning new calls.
+    /// Waits within a call. `begin` registers the event for which the call waits; [`WorkSource::woken`] reports the end
+    /// of the wait. Another thread leads meanwhile. If there is no other thread, this thread polls without beginning
+    /// new calls.
     ///
     /// # Errors
     /// [`Reentered`] if called from within [`with`](Self::with).
@@ -267,8 +267,8 @@ impl<C: WorkSource<Work: Send, Poller: Send> + Send> Scheduler<C> {
         Ok(())
     }
 
-    /// Does the work of a tick: see [`Rules::tick`]. The calling thread never holds the GIL. If the lock is taken, the
-    /// tick is skipped once, because the thread that releases the lock would have to wake a waiting one.
+    /// Performs a tick; see [`Rules::tick`]. The calling thread never holds the GIL. If the lock is taken, one tick is
+    /// skipped, because otherwise the thread that releases the lock would have to wake this one.
     pub fn tick(&self) -> Wanted {
         let mut rules = match self.rules.try_lock() {
             Ok(rules) => rules,
@@ -309,8 +309,8 @@ impl<C: WorkSource<Work: Send, Poller: Send> + Send> Scheduler<C> {
         rules
     }
 
-    /// Leads: waits for the poller and takes its events. `goes_on`: this thread also found an event the last time, and
-    /// has run no work since.
+    /// Leads: waits for the poller and takes its events. `goes_on`: this thread also found an event when it last led,
+    /// and has run no work since.
     fn lead<'a, T: Threads<Source = C>>(
         &'a self,
         mut rules: MutexGuard<'a, Rules<C>>,
@@ -336,7 +336,7 @@ impl<C: WorkSource<Work: Send, Poller: Send> + Send> Scheduler<C> {
         rules
     }
 
-    /// Follows: sleeps until notified, and leads at once if no other thread does.
+    /// Follows: sleeps until notified, and then leads at once if no other thread does.
     fn follow<'a, T: Threads<Source = C>>(
         &'a self,
         mut rules: MutexGuard<'a, Rules<C>>,
@@ -358,7 +358,7 @@ impl<C: WorkSource<Work: Send, Poller: Send> + Send> Scheduler<C> {
         self.lock(threads)
     }
 
-    /// Sleeps until `is_time` returns true. Called without the GIL.
+    /// Sleeps until `is_time` returns true. The caller must not hold the GIL.
     fn sleep_until(&self, worker: usize, is_time: impl Fn(&Rules<C>) -> bool) -> MutexGuard<'_, Rules<C>> {
         let mut rules = self.lock_detached();
         while !is_time(&rules) {
@@ -377,20 +377,21 @@ impl<C: WorkSource<Work: Send, Poller: Send> + Send> Scheduler<C> {
         }
     }
 
-    /// Locks the rules, with the GIL held.
+    /// Locks the rules. The caller holds the GIL.
     fn lock(&self, threads: &impl Threads<Source = C>) -> MutexGuard<'_, Rules<C>> {
         self.try_lock(threads).expect("`with` does not call this")
     }
 
-    /// Gives other threads the lock and the GIL. Called without the GIL. A thread that never waits, for example because
-    /// it always has bodies to receive, would otherwise take both again before a waiting thread has woken.
+    /// Lets waiting threads have the lock and the GIL. The caller must not hold the GIL. A thread that never waits, for
+    /// example because it always has bodies to receive, would otherwise take both again before a waiting thread has
+    /// woken.
     fn give_way(&self) {
         drop(self.turnstile.enter());
     }
 
-    /// Locks the rules, without the GIL.
+    /// Locks the rules. The caller must not hold the GIL.
     fn lock_detached(&self) -> MutexGuard<'_, Rules<C>> {
-        // A panic under the lock leaves the rules consistent.
+        // A panic under the lock leaves the rules consistent, so poisoning is ignored.
         self.rules.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -419,7 +420,7 @@ impl<C: WorkSource<Work: Send, Poller: Send> + Send> Scheduler<C> {
             if self.is_mine() {
                 return Err(Reentered);
             }
-            // No thread waits for this lock while it holds the GIL.
+            // A thread must not wait for this lock while it holds the GIL.
             threads.detached(|| {
                 turn.get_or_insert_with(|| self.turnstile.enter());
                 drop(self.lock_detached());

@@ -1,7 +1,7 @@
-//! The states of a thread, and all their transitions.
+//! The states of a thread, and all transitions between them.
 //!
-//! [`Rules`](crate::Rules) assigns states by [`State::apply`](transitions::State::apply) alone. Builds with debug
-//! assertions check each move against the table: the tests, the simulator and loom.
+//! [`Rules`](crate::Rules) changes states only by [`State::apply`](transitions::State::apply). Builds with debug
+//! assertions (the tests, the simulator and loom) check each transition against the table.
 
 use transitions::{Machine, Table};
 
@@ -12,7 +12,7 @@ pub(crate) enum ThreadState {
     Absent,
     /// The thread was started or notified, and has not arrived yet.
     Arriving,
-    /// The thread asks for its next action or prepares it.
+    /// The thread asks for its next action, or prepares that action.
     Active,
     /// The thread is the leader and waits for the poller.
     Leading,

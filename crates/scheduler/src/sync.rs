@@ -1,4 +1,4 @@
-//! Synchronisation primitives of the standard library, or of loom, which tries every interleaving.
+//! Synchronization primitives of the standard library, or of loom, which tries every interleaving.
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
@@ -27,19 +27,20 @@ pub(crate) fn park_timeout(timeout: std::time::Duration) {
 
 #[cfg(loom)]
 std::thread_local! {
-    /// True if long pauses never end. A model sets it. Loom runs all threads of a model on one system thread.
+    /// True if long pauses never end. A model sets it. Loom runs all threads of a model on one system thread, so the
+    /// models do not share it.
     pub(crate) static LONG_PAUSES_ARE_ENDLESS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// Returns a number for this thread, never 0.
+/// Returns a number that identifies the calling thread, never 0.
 #[cfg(not(loom))]
 pub(crate) fn me() -> usize {
     std::thread_local!(static PLACE: u8 = const { 0 });
     PLACE.with(|place| std::ptr::from_ref(place).addr())
 }
 
-/// Returns a number for this thread, never 0. Loom runs all threads of a model on one system thread. A thread gets its
-/// number at its first call, and no other thread gets the same.
+/// Returns a number that identifies the calling thread, never 0. Loom runs all threads of a model on one system thread.
+/// A thread gets its number at its first call, and no other thread gets the same one.
 #[cfg(loom)]
 pub(crate) fn me() -> usize {
     static LAST: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);

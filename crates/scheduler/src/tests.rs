@@ -1,4 +1,4 @@
-//! Tests of single rules: the action that a thread gets, and the thread that is notified. Loom (`model.rs`) and the
+//! Tests of single rules: the action that a thread receives, and the thread that is notified. Loom (`model.rs`) and the
 //! simulator cover all interleavings.
 
 use crate::state::ThreadState;
@@ -104,7 +104,7 @@ impl Rules<TestSource> {
         self.source_mut().pieces.push_back(Piece { owner, route_key });
     }
 
-    /// Gives the thread a call with this key, which it begins.
+    /// Makes the thread begin a call with this key.
     fn run(&mut self, worker: usize, route_key: RouteKey) -> StartedCall {
         self.put(None, route_key);
         let Action::Run(piece) = self.decide(worker, ()) else { panic!("the piece put there has to run") };
@@ -112,7 +112,7 @@ impl Rules<TestSource> {
     }
 }
 
-/// Threads that carry out what the rules decide. While no call has just begun, one of them leads.
+/// Threads that perform the actions of the rules. One of them leads, except directly after a call has begun.
 struct Pool {
     rules: Rules<TestSource>,
     leader: Option<usize>,
@@ -125,7 +125,7 @@ impl Pool {
         pool
     }
 
-    /// Lets a thread that has nothing to run become the leader or a follower.
+    /// Makes a thread without work the leader or a follower.
     fn settle(&mut self, worker: usize) {
         loop {
             match self.rules.decide(worker, ()) {
@@ -145,7 +145,7 @@ impl Pool {
         }
     }
 
-    /// Lets started and notified threads arrive.
+    /// Makes notified threads, and the started thread if there is one, arrive.
     fn let_arrive(&mut self, start: Option<usize>) {
         for worker in self.rules.take_signals().into_iter().chain(start) {
             self.rules.arrive(worker);
@@ -153,7 +153,7 @@ impl Pool {
         }
     }
 
-    /// Gives the leader a call with this key, which it begins.
+    /// Makes the leader begin a call with this key.
     fn begin(&mut self, route_key: RouteKey) -> StartedCall {
         let worker = self.leader.take().expect("a thread leads");
         self.rules.return_poller(worker, ());
@@ -202,7 +202,7 @@ fn begin_notifies_no_follower_when_all_clients_wait_and_a_call_returns_soon() {
     const MOST: usize = 20;
     let mut pool = Pool::new(MOST);
     pool.teach();
-    // Nine of ten calls run, and then the tenth begins. As they take 20 ms each, one returns every 2 ms. The first
+    // Nine of ten calls run, and then the tenth begins. They take 20 ms each, so one returns every 2 ms. The first
     // round starts the threads for them.
     for connections in [MOST, 10] {
         pool.rules.source_mut().connections = connections;
@@ -224,7 +224,7 @@ fn begin_notifies_no_follower_when_all_clients_wait_and_a_call_returns_soon() {
     let before = pool.rules.pool_statistics();
     let last = pool.begin(SLOW);
     assert_eq!((pool.rules.pool_statistics().handovers, last.ticks), (before.handovers, Some(Pace::Steady)));
-    // When no call has returned for long, a tick notifies a follower. It takes two ticks to see that nothing has
+    // If no call has returned for a long time, a tick notifies a follower. It takes two ticks to find that nothing has
     // changed.
     assert_eq!(pool.rules.tick(), Wanted::Steadily);
     assert!(pool.rules.take_signals().is_empty());
@@ -242,7 +242,7 @@ fn thread_with_work_in_its_inbox_stays_until_the_work_may_run() {
     let second = rules.run(1, FAST);
     assert_eq!(second.start, Some(2));
     rules.arrive(2);
-    // Both calls hang, and the work source is over.
+    // Both calls hang, and the work source has ended.
     rules.put(Some(2), FAST);
     assert!(matches!(rules.decide(2, ()), Action::Lead));
     assert_eq!(rules.pinned_work().count(), 1);
@@ -251,7 +251,7 @@ fn thread_with_work_in_its_inbox_stays_until_the_work_may_run() {
     assert!(!rules.before_lead().0);
     let ((), timeout) = rules.lead(2).expect("its inbox may not run, so the thread waits");
     assert_eq!(timeout, None);
-    // One of the calls returns after all. Its thread exits, and wakes thread 2.
+    // One of the calls returns after all. Its thread exits and wakes thread 2.
     let wakes = rules.source().wakes.get();
     rules.end(&first, None);
     assert!(matches!(rules.decide(0, ()), Action::Exit));

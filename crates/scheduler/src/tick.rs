@@ -1,18 +1,18 @@
-//! Intervals of ticks, and the names for them.
+//! The intervals of ticks, and their names.
 
 use std::time::Duration;
 
-/// The interval between two ticks. Deferred output waits for one or two of them.
+/// The interval between two ticks. Deferred output waits for one or two ticks.
 pub const TICK: Duration = Duration::from_millis(1);
-/// Interval of ticks that are not needed soon.
+/// The interval of ticks that are not needed soon.
 pub const STEADY_TICK: Duration = Duration::from_millis(10);
-/// Interval of ticks that are rarely needed.
+/// The interval of ticks that are rarely needed.
 pub const SLOW_TICK: Duration = Duration::from_millis(100);
 
 /// The time at which the next tick is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// After this time, which is at most [`TICK`].
+    /// After this duration, which is at most [`TICK`].
     Soon(Duration),
     /// After [`STEADY_TICK`], unless [`Ticker::want`](crate::Ticker::want) asks for an earlier one.
     Steadily,
@@ -22,7 +22,7 @@ pub enum Wanted {
     No,
 }
 
-/// The interval of ticks; the quickest first.
+/// The interval of ticks. The quickest one compares as the least.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Pace {

@@ -1,63 +1,64 @@
-//! The two traits through which the scheduler reaches its work and its threads.
+//! The two traits through which the scheduler uses its work source and its threads.
 
 use crate::actions::PoolStatistics;
 use crate::predictor::RouteKey;
 use crate::tick::Pace;
 use std::time::Duration;
 
-/// The source of calls and other work that the threads share. A poller feeds it.
+/// A source of calls and other work, which the threads share. It gets events from a poller.
 pub trait WorkSource {
-    /// A call to begin, or one to resume.
+    /// A call to begin, or a call to resume.
     type Work;
-    /// The poller, for which the leader waits.
+    /// The poller for which the leader waits.
     type Poller;
-    /// Proof that a thread has the resource that [`next`](Self::next) needs, such as the GIL; `()` if it needs none.
+    /// A proof that the thread has the resource that [`next`](Self::next) needs, such as the GIL; `()` if none is
+    /// needed.
     type Token<'a>: Copy;
 
-    /// Returns the next work. Without `may_call` it begins no new call.
+    /// Returns the next work; `None` if there is none. If `may_call` is false, it returns no new call.
     fn next(&mut self, token: Self::Token<'_>, may_call: bool) -> Option<Self::Work>;
-    /// Returns the thread that has to run this work; `None` for any.
+    /// Returns the thread that has to run this work; `None` for any thread.
     fn owner(work: &Self::Work) -> Option<usize>;
-    /// Returns the key under which the predictor records this work; `None` if there is no basis for a prediction.
+    /// Returns the key under which the predictor records this work; `None` if nothing can be predicted.
     fn route_key(work: &Self::Work) -> Option<RouteKey> {
         let _ = work;
         None
     }
-    /// Returns true if a request is queued that [`next`](Self::next) with `may_call` would begin.
+    /// Returns true if a request is queued that [`next`](Self::next) would return if `may_call` is true.
     fn has_queued(&self) -> bool;
-    /// Returns the number of open connections, without pending ones.
+    /// Returns the number of open connections, without those that wait to be accepted.
     fn connections(&self) -> usize {
         usize::MAX
     }
-    /// Returns the number of suspended calls that this thread has to resume later.
+    /// Returns the number of suspended calls that only this thread can resume.
     fn bound(&self, worker: usize) -> usize;
     /// Takes the poller's events without waiting. Returns true if there were any.
     fn poll(&mut self, poller: &mut Self::Poller) -> bool;
-    /// Takes the events that the last wait for the poller has found.
+    /// Takes the events that the poller reported in its last wait.
     fn take_events(&mut self, poller: &mut Self::Poller) {
         self.poll(poller);
     }
-    /// Returns the latest time at which there will be work, on the clock of [`now`](Self::now); zero if there is work
-    /// already.
+    /// Returns the time at which there will be work at the latest, on the clock of [`now`](Self::now); zero if there is
+    /// work now, `None` for no limit.
     fn due(&self) -> Option<Duration>;
-    /// Returns true if there is work already, so that [`due`](Self::due) is zero.
+    /// Returns true if there is work now, so that [`due`](Self::due) is zero.
     fn has_work(&self) -> bool {
         self.due() == Some(Duration::ZERO)
     }
     /// Returns the time since an arbitrary start.
     fn now(&self) -> Duration;
-    /// Ends the wait for the poller, whichever thread waits.
+    /// Ends the wait for the poller, in whichever thread.
     fn wake_poller(&self);
-    /// Notes that the caller is about to wait for the poller. `is_free`: no call runs, so the caller returns at once
-    /// when an event arrives.
+    /// Called before a thread waits for the poller. `is_free`: no call runs, so the thread continues at once when an
+    /// event arrives.
     fn before_wait(&mut self, is_free: bool) {
         let _ = is_free;
     }
-    /// Removes and returns a thread whose wait within a call has ended.
+    /// Removes and returns a thread whose wait within a call has ended; `None` if there is none.
     fn woken(&mut self) -> Option<usize>;
     /// Returns true if coalesced output waits for a tick that sends it.
     fn has_deferred_output(&self) -> bool;
-    /// Called at each tick. Sends coalesced output that is due.
+    /// Sends coalesced output that is due. Called at each tick.
     fn tick(&mut self);
     /// Returns true if the work source has ended, so that the threads exit.
     fn is_over(&self) -> bool;
@@ -85,19 +86,19 @@ pub trait Threads {
     /// The type of the scheduler's work source.
     type Source: WorkSource;
 
-    /// Returns the proof that this thread has the GIL.
+    /// Returns a proof that the calling thread has the GIL.
     fn token(&self) -> <Self::Source as WorkSource>::Token<'_>;
     /// Runs `wait` without the GIL. Objects that need the GIL are not [`Send`], so `wait` cannot use them.
     fn detached<R: Send>(&self, wait: impl FnOnce() -> R + Send) -> R;
-    /// Waits for the poller. Called without the GIL.
+    /// Waits for the poller. The caller must not hold the GIL.
     fn wait_for_events(poller: &mut <Self::Source as WorkSource>::Poller, timeout: Option<Duration>);
     /// Runs `work`. Completes it before this returns, or at the next [`complete`](Self::complete).
     fn run(&self, worker: usize, work: <Self::Source as WorkSource>::Work);
-    /// As [`run`](Self::run). Returns the time that the thread was blocked.
+    /// Runs `work` like [`run`](Self::run). Returns the time for which the thread was blocked.
     fn run_measured(&self, worker: usize, work: <Self::Source as WorkSource>::Work) -> Duration;
-    /// Completes, under the lock, the work that the last run left incomplete. Called soon after each run.
+    /// Completes the work that the last run left incomplete, under the lock. Called soon after each run.
     fn complete(&self, source: &mut Self::Source);
-    /// Starts this thread, which calls [`Scheduler::work`](crate::Scheduler::work). Returns true if that succeeded.
+    /// Starts thread `worker`, which calls [`Scheduler::work`](crate::Scheduler::work). Returns false if that failed.
     fn start(&self, worker: usize) -> bool;
     /// Does occasional work without the lock, such as dropping Python objects. `is_idle`: the thread is about to wait.
     fn clean_up(&self, is_idle: bool);

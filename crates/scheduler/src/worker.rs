@@ -9,11 +9,11 @@ pub(crate) struct Worker<W> {
     pub(crate) state: State<ThreadState>,
     /// Work that only this thread may run.
     pub(crate) inbox: VecDeque<W>,
-    /// True if the thread was notified to run its inbox. This counts as a running call already.
+    /// True if the thread was notified to run its inbox. It then already counts as a running call.
     pub(crate) has_call_slot: bool,
-    /// True once the event has occurred that the thread waits for within its call.
+    /// True once the event for which the thread waits within its call has occurred.
     pub(crate) woken: bool,
-    /// True once the remains of the last work have been released, which is done without the lock.
+    /// True once the remains of the last work have been released. This is done without the lock.
     pub(crate) is_cleaned_up: bool,
 }
 

@@ -1,9 +1,9 @@
-//! The transitions of a state machine as data: from, event, to.
+//! State machines as data: a table of transitions (from, event, to).
 //!
-//! Each state machine has one file, with its states, its events and one [`Table`]. The state itself is a [`State`],
-//! whose field only [`State::apply`] assigns. The table gives three things:
+//! Each state machine has one file, with its states, its events and one [`Table`]. The current state is a [`State`],
+//! whose field only [`State::apply`] assigns. The table serves three purposes:
 //!
-//! * the check of each move, wherever debug assertions are on: in tests, in the simulator and under loom. Release
+//! * the check of each transition, if debug assertions are on: in tests, in the simulator and under loom. Release
 //!   builds only store the new state;
 //! * the test of the table itself ([`Table::validate`]);
 //! * the diagram in the documentation (`Table::diagram`), which a test compares with the page (`Table::assert_page`).
@@ -47,7 +47,7 @@
 //! // door.apply(Event::Push, Door::Open) panics in a debug build: the table has no such row.
 //! ```
 //!
-//! A state with data is an enum of its own. It names its plain state ([`WithData`]), and [`replace`] assigns it.
+//! A state with data is a separate enum. It returns its plain state ([`WithData`]), and [`replace`] assigns it.
 #![forbid(unsafe_code)]
 
 use std::fmt::Debug;
@@ -55,7 +55,7 @@ use std::{fmt::Write as _, path::Path};
 
 /// The plain states of a machine: an enum without data.
 pub trait Machine: Copy + Eq + Debug + 'static {
-    /// The events that move the machine: an enum without data.
+    /// The events that change the state: an enum without data.
     type Event: Copy + Eq + Debug + 'static;
     /// All transitions.
     const TABLE: Table<Self, Self::Event>;
@@ -68,7 +68,7 @@ pub struct Table<S: 'static, E: 'static> {
     pub name: &'static str,
     /// The state of a new machine.
     pub initial: S,
-    /// From, event, to. A state and an event together appear once.
+    /// From, event, to. No two rows have the same state and event.
     pub rows: &'static [(S, E, S)],
 }
 
@@ -79,7 +79,7 @@ impl<S: Copy + Eq + Debug, E: Copy + Eq + Debug> Table<S, E> {
         Some(row.2)
     }
 
-    /// Checks a move where debug assertions are on. In release builds the function is empty.
+    /// Checks a transition if debug assertions are on. In release builds the function is empty.
     ///
     /// # Panics
     /// If the table has no such row.
@@ -93,7 +93,7 @@ impl<S: Copy + Eq + Debug, E: Copy + Eq + Debug> Table<S, E> {
         );
     }
 
-    /// Checks the table: a state and an event together have one row, and each state can be reached.
+    /// Checks the table: no two rows have the same state and event, and each state can be reached.
     ///
     /// # Errors
     /// The first broken rule.
@@ -121,7 +121,7 @@ impl<S: Copy + Eq + Debug, E: Copy + Eq + Debug> Table<S, E> {
 }
 
 impl<S: Copy + Eq + Debug, E: Copy + Eq + Debug> Table<S, E> {
-    /// Draws the table, one arrow per row, the rows of a state together.
+    /// Draws the table as text, with one arrow per row and the rows of a state together.
     pub fn diagram(&self) -> String {
         let names = |row: &(S, E, S)| [words(row.0), words(row.1), words(row.2)];
         let width =
@@ -145,11 +145,12 @@ impl<S: Copy + Eq + Debug, E: Copy + Eq + Debug> Table<S, E> {
         text
     }
 
-    /// Checks that a page of the documentation contains [`diagram`](Self::diagram), in a code block behind the line
-    /// `<!-- transitions: NAME -->`. If the environment variable `WRITE_TRANSITIONS` is set, writes it into the page.
+    /// Checks that a page of the documentation contains [`diagram`](Self::diagram), in a code block after the line
+    /// `<!-- transitions: NAME -->`. If the environment variable `WRITE_TRANSITIONS` is set, writes the diagram into
+    /// the page.
     ///
     /// # Panics
-    /// If the page has another diagram, or no place for it.
+    /// If the page has another diagram, or no place for one.
     pub fn assert_page(&self, path: impl AsRef<Path>) {
         let path = path.as_ref();
         let page = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -188,7 +189,7 @@ impl<M: Machine> State<M> {
         self.0
     }
 
-    /// Moves to the state `to` because of `event`.
+    /// Changes the state to `to` because of `event`.
     ///
     /// # Panics
     /// With debug assertions, if the table has no such row.
@@ -209,7 +210,7 @@ pub trait WithData {
     fn plain(&self) -> Self::Plain;
 }
 
-/// Moves `state` to `to` because of `event`. Returns the state before.
+/// Changes `state` to `to` because of `event`. Returns the previous state.
 ///
 /// # Panics
 /// With debug assertions, if the table has no such row.

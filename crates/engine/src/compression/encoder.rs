@@ -1,7 +1,7 @@
-//! Encoders of the content codings: bytes in, encoded bytes appended to a vector.
+//! Encoders of the content codings. They take bytes, and append encoded bytes to a vector.
 //!
 //! The window of each is at most 64 KiB, so that the encoder of a long response takes a small and bounded amount of
-//! memory ([`memory_of`]). Most pages and JSON documents are shorter, and a larger window gains little on the others.
+//! memory ([`memory_of`]). Most pages and JSON documents are shorter, and a larger window gains little for others.
 
 use brotli::enc::StandardAlloc;
 use brotli::enc::encode::{BrotliEncoderOperation, BrotliEncoderParameter, BrotliEncoderStateStruct};
@@ -11,22 +11,22 @@ use wire::files::Coding;
 use zstd_safe::zstd_sys::ZSTD_EndDirective;
 use zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer, ResetDirective};
 
-/// The room that an encoder is given for output at a time.
+/// The number of bytes by which the output is extended at a time.
 const OUTPUT: usize = 8 << 10;
 
 /// The base 2 logarithm of the window of Brotli and Zstandard.
 const WINDOW_LOG: u32 = 16;
 
-/// The base 2 logarithm of the number of entries in each of Zstandard's tables: a quarter of the level's own, which are
-/// made for a window of 2 MiB.
+/// The base 2 logarithm of the number of entries in each of Zstandard's tables: a quarter of the level's default, which
+/// is made for a window of 2 MiB.
 const ZSTD_TABLE_LOG: u32 = 15;
 
-/// The effort of each encoder. docs/compression.md has the sizes and times. Brotli from quality 5 on takes 34 MB.
+/// The effort of each encoder. docs/compression.md has the sizes and times. Brotli takes 34 MB from quality 5 on.
 const GZIP_LEVEL: u32 = 5;
 const BROTLI_QUALITY: u32 = 4;
 const ZSTD_LEVEL: i32 = 3;
 
-/// Returns the number of bytes of memory that an encoder takes at most.
+/// Returns the maximum number of bytes of memory that an encoder takes.
 pub(super) fn memory_of(coding: Coding) -> usize {
     match coding {
         Coding::Identity => 0,
@@ -46,14 +46,14 @@ pub(super) fn work_of(coding: Coding) -> u64 {
     }
 }
 
-/// How much of the output has to be written now.
+/// The amount of output that has to be written now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FlushPoint {
-    /// More input follows; the encoder may keep some of it.
+    /// The encoder may keep some input, because more follows.
     More,
-    /// All input so far can be decoded from the output.
+    /// The output must suffice to decode all input so far.
     Flushed,
-    /// The body is over.
+    /// The body has ended.
     End,
 }
 
@@ -71,11 +71,11 @@ enum EncoderState {
 }
 
 impl ContentEncoder {
-    /// Makes an encoder. Returns `None` for no coding, and if there is no memory.
+    /// Creates an encoder. Returns `None` for the identity coding, or if an allocation fails.
     pub(super) fn new(coding: Coding) -> Option<Self> {
         let state = match coding {
             Coding::Identity => return None,
-            // 32 KiB of window are all that gzip has.
+            // gzip has a fixed window of 32 KiB.
             Coding::Gzip => EncoderState::Gzip(Box::new(Compress::new_gzip(Compression::new(GZIP_LEVEL), 15))),
             Coding::Brotli => EncoderState::Brotli(Box::new(brotli_state())),
             Coding::Zstd => {
@@ -90,19 +90,19 @@ impl ContentEncoder {
         Some(Self { state, has_unflushed: false })
     }
 
-    /// Encodes `input`, and appends what is ready to `out`.
+    /// Encodes `input`, and appends the output that is ready to `out`.
     ///
     /// # Errors
-    /// A failure of the encoder, which has no memory left. The body cannot be continued.
+    /// If the encoder fails for lack of memory. The body cannot be continued then.
     pub(super) fn write(&mut self, input: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
         self.has_unflushed |= !input.is_empty();
         self.run(input, FlushPoint::More, out)
     }
 
-    /// Appends all that is needed to decode the input so far.
+    /// Appends everything that is needed to decode the input so far.
     ///
     /// # Errors
-    /// As [`write`](Self::write).
+    /// Those of [`write`](Self::write).
     pub(super) fn flush(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
         if !std::mem::take(&mut self.has_unflushed) {
             return Ok(());
@@ -113,7 +113,7 @@ impl ContentEncoder {
     /// Appends the end of the body.
     ///
     /// # Errors
-    /// As [`write`](Self::write).
+    /// Those of [`write`](Self::write).
     pub(super) fn finish(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
         self.run(&[], FlushPoint::End, out)
     }
@@ -121,12 +121,12 @@ impl ContentEncoder {
     /// Prepares the encoder for another body.
     ///
     /// # Errors
-    /// If the encoder cannot be used again.
+    /// If the encoder cannot be reused.
     pub(super) fn reset(&mut self) -> io::Result<()> {
         self.has_unflushed = false;
         match &mut self.state {
             EncoderState::Gzip(gzip) => gzip.reset(),
-            // The library has no way to use its memory again.
+            // The library has no way to reuse its memory.
             EncoderState::Brotli(brotli) => **brotli = brotli_state(),
             EncoderState::Zstd(zstd) => {
                 zstd.reset(ResetDirective::SessionOnly).map_err(|_| failed())?;
@@ -162,10 +162,10 @@ fn run_gzip(gzip: &mut Compress, input: &[u8], point: FlushPoint, out: &mut Vec<
         out.reserve(OUTPUT);
         let (before_in, before_out) = (gzip.total_in(), out.len());
         gzip.compress_vec(&input[used..], out, flush).map_err(|_| failed())?;
-        // At most the length of the input is used, which is a usize.
+        // At most the length of the input is used, so the number fits a usize.
         used += usize::try_from(gzip.total_in() - before_in).unwrap_or_default();
         let has_room = out.len() < out.capacity();
-        // Room that is left shows that the encoder has nothing more to write now.
+        // If room is left, the encoder has nothing more to write now.
         if used == input.len() && (has_room || out.len() == before_out) {
             return Ok(());
         }
@@ -243,12 +243,12 @@ mod tests {
     use super::*;
     use std::io::Read;
 
-    /// Returns the bytes that can be decoded from `encoded`, which may lack its end.
+    /// Returns the bytes that can be decoded from `encoded`, whose end may be missing.
     fn decoded(coding: Coding, encoded: &[u8]) -> Vec<u8> {
         let mut plain = Vec::new();
         match coding {
             Coding::Identity => plain.extend_from_slice(encoded),
-            // An end that is missing is an error after all that can be decoded.
+            // If the end is missing, the error comes after everything that can be decoded.
             Coding::Gzip => drop(flate2::read::GzDecoder::new(encoded).read_to_end(&mut plain)),
             Coding::Brotli => drop(brotli::Decompressor::new(encoded, 4096).read_to_end(&mut plain)),
             Coding::Zstd => {

@@ -1,11 +1,12 @@
-//! Content codings of the application's responses: which response is encoded, and with what.
+//! Content codings of the application's responses: which response is encoded, and with which coding.
 //!
-//! The engine encodes a body between the application and the protocol, so it is the same for every interface and
-//! protocol. A request has an [`Offer`], read from its head. When the head of its response is written, [`Policy`]
-//! decides, and the head that is sent differs from the application's ([`Draft::depending_on_coding`]). The body then goes
-//! through an [`EncodedBody`], which belongs to the response ([`reply`]).
+//! The engine encodes a body between the application and the protocol, in the same way for every interface and
+//! protocol. A request has an [`Offer`], which is read from its head. When the head of the response is written,
+//! [`Policy`] decides whether the body is encoded, and the engine changes the head accordingly
+//! ([`Draft::depending_on_coding`]). The body then passes through an [`EncodedBody`], which belongs to the response
+//! ([`reply`]).
 //!
-//! A server without compression has no [`CompressionState`], and no request has an offer.
+//! A server without compression has no [`CompressionState`], and its requests have empty offers.
 
 mod encoder;
 mod policy;
@@ -22,17 +23,17 @@ use std::io;
 use wire::files::Coding;
 use wire::message::{Draft, Misuse, RequestHead};
 
-/// The number of unused encoders of each coding that an engine keeps.
+/// The maximum number of unused encoders of each coding that an engine keeps.
 const SPARE: usize = 2;
 
 /// The state that all encoded responses of an engine share.
 pub(crate) struct CompressionState {
     policy: Policy,
-    /// Encoders that no response needs now, at the index of their coding.
+    /// Unused encoders, at the index of their coding.
     spare: [Vec<ContentEncoder>; Coding::ALL.len()],
-    /// The output of an encoder, until it is framed.
+    /// A buffer for the output of an encoder, until it is framed.
     encoded: Vec<u8>,
-    /// The work done since the meter was charged last.
+    /// The work done since the last call of [`take_work`](Self::take_work), in units of the meter.
     work: u64,
 }
 
@@ -41,7 +42,7 @@ impl CompressionState {
         Self { policy: Policy::new(config), spare: Default::default(), encoded: Vec::new(), work: 0 }
     }
 
-    /// Returns the encoding that a request asks for.
+    /// Returns the coding that the client of a request accepts.
     pub(crate) fn offer(&self, head: &RequestHead<'_>) -> Offer {
         self.policy.offer(head)
     }
@@ -51,7 +52,7 @@ impl CompressionState {
         std::mem::take(&mut self.work)
     }
 
-    /// Returns an encoder with the memory that it may take; `None` if all memory for encoders is in use.
+    /// Returns an encoder and the reservation of its memory; `None` if the memory for encoders is exhausted.
     fn encoder(&mut self, coding: Coding) -> Option<(ContentEncoder, Reservation)> {
         let reservation = self.policy.memory().reserve(memory_of(coding))?;
         let encoder = match self.spare[coding as usize].pop() {
@@ -61,25 +62,26 @@ impl CompressionState {
         Some((encoder, reservation))
     }
 
-    /// Takes an encoder back after the end of its body.
+    /// Takes an encoder back after the end of its body, for reuse.
     fn take_back(&mut self, coding: Coding, mut encoder: ContentEncoder) {
         let spare = &mut self.spare[coding as usize];
-        // Brotli allocates anew for each body.
+        // Brotli allocates memory anew for each body, so its encoder is not kept.
         if coding != Coding::Brotli && spare.len() < SPARE && encoder.reset().is_ok() {
             spare.push(encoder);
         }
     }
 }
 
-/// The body of a response while it is encoded, and the part of its declared length that is missing.
+/// The body of a response while it is encoded, and the rest of its declared length.
 #[derive(Debug)]
 pub(crate) struct EncodedBody {
     coding: Coding,
-    /// The encoder; `None` once the body is over.
+    /// The encoder; `None` once the body has ended.
     encoder: Option<ContentEncoder>,
-    /// The memory of the encoder, until the response is over.
+    /// The reservation of the encoder's memory, until the response is complete.
     _memory: Reservation,
-    /// The number of bytes that the application has declared and not written, before encoding.
+    /// The number of bytes that the application has declared but not written yet, before encoding; `None` if it
+    /// declared no length.
     left: Option<u64>,
     /// The number of bytes that the application has written, including those of a part that was too long.
     offered: u64,
@@ -93,7 +95,7 @@ impl EncodedBody {
         Self { coding, encoder: Some(encoder), _memory: memory, left, offered: 0, is_too_long: false }
     }
 
-    /// Returns the number of bytes that the application may still write, if it is known.
+    /// Returns the number of bytes that the application may still write; `None` if it is unknown.
     pub(crate) fn room(&self) -> Option<u64> {
         self.left
     }
@@ -106,7 +108,7 @@ impl EncodedBody {
     /// Counts a part of `length` bytes.
     ///
     /// # Errors
-    /// [`Misuse::BodyTooLong`], if the body is longer than declared.
+    /// [`Misuse::BodyTooLong`] if the body is longer than declared.
     fn admit(&mut self, length: u64) -> Result<(), Misuse> {
         if self.is_too_long {
             return Err(Misuse::BodyTooLong);
@@ -122,7 +124,7 @@ impl EncodedBody {
         Ok(())
     }
 
-    /// Encodes `plain` into the scratch buffer of `state`. Returns the work that this took.
+    /// Encodes `plain` into the output buffer of `state`. Returns the work that this took, in units of the meter.
     fn encode(&mut self, plain: &[u8], state: &mut CompressionState) -> io::Result<u64> {
         state.encoded.clear();
         let Some(encoder) = &mut self.encoder else { return Ok(0) };

@@ -7,57 +7,58 @@ use wire::message::{COMPRESS_FIELD, Draft, Field, RequestHead};
 /// The settings of content codings.
 #[derive(Clone, Debug)]
 pub struct CompressionConfig {
-    /// The codings, the preferred one first. It decides between codings that the client weighs alike.
+    /// The enabled codings, the preferred one first. The order decides between codings to which the client gives the
+    /// same weight.
     pub codings: Vec<Coding>,
-    /// The media types that are encoded, in lower case: `text/html`, `text/*` or `*+json`.
+    /// Patterns of the media types that are encoded, in lower case: `text/html`, `text/*` or `*+json`.
     pub types: Vec<String>,
-    /// The least length in bytes of a body that is encoded, if its length is known.
+    /// The minimum length in bytes of a body that is encoded, if its length is known.
     pub min_size: u64,
-    /// True if responses are encoded that may hold a secret of the client's: to requests with Cookie or Authorization,
-    /// and with Set-Cookie. An attacker who can have a client repeat a request could find out the secret by the length
-    /// of the encrypted responses (BREACH).
+    /// True if responses that may contain a secret of the client are encoded, too: responses with Set-Cookie, and
+    /// responses to requests with Cookie or Authorization. An attacker who can make a client repeat a request could
+    /// find out the secret from the length of the encrypted responses (BREACH).
     pub encodes_private: bool,
-    /// The memory of all encoders. Engines with clones of this value share the limit. A response for which there is no
-    /// room is not encoded.
+    /// The memory that all encoders together may use. Engines with clones of this value share the limit. A response for
+    /// which there is no memory is not encoded.
     pub memory: BodyMemory,
 }
 
-/// The encoding that a request asks for.
+/// The coding that the client of a request accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Offer {
-    /// The coding that the client prefers; `None` for none.
+    /// The enabled coding that the client prefers; `None` for none.
     coding: Option<Coding>,
     /// True if the request has credentials.
     is_private: bool,
 }
 
-/// The decision about a response.
+/// The decision whether a response is encoded.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Decision {
     /// The response does not depend on Accept-Encoding.
     Independent,
-    /// As `Independent`, but the application's field about the encoding must not be sent.
+    /// The response does not depend on Accept-Encoding, but the application's field about the encoding must be removed.
     Marked,
-    /// The body is sent as it is; for another client it could be encoded.
+    /// The body is not encoded, but could be for another client.
     Plain,
     /// The body is encoded.
     Encoded(Coding),
-    /// The response has no body, and confirms one that was encoded.
+    /// The response has no body, and confirms an earlier one that was encoded (304).
     Confirmed,
 }
 
-/// The rules by which responses are encoded.
+/// The rules that decide which responses are encoded.
 pub(super) struct Policy {
     config: CompressionConfig,
 }
 
-/// The fields of a response that matter for its encoding.
+/// The fields of a response that determine whether it is encoded.
 #[derive(Default)]
 struct Found<'a> {
     content_type: Option<&'a [u8]>,
     mark: Option<&'a [u8]>,
     has_cookie: bool,
-    /// True if the response has a field that is right for the body as it is alone.
+    /// True if the response has a field that is valid only for the unencoded body.
     is_fixed: bool,
 }
 
@@ -70,7 +71,7 @@ impl Policy {
         &self.config.memory
     }
 
-    /// Returns the encoding that a request asks for.
+    /// Returns the coding that the client of a request accepts.
     pub(super) fn offer(&self, head: &RequestHead<'_>) -> Offer {
         let is_named = |name: &[u8]| head.field(name).is_some();
         if !is_named(b"accept-encoding") {
@@ -82,7 +83,7 @@ impl Policy {
         };
         let all = head.fields.iter().filter(is_it);
         let accepted = AcceptedCodings::read(all.map(|field| field.value(head.block)));
-        // Of codings with the same weight the one with the least second number is chosen.
+        // Of codings with the same weight, the one with the lowest rank is chosen.
         let codings = self.config.codings.iter().zip(0u64..).map(|(&coding, rank)| (coding, rank));
         let coding = accepted.choose(codings.chain([(Coding::Identity, u64::MAX)]));
         Offer {
@@ -91,8 +92,8 @@ impl Policy {
         }
     }
 
-    /// Decides about the response with the head `draft` to a request with `offer`. `length` is the length of the body,
-    /// if it is known although the application did not declare it.
+    /// Decides whether a response with the head `draft` to a request with `offer` is encoded. `length` is the length of
+    /// the body, if it is known even though the application did not declare it.
     pub(super) fn decide(&self, draft: &Draft, length: Option<u64>, offer: Offer) -> Decision {
         let found = Found::of(draft);
         let unencoded = if found.mark.is_some() { Decision::Marked } else { Decision::Independent };
@@ -138,10 +139,10 @@ impl<'a> Found<'a> {
                 12 if is(b"content-type") => found.content_type = Some(value),
                 15 if is(COMPRESS_FIELD) => found.mark = Some(value),
                 10 => found.has_cookie |= is(b"set-cookie"),
-                // An encoded body, or a part of one.
+                // The body is already encoded, or is a part.
                 16 if is(b"content-encoding") => found.is_fixed |= !value.eq_ignore_ascii_case(b"identity"),
                 13 if is(b"content-range") => found.is_fixed = true,
-                // Digests of the body as it is (RFC 9530, and before).
+                // Digests of the unencoded body (RFC 9530, and its predecessors).
                 6 | 11 | 14 if is(b"digest") || is(b"content-md5") || is(b"content-digest") => found.is_fixed = true,
                 13 if is(b"cache-control") => found.is_fixed |= forbids_transformation(value),
                 _ => {}

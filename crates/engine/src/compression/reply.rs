@@ -1,4 +1,4 @@
-//! Writing a response whose body is encoded.
+//! The part of [`Reply`] that writes encoded bodies.
 
 use super::EncodedBody;
 use super::policy::Decision;
@@ -10,13 +10,13 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use wire::message::{Draft, Misuse};
 
-/// The number of bytes that are encoded at a time while the engine is locked. A caller that has more writes slices of
-/// this length, and unlocks the engine in between.
+/// The maximum number of bytes that are encoded at a time while the engine is locked. A caller with more bytes writes
+/// slices of this length, and unlocks the engine in between.
 pub const ENCODE_AT_ONCE: usize = 128 << 10;
 
 impl<A: App> Reply<'_, A> {
-    /// Returns the head to send in place of `draft`, if it is another one, and the encoder of the body, if it is
-    /// encoded. `length`: see [`begin`](Reply::begin).
+    /// Returns the head to send instead of `draft`, and the encoder of the body if it is encoded; `None` if `draft` is
+    /// sent unchanged. `length`: see [`begin`](Reply::begin).
     #[cold]
     pub(crate) fn negotiate(
         &mut self,
@@ -26,7 +26,8 @@ impl<A: App> Reply<'_, A> {
         let is_delimited = self.terms.delimits_body();
         let state = self.compression.as_deref_mut()?;
         let decision = match state.policy.decide(draft, length, self.offer) {
-            // A body of unknown length would cost an HTTP/1.0 client its connection.
+            // Encoding makes the length unknown, and the end of the body would then have to be the end of the
+            // connection (HTTP/1.0).
             Decision::Encoded(_) if !is_delimited => Decision::Plain,
             decision => decision,
         };
@@ -45,8 +46,8 @@ impl<A: App> Reply<'_, A> {
         }
     }
 
-    /// Begins a response if its body will be encoded. Otherwise returns false and does nothing. For a body that is
-    /// written in slices with [`write_slice`](Self::write_slice).
+    /// Begins a response if its body will be encoded. Otherwise returns false and does nothing. For a body that the
+    /// caller writes in slices with [`write_slice`](Self::write_slice).
     pub fn begin_encoded(&mut self, draft: &Draft, length: Option<u64>) -> bool {
         let is_encoded = !self.is_begun()
             && self.terms.delimits_body()
@@ -69,12 +70,12 @@ impl<A: App> Reply<'_, A> {
     /// Writes a part of a body that [is encoded](Self::is_encoded).
     ///
     /// # Errors
-    /// [`Misuse::BodyTooLong`], if the body is longer than declared. Then nothing of this part has been written.
+    /// [`Misuse::BodyTooLong`] if the body is longer than declared. Nothing of this part has been written then.
     pub fn write_slice(&mut self, plain: &[u8]) -> Result<(), Misuse> {
         let Some(in_flight) = self.in_flight else { return Ok(()) };
         let Some(body) = &mut in_flight.encoded else { return Ok(()) };
         body.admit(plain.len() as u64)?;
-        // Without a state the output of the call is discarded.
+        // Without a state the engine discards the output of the call.
         let Some(state) = self.compression.as_deref_mut() else { return Ok(()) };
         match body.encode(plain, state) {
             Ok(work) => in_flight.produced += work,
@@ -84,7 +85,7 @@ impl<A: App> Reply<'_, A> {
         Ok(())
     }
 
-    /// As [`write_slice`](Self::write_slice), of a file. Bytes that cannot be read end the response.
+    /// Writes a part of a file like [`write_slice`](Self::write_slice). If it cannot be read, the response is cut.
     #[cold]
     pub(crate) fn encode_file(&mut self, file: &File, offset: u64, length: u64) -> Result<(), Misuse> {
         let mut buffer = [0; 16 << 10];
@@ -101,7 +102,7 @@ impl<A: App> Reply<'_, A> {
         Ok(())
     }
 
-    /// Writes all that the client needs to decode the body so far.
+    /// Writes everything that the client needs to decode the body so far.
     #[cold]
     pub(crate) fn flush_encoder(&mut self) {
         let (Some(in_flight), Some(state)) = (self.in_flight.as_mut(), self.compression.as_deref_mut()) else { return };
@@ -117,7 +118,7 @@ impl<A: App> Reply<'_, A> {
     /// Writes the end of the encoded body.
     ///
     /// # Errors
-    /// [`Misuse::BodyTooShort`], if the application declared more.
+    /// [`Misuse::BodyTooShort`] if the application declared more.
     #[cold]
     pub(crate) fn finish_encoder(&mut self) -> Result<(), Misuse> {
         let Some(body) = self.in_flight.as_mut().and_then(|in_flight| in_flight.encoded.as_mut()) else {

@@ -1,39 +1,38 @@
-//! Engine groups: engines of one process or of several that accept from the same listeners share new connections
+//! Engine groups: the engines that accept from the same listeners, in one process or several, share new connections
 //! evenly. A connection goes to the engine that has the fewest.
 //!
 //! # The rule
 //!
-//! The kernel wakes one engine or several for a new connection. An engine cannot know in advance which ones. An engine
+//! The kernel wakes one or several engines for a new connection; an engine cannot know in advance which ones. An engine
 //! that was woken compares itself with the others before each accept ([`Membership::better`]):
 //!
 //! * An engine that stops, drains or is at its limit of connections accepts nothing.
 //! * An engine that has begun no call for [`BUSY_AFTER`], because all its threads are in calls or requests are queued,
-//!   is *busy*. An engine that is not busy is preferred, whatever the numbers of connections. Shorter calls do not
-//!   count, even if there are many of them, because a thread is free soon.
+//!   is *busy*. An engine that is not busy is preferred, regardless of the numbers of connections. Shorter calls do not
+//!   make an engine busy, even if there are many of them, because a thread is free soon.
 //! * Otherwise the numbers of connections decide. An engine accepts while it has at most one connection more than the
-//!   other. So afterwards it has at most two more, and no engine exceeds the mean by more than two.
+//!   other. Afterwards it has at most two more, and no engine exceeds the mean by more than two.
 //! * If clients open a connection for each request, numbers change faster than the engines can balance them, and
-//!   differences do not last. Then an engine accepts while it has at most [`SLACK_IF_BRIEF`] more.
+//!   differences do not last. An engine then accepts while it has at most [`SLACK_IF_BRIEF`] connections more.
 //!
 //! An engine that leaves a connection to another one leaves it in the kernel's queue and wakes that engine
-//! ([`Membership::notify`]). As long as numbers are balanced, the rule costs a few loads and no system call.
+//! ([`Membership::notify`]). As long as the numbers are balanced, the rule costs a few loads and no system call.
 //!
 //! # No connection is left in the queue
 //!
 //! The other engine may never accept the connection: its thread may hold the GIL in a long call, the process may be
 //! stopped or dead, or it may not have this listener at all. So an engine that left a connection checks its listeners
-//! again after [`PATIENCE`], or after [`PATIENCE_IN_CALLS`] if a call may keep the other from coming. If a connection
-//! waits there and the other has accepted nothing in between, the engine leaves no connection to the other for
-//! [`PASSED_OVER_FOR`], or until the other has accepted one. So nothing here depends on an answer of the other engine,
-//! or on the order in which stores become visible: a record that is out of date costs balance or a few milliseconds,
-//! never a connection.
+//! again after [`PATIENCE`], or after [`PATIENCE_IN_CALLS`] if a call may delay the other engine. If a connection waits
+//! there and the other engine has accepted nothing in between, this engine leaves no connection to the other for
+//! [`PASSED_OVER_FOR`], or until the other has accepted one. So nothing depends on an answer of the other engine, or on
+//! the order in which stores become visible: a stale record costs balance or a few milliseconds, never a connection.
 //!
 //! # The records
 //!
 //! Each engine publishes its state in a [`Member`] record. The records of one process's engines are in one
 //! [`ProcessRecord`]. A single process has its record in its own memory. Workers have their records in memory that the
 //! supervisor shares with all of them; the supervisor clears the record of a worker that has exited. All-zero memory is
-//! the record of a process that has no engine.
+//! the record of a process without engines.
 
 use crate::os::{Bell, Waker};
 use std::any::Any;
@@ -43,14 +42,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// The time after which an engine that could begin no call is busy. This is a few times as long as a thread waits for a
-/// processor on an overloaded machine, so that an engine with short calls does not look busy there.
+/// processor on an overloaded machine, so that an engine with short calls does not count as busy there.
 const BUSY_AFTER: Duration = Duration::from_millis(30);
-/// The time to wait for an engine that runs no call, or that polled within this time. On a machine with overloaded
-/// processors a thread waits that long for one.
+/// The time to wait for an engine that runs no call, or that polled within this time. On an overloaded machine a thread
+/// may wait that long for a processor.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// The time to wait for any other engine. It is shorter because a call may hold the GIL.
 const PATIENCE_IN_CALLS: Duration = Duration::from_millis(20);
-/// The time for which no connection is left to an engine that did not come, unless it accepts one.
+/// The time for which no connection is left to an engine that did not accept one in time, unless it accepts one
+/// meanwhile.
 const PASSED_OVER_FOR: Duration = Duration::from_secs(1);
 
 /// The number of connections by which an engine may exceed another and still accept.
@@ -60,8 +60,8 @@ const SLACK: u64 = 1;
 const SLACK_IF_BRIEF: u64 = 32;
 const BRIEF_IN_A_ROW: u32 = 32;
 
-/// Returns the number of connections that an engine may have more than another, after this many consecutive connections
-/// with one request each.
+/// Returns the maximum number of connections that an engine may have more than another and still accept.
+/// `brief_in_a_row` is the number of consecutive new connections with one request each.
 pub(crate) fn slack(brief_in_a_row: u32) -> u64 {
     if brief_in_a_row < BRIEF_IN_A_ROW { SLACK } else { SLACK_IF_BRIEF }
 }
@@ -70,7 +70,7 @@ pub(crate) fn slack(brief_in_a_row: u32) -> u64 {
 pub const ENGINES_MAX: usize = 63;
 
 /// The published state of one engine. Each field is one atomic word, so readers never wait; fields that are read
-/// together may be of different moments. The alignment keeps the writes of one engine off the cache lines of another.
+/// together may be from different times. The alignment keeps the writes of one engine off the cache lines of another.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
 struct Member {
@@ -79,14 +79,14 @@ struct Member {
     accepted: AtomicU64,
     /// 1 if the engine accepts connections.
     is_accepting: AtomicU64,
-    /// The number of calls that the engine has begun or has to resume.
+    /// The number of calls that are running or have to be resumed.
     calls: AtomicU64,
     /// The time of the engine's last poll, in milliseconds of `CLOCK_MONOTONIC`.
     polled_at: AtomicU64,
     /// The time since which the engine has begun no call because all threads are in calls or requests are queued, in
     /// milliseconds of `CLOCK_MONOTONIC`; 0 if it could begin one.
     busy_since: AtomicU64,
-    /// 1 from the moment when another engine notifies this one until this one checks its listeners.
+    /// 1 if another engine has notified this one, until this one checks its listeners.
     is_notified: AtomicU64,
 }
 
@@ -105,7 +105,7 @@ impl Default for ProcessRecord {
     }
 }
 
-/// The records in memory that this process shares with others.
+/// The records of all processes of a group, in shared memory.
 pub struct SharedRecords {
     records: Box<[&'static ProcessRecord]>,
     bells: Box<[Bell]>,
@@ -114,11 +114,11 @@ pub struct SharedRecords {
 }
 
 impl SharedRecords {
-    /// Creates the shared records. `records` are those of all processes; index `own` is this process's. `bells` wake
-    /// the processes, in the order of their records. `memory` keeps the records alive.
+    /// Creates the shared records. `records` are those of all processes; `own` is the index of this process's record.
+    /// `bells` wake the processes, in the order of their records. `memory` keeps the records alive.
     ///
     /// # Panics
-    /// If there are not as many bells as records, or `own` is not an index of them.
+    /// If the numbers of bells and records differ, or `own` is not an index of them.
     #[must_use]
     pub fn new(
         records: Box<[&'static ProcessRecord]>,
@@ -136,7 +136,7 @@ impl SharedRecords {
         self.records.len()
     }
 
-    /// Returns the bell that wakes this process. Each engine of the process has to watch the bell.
+    /// Returns the bell that wakes this process. Each engine of the process has to watch it.
     #[must_use]
     pub fn own_bell(&self) -> &Bell {
         &self.bells[self.own]
@@ -155,21 +155,21 @@ enum Records {
     Shared(SharedRecords),
 }
 
-/// The engines that share listeners. See the module's documentation.
+/// A group of engines that share listeners. See the module's documentation.
 #[derive(Debug)]
 pub struct EngineGroup {
     records: Records,
     /// The wakers of this process's engines.
     wakers: Box<[Waker]>,
-    /// The number of connections that this process's engines have room for together.
+    /// The number of connections for which this process's engines together have room.
     room: AtomicUsize,
-    /// True if it was reported that this process accepts nothing although a connection waits.
+    /// True if the process has reported that it accepts nothing although a connection waits.
     is_pause_reported: AtomicBool,
 }
 
 impl EngineGroup {
-    /// Creates the group of this process's engines, whose pollers `wakers` wake, and of the engines in `shared`, if
-    /// any.
+    /// Creates the group of this process's engines and of the engines in `shared`. `wakers` wake the pollers of this
+    /// process's engines, in their order.
     ///
     /// # Panics
     /// If there are more than [`ENGINES_MAX`] engines.
@@ -191,8 +191,8 @@ impl EngineGroup {
         Arc::new(group)
     }
 
-    /// Returns the membership of engine `index` of this process. `calls` is the number of calls that it can run at a
-    /// time.
+    /// Returns the membership of engine `index` of this process. `calls` is the maximum number of concurrent calls of
+    /// that engine.
     #[must_use]
     pub fn membership(self: &Arc<Self>, index: usize, calls: usize) -> Membership {
         let calls = u64::try_from(calls).unwrap_or(u64::MAX);
@@ -253,16 +253,16 @@ pub(crate) struct PublishedState {
     pub(crate) is_accepting: bool,
 }
 
-/// The view that one engine has of its group.
+/// The membership of one engine in its group: its access to the published states.
 #[derive(Debug)]
 pub struct Membership {
     group: Arc<EngineGroup>,
     index: usize,
-    /// The number of calls that this engine can run at a time.
+    /// The maximum number of concurrent calls of this engine.
     calls: u64,
     /// The number of calls that this engine had begun when it last published its state.
     begun: u64,
-    /// The engines to which this one has left connections and that have not accepted one since.
+    /// The engines to which this one has left a connection and that have not accepted one since.
     notified: Vec<Notified>,
 }
 
@@ -270,7 +270,7 @@ pub struct Membership {
 struct Notified {
     address: Address,
     at: Duration,
-    /// The time to wait for the engine.
+    /// The time to wait until the engine accepts.
     patience: Duration,
     /// The number of connections that the engine had accepted when it was notified.
     accepted: u64,
@@ -284,7 +284,7 @@ impl Notified {
     }
 }
 
-/// The suitability of an engine for a new connection; the least value is the best.
+/// The suitability of an engine for a new connection. The lowest value is the best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Suitability {
     Free,
@@ -305,7 +305,8 @@ impl Member {
         if was_polled || self.calls.load(Ordering::Relaxed) == 0 { PATIENCE } else { PATIENCE_IN_CALLS }
     }
 
-    /// Returns the time when the engine becomes busy, unless it begins a call before, on `CLOCK_MONOTONIC`.
+    /// Returns the time when the engine becomes busy if it begins no call before, on `CLOCK_MONOTONIC`; `None` if it
+    /// could begin a call.
     fn busy_at(&self) -> Option<Duration> {
         match self.busy_since.load(Ordering::Relaxed) {
             0 => None,
@@ -328,7 +329,7 @@ fn moment(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Stores the value if it differs. Most calls change nothing, and then the other engines keep their copy of the cache
+/// Stores the value if it differs. Most calls change nothing, and the other engines then keep their copy of the cache
 /// line.
 fn set(word: &AtomicU64, value: u64) {
     if word.load(Ordering::Relaxed) != value {
@@ -345,15 +346,15 @@ impl Membership {
         self.group.member(self.address())
     }
 
-    /// Returns the other engines with their records, from the own process and then the next one on, so that not all
-    /// engines notify equally suitable ones in the same order.
+    /// Returns the other engines with their records: those of this process first, then those of the next process, and
+    /// so on. So not all engines notify equally suitable ones in the same order.
     fn others(&self) -> impl Iterator<Item = (Address, &Member)> {
         let own = self.address();
         let processes = self.group.processes();
         let behind = move |distance| (own.process + distance) % processes;
         (0..processes).map(behind).flat_map(move |process| {
             let record = self.group.record(process);
-            // A record that another process has overwritten must not cause an index out of bounds.
+            // A record that another process has corrupted must not cause an index out of bounds.
             let engines = usize::try_from(record.engines.load(Ordering::Acquire)).unwrap_or(0).min(ENGINES_MAX);
             let members = record.members[..engines].iter().enumerate();
             members
@@ -362,22 +363,22 @@ impl Membership {
         })
     }
 
-    /// Adds the number of connections that this engine has room for to the room of the process.
+    /// Adds `connections`, for which this engine has room, to the room of the process.
     pub(crate) fn has_room_for(&self, connections: usize) {
         self.group.room.fetch_add(connections, Ordering::Relaxed);
     }
 
-    /// Returns the number of connections that this process's engines have room for together.
+    /// Returns the number of connections for which this process's engines together have room.
     pub(crate) fn room_of_all(&self) -> usize {
         self.group.room.load(Ordering::Relaxed)
     }
 
-    /// Notes if a connection waits that no engine of this process has room for. Returns the previous note.
+    /// Records whether a connection waits for which no engine of this process has room. Returns the previous value.
     pub(crate) fn note_pause(&self, is_pausing: bool) -> bool {
         self.group.is_pause_reported.swap(is_pausing, Ordering::Relaxed)
     }
 
-    /// Takes the notification of another engine. Returns true if there was one.
+    /// Clears the notification from another engine. Returns true if there was one.
     pub(crate) fn take_notification(&self) -> bool {
         let is_notified = &self.own().is_notified;
         is_notified.load(Ordering::Relaxed) != 0 && is_notified.swap(0, Ordering::Acquire) != 0
@@ -403,7 +404,7 @@ impl Membership {
         set(&own.busy_since, since);
     }
 
-    /// Wakes the other engines, so that an engine that was alone now watches the listeners as a member of a group.
+    /// Wakes the other engines, so that an engine without others now watches the listeners as a member of a group.
     pub(crate) fn wake_others(&self) {
         for (address, member) in self.others() {
             if member.is_accepting.load(Ordering::Relaxed) != 0 {
@@ -425,8 +426,8 @@ impl Membership {
         })
     }
 
-    /// Returns the engine that should accept a new connection, or `None` if this one should. This one may have `slack`
-    /// connections more than the other.
+    /// Returns the engine that should accept a new connection; `None` if this one should. This engine may have up to
+    /// `slack` connections more than the other.
     pub(crate) fn better(&mut self, now: Duration, slack: u64) -> Option<Address> {
         if !self.notified.is_empty() {
             let group = &self.group;
@@ -448,14 +449,14 @@ impl Membership {
         if best != suitability {
             return (best < suitability).then_some(other);
         }
-        // A tie goes to an engine that has a free thread.
+        // On a tie, an engine that has a free thread is preferred.
         let is_full = own.busy_since.load(Ordering::Relaxed) != 0;
         let load = own.connections.load(Ordering::Relaxed) + u64::from(is_full);
         (load > connections + slack).then_some(other)
     }
 
     /// Notifies another engine that this one leaves a connection to it. Returns the time to check again: when the other
-    /// engine should have come, or becomes busy.
+    /// engine should have accepted, or becomes busy.
     pub(crate) fn notify(&mut self, other: Address, now: Duration) -> Duration {
         let member = self.group.member(other);
         let due = if let Some(notified) = self.notified.iter().find(|notified| notified.address == other) {
@@ -473,15 +474,15 @@ impl Membership {
         busy_at.filter(|&at| at > now).map_or(due, |at| at.min(due))
     }
 
-    /// Notes that this engine has accepted a connection. Marks the notified engines whose time is over and that have
-    /// accepted none.
+    /// Records that this engine has accepted a connection. Marks the notified engines that have accepted none in time.
     pub(crate) fn has_accepted(&mut self, now: Duration) {
         for notified in &mut self.notified {
             notified.did_not_come |= notified.is_due(now);
         }
     }
 
-    /// Notes that no connection waits at any listener. A notified engine may have come and found none.
+    /// Records that no connection waits at any listener. Removes notified engines whose time has passed: they may have
+    /// come and found no connection.
     pub(crate) fn has_found_none(&mut self, now: Duration) {
         self.notified.retain(|notified| notified.did_not_come || !notified.is_due(now));
     }

@@ -3,7 +3,7 @@ use crate::os::{Os, Poller};
 
 const NOW: Duration = Duration::from_secs(100);
 
-/// Returns the engines of one process, with room for one call each, and their pollers.
+/// Returns the memberships of the engines of one process, with room for one call each, and their pollers.
 fn members(count: usize) -> (Vec<Membership>, Vec<(Os, Poller)>) {
     let (systems, wakers): (Vec<_>, Vec<_>) =
         (0..count).map(|_| Os::new().unwrap()).map(|(net, poller, waker)| ((net, poller), waker)).unzip();
@@ -23,7 +23,7 @@ fn publish(member: &mut Membership, calls: u64, connections: usize) {
     member.publish(state(calls, connections), NOW);
 }
 
-/// Returns the index of the engine in this process that should get the connection.
+/// Returns the index of the engine in this process that should accept the connection.
 fn better(member: &mut Membership, now: Duration) -> Option<usize> {
     member.better(now, SLACK).map(|address| address.engine)
 }
@@ -186,7 +186,7 @@ fn engine_that_found_no_connection_is_not_passed_over() {
     let other = members[0].better(NOW, SLACK).unwrap();
     members[0].notify(other, NOW);
     let later = NOW + PATIENCE;
-    // A third engine has accepted it.
+    // A third engine has accepted the connection.
     members[0].has_found_none(later);
     assert_eq!(better(&mut members[0], later), Some(1));
 }
@@ -216,7 +216,7 @@ fn records_in_shared_memory_are_those_of_all_processes() {
         assert!(is_woken(&mut poller) && !is_woken(&mut poller), "each ring is reported once");
         assert!(!is_woken(&mut first_poller));
     }
-    // The worker has ended, and its successor begins at zero.
+    // The worker has exited, and its successor counts from zero.
     publish(&mut second, 0, 7);
     let (mut successor, ..) = process(2);
     publish(&mut successor, 0, 0);

@@ -1,8 +1,8 @@
-//! A cache of small files that are requested often: their content, and the heads of their responses.
+//! A cache of small files that are requested often: their contents, and the heads of their responses.
 //!
-//! Two generations bound the cache: an entry that is found moves to the young generation. When that is full, the old
-//! generation is dropped and the young one becomes old. So recently requested entries stay, and finding one takes one
-//! or two look-ups in a table.
+//! The cache has two generations, which bound its size. An entry that is found moves to the young generation. When the
+//! young generation is full, the old one is dropped and the young one becomes old. So recently requested entries stay,
+//! and a look-up takes one or two accesses to a table.
 
 use super::directory::Stamp;
 use crate::deadline::Millis;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use wire::files::Coding;
 use wire::message::Draft;
 
-/// A file and its encoded files, as they were at the last check.
+/// A file and its precompressed versions, as they were at the last check.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) media_type: &'static str,
@@ -21,20 +21,20 @@ pub(crate) struct Entry {
     pub(crate) variants: [Option<Variant>; Coding::ALL.len()],
 }
 
-/// One representation of a file.
+/// One representation of a file: identity or a content coding.
 #[derive(Debug)]
 pub(crate) struct Variant {
     pub(crate) stamp: Stamp,
     pub(crate) etag: String,
     pub(crate) modified: u64,
-    /// The whole content, if it is short.
+    /// The whole content; `None` if it is long.
     pub(crate) content: Option<Box<[u8]>>,
     /// The head of the response with the whole content.
     pub(crate) whole: Draft,
 }
 
 impl Entry {
-    /// Returns the approximate size in bytes.
+    /// Returns the approximate size of the entry in bytes.
     fn size(&self) -> usize {
         const OVERHEAD: usize = 1 << 10;
         let content = |variant: &Variant| OVERHEAD + variant.content.as_ref().map_or(0, |content| content.len());
@@ -42,7 +42,7 @@ impl Entry {
     }
 }
 
-/// A cache with two generations; see the module.
+/// A cache with two generations; see the module's documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
     young: Generation,
@@ -60,11 +60,11 @@ struct Cached {
 /// The maximum size of one generation in bytes.
 const GENERATION: usize = 4 << 20;
 
-/// The time in milliseconds for which an entry is trusted; then it is compared with the files.
+/// The time in milliseconds for which an entry is valid. After that it has to be compared with the files.
 const CHECK_EVERY: Millis = 1000;
 
 impl Cache {
-    /// Returns the entry of `key`, and true if it has to be compared with the files.
+    /// Returns the entry of `key`, and true if it has to be compared with the files; `None` if there is no entry.
     #[inline]
     pub(crate) fn find(&mut self, key: &[u8], now: Millis) -> Option<(Arc<Entry>, bool)> {
         if !self.young.0.contains_key(key) {
@@ -75,7 +75,7 @@ impl Cache {
         Some((Arc::clone(&found.entry), now.saturating_sub(found.checked) >= CHECK_EVERY))
     }
 
-    /// Records that the entry of `key` agrees with the files now.
+    /// Records that the entry of `key` agrees with the files at `now`.
     pub(crate) fn confirm(&mut self, key: &[u8], now: Millis) {
         if let Some(cached) = self.young.0.get_mut(key) {
             cached.checked = now;

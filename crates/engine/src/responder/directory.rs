@@ -1,4 +1,4 @@
-//! Opens files beneath a directory, and never outside of it.
+//! Directories that open files beneath them, and never outside of them.
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
@@ -8,41 +8,42 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// A directory that is kept open, so that a path is always looked up in the same one.
+/// A directory that is kept open, so that paths are always looked up in the same directory.
 #[derive(Debug)]
 pub(crate) struct Directory {
     descriptor: OwnedFd,
     lookup: Lookup,
 }
 
-/// How a name is looked up.
+/// The way in which a name is looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lookup {
-    /// The kernel keeps the lookup beneath the directory (openat2(2), `RESOLVE_BENEATH`): it follows symbolic links,
-    /// except those that lead out of the directory, which fail.
+    /// The kernel restricts the look-up to the directory (openat2(2), `RESOLVE_BENEATH`). It follows symbolic links,
+    /// but fails for those that lead out of the directory.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     Beneath,
-    /// Component by component, and no symbolic link is followed: for kernels before Linux 5.6, sandboxes that refuse
+    /// Component by component, without following symbolic links: for kernels before Linux 5.6, sandboxes that forbid
     /// openat2, and other systems.
     ByComponent,
     /// Symbolic links may lead anywhere.
     Anywhere,
 }
 
-/// The reason why there is no file.
+/// The reason why a file is not available.
 #[derive(Debug)]
 pub(crate) enum Unavailable {
-    /// The file does not exist, or must not be served: it is no regular file, or is outside of the directory.
+    /// The file does not exist, or must not be served: it is not a regular file, or is outside of the directory.
     Missing,
-    /// It is a directory.
+    /// The name is that of a directory.
     Directory,
-    /// The process may not read it.
+    /// The process may not read the file.
     Forbidden(io::Error),
-    /// The system could not open it.
+    /// The system could not open the file.
     Failed(io::Error),
 }
 
-/// The metadata that shows whether a file is unchanged: all that the kernel keeps of its identity and its last change.
+/// The metadata that shows whether a file is unchanged: everything that the kernel records of its identity and its last
+/// change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     device: u64,
@@ -55,11 +56,11 @@ pub(crate) struct Stamp {
 
 const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NOCTTY).union(OFlags::NONBLOCK);
 
-/// The maximum number of attempts at a lookup that a rename has disturbed (openat2(2), EAGAIN).
+/// The maximum number of attempts if a concurrent rename disturbs a look-up (openat2(2), EAGAIN).
 const ATTEMPTS: usize = 4;
 
 impl Directory {
-    /// Opens `path`. With `follows_symlinks` links may lead out of it.
+    /// Opens the directory at `path`. `follows_symlinks`: symbolic links may lead out of it.
     pub(crate) fn open(path: &Path, follows_symlinks: bool) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let descriptor = openat(CWD, path, flags, Mode::empty())?;
@@ -67,14 +68,14 @@ impl Directory {
         Ok(Self { descriptor, lookup })
     }
 
-    /// Opens a directory whose names are looked up as on a kernel without openat2.
+    /// Opens a directory that looks names up as on a kernel without openat2.
     #[cfg(test)]
     pub(crate) fn by_component(path: &Path) -> io::Result<Self> {
         Ok(Self { lookup: Lookup::ByComponent, ..Self::open(path, false)? })
     }
 
-    /// Opens the regular file `name`, whose segments follow the rules of [`FileName`](wire::files::FileName). A FIFO or
-    /// a device is opened without waiting for its other end, recognized, and closed.
+    /// Opens the regular file `name`, whose segments must follow the rules of [`FileName`](wire::files::FileName). A
+    /// FIFO or a device is opened without waiting, recognized, and closed.
     pub(crate) fn file(&self, name: &[u8]) -> Result<(File, Stamp), Unavailable> {
         if name.is_empty() {
             return Err(Unavailable::Directory);
@@ -109,7 +110,7 @@ impl Directory {
 impl Lookup {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     fn safest(descriptor: &impl AsFd) -> Self {
-        // ENOSYS if there is no such system call, EPERM if a sandbox forbids it.
+        // ENOSYS if the kernel has no such system call, EPERM if a sandbox forbids it.
         if beneath(descriptor, b".").is_ok() { Lookup::Beneath } else { Lookup::ByComponent }
     }
 
@@ -136,8 +137,8 @@ fn beneath(directory: &impl AsFd, name: &[u8]) -> rustix::io::Result<OwnedFd> {
 impl From<Errno> for Unavailable {
     fn from(error: Errno) -> Self {
         match error {
-            // XDEV: a symbolic link leads out. LOOP: there are too many links, or one is not followed. NXIO: a FIFO or
-            // a socket. NODEV: a device. INVAL and ILSEQ: a name that the file system does not support.
+            // XDEV: a symbolic link leads out. LOOP: there are too many links, or a link is not followed. NXIO: a FIFO
+            // or a socket. NODEV: a device. INVAL and ILSEQ: a name that the file system does not support.
             Errno::NOENT
             | Errno::NOTDIR
             | Errno::XDEV
@@ -155,7 +156,7 @@ impl From<Errno> for Unavailable {
 }
 
 impl Stamp {
-    /// Returns the stamp of an open file, which must be a regular one.
+    /// Returns the stamp of an open file. Fails if it is not a regular file.
     pub(crate) fn of(file: &File) -> Result<Self, Unavailable> {
         let found = file.metadata().map_err(Unavailable::Failed)?;
         if found.is_dir() {
@@ -178,25 +179,25 @@ impl Stamp {
         u64::try_from(self.modified.0).unwrap_or(0)
     }
 
-    /// Returns true if a further change would show in the stamp: the last change is longer ago than the granularity of
-    /// the clocks of file systems. The content of a file that has just changed must not be kept.
+    /// Returns true if any further change would change the stamp: the last change is longer ago than the granularity of
+    /// file systems' clocks. Otherwise the content of the file must not be cached.
     pub(crate) fn is_settled(&self, wall: u64) -> bool {
         let changed = u64::try_from(self.changed.0.max(self.modified.0)).unwrap_or(0);
         changed + 2 <= wall
     }
 
-    /// Returns true if a file that was made from one modified at `source` is up to date. A tool that copies the time of
-    /// its source may copy whole seconds only.
+    /// Returns true if a file derived from another is up to date. `source` is the modification time of the other one. A
+    /// tool that copies that time may copy whole seconds only.
     pub(crate) fn is_newer_than(&self, source: (i64, i64)) -> bool {
         self.modified >= source || self.modified == (source.0, 0)
     }
 
-    /// Returns a strong entity tag with its quotes. The tag changes with the content, even if the time of the change
-    /// was set back, or another file with the same times has replaced the file.
+    /// Returns a strong entity tag with its quotes. The tag changes with the content, even if the modification time was
+    /// set back, or another file with the same times has replaced the file.
     pub(crate) fn etag(&self, coding: &str) -> String {
         let Self { device, inode, length, modified, changed } = self;
         let (seconds, nanoseconds) = *modified;
-        // FNV-1a distinguishes files. No attacker chooses these numbers, so nobody can construct a collision.
+        // FNV-1a distinguishes files. An attacker cannot choose these numbers, and so cannot construct a collision.
         let words = [*device, *inode, changed.0.cast_unsigned(), changed.1.cast_unsigned()];
         let identity = words
             .into_iter()

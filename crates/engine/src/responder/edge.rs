@@ -1,4 +1,4 @@
-//! The responder of a server at the edge of the network: it answers authorities that verify a name, and sends clients to
+//! The responder of a server at the edge of the network: it answers ACME challenges (HTTP-01), and redirects clients to
 //! https.
 
 use super::files::Answer;
@@ -6,8 +6,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use wire::edge::{challenge_response, challenge_token, host_name, redirect_to_https, refuse_redirect};
 use wire::message::RequestHead;
 
-/// The names that have certificates, and the answer to challenges. It changes while the server runs, and all engines
-/// share it.
+/// The names that have certificates, and the key thumbprint for challenges. They change while the server runs, and all
+/// engines share them.
 #[derive(Debug, Default)]
 pub struct EdgeNames(RwLock<Arc<Names>>);
 
@@ -17,20 +17,20 @@ struct Names {
     thumbprint: Option<String>,
 }
 
-/// The settings of the responder.
+/// The settings of the edge responder.
 #[derive(Clone, Debug)]
 pub struct EdgeConfig {
-    /// The names.
+    /// The names that have certificates.
     pub names: Arc<EdgeNames>,
-    /// For each listener, true if it sends clients to https; false for listeners beyond the end of the list.
+    /// For each listener, true if it redirects clients to https; false for listeners beyond the end of the list.
     pub redirects: Vec<bool>,
-    /// The port of https.
+    /// The port for https.
     pub https_port: u16,
 }
 
 impl EdgeNames {
-    /// Replaces the names: `hosts` in lower case, with `*.example.org` for each name directly below; `thumbprint` is
-    /// that of the key of the account at the authority, if there is one.
+    /// Replaces the names. `hosts` are in lower case, with `*.example.org` for all names directly below `example.org`.
+    /// `thumbprint` is that of the key of the ACME account, if there is one.
     pub fn replace(&self, hosts: Vec<String>, thumbprint: Option<String>) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(Names { hosts, thumbprint });
     }
@@ -42,7 +42,7 @@ impl EdgeNames {
 
 impl Names {
     fn has(&self, host: &str) -> bool {
-        // A star stands for exactly one label (RFC 9525 section 6.3).
+        // A wildcard stands for exactly one label (RFC 9525 section 6.3).
         let rest = host.split_once('.').map(|(_, rest)| rest);
         let is_it = |known: &String| known == host || known.strip_prefix("*.").is_some_and(|known| Some(known) == rest);
         self.hosts.iter().any(is_it)
@@ -50,13 +50,13 @@ impl Names {
 }
 
 impl EdgeConfig {
-    /// Returns true if a listener sends clients to https.
+    /// Returns true if a listener redirects clients to https.
     pub(crate) fn redirects(&self, listener: usize) -> bool {
         self.redirects.get(listener).copied().unwrap_or(false)
     }
 
-    /// Returns the answer to a request; `None` if it is not for this responder. `redirects`: the listener of the
-    /// connection sends clients to https.
+    /// Returns the response to a request; `None` if this responder does not answer it. `redirects`: the listener of the
+    /// connection redirects clients to https.
     #[inline]
     pub(crate) fn answer(&self, head: &RequestHead<'_>, redirects: bool) -> Option<Answer> {
         if !redirects && !head.target.path.starts_with(b"/.well-known/") {
@@ -73,7 +73,7 @@ impl EdgeConfig {
         {
             return Some(Answer::other(challenge_response(token, thumbprint)));
         }
-        // A trusted proxy has said that the client uses https already.
+        // A trusted proxy has said that the client already uses https.
         if !redirects || head.client.is_some_and(|client| client.is_https == Some(true)) {
             return None;
         }

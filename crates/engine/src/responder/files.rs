@@ -1,8 +1,9 @@
-//! Answers requests for static files.
+//! The responder for static files.
 //!
-//! [`wire::files`] decides on the response to a request; this module finds, opens and keeps files. The thread that
-//! polls the engine opens them itself. Its waiting is bounded: it looks up a regular file and reads the first bytes, at
-//! most once a second for a file that is requested often; sendfile(2) sends all other bytes, a bounded part at a time.
+//! [`wire::files`] decides on the response to a request; this module finds, opens and caches files. The thread that
+//! polls the engine opens them itself. The time that this blocks the thread is bounded: for a file that is requested
+//! often, it looks up a regular file and reads its first bytes at most once a second; sendfile(2) sends all other
+//! bytes, a bounded part at a time.
 
 use super::cache::{Cache, Entry, Variant};
 use super::directory::{Directory, Stamp, Unavailable};
@@ -21,44 +22,44 @@ use wire::files::{
 };
 use wire::message::{Draft, RequestHead};
 
-/// The paths that are answered with files, and their options.
+/// The path prefixes whose requests are answered with files, and the options.
 #[derive(Debug)]
 pub struct StaticFiles {
-    /// Prefix and directory, the longest prefix first.
+    /// The prefix and the directory of each mapping, the longest prefix first.
     mappings: Vec<(Box<[u8]>, Directory)>,
-    /// The value of Cache-Control, from the time for which a client may use a file without asking again; `None`: the
-    /// field is left out.
+    /// The value of Cache-Control, which has the time for which a client may use a file without revalidation; `None`:
+    /// the field is left out.
     max_age: Option<Arc<str>>,
-    /// Patterns of file names whose content never changes, besides names with a hash.
+    /// Patterns of file names whose content never changes, in addition to names with a hash.
     immutable: Vec<Box<[u8]>>,
-    /// The name of the file with which a request for a directory is answered; empty for none.
+    /// The name of the file that answers a request for a directory; empty for none.
     index: Box<[u8]>,
-    /// True if a request for which there is no file is passed to the application.
+    /// True if requests without a matching file are passed to the application.
     falls_through: bool,
 }
 
 /// The options of [`StaticFiles`].
 #[derive(Clone, Debug, Default)]
 pub struct StaticOptions {
-    /// The time for which a client may use a file without asking again, in whole seconds; zero: it has to ask each
-    /// time. `None`: Cache-Control is left out.
+    /// The time for which a client may use a file without revalidation, in whole seconds; zero: it has to revalidate
+    /// each time. `None`: Cache-Control is left out.
     pub max_age: Option<Duration>,
-    /// Patterns ([`matches`]) of file names whose content never changes, besides names with a hash.
+    /// Patterns ([`matches`]) of file names whose content never changes, in addition to names with a hash.
     pub immutable: Vec<String>,
-    /// The name of the file with which a request for a directory is answered; empty for none.
+    /// The name of the file that answers a request for a directory; empty for none.
     pub index: String,
-    /// True if a request for which there is no file is passed to the application. Otherwise the client gets 404.
+    /// True if requests without a matching file are passed to the application. Otherwise the client receives 404.
     pub falls_through: bool,
     /// True if symbolic links may lead out of the directories.
     pub follows_symlinks: bool,
 }
 
 impl StaticFiles {
-    /// Opens the directories. Each of `mappings` is a prefix, empty or with a slash at its beginning and none at its
-    /// end, and the directory whose files have paths beneath the prefix.
+    /// Opens the directories. Each of `mappings` is a path prefix and the directory with the files beneath that prefix.
+    /// A prefix is empty, or begins with a slash and does not end with one.
     ///
     /// # Errors
-    /// The index of a directory that cannot be opened, and why.
+    /// The index of the first directory that cannot be opened, and the reason.
     pub fn open<'a>(
         mappings: impl Iterator<Item = (&'a str, &'a Path)>,
         options: &StaticOptions,
@@ -89,14 +90,15 @@ pub(crate) struct FileResponder {
     cache: Cache,
     immutable: Arc<str>,
     max_age: Arc<str>,
-    /// A scratch buffer for a decoded path. The next two are for the name of a file and for its key in the cache.
+    /// A reusable buffer for a decoded path. The next two fields are buffers for the name of a file and for its cache
+    /// key.
     decoded: Vec<u8>,
     name: Vec<u8>,
     key: Vec<u8>,
-    /// The source of the boundaries of multipart bodies.
+    /// The source of randomness for the boundaries of multipart bodies.
     random: std::hash::RandomState,
     boundaries: u64,
-    /// The reason why a file could not be read, until it is reported.
+    /// The message about a file that could not be read; `None` once it has been reported.
     failure: Option<String>,
     failed_at: Option<Millis>,
 }
@@ -106,7 +108,7 @@ pub(crate) struct FileResponder {
 pub(crate) struct Answer {
     head: Head,
     pub(crate) body: Body,
-    /// True if it is the answer to a request for a file.
+    /// True if the response answers a request for a file.
     pub(crate) is_of_file: bool,
 }
 
@@ -118,9 +120,9 @@ enum Head {
 
 #[derive(Debug)]
 pub(crate) enum Body {
-    /// Nothing, or the text of a page.
+    /// No body, or the text of a page.
     Text(String),
-    /// Bytes of a file.
+    /// All bytes of a file.
     Whole(Source),
     Part(Source, ByteRange),
     Parts(Source, Multipart),
@@ -139,7 +141,7 @@ const CONTENT_MAX: u64 = 32 << 10;
 /// The minimum time in milliseconds between two reports of failures.
 const REPORT_EVERY: Millis = 10_000;
 
-/// The Cache-Control field of a file whose content never changes: a year, which is as long as caches look ahead.
+/// The Cache-Control field of a file whose content never changes: one year, the longest time that caches use.
 const IMMUTABLE: &str = "max-age=31536000, immutable";
 
 impl Answer {
@@ -150,7 +152,7 @@ impl Answer {
         }
     }
 
-    /// Returns a page that has nothing to do with files.
+    /// Creates the response with a page that has nothing to do with files.
     pub(crate) fn other(page: (Draft, String)) -> Self {
         Self { is_of_file: false, ..Self::page(page) }
     }
@@ -161,7 +163,7 @@ impl Answer {
 }
 
 impl Source {
-    /// Returns the bytes if they are in memory, otherwise the file and the length.
+    /// Returns the bytes if they are in memory, otherwise the file and its length.
     pub(crate) fn bytes(&self) -> Result<&[u8], (&Arc<File>, u64)> {
         match self {
             Source::Memory(entry, coding) => Ok(entry.variant(*coding).content.as_deref().unwrap_or_default()),
@@ -207,8 +209,8 @@ impl FileResponder {
         }
     }
 
-    /// Returns the answer to a request at `now`, which is `wall` seconds after 1970; `None` if the request is for the
-    /// application.
+    /// Returns the response to a request at `now`, which is `wall` seconds after 1970; `None` if the application has to
+    /// answer the request.
     pub(crate) fn answer(&mut self, head: &RequestHead<'_>, now: Millis, wall: u64) -> Option<Answer> {
         let files = Arc::clone(&self.files);
         let mut decoded = std::mem::take(&mut self.decoded);
@@ -235,7 +237,7 @@ impl FileResponder {
         answer
     }
 
-    /// Returns the failure since the last call of this method.
+    /// Removes and returns the message about a file that could not be read.
     pub(crate) fn take_failure(&mut self) -> Option<String> {
         self.failure.take()
     }
@@ -289,8 +291,8 @@ impl FileResponder {
         }
     }
 
-    /// Answers a request for a directory. A path without a slash at its end is redirected, because relative links of
-    /// the index would lead elsewhere.
+    /// Answers a request for a directory whose path does not end with a slash: redirects to the path with a slash,
+    /// because otherwise relative links of the index would lead elsewhere.
     fn serve_directory(
         &self,
         head: &RequestHead<'_>,
@@ -305,12 +307,12 @@ impl FileResponder {
         if !matches!(head.method, b"GET" | b"HEAD") {
             return Ok(Answer::page(method_response(head.method)));
         }
-        // A proxy may have removed the beginning of the path.
+        // A proxy may have removed this prefix from the path.
         let prefix = head.client.and_then(|client| client.prefix.as_deref()).unwrap_or_default();
         Ok(Answer::page(redirect(&[prefix, head.target.path, b"/"].concat(), head.target.query)))
     }
 
-    /// Answers a method other than GET and HEAD for an existing file.
+    /// Answers a request for an existing file whose method is neither GET nor HEAD.
     fn serve_method(
         &self,
         head: &RequestHead<'_>,
@@ -346,8 +348,8 @@ impl FileResponder {
             if let Some(answer) = self.respond(&conditions, &entry, opened, directory, name)? {
                 return Ok(answer);
             }
-            // The file has changed since it was checked. The answer uses the files that are opened now, so that it does
-            // not matter if other files replace them meanwhile.
+            // The file has changed since it was checked. The response uses the files that are opened now, even if
+            // others replace them meanwhile.
             let (entry, opened) = self.load(&wanted)?;
             let answer = self.respond(&conditions, &entry, opened, directory, name)?;
             Ok(answer.expect("all files of the entry are open"))
@@ -359,7 +361,7 @@ impl FileResponder {
         answer
     }
 
-    /// Returns the response with a file; `None` if the file is no longer the one that is known.
+    /// Returns the response with a file; `None` if the file is not the one in `entry` any more.
     fn respond(
         &mut self,
         conditions: &Conditions<'_>,
@@ -423,7 +425,7 @@ impl FileResponder {
     }
 }
 
-/// The files from which an entry was just made, if their content is not in memory.
+/// The files from which an entry was just made, unless their content is in memory.
 type Opened = [Option<File>; Coding::ALL.len()];
 
 /// A file that a request names.
@@ -450,7 +452,7 @@ impl Entry {
         let mut variants = [Some(original), None, None, None];
         let mut opened = [file, None, None, None];
         for (coding, found) in encoded(directory, name, modified) {
-            // An encoded file that cannot be read is treated as absent.
+            // A precompressed file that cannot be read is treated as absent.
             if let Ok((variant, file)) = Variant::load(found, coding, wall) {
                 variants[coding as usize] = Some(variant);
                 opened[coding as usize] = file;
@@ -468,7 +470,7 @@ impl Entry {
         Ok((entry, opened))
     }
 
-    /// Returns true if the files are unchanged.
+    /// Returns true if the files of this entry are unchanged.
     fn is_current(&self, directory: &Directory, name: &[u8], wall: u64) -> Result<bool, Unavailable> {
         let is_same = |coding: Coding, stamp: Option<Stamp>| match (&self.variants[coding as usize], stamp) {
             (Some(variant), Some(stamp)) => variant.stamp == stamp && variant.is_final(wall),
@@ -482,7 +484,7 @@ impl Entry {
         Ok(Coding::ALL.into_iter().all(|coding| is_same(coding, found[coding as usize])))
     }
 
-    /// Returns the representation for a request.
+    /// Returns the coding of the representation that answers a request.
     fn choose(&self, conditions: &Conditions<'_>) -> Coding {
         if self.variants[1..].iter().all(Option::is_none) {
             return Coding::Identity;
@@ -492,7 +494,7 @@ impl Entry {
         accepted.choose(Coding::ALL.into_iter().filter_map(lengths))
     }
 
-    /// Returns the source of the bytes of a representation; `None` if its file is no longer the one that is known.
+    /// Returns the source of the bytes of a representation; `None` if its file is not the one in this entry any more.
     fn source(
         self: &Arc<Self>,
         coding: Coding,
@@ -521,13 +523,13 @@ impl Entry {
 }
 
 impl Variant {
-    /// Loads a representation. Returns its file too if the content is not in memory.
+    /// Loads a representation. Also returns its file if the content is not in memory.
     fn load((file, stamp): (File, Stamp), coding: Coding, wall: u64) -> Result<(Self, Option<File>), Unavailable> {
         let mut content = None;
         if stamp.length <= CONTENT_MAX && stamp.is_settled(wall) {
             let mut bytes = vec![0; usize::try_from(stamp.length).unwrap_or(0)];
             let is_whole = file.read_exact_at(&mut bytes, 0).is_ok();
-            // A file that changed while it was read is sent from the file, as it is then.
+            // If the file changed while it was read, its content is not kept, and the response is sent from the file.
             if is_whole && Stamp::of(&file)? == stamp {
                 content = Some(bytes.into_boxed_slice());
             }
@@ -535,7 +537,7 @@ impl Variant {
         let file = content.is_none().then_some(file);
         let variant = Self {
             etag: stamp.etag(coding.token()),
-            // RFC 9110 section 8.8.2.1: never later than the response.
+            // RFC 9110 section 8.8.2.1: Last-Modified is never later than the response.
             modified: stamp.modified_seconds().min(wall),
             stamp,
             content,
@@ -551,7 +553,8 @@ impl Variant {
     }
 }
 
-/// Returns the encoded files beside `name` that are not older than that file, which was modified at `modified`.
+/// Returns the precompressed versions of the file `name` that are not older than that file, which was modified at
+/// `modified`.
 fn encoded(directory: &Directory, name: &[u8], modified: (i64, i64)) -> impl Iterator<Item = (Coding, (File, Stamp))> {
     Coding::ALL.into_iter().skip(1).filter_map(move |coding| {
         let (file, stamp) = directory.file(&[name, coding.suffix().as_bytes()].concat()).ok()?;
@@ -559,7 +562,7 @@ fn encoded(directory: &Directory, name: &[u8], modified: (i64, i64)) -> impl Ite
     })
 }
 
-/// Returns true if the process or the system has run out of descriptors or memory.
+/// Returns true if the error means that the process or the system has no free descriptors or memory.
 fn is_shortage(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let shortages = [Errno::MFILE, Errno::NFILE, Errno::NOMEM];

@@ -1,6 +1,5 @@
-//! Responders, with which the engine answers requests without the application: health checks with a page, and requests
-//! for static files with the files of a directory, and at the edge of the network, authorities that verify a name and
-//! clients without https.
+//! Responders, by which the engine answers requests without the application: health checks, requests for static files,
+//! and at the edge of the network ACME challenges and clients that do not use https.
 
 mod cache;
 mod directory;
@@ -19,19 +18,19 @@ use wire::message::{Page, RequestHead};
 
 /// A responder, which answers some requests instead of the application.
 ///
-/// A request for a responder is never queued, and the thread that polls the engine answers it without another thread.
+/// Such a request is never queued: the thread that polls the engine answers it.
 pub(crate) trait Responder {
-    /// The state that the answer depends on besides the request.
+    /// The state, in addition to the request, on which the response depends.
     type State<'a>;
 
-    /// Returns the path whose requests the responder answers, to compare it with the first bytes of a request; `None`
+    /// Returns the path whose requests the responder answers, to be compared with the first bytes of a request; `None`
     /// if there is none.
     fn path(&self) -> Option<&[u8]>;
 
     /// Returns true if the responder answers the request.
     fn answers(&self, head: &RequestHead<'_>) -> bool;
 
-    /// Creates the answer and passes it to `send`.
+    /// Creates the page and passes it to `send`.
     fn answer<R>(&self, state: Self::State<'_>, send: impl FnOnce(&Page<'_>) -> R) -> R;
 }
 
@@ -42,7 +41,7 @@ pub(crate) struct HealthResponder {
 }
 
 impl HealthResponder {
-    /// Creates a responder for `path`; an empty path means no health checks.
+    /// Creates a responder for `path`. If it is empty, there are no health checks.
     pub(crate) fn new(path: &str) -> Self {
         Self { path: path.as_bytes().into() }
     }

@@ -1,5 +1,5 @@
-//! Tests that no path leads out of the directory, in a tree of everything that could lead out; and that the content
-//! kept in memory agrees with the files.
+//! Tests that no path leads out of the directory, in a tree with everything that could lead out; and that cached
+//! content agrees with the files.
 
 use super::directory::{Directory, Unavailable};
 use super::files::{Answer, Body, FileResponder, StaticFiles, StaticOptions};
@@ -12,13 +12,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use wire::message::{BodyLength, Form, RequestHead, Target, Version};
 
-/// The bytes at the beginning of every file in the tree, and of no file outside of it.
+/// The first bytes of every file in the tree, and of no file outside of it.
 const INSIDE: &[u8] = b"inside";
 
-/// A time after which the content of files that have just been written is kept.
+/// A time at which the content of files that have just been written may be cached.
 const LATER: u64 = 1 << 40;
 
-/// Creates the tree in `public`, and `outside` beside it.
+/// Creates the tree in `public`, and `outside` next to it.
 fn tree() -> (tempfile::TempDir, PathBuf) {
     let root = tempfile::tempdir().unwrap();
     let public = root.path().join("public");
@@ -102,7 +102,7 @@ fn head<'a>(method: &'a [u8], path: &'a [u8]) -> RequestHead<'a> {
     }
 }
 
-/// Returns the status, and the body if it is the content of a file.
+/// Returns the status of the response; and its body, if that is the content of a file.
 fn content(answer: &Answer) -> (u16, Option<Vec<u8>>) {
     let Body::Whole(source) = &answer.body else { return (answer.draft().status(), None) };
     let bytes = match source.bytes() {
@@ -120,11 +120,11 @@ fn get(responder: &mut FileResponder, path: &str, now: u64) -> (u16, Option<Vec<
     content(&responder.answer(&head(b"GET", path.as_bytes()), now, LATER).expect("the path is the responder's"))
 }
 
-/// The number of [`SEGMENTS`], from the first on, that are names of the tree. Half of the segments are chosen from
+/// The number of [`SEGMENTS`], from the first on, that are names in the tree. Half of the chosen segments are from
 /// these.
 const TREE: usize = 7;
 
-/// Segments that lead somewhere, or try to.
+/// Path segments that lead to a file, or might lead out of the tree.
 const SEGMENTS: &[&str] = &[
     "a",
     "b",
@@ -218,8 +218,8 @@ fn random_path(random: &mut fastrand::Rng) -> Vec<u8> {
     path
 }
 
-/// Tries as many paths as the variable `KIRSCH_STATIC_PATHS` says, 10^5 by default, from the seed `KIRSCH_SEED`.
-/// Meanwhile a directory of the tree and a link that leads out change places.
+/// Tries `KIRSCH_STATIC_PATHS` random paths (an environment variable, 10^5 by default), from the seed `KIRSCH_SEED`.
+/// Meanwhile a thread keeps exchanging a directory of the tree and a link that leads out.
 #[test]
 fn no_path_leads_out_of_the_tree() {
     let number =
@@ -262,7 +262,7 @@ fn no_path_leads_out_of_the_tree() {
                     }
                 }
             }
-            // The directory itself, without the rules of names.
+            // Check the directory itself, without the rules for names.
             let name = path.strip_prefix(b"/s/").unwrap_or_default();
             if !name.split(|&b| b == b'/').any(|segment| matches!(segment, b"" | b"." | b"..")) && !name.contains(&0) {
                 match by_component.file(name) {
@@ -370,7 +370,7 @@ fn an_encoded_file_that_is_older_is_not_used() {
         (nanos(5_300_000_000), true),
         (nanos(9_000_000_000), true),
         (nanos(5_299_999_999), false),
-        // The file of a tool that copies whole seconds.
+        // A file of a tool that copies whole seconds.
         (nanos(5_000_000_000), true),
         (nanos(4_000_000_000), false),
     ] {

@@ -1,4 +1,4 @@
-//! The transport of engines that have plain listeners and encrypted ones.
+//! The transport of engines that may have both plain and encrypted listeners.
 
 use super::{Cipher, Encrypted, Moved, Received, Socket, Tcp, Transport};
 use std::fs::File;
@@ -8,13 +8,13 @@ use std::os::fd::OwnedFd;
 /// A plain transport or an encrypted one.
 #[derive(Debug)]
 pub enum ClearOrEncrypted<S, C> {
-    /// The bytes of the protocol are those of the socket.
+    /// A plain transport: the bytes of the protocol are those of the socket.
     Clear(Tcp<S>),
-    /// The bytes of the protocol are encrypted. The box keeps plain connections small.
+    /// An encrypted transport. The box keeps plain connections small.
     Encrypted(Box<Encrypted<S, C>>),
 }
 
-/// Calls the same method of whichever transport it is.
+/// Calls a method on the transport, plain or encrypted.
 macro_rules! of_either {
     ($self:expr, $transport:ident => $call:expr) => {
         match $self {

@@ -1,7 +1,7 @@
 //! The encrypted transport: the bytes of the protocol are the content of records on the socket.
 //!
-//! It keeps bytes only while they cannot go on: decrypted ones until the engine takes them, and records until the socket
-//! takes them. The cipher keeps received ones until their record is complete. An idle connection keeps none.
+//! It keeps decrypted bytes only until the engine takes them, and records only until the socket accepts them. The
+//! cipher keeps received bytes until their record is complete. An idle connection keeps no bytes.
 
 use super::cipher::{Cipher, CipherFault};
 use super::{Moved, Received, Socket, Tcp, Transport};
@@ -11,27 +11,27 @@ use std::io::{self, IoSlice};
 use std::mem::take;
 use std::os::unix::fs::FileExt;
 
-/// The maximum number of bytes that are encrypted before the socket is asked to take them.
+/// The maximum number of bytes that are encrypted before the records are sent.
 const SEALED_AT_ONCE: usize = 64 << 10;
-/// The number of bytes of a record's content. Slices are put together up to it, so that a head and a small body leave in
-/// one record.
+/// The maximum length of a record's content in bytes. Slices are joined up to this length, so that a head and a small
+/// body are sent in one record.
 const RECORD: usize = 16 << 10;
 /// The number of bytes received at once if the engine's buffer is smaller: a record with its header and tag.
 const RECEIVED_AT_ONCE: usize = RECORD + 512;
 
-/// The work for each received byte above which the next bytes are received in small parts: one turn of the connection
-/// must not do the work of 64 KiB of short records.
+/// The work per received byte above which the next bytes are received in small parts: one turn of the connection must
+/// not include the work of 64 KiB of short records.
 const WORK_OF_SHORT_RECORDS: u64 = 64;
-/// The number of bytes received at once then.
+/// The number of bytes received at once in that case.
 const RECEIVED_OF_SHORT_RECORDS: usize = 4 << 10;
-/// The maximum number of bytes that the cipher may have to send itself while the socket takes nothing: then no more is
-/// received. A peer could otherwise ask for answers without end, and read none.
+/// The maximum number of unsent bytes of the cipher's own messages while the socket accepts nothing. At this limit
+/// nothing more is received: otherwise a peer could request answers without end, and read none.
 const ANSWERS_AT_MOST: usize = 4 << 10;
 
-/// The way in which the transport ends.
+/// The state of the end of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OutputEnd {
-    /// It goes on.
+    /// The output continues.
     None,
     /// The end of output has to follow the unsent bytes.
     Due,
@@ -47,30 +47,30 @@ pub struct Encrypted<S, C> {
     /// Moves the records.
     plain: Tcp<S>,
     cipher: C,
-    /// Bytes received together with a header of the PROXY protocol, before the cipher was asked.
+    /// Bytes received together with a header of the PROXY protocol, which the cipher has not processed yet.
     early: Vec<u8>,
-    /// Bytes decrypted, of which the engine has taken the first `taken`.
+    /// Decrypted bytes, of which the engine has taken the first `taken`.
     opened: Vec<u8>,
     taken: usize,
-    /// Records to be sent, of which the socket has taken the first `sent` bytes.
+    /// Unsent records, of which the socket has accepted the first `sent` bytes.
     unsent: Vec<u8>,
     sent: usize,
-    /// The number of bytes among `unsent` that the cipher sends itself, counted since the socket had taken everything.
+    /// The number of bytes of the cipher's own messages in `unsent`, counted since `unsent` was last empty.
     answered: usize,
     ending: OutputEnd,
     /// True until the header of the PROXY protocol, which is not encrypted, has been read.
     is_clear: bool,
     has_begun: bool,
-    /// The work of the cipher that has not been taken ([`Transport::take_work`]).
+    /// The work of the cipher that has not been reported ([`Transport::take_work`]).
     work: u64,
-    /// True if the last received bytes made much work.
+    /// True if decrypting the last received bytes took much work per byte.
     is_laborious: bool,
-    /// True if the handshake has failed or the peer has broken the rules: what it sends is not decrypted.
+    /// True if the handshake has failed or the peer has broken the protocol, so that its bytes are no longer decrypted.
     has_failed: bool,
 }
 
 thread_local! {
-    /// Memory for records and for the bytes that are put together for them.
+    /// Reusable memory for records and for slices that are joined for them.
     static SEAL_SCRATCH: RefCell<SealScratch> = RefCell::default();
 }
 
@@ -85,7 +85,8 @@ fn failed(fault: CipherFault) -> io::Error {
 }
 
 impl<S: Socket, C: Cipher> Encrypted<S, C> {
-    /// Creates a transport on a plain one. `after_header`: the peer sends a header of the PROXY protocol first.
+    /// Creates an encrypted transport on top of a plain one. `after_header`: the peer sends a header of the PROXY
+    /// protocol first.
     pub fn new(plain: Tcp<S>, cipher: C, after_header: bool) -> Self {
         Self {
             plain,
@@ -110,10 +111,10 @@ impl<S: Socket, C: Cipher> Encrypted<S, C> {
         self.plain.socket()
     }
 
-    /// Decrypts `received`, and sends what the cipher answers.
+    /// Decrypts `received`, and sends the cipher's answers.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidData`] if the handshake has failed or the peer has broken the rules.
+    /// [`io::ErrorKind::InvalidData`] if the handshake has failed or the peer has broken the protocol.
     fn decrypt_and_answer(&mut self, received: &mut [u8]) -> io::Result<()> {
         self.has_begun = true;
         let before = self.unsent.len();
@@ -127,17 +128,17 @@ impl<S: Socket, C: Cipher> Encrypted<S, C> {
         decrypted.map_err(failed)
     }
 
-    /// Receives from the socket and decrypts, until there are decrypted bytes. `None`: the input has ended. Otherwise
-    /// returns true if the socket is drained.
+    /// Receives from the socket and decrypts, until there are decrypted bytes. Returns `None` if the input has ended;
+    /// otherwise returns true if the socket is drained.
     ///
-    /// A cipher accepts only so much in sequence that has no content, so this ends.
+    /// The loop ends because a cipher accepts only a limited number of successive records without content.
     fn receive_records(&mut self, buffer: &mut [u8]) -> io::Result<Option<bool>> {
         if !self.early.is_empty() {
             let mut early = take(&mut self.early);
             self.decrypt_and_answer(&mut early)?;
         }
         let mut own = Vec::new();
-        // With a buffer that is shorter than a record, each would cost several system calls.
+        // If the buffer is shorter than a record, each record would cost several system calls.
         let buffer = if buffer.len() < RECEIVED_AT_ONCE {
             own.resize(RECEIVED_AT_ONCE, 0);
             &mut own[..]
@@ -159,7 +160,7 @@ impl<S: Socket, C: Cipher> Encrypted<S, C> {
         Ok(Some(is_drained))
     }
 
-    /// Moves decrypted bytes into `buffer`. Returns their number.
+    /// Moves decrypted bytes into `buffer`. Returns the number of bytes.
     fn take_opened(&mut self, buffer: &mut [u8]) -> usize {
         let count = buffer.len().min(self.opened.len() - self.taken);
         buffer[..count].copy_from_slice(&self.opened[self.taken..self.taken + count]);
@@ -170,7 +171,7 @@ impl<S: Socket, C: Cipher> Encrypted<S, C> {
         count
     }
 
-    /// Sends the records in `sealed`, and keeps those that the socket does not take.
+    /// Sends the records in `sealed`, and keeps those that the socket does not accept.
     fn send_records(&mut self, sealed: &[u8], more: bool) -> io::Result<()> {
         debug_assert!(self.unsent.is_empty(), "records leave in order");
         match self.plain.send(&[IoSlice::new(sealed)], more)? {
@@ -180,25 +181,25 @@ impl<S: Socket, C: Cipher> Encrypted<S, C> {
         Ok(())
     }
 
-    /// Sends the waiting records. Returns false if encrypting has to wait for that.
+    /// Sends the waiting records. Returns false if encrypting has to wait until they have been sent.
     fn may_seal(&mut self) -> io::Result<bool> {
         if self.has_failed || self.ending != OutputEnd::None || !self.cipher.is_ready() {
-            // The engine answers nobody who has not been understood.
+            // After a failure nothing more is sent, because the peer's bytes were not understood.
             return Err(io::ErrorKind::NotConnected.into());
         }
         self.flush()?;
         Ok(self.unsent.is_empty())
     }
 
-    /// Discards what waits: the peer must not see an orderly end. Otherwise the engine would go on sending to a socket
-    /// that is cut.
+    /// Discards all waiting bytes, because the peer must not see an orderly end and the engine must not continue to
+    /// send to a socket that is cut.
     fn forbid_output(&mut self) {
         self.ending = OutputEnd::Forbidden;
         (self.unsent, self.sent) = (Vec::new(), 0);
         (self.opened, self.taken) = (Vec::new(), 0);
     }
 
-    /// Ends the encrypted output, if the peer may see that.
+    /// Writes the end of the encrypted output, unless the peer must not see one.
     fn end_records(&mut self) {
         if self.ending != OutputEnd::None {
             return;
@@ -210,7 +211,7 @@ impl<S: Socket, C: Cipher> Encrypted<S, C> {
     }
 }
 
-/// Encrypts `slices` without their first `skipped` bytes, up to [`SEALED_AT_ONCE`] bytes. Returns the number of bytes.
+/// Encrypts at most [`SEALED_AT_ONCE`] bytes of `slices` after the first `skipped` bytes. Returns the number of bytes.
 fn seal_slices<C: Cipher>(
     cipher: &mut C,
     slices: &[IoSlice<'_>],
@@ -228,7 +229,7 @@ fn seal_slices<C: Cipher>(
         count += rest.len();
         while !rest.is_empty() {
             if gathered.is_empty() && rest.len() >= RECORD {
-                // Whole records need no copy.
+                // Whole records are encrypted without a copy.
                 let whole = rest.len() / RECORD * RECORD;
                 cipher.seal(&rest[..whole], sealed).map_err(failed)?;
                 rest = &rest[whole..];
@@ -249,7 +250,7 @@ fn seal_slices<C: Cipher>(
     Ok(count)
 }
 
-// Not inlined: the code of plain connections, which makes the same calls, stays as small as without encryption.
+// Not inlined, so that the code of plain connections, which makes the same calls, stays as small as without encryption.
 impl<S: Socket, C: Cipher> Transport for Encrypted<S, C> {
     type Security = C::Security;
 
@@ -259,16 +260,17 @@ impl<S: Socket, C: Cipher> Transport for Encrypted<S, C> {
 
     #[inline(never)]
     fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Received> {
-        // After a failure, and after the end of its own output, the engine discards what it receives. An answer of the
-        // cipher would follow that end; the socket would refuse it as if the peer were gone.
+        // After a failure, and after the end of its own output, the engine discards received bytes without decrypting
+        // them. Otherwise the cipher might answer after that end, and the socket would refuse the answer as if the peer
+        // were gone.
         if self.has_failed || self.is_clear || self.ending != OutputEnd::None {
             return self.plain.receive(buffer);
         }
         let mut is_drained = false;
         if self.opened.is_empty() {
             match self.receive_records(buffer)? {
-                // A client need not say that it ends before it does (RFC 9112 section 9.8). A body that is shorter than
-                // declared is incomplete, however the connection ends.
+                // A client may close without announcing it (RFC 9112 section 9.8). A body that is shorter than declared
+                // is incomplete in any case.
                 None => return Ok(Received::End),
                 Some(drained) => is_drained = drained,
             }
@@ -299,7 +301,7 @@ impl<S: Socket, C: Cipher> Transport for Encrypted<S, C> {
         SEAL_SCRATCH.with_borrow_mut(|scratch| {
             let length: usize = slices.iter().map(|slice| slice.len()).sum();
             let mut count = 0;
-            // As for a socket, a part alone is accepted only if there is no room for the rest.
+            // Like a socket, accept a part only if there is no room for the rest.
             while count < length && self.unsent.is_empty() {
                 count += seal_slices(&mut self.cipher, slices, count, scratch)?;
                 self.send_records(&scratch.sealed, more || count < length)?;
@@ -354,7 +356,7 @@ impl<S: Socket, C: Cipher> Transport for Encrypted<S, C> {
     #[inline(never)]
     fn end_output(&mut self) {
         self.end_records();
-        // If the peer is gone, there is nobody to tell.
+        // If the peer is gone, there is nobody to inform.
         self.flush().ok();
     }
 

@@ -1,27 +1,29 @@
-//! The scheduler under loom (`make loom`): the real scheduler, a small work source, and threads whose GIL is a lock.
+//! Models of the scheduler under loom (`make loom`): the real scheduler, a small work source, and threads with a lock
+//! as the GIL.
 //!
-//! Each model is a handful of calls and the order in which the poller reports their events. Loom executes it again and
-//! again, with the threads interleaved differently each time. It fails if no thread can continue, if a thread runs
-//! forever, or if one of these does not hold:
+//! Each model has a few calls and the order in which the poller reports their events. Loom executes a model repeatedly,
+//! with a different interleaving of the threads each time. It fails if no thread can continue, if a thread runs
+//! forever, or if one of these conditions does not hold:
 //!
-//! * Each call begins once. If it is suspended it resumes once, in the thread that it began in.
+//! * Each call begins once. If it is suspended, it resumes once, in the thread in which it began.
 //! * No more calls run at a time than allowed.
 //! * A call that blocks, waits or is suspended delays no other call ([`Act::RunUntil`] ends only after another call has
-//!   run, so a delay shows as a deadlock). A call that waits continues once its answer is there.
-//! * At the end every thread has exited, no inbox holds work, and no notified thread is missing.
+//!   run, so a delay appears as a deadlock). A call that waits continues once its answer has arrived.
+//! * At the end every thread has exited, no inbox holds work, and every notified thread has arrived.
 //!
 //! A thread holds the GIL except in [`Threads::detached`]. A thread that waits for something else while it holds the
 //! GIL, or for the GIL while it holds the scheduler's lock, deadlocks in some execution. The poller is a flag with a
-//! condition variable. There are no timeouts, so none compensates for a lost wake-up. The ticker sleeps as soon as no
-//! tick is needed.
+//! condition variable. There are no timeouts that could hide a lost wake-up. The ticker sleeps as soon as no tick is
+//! needed.
 //!
 //! # Executions
 //!
-//! With one thread: every execution. With three threads, of which two may run calls: every execution with at most as
-//! many preemptions as the argument of [`Plan::check`]. A preemption is a switch from a thread that could have
-//! continued. `LOOM_MAX_PREEMPTIONS=3` tries more and takes much longer, above all for models with ticks. Two limits of
-//! loom: its condition variables have no spurious wake-ups, and a `try_lock` that is pending while another thread takes
-//! the lock waits instead of failing. The `try_lock` fails in executions in which it happens later.
+//! Loom tries every execution of models with one thread. Of models with three threads, of which two may run calls, it
+//! tries every execution with at most as many preemptions as the argument of [`Plan::check`] says. A preemption is a
+//! switch from a thread that could have continued. `LOOM_MAX_PREEMPTIONS=3` tries more and takes much longer, above all
+//! for models with ticks. Loom has two limits: its condition variables have no spurious wake-ups, and a `try_lock` that
+//! is pending while another thread takes the lock waits instead of failing. The `try_lock` fails in executions in which
+//! it happens later.
 
 mod plan;
 mod pool;
@@ -200,6 +202,6 @@ fn request_taken_in_by_the_ticker_is_served() {
     for belief in [Belief::Fast, Belief::AllBlocking] {
         Plan::new(2, &[RETURN, RETURN]).belief(belief).serviced(1).check(2);
     }
-    // No other thread is free when the request taken in wakes the call that waits.
+    // No other thread is free when the request that the ticker takes in wakes the waiting call.
     Plan::new(2, &[WAIT, RETURN.begins_with(Event::Answer(0))]).serviced(1).check(2);
 }

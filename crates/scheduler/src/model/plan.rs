@@ -1,4 +1,4 @@
-//! The plan of a model: its calls and the events that the poller reports.
+//! The plan of a model: its calls, and the events that the poller reports.
 
 use crate::predictor::MIN_BLOCK;
 use std::time::Duration;
@@ -6,22 +6,22 @@ use std::time::Duration;
 /// The behaviour of a call.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Act {
-    /// It returns.
+    /// The call returns.
     Return,
-    /// It blocks until this fact, without telling the scheduler.
+    /// The call blocks until this fact, without telling the scheduler.
     RunUntil(Fact),
-    /// It waits for its peer's answer within the call.
+    /// The call waits within the server for its peer's answer.
     Wait,
-    /// It is suspended until its peer answers, and resumes in the same thread.
+    /// The call is suspended until its peer answers, and resumes in the same thread.
     Suspend,
 }
 
-/// An event for which a call may block.
+/// A fact for which a call may block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fact {
     /// This call has returned.
     Returned(usize),
-    /// The answer to this call was seen by a thread that polls.
+    /// A polling thread has taken the answer to this call.
     Answered(usize),
 }
 
@@ -56,13 +56,13 @@ impl Job {
     }
 }
 
-/// The predictor's belief about all calls when the model starts.
+/// The predictor's initial belief about all calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Belief {
     Fast,
-    /// Many calls block: followers are notified beforehand.
+    /// Many calls block, so followers are notified beforehand.
     Blocking,
-    /// Nearly all calls block: a notified follower leads at once.
+    /// Nearly all calls block, so a notified follower leads at once.
     AllBlocking,
     /// Nearly all calls block, and every client waits for a call. No follower is notified before a tick, because a call
     /// is expected to return soon.
@@ -70,7 +70,7 @@ pub(super) enum Belief {
 }
 
 impl Belief {
-    /// Returns the time for which a call is believed to block.
+    /// Returns the time for which the predictor believes that a call blocks.
     pub(super) fn blocks_for(self) -> Duration {
         match self {
             Belief::Fast => Duration::ZERO,
@@ -84,20 +84,20 @@ impl Belief {
 pub(super) struct Plan {
     pub(super) most: usize,
     pub(super) jobs: Vec<Job>,
-    /// The events that the poller reports from the beginning.
+    /// The events that the poller reports from the start.
     pub(super) first: Vec<Event>,
-    /// The events that another thread reports at any time.
+    /// The events that another thread makes the poller report at any time.
     pub(super) later: Vec<Event>,
     pub(super) belief: Belief,
     /// True if the threads share a GIL.
     pub(super) has_gil: bool,
-    /// The call that a thread outside the pool wakes, as a deadline does.
+    /// The call that a thread outside the pool wakes, like a deadline.
     pub(super) interrupted: Option<usize>,
     /// True if a ticker runs.
     pub(super) ticks: bool,
-    /// Events that only [`WorkSource::service_pending`] takes in, not the poller.
+    /// The events that only [`WorkSource::service_pending`] takes, not the poller.
     pub(super) serviced_at: Vec<Event>,
-    /// The number of threads that can be started besides the first.
+    /// The number of threads that can be started, without the first.
     pub(super) startable: usize,
 }
 
@@ -125,7 +125,7 @@ impl Plan {
         Self { ticks: true, ..self }
     }
 
-    /// Lets the ticker take in this request, not the poller.
+    /// Makes the ticker take this request, instead of the poller.
     pub(super) fn serviced(self, number: usize) -> Self {
         let is_other = |event: &Event| !matches!(event, Event::Request(other) if *other == number);
         let first = self.first.iter().copied().filter(is_other).collect();
@@ -144,7 +144,7 @@ impl Plan {
         Self { has_gil: false, ..self }
     }
 
-    /// Lets another thread report these events at any time. The poller reports all others from the beginning.
+    /// Makes another thread report these events at any time. The poller reports all others from the start.
     pub(super) fn later(self, later: &[Event]) -> Self {
         let is_first = |event: &Event| {
             !later.iter().any(|other| matches!((event, other), (Event::Request(a), Event::Request(b)) if a == b))

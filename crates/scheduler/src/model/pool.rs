@@ -15,7 +15,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 impl Plan {
-    /// Tries all executions with at most this many preemptions; `None`: without limit.
+    /// Tries all executions with at most `preemptions` preemptions; `None`: without limit.
     pub(super) fn check(self, preemptions: impl Into<Option<usize>>) {
         let mut builder = Builder::new();
         builder.preemption_bound = builder.preemption_bound.or(preemptions.into());
@@ -39,10 +39,10 @@ impl Plan {
     }
 }
 
-/// A step: the number of the thread, its action, and the call or thread that the action concerns.
+/// A step: the number of the thread, its action, and the call or thread on which it acts.
 type Step = (usize, &'static str, Option<usize>);
 
-/// The steps of the threads in one execution; printed if it fails.
+/// The steps of the threads in one execution. They are printed if it fails.
 #[derive(Clone, Default)]
 struct Trace(Arc<std::sync::Mutex<Vec<Step>>>);
 
@@ -66,7 +66,7 @@ impl Trace {
     }
 }
 
-/// The events and the wake-up that the poller waits for.
+/// The events and the wake-up for which the poller waits.
 #[derive(Default)]
 struct Poll {
     state: Mutex<PollState>,
@@ -98,7 +98,7 @@ impl Poll {
     }
 }
 
-/// The facts that have occurred so far, for which calls wait. The scheduler does not see them.
+/// The facts that have occurred so far, for which calls wait. The scheduler does not know them.
 #[derive(Default)]
 struct Facts {
     known: Mutex<Vec<Fact>>,
@@ -142,14 +142,14 @@ struct TestSource {
     facts: Arc<Facts>,
     calls: Vec<Call>,
     events: VecDeque<Event>,
-    /// Events that [`WorkSource::service_pending`] takes in.
+    /// The events that [`WorkSource::service_pending`] takes.
     pending: VecDeque<Event>,
     queued: VecDeque<usize>,
     /// Suspended calls that can resume, with their threads.
     ready: VecDeque<(usize, usize)>,
     woken: VecDeque<usize>,
     connections: usize,
-    /// Advances each time it is read.
+    /// The current time. It advances each time it is read.
     time: Cell<Duration>,
 }
 
@@ -191,7 +191,7 @@ impl TestSource {
     }
 }
 
-/// A call, and the thread that it has to resume in.
+/// A call, and the thread in which it has to resume.
 struct Work {
     number: usize,
     owner: Option<usize>,
@@ -306,7 +306,7 @@ impl TestTicker {
         self.changed.notify_all();
     }
 
-    /// Ticks as long as a tick is needed, and sleeps at once when none is. The real ticker continues for a while.
+    /// Ticks as long as a tick is needed, and sleeps as soon as none is needed. The real ticker continues for a while.
     fn run(&self, scheduler: &Scheduler<TestSource>) {
         loop {
             let mut state = self.state.lock().unwrap();
@@ -336,7 +336,7 @@ struct Pool {
     gil: Mutex<()>,
     ticker: TestTicker,
     facts: Arc<Facts>,
-    /// The numbers of times that each call began and resumed, for the checks at the end.
+    /// For each call, how often it began and how often it was resumed. Checked at the end of an execution.
     begun: RefCell<Vec<(usize, usize)>>,
     running: Cell<usize>,
     started: Cell<usize>,
@@ -419,7 +419,7 @@ impl Pool {
         pool.verify();
     }
 
-    /// Checks the conditions that have to hold after every thread has exited.
+    /// Checks the conditions that must hold after all threads have exited.
     fn verify(&self) {
         let rules = self.scheduler.rules.lock().unwrap();
         assert!(rules.source().calls.iter().all(|call| call.state == State::Done));
@@ -435,7 +435,7 @@ struct Attached<'a> {
     pool: &'a Rc<Pool>,
     worker: usize,
     gil: RefCell<Option<MutexGuard<'a, ()>>>,
-    /// The call that has to be completed.
+    /// The call that still has to be completed.
     returned: Cell<Option<usize>>,
 }
 
@@ -463,7 +463,7 @@ impl<'a> Attached<'a> {
         self.pool.trace.add(self.worker, what, number.into());
     }
 
-    /// Completes the call and reports the events that follow.
+    /// Completes the call and reports the events after it.
     fn finish(&self, number: usize) {
         self.trace("ends", number);
         self.pool.scheduler.with(self, |source| source.finish(number)).unwrap();

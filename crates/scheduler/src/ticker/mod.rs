@@ -8,10 +8,10 @@ use std::time::Duration;
 #[cfg(all(test, loom))]
 mod model;
 
-/// The time without a need for soon ticks after which the thread becomes slow or sleeps. Waking it costs more than a
-/// few ticks.
+/// The time without a need for soon ticks after which the thread becomes slow or sleeps. It is more than zero because
+/// waking the thread costs more than a few ticks.
 const IDLE: Duration = if cfg!(loom) { Duration::ZERO } else { Duration::from_millis(4) };
-/// A thread that calls a function repeatedly while that is wanted. It never touches objects of the application.
+/// A thread that calls a function repeatedly while ticks are wanted. It never uses objects of the application.
 #[derive(Debug)]
 pub struct Ticker {
     shared: Arc<Shared>,
@@ -21,17 +21,17 @@ pub struct Ticker {
 
 #[derive(Debug)]
 struct Shared {
-    /// A [`Pace`]. The thread stores a slower pace before it checks for the last time whether a tick is needed. Of that
-    /// check and a concurrent [`Ticker::want`], the later one sees the other.
+    /// A [`Pace`]. The thread stores a slower pace before it checks for the last time whether a tick is needed. If
+    /// [`Ticker::want`] is called at the same time, the later of the two sees the effect of the other.
     pace: AtomicU8,
     quit: AtomicBool,
 }
 
 impl Ticker {
-    /// Starts the thread. `tick` returns when the next tick is wanted.
+    /// Starts the thread. `tick` returns the time at which the next tick is wanted.
     ///
     /// # Errors
-    /// If the operating system refuses a thread.
+    /// If the operating system cannot create a thread.
     pub fn new(tick: impl FnMut() -> Wanted + Send + 'static) -> io::Result<Self> {
         let shared = Arc::new(Shared { pace: AtomicU8::new(Pace::Quick as u8), quit: AtomicBool::new(false) });
         let own = Arc::clone(&shared);
@@ -40,8 +40,8 @@ impl Ticker {
         Ok(Self { shared, thread: Some(thread), handle })
     }
 
-    /// Requests ticks at this pace or a faster one. The work for which the ticks are needed must be in place before
-    /// this call.
+    /// Requests ticks at this pace or a faster one. The caller must first store the work for which the ticks are
+    /// needed.
     pub fn want(&self, pace: Pace) {
         let pace = pace as u8;
         if self.shared.pace.load(Ordering::SeqCst) > pace && self.shared.pace.fetch_min(pace, Ordering::SeqCst) > pace {
@@ -100,7 +100,7 @@ impl Drop for Ticker {
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != current().id()
         {
-            // It ends within a tick. A panic of the thread has been reported already.
+            // The thread ends within a tick. If it panicked, that has been reported.
             thread.join().ok();
         }
     }
@@ -112,8 +112,8 @@ mod tests {
     use std::sync::atomic::AtomicU32;
     use std::sync::mpsc::{self, Receiver};
 
-    /// A ticker, a counter, and a receiver. While the counter is above zero, each tick sends and decrements it, and
-    /// wants the next tick soon. Otherwise a tick sends 0, and wants the next one as `otherwise` says.
+    /// Returns a ticker, a counter, and a receiver. While the counter is above zero, each tick sends and decrements it,
+    /// and wants the next tick soon. Otherwise a tick sends 0, and returns `otherwise`.
     fn ticker(otherwise: Wanted) -> (Ticker, Arc<AtomicU32>, Receiver<u32>) {
         let wanted = Arc::new(AtomicU32::new(0));
         let (sent, ticks) = mpsc::channel();
@@ -142,7 +142,7 @@ mod tests {
             wait_until(&ticker, Pace::Asleep);
             wanted.store(3, Ordering::SeqCst);
             ticker.want(Pace::Quick);
-            // Each of these waits for a tick, and hangs if none comes.
+            // Each of these waits for a tick, and hangs if there is none.
             assert_eq!([3, 2, 1].map(|_| ticks.iter().find(|&left| left > 0)), [Some(3), Some(2), Some(1)]);
         }
     }
@@ -166,7 +166,7 @@ mod tests {
     fn sleeping_ticker_ticks_once_when_slow_ticks_are_wanted() {
         let (ticker, _, ticks) = ticker(Wanted::No);
         wait_until(&ticker, Pace::Asleep);
-        // Let the last check pass.
+        // Wait until the ticker's last check has passed.
         std::thread::sleep(TICK * 10);
         while ticks.try_recv().is_ok() {}
         ticker.want(Pace::Slow);

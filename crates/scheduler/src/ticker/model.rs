@@ -1,8 +1,8 @@
-//! The ticker under loom (`make loom`): its thread, and threads that want ticks.
+//! Models of the ticker under loom (`make loom`): its thread, and threads that want ticks.
 //!
 //! The models show that a wanted tick happens. A thread that wants a tick waits for it; if the ticker sleeps meanwhile,
 //! no thread can continue, and loom reports a deadlock. A timeout elapses when all other threads have run. In models
-//! that check the wake-up of a slow ticker its pause is endless.
+//! that check the wake-up of a slow ticker, its pause is endless.
 
 use super::Ticker;
 use crate::sync::LONG_PAUSES_ARE_ENDLESS;
@@ -11,7 +11,7 @@ use loom::model::Builder;
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
-/// The needs for ticks.
+/// The number of ticks that threads still need.
 #[derive(Default)]
 struct Needs {
     left: Mutex<usize>,
@@ -23,7 +23,7 @@ impl Needs {
         *self.left.lock().unwrap() += 1;
     }
 
-    /// Performs a tick, which meets one need.
+    /// Performs a tick, which satisfies one need.
     fn tick(&self, otherwise: Wanted) -> Wanted {
         let mut left = self.left.lock().unwrap();
         if *left == 0 {
@@ -51,14 +51,14 @@ fn ticker(needs: &Arc<Needs>, otherwise: Wanted) -> Ticker {
     Ticker::new(move || own.tick(otherwise)).unwrap()
 }
 
-/// Tries all executions with at most this many preemptions, or `LOOM_MAX_PREEMPTIONS` if set.
+/// Tries all executions with at most `preemptions` preemptions, or `LOOM_MAX_PREEMPTIONS` if that is set.
 fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
     builder.check(model);
 }
 
-/// A thread wants a tick and waits for it, twice.
+/// Makes a thread want a tick and wait for it, twice.
 fn wants_twice(otherwise: Wanted) {
     let needs = Arc::new(Needs::default());
     let ticker = ticker(&needs, otherwise);
@@ -67,7 +67,7 @@ fn wants_twice(otherwise: Wanted) {
         ticker.want(Pace::Quick);
         needs.wait();
     }
-    // Dropping the ticker waits for its thread to end.
+    // Dropping the ticker waits until its thread has ended.
     drop(ticker);
 }
 
